@@ -47,7 +47,7 @@ from rehearsal import make_tiny, take_few
 from shoal.device import choose_device
 from shoal.errors import ShoalError
 from shoal.files import make_folder, write_text
-from shoal.methods.changes import read_changes
+from shoal.methods.setting_changes import read_changes
 from shoal.reproduce.experiment import ReproduceOptions, check_used
 from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.plan import Cell, make_plan

@@ -21,8 +21,8 @@ from n_clusters_rules import draw_labels
 from shoal.arrays import UNLABELED
 from shoal.clustering.categories import other_neighbors, same_category_share
 from shoal.clustering.inference import infer
-from shoal.clustering.iterates import unit_points
-from shoal.discovery.embeddings import ClusterSettings
+from shoal.clustering.sums import unit_points
+from shoal.discovery.cluster_embeddings import ClusterSettings
 from shoal.discovery.named_categories import name_categories
 from shoal.methods.clusters import as_discovery
 

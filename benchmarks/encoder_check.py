@@ -17,9 +17,9 @@ from clustering import header, write
 from n_clusters_rules import draw_labels
 from shoal.arrays import UNLABELED
 from shoal.clustering.inference import infer
-from shoal.clustering.iterates import unit_points
 from shoal.clustering.matching import gcd_accuracy
-from shoal.discovery.embeddings import ClusterSettings
+from shoal.clustering.sums import unit_points
+from shoal.discovery.cluster_embeddings import ClusterSettings
 from shoal.discovery.first_answer import nearest_label_accuracy
 
 N_FEW = 5

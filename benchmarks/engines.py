@@ -25,8 +25,8 @@ import torch
 from torch.nn import functional as F
 
 from shoal.clustering.inference import InferenceSettings, infer
-from shoal.clustering.iterates import unit_points
 from shoal.clustering.matching import gcd_accuracy
+from shoal.clustering.sums import unit_points
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder

@@ -15,7 +15,7 @@ from shoal.encoders.vision import Encoder, InputFormat
 from shoal.methods.cms import Cms, CmsSettings
 from shoal.training.data import TrainingData
 from shoal.training.model import shape_of
-from shoal.training.settings import TrainSettings
+from shoal.training.train_settings import TrainSettings
 from shoal.training.trainer import Trainer
 from shoal.training.views import ViewSettings
 

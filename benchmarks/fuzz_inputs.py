@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from shoal.data.demo import digits
+from shoal.data.digits import digits
 from shoal.data.pixels.decoding import Unreadable, decode_file
 from shoal.data.readers import read_collection, read_embeddings
-from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.errors import ShoalError
 from shoal.runs import Run
 from shoal.settings import dump_settings, load_settings

@@ -23,9 +23,9 @@ from torch import nn
 
 from fuzz_inputs import Files
 from shoal.data.readers import read_collection
-from shoal.discovery.images import discover_images
+from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
+from shoal.discovery.pipeline import discover_images
 from shoal.discovery.reporter import SILENT
-from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.encoders import catalog
 from shoal.encoders.vision import InputFormat, Parts
 from shoal.errors import ShoalError

@@ -33,9 +33,9 @@ from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.data.readers import read_collection
 from shoal.device import choose_device
-from shoal.discovery.images import discover_images
+from shoal.discovery.discovery_settings import choose_settings
+from shoal.discovery.pipeline import discover_images
 from shoal.discovery.reporter import SILENT
-from shoal.discovery.settings import choose_settings
 from shoal.discovery.trained.choice import Choice
 from shoal.discovery.trained.judge import TrialJudge
 from shoal.encoders.head import compact, unit

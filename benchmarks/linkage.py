@@ -18,8 +18,8 @@ import numpy as np
 from clustering import header, write
 from shoal.clustering.average import LINKAGE_METHODS, judge_linkages
 from shoal.clustering.inference import InferenceSettings, infer
-from shoal.clustering.iterates import unit_points
 from shoal.clustering.matching import gcd_accuracy, is_worse
+from shoal.clustering.sums import unit_points
 
 SETTINGS = InferenceSettings(must_link=True)
 MIN_IMAGES = 4

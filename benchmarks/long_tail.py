@@ -24,9 +24,9 @@ from shoal.clustering.matching import gcd_accuracy, match
 from shoal.clustering.neighbors import k_nearest
 from shoal.data.readers import read_collection
 from shoal.device import choose_device
-from shoal.discovery.reading import decode
+from shoal.discovery.discovery_settings import choose_settings
+from shoal.discovery.read_and_embed import decode
 from shoal.discovery.reporter import SILENT
-from shoal.discovery.settings import choose_settings
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 

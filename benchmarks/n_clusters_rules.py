@@ -31,11 +31,11 @@ import torch
 
 from clustering import header, make_clusters, write
 from shoal.clustering.curve import Curve, accuracy_curve
-from shoal.clustering.iterates import unit_points
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import mean_shift
 from shoal.clustering.n_clusters import DEFAULT_RULE, RULES, choose, interval
 from shoal.clustering.neighbors import k_nearest
+from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 

@@ -37,9 +37,9 @@ from shoal.arrays import Floats, Ints
 from shoal.clustering.matching import match
 from shoal.data.collection import Collection
 from shoal.data.readers import read_collection
+from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.first_answer import answer_frozen
-from shoal.discovery.folder import collection_checksum
-from shoal.discovery.settings import choose_settings
+from shoal.discovery.run_folder import collection_checksum
 from shoal.methods.clusters import Representation
 from shoal.review.review import Review
 from shoal.runs import Run

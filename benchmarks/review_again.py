@@ -26,11 +26,11 @@ from shoal.arrays import Floats, Ints
 from shoal.data.collection import Collection
 from shoal.data.readers import read_collection
 from shoal.discovery.answers import FROZEN, make_answer
+from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.first_answer import cluster_frozen
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.reviewed.clusters import n_reviewed
 from shoal.discovery.reviewed.refinement import Refinement
-from shoal.discovery.settings import choose_settings
+from shoal.discovery.reviewed.reviewed_clusters import n_reviewed
 from shoal.methods.clusters import Representation
 
 HEADS = ("collection", "seed", "actions", "images", "as reviewed", "gone on from", "made anew", "made anew, same K")

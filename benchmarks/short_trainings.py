@@ -25,9 +25,9 @@ from shoal.clustering.inference import infer
 from shoal.clustering.matching import gcd_accuracy
 from shoal.data.readers import read_collection
 from shoal.device import choose_device
-from shoal.discovery.images import discover_images
+from shoal.discovery.discovery_settings import choose_settings
+from shoal.discovery.pipeline import discover_images
 from shoal.discovery.reporter import SILENT
-from shoal.discovery.settings import choose_settings
 from shoal.discovery.trained.choice import Choice
 from shoal.discovery.trained.judge import TrialJudge
 from shoal.discovery.trained.training import TrainingJob

@@ -48,10 +48,10 @@ from shoal.device import choose_device
 from shoal.encoders.catalog import load_encoder
 from shoal.errors import ShoalError, UsageError
 from shoal.files import make_folder, write_text
-from shoal.methods.changes import change_settings
 from shoal.methods.cms import CmsSettings
 from shoal.methods.cms import cluster as shift_and_cut
 from shoal.methods.registry import get_method, load_recipe
+from shoal.methods.setting_changes import change_settings
 from shoal.methods.task import Task
 from shoal.reproduce.loaded_dataset import LoadedDataset
 from tuning_table import Trial, configuration_of, table

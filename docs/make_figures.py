@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from shoal.discovery.embeddings import LabeledEmbeddings, cluster_embeddings
+from shoal.discovery.cluster_embeddings import LabeledEmbeddings, cluster_embeddings
 from shoal.report.figures.writing import write_figures
 
 TARGET = Path(__file__).parent / "images"

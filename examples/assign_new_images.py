@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import shoal
-from shoal.data.demo import digits
+from shoal.data.digits import digits
 from shoal.data.readers import read_collection
 
 
@@ -18,9 +18,9 @@ def main() -> None:
     collection, truth = digits()
     images, names = np.asarray(collection.images), np.array([*truth.classes, "unlabeled"])
     labels = names[collection.labels]  # -1 is the last of them
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as folder:
         run = shoal.discover(
-            images[:300], labels=list(labels[:300]), out=Path(place) / "run", train=False, input_size=40, pixel_size=40
+            images[:300], labels=list(labels[:300]), out=Path(folder) / "run", train=False, input_size=40, pixel_size=40
         )
         assigner = run.assigner(device="cpu")  # loads the model once; call it as often as images come
         for first in (300, 350):

@@ -27,8 +27,8 @@ def write_photos(folder: Path) -> None:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as place:
-        work = Path(place)
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
         write_photos(work / "photos")
         run = shoal.discover(work / "photos", labels=work / "labels.csv", out=work / "run", **FEW)
         print(f"{run.n_clusters} categories")

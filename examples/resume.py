@@ -10,11 +10,11 @@ from pathlib import Path
 
 import torch
 
-from shoal.data.demo import digits
+from shoal.data.digits import digits
 from shoal.discovery.answers import answer_in_words
-from shoal.discovery.images import discover_images
+from shoal.discovery.discovery_settings import choose_settings
+from shoal.discovery.pipeline import discover_images
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.settings import choose_settings
 
 
 def discover(out, **options):
@@ -34,11 +34,11 @@ def kill_after_first_epoch(out):
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as place:
-        whole = discover(Path(place) / "whole")
-        kill_after_first_epoch(str(Path(place) / "run"))
+    with tempfile.TemporaryDirectory() as folder:
+        whole = discover(Path(folder) / "whole")
+        kill_after_first_epoch(str(Path(folder) / "run"))
         heard = []
-        run = discover(Path(place) / "run", resume=True, reporter=Reporter(detail=heard.append))
+        run = discover(Path(folder) / "run", resume=True, reporter=Reporter(detail=heard.append))
         print("resumed with", heard[0].partition(":")[0])
         print(answer_in_words(run))
         same = (run.path / "assignments.csv").read_bytes() == (whole.path / "assignments.csv").read_bytes()

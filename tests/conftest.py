@@ -254,7 +254,7 @@ def discovered_photos(
     import torch
 
     from photo_runs import run_on
-    from shoal.discovery.settings import choose_settings
+    from shoal.discovery.discovery_settings import choose_settings
 
     place = tmp_path_factory.mktemp("discovered")
     found = write_photos(place, tiny_encoder)

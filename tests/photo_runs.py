@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from shoal.data.readers import read_collection
-from shoal.discovery.images import discover_images
-from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.discovery.pipeline import discover_images
 from shoal.runs import Run
 
 

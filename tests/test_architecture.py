@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,13 @@ def test_no_file_is_over_400_lines() -> None:
     long = [file for file in files if len(file.read_text(encoding="utf-8").splitlines()) > MAX_LINES]
     assert files
     assert not long
+
+
+def test_no_two_files_have_one_name() -> None:
+    """A command and a figure are named after what they show; everything else has a name of its own."""
+    shown = (PACKAGE / "cli", PACKAGE / "report" / "figures")
+    names = Counter(file.name for file in FILES if file.parent not in shown and file.name != "__init__.py")
+    assert [name for name, n_files in names.items() if n_files > 1] == []
 
 
 def test_a_test_file_mirrors_every_package() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import shoal
 from shoal.discovery.assign import Assigner
-from shoal.discovery.embeddings import LabeledEmbeddings, cluster_embeddings
+from shoal.discovery.cluster_embeddings import LabeledEmbeddings, cluster_embeddings
 from shoal.discovery.export.formats import export_run
 from shoal.discovery.facts import collect_facts
 from shoal.discovery.scoring import score_run

@@ -78,7 +78,7 @@ def test_a_read_only_folder_is_a_usage_error(tmp_path: Path) -> None:
         "write_text(pathlib.Path('a.txt'), 'x')"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "UsageError: a.txt: cannot be written (Permission denied); choose another place" in run.stderr
+    assert "UsageError: a.txt: cannot be written (Permission denied); choose another path" in run.stderr
 
 
 def test_readers_see_only_whole_files_while_a_writer_rewrites(tmp_path: Path) -> None:
@@ -100,18 +100,20 @@ def test_readers_see_only_whole_files_while_a_writer_rewrites(tmp_path: Path) ->
 @pytest.mark.parametrize("place", ["/proc/a.csv", "/proc/self/none/a.csv"])
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a place that nobody can write to, root included")
 def test_a_file_that_cannot_be_written_is_refused_beforehand(place: str) -> None:
-    with pytest.raises(ShoalError, match=r"/proc/.*: cannot be written .*; choose another place"):
-        check_writable(Path(place))
+    with pytest.raises(ShoalError, match=r"/proc/.*: cannot be written .*; choose another path"):
+        check_writable(Path(place), force=False)
 
 
 def test_looking_whether_a_file_can_be_written_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("old")
-    check_writable(tmp_path / "a.csv")
-    check_writable(tmp_path / "new" / "b.csv")
+    check_writable(tmp_path / "a.csv", force=True)
+    with pytest.raises(UsageError, match="is there already; give --force"):
+        check_writable(tmp_path / "a.csv", force=False)
+    check_writable(tmp_path / "new" / "b.csv", force=False)
     assert (tmp_path / "a.csv").read_text() == "old"
     assert list((tmp_path / "new").iterdir()) == []
     with pytest.raises(UsageError, match="Is a directory"):
-        check_writable(tmp_path / "new")
+        check_writable(tmp_path / "new", force=False)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs links")

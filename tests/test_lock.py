@@ -72,7 +72,7 @@ def test_the_same_thread_may_take_it_again_and_another_may_not(tmp_path: Path) -
         thread.join()
         assert (tmp_path / LOCK).exists()
     assert refused == [
-        f"{tmp_path}: is being written by another thread of this process; wait until that ends, or choose another place"
+        f"{tmp_path}: is being written by another thread of this process; wait until that ends, or choose another path"
     ]
 
 

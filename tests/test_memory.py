@@ -59,7 +59,7 @@ def test_a_file_is_checked_and_named_without_being_converted(large: Path) -> Non
 
 def test_of_unit_rows_nothing_is_held_whole_but_themselves(large: Path) -> None:
     load = f"x = np.load({str(large)!r}, mmap_mode='r')"
-    before = f"from shoal.clustering.iterates import unit_points\n{load}\nunit_points(x[:10])"
+    before = f"from shoal.clustering.sums import unit_points\n{load}\nunit_points(x[:10])"
     assert growth(before, "points = unit_points(x)") < FILE + IN_FLOAT32 + 130 * MB
 
 
@@ -68,5 +68,7 @@ def test_neighbors_on_the_report_hold_a_block_of_images(tmp_path: Path) -> None:
     x = np.lib.format.open_memmap(tmp_path / "x.npy", mode="w+", dtype=np.float32, shape=(400_000, 32))
     for start in range(0, len(x), 50_000):
         x[start : start + 50_000] = np.random.default_rng(start).normal(size=(50_000, 32))
-    before = f"from shoal.report.neighbors import nearest\nx = np.load({str(tmp_path / 'x.npy')!r}, mmap_mode='r')"
+    before = (
+        f"from shoal.report.changed_neighbors import nearest\nx = np.load({str(tmp_path / 'x.npy')!r}, mmap_mode='r')"
+    )
     assert growth(before, "nearest(x[:256], x, np.arange(256), 8)") < x.nbytes + 400 * MB

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from held_runs import hold_lock
 from shoal.errors import DataError, UsageError
 from shoal.runs import Assignment, Category, Run, Skip
-from shoal.runs.reading import split_table, table_columns
+from shoal.runs.run_files import split_table, table_columns
 from small_runs import append_metrics, write_small
 
 

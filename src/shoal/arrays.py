@@ -51,11 +51,11 @@ def archive_arrays(archive: Any, mapped: Mapping[str, NDArray[Any]] | None = Non
     Those that the caller has `mapped` into memory are not read.
     """
     ready = mapped or {}
-    found = {name: ready[name] if name in ready else archive[name] for name in archive.files}
-    for name, array in found.items():
+    arrays = {name: ready[name] if name in ready else archive[name] for name in archive.files}
+    for name, array in arrays.items():
         if not isinstance(array, np.ndarray):
             raise ValueError(f"{name} is not an array")
-    return found
+    return arrays
 
 
 def as_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
@@ -63,61 +63,61 @@ def as_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats
 
     float16 becomes float32: no arithmetic is done in half precision on the CPU.
     """
-    found = as_stored_embeddings(x, name=name, min_rows=min_rows)
-    return found.astype(np.float32) if found.dtype == np.float16 else found
+    rows = as_stored_embeddings(x, name=name, min_rows=min_rows)
+    return rows.astype(np.float32) if rows.dtype == np.float16 else rows
 
 
 def as_stored_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
     """The same, but float16 stays: a memory map of it is not read into memory, and who computes converts blocks."""
-    found = as_matrix(x, name=name, min_rows=min_rows)
-    bad = ~each_row(found, lambda rows: np.isfinite(rows).all(axis=1))
+    matrix = as_matrix(x, name=name, min_rows=min_rows)
+    bad = ~each_row(matrix, lambda rows: np.isfinite(rows).all(axis=1))
     if bad.any():
         raise DataError(f"{name}: NaN or infinity in {name_rows(bad)}; remove or repair them")
-    return found
+    return matrix
 
 
 def each_row(x: NDArray[Any], holds: Callable[[NDArray[Any]], Any]) -> Bools:
     """(N,) what `holds` of each row of `x` (N, D), asked of a block of rows at a time."""
     step = max(1, BLOCK_NUMBERS // max(1, x.shape[1]))
-    found = [np.asarray(holds(x[start : start + step])) for start in range(0, len(x), step)]
-    return np.concatenate([np.zeros(0, dtype=bool), *found])
+    blocks = [np.asarray(holds(x[start : start + step])) for start in range(0, len(x), step)]
+    return np.concatenate([np.zeros(0, dtype=bool), *blocks])
 
 
 def as_matrix(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
     """Check the shape of (N, D) numbers; floats stay as they are, the rest becomes float64. None is looked at."""
     try:
-        found = np.asarray(x)
+        matrix = np.asarray(x)
     except ValueError as error:
         raise DataError(f"{name}: found rows of different lengths, expected (N, D), a row per image") from error
-    if found.dtype == object or found.dtype.kind not in "fiub":
-        raise DataError(f"{name}: found dtype {found.dtype}, expected numbers; convert it to float32")
-    if found.ndim != 2:
-        raise DataError(f"{name}: found shape {found.shape}, expected (N, D), a row per image; reshape it")
-    if len(found) < min_rows or found.shape[1] < 1:
+    if matrix.dtype == object or matrix.dtype.kind not in "fiub":
+        raise DataError(f"{name}: found dtype {matrix.dtype}, expected numbers; convert it to float32")
+    if matrix.ndim != 2:
+        raise DataError(f"{name}: found shape {matrix.shape}, expected (N, D), a row per image; reshape it")
+    if len(matrix) < min_rows or matrix.shape[1] < 1:
         raise DataError(
-            f"{name}: found shape {found.shape}, expected at least {count(min_rows, 'row')} and 1 column; "
+            f"{name}: found shape {matrix.shape}, expected at least {count(min_rows, 'row')} and 1 column; "
             "add embeddings"
         )
-    if found.dtype not in (np.float16, np.float32, np.float64):
-        found = found.astype(np.float64)
+    if matrix.dtype not in (np.float16, np.float32, np.float64):
+        matrix = matrix.astype(np.float64)
     if isinstance(x, np.ma.MaskedArray):
-        found = np.where(np.ma.getmaskarray(x), np.nan, found)
-    return found
+        matrix = np.where(np.ma.getmaskarray(x), np.nan, matrix)
+    return matrix
 
 
 def as_labels(y: ArrayLike, n_rows: int, *, name: str = "y") -> Ints:
     """Check N integer labels, -1 for unlabeled and nothing below."""
-    found = np.asarray(y)
-    if found.shape != (n_rows,):
-        raise DataError(f"{name}: found shape {found.shape}, expected ({n_rows},), one label per row")
-    if found.dtype.kind == "f" and np.isfinite(found).all() and (found == np.trunc(found)).all():
-        found = found.astype(np.int64)
-    if found.dtype.kind not in "iu":
-        raise DataError(f"{name}: found dtype {found.dtype}, expected whole numbers with -1 for unlabeled")
-    bad = found < UNLABELED
+    labels = np.asarray(y)
+    if labels.shape != (n_rows,):
+        raise DataError(f"{name}: found shape {labels.shape}, expected ({n_rows},), one label per row")
+    if labels.dtype.kind == "f" and np.isfinite(labels).all() and (labels == np.trunc(labels)).all():
+        labels = labels.astype(np.int64)
+    if labels.dtype.kind not in "iu":
+        raise DataError(f"{name}: found dtype {labels.dtype}, expected whole numbers with -1 for unlabeled")
+    bad = labels < UNLABELED
     if bad.any():
         raise DataError(f"{name}: labels below -1 in {name_rows(bad)}; -1 means unlabeled, classes count from 0")
-    return found.astype(np.int64)
+    return labels.astype(np.int64)
 
 
 def fold_unlabeled(names: Iterable[str] = UNLABELED_NAMES) -> frozenset[str]:
@@ -181,10 +181,10 @@ def _class_of_number(label: float) -> int | None:
 
 def sort_classes(classes: Iterable[Any]) -> list[Any]:
     """Classes in ascending order: by number where all names are whole numbers, so that '2' comes before '10'."""
-    found = list(classes)
-    if all(isinstance(name, str) and name.isascii() and name.isdecimal() for name in found):
-        return sorted(found, key=lambda name: (int(name), name))
-    return sorted(found)
+    names = list(classes)
+    if all(isinstance(name, str) and name.isascii() and name.isdecimal() for name in names):
+        return sorted(names, key=lambda name: (int(name), name))
+    return sorted(names)
 
 
 def as_count(value: Any, *, name: str, least: int | None = None) -> int:

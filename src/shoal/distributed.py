@@ -132,8 +132,8 @@ def number_from_main(value: int | None, device: torch.device) -> int | None:
     """A count, or none, as the main process knows it, in every process."""
     if not is_started():
         return value
-    found = _word_from_main(-1 if value is None else value, device)
-    return None if found < 0 else found
+    number = _word_from_main(-1 if value is None else value, device)
+    return None if number < 0 else number
 
 
 def object_from_main(value: Any, device: torch.device) -> Any:
@@ -168,12 +168,12 @@ def together() -> Iterator[None]:
 
 def by_main(work: Callable[[], Result], device: torch.device) -> Result | None:
     """Let the main process do some work, and call the others for a part of it; they return None when it has ended."""
-    found = None
+    result = None
     if is_main():
         with others_waiting():
-            found = work()
+            result = work()
     flag_from_main(True, device)
-    return found
+    return result
 
 
 def can_share(device: torch.device, n_products: float, least: float) -> bool:
@@ -272,10 +272,10 @@ def mean_over_processes(value: Tensor) -> Tensor:
 
 
 def any_over_processes(flags: Tensor) -> Tensor:
-    """Where a flag is set in any process, in every process."""
+    """Combine flags over all processes: one is set in every process where it is set in any."""
     if not is_started():
         return flags
-    found = flags.to(torch.uint8)
+    counted = flags.to(torch.uint8)
     with _explained():
-        dist.all_reduce(found, op=dist.ReduceOp.MAX)
-    return found.bool()
+        dist.all_reduce(counted, op=dist.ReduceOp.MAX)
+    return counted.bool()

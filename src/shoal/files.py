@@ -67,12 +67,14 @@ def writing(path: Path) -> Iterator[None]:
         if error.errno == errno.ELOOP:
             raise UsageError(f"{path}: is a link where a file of our own belongs; remove it") from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR):
-            raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another place") from error
-        raise ShoalError(f"{path}: cannot be written ({error.strerror or error}); choose another place") from error
+            raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another path") from error
+        raise ShoalError(f"{path}: cannot be written ({error.strerror or error}); choose another path") from error
 
 
-def check_writable(path: Path) -> None:
-    """Refuse a file that could not be written, before the work that is to be written there."""
+def check_writable(path: Path, *, force: bool) -> None:
+    """Refuse a file that could not be written, or is there without `force`, before the work that goes into it."""
+    if path.exists() and not path.is_dir() and not force:
+        raise UsageError(f"{path}: is there already; give --force to overwrite it, or another --out")
     make_folder(path.parent)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
@@ -88,7 +90,7 @@ def make_folder(path: Path) -> None:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
-            raise UsageError(f"{path}: is a file, expected a folder; choose another place") from error
+            raise UsageError(f"{path}: is a file, expected a folder; choose another path") from error
 
 
 def scratch_array(shape: tuple[int, ...], dtype: "DTypeLike", folder: Path) -> "NDArray[Any]":

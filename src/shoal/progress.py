@@ -145,10 +145,10 @@ def bar(what: str, outlook: Outlook, *, has_color: bool = True) -> Iterator[Prog
 
 @contextmanager
 def show(
-    what: str, outlook: Outlook, say: Callable[[str], None], *, draws: bool = True, has_color: bool = True
+    what: str, outlook: Outlook, say: Callable[[str], None], *, has_bar: bool = True, has_color: bool = True
 ) -> Iterator[Progress]:
     """Draw a bar where stderr is a terminal, unless told not to; else say that something begins, and how it goes on."""
-    if draws and is_terminal():
+    if has_bar and is_terminal():
         with bar(what, outlook, has_color=has_color) as progress:
             yield progress
         return

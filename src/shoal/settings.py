@@ -36,14 +36,14 @@ def read_yaml(file: Path | str) -> Any:
     """What a YAML file holds; nothing is an empty mapping."""
     path = Path(file)
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UsageError(f"{path}: no such file; give the path of a YAML file") from error
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read as UTF-8 text ({error})") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
-    return {} if found is None else found
+    return {} if content is None else content
 
 
 def dump_settings(settings: Any) -> str:
@@ -56,20 +56,20 @@ def to_dict(settings: Any) -> dict[str, Any]:
     return {_key(settings, field): _plain(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
 
 
-def from_dict(cls: type[Settings], found: Any, *, where: str = "settings") -> Settings:
+def from_dict(cls: type[Settings], plain: Any, *, where: str = "settings") -> Settings:
     """Build `cls` from a mapping; an unknown key or a value of the wrong type is an error that names its place."""
-    if not isinstance(found, Mapping):
-        raise UsageError(f"{where}: found {_show(found)}, expected keys and values of {cls.__name__}")
+    if not isinstance(plain, Mapping):
+        raise UsageError(f"{where}: found {_show(plain)}, expected keys and values of {cls.__name__}")
     hints = dict(_hints(cls))  # type: ignore[arg-type]  # mypy takes no type[Settings] for hashable
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for field in [field for field in fields.values() if "named_by" in field.metadata]:
-        found, hints[field.name] = _take_named(field, found, fields, where)
-    for key in found:
+        plain, hints[field.name] = _take_named(field, plain, fields, where)
+    for key in plain:
         if key not in fields:
             raise UsageError(f"{where}: unknown setting {str(key)!r}{did_you_mean(str(key), fields)}")
     values = {
-        key: _convert(hints[key], value, f"{where}: {found.get(fields[key].metadata.get('named_by'), key)}")
-        for key, value in found.items()
+        key: _convert(hints[key], value, f"{where}: {plain.get(fields[key].metadata.get('named_by'), key)}")
+        for key, value in plain.items()
     }
     missing = [name for name, field in fields.items() if name not in values and _is_required(field)]
     if missing:
@@ -88,18 +88,18 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
 
 def differences(ours: Any, theirs: Any, prefix: str = "") -> list[str]:
     """List the fields in which two settings of one class differ: 'training.epochs: 20, was 10'."""
-    found: list[str] = []
+    changed: list[str] = []
     for field in dataclasses.fields(ours):
         a, b = getattr(ours, field.name), getattr(theirs, field.name)
         name = f"{prefix}{_key(ours, field)}"
         if dataclasses.is_dataclass(a) and type(a) is type(b):
-            found += differences(a, b, f"{name}.")
+            changed += differences(a, b, f"{name}.")
         elif _are_settings(a) and _are_settings(b) and len(a) == len(b):
             for i, (ours_i, theirs_i) in enumerate(zip(a, b, strict=True)):
-                found += differences(ours_i, theirs_i, f"{name}[{i}].")
+                changed += differences(ours_i, theirs_i, f"{name}[{i}].")
         elif a != b:
-            found.append(f"{name}: {_show(a)}, was {_show(b)}")
-    return found
+            changed.append(f"{name}: {_show(a)}, was {_show(b)}")
+    return changed
 
 
 def _are_settings(value: Any) -> bool:
@@ -112,19 +112,19 @@ def _key(settings: Any, field: dataclasses.Field[Any]) -> str:
 
 
 def _take_named(
-    field: dataclasses.Field[Any], found: Mapping[str, Any], fields: Mapping[str, dataclasses.Field[Any]], where: str
+    field: dataclasses.Field[Any], plain: Mapping[str, Any], fields: Mapping[str, dataclasses.Field[Any]], where: str
 ) -> tuple[dict[str, Any], Any]:
     """What was found, with the block that another field names under the field's own name; and the type of the block."""
     by, classes = field.metadata["named_by"], field.metadata["classes"]()
-    name = found.get(by, fields[by].default)
+    name = plain.get(by, fields[by].default)
     for other in classes:
-        if other != name and found.get(other) is not None:
+        if other != name and plain.get(other) is not None:
             raise UsageError(
                 f"{where}: {other}: found settings of a {by} that is not used; remove them, or set {by}: {other}"
             )
-    rest = {key: value for key, value in found.items() if key not in classes}
-    if found.get(name) is not None and name in classes:
-        rest[field.name] = found[name]
+    rest = {key: value for key, value in plain.items() if key not in classes}
+    if plain.get(name) is not None and name in classes:
+        rest[field.name] = plain[name]
     return rest, classes.get(name, type(None))
 
 

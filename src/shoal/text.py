@@ -27,7 +27,7 @@ def shown(text: str, longest: int | None = None) -> str:
 
 def escaped_json(text: str) -> str:
     """JSON with the same meaning in which every character that steers a terminal is written as its code."""
-    return re.sub(r"[^\x20-\x7e]", lambda found: found[0] if found[0].isprintable() else _code(found[0]), text)
+    return re.sub(r"[^\x20-\x7e]", lambda match: match[0] if match[0].isprintable() else _code(match[0]), text)
 
 
 def _code(letter: str) -> str:

@@ -120,7 +120,7 @@ def test_a_table_that_cannot_be_written_is_refused_before_the_work(run, photos, 
     (tmp_path / "file").touch()
     refused = invoke("assign", run, photos.folder, "--out", tmp_path / "file" / "new.csv")
     assert refused.exit_code == 2
-    assert "file: is a file, expected a folder; choose another place" in refused.stderr
+    assert "file: is a file, expected a folder; choose another path" in refused.stderr
 
 
 def test_a_watch_that_is_started_again_keeps_the_rows_of_images_moved_away(

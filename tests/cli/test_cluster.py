@@ -10,8 +10,8 @@ from typer.testing import CliRunner, Result
 
 from shoal.cli.main import app
 from shoal.clustering.estimators import MeanShiftClustering
+from shoal.report.certainty import how_sure
 from shoal.report.snapshot import Snapshot
-from shoal.report.summary import how_sure
 from shoal.runs import Run, RunView
 
 
@@ -282,7 +282,7 @@ def test_a_finished_run_is_kept_unless_forced(file: Path, tmp_path: Path) -> Non
 def test_an_unfinished_run_is_to_be_made_again_by_the_same_command(file: Path, tmp_path: Path, monkeypatch) -> None:
     """`shoal cluster` has no --resume, so nobody is told to give it."""
     with monkeypatch.context() as patch:
-        patch.setattr("shoal.discovery.embeddings.write_categories", stop)
+        patch.setattr("shoal.discovery.cluster_embeddings.write_categories", stop)
         assert cluster(file, "--out", tmp_path / "run").exit_code == 130
     refused = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--truth", "truth.csv"])
     assert refused.exit_code == 3

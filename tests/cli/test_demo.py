@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from shoal.cli.main import app
 from shoal.data.collection import Truth
-from shoal.data.demo import digits
+from shoal.data.digits import digits
 from shoal.discovery import demo as module
-from shoal.discovery.settings import choose_settings
+from shoal.discovery.discovery_settings import choose_settings
 
 
 def few_digits(seed: int):

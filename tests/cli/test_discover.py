@@ -275,7 +275,7 @@ def test_a_folder_that_holds_something_else_is_never_written_into(given, tmp_pat
 
 
 def test_an_interrupted_run_asks_for_resume_and_other_settings_are_listed(given, tmp_path: Path, monkeypatch) -> None:
-    from shoal.discovery import images
+    from shoal.discovery import pipeline as images
 
     def interrupt(*_arguments: object) -> None:
         raise KeyboardInterrupt

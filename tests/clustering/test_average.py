@@ -10,10 +10,11 @@ from shoal.clustering import average
 from shoal.clustering.average import average_linkage, choose_linkage, draw_in_proportion, join_small
 from shoal.clustering.blend import try_weights
 from shoal.clustering.inference import InferenceSettings, infer
-from shoal.clustering.iterates import unit_points, unit_tree
+from shoal.clustering.iterates import unit_tree
 from shoal.clustering.links import linked_clusters
 from shoal.clustering.matching import gcd_accuracy
 from shoal.clustering.mean_shift import ShiftSettings
+from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 
 FEW_NEIGHBORS = ShiftSettings(n_neighbors=3)

@@ -14,7 +14,7 @@ from shoal.clustering.calibration import Calibration, _digests, _trust, calibrat
 from shoal.clustering.categories import describe_members, number_clusters, other_neighbors
 from shoal.clustering.held_back import estimate_label_rate
 from shoal.clustering.inference import infer
-from shoal.clustering.iterates import unit_points
+from shoal.clustering.sums import unit_points
 
 
 @dataclass

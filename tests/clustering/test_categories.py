@@ -7,12 +7,12 @@ import torch
 from shoal.clustering.categories import (
     NONE,
     Membership,
+    assign_newcomers,
     category_centers,
     category_names,
     describe_members,
     number_clusters,
     outlier_scores,
-    place_newcomers,
     same_category_share,
     vote,
 )
@@ -61,7 +61,7 @@ def test_more_neighbors_than_images_are_as_many_as_there_are() -> None:
 
 def test_newcomers_join_by_vote_and_the_nearest_decides_ties() -> None:
     # 57°: nearest 90° (33°), then 20° (37°): one vote each, so category 2. 12°: among category 0 alone.
-    chosen, members = place_newcomers(at(57, 12), POINTS, CATEGORIES, 4, N_KNOWN, 2)
+    chosen, members = assign_newcomers(at(57, 12), POINTS, CATEGORIES, 4, N_KNOWN, 2)
     assert chosen.tolist() == [2, 0]
     assert members.confidence.tolist() == [0.5, 1]
     assert members.outlier_score[0] == pytest.approx(1 - (cosine(33) + cosine(37)) / 2)
@@ -70,7 +70,7 @@ def test_newcomers_join_by_vote_and_the_nearest_decides_ties() -> None:
 
 
 def test_a_newcomer_that_equals_a_member_joins_its_category() -> None:
-    chosen, members = place_newcomers(POINTS, POINTS, CATEGORIES, 4, N_KNOWN, 1)
+    chosen, members = assign_newcomers(POINTS, POINTS, CATEGORIES, 4, N_KNOWN, 1)
     assert chosen.tolist() == CATEGORIES.tolist()
     assert members.outlier_score == pytest.approx(0)
 
@@ -104,10 +104,10 @@ def test_members_are_described_alike_whatever_the_order_of_rows_and_the_number_o
 @pytest.mark.parametrize("batch", [1, 7, 100])
 def test_newcomers_are_described_alike_however_many_come_at_once(crowd, batch: int) -> None:
     points, categories = crowd
-    whole = place_newcomers(points[:100], points[100:], categories[100:], 12, 7, 10)
+    whole = assign_newcomers(points[:100], points[100:], categories[100:], 12, 7, 10)
     for start in range(0, 100, batch):
         part = slice(start, min(start + batch, 100))
-        found = place_newcomers(points[part], points[100:], categories[100:], 12, 7, 10)
+        found = assign_newcomers(points[part], points[100:], categories[100:], 12, 7, 10)
         assert found[0].tolist() == whole[0][part].tolist()
         assert bits(found[1]) == bits(whole[1], part)
 
@@ -131,7 +131,7 @@ def test_members_and_newcomers_are_described_alike_on_cpu_and_gpu(crowd) -> None
     on_cpu, on_gpu = (describe_members(rows, categories, 12, 7, 10) for rows in (points, points.cuda()))
     assert bits(on_gpu) == bits(on_cpu)
     placed = [
-        place_newcomers(rows[:100], rows[100:], categories[100:], 12, 7, 10)[1] for rows in (points, points.cuda())
+        assign_newcomers(rows[:100], rows[100:], categories[100:], 12, 7, 10)[1] for rows in (points, points.cuda())
     ]
     assert bits(placed[1]) == bits(placed[0])
 

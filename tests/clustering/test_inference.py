@@ -7,13 +7,15 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 from shoal.clustering import iterates as iterates_module
 from shoal.clustering import neighbors as neighbors_module
+from shoal.clustering import sums
 from shoal.clustering.inference import PAPER, Inference, InferenceSettings, infer, infer_inductive, stops
-from shoal.clustering.iterates import unit_points, unit_tree
+from shoal.clustering.iterates import unit_tree
 from shoal.clustering.links import Links
 from shoal.clustering.matching import adjusted_rand, matched_accuracy
 from shoal.clustering.mean_shift import ShiftSettings, mean_shift
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.clustering.neighbors import k_nearest
+from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 from shoal.errors import DataError, UsageError
 
@@ -112,7 +114,8 @@ def test_labels_that_are_given_do_matter() -> None:
 def test_batch_size_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, labels, _ = draw(1)
     expected = infer(rows, labels)
-    monkeypatch.setattr(iterates_module, "ROWS_AT_ONCE", 7)
+    for module in (iterates_module, sums):
+        monkeypatch.setattr(module, "ROWS_AT_ONCE", 7)
     monkeypatch.setitem(neighbors_module.BLOCK_BYTES, "cpu", 4 * 90 * 64)
     threads = torch.get_num_threads()
     try:
@@ -255,10 +258,6 @@ def test_bad_arguments_are_refused() -> None:
         infer(rows, labels[:-1])
     with pytest.raises(UsageError, match="found 90 with 90 images"):
         infer(rows, labels, 6, InferenceSettings(shift=ShiftSettings(n_neighbors=90)))
-    with pytest.raises(DataError, match="validation: found 9 columns beside 10"):
-        infer_inductive(rows, rows[:, :9], labels, 6)
-    with pytest.raises(DataError, match="label validation images"):
-        infer_inductive(rows, rows, np.full(90, -1), 6)
     with pytest.raises(DataError, match="only one class is labeled"):
         infer(rows, np.where(labels == 2, 2, -1))
     with pytest.raises(DataError, match="at least 2 row"):

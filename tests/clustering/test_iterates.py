@@ -8,17 +8,7 @@ from torch import Tensor
 
 from shoal.clustering import iterates
 from shoal.clustering.inference import infer
-from shoal.clustering.iterates import unit_points
 from shoal.clustering.neighbors import Neighbors, k_nearest
-
-
-def test_unit_rows_do_not_depend_on_how_rows_lie_in_memory_or_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = np.random.default_rng(0).normal(size=(7, 3))
-    expected = unit_points(x)
-    monkeypatch.setattr(iterates, "ROWS_AT_ONCE", 2)
-    for same in (x, np.asfortranarray(x), torch.from_numpy(x)):
-        assert torch.equal(unit_points(same), expected)
-    assert torch.equal(unit_points(x[::-1]), expected.flip(0))  # of which the last block is one row
 
 
 def draw() -> tuple[np.ndarray, np.ndarray]:

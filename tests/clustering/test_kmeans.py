@@ -4,7 +4,7 @@ from torch import Tensor
 
 from shoal.clustering import kmeans as module
 from shoal.clustering.kmeans import KMeansResult, semi_supervised_kmeans
-from shoal.errors import DataError, UsageError
+from shoal.errors import UsageError
 
 
 def run(points: Tensor, labels: Tensor, n_clusters: int, seed: int = 0, **settings: float) -> KMeansResult:
@@ -164,34 +164,6 @@ def test_k_lies_between_known_classes_and_points(clouds: tuple[Tensor, Tensor, T
     points, labels, _ = clouds
     with pytest.raises(UsageError, match="expected 2 to 82"):
         run(points, labels, n_clusters)
-
-
-def test_bad_labels_are_refused(clouds: tuple[Tensor, Tensor, Tensor]) -> None:
-    points, labels, _ = clouds
-    with pytest.raises(DataError, match=r"expected \(N, D\) and \(N,\)"):
-        run(points, labels[:-1], 5)
-    with pytest.raises(DataError, match="without gaps"):
-        run(points, torch.where(labels == 1, 4, labels), 8)
-    with pytest.raises(DataError, match=r"NaN or infinity in rows 3, 8 \(2 of 100\)"):
-        run(torch.where(torch.isin(torch.arange(100), torch.tensor([3, 8]))[:, None], torch.nan, points), labels, 5)
-    with pytest.raises(UsageError, match="n_init: found 0, expected at least 1"):
-        run(points, labels, 5, n_init=0)
-    with pytest.raises(DataError, match=r"found labels of torch.float32"):
-        run(points, labels.float(), 5)
-    with pytest.raises(DataError, match="at least 1 row"):
-        run(points[:0], labels[:0], 1)
-
-
-@pytest.mark.parametrize(
-    "given", [{"n_clusters": 5.0}, {"n_init": 2.0}, {"max_iterations": "9"}, {"tolerance": -1.0}, {"tolerance": None}]
-)
-def test_arguments_of_a_wrong_type_or_sign_are_refused_by_name(
-    clouds: tuple[Tensor, Tensor, Tensor], given: dict
-) -> None:
-    points, labels, _ = clouds
-    name, value = next(iter(given.items()))
-    with pytest.raises(UsageError, match=f"{name}: found {value!r}, expected"):
-        run(points, labels, **{"n_clusters": 5, **given})
 
 
 @pytest.mark.gpu

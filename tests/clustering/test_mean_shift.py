@@ -218,19 +218,10 @@ def test_settings_that_cannot_be_used_are_refused(wrong: dict[str, object], mess
         ShiftSettings(**wrong)
 
 
-def test_arguments_that_cannot_be_used_are_refused(points: Tensor, own: Tensor) -> None:
+def test_attention_that_nobody_learned_is_refused(points: Tensor, own: Tensor) -> None:
     lists = k_nearest(points, points, 3, exclude=own)
-    with pytest.raises(UsageError, match="alpha"):
-        mean_shift(points, points, lists.indices, alpha=1.5)
     with pytest.raises(UsageError, match="attention="):
         shift(points, points, lists, ShiftSettings(aggregation="attention"))
-    for attention in (NeighborAttention(6), NeighborAttention(7).double()):
-        with pytest.raises(
-            UsageError, match=r"attention: learned on . columns of .*, found embeddings of 6 columns of"
-        ):
-            shift(points, points, lists, ShiftSettings(aggregation="attention"), attention=attention)
-    with pytest.raises(UsageError, match="39 other rows"):
-        random_neighbors(points, points, 40, exclude=own)
 
 
 @pytest.mark.gpu

@@ -6,10 +6,11 @@ from scipy.cluster.hierarchy import linkage
 from sklearn.datasets import load_digits
 
 from shoal.clustering.curve import MIN_FIT_LABELS, Curve, RunningMatching, accuracy_curve
-from shoal.clustering.iterates import iterates, unit_points
+from shoal.clustering.iterates import iterates
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.n_clusters import RULES, choose, estimate_n_clusters
+from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 from shoal.errors import DataError, UsageError
 

@@ -5,8 +5,9 @@ import pytest
 
 from shoal import MeanShiftClustering, Tree, estimate_n_clusters
 from shoal.clustering.inference import InferenceSettings, check_task
-from shoal.clustering.iterates import unit_points, unit_tree
+from shoal.clustering.iterates import unit_tree
 from shoal.clustering.n_clusters_range import keep_to, read_n_clusters
+from shoal.clustering.sums import unit_points
 from shoal.errors import UsageError
 
 

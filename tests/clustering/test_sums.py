@@ -1,9 +1,11 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from shoal.clustering.sums import grouped_sums, halving_sum, root
+from shoal.clustering import sums
+from shoal.clustering.sums import grouped_sums, halving_sum, root, unit_points
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 8, 13, 37, 768])
@@ -71,3 +73,12 @@ def test_sums_of_groups_on_the_gpu_are_those_of_the_cpu() -> None:
     generator = torch.Generator().manual_seed(0)
     rows, groups = torch.rand(50_000, 64, generator=generator), torch.randint(0, 30, (50_000,), generator=generator)
     assert torch.equal(grouped_sums(rows.cuda(), groups.cuda(), 30).cpu(), grouped_sums(rows, groups, 30))
+
+
+def test_unit_rows_do_not_depend_on_how_rows_lie_in_memory_or_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(0).normal(size=(7, 3))
+    expected = unit_points(x)
+    monkeypatch.setattr(sums, "ROWS_AT_ONCE", 2)
+    for same in (x, np.asfortranarray(x), torch.from_numpy(x)):
+        assert torch.equal(unit_points(same), expected)
+    assert torch.equal(unit_points(x[::-1]), expected.flip(0))  # of which the last block is one row

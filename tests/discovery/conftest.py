@@ -1,6 +1,6 @@
 import pytest
 
-from shoal.discovery.settings import DiscoverySettings, choose_settings
+from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 
 
 @pytest.fixture

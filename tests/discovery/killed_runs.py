@@ -15,9 +15,9 @@ import torch
 
 from shoal.data.readers import read_collection
 from shoal.discovery import answers
-from shoal.discovery import images as discovery
+from shoal.discovery import pipeline as discovery
+from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.settings import choose_settings
 from shoal.runs import Run, lock
 from shoal.training import checkpoint
 

@@ -10,11 +10,11 @@ from sklearn.datasets import load_digits
 from shoal.clustering.calibration import Calibration
 from shoal.clustering.categories import describe_members
 from shoal.clustering.inference import infer
-from shoal.clustering.iterates import unit_points
+from shoal.clustering.sums import unit_points
 from shoal.discovery.answers import UNCHECKED, Answer, answer_in_words
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.facts import collect_facts
 from shoal.discovery.named_categories import NamedCategories, assignment_rows, category_rows, name_categories
-from shoal.discovery.settings import DiscoverySettings
 from shoal.methods.clusters import Discovery
 from shoal.runs import Run
 

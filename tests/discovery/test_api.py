@@ -16,7 +16,7 @@ from shoal.cli.discover import discover as command
 from shoal.cli.main import app
 from shoal.discovery.answers import answer_in_words
 from shoal.discovery.api import default_folder
-from shoal.discovery.settings import DiscoverySettings, choose_settings
+from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.errors import DataError, UsageError
 from shoal.report.figures.curves import training_curves
 

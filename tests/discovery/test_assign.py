@@ -14,12 +14,12 @@ from shoal.clustering.estimators import MeanShiftClustering
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
 from shoal.discovery import assign as module
-from shoal.discovery import reading
+from shoal.discovery import read_and_embed as reading
 from shoal.discovery.assign import Assigner
-from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
-from shoal.discovery.images import discover_images
+from shoal.discovery.cluster_embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
+from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
+from shoal.discovery.pipeline import discover_images
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.encoders.head import HeadSettings
 from shoal.errors import DataError, UsageError
 from shoal.runs import Run

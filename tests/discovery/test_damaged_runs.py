@@ -14,7 +14,7 @@ from conftest import write_table
 from photo_runs import run_on
 from shoal.cli.main import app
 from shoal.clustering.blend import TriedWeight
-from shoal.discovery.settings import choose_settings
+from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.trained.choice import Choice
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -8,12 +8,12 @@ import pytest
 
 from shoal.clustering.matching import is_worse
 from shoal.data.collection import Truth
-from shoal.data.demo import digits
+from shoal.data.digits import digits
 from shoal.discovery import demo as module
 from shoal.discovery.demo import N_DIGITS, N_LATER, demo_settings, run_demo
-from shoal.discovery.images import discover_images
+from shoal.discovery.discovery_settings import choose_settings
+from shoal.discovery.pipeline import discover_images
 from shoal.discovery.scoring import score_later, score_run
-from shoal.discovery.settings import choose_settings
 from shoal.methods.registry import load_recipe
 from shoal.runs import Assignment, Run
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from photo_runs import run_on, stop
-from shoal.discovery.settings import choose_settings
+from shoal.discovery.discovery_settings import choose_settings
 from shoal.runs import Run
 
 pytestmark = [

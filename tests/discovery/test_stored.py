@@ -12,12 +12,12 @@ from PIL import Image
 from photo_runs import stop
 from shoal.data.readers import read_collection
 from shoal.data.storage.remote import file_system
-from shoal.discovery import images as discovering
+from shoal.discovery import pipeline as discovering
 from shoal.discovery.assign import Assigner, Watch
+from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.export.formats import export_run
-from shoal.discovery.images import discover_images
+from shoal.discovery.pipeline import discover_images
 from shoal.discovery.reviewed.refinement import Refinement
-from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.errors import UsageError
 from shoal.review import verbs
 from shoal.review.review import Review

@@ -7,8 +7,8 @@ from PIL import Image
 
 from shoal.data.collection import Collection
 from shoal.data.pixels import load_pixels
-from shoal.discovery.reading import THUMBNAIL_SIDE as SIDE
-from shoal.discovery.reading import make_thumbnails
+from shoal.discovery.read_and_embed import THUMBNAIL_SIDE as SIDE
+from shoal.discovery.read_and_embed import make_thumbnails
 
 COLOURS = np.array([[250, 10, 10], [10, 250, 10], [10, 10, 250]], dtype=np.uint8)
 

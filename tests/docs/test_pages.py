@@ -30,6 +30,22 @@ def test_prose_is_wrapped(page: Path) -> None:
     assert [line for line in prose(page) if len(line) > 140] == []
 
 
+def sentences(record: Path) -> list[str]:
+    """What a record says outside of its title, tables, lists and pictures."""
+    blocks = [block.strip() for block in record.read_text(encoding="utf-8").split("\n\n")]
+    text = " ".join(" ".join(block.split()) for block in blocks if not block.startswith(("|", "#", "- ", "!")))
+    return re.findall(r"\S.*?[.?!](?= [A-Z*`\d]|$)", text)
+
+
+@pytest.mark.parametrize("record", sorted(ROOT.glob("benchmarks/results/*.md")), ids=lambda record: record.name)
+def test_a_record_is_tables_and_at_most_five_sentences(record: Path) -> None:
+    text = record.read_text(encoding="utf-8")
+    assert "\n|---" in text
+    assert len(sentences(record)) <= 5
+    assert len(re.findall("(?m)^- ", text)) <= 6
+    assert len(text.splitlines()) <= 80
+
+
 def test_files_of_the_package_that_pages_name_are_there() -> None:
     pages = [*ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
     packages = {path.name for path in (ROOT / "src" / "shoal").iterdir()}

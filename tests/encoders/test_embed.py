@@ -123,7 +123,7 @@ def test_a_device_that_nobody_has_tried_is_used_where_its_features_are_the_cpus(
     """The CPU stands for it: there is no other device everywhere."""
     monkeypatch.setattr(module, "UNTRIED", ("cpu",))
     encoder = tiny_encoder()
-    assert module.place_encoder(encoder, torch.device("cpu")) is encoder
+    assert module.move_encoder(encoder, torch.device("cpu")) is encoder
     assert not caplog.records
 
 
@@ -140,7 +140,7 @@ def test_a_device_that_gives_other_features_or_none_leaves_the_encoder_on_the_cp
 
     monkeypatch.setattr(module, "UNTRIED", ("cpu",))
     monkeypatch.setattr(encoder, "forward", forward)
-    assert module.place_encoder(encoder, torch.device("cpu")).device == torch.device("cpu")
+    assert module.move_encoder(encoder, torch.device("cpu")).device == torch.device("cpu")
     said = {"wrong": "its features differ from the CPU's by", "absent": "'aten::x' is not implemented"}
     assert said[fault] in caplog.text
     assert "so the CPU does" in caplog.text

@@ -14,7 +14,7 @@ from shoal.methods.registry import get_method
 from shoal.training.bank import Bank
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, Epoch, TaskShape
-from shoal.training.settings import TrainSettings
+from shoal.training.train_settings import TrainSettings
 
 CPU = torch.device("cpu")
 cms = get_method("cms").run

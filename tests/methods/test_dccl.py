@@ -14,7 +14,7 @@ from shoal.methods.dccl import Dccl, DcclSettings, choose_resolution, cluster, c
 from shoal.methods.registry import get_method
 from shoal.training.loop import train
 from shoal.training.model import Epoch, TaskShape, shape_of
-from shoal.training.settings import TrainSettings
+from shoal.training.train_settings import TrainSettings
 from slow_steps import contrast, gradients, make_batch, supervise, tiny_vit
 
 CPU = torch.device("cpu")

@@ -15,12 +15,12 @@ from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.head import HeadSettings
 from shoal.errors import UsageError
-from shoal.methods.changes import change_settings
 from shoal.methods.registry import METHODS, get_method, load_recipe, recipe_names
+from shoal.methods.setting_changes import change_settings
 from shoal.training.cost import measure_cost
 from shoal.training.losses import LossSettings
 from shoal.training.model import shape_of
-from shoal.training.settings import TrainSettings
+from shoal.training.train_settings import TrainSettings
 
 CPU = torch.device("cpu")
 TRAINED = [name for name, method in METHODS.items() if method.trains]

@@ -7,9 +7,9 @@ from scipy.cluster.hierarchy import linkage
 from torch.nn import functional as F
 
 from shoal.clustering.inference import InferenceSettings
-from shoal.clustering.iterates import unit_points
 from shoal.clustering.matching import gcd_accuracy
 from shoal.clustering.n_clusters import estimate_n_clusters
+from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 from shoal.encoders.embed import embed
 from shoal.encoders.head import HeadSettings
@@ -20,8 +20,8 @@ from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.training.losses import GcdLossSettings
 from shoal.training.model import Batch, TaskShape
-from shoal.training.settings import TrainSettings
 from shoal.training.tokens import cache_tokens
+from shoal.training.train_settings import TrainSettings
 from shoal.training.validation import Judge
 from shoal.training.view_pool import ViewPool
 from slow_steps import contrast, supervise

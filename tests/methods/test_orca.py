@@ -9,7 +9,7 @@ from shoal.errors import UsageError
 from shoal.methods.orca import Orca, OrcaSettings, choose_partners, ease
 from shoal.methods.registry import get_method
 from shoal.training.model import Epoch, TaskShape
-from shoal.training.settings import TrainSettings
+from shoal.training.train_settings import TrainSettings
 
 CPU = torch.device("cpu")
 LABELS = [0, 1, 0, -1, -1, -1]

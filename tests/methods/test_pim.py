@@ -22,7 +22,7 @@ from shoal.methods.pim import (
 )
 from shoal.methods.registry import get_method
 from shoal.training.model import TaskShape
-from shoal.training.settings import TrainSettings
+from shoal.training.train_settings import TrainSettings
 from slow_steps import contrast, gradients, make_batch, supervise, tiny_vit
 
 CPU = torch.device("cpu")

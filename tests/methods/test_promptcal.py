@@ -15,7 +15,7 @@ from shoal.methods.registry import get_method
 from shoal.training.cost import measure_cost
 from shoal.training.losses import GcdLossSettings
 from shoal.training.model import Epoch, TaskShape, shape_of
-from shoal.training.settings import TrainSettings
+from shoal.training.train_settings import TrainSettings
 from slow_steps import affinities as slow_graph
 from slow_steps import contrast as slow_contrast
 from slow_steps import supervise as slow_supervise

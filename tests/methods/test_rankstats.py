@@ -8,7 +8,7 @@ from shoal.errors import UsageError
 from shoal.methods.rankstats import RankStats, RankStatsSettings, largest_entries
 from shoal.methods.registry import get_method
 from shoal.training.model import TaskShape
-from shoal.training.settings import TrainSettings
+from shoal.training.train_settings import TrainSettings
 
 CPU = torch.device("cpu")
 LABELS = [0, 1, 0, -1, -1, -1]

@@ -15,7 +15,7 @@ from shoal.errors import UsageError
 from shoal.methods.registry import load_recipe
 from shoal.methods.simgcd import SimGcd, SimGcdSettings
 from shoal.training.model import Batch, TaskShape
-from shoal.training.settings import TrainSettings
+from shoal.training.train_settings import TrainSettings
 from small_models import make_model
 
 LABELS = torch.tensor([0, -1, 1, 0, -1, 1])

@@ -10,7 +10,7 @@ from shoal.errors import UsageError
 from shoal.methods.registry import get_method
 from shoal.methods.uno import Uno, UnoSettings, sinkhorn
 from shoal.training.model import TaskShape
-from shoal.training.settings import TrainSettings
+from shoal.training.train_settings import TrainSettings
 
 CPU = torch.device("cpu")
 LABELS = [0, 1, 0, -1, -1, -1]

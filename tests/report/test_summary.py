@@ -1,8 +1,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from shoal.report.certainty import confidence_words, how_sure
 from shoal.report.snapshot import Snapshot
-from shoal.report.summary import confidence_words, how_sure, summarize
+from shoal.report.summary import summarize
 from shoal.runs import Assignment, Run
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from shoal.data.benchmarks.benchmark import build
-from shoal.data.benchmarks.facts import get_facts
 from shoal.data.benchmarks.official_images import OfficialImages
+from shoal.data.benchmarks.published_facts import get_facts
 from shoal.data.benchmarks.split import ClassSplit
 from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.methods import method

@@ -7,7 +7,7 @@ from shoal.reproduce.experiment import ReproduceOptions
 from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.plan import make_cell, make_plan
 from shoal.reproduce.result_table import to_csv, to_latex, to_markdown
-from shoal.reproduce.tables import build_table
+from shoal.reproduce.table_building import build_table
 
 OFFLINE = ReproduceOptions(encoder="efficientnet-lite2")
 

@@ -13,7 +13,7 @@ from shoal.methods.cms import Cms, CmsSettings
 from shoal.training.data import TrainingData
 from shoal.training.losses import LossSettings
 from shoal.training.model import TaskShape
-from shoal.training.settings import TrainSettings
+from shoal.training.train_settings import TrainSettings
 
 COLOURS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [180, 180, 40]])
 

@@ -10,7 +10,7 @@ import torch
 from several_processes import finish_processes, start_processes
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.errors import ShoalError, UsageError
-from shoal.training import checkpoint, trainer
+from shoal.training import checkpoint
 from shoal.training.checkpoint import read_checkpoint
 from shoal.training.data import TrainingData
 from shoal.training.loop import train
@@ -398,19 +398,3 @@ def test_training_on_a_gpu_stays_close_to_the_cpu(toy):
         networks = [network.to(device) for network in toy.networks()]
         losses.append([row["loss"] for row in train(toy.data(), *networks, toy.settings()).metrics])
     assert losses[1] == pytest.approx(losses[0], rel=0.05)
-
-
-@pytest.mark.gpu
-def test_recorded_steps_are_those_that_are_taken_one_by_one(toy, monkeypatch):
-    recorded = []
-    record = trainer.RecordedStep
-    monkeypatch.setattr(trainer, "RecordedStep", lambda *given: recorded.append(1) or record(*given))
-    found = []
-    for fewest in (2, 1000):
-        monkeypatch.setattr(trainer, "FEWEST", fewest)
-        networks = [network.to("cuda") for network in toy.networks()]
-        trained = train(toy.data(), *networks, toy.settings(epochs=3, views=ViewSettings(pool=3)))
-        found.append((weights(networks), numbers(trained)))
-    assert len(recorded) == 3  # once an epoch, in the first training alone
-    assert same(found[0][0], found[1][0])
-    assert found[0][1] == found[1][1]

@@ -9,7 +9,6 @@ import torch
 from torch.nn import functional as F
 
 from several_processes import finish_processes, start_processes
-from shoal.errors import UsageError
 from shoal.training.checkpoint import read_checkpoint
 from shoal.training.classifier import CosineClassifier, entropy_of_mean, labeled_cross_entropy, n_outputs
 from shoal.training.cost import measure_cost
@@ -238,8 +237,6 @@ def test_weights_of_another_method_are_refused(toy):
 def test_labels_are_numbered_without_gaps_and_a_task_has_a_shape(toy):
     assert numbered_labels(np.array([7, -1, 3, 7])).tolist() == [1, -1, 0, 1]
     assert shape_of(toy.data(), 4) == SHAPE
-    with pytest.raises(UsageError, match="n_clusters: found 1 with 2 known classes"):
-        n_outputs(TaskShape(n_images=48, n_known=2, n_clusters=1))
 
 
 @pytest.mark.parametrize("n_views", [2, 3, 4])

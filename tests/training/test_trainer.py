@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.training.data import TrainingData
 from shoal.training.loop import train
-from shoal.training.settings import TrainSettings
+from shoal.training.train_settings import TrainSettings
 from shoal.training.trainer import Totals, Trainer, cut_to_length
 from shoal.training.views import ViewSettings
 

@@ -58,10 +58,8 @@ def assign(
 
     if watch and not is_main():
         return  # one process watches, alone
-    if out is not None and out.exists() and not force and not watch and is_main():
-        raise UsageError(f"{out}: is there already; give --force to overwrite it, or another --out")
     if out is not None and is_main():
-        check_writable(out)
+        check_writable(out, force=force or watch)
     if every is not None and not watch:
         raise UsageError(f"every: found {every:g}, but no folder is watched; give --watch too, or leave out --every")
     assigner = Assigner(
@@ -82,9 +80,9 @@ def assign(
     table = to_csv(Assignment, rows)
     if out is not None:
         write_text(out, table)
-    found = {"n_images": len(rows), "n_possibly_new": n_new, "threshold": assigner.threshold, "out": out and str(out)}
+    facts = {"n_images": len(rows), "n_possibly_new": n_new, "threshold": assigner.threshold, "out": out and str(out)}
     left_out = [{"path": image.name, "reason": image.reason} for image in skipped]
-    listed = {**found, "skipped": left_out, "assignments": [_plain(row) for row in rows]}
+    listed = {**facts, "skipped": left_out, "assignments": [_plain(row) for row in rows]}
     result(str(out) if out else table.rstrip("\n"), listed, as_json=json)
     say(f"next: shoal report {shlex.quote(str(run))} --open shows the categories")
 
@@ -139,5 +137,5 @@ def _plain(row: "Assignment") -> dict[str, Any]:
 
     from shoal.arrays import nan_to_null
 
-    found: dict[str, Any] = nan_to_null(asdict(row))
-    return found
+    plain: dict[str, Any] = nan_to_null(asdict(row))
+    return plain

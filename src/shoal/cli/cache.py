@@ -28,8 +28,8 @@ def cache(
         remove_stores(stores)
         lines = [f"{total / 1e6:,.1f} MB deleted from {cache_folder()}"]
     rows = [{"folder": str(one.folder), "bytes": one.n_bytes, "last_used": _day(one.last_used)} for one in stores]
-    found = {"folder": str(cache_folder()), "bytes": total, "max_bytes": limit, "stores": rows}
-    result("\n".join(lines), {**found, "is_cleared": clear}, as_json=json)
+    facts = {"folder": str(cache_folder()), "bytes": total, "max_bytes": limit, "stores": rows}
+    result("\n".join(lines), {**facts, "is_cleared": clear}, as_json=json)
     if stores and not clear:
         say("next: shoal cache --clear deletes them; they are made again when needed")
 

@@ -12,7 +12,7 @@ from shoal.cli.options import AllowMissing, Device, DryRun, Force, LabelColumn, 
 
 if TYPE_CHECKING:
     from shoal.data.readers.embeddings import Embeddings
-    from shoal.discovery.embeddings import ClusterSettings
+    from shoal.discovery.cluster_embeddings import ClusterSettings
     from shoal.runs import Run
 
 
@@ -45,7 +45,7 @@ def cluster(
     from shoal.clustering.inference import check_task
     from shoal.data.readers import label_embeddings, read_embeddings
     from shoal.device import choose_device
-    from shoal.discovery.embeddings import LabeledEmbeddings, cluster_embeddings
+    from shoal.discovery.cluster_embeddings import LabeledEmbeddings, cluster_embeddings
     from shoal.distributed import by_main, is_main, processes
 
     home = choose_device(device)
@@ -66,7 +66,7 @@ def cluster(
     check_task(given.labels, settings.n_clusters, settings.inference)
     target = out or Path("runs") / embeddings.stem
     if dry_run:
-        _show_found(given, counted, target, settings.n_clusters, as_json=json)
+        _show_facts(given, counted, target, settings.n_clusters, as_json=json)
         return
     labeled = LabeledEmbeddings(names=given.names, x=given.x, labels=given.labels, classes=given.classes)
     how: dict[str, Any] = {"device": device, "force": force, "command": shlex.join(["shoal", *sys.argv[1:]])}
@@ -83,7 +83,7 @@ def _settings(
     from shoal.clustering.inference import InferenceSettings
     from shoal.clustering.mean_shift import ShiftSettings
     from shoal.clustering.n_clusters_range import read_n_clusters
-    from shoal.discovery.embeddings import ClusterSettings
+    from shoal.discovery.cluster_embeddings import ClusterSettings
     from shoal.methods.protocols import get_protocol
 
     chosen = get_protocol(protocol or "shoal")["inference"] | ({} if rule is None else {"rule": rule})
@@ -107,10 +107,10 @@ def _show_answer(run: "Run", *, as_json: bool) -> None:
     say(f"next: shoal report {shlex.quote(str(run.path))}")
 
 
-def _show_found(given: "Embeddings", counted: str, out: Path, n_clusters: int | None, *, as_json: bool) -> None:
+def _show_facts(given: "Embeddings", counted: str, out: Path, n_clusters: int | None, *, as_json: bool) -> None:
     """Print what was found in the file, and where it would go."""
     n_labeled = int((given.labels >= 0).sum())
-    found = {
+    facts = {
         "counted": counted,
         "n_embeddings": len(given.names),
         "n_columns": given.x.shape[1],
@@ -122,5 +122,5 @@ def _show_found(given: "Embeddings", counted: str, out: Path, n_clusters: int | 
         "n_clusters": n_clusters,
         "out": str(out),
     }
-    result(counted, found, as_json=as_json)
+    result(counted, facts, as_json=as_json)
     say(f"nothing was written; without --dry-run it goes to {out}")

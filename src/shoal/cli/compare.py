@@ -3,7 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,7 +26,7 @@ from shoal.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from shoal.discovery.comparison.compare import Job
+    from shoal.discovery.comparison.compare import ComparisonJob
 
 
 def compare(
@@ -69,43 +69,51 @@ def compare(
     encoder without any training is compared too. Ends with the command that runs the first on everything.
     """
     from shoal.discovery.comparison.compare import prepare_comparison
-    from shoal.methods.changes import read_changes
+    from shoal.methods.setting_changes import read_changes
 
-    columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column, "allow_missing": allow_missing}
-    given = {"source": images, "labels": labels, "labeled": labeled, "unlabeled": unlabeled, **columns}
-    numbers: dict[str, Any] = {"n_clusters": n_clusters, "epochs": epochs, "input_size": input_size, "seed": seed}
-    rest: dict[str, Any] = {"config": config, "encoder": encoder, "draws": draws, "max_minutes": max_minutes}
-    settings = {**rest, **numbers, "changes": read_changes(changes or [])}
-    job = prepare_comparison(given, methods, settings, out=out)
-    how: dict[str, Any] = {"device": device, "resume": resume, "force": force}
+    job = prepare_comparison(
+        images,
+        labels,
+        methods,
+        labeled=labeled,
+        unlabeled=unlabeled,
+        path_column=path_column,
+        label_column=label_column,
+        allow_missing=allow_missing,
+        out=out,
+        device=device,
+        resume=resume,
+        force=force,
+        config=config,
+        encoder=encoder,
+        draws=draws,
+        max_minutes=max_minutes,
+        n_clusters=n_clusters,
+        epochs=epochs,
+        input_size=input_size,
+        seed=seed,
+        changes=read_changes(changes or []),
+    )
     do = _show_plan if dry_run else _run
-    do(job, how, as_json=json)
+    do(job, as_json=json)
 
 
-def _show_plan(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
+def _show_plan(job: "ComparisonJob", *, as_json: bool) -> None:
     """Say what was found, and what would be done."""
-    from shoal.discovery.comparison.compare import preview
     from shoal.words import count, listed
 
-    collection, out, settings, _ = job
-    found = preview(collection, out, settings, **how)
-    for line in [*collection.describe().split("\n")[1:], *found["kept"]]:
+    plan = job.check()
+    for line in [*job.collection.describe().split("\n")[1:], *plan["kept"]]:
         say(line)
-    trainings = f"{listed(found['methods'])}: {count(found['n_trainings'], 'training')}"
-    result(f"{found['counted']}\n{trainings}", found, as_json=as_json)
-    if found["is_finished"]:
-        say(f"{out} is finished, there is nothing left to do; without --dry-run its table is shown again")
+    trainings = f"{listed(plan['methods'])}: {count(plan['n_trainings'], 'training')}"
+    result(f"{plan['counted']}\n{trainings}", plan, as_json=as_json)
+    if plan["is_finished"]:
+        say(f"{job.out} is finished, there is nothing left to do; without --dry-run its table is shown again")
     else:
-        say(f"nothing was written; without --dry-run it goes to {out}")
+        say(f"nothing was written; without --dry-run it goes to {job.out}")
 
 
-def _run(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
+def _run(job: "ComparisonJob", *, as_json: bool) -> None:
     """Compare, and print the table."""
-    from shoal.discovery.comparison.job import compare_images
-
-    collection, out, settings, command_for = job
-    command = shlex.join(["shoal", *sys.argv[1:]])
-    found = compare_images(
-        collection, out, settings, command_for=command_for, command=command, reporter=reporter(), **how
-    )
-    result(f"{found.in_words()}\n{found.page}", found.to_dict(), as_json=as_json)
+    comparison = job.run(reporter(), command=shlex.join(["shoal", *sys.argv[1:]]))
+    result(f"{comparison.in_words()}\n{comparison.page}", comparison.to_dict(), as_json=as_json)

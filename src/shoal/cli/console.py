@@ -1,7 +1,8 @@
-"""What the commands print: results on stdout, everything else on stderr."""
+"""What the commands show: results on stdout, everything else on stderr, a page in a browser where there is one."""
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,8 +55,8 @@ def complain(text: str) -> None:
     typer.echo(shown(text), err=True)
 
 
-def result(text: str, found: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the command's result on stdout: `found` as one JSON object, or `text`.
+def result(text: str, facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the command's result on stdout: `facts` as one JSON object, or `text`.
 
     A program that reads text gets every name as it is; on a terminal control characters are made visible. Of several
     processes one prints it.
@@ -63,7 +64,7 @@ def result(text: str, found: Mapping[str, Any], *, as_json: bool) -> None:
     if not is_first_process():
         return
     if as_json:
-        typer.echo(escaped_json(json.dumps(found, ensure_ascii=False)))
+        typer.echo(escaped_json(json.dumps(facts, ensure_ascii=False)))
     else:
         # Told of colors, typer does not take for one, and remove, what only looks like it in a name.
         typer.echo("\n".join(map(shown, text.split("\n"))) if sys.stdout.isatty() else text, color=True)
@@ -74,8 +75,8 @@ def progress(what: str, outlook: "Outlook | None" = None) -> "AbstractContextMan
     from shoal.progress import Outlook, show
 
     # Lines between the bars would tear them, and whoever asks for many lines does not need bars.
-    draws = is_first_process() and not (verbosity.is_quiet or verbosity.is_verbose)
-    return show(what, outlook or Outlook(), say, draws=draws, has_color=verbosity.has_color)
+    has_bar = is_first_process() and not (verbosity.is_quiet or verbosity.is_verbose)
+    return show(what, outlook or Outlook(), say, has_bar=has_bar, has_color=verbosity.has_color)
 
 
 def reporter() -> "Reporter":
@@ -83,3 +84,23 @@ def reporter() -> "Reporter":
     from shoal.discovery.reporter import Reporter
 
     return Reporter(say, progress, detail)
+
+
+def open_in_browser(address: str) -> bool:
+    """Open an address in a browser; False where there is none, such as on a machine without a screen.
+
+    In a process of its own: a browser that is started may stay in the foreground, and print.
+    """
+    has_screen = os.name == "nt" or sys.platform == "darwin"
+    if not has_screen and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))):
+        return False  # a browser of text would take over the terminal
+    command = [sys.executable, "-I", "-c", "import sys, webbrowser; webbrowser.open(sys.stdin.read())"]
+    how: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, **how)
+        assert process.stdin is not None
+        with process.stdin as given:  # other accounts can read a command, and not this
+            given.write(address)
+    except OSError:
+        return False
+    return True

@@ -39,8 +39,8 @@ def list_(json: Json = False) -> None:
         rows.append((name, *(f"{count:,}" for count in counts), labeled, facts.terms))  # type: ignore[arg-type]
     lines = ["{:<12} {:>8} {:>7} {:>8} {:>6} {:>8}  {}".format(*row) for row in rows]
     end = "Next: shoal datasets prepare NAME ROOT says where to get one and unpacks it."
-    found = {name: asdict(facts) for name, facts in BENCHMARKS.items()}
-    result("\n".join([*lines, "", end]), found, as_json=json)
+    facts_by_name = {name: asdict(facts) for name, facts in BENCHMARKS.items()}
+    result("\n".join([*lines, "", end]), facts_by_name, as_json=json)
 
 
 @app.command()
@@ -51,10 +51,12 @@ def verify(name: Name, root: Root, json: Json = False) -> None:
     """
     from shoal.data.benchmarks import verify as look
 
-    found = look(name, root, bar=progress)
-    following = "" if found.is_complete else f"\nNext: shoal datasets prepare {name} {root} says where to get the rest."
-    result(f"{found.describe()}{following}", found.to_dict(), as_json=json)
-    if not found.is_complete:
+    verification = look(name, root, bar=progress)
+    following = (
+        "" if verification.is_complete else f"\nNext: shoal datasets prepare {name} {root} says where to get the rest."
+    )
+    result(f"{verification.describe()}{following}", verification.to_dict(), as_json=json)
+    if not verification.is_complete:
         raise typer.Exit(INCOMPLETE)
 
 
@@ -66,7 +68,7 @@ def prepare(name: Name, root: Root, json: Json = False) -> None:
     """
     from shoal.data.benchmarks import prepare as work
 
-    found = work(name, root, bar=progress)
-    result(found.describe(), found.to_dict(), as_json=json)
-    if not found.verification.is_complete:
+    preparation = work(name, root, bar=progress)
+    result(preparation.describe(), preparation.to_dict(), as_json=json)
+    if not preparation.verification.is_complete:
         raise typer.Exit(INCOMPLETE)

@@ -34,9 +34,9 @@ def demo(
     from shoal.discovery.scoring import score_to_dict
 
     command = shlex.join(["shoal", *sys.argv[1:]])
-    found = run_demo(out, demo_settings(seed, train=train), device=device, command=command, reporter=reporter())
-    facts, path = collect_facts(found.run), found.run.path
-    facts |= {**score_to_dict(found.score), "n_images": facts["n_images"], "later": asdict(found.later)}
-    lines = (facts["answer"], found.score.in_words(), found.later.in_words(), path, path / "report.html")
+    done = run_demo(out, demo_settings(seed, train=train), device=device, command=command, reporter=reporter())
+    facts, path = collect_facts(done.run), done.run.path
+    facts |= {**score_to_dict(done.score), "n_images": facts["n_images"], "later": asdict(done.later)}
+    lines = (facts["answer"], done.score.in_words(), done.later.in_words(), path, path / "report.html")
     result("\n".join(map(str, lines)), facts, as_json=json)
     say("next: shoal discover photos/ --labels labels.csv")

@@ -3,7 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,7 +27,7 @@ from shoal.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from shoal.discovery.api import Job
+    from shoal.discovery.api import DiscoveryJob
 
 
 def discover(
@@ -86,52 +86,67 @@ def discover(
     Labels may also come from folders: photos/<category>/*.jpg are labeled, other files are not.
     """
     from shoal.discovery.api import prepare
-    from shoal.methods.changes import read_changes
+    from shoal.methods.setting_changes import read_changes
 
-    columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column, "allow_missing": allow_missing}
-    given = {"source": images, "labels": labels, "labeled": labeled, "unlabeled": unlabeled, **columns}
-    own: dict[str, Any] = {"recipe": recipe, "config": config, "method": method, "encoder": encoder, "answer": answer}
-    numbers: dict[str, Any] = {"n_clusters": n_clusters, "epochs": epochs, "input_size": input_size, "seed": seed}
-    rest: dict[str, Any] = {"protocol": protocol, "stability": stability, "train": train, "max_minutes": max_minutes}
-    settings = {**own, **numbers, **rest, "changes": read_changes(changes or [])}
-    where: dict[str, Any] = {"out": out, "device": device, "resume": resume}
-    job = prepare(given, settings, review=review, reporter=reporter(), **where)
-    how: dict[str, Any] = {"device": device, "resume": resume, "force": force, "tensorboard": tensorboard}
+    job = prepare(
+        images,
+        labels,
+        labeled=labeled,
+        unlabeled=unlabeled,
+        path_column=path_column,
+        label_column=label_column,
+        allow_missing=allow_missing,
+        review=review,
+        out=out,
+        device=device,
+        resume=resume,
+        force=force,
+        tensorboard=tensorboard,
+        reporter=reporter(),
+        method=method,
+        recipe=recipe,
+        config=config,
+        encoder=encoder,
+        answer=answer,
+        n_clusters=n_clusters,
+        epochs=epochs,
+        input_size=input_size,
+        seed=seed,
+        protocol=protocol,
+        stability=stability,
+        train=train,
+        max_minutes=max_minutes,
+        changes=read_changes(changes or []),
+    )
     do = _show_plan if dry_run else _run
-    do(job, how, as_json=json)
+    do(job, as_json=json)
 
 
-def _show_plan(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
+def _show_plan(job: "DiscoveryJob", *, as_json: bool) -> None:
     """Say what was found, and what would be done."""
-    from shoal.discovery.preflight import check_discovery
-
-    collection, out, settings, _ = job
-    found = check_discovery(collection, out, settings, **how)
-    for line in collection.describe().split("\n")[1:]:
+    plan = job.check()
+    for line in job.collection.describe().split("\n")[1:]:
         say(line)
-    if not found["encoder_is_here"]:
-        say(f"note: the encoder {found['encoder']} is not here, and would be downloaded")
-    result(found["counted"], found, as_json=as_json)
-    if found["is_finished"]:
-        say(f"{out} is finished, there is nothing left to do; without --dry-run its answer is shown again")
+    if not plan["encoder_is_here"]:
+        say(f"note: the encoder {plan['encoder']} is not here, and would be downloaded")
+    result(plan["counted"], plan, as_json=as_json)
+    if plan["is_finished"]:
+        say(f"{job.out} is finished, there is nothing left to do; without --dry-run its answer is shown again")
     else:
-        say(f"nothing was written; without --dry-run it goes to {out}")
+        say(f"nothing was written; without --dry-run it goes to {job.out}")
 
 
-def _run(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
+def _run(job: "DiscoveryJob", *, as_json: bool) -> None:
     """Discover, and print the answer; of several processes one speaks."""
-    from shoal.discovery.discovered_run import DiscoveredRun
     from shoal.discovery.facts import collect_facts
-    from shoal.discovery.images import discover_images
+    from shoal.discovery.reporter import Reporter
     from shoal.distributed import is_main
 
-    command = shlex.join(["shoal", *sys.argv[1:]])
+    run = job.run(reporter() if is_main() else Reporter(), command=shlex.join(["shoal", *sys.argv[1:]]))
     if not is_main():
-        discover_images(*job, **how, command=command, report=True)
         return
-    run = DiscoveredRun(discover_images(*job, **how, command=command, report=True, reporter=reporter()).path)
     facts = collect_facts(run)
     result(f"{facts['answer']}\n{run.path}\n{run.path / 'report.html'}", facts, as_json=as_json)
     where = shlex.quote(str(run.path))
-    look = f"shoal report {where} --open, then " if job[-1] is None else ""
+    look = f"shoal report {where} --open, then " if job.refinement is None else ""
     say(f"next: {look}shoal review {where}")

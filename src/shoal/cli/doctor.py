@@ -43,8 +43,8 @@ def doctor(json: Json = False) -> None:
     advice = [f"{check.what}: {check.advice}" for check in checks if not check.is_ok]
     end = "\n".join(advice) if advice else "Everything shoal needs is here. Next: shoal demo"
     is_ok = not advice
-    found = {"ok": is_ok, "checks": [asdict(check) for check in checks]}
-    result("\n".join([*lines, "", end]), found, as_json=json)
+    facts = {"ok": is_ok, "checks": [asdict(check) for check in checks]}
+    result("\n".join([*lines, "", end]), facts, as_json=json)
     if not is_ok:
         raise typer.Exit(4)
 

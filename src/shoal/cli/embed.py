@@ -34,7 +34,7 @@ def embed(
     """
     from shoal.data.readers import read_collection
     from shoal.device import choose_device
-    from shoal.discovery.embed import check_dtype, check_target, embed_collection, write_embeddings
+    from shoal.discovery.embed_collection import check_dtype, check_target, embed_collection, write_embeddings
     from shoal.distributed import is_main, processes
 
     check_dtype(dtype)
@@ -44,19 +44,19 @@ def embed(
     collection = read_collection(images, labels, **columns, allow_missing=allow_missing)
     with processes(choose_device(device)):
         how: dict[str, Any] = {"input_size": input_size, "dtype": dtype, "device": device}
-        found = embed_collection(collection, encoder, **how, reporter=reporter())
+        embedded = embed_collection(collection, encoder, **how, reporter=reporter())
     if not is_main():
         return
-    write_embeddings(found, out)
-    for image in found.skipped:
+    write_embeddings(embedded, out)
+    for image in embedded.skipped:
         say(f"note: {image.name} left out, {image.reason}")
-    n_images, n_columns = found.x.shape
+    n_images, n_columns = embedded.x.shape
     answer = {
         "out": str(out),
         "n_images": n_images,
         "n_columns": n_columns,
         "dtype": dtype,
-        "n_skipped": len(found.skipped),
+        "n_skipped": len(embedded.skipped),
     }
     result(str(out), answer, as_json=json)
     say(f"next: shoal cluster {shlex.quote(str(out))}")

@@ -59,8 +59,8 @@ def get(
     The size is said first. What is interrupted goes on where it stopped, a file with another checksum than the hub's is
     thrown away, and nothing that is fetched can run code. Other commands never download an encoder of the list.
     """
-    from shoal.discovery.download import get_encoder
+    from shoal.discovery.get_encoder import get_encoder
 
-    found = get_encoder(name, reporter())
-    result(found.path or name, found.to_dict(), as_json=json)
+    downloaded = get_encoder(name, reporter())
+    result(downloaded.path or name, downloaded.to_dict(), as_json=json)
     say(f"next: shoal discover photos/ --encoder {name}")

@@ -26,21 +26,26 @@ def export(
     Images are linked (copied where links cannot be made), never moved or changed. An image that came with a label goes
     where its label says.
     """
+    from shoal.discovery.export.export_job import GivenLabels
+    from shoal.discovery.export.file_names import Linking
     from shoal.discovery.export.formats import export_run
-    from shoal.discovery.export.job import GivenLabels
-    from shoal.discovery.export.names import Linking
     from shoal.review.reviewed import ReviewedRun
 
     linking: Linking = "copy" if copy else "link"
     opened = ReviewedRun.open(run)
     has_encoder = "method" in opened.config
-    found = export_run(opened, to, out, images=images, linking=linking, given_labels=cast(GivenLabels, given_labels))
-    if found.n_disagreeing:
+    exported = export_run(opened, to, out, images=images, linking=linking, given_labels=cast(GivenLabels, given_labels))
+    if exported.n_disagreeing:
         whose = "the label was kept" if given_labels == "keep" else "the category was taken"
-        say(f"{count(found.n_disagreeing, 'image')} came with another label than the category found: {whose}")
-    for step in (*found.notes, *found.steps):
+        say(f"{count(exported.n_disagreeing, 'image')} came with another label than the category found: {whose}")
+    for step in (*exported.notes, *exported.steps):
         say(step)
-    facts = {"out": str(found.folder), "format": to, "n_disagreeing": found.n_disagreeing, "given_labels": given_labels}
-    result(str(found.folder), facts, as_json=json)
+    facts = {
+        "out": str(exported.folder),
+        "format": to,
+        "n_disagreeing": exported.n_disagreeing,
+        "given_labels": given_labels,
+    }
+    result(str(exported.folder), facts, as_json=json)
     new = "new/ puts images" if has_encoder else "new.npz puts embeddings"
     say(f"next: shoal assign {shlex.quote(str(run))} {new} that come later into the same categories")

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.browser import open_in_browser
-from shoal.cli.console import Json, progress, result, say
+from shoal.cli.console import Json, open_in_browser, progress, result, say
 
 
 def report(
@@ -39,17 +38,17 @@ def report(
     from shoal.report.snapshot import Snapshot
     from shoal.runs import Run, locked
 
-    found = Snapshot(Run.open(run))
+    snapshot = Snapshot(Run.open(run))
     target = output or run / "report.html"
     make_folder(target.parent)
     with locked(run) if tsne or target.parent == run else nullcontext():
         if tsne:
             with progress("drawing the map by t-SNE") as bar:
-                text = render_report(found, tsne=True, progress=bar)
+                text = render_report(snapshot, tsne=True, progress=bar)
         else:
-            text = render_report(found, tsne=tsne)
+            text = render_report(snapshot, tsne=tsne)
         write_text(target, text)
-    files, left_out = write_figures(found, figures) if figures else ([], [])
+    files, left_out = write_figures(snapshot, figures) if figures else ([], [])
     for sentence in left_out:
         say(sentence)
     written = [target, *files]

@@ -55,7 +55,7 @@ def reproduce(
         return
     from shoal.device import choose_device
     from shoal.distributed import is_main, processes
-    from shoal.methods.changes import read_changes, read_pairs
+    from shoal.methods.setting_changes import read_changes, read_pairs
     from shoal.reproduce.experiment import ReproduceOptions
     from shoal.reproduce.reproduce import reproduce as run
 
@@ -66,19 +66,19 @@ def reproduce(
     options = ReproduceOptions(**who, changes=changes, validation_share=validation_share, methods=only)
     home = choose_device(device)
     with processes(home):
-        found = run(tables, roots, out, device=home, seeds=_seeds(seeds), options=options, tell=say)
+        reproductions = run(tables, roots, out, device=home, seeds=_seeds(seeds), options=options, tell=say)
     if is_main():
-        _print(found, as_json=json)
+        _print(reproductions, as_json=json)
 
 
-def _print(found: list["Reproduction"], *, as_json: bool) -> None:
+def _print(reproductions: list["Reproduction"], *, as_json: bool) -> None:
     """Print tables and the names of files; what failed ends in an error."""
-    files = [str(file) for each in found for file in each.files]
-    numbers = [record for each in found for record in each.records]
-    failures = {key: reason for each in found for key, reason in each.failures.items()}
+    files = [str(file) for each in reproductions for file in each.files]
+    numbers = [record for each in reproductions for record in each.records]
+    failures = {key: reason for each in reproductions for key, reason in each.failures.items()}
     end = f"\nWritten: {', '.join(files)}" if files else ""
     told = {"numbers": numbers, "files": files, "failed": failures}
-    result("\n".join(each.text for each in found) + end, told, as_json=as_json)
+    result("\n".join(each.text for each in reproductions) + end, told, as_json=as_json)
     if failures:
         complain(f"error: {count(len(failures), 'cell')} failed, left out here; the same command tries again")
         raise typer.Exit(FAILED)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.browser import open_in_browser
-from shoal.cli.console import Json, result, say
+from shoal.cli.console import Json, open_in_browser, result, say
 from shoal.errors import UsageError
 from shoal.words import count, plural
 
@@ -51,8 +50,8 @@ def review(
         if images is not None and not images.is_dir():
             raise UsageError(f"{images}: there is no such folder; give the one that --images shall be")
         opened = Run.open(run, checks_tables=False)  # the review reads them all, and checks them then
-        found, misfits = _open(opened, replay, read_only=read_only)
-        originals = Originals(opened, found.answer.paths, images)
+        opened_review, misfits = _open(opened, replay, read_only=read_only)
+        originals = Originals(opened, opened_review.answer.paths, images)
     listening = bind(host, port)
     access = Access(host=host, port=listening.getsockname()[1], is_read_only=read_only)
 
@@ -72,8 +71,8 @@ def review(
             say("note: no browser was found here; open the address in one")
         say("Ctrl-C ends it" if read_only else "Ctrl-C ends it; everything done is kept as it is done")
 
-    serve(found, access, listening, started, originals, misfits)
-    _tell(found, run)
+    serve(opened_review, access, listening, started, originals, misfits)
+    _tell(opened_review, run)
 
 
 @contextmanager
@@ -96,12 +95,12 @@ def _open(run: "Run", replay: Path | None, *, read_only: bool) -> tuple["Review"
         raise UsageError("--replay writes a review, --read-only does not; leave out one of them")
     try:
         if replay is None:
-            found = Review(run)
-            if not read_only and found.mend():
+            review = Review(run)
+            if not read_only and review.mend():
                 say("note: half a line at the end of review.jsonl, which was never answered, was dropped")
-            elif found.log.note:
-                say(found.log.note)
-            return found, misfits
+            elif review.log.note:
+                say(review.log.note)
+            return review, misfits
     except OtherAnswer:
         if read_only:
             raise
@@ -127,8 +126,8 @@ def _tell(review: "Review", run: Path) -> None:
     from shoal.review.actions import PREDICTED, STATUSES
 
     review.refresh()
-    found = Counter(review.state.images.status.tolist())
-    said = [f"{found[status]:,} {STATUSES[status]}" for status in sorted(found) if status != PREDICTED]
+    n_by_status = Counter(review.state.images.status.tolist())
+    said = [f"{n_by_status[status]:,} {STATUSES[status]}" for status in sorted(n_by_status) if status != PREDICTED]
     images = count(len(review.answer), "image")
     say(f"of {images} {', '.join(said) or 'none was decided on'}")
     say(f"next: shoal export {shlex.quote(str(run))} --to imagefolder --out sorted/")

@@ -24,17 +24,19 @@ def affinities(nodes: Tensor, exists: Tensor, n_first: int, n_neighbors: int) ->
         counts = torch.zeros(n_nodes**2, device=nodes.device).scatter_add_(0, pairs, votes).view(n_nodes, n_nodes)
         counts.fill_diagonal_(0)
         steps = counts / counts.sum(dim=1, keepdim=True).clamp_min(1)  # P
-        found = (steps[:n_first] @ steps) @ steps.T  # (V, G)
-        found.diagonal().add_(1)
-        return found
+        diffused = (steps[:n_first] @ steps) @ steps.T  # (V, G)
+        diffused.diagonal().add_(1)
+        return diffused
 
 
-def strongest(found: Tensor, exists: Tensor, quantile: float) -> Tensor:
+def strongest(affinity: Tensor, exists: Tensor, quantile: float) -> Tensor:
     """Which affinities (V, G) are above a quantile of those that are over the mean."""
-    mean = (found * exists).sum() / (exists.sum() * len(found))
+    mean = (affinity * exists).sum() / (exists.sum() * len(affinity))
     # Sorted here: torch.quantile refuses more than 16 million numbers. Positions stay tensors: nothing waits for a GPU.
-    ordered = found.masked_fill(found <= mean, torch.inf).flatten().sort().values  # those over the mean come first
-    position = quantile * ((found > mean).sum() - 1).clamp_min(0).double()
+    ordered = (
+        affinity.masked_fill(affinity <= mean, torch.inf).flatten().sort().values
+    )  # those over the mean come first
+    position = quantile * ((affinity > mean).sum() - 1).clamp_min(0).double()
     below, above = ordered[position.floor().long()], ordered[position.ceil().long()]
-    limit = below.lerp(above, position.frac().to(found.dtype))
-    return found >= limit  # nothing where there is no number above the mean
+    limit = below.lerp(above, position.frac().to(affinity.dtype))
+    return affinity >= limit  # nothing where there is no number above the mean

@@ -49,8 +49,8 @@ class ReliabilityCurve:
 
     def at(self, share: Floats) -> Floats:
         """The confidence at shares of neighbors (M,)."""
-        found: Floats = np.interp(share, np.linspace(0, 1, len(self.confidence)), self.confidence)
-        return found
+        confidence: Floats = np.interp(share, np.linspace(0, 1, len(self.confidence)), self.confidence)
+        return confidence
 
     def toward_share(self, weight: float) -> "ReliabilityCurve":
         """The same with `weight`, and the share itself with the rest."""
@@ -82,9 +82,9 @@ class Calibration:
         n_known = int(np.isfinite(self.scale).sum())
         is_known = categories < n_known
         known = self.known.at(share) * np.nan_to_num(self.scale)[categories]
-        found = np.where(is_known, np.where(is_labeled, self.labeled.at(share), known), self.novel.at(share))
+        by_curve = np.where(is_known, np.where(is_labeled, self.labeled.at(share), known), self.novel.at(share))
         weight = np.where(is_known, self.weight, 1.0)
-        said: Floats = weight * np.clip(found, 0.0, 1.0) + (1 - weight) * share
+        said: Floats = weight * np.clip(by_curve, 0.0, 1.0) + (1 - weight) * share
         return said
 
     def for_novel(self, n_novel: int) -> "Calibration":
@@ -105,14 +105,14 @@ class Calibration:
         }
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> "Calibration":
+    def from_dict(cls, plain: Mapping[str, Any]) -> "Calibration":
         """Undo `to_dict`."""
         curves: dict[str, Any] = {
-            name: ReliabilityCurve(**{key: np.array(found[name][key], dtype=float) for key in CURVE})
+            name: ReliabilityCurve(**{key: np.array(plain[name][key], dtype=float) for key in CURVE})
             for name in ("known", "novel", "labeled")
         }
-        scale, weight = np.array(found["scale"], dtype=float), found.get("weight")
-        about: dict[str, Any] = {"label_rate": found.get("label_rate"), "is_of_first": bool(found.get("is_of_first"))}
+        scale, weight = np.array(plain["scale"], dtype=float), plain.get("weight")
+        about: dict[str, Any] = {"label_rate": plain.get("label_rate"), "is_of_first": bool(plain.get("is_of_first"))}
         return cls(**curves, scale=scale, weight=1.0 if weight is None else weight, **about)
 
 
@@ -214,16 +214,16 @@ def _weights(is_hidden: Bools, n: int, n_labeled: int, rate: float) -> Floats:
     """(M,) how many unlabeled images each held-back one stands for: of known classes, or of novel ones if hidden."""
     n_hidden = max(1, int(is_hidden.sum()))
     of_known, of_novel = n_labeled / rate - n_labeled, n - n_labeled / rate
-    found = np.where(is_hidden, of_novel / n_hidden, of_known / max(1, len(is_hidden) - n_hidden))
-    return found / found.mean() if found.sum() > 0 else np.ones(len(is_hidden))
+    weights = np.where(is_hidden, of_novel / n_hidden, of_known / max(1, len(is_hidden) - n_hidden))
+    return weights / weights.mean() if weights.sum() > 0 else np.ones(len(is_hidden))
 
 
 def _fit(share: Floats, right: Floats, weights: Floats, k: int) -> ReliabilityCurve:
     """The curve nearest to the evidence and, where there is little, to the share itself."""
     levels, at = np.linspace(0, 1, k + 1), np.rint(share * k).astype(np.int64)
     n_images, n_right = (np.bincount(at, each, minlength=k + 1) + 0.0 for each in (weights, weights * right))
-    found = (n_right + PRIOR_IMAGES * levels) / (n_images + PRIOR_IMAGES)
-    rising = isotonic_regression(found, weights=n_images + PRIOR_IMAGES).x  # within 0 and 1, as what it is made from
+    smoothed = (n_right + PRIOR_IMAGES * levels) / (n_images + PRIOR_IMAGES)
+    rising = isotonic_regression(smoothed, weights=n_images + PRIOR_IMAGES).x  # within 0 and 1, as what it is made from
     return ReliabilityCurve(confidence=rising, right=n_right, n_images=n_images)
 
 

@@ -18,8 +18,7 @@ from torch import Tensor
 from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.matching import match
 from shoal.clustering.neighbors import Neighbors, k_nearest
-from shoal.clustering.similarity import similarities
-from shoal.clustering.sums import grouped_sums, row_lengths
+from shoal.clustering.sums import grouped_sums, row_lengths, similarities
 
 NONE = -1
 """Where there is no such category."""
@@ -54,7 +53,7 @@ def describe_members(
     return _describe(points, categories, lists, points, categories, n_categories, n_known)
 
 
-def place_newcomers(
+def assign_newcomers(
     newcomers: Tensor,
     points: Tensor,
     categories: Ints,
@@ -99,8 +98,8 @@ def _nearest(rows: Tensor, centers: Tensor, named: Ints, exclude: Tensor | None 
     """The category, as `named` (F,), whose center is nearest to each row, and its cosine; -1 and NaN without any."""
     if len(centers) == (0 if exclude is None else 1):
         return np.full(len(rows), NONE), np.full(len(rows), np.nan)
-    found = k_nearest(rows, centers, 1, exclude=exclude)
-    return named[found.indices[:, 0].cpu().numpy()], found.similarities[:, 0].cpu().numpy()
+    nearest = k_nearest(rows, centers, 1, exclude=exclude)
+    return named[nearest.indices[:, 0].cpu().numpy()], nearest.similarities[:, 0].cpu().numpy()
 
 
 def number_clusters(clusters: Ints, labels: Ints, n_known: int, rows: NDArray[Any]) -> tuple[Ints, int]:

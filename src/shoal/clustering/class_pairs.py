@@ -68,8 +68,8 @@ class PairTerms:
         square = covariance[0, 0] - 2 * k * covariance[0, 1] + k**2 * covariance[1, 1]
         between = 1 - 1 / self.labels_per_class
         square = square * (1 - between * n / k) + (MIN_ERROR * self.above[0]) ** 2
-        found: Floats = -np.log(square) / 2 - n / 2 * np.log1p(off**2 / square / (n - 1))
-        return found
+        logs: Floats = -np.log(square) / 2 - n / 2 * np.log1p(off**2 / square / (n - 1))
+        return logs
 
 
 def pair_terms(tree: Tree, known: Ints) -> PairTerms | None:
@@ -83,14 +83,14 @@ def pair_terms(tree: Tree, known: Ints) -> PairTerms | None:
     if n_classes < MIN_CLASSES or (labels > 1).sum() < 2 or tree.n_distinct < 2 * n_classes:
         return None
     is_drawn = bool(labels.var(ddof=1) >= MIN_SPREAD * labels.mean())
-    found: dict[int, _Cut] = {}
+    made: dict[int, _Cut] = {}
     k, bounds = 2.0 * n_classes, (n_classes, tree.n_distinct)
     for _ in range(N_ROUNDS):
         cuts = _cuts(k, n_classes, tree.n_distinct)
-        found |= {n: _Cut.of(tree.cut(n), known, n_classes) for n in cuts if n not in found}
-        nearest = found[min(cuts, key=lambda n: abs(n - k))]
+        made |= {n: _Cut.of(tree.cut(n), known, n_classes) for n in cuts if n not in made}
+        nearest = made[min(cuts, key=lambda n: abs(n - k))]
         sizes = labels if is_drawn else _class_sizes(nearest, labels, tree.n_leaves)  # (C,) up to a factor
-        terms = [_terms(found[n], labels, sizes, is_drawn, tree.n_leaves) for n in cuts]  # (2, C + 1) each
+        terms = [_terms(made[n], labels, sizes, is_drawn, tree.n_leaves) for n in cuts]  # (2, C + 1) each
         above, below = np.sum(terms, axis=0)  # (C + 1,) each
         k = float(np.clip(above[0] / below[0], *bounds)) if below[0] > 0 else float(bounds[int(above[0] > 0)])
     return PairTerms(above, below, float(labels.mean())) if above[0] > 0 else None
@@ -185,5 +185,5 @@ def _class_sizes(cut: _Cut, labels: Floats, n_images: int) -> Floats:
     same = (together + 2 * together.sum() / pairs.sum()) / (pairs + 2)  # (C,) as if two more pairs were the mean
     purity = np.clip(1 - strangers / mates.mean(), 0, 1)
     sizes = 1 + np.maximum(mates - strangers, 0.05 * mates) / np.maximum(same - strangers / n_images, 0.05)
-    found: Floats = np.exp(SIZES_TRUSTED * purity * (np.log(sizes) - np.log(sizes).mean()))
-    return found
+    relative: Floats = np.exp(SIZES_TRUSTED * purity * (np.log(sizes) - np.log(sizes).mean()))
+    return relative

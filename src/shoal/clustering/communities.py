@@ -39,9 +39,9 @@ def link_neighbors(points: Tensor, labels: Ints, *, n_neighbors: int, min_simila
     """
     n_images = len(points)
     everyone = torch.arange(n_images, device=points.device)
-    found = k_nearest(points, points, min(n_neighbors, n_images - 1), exclude=everyone)
-    ends = everyone[:, None].expand_as(found.indices).cpu().numpy().ravel(), found.indices.cpu().numpy().ravel()
-    similarity = found.similarities.cpu().numpy().ravel().astype(np.float64)
+    near = k_nearest(points, points, min(n_neighbors, n_images - 1), exclude=everyone)
+    ends = everyone[:, None].expand_as(near.indices).cpu().numpy().ravel(), near.indices.cpu().numpy().ravel()
+    similarity = near.similarities.cpu().numpy().ravel().astype(np.float64)
     ours, theirs = (labels[end] for end in ends)
     are_labeled = (ours != UNLABELED) & (theirs != UNLABELED)
     weights = np.where(are_labeled & (ours == theirs), 1.0, similarity)

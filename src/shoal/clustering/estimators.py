@@ -21,11 +21,11 @@ from shoal.clustering.categories import (
     vote,
 )
 from shoal.clustering.inference import Inference, InferenceSettings, infer
-from shoal.clustering.iterates import unit_points
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.n_clusters import DEFAULT_RULE
 from shoal.clustering.n_clusters_range import read_n_clusters
 from shoal.clustering.neighbors import k_nearest
+from shoal.clustering.sums import unit_points
 from shoal.device import choose_device
 from shoal.errors import DataError, UsageError
 
@@ -149,8 +149,8 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         n_clusters, settings = self._settings()
         rows = self._rows(X, ensure_min_samples=2)
         known, labels = encode_labels(y, len(rows))
-        found = infer(rows, labels, n_clusters, settings, device=choose_device(self.device))
-        self._keep(found, known, labels)
+        inference = infer(rows, labels, n_clusters, settings, device=choose_device(self.device))
+        self._keep(inference, known, labels)
         return self
 
     def fit_predict(self, X: ArrayLike, y: Any = None) -> Ints:
@@ -201,22 +201,22 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         )
         return n_clusters, settings
 
-    def _keep(self, found: Inference, known: list[Any], labels: Ints) -> None:
-        self._points = found.first.points.cpu().numpy()  # wherever it was fitted, it can be loaded on any machine
-        self.labels_, n_novel = number_clusters(found.labels, labels, len(known), self._points)
+    def _keep(self, inference: Inference, known: list[Any], labels: Ints) -> None:
+        self._points = inference.first.points.cpu().numpy()  # wherever it was fitted, it can be loaded on any machine
+        self.labels_, n_novel = number_clusters(inference.labels, labels, len(known), self._points)
         names = category_names(known, n_novel)
         self.classes_ = np.empty(len(names), dtype=object)
         self.classes_[:] = names
-        self.n_clusters_ = found.n_clusters
-        self.interval_ = found.estimate.interval if found.estimate else None
-        self.curve_ = found.estimate.curve if found.estimate else None
-        self.shifts_ = np.array(found.accuracies)
-        self.n_shifts_ = found.n_shifts
-        self.linkage_method_ = found.linkage_method
-        self.tree_ = found.tree
-        self.rule_ = found.estimate.rule if found.estimate else None
+        self.n_clusters_ = inference.n_clusters
+        self.interval_ = inference.estimate.interval if inference.estimate else None
+        self.curve_ = inference.estimate.curve if inference.estimate else None
+        self.shifts_ = np.array(inference.accuracies)
+        self.n_shifts_ = inference.n_shifts
+        self.linkage_method_ = inference.linkage_method
+        self.tree_ = inference.tree
+        self.rule_ = inference.estimate.rule if inference.estimate else None
         self._n_neighbors = int(self.n_neighbors)  # what `threshold_` belongs to, whatever is set later
-        lists = found.first.neighbors
+        lists = inference.first.neighbors
         self.confidence_: Floats = same_category_share(lists, self.labels_)
         self.outlier_score_: Floats = outlier_scores(lists)
         self.threshold_ = max(float(np.quantile(self.outlier_score_, 1 - self.outlier_share)), ROUNDING)
@@ -249,11 +249,11 @@ def encode_labels(y: Any, n_rows: int) -> tuple[list[Any], Ints]:
     if y is None:
         return [], np.full(n_rows, UNLABELED)
     # A list would be turned into one type by numpy, with numbers as text.
-    found = np.asarray(y, dtype=object) if isinstance(y, list | tuple) else np.asarray(y)
-    if found.shape != (n_rows,):
-        raise DataError(f"y: found shape {found.shape}, expected ({n_rows},), one label per row")
+    given = np.asarray(y, dtype=object) if isinstance(y, list | tuple) else np.asarray(y)
+    if given.shape != (n_rows,):
+        raise DataError(f"y: found shape {given.shape}, expected ({n_rows},), one label per row")
     unlabeled = fold_unlabeled()
-    values = [as_class(value, unlabeled) for value in found.tolist()]
+    values = [as_class(value, unlabeled) for value in given.tolist()]
     named = [_checked(value) for value in values if value is not None]
     if len({isinstance(value, str) for value in named}) > 1:
         raise DataError("y: found both names and numbers, expected either; write all labels the same way")

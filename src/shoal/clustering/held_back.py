@@ -35,8 +35,8 @@ def estimate_label_rate(labels: Ints, neighbors: Ints, judged: Ints, digests: ND
     unlabeled = _count_pairs(copies, labels, near, np.full((1, 1), UNLABELED)) / others
     alike, otherwise = (math.fsum(each.flat) / each.size for each in (same, 1 - same - unlabeled))
     rest = 1 - NEAR_UNKNOWN * otherwise * n / n_labeled
-    found = (alike + (1 - NEAR_UNKNOWN) * otherwise) / rest if rest > 0 else 1.0
-    return float(np.clip(found, n_labeled / n, 1.0))
+    rate = (alike + (1 - NEAR_UNKNOWN) * otherwise) / rest if rest > 0 else 1.0
+    return float(np.clip(rate, n_labeled / n, 1.0))
 
 
 def _count_pairs(groups: Ints, labels: Ints, group: Ints, label: Ints) -> Ints:
@@ -45,8 +45,8 @@ def _count_pairs(groups: Ints, labels: Ints, group: Ints, label: Ints) -> Ints:
     pairs, counts = np.unique(groups * width + labels + 1, return_counts=True)
     wanted = group * width + label + 1
     at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
-    found: Ints = np.where(pairs[at] == wanted, counts[at], 0)
-    return found
+    n_pairs: Ints = np.where(pairs[at] == wanted, counts[at], 0)
+    return n_pairs
 
 
 class Folds:
@@ -61,7 +61,7 @@ class Folds:
         self.image_fold = _image_folds(at, digests[judged].tolist())  # (J,)
 
     def passes(self) -> Iterator[tuple[Ints, Floats, Bools, Bools]]:
-        """Of each fold: the images held back, whether they are right, of hidden classes, and in matched categories."""
+        """Each fold's images held back, whether they are right, of hidden classes, and in matched categories."""
         for fold in range(N_FOLDS):
             is_hidden = self.class_fold == fold
             held = is_hidden | (self.image_fold == fold)
@@ -76,8 +76,8 @@ class Folds:
         left = rest != UNLABELED
         class_of = np.full(int(self.categories.max()) + 1, UNLABELED)
         if left.any():
-            found = match(rest[left], self.categories[left])
-            class_of[found.clusters.astype(np.int64)] = found.classes
+            matching = match(rest[left], self.categories[left])
+            class_of[matching.clusters.astype(np.int64)] = matching.classes
         return class_of[self.categories[self.judged[held]]]
 
     def own_class_share(self, at: Ints, rate: float) -> Floats:
@@ -104,8 +104,8 @@ class Folds:
         expected = n_right * (1 - rate) / rate
         is_seen = np.bincount(self.categories[self.judged], minlength=n_categories) > 0
         pooled = float(np.clip(expected[is_seen].sum() / max(1, unlabeled[is_seen].sum()), 0, 1))
-        found = (expected + PRIOR_MEMBERS * pooled) / (unlabeled + PRIOR_MEMBERS)
-        return np.clip(np.where(is_seen, found, pooled), 0, 1)
+        shares = (expected + PRIOR_MEMBERS * pooled) / (unlabeled + PRIOR_MEMBERS)
+        return np.clip(np.where(is_seen, shares, pooled), 0, 1)
 
 
 def _image_folds(classes: Ints, digests: Sequence[str]) -> Ints:

@@ -20,14 +20,15 @@ from torch import Tensor
 from shoal.arrays import UNLABELED, Ints, as_count, as_labels
 from shoal.clustering.average import LinkageMethod, choose_linkage, join_small
 from shoal.clustering.curve import known_classes
-from shoal.clustering.iterates import Iterate, check_distinct, iterates, unit_points
+from shoal.clustering.iterates import Iterate, check_distinct, iterates
 from shoal.clustering.links import linked_clusters
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
 from shoal.clustering.n_clusters import DEFAULT_RULE, NClustersEstimate, check_rule, estimate_n_clusters
 from shoal.clustering.n_clusters_range import Range, check_estimable, check_n_clusters
+from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
-from shoal.errors import DataError, TooFewDistinct, UsageError
+from shoal.errors import TooFewDistinct, UsageError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,12 +151,12 @@ def infer_unit_rows(
     pairs = ((one, one) for one in iterates(points, settings.shift, attention, generator))
     if linkage_method is None and settings.try_average:
         linkage_method = choose_linkage(points, known, settings.shift, settings.estimate_shifts)
-    found = _run(pairs, known, n_clusters, settings, n_shifts, linkage_method or "ward")
+    inference = _run(pairs, known, n_clusters, settings, n_shifts, linkage_method or "ward")
     if settings.must_link and (known != UNLABELED).any():
-        linked = linked_clusters(found.embeddings, known, found.n_clusters, found.linkage_method)
+        linked = linked_clusters(inference.embeddings, known, inference.n_clusters, inference.linkage_method)
         if linked is not None:
-            found = replace(found, tree=linked[0], labels=linked[1], unlinked=found.labels)
-    return found
+            inference = replace(inference, tree=linked[0], labels=linked[1], unlinked=inference.labels)
+    return inference
 
 
 def infer_inductive(
@@ -177,14 +178,8 @@ def infer_inductive(
     settings = settings or InferenceSettings()
     points = unit_points(embeddings, device=device)
     judged = unit_points(validation, device=device, name="validation")
-    if judged.shape[1] != points.shape[1]:
-        raise DataError(
-            f"validation: found {judged.shape[1]} columns beside {points.shape[1]} of the unseen images, "
-            "expected as many; embed both with the same encoder"
-        )
     known = as_labels(validation_labels, len(judged), name="validation_labels")
-    if (known == UNLABELED).all():
-        raise DataError("validation_labels: all are -1, so nothing says when to stop; label validation images")
+    assert not (known == UNLABELED).all(), "nothing says when to stop"
     _check_neighbors(min(len(points), len(judged)), settings)
     if n_clusters is not None:
         check_n_clusters(n_clusters, known, min(len(points), len(judged)))
@@ -261,13 +256,13 @@ def _estimate(pairs: Iterator[Pair], known: Ints, settings: InferenceSettings) -
             break
         made.append(pair)
     answer, judge = made[-1]
-    found = settings.estimate(judge.tree, known)
-    if found.n_clusters > answer.tree.n_distinct:
+    estimate = settings.estimate(judge.tree, known)
+    if estimate.n_clusters > answer.tree.n_distinct:
         raise TooFewDistinct(
-            f"n_clusters: estimated {found.n_clusters} on the validation images for {answer.tree.n_distinct} distinct "
-            "images; give the number of clusters"
+            f"n_clusters: estimated {estimate.n_clusters} on the validation images for {answer.tree.n_distinct} "
+            "distinct images; give the number of clusters"
         )
-    return found, made
+    return estimate, made
 
 
 def _is_distinct(t: int, pair: Pair, n_clusters: int, name: str) -> bool:

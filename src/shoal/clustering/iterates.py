@@ -1,29 +1,22 @@
-"""The steps of Algorithm 1: rows of length 1, their neighbors and their tree, after each shift.
+"""The steps of Algorithm 1: unit rows, their neighbors and their tree, after each shift.
 
 N images, D columns, k neighbors.
 """
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from shoal.arrays import as_matrix, name_rows
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, random_neighbors, shift
 from shoal.clustering.neighbors import Neighbors, k_nearest
-from shoal.clustering.sums import row_lengths
+from shoal.clustering.sums import ROWS_AT_ONCE
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward.linkage import link_rows, ward_linkage
 from shoal.clustering.ward.rounds import FEW
-from shoal.errors import DataError, TooFewDistinct
+from shoal.errors import TooFewDistinct
 from shoal.words import count
-
-ROWS_AT_ONCE = 8192
-"""Rows shifted or scaled together; any number gives the same bits, this one bounds the memory."""
 
 WARD_LIST = 16
 """Neighbors looked up for the tree when the shift needs fewer: longer lists save Ward more than they cost. The tree of
@@ -63,47 +56,6 @@ class Iterate:
         """Whether so many rows differ beyond rounding; where that many lie far from all others no tree is made."""
         n_apart = int((self.neighbors.similarities[:, 0] < 1 - APART).sum())
         return n_apart >= n_rows or self.tree.n_distinct >= n_rows
-
-
-def unit_points(
-    x: Tensor | ArrayLike, *, device: torch.device | str | None = None, name: str = "X", min_rows: int = 2
-) -> Tensor:
-    """Check embeddings and scale their rows to length 1, the same bits on every device; a new (N, D) tensor.
-
-    A memory map, float16 too, is read a block at a time, so that the tensor alone is held whole.
-    """
-    if not isinstance(x, Tensor):
-        x = as_matrix(x, name=name, min_rows=min_rows)
-    if x.ndim != 2 or len(x) < min_rows or x.shape[1] < 1:
-        raise DataError(f"{name}: found shape {tuple(x.shape)}, expected (N, D) with at least {count(min_rows, 'row')}")
-    points = _block(x[:0], device).new_empty(tuple(x.shape))
-    is_finite, is_zero = points.new_empty((2, len(points)), dtype=torch.bool)
-    for start in range(0, len(points), ROWS_AT_ONCE):
-        part = slice(start, start + ROWS_AT_ONCE)
-        rows = _block(x[part], device)
-        points[part], is_finite[part], is_zero[part] = _unit(rows), rows.isfinite().all(dim=1), (rows == 0).all(dim=1)
-    _refuse(~is_finite, f"{name}: NaN or infinity in", "; remove or repair them")
-    _refuse(is_zero, f"{name}: only zeros in", ", so no direction; remove them")
-    return points
-
-
-def _block(rows: Tensor | NDArray[Any], device: torch.device | str | None) -> Tensor:
-    """Some rows on a device, in float32 or float64."""
-    if not isinstance(rows, Tensor):
-        rows = torch.from_numpy(np.array(rows))  # a copy: torch takes no read-only map, and no rows in reversed order
-    there = rows.detach().to(device)
-    return there if there.dtype in (torch.float32, torch.float64) else there.float()
-
-
-def _unit(rows: Tensor) -> Tensor:
-    wide = rows.double()
-    wide = wide / wide.abs().amax(dim=1, keepdim=True)  # so that no square overflows or vanishes
-    return (wide / row_lengths(wide)[:, None]).to(rows.dtype)
-
-
-def _refuse(bad: Tensor, found: str, advice: str) -> None:
-    if bool(bad.any()):
-        raise DataError(f"{found} {name_rows(bad.cpu().numpy())}{advice}")
 
 
 def unit_tree(points: Tensor, *, neighbors: Neighbors | None = None, n_added: int = 1) -> Tree:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.arrays import as_count, as_number, name_rows
-from shoal.errors import DataError, UsageError
+from shoal.errors import UsageError
 
 BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 """Memory of one block of distances or of points in float64."""
@@ -49,11 +48,7 @@ def semi_supervised_kmeans(
     √`tolerance`. A cluster that loses its points takes the unlabeled point farthest from its own center, after the
     last iteration too, so all K hold a point. Cost per iteration: N·K·D products.
     """
-    n_known = _check(points, labels, n_clusters)
-    for name, value in (("n_init", n_init), ("max_iterations", max_iterations)):
-        as_count(value, name=name, least=1)
-    if not as_number(tolerance, name="tolerance") >= 0:
-        raise UsageError(f"tolerance: found {tolerance}, expected 0 or more")
+    n_known = _count_known(points, labels, n_clusters)
     best: KMeansResult | None = None
     for _ in range(n_init):
         run = _run(points, labels, n_known, n_clusters, generator, max_iterations, tolerance)
@@ -129,13 +124,13 @@ def _assign(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Te
     Labeled points keep theirs, the rest go to the nearest center, the lowest on ties.
     """
     squares = centers.square().sum(dim=1)  # (K,)
-    found, distances = [], []
+    clusters, distances = [], []
     for block in _blocks(points, len(centers)):
         rows, given = points[block].double(), labels[block]
         nearest = (squares - 2 * rows @ centers.T).argmin(dim=1)  # |point|² is the same for all centers
-        found.append(torch.where(given >= 0, given, nearest))
-        distances.append((rows - centers[found[-1]]).square().sum(dim=1))
-    return torch.cat(found), torch.cat(distances)
+        clusters.append(torch.where(given >= 0, given, nearest))
+        distances.append((rows - centers[clusters[-1]]).square().sum(dim=1))
+    return torch.cat(clusters), torch.cat(distances)
 
 
 def _blocks(points: Tensor, n_clusters: int) -> list[slice]:
@@ -175,24 +170,13 @@ def _means(points: Tensor, assigned: Tensor, n_clusters: int) -> Tensor:
     return sums / torch.bincount(assigned, minlength=n_clusters)[:, None]
 
 
-def _check(points: Tensor, labels: Tensor, n_clusters: int) -> int:
-    """Check points, labels and K; return the number of known classes."""
-    if points.ndim != 2 or len(points) == 0 or labels.shape != points.shape[:1]:
-        raise DataError(
-            f"k-means: found points {tuple(points.shape)} and labels {tuple(labels.shape)}, "
-            "expected (N, D) and (N,) with at least 1 row"
-        )
-    if labels.dtype != torch.int64:
-        raise DataError(f"k-means: found labels of {labels.dtype}, expected {torch.int64}")
-    bad = ~points.isfinite().all(dim=1)
-    if bool(bad.any()):
-        raise DataError(f"k-means: NaN or infinity in {name_rows(bad.cpu().numpy())}; remove or repair them")
-    n_known = int(labels.max()) + 1
-    present = torch.bincount(labels[labels >= 0], minlength=n_known)
-    if int(labels.min()) < -1 or bool((present == 0).any()):
-        raise DataError("k-means: labels must be -1 or number the known classes 0, 1, … without gaps; renumber them")
-    n_free = int((labels < 0).sum())
-    if not max(n_known, 1) <= as_count(n_clusters, name="n_clusters") <= n_known + n_free:
+def _count_known(points: Tensor, labels: Tensor, n_clusters: int) -> int:
+    """The number of known classes; refuses a K below it, or above it and the unlabeled points together."""
+    assert points.ndim == 2, points.shape
+    assert (labels.shape, labels.dtype) == (points.shape[:1], torch.int64), labels
+    n_known, n_free = int(labels.max()) + 1, int((labels < 0).sum())
+    assert bool(torch.bincount(labels[labels >= 0], minlength=n_known).all()), "classes are numbered without gaps"
+    if not max(n_known, 1) <= n_clusters <= n_known + n_free:
         raise UsageError(
             f"n_clusters: found {n_clusters} with {n_known} known classes and {n_free} unlabeled points, "
             f"expected {max(n_known, 1)} to {n_known + n_free}"

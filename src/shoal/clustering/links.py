@@ -50,7 +50,7 @@ class Links:
 
     @property
     def n_classes(self) -> int:
-        """C."""
+        """The number of classes, C."""
         return len(self.means)
 
     def cut(self, tree: Tree, n_clusters: int) -> Ints:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
-from shoal.arrays import UNLABELED, Bools, Ints, as_count, is_missing, name_rows
-from shoal.errors import DataError, UsageError
+from shoal.arrays import UNLABELED, Bools, Ints, is_missing, name_rows
+from shoal.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,20 +145,13 @@ def contingency(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[Ints, NDArray[np.
     return cells.reshape(len(clusters), len(classes)).astype(np.int64), clusters, classes
 
 
-def recall_at_k(neighbors: ArrayLike, y_queries: ArrayLike, y_bank: ArrayLike, k: int) -> float:
-    """Share of queries with at least one neighbor of their own class among the k nearest.
+def recall_at_k(neighbors: ArrayLike, y_queries: ArrayLike, y_bank: ArrayLike) -> float:
+    """Share of queries with at least one neighbor of their own class among their k nearest.
 
-    `neighbors` (Q, k or more) are rows of the bank, nearest first, a query's own row left out.
+    `neighbors` (Q, k) are rows of the bank, a query's own row left out.
     """
-    found, queries, bank = np.asarray(neighbors), np.asarray(y_queries), np.asarray(y_bank)
-    if found.ndim != 2 or len(found) != len(queries) or not 1 <= as_count(k, name="k") <= found.shape[1]:
-        raise UsageError(
-            f"recall_at_k: found neighbors {found.shape}, {len(queries)} queries and k={k}, "
-            "expected one list of at least k per query"
-        )
-    if found.dtype.kind not in "iu" or (found.size and not 0 <= found.min() <= found.max() < len(bank)):
-        raise DataError(f"neighbors: found {found.dtype} or rows that do not exist, expected rows 0 to {len(bank) - 1}")
-    return _mean((bank[found[:, :k]] == queries[:, None]).any(axis=1))
+    near, queries, bank = np.asarray(neighbors), np.asarray(y_queries), np.asarray(y_bank)
+    return _mean((bank[near] == queries[:, None]).any(axis=1))
 
 
 def normalized_mutual_info(y_true: ArrayLike, y_pred: ArrayLike) -> float:
@@ -182,12 +175,12 @@ def _middle(counts: Ints, gains: NDArray[np.int64 | np.float64]) -> tuple[int, f
     decide between equally good matchings: once for the most, once for the least. Whole numbers stay exact in float64:
     along an alternating path the cells add up to at most N, so with counts for gains nothing exceeds N (N + 1).
     """
-    total, found, agreed = gains.sum(), [], 0
+    total, ends, agreed = gains.sum(), [], 0
     for sign in (1, -1):
         pairs = linear_sum_assignment(counts * (total + 1) + sign * gains, maximize=True)
         agreed = int(counts[pairs].sum())
-        found.append(float(gains[pairs].sum()))
-    return agreed, sum(found) / 2
+        ends.append(float(gains[pairs].sum()))
+    return agreed, sum(ends) / 2
 
 
 def _share(part: float, whole: int) -> float:

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from shoal.arrays import as_count, as_number
 from shoal.clustering.neighbors import Neighbors, k_nearest
-from shoal.clustering.similarity import similarities
-from shoal.clustering.sums import halving_sum, root
+from shoal.clustering.sums import halving_sum, root, similarities
 from shoal.errors import UsageError
 
 DRAWN_AT_ONCE = 1 << 24
@@ -49,7 +48,8 @@ class ShiftSettings:
         _choice("kernel", self.kernel, ("knn", "uniform", "gaussian"))
         _choice("retrieval", self.retrieval, ("nearest", "random"))
         _choice("aggregation", self.aggregation, ("mean", "attention"))
-        _check_alpha(self.alpha)
+        if not 0 <= as_number(self.alpha, name="alpha") <= 1:
+            raise UsageError(f"alpha: found {self.alpha}, expected a number in [0, 1]; the paper uses 0.5")
         for name in ("n_neighbors", "max_neighbors"):
             as_count(getattr(self, name), name=name, least=1)
         if not -1 <= as_number(self.min_similarity, name="min_similarity") <= 1:
@@ -86,7 +86,6 @@ def mean_shift(points: Tensor, bank: Tensor, neighbors: Tensor, *, alpha: float,
     differentiable in `points` and `bank`. A point whose mean is the zero vector has nowhere to go and stays.
     `detach_norm` takes the length that is divided by as a constant: the value is the same, its gradient is not.
     """
-    _check_alpha(alpha)
     total = bank[neighbors[:, 0]]  # (N, D)
     for rank in range(1, neighbors.shape[1]):
         total = total + bank[neighbors[:, rank]]
@@ -124,8 +123,7 @@ def random_neighbors(
 ) -> Neighbors:
     """k different bank rows per point drawn at random, never the excluded one (-1: none), with their similarities."""
     others = len(bank) - (exclude is not None)
-    if not 1 <= k <= others:
-        raise UsageError(f"random_neighbors: found k={k} with {others} other rows, expected 1 <= k <= {others}")
+    assert 1 <= k <= others, (k, others)
     # Drawn on the CPU, so that every device is given the same neighbors; in blocks that depend on the bank alone.
     step = max(1, DRAWN_AT_ONCE // others)
     sizes = [min(step, len(points) - start) for start in range(0, max(len(points), 1), step)]
@@ -163,7 +161,8 @@ def shift(
         return mean_shift(points, bank, indices, alpha=settings.alpha, detach_norm=detach_norm)
     if attention is None:
         raise UsageError("aggregation 'attention' needs the learned NeighborAttention; pass attention=")
-    _check_attention(attention, points)
+    learned = attention.query.weight
+    assert (learned.shape[1], learned.dtype) == (points.shape[1], points.dtype), (learned.shape, points.shape)
     weights = settings.alpha * attention(points, bank[indices])  # (N, k)
     return weighted_shift(points, bank, indices, 1 - settings.alpha, weights, detach_norm=detach_norm)
 
@@ -186,17 +185,3 @@ def _onto_sphere(moved: Tensor, before: Tensor, detach_norm: bool) -> Tensor:
 def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in choices:
         raise UsageError(f"{name}: found {value!r}, expected one of {', '.join(choices)}")
-
-
-def _check_attention(attention: NeighborAttention, points: Tensor) -> None:
-    weight = attention.query.weight
-    if (weight.shape[1], weight.dtype) != (points.shape[1], points.dtype):
-        raise UsageError(
-            f"attention: learned on {weight.shape[1]} columns of {weight.dtype}, found embeddings of {points.shape[1]} "
-            f"columns of {points.dtype}; embed with the encoder and head that it was trained with, and convert them"
-        )
-
-
-def _check_alpha(alpha: float) -> None:
-    if not 0 <= as_number(alpha, name="alpha") <= 1:
-        raise UsageError(f"alpha: found {alpha}, expected a number in [0, 1]; the paper uses 0.5")

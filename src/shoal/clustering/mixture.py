@@ -94,7 +94,7 @@ def split_and_merge(
     unlabeled points but no labeled one, and is never joined. Novel clusters are numbered anew, from C up. Equal states
     of the generator give equal results.
     """
-    n_known, found = int(labels.max(initial=-1)) + 1, clusters.copy()
+    n_known, renumbered = int(labels.max(initial=-1)) + 1, clusters.copy()
     novel: list[Ints] = []
     unsplit: list[Ints] = []
     for number in range(int(clusters.max(initial=-1)) + 1):
@@ -105,8 +105,8 @@ def split_and_merge(
         else:
             novel += parts[1:] if number < n_known else parts
     for number, rows in enumerate([*novel, *_merged(points, unsplit, prior, concentration, generator)]):
-        found[rows] = n_known + number
-    return found
+        renumbered[rows] = n_known + number
+    return renumbered
 
 
 def _try_split(
@@ -130,7 +130,7 @@ def _merged(
     """Rows of each cluster after those that explain their points better as one were joined, each at most once."""
     centers = np.array([points[rows].mean(axis=0) for rows in clusters])
     is_gone = np.zeros(len(clusters), dtype=bool)
-    found: list[Ints] = []
+    groups: list[Ints] = []
     for i, rows in enumerate(clusters):
         if is_gone[i]:
             continue
@@ -141,8 +141,8 @@ def _merged(
             ratio = log_split_ratio(points[both], points[rows], points[clusters[nearest]], prior, concentration)
             if _accepts(-ratio, generator):
                 is_gone[nearest], rows = True, both
-        found.append(rows)
-    return found
+        groups.append(rows)
+    return groups
 
 
 def _accepts(log_ratio: float, generator: torch.Generator) -> bool:
@@ -155,5 +155,5 @@ def principal_columns(points: Tensor, n_columns: int) -> Floats:
     rows = points.double()
     centered = rows - rows.mean(dim=0)
     directions = torch.linalg.eigh(centered.T @ centered).eigenvectors  # (D, D) ascending
-    found: Floats = (centered @ directions[:, -n_columns:]).cpu().numpy()
-    return found
+    projected: Floats = (centered @ directions[:, -n_columns:]).cpu().numpy()
+    return projected

@@ -83,9 +83,9 @@ def _asked(least: int | None, most: int | None) -> Range | None:
     return None if least is None or most is None else (least, most)
 
 
-def _outside(found: Range, asked: Range) -> Range | None:
+def _outside(by_labels: Range, asked: Range) -> Range | None:
     """The interval that was found, where it has no number of the range that was asked for."""
-    return found if found[1] < asked[0] or found[0] > asked[1] else None
+    return by_labels if by_labels[1] < asked[0] or by_labels[0] > asked[1] else None
 
 
 def estimate_n_clusters(
@@ -191,8 +191,8 @@ def _weights_by_pairs(curve: Curve) -> Floats:
 
 def _in_sum_one(logs: Floats) -> Floats:
     weights = np.exp(logs - logs.max())
-    found: Floats = weights / weights.sum()
-    return found
+    shares: Floats = weights / weights.sum()
+    return shares
 
 
 def _weights(curve: Curve) -> Floats:

@@ -34,10 +34,10 @@ def read_n_clusters(given: Any) -> tuple[int | None, Range | None]:
 
 
 def _read(text: str) -> Any:
-    found = re.fullmatch(r"\s*(\d+)\s*(?:[-–]\s*(\d+)\s*)?", text)
-    if found is None:
+    matched = re.fullmatch(r"\s*(\d+)\s*(?:[-–]\s*(\d+)\s*)?", text)
+    if matched is None:
         raise UsageError(f"n_clusters: found {text!r}, {EXPECTED}")
-    low, high = found.groups()
+    low, high = matched.groups()
     return int(low) if high is None else (int(low), int(high))
 
 
@@ -78,5 +78,5 @@ def check_estimable(least: int | None, most: int | None, known: Ints) -> None:
 
 def keep_to(n_clusters: int, least: int | None, most: int | None) -> int:
     """The number within the range that is nearest; an end that is None is open."""
-    found = n_clusters if most is None else min(n_clusters, most)
-    return found if least is None else max(found, least)
+    number = n_clusters if most is None else min(n_clusters, most)
+    return number if least is None else max(number, least)

@@ -34,18 +34,18 @@ def search_n_clusters(
     is_labeled = labels != UNLABELED
     n_possible = n_known + int((~is_labeled).sum())
     high = min(n_possible, most or max(DEFAULT_MAX_CLUSTERS, 10 * n_known))
-    found: dict[int, float] = {}
+    accuracy_of: dict[int, float] = {}
 
     def error(number: float) -> float:
         k = int(number)
-        if k not in found:
-            found[k] = matched_accuracy(labels[is_labeled], cluster(k)[is_labeled])
-        return 1 - found[k]
+        if k not in accuracy_of:
+            accuracy_of[k] = matched_accuracy(labels[is_labeled], cluster(k)[is_labeled])
+        return 1 - accuracy_of[k]
 
     if low < high:
         # Up to the next whole number, so that the largest K is tried too.
         bounds = (low, np.nextafter(high + 1, low))
         minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": 0.5, "maxiter": MAX_TRIES})
     else:
-        found[low] = 1.0
-    return max(found, key=lambda k: (found[k], -k))
+        accuracy_of[low] = 1.0
+    return max(accuracy_of, key=lambda k: (accuracy_of[k], -k))

@@ -1,6 +1,6 @@
 """Exact cosine neighbors: blocked matrix products propose, a fixed-order float64 sum decides.
 
-The similarity of two rows (`similarity.py`) has the same bits everywhere. A matrix product has not, so it is trusted
+The similarity of two rows (`sums.py`) has the same bits everywhere. A matrix product has not, so it is trusted
 only as far as its rounding bound goes. With the query q rounded to p, the bank row b to r, and the product of p
 and r added up in any order (`ward/bounds.py`),
 
@@ -20,14 +20,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.arrays import as_count
 from shoal.clustering.duplicates import equal_rows
 from shoal.clustering.products import BFLOAT16, ENCODE_ROWS, FLOAT32, UNDERFLOW, Points, Precision
-from shoal.clustering.similarity import pair_similarities, rounding_bound, similarities
+from shoal.clustering.sums import pair_similarities, similarities
 from shoal.clustering.workers import matmul_precision
 from shoal.device import multiplies_bfloat16
 from shoal.distributed import can_share, gather_rows, shard, tell_others
-from shoal.errors import UsageError
 
 MARGIN = {BFLOAT16: 16, FLOAT32: 8}
 """Contenders kept beyond k from a product; a query with more is left to the next precision."""
@@ -95,9 +93,6 @@ def k_nearest(
     precision is used where torch is told to).
     """
     _check(queries, bank, k, exclude)
-    if exclude is not None and exact:  # a step of training, which knows its rows, does not wait for the GPU
-        _check_range(exclude, len(bank))
-    k = int(k)  # numpy's numbers are numbers too
     if exact and can_share(bank.device, len(queries) * bank.numel(), SHARED_PRODUCTS):
         return _nearest_of_all(queries, bank, k, exclude)
     return _nearest(queries, bank, k, exclude, block_rows, exact)
@@ -107,7 +102,7 @@ def _nearest(
     queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None, block_rows: int | None = None, exact: bool = True
 ) -> Neighbors:
     usual = max(64, BLOCK_BYTES[queries.device.type] // (4 * len(bank)))
-    step = usual if block_rows is None else as_count(block_rows, name="block_rows", least=1)
+    step = block_rows or usual
     nearest = _exact_search(bank, k, min(step, len(queries)), len(queries)) if exact else _raw_search(bank, k)
     blocks = [slice(start, start + step) for start in range(0, max(len(queries), 1), step)]
     return _stack([nearest(queries[rows], None if exclude is None else exclude[rows]) for rows in blocks])
@@ -127,8 +122,8 @@ def search_with_main(
     """All lists, in every process, of which each finds a share; queries that are not given are the bank itself."""
     queries = bank if queries is None else queries
     rows = shard(len(queries))
-    found = _nearest(queries[rows], bank, k, None if exclude is None else exclude[rows])
-    return Neighbors(gather_rows(found.indices), gather_rows(found.similarities))
+    own_lists = _nearest(queries[rows], bank, k, None if exclude is None else exclude[rows])
+    return Neighbors(gather_rows(own_lists.indices), gather_rows(own_lists.similarities))
 
 
 def _raw_search(bank: Tensor, k: int) -> Search:
@@ -157,19 +152,19 @@ def _exact_search(bank: Tensor, k: int, block_rows: int, n_queries: int) -> Sear
         return _decide(queries, bank, indices, contends, k), contends[:, -1] & (width < n)
 
     def nearest(queries: Tensor, exclude: Tensor | None) -> Neighbors:
-        found, rows = Neighbors.blank(len(queries), k, queries.device), torch.arange(len(queries), device=bank.device)
+        lists, rows = Neighbors.blank(len(queries), k, queries.device), torch.arange(len(queries), device=bank.device)
         for precision in tuple(banks):
             own = None if exclude is None else exclude[rows]
             part, is_open = propose(queries[rows], own, precision)
-            found.put(rows, part)
+            lists.put(rows, part)
             if precision is not FLOAT32 and 2 * int(is_open.sum()) > len(rows):
                 del banks[precision]  # so would the next blocks
             rows = rows[is_open]
             if not len(rows):
-                return found
+                return lists
         own = None if exclude is None else exclude[rows]
-        found.put(rows, _nearest_in_float64(queries[rows], bank, k, own))
-        return found
+        lists.put(rows, _nearest_in_float64(queries[rows], bank, k, own))
+        return lists
 
     return nearest
 
@@ -246,8 +241,8 @@ def _nearest_in_float64(queries: Tensor, bank: Tensor, k: int, exclude: Tensor |
         eps = 2 * rounding_bound(rows.shape[1] + 2) * _lengths(rows) * longest + rows.shape[1] * TINY
         limit = products.topk(k, dim=1).values[:, -1] - 2 * eps
         parts.append(_decide_listed(rows, bank, products >= limit[:, None], k))
-    found = _stack(parts)
-    return Neighbors(kept[found.indices], found.similarities)
+    lists = _stack(parts)
+    return Neighbors(kept[lists.indices], lists.similarities)
 
 
 def _decide_listed(queries: Tensor, bank: Tensor, contends: Tensor, k: int) -> Neighbors:
@@ -285,6 +280,12 @@ def _lengths(rows: Tensor) -> Tensor:
     return norms * (1 + rounding_bound(rows.shape[1] + 2, torch.float32))
 
 
+def rounding_bound(n_columns: int, dtype: torch.dtype = torch.float64) -> float:
+    """γ_D of `dtype`: how far an inner product of unit rows may be off, whatever the order of its additions."""
+    u = n_columns * torch.finfo(dtype).eps / 2
+    return u / (1 - u)
+
+
 def _eps(own: Points, theirs: Points, scale: Tensor, precision: Precision) -> Tensor:
     """(R,) how far a product may lie from the similarity; `scale` is |query| · max |bank row|."""
     n_columns = own.points.shape[1]
@@ -299,26 +300,8 @@ def _stack(parts: list[Neighbors]) -> Neighbors:
 
 
 def _check(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None) -> None:
-    if queries.ndim != 2 or bank.ndim != 2 or queries.shape[1] != bank.shape[1]:
-        raise UsageError(
-            f"k_nearest: found queries {tuple(queries.shape)} and bank {tuple(bank.shape)}, expected (Q, D) and (N, D)"
-        )
-    if exclude is not None and (exclude.shape != (len(queries),) or exclude.dtype != torch.int64):
-        raise UsageError(
-            f"k_nearest: found exclude {tuple(exclude.shape)} of {exclude.dtype}, "
-            f"expected ({len(queries)},) of {torch.int64}, one per query"
-        )
-    if 1 <= as_count(k, name="k") < len(bank):
-        return  # whether any row is left out makes no difference, and is not asked of the device
-    others = len(bank) - (exclude is not None and bool((exclude >= 0).any()))
-    if not 1 <= k <= others:
-        raise UsageError(f"k_nearest: found k={k} with {others} other rows, expected 1 <= k <= {others}; lower k")
-
-
-def _check_range(exclude: Tensor, n_rows: int) -> None:
-    wrong = ((exclude < -1) | (exclude >= n_rows)).nonzero()[:, 0]
-    if len(wrong):
-        raise UsageError(
-            f"k_nearest: found exclude[{int(wrong[0])}] = {int(exclude[wrong[0]])} with {n_rows} bank rows, "
-            f"expected 0 to {n_rows - 1}, or -1 for none"
-        )
+    assert queries.ndim == bank.ndim == 2, (queries.shape, bank.shape)
+    assert queries.shape[1] == bank.shape[1], (queries.shape, bank.shape)
+    assert exclude is None or (exclude.shape, exclude.dtype) == ((len(queries),), torch.int64), exclude
+    # Whether any row is left out is asked of the device only where it makes a difference.
+    assert 1 <= k < len(bank) or (k == len(bank) and (exclude is None or not bool((exclude >= 0).any()))), k

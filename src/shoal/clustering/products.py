@@ -111,5 +111,5 @@ class Points:
         self.points[where], self.half[where], self.reach[where] = points.points, points.half, points.reach
 
     def take(self, where: Tensor | slice) -> "Points":
-        """Some of the rows."""
+        """The points of some rows."""
         return Points(self.points[where], self.half[where], self.reach[where])

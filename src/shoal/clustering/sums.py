@@ -1,13 +1,30 @@
-"""Sums and square roots whose bits do not depend on the device, the number of threads or the size of a block."""
+"""Sums, lengths, similarities and unit rows, whose bits do not depend on the device, the threads or a block's size.
+
+Elementwise float64 operations round the same way everywhere, so sums are added along a halving tree whose shape depends
+on the number of terms alone. The similarity of two rows is their inner product, added up so.
+
+N rows, D columns, Q queries, R rows of a chunk, M bank rows for each query, E pairs.
+"""
 
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+
+from shoal.arrays import as_matrix, name_rows
+from shoal.errors import DataError
+from shoal.words import count
+
+ROWS_AT_ONCE = 8192
+"""Rows shifted or scaled together; any number gives the same bits, this one bounds the memory."""
 
 BLOCK_ELEMENTS = 1 << 20
 """Entries rounded at once: 8 MiB each as a float64 and as a whole number."""
+
+CHUNK_ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 26}
+"""Products added up at once; on the CPU few enough to stay in the cache."""
 
 
 def halving_sum(terms: Tensor) -> Tensor:
@@ -29,6 +46,71 @@ def halving_sum(terms: Tensor) -> Tensor:
 def row_lengths(rows: Tensor) -> Tensor:
     """(N,) the lengths of float64 rows (N, D)."""
     return root(halving_sum(rows.square()))
+
+
+def unit_points(
+    x: Tensor | ArrayLike, *, device: torch.device | str | None = None, name: str = "X", min_rows: int = 2
+) -> Tensor:
+    """Check embeddings and scale their rows to length 1, the same bits on every device; a new (N, D) tensor.
+
+    A memory map, float16 too, is read a block at a time, so that the tensor alone is held whole.
+    """
+    if not isinstance(x, Tensor):
+        x = as_matrix(x, name=name, min_rows=min_rows)
+    if x.ndim != 2 or len(x) < min_rows or x.shape[1] < 1:
+        raise DataError(f"{name}: found shape {tuple(x.shape)}, expected (N, D) with at least {count(min_rows, 'row')}")
+    points = _block(x[:0], device).new_empty(tuple(x.shape))
+    is_finite, is_zero = points.new_empty((2, len(points)), dtype=torch.bool)
+    for start in range(0, len(points), ROWS_AT_ONCE):
+        part = slice(start, start + ROWS_AT_ONCE)
+        rows = _block(x[part], device)
+        points[part], is_finite[part], is_zero[part] = _unit(rows), rows.isfinite().all(dim=1), (rows == 0).all(dim=1)
+    _refuse(~is_finite, f"{name}: NaN or infinity in", "; remove or repair them")
+    _refuse(is_zero, f"{name}: only zeros in", ", so no direction; remove them")
+    return points
+
+
+def _block(rows: Tensor | NDArray[Any], device: torch.device | str | None) -> Tensor:
+    """Some rows on a device, in float32 or float64."""
+    if not isinstance(rows, Tensor):
+        rows = torch.from_numpy(np.array(rows))  # a copy: torch takes no read-only map, and no rows in reversed order
+    there = rows.detach().to(device)
+    return there if there.dtype in (torch.float32, torch.float64) else there.float()
+
+
+def _unit(rows: Tensor) -> Tensor:
+    wide = rows.double()
+    wide = wide / wide.abs().amax(dim=1, keepdim=True)  # so that no square overflows or vanishes
+    return (wide / row_lengths(wide)[:, None]).to(rows.dtype)
+
+
+def _refuse(bad: Tensor, problem: str, advice: str) -> None:
+    if bool(bad.any()):
+        raise DataError(f"{problem} {name_rows(bad.cpu().numpy())}{advice}")
+
+
+@torch.no_grad()
+def similarities(queries: Tensor, bank: Tensor, indices: Tensor) -> Tensor:
+    """Inner products of query i with the bank rows `indices[i]`, float64, the same on every device: (Q, M)."""
+    q, m = indices.shape
+    step = max(1, CHUNK_ELEMENTS[queries.device.type] // (m * queries.shape[1]))
+    out = torch.empty(q, m, dtype=torch.float64, device=queries.device)
+    for start in range(0, q, step):
+        rows = slice(start, start + step)
+        products = bank[indices[rows]].double()  # (R, M, D)
+        out[rows] = halving_sum(products.mul_(queries[rows, None].double()))
+    return out
+
+
+@torch.no_grad()
+def pair_similarities(queries: Tensor, bank: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    """Inner products of the queries `row[e]` with the bank rows `column[e]`, as `similarities` has them: (E,)."""
+    step = max(1, CHUNK_ELEMENTS[queries.device.type] // queries.shape[1])
+    out = torch.empty(len(row), dtype=torch.float64, device=queries.device)
+    for start in range(0, len(row), step):
+        part = slice(start, start + step)
+        out[part] = halving_sum(bank[column[part]].double().mul_(queries[row[part]].double()))
+    return out
 
 
 @torch.no_grad()
@@ -53,8 +135,8 @@ def root(squares: Tensor) -> Tensor:
     On a CPU torch takes roots by a library that misses the nearest float64 in about one of a hundred; numpy and CUDA
     round as IEEE arithmetic does.
     """
-    found: Tensor = _Root.apply(squares)  # type: ignore[no-untyped-call]
-    return found
+    roots: Tensor = _Root.apply(squares)  # type: ignore[no-untyped-call]
+    return roots
 
 
 class _Root(torch.autograd.Function):
@@ -68,5 +150,5 @@ class _Root(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (roots,) = ctx.saved_tensors
-        found: Tensor = gradients[0] / (2 * roots)
-        return found
+        gradient: Tensor = gradients[0] / (2 * roots)
+        return gradient

@@ -163,27 +163,27 @@ class Tree:
 def _checked(linkage: ArrayLike) -> Floats:
     """Check scipy's format, so that every walk over the tree ends."""
     try:
-        found = np.asarray(linkage).astype(np.float64, casting="same_kind")  # a copy: a tree does not change
+        merges = np.asarray(linkage).astype(np.float64, casting="same_kind")  # a copy: a tree does not change
     except (TypeError, ValueError) as error:
         raise DataError("linkage: found no matrix of real numbers, expected (N-1, 4) as scipy writes it") from error
-    if found.size == 0:
-        found = found.reshape(0, 4)
-    if found.ndim != 2 or found.shape[1] != 4:
-        raise DataError(f"linkage: found shape {found.shape}, expected (N-1, 4) as scipy writes it")
-    if not np.isfinite(found).all():
+    if merges.size == 0:
+        merges = merges.reshape(0, 4)
+    if merges.ndim != 2 or merges.shape[1] != 4:
+        raise DataError(f"linkage: found shape {merges.shape}, expected (N-1, 4) as scipy writes it")
+    if not np.isfinite(merges).all():
         raise DataError("linkage: NaN or infinity found, expected finite nodes, heights and counts")
-    n_merges = len(found)
-    nodes = found[:, :2].clip(-1, 2.0**62).astype(np.int64)
+    n_merges = len(merges)
+    nodes = merges[:, :2].clip(-1, 2.0**62).astype(np.int64)
     is_made = (nodes >= 0) & (nodes < np.arange(n_merges + 1, 2 * n_merges + 1)[:, None])
-    if not is_made.all() or (nodes != found[:, :2]).any() or (np.bincount(nodes.ravel()) > 1).any():
+    if not is_made.all() or (nodes != merges[:, :2]).any() or (np.bincount(nodes.ravel()) > 1).any():
         raise DataError("linkage: a node is used twice or before it is made; expected scipy's format")
-    if (np.diff(found[:, 2]) < 0).any():
+    if (np.diff(merges[:, 2]) < 0).any():
         raise DataError("linkage: heights fall; expected rows sorted by height")
-    sizes = np.concatenate([np.ones(n_merges + 1), found[:, 3]])  # of every node, if the counts are right
-    if (sizes[nodes].sum(axis=1) != found[:, 3]).any():
+    sizes = np.concatenate([np.ones(n_merges + 1), merges[:, 3]])  # of every node, if the counts are right
+    if (sizes[nodes].sum(axis=1) != merges[:, 3]).any():
         raise DataError("linkage: a count is not the number of leaves below its merge; expected scipy's format")
-    found.flags.writeable = False
-    return found
+    merges.flags.writeable = False
+    return merges
 
 
 def _first_leaves(left: Ints, right: Ints) -> Ints:

@@ -48,7 +48,7 @@ class Earlier:
 
     @property
     def checksum(self) -> str:
-        """Equal where everything is."""
+        """A checksum of all of it."""
         apart = {name: sorted(ids) for name, ids in self.apart.items()}
         parts = (self.class_ids, self.names, self.categories, apart, self.next_id, sorted(self.taken))
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

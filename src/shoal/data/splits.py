@@ -27,16 +27,16 @@ def hold_out_validation(labels: ArrayLike, *, share: float, rng: np.random.Gener
     Every class with two labeled images or more has at least one on each side. Only given labels are read (-1 for
     unlabeled): which class an unlabeled image truly belongs to cannot matter, because it is not here.
     """
-    found = as_labels(labels, np.size(labels), name="labels")
+    known = as_labels(labels, np.size(labels), name="labels")
     _check_share(share)
     held_out, too_small = [], []
-    for label in np.unique(found):
-        members = rng.permutation(np.flatnonzero(found == label))
+    for label in np.unique(known):
+        members = rng.permutation(np.flatnonzero(known == label))
         if label != UNLABELED and len(members) == 1:
             too_small.append(int(label))
         held_out.append(members[: _n_held_out(len(members), share, is_class=label != UNLABELED)])
     validation = np.sort(np.concatenate(held_out)) if held_out else np.empty(0, dtype=np.int64)
-    training = np.setdiff1d(np.arange(len(found)), validation)
+    training = np.setdiff1d(np.arange(len(known)), validation)
     return HoldOut(training, validation, tuple(too_small))
 
 

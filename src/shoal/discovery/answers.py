@@ -19,9 +19,9 @@ from shoal.clustering.calibration import Calibration
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.n_clusters_range import keep_to
 from shoal.data.collection import Collection
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.named_categories import NamedCategories, name_categories, write_categories
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.settings import DiscoverySettings
 from shoal.files import make_folder, write_text
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
@@ -83,10 +83,10 @@ class Answer:
         predicted = self.discovery.predicted
         if predicted is None:
             return {}
-        found, is_free = self.named.categories, self.named.given == UNLABELED
+        own, is_free = self.named.categories, self.named.given == UNLABELED
         # A labeled image may be in another category than the one predicted, so it counts where there is no other.
         counts = is_free | ~np.isin(predicted, predicted[is_free])
-        pairs, sizes = np.unique(np.stack([predicted, found])[:, counts], axis=1, return_counts=True)
+        pairs, sizes = np.unique(np.stack([predicted, own])[:, counts], axis=1, return_counts=True)
         pairs = pairs[:, np.argsort(sizes, kind="stable")]  # the largest of each output is written last
         categories = np.full(int(predicted.max()) + 1, UNLABELED)
         categories[pairs[0]] = np.asarray(self.named.ids)[pairs[1]]
@@ -196,8 +196,8 @@ def repeat_estimate(
     """
     rng = np.random.default_rng(seed)
     once = replace(inference, max_shifts=0, min_clusters=None)  # the estimate alone; a part may hold fewer images
-    found = [_estimate_once(embeddings, labels, rng, once, share) for _ in range(n_repeats)]
-    return [keep_to(number, inference.min_clusters, None) for number in found]
+    numbers = [_estimate_once(embeddings, labels, rng, once, share) for _ in range(n_repeats)]
+    return [keep_to(number, inference.min_clusters, None) for number in numbers]
 
 
 def _estimate_once(

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from shoal.data.storage.addresses import as_address
 from shoal.device import choose_device
 from shoal.discovery.answers import answer_in_words
 from shoal.discovery.discovered_run import DiscoveredRun
-from shoal.discovery.images import discover_images
+from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings, shorter_on_cpu
+from shoal.discovery.pipeline import discover_images
+from shoal.discovery.preflight import check_discovery
 from shoal.discovery.reporter import Reporter, stderr_reporter
 from shoal.discovery.reviewed.refinement import Refinement, prepare_refinement
-from shoal.discovery.settings import DiscoverySettings, choose_settings, shorter_on_cpu
 from shoal.distributed import is_main
 from shoal.review.reviewed import Reviewed
 from shoal.runs import Run
@@ -105,7 +107,7 @@ def discover(
     **settings
         `n_clusters` (one number, or a range to estimate it in, (30, 50)), `method`, `encoder`, `epochs`,
         `train`, `seed`, `recipe`, `config`, `protocol` and the other arguments of
-        `shoal.discovery.settings.choose_settings`.
+        `shoal.discovery.discovery_settings.choose_settings`.
 
     Examples
     --------
@@ -118,12 +120,24 @@ def discover(
     """
     if reporter is None:
         reporter = stderr_reporter() if verbose and is_main() else Reporter()
-    table: dict[str, Any] = {"path_column": path_column, "label_column": label_column, "allow_missing": allow_missing}
-    given = {"source": images, "labels": labels, "labeled": labeled, "unlabeled": unlabeled, **table}
-    where: dict[str, Any] = {"out": out, "device": device, "resume": resume}
-    job = prepare(given, settings, review=review, reporter=reporter, **where)
-    how: dict[str, Any] = {"device": device, "resume": resume, "force": force, "tensorboard": tensorboard}
-    run = DiscoveredRun(discover_images(*job, report=True, reporter=reporter, **how).path)
+    job = prepare(
+        images,
+        labels,
+        labeled=labeled,
+        unlabeled=unlabeled,
+        path_column=path_column,
+        label_column=label_column,
+        allow_missing=allow_missing,
+        review=review,
+        out=out,
+        device=device,
+        resume=resume,
+        force=force,
+        tensorboard=tensorboard,
+        reporter=reporter,
+        **settings,
+    )
+    run = job.run(reporter)
     if is_main():
         reporter.say(f"{answer_in_words(run)}; written to {run.path}")
     return run
@@ -167,39 +181,90 @@ def refine(
     return discover(images, labels, review=run.path if isinstance(run, Reviewed) else run, **options)
 
 
-Job = tuple[Collection, Path, DiscoverySettings, Refinement | None]
+@dataclass(frozen=True, kw_only=True)
+class DiscoveryJob:
+    """A discovery that nothing stands against yet: it can be checked, or run."""
+
+    collection: Collection
+    out: Path
+    settings: DiscoverySettings
+    refinement: Refinement | None
+    """The review to go on from."""
+    device: str | torch.device | None
+    resume: bool
+    force: bool
+    tensorboard: bool
+
+    def check(self) -> dict[str, Any]:
+        """Refuse what the run would refuse before it decodes images, and say what it would do; writes nothing."""
+        return check_discovery(self.collection, self.out, self.settings, **self._how)
+
+    def run(self, reporter: Reporter, *, command: str = "") -> DiscoveredRun:
+        """Discover, and write the run folder with its report."""
+        work: dict[str, Any] = {"command": command, "reporter": reporter, "report": True, **self._how}
+        return DiscoveredRun(discover_images(self.collection, self.out, self.settings, self.refinement, **work).path)
+
+    @property
+    def _how(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("device", "resume", "force", "tensorboard")}
 
 
 def prepare(
-    given: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    images: Any,
+    labels: Any,
     *,
     review: str | os.PathLike[str] | None,
     out: str | os.PathLike[str] | None,
     device: str | torch.device | None,
     resume: bool,
+    force: bool,
+    tensorboard: bool,
     reporter: Reporter,
-) -> Job:
-    """What `discover_images` takes: the images, where to write, the settings, and the review to go on from.
+    **arguments: Any,
+) -> DiscoveryJob:
+    """Read the images and choose the settings; the arguments are those of `discover`.
 
-    `given` are the arguments of `read_collection`, `settings` those of `choose_settings`. On a CPU training is shorter,
-    unless something is said of it.
+    On a CPU training is shorter, unless something is said of it.
     """
+    given, settings = split_arguments(images, labels, arguments)
     folder = None if out is None else Path(out)
+    refinement = None
     if review is not None:
         told = reporter if is_main() else Reporter()
-        return prepare_refinement(Path(review), given, settings, out=folder, resume=resume, reporter=told)
-    named = given["source"] if given["source"] is not None else given["unlabeled"]
-    folder = folder or default_folder(named)
-    on_cpu = choose_device(device).type == "cpu"
-    if resume and (begun := Run(folder)).has("config.yaml"):  # it may have been begun on another device
-        on_cpu = begun.config_as(DiscoverySettings).is_short
-    chosen = choose_settings(**{**settings, **(shorter_on_cpu(settings) if on_cpu else {})})
-    return read_collection(**given), folder, chosen, None
+        collection, folder, chosen, refinement = prepare_refinement(
+            Path(review), given, settings, out=folder, resume=resume, reporter=told
+        )
+    else:
+        folder = folder or default_folder(arguments["unlabeled"] if images is None else images)
+        on_cpu = choose_device(device).type == "cpu"
+        if resume and (begun := Run(folder)).has("config.yaml"):  # it may have been begun on another device
+            on_cpu = begun.config_as(DiscoverySettings).is_short
+        chosen = choose_settings(**{**settings, **(shorter_on_cpu(settings) if on_cpu else {})})
+        collection = read_collection(**given)
+    return DiscoveryJob(
+        collection=collection,
+        out=folder,
+        settings=chosen,
+        refinement=refinement,
+        device=device,
+        resume=resume,
+        force=force,
+        tensorboard=tensorboard,
+    )
+
+
+READING = ("labeled", "unlabeled", "path_column", "label_column", "allow_missing")
+"""Arguments of `discover` and `compare` that say how images are read; the others are settings."""
+
+
+def split_arguments(images: Any, labels: Any, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments of `read_collection`, and the settings."""
+    given = {"source": images, "labels": labels, **{name: arguments[name] for name in READING}}
+    return given, {name: value for name, value in arguments.items() if name not in READING}
 
 
 def default_folder(images: Any) -> Path:
-    """Where a run goes when nobody says: runs/<name of the folder or file>, runs/images for images in memory."""
+    """The default run folder: runs/<name of the folder or file>, runs/images for images in memory."""
     if not isinstance(images, str | os.PathLike):
         return Path("runs") / "images"
     address = as_address(images)

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Floats, Ints, as_stored_embeddings, each_row, name_rows
 from shoal.clustering.calibration import Calibration
-from shoal.clustering.categories import NONE, Membership, place_newcomers
-from shoal.clustering.iterates import unit_points
+from shoal.clustering.categories import NONE, Membership, assign_newcomers
 from shoal.clustering.mean_shift import ShiftSettings
+from shoal.clustering.sums import unit_points
 from shoal.data.collection import Collection
 from shoal.data.pixels import Pixels, Skipped, load_pixels
 from shoal.data.pixels.store import file_state
@@ -33,11 +33,11 @@ from shoal.data.readers.shard_patterns import is_shards
 from shoal.data.storage.addresses import as_address
 from shoal.data.storage.stored import StoredFiles
 from shoal.device import choose_device, encoder_device
-from shoal.discovery.embeddings import ClusterSettings
+from shoal.discovery.cluster_embeddings import ClusterSettings
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.networks import Networks, load_networks, read_model
-from shoal.discovery.reading import EMBEDDING, announce_embedding
+from shoal.discovery.read_and_embed import EMBEDDING, announce_embedding
 from shoal.discovery.reporter import NOTE, SILENT, Reporter
-from shoal.discovery.settings import DiscoverySettings
 from shoal.distributed import together
 from shoal.errors import DataError, UsageError
 from shoal.progress import Outlook, Progress
@@ -83,11 +83,11 @@ class Assigner:
         found_by_run = {category.category_id for category in RunView(run.path).categories}
         self._made_by_people = [at for at, number in enumerate(self.ids) if number not in found_by_run]
         position_of = self._position_of = {number: at for at, number in enumerate(self.ids)}
-        found = np.array([position_of.get(number, UNLABELED) for number in column(rows, "category_id")])  # (N,)
-        is_in = found != UNLABELED  # those that were rejected or are between two vote for nothing
+        positions = np.array([position_of.get(number, UNLABELED) for number in column(rows, "category_id")])  # (N,)
+        is_in = positions != UNLABELED  # those that were rejected or are between two vote for nothing
         points = unit_points(run.embeddings(), device=self.device)  # (N, D)
         self._points = points if is_in.all() else points[torch.from_numpy(is_in).to(self.device)]  # (n, D)
-        self._categories = found[is_in]  # (n,)
+        self._categories = positions[is_in]  # (n,)
         self._calibration = _read_calibration(run, categories)
         scores = np.array(column(rows, "outlier_score"))  # (N,)
         if np.isnan(scores).any():
@@ -188,7 +188,7 @@ class Assigner:
         new = unit_points(x, device=self.device, min_rows=1).to(self._points.dtype)
         n_neighbors, predicted = self.shift.n_neighbors, self._predict(new)
         with together():  # where several processes assign, each does all of it but shares the search for neighbors
-            voted, members = place_newcomers(
+            voted, members = assign_newcomers(
                 *(new, self._points, self._categories, len(self.classes), self.n_known, n_neighbors),
                 predicted=predicted,
                 unpredicted=self._made_by_people,
@@ -198,15 +198,17 @@ class Assigner:
             members = replace(members, confidence=confidence)
         # The threshold comes from the run's table, so it is known to the decimals that are written there.
         is_new = np.round(members.outlier_score, DECIMALS) > self.threshold
-        found = np.where(is_new, UNLABELED, voted)
-        return [self._row(name, i, int(found[i]), int(voted[i]), members) for i, name in enumerate(names)]
+        chosen = np.where(is_new, UNLABELED, voted)
+        return [self._row(name, i, int(chosen[i]), int(voted[i]), members) for i, name in enumerate(names)]
 
     def _predict(self, new: Tensor) -> Ints | None:
         """What the run's classifier says of unit embeddings (M, D); None where it has none."""
         model = read_model(self.run)
-        found = self.networks.predict(new) if model is not None and model.get("classifier") else None
+        predicted = self.networks.predict(new) if model is not None and model.get("classifier") else None
         return (
-            None if found is None else np.array([self._position_of.get(category, NONE) for category in found.tolist()])
+            None
+            if predicted is None
+            else np.array([self._position_of.get(category, NONE) for category in predicted.tolist()])
         )
 
     def _row(self, name: str, i: int, category: int, voted: int, members: Membership) -> Assignment:
@@ -235,14 +237,14 @@ def _read_calibration(run: RunView, categories: Sequence[Category]) -> Calibrati
     ids = [category.category_id for category in RunView(run.path).categories]
     if not run.has("calibration.json"):
         return None
-    found = Calibration.from_dict(run.json("calibration"))
-    curves = (found.known, found.novel, found.labeled)
-    if len(found.scale) != len(ids) or not all(len(curve.confidence) for curve in curves):
+    calibration = Calibration.from_dict(run.json("calibration"))
+    curves = (calibration.known, calibration.novel, calibration.labeled)
+    if len(calibration.scale) != len(ids) or not all(len(curve.confidence) for curve in curves):
         raise damaged(run.path / "calibration.json", f"it is not of {len(ids)} categories")
-    own = dict(zip(ids, found.scale.tolist(), strict=True))
+    own = dict(zip(ids, calibration.scale.tolist(), strict=True))
     usual = [own.get(category.category_id, 1.0) for category in categories]
     scale = [np.nan if c.is_novel else 1.0 if s != s else s for c, s in zip(categories, usual, strict=True)]
-    return replace(found, scale=np.array(scale, dtype=float))
+    return replace(calibration, scale=np.array(scale, dtype=float))
 
 
 class Watch:
@@ -277,8 +279,10 @@ class Watch:
     def _look(self) -> tuple[dict[str, str], StoredFiles | None]:
         """The state of every image by name, sorted, and where they lie if that is no local folder."""
         if self.address is not None:
-            found = list_remote_folder(self.address)
-            return dict(zip(found.listing.names, found.files.states if found.files else (), strict=True)), found.files
+            folder = list_remote_folder(self.address)
+            return dict(
+                zip(folder.listing.names, folder.files.states if folder.files else (), strict=True)
+            ), folder.files
         names = list_folder(self.root).names if self.root is not None else ()
         there = {name: file_state(f"{self.root}/{name}") for name in names}
         return {name: state for name, state in there.items() if state is not None}, None  # some are gone since

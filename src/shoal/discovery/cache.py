@@ -80,6 +80,6 @@ def max_bytes() -> float:
 
 
 def _read_store(folder: Path) -> Store:
-    found = [entry.stat() for entry in folder.iterdir() if entry.is_file()]
-    last_used = max(one.st_mtime for one in (*found, folder.stat()))
-    return Store(folder=folder, n_bytes=sum(one.st_size for one in found), last_used=last_used)
+    states = [entry.stat() for entry in folder.iterdir() if entry.is_file()]
+    last_used = max(one.st_mtime for one in (*states, folder.stat()))
+    return Store(folder=folder, n_bytes=sum(one.st_size for one in states), last_used=last_used)

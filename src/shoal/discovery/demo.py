@@ -8,14 +8,14 @@ import torch
 
 from shoal.arrays import UNLABELED
 from shoal.data.collection import Collection
-from shoal.data.demo import digits
+from shoal.data.digits import digits
 from shoal.discovery.assign import Assigner
 from shoal.discovery.discovered_run import DiscoveredRun
-from shoal.discovery.folder import collection_checksum
-from shoal.discovery.images import discover_images
+from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.discovery.pipeline import discover_images
 from shoal.discovery.reporter import Reporter
+from shoal.discovery.run_folder import collection_checksum
 from shoal.discovery.scoring import LaterScore, Score, score_later, score_run
-from shoal.discovery.settings import DiscoverySettings
 from shoal.errors import UsageError
 from shoal.methods.registry import load_recipe
 from shoal.runs import Run

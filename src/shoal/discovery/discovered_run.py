@@ -153,9 +153,9 @@ class DiscoveredRun(Reviewed):
         if not isinstance(truth, str | os.PathLike) and not is_frame(truth):
             kind = type(truth).__name__
             raise UsageError(f"truth: found {kind}, expected a table, a data frame, an npy or a mapping of paths")
-        found = read_names(truth, list(column(run.assignments, "path")))
-        score = score_run(run, found.classes)
-        return replace(score, notes=found.notes + score.notes)
+        named = read_names(truth, list(column(run.assignments, "path")))
+        score = score_run(run, named.classes)
+        return replace(score, notes=named.notes + score.notes)
 
     def export(self, to: str, out: str | os.PathLike[str], **options: Any) -> Exported:
         """Write the run for another program.

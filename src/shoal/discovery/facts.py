@@ -3,10 +3,10 @@
 from typing import Any
 
 from shoal.discovery.answers import answer_in_words, doubt_range
+from shoal.report.certainty import numbers_near_best
 from shoal.report.snapshot import NotInRun, Snapshot
-from shoal.report.splits import suggested_splits
+from shoal.report.suggested_splits import suggested_splits
 from shoal.report.suggestions import suggested_merges
-from shoal.report.summary import numbers_near_best
 from shoal.review.decisions import COUNTED_BY
 from shoal.runs import ANSWERS, UNSURE_BELOW, RunView, column, table_files
 from shoal.words import against_range, doubt_labels, is_wide, span
@@ -51,8 +51,8 @@ def collect_facts(run: RunView) -> dict[str, Any]:
 
 def linkage_method_of(run: RunView) -> str | None:
     """How clusters were joined: 'ward' or 'average'; None where a method does it in its own way."""
-    found: str | None = run.json("shifts").get("linkage_method") if run.has("shifts.json") else None
-    return found
+    linkage_method: str | None = run.json("shifts").get("linkage_method") if run.has("shifts.json") else None
+    return linkage_method
 
 
 def _tables(run: RunView) -> list[str]:
@@ -70,14 +70,14 @@ def _estimate(run: RunView) -> dict[str, Any] | None:
     """How K came about, whether on few labels, and the numbers that fit them nearly as well; the file has the curve."""
     if not run.has("estimate.json"):
         return None
-    found = run.json("estimate")
-    near, repeats = numbers_near_best(found), (found.get("stability") or {}).get("n_clusters")
+    estimate = run.json("estimate")
+    near, repeats = numbers_near_best(estimate), (estimate.get("stability") or {}).get("n_clusters")
     return {
-        "is_given": found["is_given"],
-        "rule": found["rule"],
-        "interval": found.get("interval"),
-        "range": found.get("range"),
-        "by_labels": found.get("by_labels"),
+        "is_given": estimate["is_given"],
+        "rule": estimate["rule"],
+        "interval": estimate.get("interval"),
+        "range": estimate.get("range"),
+        "by_labels": estimate.get("by_labels"),
         "doubt": doubt_estimate(run),
         "near_best": [min(near), max(near)] if near else None,
         "stability": repeats,
@@ -89,17 +89,17 @@ def _confidence(run: RunView) -> dict[str, Any] | None:
     """Whether confidence was calibrated and on how many labels held back; the file has the curves."""
     if not run.has("calibration.json"):
         return None
-    found = run.json("calibration")
-    counts = {f"n_{name}": round(sum(found[name]["n_images"])) for name in ("labeled", "novel")}
-    about = {"is_calibrated": found["is_calibrated"], "label_rate": found.get("label_rate")}
-    about["is_of_first"] = bool(found.get("is_of_first"))
+    calibration = run.json("calibration")
+    counts = {f"n_{name}": round(sum(calibration[name]["n_images"])) for name in ("labeled", "novel")}
+    about = {"is_calibrated": calibration["is_calibrated"], "label_rate": calibration.get("label_rate")}
+    about["is_of_first"] = bool(calibration.get("is_of_first"))
     return {**about, **counts, "file": str(run.path / "calibration.json")}
 
 
 def _merges(run: RunView) -> list[dict[str, Any]] | None:
     """The closest pairs of categories, and whether they look like one; None where that cannot be seen."""
     try:
-        found = suggested_merges(Snapshot(run))
+        suggested = suggested_merges(Snapshot(run))
     except NotInRun:
         return None
     return [
@@ -108,7 +108,7 @@ def _merges(run: RunView) -> list[dict[str, Any]] | None:
             "separation": merge.separation,
             "looks_like_one": merge.looks_like_one,
         }
-        for merge in found
+        for merge in suggested
     ]
 
 
@@ -116,7 +116,7 @@ def _splits(run: RunView) -> list[dict[str, Any]] | None:
     """Categories that may be several, with the images of each group; None where that cannot be seen."""
     snapshot = Snapshot(run)
     try:
-        found = suggested_splits(snapshot)
+        suggested = suggested_splits(snapshot)
     except NotInRun:
         return None
     return [
@@ -126,7 +126,7 @@ def _splits(run: RunView) -> list[dict[str, Any]] | None:
             "separation": split.separation,
             "groups": [[snapshot.assignments[row].path for row in group] for group in split.groups],
         }
-        for split in found
+        for split in suggested
     ]
 
 
@@ -137,10 +137,10 @@ def doubt_estimate(run: RunView) -> str | None:
         return None
     labels = [label for label in column(run.assignments, "label_given") if label]
     outside = doubt_range(estimate["n_clusters"], (estimate.get("stability") or {}).get("n_clusters") or ())
-    found = outside and f"random parts of the images gave {outside}"
+    apart = outside and f"random parts of the images gave {outside}"
     interval = estimate.get("interval")
     wide = f"{span(interval)} categories are likely" if interval and is_wide(interval) else None
     by_labels = estimate.get("by_labels")
     against = against_range(by_labels) if by_labels else None
-    said = [one for one in (doubt_labels(len(labels), len(set(labels))), wide, against, found) if one]
+    said = [one for one in (doubt_labels(len(labels), len(set(labels))), wide, against, apart) if one]
     return "; ".join(said) or None

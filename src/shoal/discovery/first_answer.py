@@ -16,9 +16,9 @@ from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.neighbors import k_nearest
 from shoal.data.collection import Collection
 from shoal.discovery.answers import FROZEN, Answer, cluster, keep_answer, make_answer
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import CLUSTERING, NOTE, Reporter
-from shoal.discovery.reviewed.clusters import go_on, reviewed_number
-from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.reviewed.reviewed_clusters import go_on, reviewed_number
 from shoal.encoders.catalog import get_info, is_available
 from shoal.methods.clusters import Discovery, Representation, linkage_in_words, shift_and_cut
 from shoal.methods.registry import get_method
@@ -65,10 +65,10 @@ def answer_first(
 def answer_frozen(frozen: Representation, collection: Collection, settings: DiscoverySettings) -> Answer:
     """The answer by the encoder as it comes; after a review it goes on from the categories that people left."""
     number = None if collection.earlier is None else reviewed_number(collection, settings)
-    found = cluster_frozen(frozen, collection.labels, settings, number)
+    discovery = cluster_frozen(frozen, collection.labels, settings, number)
     if number is not None:
-        found, collection = go_on(found, frozen.embeddings, collection)
-    return make_answer(FROZEN, found, collection, settings)
+        discovery, collection = go_on(discovery, frozen.embeddings, collection)
+    return make_answer(FROZEN, discovery, collection, settings)
 
 
 def cluster_frozen(

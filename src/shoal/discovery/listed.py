@@ -78,9 +78,9 @@ def _assign_each(assigner: Assigner, collection: Collection, names: Sequence[str
         rows, skipped = assigner.assign_images(collection)
     except NoneReadable as error:
         rows, skipped = [], error.skipped
-    found = {row.path: row for row in rows} | {image.name: _unreadable(image.name) for image in skipped}
+    row_of = {row.path: row for row in rows} | {image.name: _unreadable(image.name) for image in skipped}
     path_of = dict(zip(names, given, strict=True))
-    listed = [replace(found[name], path=path) for name, path in zip(names, given, strict=True)]
+    listed = [replace(row_of[name], path=path) for name, path in zip(names, given, strict=True)]
     return listed, tuple(Skipped(path_of[image.name], image.reason) for image in skipped)
 
 

@@ -23,7 +23,7 @@ from shoal.clustering.categories import (
 )
 from shoal.clustering.neighbors import Neighbors
 from shoal.data.collection import Earlier
-from shoal.discovery.reviewed.names import name_as_before, second_but
+from shoal.discovery.reviewed.category_names import name_as_before, second_but
 from shoal.methods.clusters import Discovery
 from shoal.runs import Assignment, Category, Run
 
@@ -156,16 +156,16 @@ def write_categories(
 
 
 def _estimate(discovery: Discovery, repeats: Sequence[int]) -> dict[str, object]:
-    found, curve = discovery.estimate, None
-    if found is not None:
-        curve = {"n_clusters": found.curve.n_clusters.tolist(), "accuracy": found.curve.accuracy.tolist()}
+    estimate, curve = discovery.estimate, None
+    if estimate is not None:
+        curve = {"n_clusters": estimate.curve.n_clusters.tolist(), "accuracy": estimate.curve.accuracy.tolist()}
     return {
         "n_clusters": discovery.n_clusters,
-        "rule": found.rule if found is not None else discovery.counted_by or "given",
-        "is_given": found is None and not discovery.counted_by,
-        "interval": list(found.interval) if found is not None else None,
-        "range": list(found.range) if found is not None and found.range else None,
-        "by_labels": list(found.by_labels) if found is not None and found.by_labels else None,
+        "rule": estimate.rule if estimate is not None else discovery.counted_by or "given",
+        "is_given": estimate is None and not discovery.counted_by,
+        "interval": list(estimate.interval) if estimate is not None else None,
+        "range": list(estimate.range) if estimate is not None and estimate.range else None,
+        "by_labels": list(estimate.by_labels) if estimate is not None and estimate.by_labels else None,
         "curve": curve,
         "stability": {"n_clusters": list(repeats)} if repeats else None,
     }

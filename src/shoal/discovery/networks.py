@@ -11,9 +11,9 @@ from shoal.arrays import Ints
 from shoal.clustering.blend import blend
 from shoal.device import computing_device
 from shoal.discovery.answers import TRAINED
-from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import ImageRows, embed, place_encoder
+from shoal.encoders.embed import ImageRows, embed, move_encoder
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
 from shoal.methods.registry import get_method
@@ -53,8 +53,10 @@ class Networks:
         with torch.inference_mode():
             outputs = self.model.predict(embeddings.float())
         assert outputs is not None
-        found = outputs.cpu().numpy()
-        return np.where(found < len(self.classifier), self.classifier[np.minimum(found, len(self.classifier) - 1)], -1)
+        numbers = outputs.cpu().numpy()
+        return np.where(
+            numbers < len(self.classifier), self.classifier[np.minimum(numbers, len(self.classifier) - 1)], -1
+        )
 
 
 def read_model(run: RunView) -> dict[str, Any] | None:
@@ -72,10 +74,10 @@ def read_model(run: RunView) -> dict[str, Any] | None:
                 f"{run.path / part}: not in this run, which was trained; put back a copy of it, or make the run again "
                 "with --force"
             )
-    found = run.json("model")
-    if not 0 <= found["frozen_weight"] <= 1:
-        raise damaged(run.path / "model.json", f"frozen_weight is {found['frozen_weight']:g}, and not from 0 to 1")
-    return found
+    model = run.json("model")
+    if not 0 <= model["frozen_weight"] <= 1:
+        raise damaged(run.path / "model.json", f"frozen_weight is {model['frozen_weight']:g}, and not from 0 to 1")
+    return model
 
 
 def load_networks(run: RunView, settings: DiscoverySettings, device: torch.device) -> Networks:
@@ -90,7 +92,7 @@ def load_networks(run: RunView, settings: DiscoverySettings, device: torch.devic
 
 def _frozen(settings: DiscoverySettings, device: torch.device) -> Networks:
     chosen = settings.of_method
-    return Networks(frozen=place_encoder(load_encoder(chosen.encoder, input_size=chosen.input_size), device))
+    return Networks(frozen=move_encoder(load_encoder(chosen.encoder, input_size=chosen.input_size), device))
 
 
 def _trained(run: RunView, settings: DiscoverySettings, how: dict[str, Any], device: torch.device) -> Networks:
@@ -105,7 +107,7 @@ def _trained(run: RunView, settings: DiscoverySettings, how: dict[str, Any], dev
     if weight > 0:
         frozen = load_encoder(chosen.encoder, n_tail_blocks=chosen.n_tail_blocks, input_size=chosen.input_size)
     return Networks(
-        frozen=None if frozen is None else place_encoder(frozen, device),
+        frozen=None if frozen is None else move_encoder(frozen, device),
         model=model.to(computing_device(device)).eval(),
         frozen_weight=weight,
         classifier=np.array(how["classifier"]) if how.get("classifier") else None,

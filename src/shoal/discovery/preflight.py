@@ -3,13 +3,15 @@
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from shoal.data.collection import Collection
 from shoal.device import encoder_device
-from shoal.discovery.folder import check_run_folder, collection_checksum
-from shoal.discovery.reading import check_collection, drop_unreadable
-from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.discovery.read_and_embed import check_collection, drop_unreadable
+from shoal.discovery.run_folder import check_run_folder, collection_checksum
 from shoal.discovery.trained.training import check_tensorboard
-from shoal.encoders.catalog import ENCODERS, load_encoder
+from shoal.encoders.catalog import ENCODERS, is_hub_id, load_encoder
 from shoal.encoders.hub import is_cached
 from shoal.errors import DataError, ShoalError
 from shoal.runs import check_not_held
@@ -20,10 +22,10 @@ def check_discovery(
     out: Path | str,
     settings: DiscoverySettings,
     *,
-    device: str | None = None,
-    resume: bool = False,
-    force: bool = False,
-    tensorboard: bool = False,
+    device: str | torch.device | None,
+    resume: bool,
+    force: bool,
+    tensorboard: bool,
 ) -> dict[str, Any]:
     """Refuse what the run would refuse before it decodes images, and say what it would do; writes nothing.
 
@@ -62,7 +64,7 @@ def check_discovery(
 def check_encoder(settings: DiscoverySettings) -> bool:
     """Load the encoder as the run would, unless that would take a download; returns whether it is here."""
     name = settings.of_method.encoder
-    is_here = name in ENCODERS or Path(name).expanduser().exists() or not _is_hub_id(name) or is_cached(name)
+    is_here = name in ENCODERS or Path(name).expanduser().exists() or not is_hub_id(name) or is_cached(name)
     if is_here:
         _load(settings)
     return is_here
@@ -83,7 +85,3 @@ def _load(settings: DiscoverySettings) -> None:
     chosen = settings.of_method
     n_tail_blocks = chosen.n_tail_blocks if settings.is_trained else None
     load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size)
-
-
-def _is_hub_id(name: str) -> bool:
-    return name.count("/") == 1 and not name.startswith((".", "/", "~"))

@@ -86,22 +86,24 @@ def _accuracy(y_true: Ints, y_pred: Ints, is_known: Bools) -> Accuracy:
     has = y_pred >= 0
     if has.all():
         return gcd_accuracy(y_true, y_pred, is_known)
-    found = gcd_accuracy(y_true[has], y_pred[has], is_known[has]) if has.any() else Accuracy(0.0, 0.0, 0.0)
+    of_present = gcd_accuracy(y_true[has], y_pred[has], is_known[has]) if has.any() else Accuracy(0.0, 0.0, 0.0)
 
     def of_all(share: float, among: Bools) -> float:
         n_left = int(among[has].sum())
         return share * n_left / int(among.sum()) if n_left else 0.0 if among.any() else float("nan")
 
     everyone = np.ones(len(y_true), dtype=bool)
-    return Accuracy(of_all(found.all, everyone), of_all(found.known, is_known), of_all(found.novel, ~is_known))
+    return Accuracy(
+        of_all(of_present.all, everyone), of_all(of_present.known, is_known), of_all(of_present.novel, ~is_known)
+    )
 
 
 def _apart(categories: Ints) -> Ints:
     """Each image without a category in one of its own."""
     none = np.flatnonzero(categories < 0)
-    found = categories.copy()
-    found[none] = max(0, int(categories.max(initial=0))) + 1 + np.arange(len(none))
-    return found
+    renumbered = categories.copy()
+    renumbered[none] = max(0, int(categories.max(initial=0))) + 1 + np.arange(len(none))
+    return renumbered
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,5 +157,5 @@ def _some(names: set[str]) -> str:
 def score_to_dict(score: Score) -> dict[str, object]:
     """The score as plain numbers, NaN as null."""
     plain = {**asdict(score.accuracy), **{k: v for k, v in asdict(score).items() if k not in ("accuracy", "notes")}}
-    found: dict[str, object] = nan_to_null(plain)
-    return found
+    values: dict[str, object] = nan_to_null(plain)
+    return values

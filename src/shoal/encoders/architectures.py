@@ -18,7 +18,7 @@ Inputs = Callable[[Tensor], dict[str, Any]]
 """Turns images (B, 3, S, S) into the arguments of a model's forward, `pixel_values` first."""
 
 FIRST, MEAN, FLAT = "[first]", "[mean]", "[flat]"
-"""Steps of a finish that are no module of the model: its first token, the mean over tokens or places, a flattening."""
+"""Steps of a finish that are no module of the model: the first token, the mean over tokens or positions, flattening."""
 
 BLOCK_LISTS = ("layers", "layer", "encoder.layers", "encoder.layer", "model.layer")
 """Where the library keeps a transformer's blocks; the place differs by model and by version."""

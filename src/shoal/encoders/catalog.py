@@ -63,7 +63,7 @@ class EncoderInfo:
 
     @property
     def source(self) -> str:
-        """Where its weights come from, in words."""
+        """The source of its weights, in words."""
         if self.origin == "package":
             return f"package {self.location.replace('_', '-')}"
         return f"hub {self.location}" + (f", or {self.file}" if self.file else "")
@@ -195,15 +195,20 @@ def _load_known(name: str, info: EncoderInfo, size: int) -> Parts:
 
 def _check_shape(name: str, shape: Mapping[str, object], config: Any, source: str) -> None:
     """Refuse a model that lies under the name of another."""
-    found = {part: getattr(config, part, None) for part in shape}
-    wrong = [part for part, expected in shape.items() if found[part] != expected]
+    actual = {part: getattr(config, part, None) for part in shape}
+    wrong = [part for part, expected in shape.items() if actual[part] != expected]
     wrong = ["model_type"] if "model_type" in wrong else wrong  # sizes of another architecture say nothing
     if wrong:
         raise MissingError(
-            f"{source}: found {', '.join(f'{part} {found[part]}' for part in wrong)}, but {name} has "
+            f"{source}: found {', '.join(f'{part} {actual[part]}' for part in wrong)}, but {name} has "
             f"{', '.join(f'{part} {shape[part]}' for part in wrong)}; put its own weights there, or give the path of "
             "these as the encoder"
         )
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether a name may be that of a model on the hub, and is no path."""
+    return name.count("/") == 1 and not name.startswith((".", "/", "~"))
 
 
 def _load_other(name: str, input_size: int | None) -> tuple[Parts, InputFormat]:
@@ -211,8 +216,7 @@ def _load_other(name: str, input_size: int | None) -> tuple[Parts, InputFormat]:
     if path.is_file():
         input_format = _sized(InputFormat(size=224, **IMAGENET), input_size)
         return split_model(_build_dino(path), input_format.size), input_format
-    is_hub_id = name.count("/") == 1 and not name.startswith((".", "/", "~"))
-    if not path.is_dir() and not is_hub_id:
+    if not path.is_dir() and not is_hub_id(name):
         if "/" in name:
             raise MissingError(
                 f"encoder: no folder or file {name!r}; give one, a hub id, or one of {', '.join(ENCODERS)}"
@@ -221,8 +225,8 @@ def _load_other(name: str, input_size: int | None) -> tuple[Parts, InputFormat]:
     source = str(path) if path.is_dir() else name
     offline = "a folder is all there is" if path.is_dir() else hub.why_offline()
     model = hub.load_model(source, offline=offline)
-    found = hub.read_input_format(source, model.config, offline=offline)
-    input_format = _sized(found, input_size)
+    own_format = hub.read_input_format(source, model.config, offline=offline)
+    input_format = _sized(own_format, input_size)
     return split_model(model, input_format.size), input_format
 
 

@@ -71,19 +71,19 @@ def look_up(hub_id: str) -> dict[str, Remote]:
 def fetch(files: dict[str, Remote], folder: Path, progress: Progress) -> dict[str, str]:
     """Fetch files into a folder, or what is missing of them; their SHA-256 by name."""
     make_folder(folder)
-    total, found = sum(file.size for file in files.values()), dict[str, str]()
+    total, digests = sum(file.size for file in files.values()), dict[str, str]()
     _check_space(folder, total)
     for name, remote in files.items():
-        before = sum(files[other].size for other in found)
-        found[name] = _fetch(remote, folder / name, partial(_tell, progress, before, total))
+        before = sum(files[other].size for other in digests)
+        digests[name] = _fetch(remote, folder / name, partial(_tell, progress, before, total))
     record = {
         "from": {name: file.url for name, file in files.items()},
         "commit": files[WEIGHTS].commit,
-        "sha256": found,
+        "sha256": digests,
     }
     record["checked_against"] = "the hub's own checksum" if files[WEIGHTS].sha256 else "nothing: the server names none"
     write_text(folder / RECORD, json.dumps(record, indent=1) + "\n")
-    return found
+    return digests
 
 
 def _tell(progress: Progress, before: int, total: int, done: int) -> None:
@@ -135,16 +135,16 @@ def _fetch(remote: Remote, file: Path, progress: Callable[[int], None]) -> str:
                 f"{remote.size:,} bytes are here, and the same command goes on with them"
             ) from lost
     progress(remote.size)
-    found = _digest(part)
-    if _size(part) != remote.size or (remote.sha256 is not None and found != remote.sha256):
+    digest = _digest(part)
+    if _size(part) != remote.size or (remote.sha256 is not None and digest != remote.sha256):
         part.unlink()
         raise MissingError(
-            f"{remote.url}: what came is not what the hub announced (SHA-256 {found[:16]}…, expected "
+            f"{remote.url}: what came is not what the hub announced (SHA-256 {digest[:16]}…, expected "
             f"{(remote.sha256 or 'another size')[:16]}…), so it was thrown away; give the command again"
         )
     with writing(file):
         part.replace(file)
-    return found
+    return digest
 
 
 def _append(remote: Remote, part: Path, done: int, progress: Callable[[int], None]) -> None:

@@ -2,7 +2,7 @@
 
 With frozen statistics a batch norm is a scale and an offset per channel, so scaling the kernel instead of the feature
 map gives the same function and the same gradients, to rounding. With channels last this is three times faster on a CPU.
-B images, C channels, H x W places, D entries of a feature.
+B images, C channels, H x W positions, D entries of a feature.
 """
 
 from typing import Any
@@ -128,7 +128,7 @@ class MobileBlock(nn.Module):
 
 
 class PooledMap(nn.Module):
-    """The head convolution and the mean over places."""
+    """The head convolution and the mean over positions."""
 
     def __init__(self, network: Any) -> None:
         super().__init__()

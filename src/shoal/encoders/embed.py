@@ -31,7 +31,7 @@ BATCHES_AT_ONCE = 64
 UNTRIED = ("mps",)
 """Kinds of devices whose features are compared with the CPU's before they are used."""
 
-PLACE_TOLERANCE = 1e-3
+MOVE_TOLERANCE = 1e-3
 """How far unit features may lie from the CPU's there; those of a wrong operation lie far beyond."""
 
 log = logging.getLogger(__name__)
@@ -75,10 +75,10 @@ def embed(
     changes the result by rounding only. `on_tokens` is given the trunk's tokens of this process's rows as they come.
     """
     blocks = embed_blocks(pixels, encoder, batch_size=batch_size, progress=progress, on_tokens=on_tokens)
-    found = torch.empty(len(pixels), encoder.feature_dim, device=computing_device(encoder.device))
+    features = torch.empty(len(pixels), encoder.feature_dim, device=computing_device(encoder.device))
     for rows, block in blocks:
-        found[rows] = block
-    return found
+        features[rows] = block
+    return features
 
 
 def embed_blocks(
@@ -119,7 +119,7 @@ def _blocks(
         yield from zip(rounds, torch.split(everyone, [rows.stop - rows.start for rows in rounds]), strict=True)
 
 
-def place_encoder(encoder: Encoder, device: torch.device) -> Encoder:
+def move_encoder(encoder: Encoder, device: torch.device) -> Encoder:
     """Move an encoder to a device. One that nobody has tried must give the features of the CPU, or that one is kept."""
     if device.type not in UNTRIED:
         return encoder.to(device)
@@ -127,9 +127,9 @@ def place_encoder(encoder: Encoder, device: torch.device) -> Encoder:
     with torch.inference_mode():
         expected = F.normalize(encoder(probe), dim=1)
         try:
-            found = F.normalize(encoder.to(device)(probe.to(device)).float(), dim=1).cpu()
-            why = f"its features differ from the CPU's by {float((found - expected).abs().max()):.1e}"
-            if torch.allclose(found, expected, rtol=0, atol=PLACE_TOLERANCE):
+            features = F.normalize(encoder.to(device)(probe.to(device)).float(), dim=1).cpu()
+            why = f"its features differ from the CPU's by {float((features - expected).abs().max()):.1e}"
+            if torch.allclose(features, expected, rtol=0, atol=MOVE_TOLERANCE):
                 return encoder
         except (RuntimeError, TypeError) as error:  # an operation that it does not have, or not in this precision
             why = " ".join(str(error).split())[:160]

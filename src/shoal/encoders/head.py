@@ -16,7 +16,7 @@ from shoal.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadSettings:
-    """Which of the heads, and how wide."""
+    """The kind of the head, and how wide it is."""
 
     kind: Literal["paper", "bottleneck", "mlp"] = "paper"
     """'paper': three linear + GELU pairs and a linear output (section 5.1); the default, which label-only validation on
@@ -40,7 +40,7 @@ class HeadSettings:
             )
 
     def in_words(self) -> str:
-        """Which of them, for under a table."""
+        """The kind of the head in words, for under a table."""
         return f"bottleneck of {self.bottleneck} (released code)" if self.kind == "bottleneck" else self.kind
 
 

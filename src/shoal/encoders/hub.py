@@ -148,7 +148,7 @@ def _dino_config(transformers: Any, weights: Mapping[str, Tensor], n_heads: int 
     width = weights["embeddings.cls_token"].shape[-1]
     patch = weights["embeddings.patch_embeddings.projection.weight"].shape[-1]
     n_patches = weights["embeddings.position_embeddings"].shape[1] - 1
-    numbers = [int(found[1]) for name in weights if (found := re.match(r"encoder\.layer\.(\d+)\.", name))]
+    numbers = [int(layer[1]) for name in weights if (layer := re.match(r"encoder\.layer\.(\d+)\.", name))]
     if n_heads is None and width % DINO_HEAD_DIM:
         raise ValueError(f"it is {width} channels wide, expected a multiple of {DINO_HEAD_DIM}")
     return transformers.ViTConfig(
@@ -166,21 +166,21 @@ def read_input_format(source: str, config: Any, *, offline: str | None) -> Input
     """Read size, mean and std from the model's preprocessor file; without one they are unknown, an error."""
     try:
         with _connected(offline is None):
-            found = _read_preprocessor(source, is_local=offline is not None)
-        mean, std = _mean_and_std(found)
+            preprocessor = _read_preprocessor(source, is_local=offline is not None)
+        mean, std = _mean_and_std(preprocessor)
     except Exception as error:  # no file, no JSON, no numbers
         raise MissingError(
             f"{source}: no {PREPROCESSORS[0]} with image_mean and image_std ({type(error).__name__}), so the input "
             "format is unknown; add that file beside config.json"
         ) from error
-    size: Any = found.get("crop_size") or found.get("size") or getattr(config, "image_size", 224)
+    size: Any = preprocessor.get("crop_size") or preprocessor.get("size") or getattr(config, "image_size", 224)
     if isinstance(size, dict):
         size = size.get("height") or size.get("shortest_edge") or getattr(config, "image_size", 224)
     return InputFormat(
         size=int(size[0] if isinstance(size, list) else size),
         mean=mean,
         std=std,
-        is_bgr=bool(found.get("do_flip_channel_order")),
+        is_bgr=bool(preprocessor.get("do_flip_channel_order")),
     )
 
 
@@ -192,21 +192,23 @@ def _read_preprocessor(source: str, *, is_local: bool) -> dict[str, Any]:
         try:
             is_folder = Path(source).is_dir()
             path = Path(source) / name if is_folder else hf_hub_download(source, name, local_files_only=is_local)
-            found: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+            content: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
         except Exception:
             if name == PREPROCESSORS[-1]:
                 raise
             continue
-        return dict(found.get("image_processor", found))
+        return dict(content.get("image_processor", content))
     raise AssertionError
 
 
-def _mean_and_std(found: Mapping[str, Any]) -> tuple[Channels, Channels]:
+def _mean_and_std(preprocessor: Mapping[str, Any]) -> tuple[Channels, Channels]:
     """Mean and std of images scaled to [0, 1], whatever the preprocessor scales them to itself."""
-    is_plain = found.get("do_normalize", "do_flip_channel_order" not in found) is False
-    mean, std = ([0.0] * 3, [1.0] * 3) if is_plain else (found["image_mean"], found["image_std"])
-    scale = 255.0 if found.get("do_rescale") is False else 255.0 * float(found.get("rescale_factor", 1 / 255))
-    offset = 1.0 if found.get("rescale_offset") else 0.0  # (scale x - offset - mean) / std, solved for x
+    is_plain = preprocessor.get("do_normalize", "do_flip_channel_order" not in preprocessor) is False
+    mean, std = ([0.0] * 3, [1.0] * 3) if is_plain else (preprocessor["image_mean"], preprocessor["image_std"])
+    scale = (
+        255.0 if preprocessor.get("do_rescale") is False else 255.0 * float(preprocessor.get("rescale_factor", 1 / 255))
+    )
+    offset = 1.0 if preprocessor.get("rescale_offset") else 0.0  # (scale x - offset - mean) / std, solved for x
     red, green, blue = ((float(value) + offset) / scale for value in mean)
     spread = tuple(float(value) / scale for value in std)
     return (red, green, blue), (spread[0], spread[1], spread[2])
@@ -228,10 +230,10 @@ def _check_loaded(where: str, info: Mapping[str, Any], model: Any, *, heads: tup
     extra = [name for name in info["unexpected_keys"] if not name.startswith(along)]
     strange = sorted(name for name in extra if not _comes_along(name, model, unused, heads))
     if wrong or strange:
-        found, what = (wrong, "are missing or of another shape") if wrong else (strange, "have no place in it")
+        misfits, what = (wrong, "are missing or of another shape") if wrong else (strange, "have no place in it")
         raise MissingError(
-            f"{where}: the weights do not fit the architecture, {len(found)} tensors {what} "
-            f"({first_few(found)}); use the weights made for this model"
+            f"{where}: the weights do not fit the architecture, {len(misfits)} tensors {what} "
+            f"({first_few(misfits)}); use the weights made for this model"
         )
 
 

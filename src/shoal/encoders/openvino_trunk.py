@@ -112,7 +112,7 @@ def _warn_once(text: str) -> None:
 
 @torch.no_grad()
 def _difference(tokens: Tensor, trunk: nn.Module, tail: nn.Module, probe: Tensor) -> float:
-    ours, theirs = (F.normalize(tail(found).float(), dim=1) for found in (tokens, trunk(probe)))
+    ours, theirs = (F.normalize(tail(inputs).float(), dim=1) for inputs in (tokens, trunk(probe)))
     return float((ours - theirs).abs().max())
 
 

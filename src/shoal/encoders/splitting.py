@@ -69,7 +69,7 @@ class First(nn.Module):
 
 
 class Mean(nn.Module):
-    """The mean over tokens (B, T, C) or over the places of a feature map (B, C, H, W)."""
+    """The mean over tokens (B, T, C) or over the positions of a feature map (B, C, H, W)."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Turn either into (B, C)."""
@@ -95,7 +95,7 @@ class Whole(nn.Module):
 
 
 def mean_of(tokens: Tensor) -> Tensor:
-    """The mean over tokens (B, T, C) or over the places of a feature map (B, C, H, W): (B, C)."""
+    """The mean over tokens (B, T, C) or over the positions of a feature map (B, C, H, W): (B, C)."""
     return tokens.mean(dim=(2, 3) if tokens.ndim == 4 else 1)
 
 
@@ -164,8 +164,8 @@ def _take_apart(root: Any, known: Architecture, inputs: Inputs, feature_dim: int
 
 
 def _blocks(root: Any, known: Architecture, context: nn.Module | None) -> Iterator[nn.Module]:
-    found = next(blocks for path in known.blocks if (blocks := _get_or_none(root, path)) is not None)
-    for stage in found if known.stage is not None else [found]:
+    stages = next(blocks for path in known.blocks if (blocks := _get_or_none(root, path)) is not None)
+    for stage in stages if known.stage is not None else [stages]:
         blocks = [[block] for block in (stage if known.stage is None else _get(stage, known.stage))]
         blocks[0] = [*_others(stage, known.before), *blocks[0]]
         blocks[-1] = [*blocks[-1], *_others(stage, known.after)]
@@ -175,10 +175,10 @@ def _blocks(root: Any, known: Architecture, context: nn.Module | None) -> Iterat
 
 
 def _others(stage: Any, path: str | None) -> list[nn.Module]:
-    found = None if path is None else _get_or_none(stage, path)
-    if found is None:
+    modules = None if path is None else _get_or_none(stage, path)
+    if modules is None:
         return []
-    return list(found) if isinstance(found, nn.ModuleList) else [found]
+    return list(modules) if isinstance(modules, nn.ModuleList) else [modules]
 
 
 def _finish_step(root: Any, path: str) -> nn.Module:
@@ -188,10 +188,10 @@ def _finish_step(root: Any, path: str) -> nn.Module:
 
 @torch.no_grad()
 def _difference(parts: Parts, probe: Tensor, own: Tensor) -> float:
-    found: Tensor = nn.Sequential(parts.stem, *parts.blocks, parts.finish)(probe)  # (1, D)
-    if found.shape != own.shape:
+    output: Tensor = nn.Sequential(parts.stem, *parts.blocks, parts.finish)(probe)  # (1, D)
+    if output.shape != own.shape:
         return float("inf")
-    return float((found - own).abs().max() / own.abs().max().clamp_min(1e-12))
+    return float((output - own).abs().max() / own.abs().max().clamp_min(1e-12))
 
 
 def _arguments(module: nn.Module) -> set[str]:

@@ -142,7 +142,7 @@ class Encoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the encoder is."""
+        """The device of the encoder."""
         return self.get_buffer("_mean").device
 
     def identity(self) -> dict[str, Any]:

@@ -56,10 +56,10 @@ def read_weights(file: Path | str) -> Weights:
     if not path.is_file():
         raise MissingError(f"{path}: no such file; give the path of a weights file")
     try:
-        found = _open(path)
+        content = _open(path)
     except Exception as error:  # torch and safetensors raise a dozen kinds for a file cut short, or of no weights
         raise MissingError(f"{path}: {why_unreadable(error)}") from error
-    return _unwrap(found, path)
+    return _unwrap(content, path)
 
 
 def is_dino(weights: Mapping[str, Tensor]) -> bool:
@@ -112,13 +112,17 @@ def _open(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def _unwrap(found: Any, path: Path) -> Weights:
+def _unwrap(content: Any, path: Path) -> Weights:
     for wrapper in WRAPPERS:
-        if isinstance(found, Mapping) and isinstance(found.get(wrapper), Mapping):
-            found = found[wrapper]
-    if not isinstance(found, Mapping) or not found or not all(isinstance(value, Tensor) for value in found.values()):
-        raise MissingError(f"{path}: found {type(found).__name__}, expected named tensors; give a file of weights")
-    weights = {str(name): value for name, value in found.items()}
+        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
+    if (
+        not isinstance(content, Mapping)
+        or not content
+        or not all(isinstance(value, Tensor) for value in content.values())
+    ):
+        raise MissingError(f"{path}: found {type(content).__name__}, expected named tensors; give a file of weights")
+    weights = {str(name): value for name, value in content.items()}
     for prefix in PREFIXES:
         weights = {name.removeprefix(prefix): value for name, value in weights.items()}
     return weights

@@ -9,9 +9,10 @@ import torch
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.inference import InferenceSettings
-from shoal.clustering.iterates import check_distinct, unit_points, unit_tree
+from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.n_clusters_range import check_n_clusters
+from shoal.clustering.sums import unit_points
 from shoal.methods.clusters import Discovery, Representation, to_numpy
 from shoal.methods.method import Method, MethodSettings
 

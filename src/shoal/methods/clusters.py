@@ -16,11 +16,11 @@ from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.average import LinkageMethod
 from shoal.clustering.categories import category_centers
 from shoal.clustering.inference import Inference, InferenceSettings, infer
-from shoal.clustering.iterates import ROWS_AT_ONCE
 from shoal.clustering.mean_shift import NeighborAttention
 from shoal.clustering.n_clusters import NClustersEstimate
 from shoal.clustering.n_clusters_range import keep_to
 from shoal.clustering.neighbors import Neighbors, k_nearest
+from shoal.clustering.sums import ROWS_AT_ONCE
 from shoal.encoders.embed import ImageRows
 from shoal.files import cache_folder, scratch_array, writing
 from shoal.methods.task import Task
@@ -140,7 +140,7 @@ def shift_and_cut(
     That is how the method cms clusters, and how the frozen features are clustered for every method that trains.
     """
     began = time.perf_counter()
-    found = infer(
+    result = infer(
         learned.embeddings,
         labels,
         n_clusters,
@@ -152,30 +152,31 @@ def shift_and_cut(
         linkage_method=learned.linkage_method,
     )
     about: dict[str, Any] = {"metrics": learned.metrics, "epoch": learned.epoch}
-    return replace(as_discovery(found, learned.embeddings), **about, seconds=time.perf_counter() - began)
+    return replace(as_discovery(result, learned.embeddings), **about, seconds=time.perf_counter() - began)
 
 
-def linkage_in_words(found: Discovery) -> str:
+def linkage_in_words(discovery: Discovery) -> str:
     """Say that clusters are not joined by Ward's linkage, and why; nothing where they are."""
-    return AVERAGE_LINKAGE if found.linkage_method == "average" else ""
+    return AVERAGE_LINKAGE if discovery.linkage_method == "average" else ""
 
 
-def as_discovery(found: Inference, embeddings: Tensor) -> Discovery:
+def as_discovery(inference: Inference, embeddings: Tensor) -> Discovery:
     """What Algorithm 1 found in embeddings (N, D), as methods answer."""
-    is_first = embeddings is found.first.points and embeddings.dtype == torch.float32  # others are rounded, or scaled
+    # Others are rounded, or scaled.
+    is_first = embeddings is inference.first.points and embeddings.dtype == torch.float32
     return Discovery(
-        clusters=found.labels,
-        unlinked=found.unlinked,
-        n_clusters=found.n_clusters,
+        clusters=inference.labels,
+        unlinked=inference.unlinked,
+        n_clusters=inference.n_clusters,
         embeddings=to_numpy(embeddings),
-        neighbors=found.first.neighbors if is_first else None,
-        shifted=to_numpy(found.embeddings),
-        linkage=found.tree.linkage,
-        accuracies=found.accuracies,
-        n_shifts=found.n_shifts,
-        linkage_method=found.linkage_method,
-        cuts=found.cuts,
-        estimate=found.estimate,
+        neighbors=inference.first.neighbors if is_first else None,
+        shifted=to_numpy(inference.embeddings),
+        linkage=inference.tree.linkage,
+        accuracies=inference.accuracies,
+        n_shifts=inference.n_shifts,
+        linkage_method=inference.linkage_method,
+        cuts=inference.cuts,
+        estimate=inference.estimate,
     )
 
 
@@ -216,10 +217,10 @@ def _own_outputs(learned: Representation, labels: Ints) -> Ints | None:
     return np.where(given == UNLABELED, learned.predicted, given)
 
 
-def nearest_clusters(learned: Representation, found: Discovery, unseen: Tensor) -> Ints:
+def nearest_clusters(learned: Representation, discovery: Discovery, unseen: Tensor) -> Ints:
     """(M,) clusters of images that were not trained on: what the classifier predicts, else the nearest mean.
 
-    `unseen` (M, D) are their embeddings, `found` the clusters of the images that were trained on.
+    `unseen` (M, D) are their embeddings, `discovery` the clusters of the images that were trained on.
     """
     if learned.predicted is not None:
         assert learned.model is not None
@@ -227,7 +228,7 @@ def nearest_clusters(learned: Representation, found: Discovery, unseen: Tensor) 
         assert predicted is not None
         outputs: Ints = predicted.cpu().numpy()
         return outputs
-    centers = category_centers(learned.embeddings, found.clusters, found.n_clusters)  # (K, D)
+    centers = category_centers(learned.embeddings, discovery.clusters, discovery.n_clusters)  # (K, D)
     nearest: Ints = k_nearest(unseen, centers.to(unseen.dtype), 1).indices[:, 0].cpu().numpy()
     return nearest
 
@@ -248,8 +249,8 @@ def n_clusters_to_use(
     if learned.n_clusters is None or estimate_on == "collection":
         return None
     # The validation images may have missed a class that has no image among them.
-    found = max(learned.n_clusters, len(np.unique(labels[labels != UNLABELED])))
-    return found if inference is None else keep_to(found, inference.min_clusters, inference.max_clusters)
+    number = max(learned.n_clusters, len(np.unique(labels[labels != UNLABELED])))
+    return number if inference is None else keep_to(number, inference.min_clusters, inference.max_clusters)
 
 
 def to_numpy(tensor: torch.Tensor) -> Floats:
@@ -258,8 +259,8 @@ def to_numpy(tensor: torch.Tensor) -> Floats:
     if rows.device.type == "cpu" and rows.dtype == torch.float32 and rows.is_contiguous():
         return rows.numpy()
     with writing(cache):
-        found: Floats = scratch_array(tuple(rows.shape), np.float32, cache)
+        array: Floats = scratch_array(tuple(rows.shape), np.float32, cache)
     for start in range(0, len(rows), ROWS_AT_ONCE):
         part = slice(start, start + ROWS_AT_ONCE)
-        found[part] = rows[part].float().cpu().numpy()
-    return found
+        array[part] = rows[part].float().cpu().numpy()
+    return array

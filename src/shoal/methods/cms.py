@@ -18,7 +18,7 @@ from shoal.arrays import Ints
 from shoal.clustering.inference import infer_inductive
 from shoal.clustering.mean_shift import NeighborAttention
 from shoal.clustering.neighbors import Neighbors
-from shoal.clustering.similarity import similarities
+from shoal.clustering.sums import similarities
 from shoal.encoders.head import Head, HeadSettings, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
@@ -148,7 +148,7 @@ def cluster_unseen(
 ) -> Discovery:
     """Algorithm 1 on embeddings (M, D) of unseen images; labeled validation images say when to stop shifting."""
     judges = labels[validation]
-    found = infer_inductive(
+    inference = infer_inductive(
         unseen,
         learned.embeddings[torch.from_numpy(validation).to(learned.embeddings.device)],
         judges,
@@ -158,11 +158,11 @@ def cluster_unseen(
         generator=torch.Generator().manual_seed(0),
         device=device,
     )
-    return as_discovery(found, unseen)
+    return as_discovery(inference, unseen)
 
 
 def describe_losses(settings: CmsSettings) -> str:
-    """Which variant of the losses, for under a table."""
+    """The variant of the losses in words, for under a table."""
     loss = settings.loss
     kind = "paper's" if loss.denominator == "paper" else "released code's"
     norm = "detached" if loss.detach_norm else "plain"
@@ -178,7 +178,7 @@ METHOD = Method(
     cluster=cluster,
     cluster_unseen=cluster_unseen,
     shifts=True,
-    measured_gain=(  # by benchmarks/results/2026-11-16_h200_answers.md: the answer beside the first one, K given
+    measured_gain=(  # the answer beside the first one, by 2026-11-16_h200_answers.md and …_small_collections.md
         "of 100 images 8 to 16 more were right on three collections of over 3,000, 1 fewer on a fourth, 1 more on 400 "
         "or 1,000 images, none on 150"
     ),

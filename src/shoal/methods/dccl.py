@@ -93,11 +93,13 @@ class Dccl(GcdWithFeatures):
         points, labels = epoch.embed(), epoch.labels.cpu().numpy()
         if epoch.number == 0:
             self.resolution.fill_(choose_resolution(points, labels, self.of_concepts))
-        found = find_concepts(points, labels, float(self.resolution), self.of_concepts)  # (n,)
-        self.concepts = torch.from_numpy(found).to(points.device)
+        concepts = find_concepts(points, labels, float(self.resolution), self.of_concepts)  # (n,)
+        self.concepts = torch.from_numpy(concepts).to(points.device)
         in_one = self.concepts >= 0
-        self.centers = category_centers(points[in_one], found[found >= 0], int(found.max(initial=-1)) + 1).float()
-        return {"n_concepts": float(len(self.centers)), "in_concepts": float((found >= 0).mean())}
+        self.centers = category_centers(
+            points[in_one], concepts[concepts >= 0], int(concepts.max(initial=-1)) + 1
+        ).float()
+        return {"n_concepts": float(len(self.centers)), "in_concepts": float((concepts >= 0).mean())}
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """The whole loss and its parts."""
@@ -121,7 +123,7 @@ class Dccl(GcdWithFeatures):
         if n_concepts == 0:
             return
         features, concepts = batch.gather(batch.outputs["features"].detach()), self.concepts[batch.gather(batch.images)]
-        # A product and not a sum into places: that would add in no fixed order on a GPU.
+        # A product and not a sum into rows: that would add in no fixed order on a GPU.
         members = F.one_hot(concepts + 1, n_concepts + 1)[:, 1:].to(features.dtype)  # (2B, M)
         n_views = members.sum(dim=0)[:, None]  # (M, 1)
         means = members.T @ features / n_views.clamp_min(1)
@@ -144,10 +146,10 @@ def choose_resolution(points: Tensor, labels: Ints, settings: DcclSettings) -> f
     if len(tried) == 1 or not is_labeled.any():
         return tried[0]
     nobody = np.full_like(labels, UNLABELED)
-    found = [find_concepts(points, nobody, resolution, settings)[is_labeled] for resolution in tried]
+    groupings = [find_concepts(points, nobody, resolution, settings)[is_labeled] for resolution in tried]
     # Images without a concept are each alone.
     alone = -1 - np.arange(int(is_labeled.sum()))
-    accuracies = [matched_accuracy(labels[is_labeled], np.where(one >= 0, one, alone)) for one in found]
+    accuracies = [matched_accuracy(labels[is_labeled], np.where(one >= 0, one, alone)) for one in groupings]
     return tried[int(np.argmax(accuracies))]
 
 
@@ -166,10 +168,10 @@ def cluster(
 
 def count_concepts(points: Tensor, labels: Ints, resolution: float, settings: DcclSettings) -> int:
     """How many concepts there are among points (N, C), within the range in `inference`; no fewer than known classes."""
-    found = int(find_concepts(points, labels, resolution, settings).max(initial=-1)) + 1
+    n_concepts = int(find_concepts(points, labels, resolution, settings).max(initial=-1)) + 1
     n_known = len(np.unique(labels[labels != UNLABELED]))
     inference = settings.inference
-    return max(keep_to(max(found, 1), inference.min_clusters, inference.max_clusters), n_known)
+    return max(keep_to(max(n_concepts, 1), inference.min_clusters, inference.max_clusters), n_known)
 
 
 METHOD = Method(

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.iterates import unit_points
 from shoal.clustering.kmeans import KMeansResult, semi_supervised_kmeans
 from shoal.clustering.n_clusters import NClustersEstimate
 from shoal.clustering.n_clusters_range import check_n_clusters
 from shoal.clustering.n_clusters_search import search_n_clusters
+from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.encoders.head import Head, HeadSettings, unit
@@ -113,8 +113,8 @@ def cluster_by_kmeans(
     """Semi-supervised k-means for a method that finds K of unit points (N, D) by a `search` of its own."""
     points = unit_points(learned.embeddings, device=device)
     wanted, estimate = decide_n_clusters(n_clusters, learned, points, labels, settings, search)
-    found = cluster_points(points, labels, wanted, settings)
-    return describe_found(learned, found.labels.cpu().numpy(), wanted, estimate)
+    clustering = cluster_points(points, labels, wanted, settings)
+    return describe_found(learned, clustering.labels.cpu().numpy(), wanted, estimate)
 
 
 def decide_n_clusters(
@@ -168,8 +168,8 @@ def search_by_kmeans(points: Tensor, labels: Ints, settings: GcdSettings) -> int
     """K by the labeled accuracy of plain k-means, started once each, on unit points (N, D)."""
 
     def find(n_clusters: int) -> Ints:
-        found: Ints = plain_kmeans(points, n_clusters, settings.training.seed).labels.cpu().numpy()
-        return found
+        clusters: Ints = plain_kmeans(points, n_clusters, settings.training.seed).labels.cpu().numpy()
+        return clusters
 
     inference = settings.inference
     return search_n_clusters(find, labels, least=inference.min_clusters, most=inference.max_clusters)
@@ -184,7 +184,7 @@ def plain_kmeans(points: Tensor, n_clusters: int, seed: int) -> KMeansResult:
 
 
 def describe_losses(settings: GcdSettings) -> str:
-    """Which variant of the supervised loss, for under a table."""
+    """The variant of the supervised loss in words, for under a table."""
     kind = "paper's" if settings.loss.denominator == "paper" else "released code's"
     return f"InfoNCE and supervised contrastive, {kind} denominator of the latter"
 

@@ -86,10 +86,10 @@ class Gpc(GcdWithFeatures):
         points, labels = epoch.embed(), epoch.labels.cpu().numpy()
         is_given = self.shape.n_clusters is not None
         n_clusters, how = int(self.n_clusters), {"is_given": is_given, "generator": epoch.generator}
-        found = fit_mixture(points, labels, n_clusters, self.of_prototypes, **how)  # type: ignore[arg-type]
-        self.n_clusters.fill_(int(found.max()) + 1)
-        self.clusters = torch.from_numpy(found).to(points.device)
-        self.prototypes = category_centers(points, found, int(found.max()) + 1).float()
+        clusters = fit_mixture(points, labels, n_clusters, self.of_prototypes, **how)  # type: ignore[arg-type]
+        self.n_clusters.fill_(int(clusters.max()) + 1)
+        self.clusters = torch.from_numpy(clusters).to(points.device)
+        self.prototypes = category_centers(points, clusters, int(clusters.max()) + 1).float()
         self.temperatures = self.of_prototypes.prototype_temperature * spread_of(points, self.clusters, self.prototypes)
         return {"n_prototypes": float(self.n_clusters)}
 
@@ -135,7 +135,7 @@ def spread_of(points: Tensor, clusters: Tensor, prototypes: Tensor) -> Tensor:
     n_clusters = len(prototypes)
     distances = torch.linalg.vector_norm(points - prototypes[clusters], dim=1).cpu().double()  # (N,)
     sizes = torch.bincount(clusters.cpu(), minlength=n_clusters)
-    # On the CPU: a GPU adds into places in no fixed order.
+    # On the CPU: a GPU adds into rows in no fixed order.
     sums = torch.zeros(n_clusters, dtype=torch.float64).index_add_(0, clusters.cpu(), distances)
     widths = sums / sizes.clamp_min(1) / (sizes + SMOOTH).log()
     low, high = torch.quantile(widths, torch.tensor([0.1, 0.9], dtype=torch.float64))
@@ -161,9 +161,9 @@ def count_gaussians(learned: Representation, points: Tensor, labels: Ints, setti
     begun = int(model.n_clusters) if isinstance(model, Gpc) else n_known + settings.first_novel
     begun = int(np.clip(begun, max(n_known, 1), len(points)))
     generator = torch.Generator().manual_seed(settings.training.seed)
-    found = fit_mixture(points, given, begun, settings, is_given=False, generator=generator)
+    clusters = fit_mixture(points, given, begun, settings, is_given=False, generator=generator)
     inference = settings.inference
-    return max(keep_to(int(found.max()) + 1, inference.min_clusters, inference.max_clusters), n_known)
+    return max(keep_to(int(clusters.max()) + 1, inference.min_clusters, inference.max_clusters), n_known)
 
 
 METHOD = Method(

@@ -24,7 +24,7 @@ from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.task import Task
 from shoal.training.loop import GoesOn, OnProgress, train
 from shoal.training.model import Model, TaskShape, shape_of
-from shoal.training.settings import TrainSettings
+from shoal.training.train_settings import TrainSettings
 
 OnEpoch = Callable[[dict[str, Any]], None]
 """Called with an epoch's row of metrics."""
@@ -238,8 +238,8 @@ def _count_frozen(task: Task, settings: Any, device: torch.device) -> int:
     labels = task.labels.copy()
     if task.validation is not None:
         labels[task.validation] = UNLABELED
-    found = infer(_embed_frozen(task, settings, device), labels, None, settings.inference, device=device)
-    return found.n_clusters
+    inference = infer(_embed_frozen(task, settings, device), labels, None, settings.inference, device=device)
+    return inference.n_clusters
 
 
 def _embed_frozen(task: Task, settings: Any, device: torch.device) -> Tensor:

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.iterates import unit_points
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.n_clusters_search import search_n_clusters
+from shoal.clustering.sums import unit_points
 from shoal.errors import UsageError
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.gcd import (
@@ -99,8 +99,8 @@ def choose_sureness_weight(points: Tensor, labels: Ints, n_clusters: int, settin
     if len(weights) == 1 or not is_labeled.any():
         return weights[len(weights) // 2]
     begun = plain_kmeans(points, n_clusters, settings.training.seed)
-    found = [fit(points, begun.centers, None, weight, settings).cpu().numpy() for weight in weights]
-    accuracies = [matched_accuracy(labels[is_labeled], clusters[is_labeled]) for clusters in found]
+    groupings = [fit(points, begun.centers, None, weight, settings).cpu().numpy() for weight in weights]
+    accuracies = [matched_accuracy(labels[is_labeled], clusters[is_labeled]) for clusters in groupings]
     return weights[int(np.argmax(accuracies))]
 
 
@@ -109,8 +109,8 @@ def search_by_pim(points: Tensor, labels: Ints, settings: PimSettings) -> int:
 
     def find(n_clusters: int) -> Ints:
         begun = plain_kmeans(points, n_clusters, settings.training.seed)
-        found: Ints = fit(points, begun.centers, None, MUTUAL_INFORMATION, settings).cpu().numpy()
-        return found
+        clusters: Ints = fit(points, begun.centers, None, MUTUAL_INFORMATION, settings).cpu().numpy()
+        return clusters
 
     inference = settings.inference
     return search_n_clusters(find, labels, least=inference.min_clusters, most=inference.max_clusters)

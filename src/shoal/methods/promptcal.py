@@ -31,7 +31,7 @@ from shoal.methods.method import Method
 from shoal.settings import check_numbers
 from shoal.training.losses import contrastive_loss
 from shoal.training.model import Batch, Epoch, Model, TaskShape
-from shoal.training.settings import TrainSettings
+from shoal.training.train_settings import TrainSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,10 +133,10 @@ class PromptCal(Model):
 
     def run(self, parts: Mapping[str, Any], images: Tensor) -> dict[str, Tensor]:
         """The outputs of the trained parts, or of the teacher's."""
-        found = parts["prompts"](images, self.encoder.trunk, parts["tail"])
-        outputs = {name: unit(rows.float()) for name, rows in found.items()}
+        features = parts["prompts"](images, self.encoder.trunk, parts["tail"])
+        outputs = {name: unit(rows.float()) for name, rows in features.items()}
         for kind in self.kinds:
-            outputs[f"{kind}projections"] = parts["heads"][f"{kind}head"](found[f"{kind}features"])
+            outputs[f"{kind}projections"] = parts["heads"][f"{kind}head"](features[f"{kind}features"])
         return outputs
 
     def represent(self, inputs: Tensor) -> Tensor:
@@ -208,10 +208,10 @@ class PromptCal(Model):
         nodes = torch.cat([self.taught[f"{kind}features"], self.get_buffer(f"{kind}memory")])  # (G, D)
         filled = torch.arange(n_rows, device=nodes.device) < self.n_remembered
         exists = torch.cat([torch.ones_like(filled[:1]).expand(n_views), filled])  # (G,)
-        found = affinities(nodes, exists, n_views, settings.n_neighbors)  # (2B, G)
+        affinity = affinities(nodes, exists, n_views, settings.n_neighbors)  # (2B, G)
         labels = torch.cat([batch.labels, self.memory_labels])  # (G,)
         images = batch.gather(batch.images)  # (2B,)
-        positives = calibrate(strongest(found, exists, settings.quantile), batch.labels, labels) & exists
+        positives = calibrate(strongest(affinity, exists, settings.quantile), batch.labels, labels) & exists
         positives[:, :n_views] |= images[:, None] == images[None, :]
         is_drawn = torch.zeros_like(filled).index_fill(0, negatives, True)
         others = torch.cat([exists[:n_views], is_drawn & filled])  # (G,)

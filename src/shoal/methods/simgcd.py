@@ -27,8 +27,8 @@ from shoal.training.classifier import (
 )
 from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, TaskShape
-from shoal.training.settings import TrainSettings
 from shoal.training.sgd import Optimizer, Sgd
+from shoal.training.train_settings import TrainSettings
 
 
 def _head() -> HeadSettings:

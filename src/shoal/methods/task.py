@@ -5,9 +5,8 @@ N images.
 
 from dataclasses import dataclass
 
-from shoal.arrays import UNLABELED, Bools, Ints, as_labels
-from shoal.encoders.embed import ImageRows, check_pixels
-from shoal.errors import DataError, UsageError
+from shoal.arrays import UNLABELED, Bools, Ints
+from shoal.encoders.embed import ImageRows
 from shoal.training.data import TrainingData
 from shoal.training.tokens import TokenCache
 from shoal.training.validation import Judge
@@ -37,16 +36,6 @@ class Task:
     """The same for a pool of views, of the same seed."""
     pool_labels: tuple[Ints, ...] = ()
     """Labels (N,) of other trainings that will use the pool which this one makes."""
-
-    def __post_init__(self) -> None:
-        check_pixels(self.pixels)
-        as_labels(self.labels, len(self.pixels), name="labels")
-        if self.n_clusters is None and not self.is_labeled.any():
-            raise DataError("labels: no image is labeled, so K cannot be estimated; label a few, or give n_clusters")
-        if self.n_clusters is not None and not 1 <= self.n_clusters <= len(self.labels):
-            raise UsageError(
-                f"n_clusters: found {self.n_clusters}, expected 1 to {len(self.labels)}, the number of images"
-            )
 
     @property
     def is_labeled(self) -> Bools:

@@ -18,7 +18,7 @@ from shoal.report.page import environment, read_styles
 from shoal.report.snapshot import Snapshot
 from shoal.report.thumbnails import data_uris
 from shoal.runs import COMPARED, Category, Run
-from shoal.runs.reading import reading
+from shoal.runs.run_files import reading
 from shoal.text import shown
 from shoal.words import count, duration, percent
 
@@ -52,8 +52,8 @@ class Side:
 
 def render_comparison(run: Run) -> str:
     """Draw a comparison as one HTML page."""
-    found = run.json("comparison")
-    answered = [row for row in found["rows"] if not row["failed"]]
+    comparison = run.json("comparison")
+    answered = [row for row in comparison["rows"] if not row["failed"]]
     kept = _read_kept(run)
     sides = [
         Side(
@@ -68,13 +68,15 @@ def render_comparison(run: Run) -> str:
     uris = data_uris(sides[0].run, tiles, PAGE_BYTES // len(sides)) if sides else {}
     values = {
         "title": shown(run.path.resolve().name),
-        "headline": found["headline"],
-        "sentences": [shown(sentence) for sentence in found["sentences"]],
-        "rows": [_row(row) for row in found["rows"]],
-        "pairs": [_pair(pair, {row["method"]: row["title"] for row in found["rows"]}) for pair in found["pairs"]],
-        "n_folded": len(found["pairs"]) if len(found["pairs"]) > MAX_PAIRS else 0,
-        "facts": _facts(found),
-        "command": shown(found["command"] or ""),
+        "headline": comparison["headline"],
+        "sentences": [shown(sentence) for sentence in comparison["sentences"]],
+        "rows": [_row(row) for row in comparison["rows"]],
+        "pairs": [
+            _pair(pair, {row["method"]: row["title"] for row in comparison["rows"]}) for pair in comparison["pairs"]
+        ],
+        "n_folded": len(comparison["pairs"]) if len(comparison["pairs"]) > MAX_PAIRS else 0,
+        "facts": _facts(comparison),
+        "command": shown(comparison["command"] or ""),
         "columns": [{"title": row["title"], "link": f"{COMPARED}/{row['method']}/report.html"} for row in answered],
         "lines": [[_cell(sides[at], id_, uris) for at, id_ in enumerate(line)] for line in lines],
         "n_left": n_left,
@@ -95,10 +97,10 @@ def side_by_side(sides: Sequence[Side]) -> tuple[list[list[int | None]], int]:
     partners = [_partners(first, other) for other in others]
     order = sorted(first.names.values(), key=lambda one: (one.is_novel, -one.size, one.category))
     lines: list[list[int | None]] = [
-        [one.category_id, *(found.get(one.category_id) for found in partners)] for one in order
+        [one.category_id, *(partner_of.get(one.category_id) for partner_of in partners)] for one in order
     ]
-    for at, (other, found) in enumerate(zip(others, partners, strict=True), start=1):
-        rest = [one for id_, one in other.names.items() if id_ not in found.values()]
+    for at, (other, partner_of) in enumerate(zip(others, partners, strict=True), start=1):
+        rest = [one for id_, one in other.names.items() if id_ not in partner_of.values()]
         for one in sorted(rest, key=lambda one: (one.is_novel, -one.size, one.category)):
             lines.append([one.category_id if side == at else None for side in range(len(sides))])
     return lines[:MAX_CATEGORIES], max(0, len(lines) - MAX_CATEGORIES)
@@ -107,12 +109,14 @@ def side_by_side(sides: Sequence[Side]) -> tuple[list[list[int | None]], int]:
 def _partners(first: Side, other: Side) -> dict[int, int]:
     """The category of another method that stands beside one of the first."""
     by_name = {one.category: id_ for id_, one in other.names.items() if not one.is_novel}
-    found = {id_: by_name[one.category] for id_, one in first.names.items() if one.category in by_name}
-    free = ~np.isin(first.run.category_ids, list(found)) & ~np.isin(other.run.category_ids, list(found.values()))
+    partner_of = {id_: by_name[one.category] for id_, one in first.names.items() if one.category in by_name}
+    free = ~np.isin(first.run.category_ids, list(partner_of)) & ~np.isin(
+        other.run.category_ids, list(partner_of.values())
+    )
     if free.any():
         pairs = match(first.run.category_ids[free], other.run.category_ids[free])
-        found |= dict(zip(pairs.classes.tolist(), pairs.clusters.tolist(), strict=True))
-    return found
+        partner_of |= dict(zip(pairs.classes.tolist(), pairs.clusters.tolist(), strict=True))
+    return partner_of
 
 
 def _rows(side: Side, category_id: int) -> list[int]:
@@ -154,9 +158,9 @@ def _tile(side: Side, row: int, uris: Mapping[int, str]) -> dict[str, Any]:
 
 
 def _row(row: Mapping[str, Any]) -> dict[str, Any]:
-    found = row["accuracy"] or {}
+    accuracy = row["accuracy"] or {}
     low, high = row["interval"] or (math.nan, math.nan)
-    shares = {name: percent(_or_nan(found.get(name))) for name in ("all", "known", "novel")}
+    shares = {name: percent(_or_nan(accuracy.get(name))) for name in ("all", "known", "novel")}
     return {
         **shares,
         "rank": row["rank"],
@@ -165,7 +169,7 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
         "between": f"{percent(low)} to {percent(high)}" if row["interval"] else "–",
         "left": 100 * low if row["interval"] else 0,
         "width": 100 * (high - low) if row["interval"] else 0,
-        "at": 100 * _or_nan(found.get("all")) if row["interval"] else 0,
+        "at": 100 * _or_nan(accuracy.get("all")) if row["interval"] else 0,
         "seconds": duration(row["seconds"]),
         "link": f"{COMPARED}/{row['method']}/report.html",
     }
@@ -182,8 +186,8 @@ def _pair(pair: Mapping[str, Any], titles: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    kept, number = found["kept"], found["n_clusters"]
+def _facts(comparison: Mapping[str, Any]) -> list[tuple[str, str]]:
+    kept, number = comparison["kept"], comparison["n_clusters"]
     whole = "; ".join(", ".join(map(shown, names)) for names in kept["categories"] if names)
     asked = " or ".join(map(str, number["asked"]))
     return [
@@ -191,7 +195,7 @@ def _facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("categories kept whole", whole or "none"),
         ("draws of kept labels", str(kept["n_draws"])),
         ("categories asked for", f"{asked}, {'as given' if number['is_given'] else 'as estimated without training'}"),
-        ("epochs", ", ".join(f"{name} {n}" for name, n in found["epochs"].items()) or "none"),
+        ("epochs", ", ".join(f"{name} {n}" for name, n in comparison["epochs"].items()) or "none"),
     ]
 
 

@@ -63,7 +63,7 @@ def columns(run: Snapshot, rows: Sequence[int]) -> dict[str, Any]:
     images = [run.assignments[row] for row in rows]
     by_id = {category.category_id: at for at, category in enumerate(run.categories)}
     root = run.provenance.get("root")
-    found = {
+    by_name = {
         "row": list(rows),
         "path": [shown(image.path) for image in images],
         "category": [by_id.get(image.category_id, -1) for image in images],
@@ -78,7 +78,7 @@ def columns(run: Snapshot, rows: Sequence[int]) -> dict[str, Any]:
         {"name": shown(c.category), "novel": c.is_novel, "size": c.size, "typical": _first(run, c.category_id)}
         for c in run.categories
     ]
-    return {"root": _uri(root), "names": list(names), "categories": categories, **found}
+    return {"root": _uri(root), "names": list(names), "categories": categories, **by_name}
 
 
 def map_points(layout: MapLayout, rows: Sequence[int]) -> dict[str, Any]:

@@ -46,13 +46,13 @@ def cards(run: Snapshot) -> list[Card]:
         raise NotInRun("The run holds no images, so there is no gallery.")
     first = {c.category: int(run.members[c.category_id][0]) for c in run.categories if c.category_id in run.members}
     ordered = sorted(run.categories, key=lambda category: (-category.size, category.category))[:MAX_CARDS]
-    found = [_card(run, category, first) for category in ordered]
-    return [*found, *_possibly_new(run)]
+    own_cards = [_card(run, category, first) for category in ordered]
+    return [*own_cards, *_possibly_new(run)]
 
 
-def priority(found: list[Card]) -> list[int]:
+def priority(cards: list[Card]) -> list[int]:
     """The rows of all cards in the order in which thumbnails should be spent: one per card, then a second, …"""
-    rounds = zip_longest(*(card.rows for card in found))
+    rounds = zip_longest(*(card.rows for card in cards))
     return [row for row in chain.from_iterable(rounds) if row is not None]
 
 

@@ -91,10 +91,10 @@ def tsne_layouts(run: Run, *, n_images: int = TSNE_IMAGES, progress: Progress | 
     for at, name in enumerate(titles):
         start = principal_components(_vectors(snapshot, name)[rows], TSNE_DIMENSIONS)
         maps.append(_tsne(start, progress and _part_of(progress, at, len(titles))))
-    found = _layouts("t-SNE", titles, rows, maps)
+    layouts = _layouts("t-SNE", titles, rows, maps)
     with atomic_file(snapshot.path / "map.npz") as file:
-        np.savez(file, allow_pickle=False, rows=rows, **{layout.stage: layout.points for layout in found})
-    return found
+        np.savez(file, allow_pickle=False, rows=rows, **{layout.stage: layout.points for layout in layouts})
+    return layouts
 
 
 def kept_layouts(run: Run) -> list[MapLayout]:
@@ -104,16 +104,16 @@ def kept_layouts(run: Run) -> list[MapLayout]:
         return []
     titles = stages(snapshot)
     try:
-        found = read_arrays(snapshot.path / "map.npz")
+        kept = read_arrays(snapshot.path / "map.npz")
     except DataError:
         return []  # a cache that cannot be read is drawn anew
-    rows = found.pop("rows", np.zeros(0, np.int64))
-    if rows.ndim != 1 or not len(rows) or rows.dtype.kind != "i" or set(found) != set(titles):
+    rows = kept.pop("rows", np.zeros(0, np.int64))
+    if rows.ndim != 1 or not len(rows) or rows.dtype.kind != "i" or set(kept) != set(titles):
         return []
     is_ours = rows.min() >= 0 and rows.max() < len(snapshot.assignments) and len(np.unique(rows)) == len(rows)
-    if not is_ours or not all(_is_map(points, len(rows)) for points in found.values()):
+    if not is_ours or not all(_is_map(points, len(rows)) for points in kept.values()):
         return []
-    return [MapLayout("t-SNE", name, title, rows, found[name]) for name, title in titles.items()]
+    return [MapLayout("t-SNE", name, title, rows, kept[name]) for name, title in titles.items()]
 
 
 def _is_map(points: np.ndarray[Any, Any], n_rows: int) -> bool:
@@ -147,14 +147,14 @@ def turned_like(points: Floats, model: Floats) -> Floats:
 
 def _layouts(method: str, titles: dict[str, str], rows: Ints, maps: list[Floats]) -> list[MapLayout]:
     turned = [maps[0], *(turned_like(points, maps[0]) for points in maps[1:])]
-    found = zip(titles.items(), turned, strict=True)
-    return [MapLayout(method, name, title, rows, points.astype(np.float32)) for (name, title), points in found]
+    titled = zip(titles.items(), turned, strict=True)
+    return [MapLayout(method, name, title, rows, points.astype(np.float32)) for (name, title), points in titled]
 
 
 def _vectors(run: Snapshot, name: str) -> Floats:
-    found = run.rows_of(name)
-    assert found is not None  # `stages` names only what is here
-    return found
+    vectors = run.rows_of(name)
+    assert vectors is not None  # `stages` names only what is here
+    return vectors
 
 
 def _tsne(x: Floats, progress: Progress | None) -> Floats:

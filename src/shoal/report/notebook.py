@@ -19,7 +19,7 @@ def run_html(run: RunView, answer: str) -> str:
     row_of = {path: number for number, path in enumerate(column(run.assignments, "path"))}
     ordered = sorted(run.categories, key=lambda category: (-category.size, category.category))[:MAX_CATEGORIES]
     rows = {category.category_id: [row_of[path] for path in category.exemplars] for category in ordered}
-    pictures = data_uris(run, (row for found in rows.values() for row in found), BUDGET)
+    pictures = data_uris(run, (row for own_rows in rows.values() for row in own_rows), BUDGET)
     lines = [_line(each, [pictures[row] for row in rows[each.category_id] if row in pictures]) for each in ordered]
     n_left = len(run.categories) - len(ordered)
     more = f"<p>{count(n_left, 'more category')}, in the report.</p>" if n_left else ""

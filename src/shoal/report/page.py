@@ -12,6 +12,8 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 
 from shoal.progress import Progress
 from shoal.report import sections
+from shoal.report.certainty import confidence_words, how_sure
+from shoal.report.changed_neighbors import ChangedNeighbors, neighbors
 from shoal.report.contents import ImageTiles, columns, map_points
 from shoal.report.figures.categories import MAX_LEAVES, confusion, dendrogram
 from shoal.report.figures.curves import (
@@ -24,11 +26,10 @@ from shoal.report.figures.curves import (
 from shoal.report.figures.style import inline_svg
 from shoal.report.gallery import MAX_CARDS, STRIP, Card, cards, priority
 from shoal.report.map import MapLayout, kept_layouts, pca_layouts, tsne_layouts
-from shoal.report.neighbors import ChangedNeighbors, neighbors
 from shoal.report.snapshot import NotInRun, Snapshot
-from shoal.report.splits import Split, suggested_splits
+from shoal.report.suggested_splits import Split, suggested_splits
 from shoal.report.suggestions import Merge, SuspiciousLabel, suggested_merges, suspicious_labels
-from shoal.report.summary import confidence_words, how_sure, summarize
+from shoal.report.summary import summarize
 from shoal.report.thumbnails import data_uris
 from shoal.runs import ANSWERS, Run
 from shoal.text import shown
@@ -116,14 +117,14 @@ class _Page:
 
     def figures(self, *draw: Callable[[Run], Any]) -> list[dict[str, Any]]:
         """The figures that the run allows, with the first line of their docstrings as words."""
-        found = []
+        drawn = []
         for function in draw:
             figure = self.ask(function)
             if figure is not None:
                 words = (function.__doc__ or "").strip().splitlines()[0]
                 name = function.__name__
-                found.append({"name": name, "words": words, "svg": inline_svg(figure, name, words)})
-        return found
+                drawn.append({"name": name, "words": words, "svg": inline_svg(figure, name, words)})
+        return drawn
 
 
 def _layouts(run: Snapshot, tsne: bool | None, progress: Progress | None) -> list[MapLayout]:
@@ -170,12 +171,12 @@ def environment() -> Environment:
     """Templates in which every value is escaped, and a missing one is an error."""
     folder = files("shoal.report") / "templates"
     pages = {page.name: page.read_text("utf-8") for page in folder.iterdir() if page.name.endswith(".html")}
-    found = Environment(
+    made = Environment(
         loader=DictLoader(pages), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    found.policies["json.dumps_kwargs"] = {"allow_nan": False, "ensure_ascii": False, "separators": (",", ":")}
-    found.filters["number"] = number
-    return found
+    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "ensure_ascii": False, "separators": (",", ":")}
+    made.filters["number"] = number
+    return made
 
 
 @cache
@@ -188,6 +189,6 @@ def _static() -> dict[str, str]:
 
 
 def read_styles(*names: str) -> str:
-    """Some style sheets as one."""
+    """Join style sheets into one."""
     folder = files("shoal.report") / "templates"
     return "".join((folder / name).read_text("utf-8") for name in names)

@@ -3,37 +3,37 @@
 import math
 from typing import Any
 
+from shoal.report.changed_neighbors import ChangedNeighbors
 from shoal.report.contents import ImageTile, ImageTiles
 from shoal.report.figures.images import right_or_wrong
 from shoal.report.gallery import STRIP, Card
 from shoal.report.map import MapLayout
-from shoal.report.neighbors import ChangedNeighbors
 from shoal.report.snapshot import Snapshot
-from shoal.report.splits import Split
+from shoal.report.suggested_splits import Split
 from shoal.report.suggestions import MOST_COMPARED, Merge, SuspiciousLabel
 from shoal.runs import Category
 from shoal.text import shown
 from shoal.words import count, number, percent
 
 
-def card(found: Card, tiles: ImageTiles) -> dict[str, Any]:
+def card(content: Card, tiles: ImageTiles) -> dict[str, Any]:
     """A card of the gallery."""
-    category = found.category
+    category = content.category
     return {
-        "card": found,
+        "card": content,
         "name": shown(category.category),
         "kind": _kind(category),
         "size": count(category.size, "image"),
         "confidence": category.confidence,
         "nearest": shown(category.nearest_known) if category.nearest_known != category.category else "",
         "similarity": number(category.nearest_known_similarity),
-        "nearest_tile": None if found.nearest is None else tiles[found.nearest],
-        "typical": [tiles[row] for row in found.typical],
-        "least": [tiles[row] for row in found.least],
+        "nearest_tile": None if content.nearest is None else tiles[content.nearest],
+        "typical": [tiles[row] for row in content.typical],
+        "least": [tiles[row] for row in content.least],
     }
 
 
-def merge(found: Merge, run: Snapshot, tiles: ImageTiles) -> dict[str, Any]:
+def merge(suggestion: Merge, run: Snapshot, tiles: ImageTiles) -> dict[str, Any]:
     """A suggested merge, both sides with their most typical images."""
     sides = [
         {
@@ -42,24 +42,30 @@ def merge(found: Merge, run: Snapshot, tiles: ImageTiles) -> dict[str, Any]:
             "size": count(category.size, "image"),
             "tiles": [tiles[row] for row in most_typical(run, category)],
         }
-        for category in (found.novel, found.other)
+        for category in (suggestion.novel, suggestion.other)
     ]
     return {
         "sides": sides,
-        "separation": number(found.separation),
-        "looks_like_one": found.looks_like_one,
-        "second_choice": percent(found.second_choice),
+        "separation": number(suggestion.separation),
+        "looks_like_one": suggestion.looks_like_one,
+        "second_choice": percent(suggestion.second_choice),
     }
 
 
-def split(found: Split, tiles: ImageTiles) -> dict[str, Any]:
+def split(suggestion: Split, tiles: ImageTiles) -> dict[str, Any]:
     """A suggested split, each group with its most typical images."""
-    category = found.category
+    category = suggestion.category
     groups = [
-        {"size": count(len(rows), "image"), "tiles": [tiles[int(row)] for row in rows[:STRIP]]} for rows in found.groups
+        {"size": count(len(rows), "image"), "tiles": [tiles[int(row)] for row in rows[:STRIP]]}
+        for rows in suggestion.groups
     ]
     about = {"name": shown(category.category), "kind": _kind(category), "size": count(category.size, "image")}
-    return {**about, "groups": groups, "times": number(found.times_usual, 1), "separation": number(found.separation)}
+    return {
+        **about,
+        "groups": groups,
+        "times": number(suggestion.times_usual, 1),
+        "separation": number(suggestion.separation),
+    }
 
 
 def most_typical(run: Snapshot, category: Category) -> list[int]:
@@ -68,7 +74,7 @@ def most_typical(run: Snapshot, category: Category) -> list[int]:
     return rows
 
 
-def suspicious(found: list[SuspiciousLabel], tiles: ImageTiles) -> list[dict[str, Any]]:
+def suspicious(labels: list[SuspiciousLabel], tiles: ImageTiles) -> list[dict[str, Any]]:
     """The suspicious labels."""
     return [
         {
@@ -77,18 +83,18 @@ def suspicious(found: list[SuspiciousLabel], tiles: ImageTiles) -> list[dict[str
             "found": shown(label.found or "no category"),
             "certainty": number(label.certainty),
         }
-        for label in found
+        for label in labels
     ]
 
 
-def neighbors(found: ChangedNeighbors, run: Snapshot, tiles: ImageTiles) -> dict[str, Any]:
+def neighbors(changed: ChangedNeighbors, run: Snapshot, tiles: ImageTiles) -> dict[str, Any]:
     """Neighbors before and after the mean shift, with what was measured."""
 
     def marked(rows: tuple[int, ...], given: str) -> list[tuple[ImageTile, str]]:
         return [(tiles[row], right_or_wrong(given, run.assignments[row].label_given)[0]) for row in rows]
 
     examples = []
-    for change in found.examples:
+    for change in changed.examples:
         image = run.assignments[change.row]
         lines = (("before", change.before), ("after", change.after))
         examples.append(
@@ -101,10 +107,10 @@ def neighbors(found: ChangedNeighbors, run: Snapshot, tiles: ImageTiles) -> dict
         )
     return {
         "examples": examples,
-        "asked": count(found.n_queries, "labeled image" if found.is_labeled else "image"),
-        "is_measured": math.isfinite(found.right_before),
-        "before": percent(found.right_before),
-        "after": percent(found.right_after),
+        "asked": count(changed.n_queries, "labeled image" if changed.is_labeled else "image"),
+        "is_measured": math.isfinite(changed.right_before),
+        "before": percent(changed.right_before),
+        "after": percent(changed.right_after),
     }
 
 

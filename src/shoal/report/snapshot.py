@@ -58,8 +58,8 @@ class Snapshot(Run):
         if self.has("categories.csv"):
             return Run(self.path).categories
         ids = sorted(set(self.category_ids.tolist()) - {NO_CATEGORY})
-        found = [self._counted(category_id) for category_id in ids]
-        return sorted(found, key=lambda category: category.is_novel)
+        counted = [self._counted(category_id) for category_id in ids]
+        return sorted(counted, key=lambda category: category.is_novel)
 
     @cached_property
     def review(self) -> Review | None:

@@ -11,8 +11,8 @@ import numpy as np
 
 from shoal.arrays import Floats, Ints
 from shoal.report.snapshot import NotInRun, Snapshot
-from shoal.review.labels import JUDGED_BY, suspected
 from shoal.review.reviewed import names_today
+from shoal.review.suspected_labels import JUDGED_BY, suspected
 from shoal.runs import Category
 
 ONE_GROUP = 2 * sqrt(3)
@@ -102,16 +102,16 @@ def close_pairs(
     """
     large = {category: compared(rows) for category, rows in members.items() if len(rows) >= MIN_IMAGES}
     means = {category: vectors[rows].mean(axis=0, dtype=np.float64) for category, rows in large.items()}
-    found = []
+    pairs = []
     for a, b in _near_pairs(means, novel):
         gap = separation(np.asarray(vectors[large[a]], np.float64), np.asarray(vectors[large[b]], np.float64))
         if gap < float("inf"):
-            found.append((a, b, gap))
-    found.sort(key=lambda pair: pair[2])
-    is_open = [(min(a, b), max(a, b)) not in apart for a, b, _ in found]
-    n_alike = sum(counts and gap < ONE_GROUP for counts, (_, _, gap) in zip(is_open, found, strict=True))
+            pairs.append((a, b, gap))
+    pairs.sort(key=lambda pair: pair[2])
+    is_open = [(min(a, b), max(a, b)) not in apart for a, b, _ in pairs]
+    n_alike = sum(counts and gap < ONE_GROUP for counts, (_, _, gap) in zip(is_open, pairs, strict=True))
     limit = min(most, max(n_alike, AT_LEAST))
-    return [pair for pair, n_open in zip(found, accumulate(is_open), strict=True) if n_open <= limit]
+    return [pair for pair, n_open in zip(pairs, accumulate(is_open), strict=True) if n_open <= limit]
 
 
 def compared(rows: Ints) -> Ints:
@@ -143,8 +143,8 @@ def _placed(own: Floats, other: Floats) -> Floats:
     n = len(own)
     lines = other.mean(axis=0) - (n * own.mean(axis=0) - own) / (n - 1)  # (n, D)
     lengths = np.maximum(np.linalg.norm(lines, axis=1), np.finfo(np.float64).tiny)
-    placed: Floats = np.einsum("nd,nd->n", own, lines) / lengths
-    return placed
+    positions: Floats = np.einsum("nd,nd->n", own, lines) / lengths
+    return positions
 
 
 def suspicious_labels(run: Snapshot) -> list[SuspiciousLabel]:
@@ -152,12 +152,12 @@ def suspicious_labels(run: Snapshot) -> list[SuspiciousLabel]:
     if not run.is_labeled.any():
         raise NotInRun("Suspicious labels are left out: no image came with a label.")
     given, category, confidence = (run.column(name) for name in ("label_given", "category", "confidence"))
-    found = [
+    suspects = [
         SuspiciousLabel(row, given[row], name, 1 - sure if given[row] == category[row] else sure)
         for row, name in suspected(_as_found(run), run.column("status"), _names_today(run)).items()
         for sure in (float(np.nan_to_num(confidence[row])),)
     ]
-    return sorted(found, key=lambda label: (-label.certainty, label.row))
+    return sorted(suspects, key=lambda label: (-label.certainty, label.row))
 
 
 def _as_found(run: Snapshot) -> Mapping[str, Any]:

@@ -5,30 +5,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.checksums import digest_rows
-from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.report.certainty import how_sure
+from shoal.report.snapshot import Snapshot
 from shoal.review.actions import STATUSES
-from shoal.review.decisions import COUNTED_BY
 from shoal.runs import UNSURE_BELOW
 from shoal.text import shown
 from shoal.words import (
     AVERAGE_LINKAGE,
-    against_range,
     count,
-    doubt_labels,
     duration,
     first_few,
-    is_wide,
     part_of,
     percent,
     plural,
-    span,
 )
-
-CLOSE_TO_BEST = 0.01
-"""Numbers of clusters whose labeled accuracy is this close to the best are said to fit nearly as well."""
-
-FEW_LABELS = 20
-"""Labels held back below which they say little of confidence."""
 
 MAX_NAMED = 5
 """How many categories a sentence lists."""
@@ -91,87 +81,6 @@ def summarize(run: Snapshot) -> Summary:
     )
 
 
-def how_sure(run: Snapshot) -> str:
-    """Say how many clusters there are, who chose that number, and how sure it is; empty where nothing was kept."""
-    try:
-        estimate = run.part("estimate", "")
-    except NotInRun:
-        return ""
-    k = estimate.get("n_clusters", run.n_clusters)
-    if estimate.get("is_given"):
-        return f"The number of categories, {k}, was given."
-    if estimate.get("rule") == COUNTED_BY:
-        return f"The number of categories, {k}, is what the review left."
-    asked = estimate.get("range")
-    said = (
-        f"The number of categories, {k}, was estimated{f', within the {span(asked)} that were given' if asked else ''}."
-    )
-    labels = [label for label in run.column("label_given") if label]
-    doubt = doubt_labels(len(labels), len(set(labels)))
-    few = f"{doubt[0].upper()}{doubt[1:]}." if doubt else ""
-    against = estimate.get("by_labels")
-    outside = f"But {against_range(against)}." if against else ""
-    return " ".join(filter(None, (said, _likely(estimate), outside, few, _spread(estimate))))
-
-
-def _likely(estimate: dict[str, Any]) -> str:
-    """Say the range in which the number lies with a chance of 80 %, and where that says little, so."""
-    interval = estimate.get("interval")
-    if not interval:
-        return ""
-    likely = f"{span(interval)} {plural(max(interval), 'is')} likely"
-    said = f"{likely}, with a chance of 80 % if new ones are as large as known"
-    return f"{said}: the labels hardly say how many." if is_wide(interval) else f"{said}."
-
-
-def confidence_words(run: Snapshot) -> str:
-    """Say what confidence means, and what it rests on; empty where nothing was kept."""
-    if not run.has("calibration.json"):
-        return ""
-    found = run.json("calibration")
-    if not found["is_calibrated"]:
-        return "Labels cannot check confidence here: it is the share of an image's nearest images in its category."
-    n_known, n_novel = (round(sum(found[name]["n_images"])) for name in ("labeled", "novel"))
-    on = ", on the answer without training (too few were kept from training)" if found.get("is_of_first") else ""
-    few = "; so few say little" if min(n_known, n_novel) < FEW_LABELS else ""
-    return (
-        "Of images at confidence 0.9, about nine in ten should be right: in a known category, of its class; in a novel "
-        f"one, that share of the category is of one class with the image. Checked with labels held back{on}, "
-        f"{count(n_known, 'image')} in known categories and {n_novel:,} in what would be novel without them{few}."
-    )
-
-
-def numbers_near_best(estimate: dict[str, Any]) -> list[int]:
-    """The numbers of clusters that fit the labeled images within a point of the best; none where there is no curve."""
-    curve = estimate.get("curve") or {}
-    numbers, accuracies = curve.get("n_clusters") or [], curve.get("accuracy") or []
-    if not numbers or len(numbers) != len(accuracies):
-        return []
-    best = max(accuracies)
-    return [n for n, accuracy in zip(numbers, accuracies, strict=True) if accuracy >= best - CLOSE_TO_BEST]
-
-
-def _spread(estimate: dict[str, Any]) -> str:
-    said = []
-    repeats = (estimate.get("stability") or {}).get("n_clusters") or []
-    if repeats:
-        said.append(f"Repeated {len(repeats)} times, the estimate was {span(repeats)}{_outside(estimate, repeats)}.")
-    # Beside an interval it would sound surer than it is: few labels fit few numbers.
-    if not estimate.get("interval") and (near := numbers_near_best(estimate)):
-        n_tried = len(estimate["curve"]["n_clusters"])
-        which = f"the number {near[0]:,} fits" if len(near) == 1 else f"{span(near)} fit"
-        said.append(f"Of {n_tried} numbers tried, {which} the labeled images within a point of the best.")
-        if _outside(estimate, near):
-            said.append("The estimate is not among them, because it also weighs unlabeled images.")
-    return " ".join(said)
-
-
-def _outside(estimate: dict[str, Any], numbers: list[int]) -> str:
-    """Words where the estimate lies outside the range of some numbers."""
-    k = estimate.get("n_clusters", numbers[0])
-    return "" if min(numbers) <= k <= max(numbers) else f", with {k:,} outside of that: it is unsteady"
-
-
 def _found(run: Snapshot) -> str:
     n_known, n_novel = run.n_known, run.n_novel
     known = f"{count(n_known, 'category')} {plural(n_known, 'was')} known from labels" if n_known else ""
@@ -185,8 +94,8 @@ def _reviewed(run: Snapshot) -> str:
     """Say how much people have decided; a review of another answer is named."""
     if run.review is None:
         return "A review of another answer is there; `shoal review` replays it." if run.has("review.jsonl") else ""
-    found = Counter(run.column("status"))
-    said = [f"{found[status]:,} {status}" for status in STATUSES if found[status] and status != "predicted"]
+    n_by_status = Counter(run.column("status"))
+    said = [f"{n_by_status[status]:,} {status}" for status in STATUSES if n_by_status[status] and status != "predicted"]
     return f"Reviewed: {', '.join(said)}." if said else "Reviewed: names or categories were changed."
 
 
@@ -196,14 +105,14 @@ def _not_found(run: Snapshot) -> str:
 
 
 def _empty(run: Snapshot, *, is_novel: bool) -> str:
-    found = [
+    names = [
         shown(one.category) for one in run.categories if not one.size and one.is_novel == is_novel and not one.between
     ]
-    if not (n := len(found)):
+    if not (n := len(names)):
         return ""
     known = f"{count(n, 'known category')} got no image"
     novel = f"{count(n, 'novel category')} {plural(n, 'has')} no image left"
-    return f"{novel if is_novel else known} ({first_few(found, MAX_NAMED)}) and {plural(n, 'is')} not counted."
+    return f"{novel if is_novel else known} ({first_few(names, MAX_NAMED)}) and {plural(n, 'is')} not counted."
 
 
 def _unsure(run: Snapshot) -> str:
@@ -223,13 +132,13 @@ def _training(run: Snapshot) -> str:
     if not run.has("choice.json"):
         first = "The answer is the one without training." if stopped and not run.has("model.json") else ""
         return f"{early}{first}".rstrip()
-    found = run.json("choice")
-    n, frozen, trained = int(found["n_images"]), *(float(found["accuracy"][name]) for name in ("frozen", "trained"))
-    end = "so it was kept" if found["kept"] == "trained" else "so it was not used"
+    choice = run.json("choice")
+    n, frozen, trained = int(choice["n_images"]), *(float(choice["accuracy"][name]) for name in ("frozen", "trained"))
+    end = "so it was kept" if choice["kept"] == "trained" else "so it was not used"
     images, (without, with_it) = count(n, "labeled image"), (part_of(share, n) for share in (frozen, trained))
-    if found.get("may_be_chance", found["kept"] == "trained" and trained < frozen):
+    if choice.get("may_be_chance", choice["kept"] == "trained" and trained < frozen):
         what = "which is no difference" if without == with_it else "which may be chance"
-        end = f"{what}; it was {'kept' if found['kept'] == 'trained' else 'not used'}"
+        end = f"{what}; it was {'kept' if choice['kept'] == 'trained' else 'not used'}"
     said = f"Of {images} kept from training, {without} were put right without training and {with_it} with it, {end}."
     return early + said
 
@@ -256,30 +165,36 @@ def _skipped(run: Snapshot) -> str:
 def _accuracy(run: Snapshot) -> tuple[tuple[SummaryTile, ...], str]:
     if not run.has("accuracy.json"):
         return (), ""
-    found = run.json("accuracy")
+    accuracy = run.json("accuracy")
     names = (("all", "All", ""), ("known", "Known", "known"), ("novel", "Novel", "novel"))
     tiles = tuple(
-        SummaryTile(percent(float(found[key])), label, kind) for key, label, kind in names if found.get(key) is not None
+        SummaryTile(percent(float(accuracy[key])), label, kind)
+        for key, label, kind in names
+        if accuracy.get(key) is not None
     )
-    of = [count(int(found[key]), noun) for key, noun in (("n_images", "image"), ("n_classes", "class")) if key in found]
+    of = [
+        count(int(accuracy[key]), noun)
+        for key, noun in (("n_images", "image"), ("n_classes", "class"))
+        if key in accuracy
+    ]
     note = f"Accuracy against the given truth, {' of '.join(of)}" if of else "Accuracy against the given truth"
-    is_now = found.get("categories") in (None, digest_rows(run.category_ids))
+    is_now = accuracy.get("categories") in (None, digest_rows(run.category_ids))
     return tiles, note if is_now else f"{note}, before the review changed categories; `shoal evaluate` scores them now"
 
 
 def _facts(run: Snapshot) -> tuple[tuple[str, str], ...]:
-    found = run.provenance
-    seconds = found.get("seconds")
-    packages = found.get("packages") or {}
+    provenance = run.provenance
+    seconds = provenance.get("seconds")
+    packages = provenance.get("packages") or {}
     facts = (
-        ("Encoder", found.get("encoder")),
+        ("Encoder", provenance.get("encoder")),
         ("Trained for", _epochs(run)),
-        ("Seed", found.get("seed")),
-        ("Device", found.get("device")),
+        ("Seed", provenance.get("seed")),
+        ("Device", provenance.get("device")),
         ("Time", duration(float(seconds)) if seconds is not None else None),
-        ("Started", _moment(found.get("started"))),
-        ("Images from", found.get("root")),
-        ("Command", found.get("command")),
+        ("Started", _moment(provenance.get("started"))),
+        ("Images from", provenance.get("root")),
+        ("Command", provenance.get("command")),
         ("Shoal", packages.get("shoal")),
         ("Run folder", run.path.name),
     )

@@ -23,17 +23,17 @@ def data_uris(run: RunView, rows: Iterable[int], budget: int) -> dict[int, str]:
     wanted = list(dict.fromkeys(int(row) for row in rows))
     if not wanted or not run.has("thumbnails.zip"):
         return {}
-    found: dict[int, str] = {}
+    uri_of: dict[int, str] = {}
     spent, at, step = 0, 0, PROBE
     while at < len(wanted) and spent < budget:
         for row, image in zip(wanted[at : at + step], run.thumbnails(wanted[at : at + step]), strict=True):
             uri = data_uri(image)
             if uri and spent + len(uri) <= budget:
-                found[row] = uri
+                uri_of[row] = uri
             spent += len(uri or "")
         at += step
         step = max(PROBE, int((budget - spent) / max(1.0, spent / at)))
-    return found
+    return uri_of
 
 
 def _kind(image: bytes) -> str | None:

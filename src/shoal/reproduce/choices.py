@@ -62,8 +62,8 @@ def grouped(choices: Mapping[str, Choices], name: str) -> str:
     Rows without words for it are left out; where that is all of them, it is empty.
     """
     rows: dict[str, list[str]] = {}
-    for row, found in choices.items():
-        rows.setdefault(getattr(found, name), []).append(row)
+    for row, choice in choices.items():
+        rows.setdefault(getattr(choice, name), []).append(row)
     rows.pop("", None)
     if not rows:
         return ""
@@ -96,14 +96,14 @@ def images_and_epochs(choices: Mapping[tuple[str, str], Choices], titles: Mappin
     sizes: dict[str, list[str]] = {}
     lengths: dict[str, list[str]] = {}
     for dataset, title in titles.items():
-        own = [found for (_, name), found in choices.items() if name == dataset]
+        own = [choice for (_, name), choice in choices.items() if name == dataset]
         if own:
-            found_sizes = {found.input_size for found in own}
+            found_sizes = {choice.input_size for choice in own}
             sizes.setdefault(" or ".join(sorted(map(_pixels, found_sizes))), []).append(title)
-            numbers = sorted({found.epochs for found in own if found.epochs is not None})
+            numbers = sorted({choice.epochs for choice in own if choice.epochs is not None})
             epochs = "nothing trained" if not numbers else count_epochs(*numbers)
             lengths.setdefault(epochs, []).append(title)
-    return ", ".join(_on(found) for found in (sizes, lengths))
+    return ", ".join(_on(choice) for choice in (sizes, lengths))
 
 
 def count_epochs(*numbers: int) -> str:
@@ -115,9 +115,9 @@ def _pixels(size: int | None) -> str:
     return "images of the encoder's own size" if size is None else f"images of {size} px"
 
 
-def _on(found: Mapping[str, list[str]]) -> str:
+def _on(groups: Mapping[str, list[str]]) -> str:
     """Texts with the datasets they hold for; without, where one holds for all."""
-    return ", ".join(text if len(found) == 1 else f"{text} on {' and '.join(on)}" for text, on in found.items())
+    return ", ".join(text if len(groups) == 1 else f"{text} on {' and '.join(on)}" for text, on in groups.items())
 
 
 def _head(cell: Cell) -> str:

@@ -8,7 +8,6 @@ import torch
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.encoders.embed import ImageRows
-from shoal.errors import UsageError
 from shoal.methods.clusters import Discovery, Representation, nearest_clusters, shift_and_cut, to_numpy
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
@@ -22,8 +21,7 @@ def cluster_cell(
 ) -> Discovery:
     """Cluster the images a cell was trained on; `n_clusters` None: estimated."""
     if cell.clustering == ONE_STEP:
-        if n_clusters is None:
-            raise UsageError("one-step clustering: found no number of clusters; it goes with K given only")
+        assert n_clusters is not None, "it goes with K given only"
         return shifted_by(1, learned, cell, n_clusters, device)
     half = get_method(cell.clustering).cluster
     return half(learned, labels, cell.clustering_settings, n_clusters=n_clusters, device=device)
@@ -52,9 +50,9 @@ def cluster_unseen(
     if method.cluster_unseen is not None:
         how: dict[str, Any] = {"n_clusters": n_clusters, "device": device}
         return method.cluster_unseen(learned, rows, labels, validation, settings, **how)
-    found = method.cluster(learned, labels, settings, n_clusters=n_clusters, device=device)
-    clusters = nearest_clusters(learned, found, rows)
-    return replace(found, clusters=clusters, embeddings=to_numpy(rows), predicted=None, shifted=None, linkage=None)
+    discovery = method.cluster(learned, labels, settings, n_clusters=n_clusters, device=device)
+    clusters = nearest_clusters(learned, discovery, rows)
+    return replace(discovery, clusters=clusters, embeddings=to_numpy(rows), predicted=None, shifted=None, linkage=None)
 
 
 def estimate_again(learned: Representation, task: Task, rule: str) -> Representation:
@@ -64,5 +62,5 @@ def estimate_again(learned: Representation, task: Task, rule: str) -> Representa
     if task.validation is None:
         return learned
     rows = torch.from_numpy(task.validation).to(learned.embeddings.device)
-    found = validate(learned.embeddings[rows], task.labels[task.validation], rule=rule)
-    return replace(learned, n_clusters=found.n_clusters, rule=found.rule)
+    validation = validate(learned.embeddings[rows], task.labels[task.validation], rule=rule)
+    return replace(learned, n_clusters=validation.n_clusters, rule=validation.rule)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from shoal.errors import UnknownName, UsageError
-from shoal.methods.changes import has_setting, plain_name
 from shoal.methods.registry import METHODS, get_method
+from shoal.methods.setting_changes import has_setting, plain_name
 
 Setup = Literal["transductive", "inductive", "unsupervised"]
 """'transductive': all of the training part is clustered. 'inductive': the official test part, never trained on.

@@ -18,7 +18,7 @@ from shoal.data.benchmarks import BENCHMARKS
 from shoal.reproduce.choices import Choices, choices_of, describe_making
 from shoal.reproduce.experiment import Experiment, ReproduceOptions
 from shoal.reproduce.plan import Plan
-from shoal.reproduce.tables import remarks_of
+from shoal.reproduce.table_building import remarks_of
 
 RIGHT, WRONG = "#2a9d4a", "#c8323c"
 COLUMNS = ("all", "known", "novel")
@@ -50,8 +50,8 @@ class Drawing:
     @property
     def seeds(self) -> list[int]:
         """The seeds that are shown: all in a figure of means, else the first that is there."""
-        found = sorted({seed for by_seed in self.materials.values() for seed in by_seed if seed is not None})
-        return found if self.experiment.measure == "iterations" else found[:1]
+        seeds = sorted({seed for by_seed in self.materials.values() for seed in by_seed if seed is not None})
+        return seeds if self.experiment.measure == "iterations" else seeds[:1]
 
     @property
     def encoder(self) -> str:
@@ -92,12 +92,12 @@ def build_drawing(
     drawing = Drawing(experiment=plan.experiment, dataset=dataset, options=plan.options)
     for row in plan.experiment.rows:
         keys = plan.keys(row, dataset)
-        found = {key: results[key] for key in keys if key in results}
+        own_results = {key: results[key] for key in keys if key in results}
         drawing.remarks.extend(
-            text for text in remarks_of(row, dataset, keys, found, failures) if text not in drawing.remarks
+            text for text in remarks_of(row, dataset, keys, own_results, failures) if text not in drawing.remarks
         )
-        if found:
-            drawing.materials[row.name] = {keys[key]: result["material"] for key, result in found.items()}
+        if own_results:
+            drawing.materials[row.name] = {keys[key]: result["material"] for key, result in own_results.items()}
             drawing.choices[row.name, dataset] = choices_of(plan.grid[row.name, dataset][0])
     return drawing
 
@@ -150,19 +150,19 @@ def to_csv(drawing: Drawing) -> str:
 
 def _points(seeds: Sequence[Material]) -> list[dict[str, Any]]:
     """Mean and spread over seeds after each number of shifts, column by column."""
-    found = []
+    points = []
     for index, row in enumerate(seeds[0]):
         for name in COLUMNS:
             values = [material[index][name] for material in seeds]
             spread = statistics.stdev(values) if len(values) > 1 else None
             ours = {"ours": statistics.fmean(values), "spread": spread, "n_seeds": len(values)}
-            found.append({"shifts": row["shifts"], "column": name.title()} | ours)
-    return found
+            points.append({"shifts": row["shifts"], "column": name.title()} | ours)
+    return points
 
 
 def _right(query: Mapping[str, Any]) -> dict[str, Any]:
     """How many of the retrieved images are of the query's class."""
-    counts = {f"right_{kind}": sum(found["right"] for found in query[kind]) for kind in ("initial", "shifted")}
+    counts = {f"right_{kind}": sum(near["right"] for near in query[kind]) for kind in ("initial", "shifted")}
     return counts | {"retrieved": len(query["initial"])}
 
 
@@ -197,8 +197,8 @@ def _retrieval(shown: Mapping[str, list[Material]]) -> Figure:
             axes = grid[2 * index + line]
             _picture(axes[0], query["query"], None)
             axes[0].set_ylabel(title, rotation=0)
-            for at, found in zip(axes[1:], query[kind], strict=True):
-                _picture(at, found["image"], RIGHT if found["right"] else WRONG)
+            for at, near in zip(axes[1:], query[kind], strict=True):
+                _picture(at, near["image"], RIGHT if near["right"] else WRONG)
     return figure
 
 

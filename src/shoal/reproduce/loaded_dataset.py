@@ -208,14 +208,14 @@ class LoadedDataset:
     def _pixels(self, part: Part, collection: Collection) -> tuple[ImageRows, Ints]:
         """All images that can be decoded, and their rows in the collection; from the shared folder where they are."""
         if self.shared is None:
-            found = load_pixels(collection, self.pixel_size, progress=self.progress)
-            return found, found.index
+            decoded = load_pixels(collection, self.pixel_size, progress=self.progress)
+            return decoded, decoded.index
         file = self.shared / f"{self.dataset}-{part}-{self.pixel_size}.npy"
         rows = file.with_suffix(".rows.npy")
         if not file.exists():
-            found = load_pixels(collection, self.pixel_size, progress=self.progress)
-            _save(rows, found.index)
-            _save(file, found[:])  # the last: where it is, so is the other
+            decoded = load_pixels(collection, self.pixel_size, progress=self.progress)
+            _save(rows, decoded.index)
+            _save(file, decoded[:])  # the last: where it is, so is the other
         return np.load(file, mmap_mode="r"), np.load(rows)
 
     def _read(self, part: Part) -> BenchmarkImages:

@@ -15,9 +15,9 @@ from shoal.data.benchmarks import Part
 from shoal.device import check_seed
 from shoal.encoders.catalog import ENCODERS
 from shoal.errors import UsageError
-from shoal.methods.changes import change_settings, plain_name
 from shoal.methods.protocols import follow_protocol
 from shoal.methods.registry import get_method, load_recipe, recipe_for, with_encoder
+from shoal.methods.setting_changes import change_settings, plain_name
 from shoal.reproduce.experiment import COUNTS, FIGURES, Experiment, ReproduceOptions, Setup, TableRow, rows_to_run
 from shoal.settings import to_dict
 

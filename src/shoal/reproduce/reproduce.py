@@ -18,7 +18,7 @@ from shoal.reproduce.plan import Plan, make_plan, protocol_suffix
 from shoal.reproduce.result_table import to_records, to_texts
 from shoal.reproduce.results import Result
 from shoal.reproduce.runner import Runner
-from shoal.reproduce.tables import build_table
+from shoal.reproduce.table_building import build_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ def reproduce(
     nothing else to show, its error is raised. Several processes share every training and clustering; the main one
     writes, and the others return nothing.
     """
-    experiments = list({found.name: found for found in map(get_experiment, names)}.values())
+    experiments = list({one.name: one for one in map(get_experiment, names)}.values())
     if not roots:
         known = dict.fromkeys(dataset for experiment in experiments for dataset in experiment.datasets)
         raise UsageError(f"reproduce: no folder of images; give one of {', '.join(known)}")

@@ -121,7 +121,7 @@ class ResultTable:
         """Losses, head, K, snapshot and starts of k-means of our rows; of each dataset where these differ."""
         notes: dict[str, list[str]] = {}
         for dataset in self.datasets:
-            own = {row: found for (row, name), found in self.choices.items() if name == dataset}
+            own = {row: choice for (row, name), choice in self.choices.items() if name == dataset}
             for text in filter(None, (grouped(own, name) for name in TITLES)):
                 notes.setdefault(f"{text}.", []).append(BENCHMARKS[dataset].title)
         return [text if len(on) == len(self.datasets) else f"{', '.join(on)}: {text}" for text, on in notes.items()]

@@ -46,34 +46,34 @@ def describe(cell: Cell, learned: Representation, images: BenchmarkImages, devic
     }
 
 
-def write_result(file: Path, found: Result) -> None:
+def write_result(file: Path, result: Result) -> None:
     """Write a cell's file."""
-    write_text(file, json.dumps(found, indent=1) + "\n")
+    write_text(file, json.dumps(result, indent=1) + "\n")
 
 
 def read_result(file: Path) -> Result:
     """Read a cell's file; one that a table cannot be made of is refused by its name."""
     try:
-        found: Any = json.loads(file.read_text(encoding="utf-8"))
-        problem = f"it lacks {', '.join(_missing(found))}" if _missing(found) else None
+        content: Any = json.loads(file.read_text(encoding="utf-8"))
+        problem = f"it lacks {', '.join(_missing(content))}" if _missing(content) else None
     except (OSError, ValueError) as error:
         problem = str(error)
     if problem is not None:
         raise DataError(f"{file}: cannot be read as the result of a cell ({problem}); delete it to run it again")
-    checked: Result = found
+    checked: Result = content
     return checked
 
 
-def _missing(found: Any) -> list[str]:
+def _missing(content: Any) -> list[str]:
     """What a cell's file should have and has not."""
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         return ["everything"]
-    missing = [name for name in HOLDS if name not in found]
-    if MATERIAL in found:
+    missing = [name for name in HOLDS if name not in content]
+    if MATERIAL in content:
         return missing
-    missing += [name for name in NUMBERS if not _is_number(found.get(name))]
+    missing += [name for name in NUMBERS if not _is_number(content.get(name))]
     for group, names in SCORES.items():
-        scores = found.get(group)
+        scores = content.get(group)
         has = [name for name in names if isinstance(scores, dict) and _is_number(scores.get(name))]
         missing += [f"{group}.{name}" for name in names if name not in has]
     return missing

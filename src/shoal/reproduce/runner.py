@@ -18,11 +18,11 @@ from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.method import LearnOptions
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
+from shoal.reproduce.cell_scores import figure_material, recall, score
 from shoal.reproduce.clusterings import cluster_cell, cluster_unseen, estimate_again
 from shoal.reproduce.loaded_dataset import LoadedDataset, read_names_sha256
 from shoal.reproduce.plan import Cell
 from shoal.reproduce.results import Result, describe, read_result, write_result
-from shoal.reproduce.scoring import figure_material, recall, score
 from shoal.training.bank import collapse_statistics, describe_collapse
 from shoal.training.checkpoint import is_finished
 
@@ -69,8 +69,8 @@ class Runner:
         barrier()  # all processes have seen the same files before one writes another
         self._check_folders(missing)
         self._check_encoders(missing)
-        for key, found in done.items():
-            self._check_same_images(wanted[key], found)
+        for key, result in done.items():
+            self._check_same_images(wanted[key], result)
         for group in in_order(groups_of(missing)):
             self._run_group(group)
         barrier()  # the main process has written all of them
@@ -81,7 +81,7 @@ class Runner:
         return done
 
     def file(self, cell: Cell) -> Path:
-        """Where the result of a cell is."""
+        """The file of the result of a cell."""
         return self.out / "cells" / f"{cell.key}.json"
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class Runner:
                 load_encoder(key[0], n_tail_blocks=key[1], input_size=key[2])
                 self.loaded.add(key)
 
-    def _check_same_images(self, cell: Cell, found: Result) -> None:
+    def _check_same_images(self, cell: Cell, result: Result) -> None:
         """Refuse a finished cell of other images than the folder holds; a folder that is gone is not asked."""
         root, key = self.roots[cell.dataset], (cell.dataset, "train")
         if key not in self.marks:
@@ -114,9 +114,9 @@ class Runner:
             except ShoalError:
                 self.marks[key] = None
         mark = self.marks[key]
-        if mark is not None and found.get("names_sha256", mark) != mark:
+        if mark is not None and result.get("names_sha256", mark) != mark:
             raise UsageError(
-                f"{self.file(cell)}: was made with other images ({found['images']:,}) than {root} holds; "
+                f"{self.file(cell)}: was made with other images ({result['images']:,}) than {root} holds; "
                 "give another --out, or delete it to run it again"
             )
 
@@ -186,7 +186,7 @@ class Runner:
             raise DataError(f"{cell.dataset}, {cell.method}: {error}") from error
 
     def _kept(self, cell: Cell) -> LearnOptions:
-        """Where a training leaves its checkpoints, and that it goes on from them."""
+        """The folder in which a training leaves its checkpoints, and that it resumes from them."""
         if self.trainings is None or not get_method(cell.method).trains:
             return {}
         return {"folder": self.trainings / f"{cell.dataset}_{cell.method}_{cell.training_key}", "resume": True}
@@ -202,16 +202,16 @@ class Runner:
         self.marks[cell.dataset, "train"] = loaded.train.names_sha256
         if cell.figure is not None:
             images = loaded.train
-            found: Result = {
+            result: Result = {
                 "material": figure_material(cell, learned, images, images.labels == UNLABELED, self.device)
             }
         else:
-            found = self._cluster_and_score(cell, learned, task, loaded)
+            result = self._cluster_and_score(cell, learned, task, loaded)
         about = describe(cell, learned, loaded.train, self.device)
         times = {"seconds_training": round(seconds, 1), "seconds_clustering": round(time.monotonic() - began, 1)}
         if is_main():
-            write_result(self.file(cell), found | about | times)
-        shown = "" if cell.figure else f" {_shown(found)}"
+            write_result(self.file(cell), result | about | times)
+        shown = "" if cell.figure else f" {_shown(result)}"
         self.tell(f"{cell.key}:{shown} ({seconds:.0f} s training, {time.monotonic() - began:.0f} s clustering)")
 
     def _cluster_and_score(self, cell: Cell, learned: Representation, task: Task, loaded: LoadedDataset) -> Result:
@@ -221,16 +221,17 @@ class Runner:
         clusters = self._cluster(cell, learned, task, loaded)
         is_unsupervised = cell.setup == "unsupervised"
         is_scored = (images.labels == UNLABELED) | is_unsupervised
+        accuracy, recalls = score(clusters.clusters, images, is_scored), recall(learned.embeddings, loaded.train)
         true = images.n_classes
         return {
-            "accuracy": score(clusters.clusters, images, is_scored),
+            "accuracy": accuracy,
             "n_clusters": clusters.n_clusters,
             "true_n_clusters": true,
             "n_clusters_error": 100 * abs(clusters.n_clusters - true) / true,
             "rule": _deciding_rule(cell, learned, clusters),
             "n_shifts": clusters.n_shifts,
             "labeled_accuracies": [round(100 * value, 2) for value in clusters.accuracies if not math.isnan(value)],
-            "recall": recall(learned.embeddings, loaded.train),
+            "recall": recalls,
         }
 
     def _cluster(self, cell: Cell, learned: Representation, task: Task, loaded: LoadedDataset) -> Discovery:
@@ -295,6 +296,6 @@ def _deciding_rule(cell: Cell, learned: Representation, clusters: Discovery) -> 
     return learned.rule if clusters.estimate is None else clusters.estimate.rule
 
 
-def _shown(found: Result) -> str:
-    accuracy = found["accuracy"]
-    return " / ".join(f"{accuracy[name]:.1f}" for name in ("all", "known", "novel")) + f" at K = {found['n_clusters']}"
+def _shown(result: Result) -> str:
+    accuracy = result["accuracy"]
+    return " / ".join(f"{accuracy[name]:.1f}" for name in ("all", "known", "novel")) + f" at K = {result['n_clusters']}"

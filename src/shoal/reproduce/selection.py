@@ -33,8 +33,8 @@ def judge_by_hidden_labels(pixels: ImageRows, truth: Ints, is_known: Bools) -> J
         return Validation(accuracy=_known_accuracy(tree, cut, truth, is_known), n_clusters=n_clusters)
 
     def score_clusters(clusters: Ints) -> Validation:
-        found = gcd_accuracy(truth, clusters, is_known).known
-        return Validation(accuracy=found, n_clusters=len(np.unique(clusters)))
+        accuracy = gcd_accuracy(truth, clusters, is_known).known
+        return Validation(accuracy=accuracy, n_clusters=len(np.unique(clusters)))
 
     return Judge(pixels=pixels, score=score, score_clusters=score_clusters)
 

@@ -153,7 +153,7 @@ def fields_of(action: Action, listed: Callable[[Ints], Any]) -> dict[str, Any]:
 def action_of(kind: str, fields: Mapping[str, Any], rows_of: Callable[[Sequence[Any]], Ints]) -> Action:
     """The action of a line; `rows_of` finds images. KeyError, TypeError or ValueError where fields do not fit."""
     if kind in ("confirm", "reject", "flag"):
-        return Action(kind=kind, groups=tuple(_group(found, rows_of) for found in fields["groups"]))
+        return Action(kind=kind, groups=tuple(_group(one, rows_of) for one in fields["groups"]))
     if kind in ("assign", "create"):
         category = _whole(fields["category"])
         group = Group(category=category, rows=rows_of(fields["images"]))
@@ -177,8 +177,8 @@ def action_of(kind: str, fields: Mapping[str, Any], rows_of: Callable[[Sequence[
     raise UsageError(f"action: found {str(kind)[:40]!r}, expected one of {', '.join(KINDS)}")
 
 
-def _group(found: Mapping[str, Any], rows_of: Callable[[Sequence[Any]], Ints], name: str = "") -> Group:
-    return Group(category=_whole(found["category"]), rows=rows_of(found["images"]), name=name)
+def _group(plain: Mapping[str, Any], rows_of: Callable[[Sequence[Any]], Ints], name: str = "") -> Group:
+    return Group(category=_whole(plain["category"]), rows=rows_of(plain["images"]), name=name)
 
 
 def _whole(value: Any) -> int:

@@ -84,15 +84,15 @@ class Rejections:
 
     def rows(self, category: int) -> Ints:
         """The images that do not belong to a category."""
-        found: Ints = self.pairs[self.pairs & CATEGORY == category] >> 32
-        return found
+        rows: Ints = self.pairs[self.pairs & CATEGORY == category] >> 32
+        return rows
 
     def by_row(self) -> dict[int, set[int]]:
         """The categories that each image does not belong to, of those that have any."""
-        found: dict[int, set[int]] = {}
+        categories_of: dict[int, set[int]] = {}
         for pair in self.pairs.tolist():
-            found.setdefault(pair >> 32, set()).add(pair & CATEGORY)
-        return found
+            categories_of.setdefault(pair >> 32, set()).add(pair & CATEGORY)
+        return categories_of
 
     def parted(self, rows: Ints, category: Ints | int) -> tuple[Ints, Ints]:
         """The pairs of images with a category each: those that are not there yet, and those that are."""
@@ -119,8 +119,8 @@ class Images:
 
     def values(self, rows: Ints) -> Values:
         """A copy of the values of some rows."""
-        found = {name: getattr(self, name)[rows] for name in ("category", "status", "decided", "owner")}
-        return Values(**found)
+        columns = {name: getattr(self, name)[rows] for name in ("category", "status", "decided", "owner")}
+        return Values(**columns)
 
     def put(self, rows: Ints, values: Values, seq: int) -> None:
         """Write values."""

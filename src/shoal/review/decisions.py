@@ -97,12 +97,12 @@ def _known(state: State, decided: set[int]) -> tuple[int, ...]:
 
 def _apart(review: Review, ended: Mapping[int, int], between: set[int]) -> dict[str, frozenset[int]]:
     """Every cannot-link; where a person has put the image there after all, the later word holds."""
-    state, found = review.state, {}
+    state, apart = review.state, {}
     for row, ids in sorted(state.rejected.by_row().items()):
         own = {int(state.images.category[row])} if state.images.status[row] in (CONFIRMED, MOVED) else set()
         if today := frozenset(ended.get(number, number) for number in ids) - own - between:
-            found[review.answer.paths[row]] = today
-    return found
+            apart[review.answer.paths[row]] = today
+    return apart
 
 
 def _contradicted(
@@ -113,10 +113,10 @@ def _contradicted(
     apart: Mapping[str, frozenset[int]],
 ) -> frozenset[str]:
     """The images whose label does not hold: a decision for another category, a rejection or a split says otherwise."""
-    state, made_by_run, found = review.state, set(called.values()), set()
+    state, made_by_run, contradicted = review.state, set(called.values()), set()
     for path, name in given.items():
         label, own = called.get(name), int(state.images.category[review.answer.row_of[path]])
         is_parted = own in state.categories and own not in made_by_run
         if labels.get(path, label) != label or label in apart.get(path, ()) or is_parted:
-            found.add(path)
-    return frozenset(found)
+            contradicted.add(path)
+    return frozenset(contradicted)

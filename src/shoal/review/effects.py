@@ -11,7 +11,7 @@ from shoal.errors import UsageError
 from shoal.review import actions as act
 from shoal.review.actions import NO_CATEGORY, Action
 from shoal.review.changes import Change, Record, Values
-from shoal.review.tables import Conflict, Tables
+from shoal.review.state_tables import Conflict, Tables
 
 NO_ROWS: Ints = np.zeros(0, np.int64)
 FEW = 1_000
@@ -24,7 +24,7 @@ def effect(tables: Tables, action: Action, seq: int) -> Change:
 
 
 def _decide(tables: Tables, action: Action, seq: int) -> Change:
-    """Of confirm, reject and flag."""
+    """The effect of confirm, reject and flag."""
     status = {"confirm": act.CONFIRMED, "reject": act.REJECTED, "flag": act.FLAGGED}[action.kind]
     rows = _once(tables, action.rows)
     for group in action.groups:
@@ -130,8 +130,8 @@ def is_numbered_part(name: str, base: str) -> bool:
 
 def number_of_part(name: str) -> str:
     """What the name of such a part ends in, ' (2)'; nothing of another."""
-    found = re.search(r" \(\d+\)$", name)
-    return found[0] if found else ""
+    ending = re.search(r" \(\d+\)$", name)
+    return ending[0] if ending else ""
 
 
 def _new(tables: Tables, category: int, name: str, seq: int) -> Record:

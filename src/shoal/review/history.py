@@ -63,8 +63,8 @@ class History:
         if entry.action.kind == "redo":
             self.undone.discard(of)
             for undoings in (self._undoings, self._undoings_in):
-                for name, found in undoings.items():
-                    undoings[name] = [undoing for undoing in found if undoing.action.of != of]
+                for name, undone in undoings.items():
+                    undoings[name] = [undoing for undoing in undone if undoing.action.of != of]
         else:
             of = entry.seq
             self._acted.setdefault(entry.by, {})[entry.window] = self._acted_in[entry.window] = of

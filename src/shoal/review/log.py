@@ -86,8 +86,8 @@ class Log:
             yield self._parsed(line)
             self._n_lines += 1  # only now: a line that cannot be used stays unread, and nothing is added behind it
             self._took(line + b"\n")
-        if rest and not self._lacks_end and (found := self._whole(rest)) is not None:
-            yield found
+        if rest and not self._lacks_end and (entry := self._whole(rest)) is not None:
+            yield entry
             self._n_lines += 1
             self._took(rest)
             rest = b""
@@ -137,7 +137,7 @@ class Log:
         self._n_lines += 1
 
     def write_new(self, lines: list[Mapping[str, Any]]) -> None:
-        """Write a whole new log in the place of the old one."""
+        """Write a whole new log instead of the old one."""
         content = b"".join(map(encoded, lines))
         with atomic_file(self.file) as file:
             file.write(content)
@@ -176,14 +176,14 @@ class Log:
 
     def _parsed(self, line: bytes) -> dict[str, Any]:
         try:
-            found = json.loads(line)
+            entry = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise self.damage(f"no JSON ({str(error)[:60]})") from error
-        if not isinstance(found, dict) or found.get("seq") != self._n_lines:
+        if not isinstance(entry, dict) or entry.get("seq") != self._n_lines:
             raise self.damage(f"expected an object with seq {self._n_lines}")
-        if not all(isinstance(found.get(key), str) for key in ("action", "by", "at")):
+        if not all(isinstance(entry.get(key), str) for key in ("action", "by", "at")):
             raise self.damage("action, by or at is not a text")
-        return found
+        return entry
 
 
 def encoded(line: Mapping[str, Any]) -> bytes:

@@ -37,8 +37,8 @@ def linkage_of(run: RunView, state: State, rows: Ints) -> np.ndarray[tuple[int, 
     from scipy.cluster.hierarchy import ward
 
     vectors = read_vectors(run.path / "embeddings.npy", len(state.answer))
-    found: np.ndarray[tuple[int, int], np.dtype[np.int64]] = ward(vectors[rows])[:, :2].astype(np.int64)
-    return found
+    merges: np.ndarray[tuple[int, int], np.dtype[np.int64]] = ward(vectors[rows])[:, :2].astype(np.int64)
+    return merges
 
 
 def _merges(run: RunView, n_leaves: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
@@ -57,16 +57,16 @@ def _induced(
     """The merges of a tree over `n_leaves` as seen by some leaves: (n - 1, 2) in scipy's numbering."""
     seen = np.full(2 * n_leaves - 1, -1)  # by node, its number among the merges that count; -1: none of ours below
     seen[rows] = np.arange(len(rows))
-    below, found, made = seen.tolist(), [], len(rows)
+    below, pairs, made = seen.tolist(), [], len(rows)
     for i, (a, b) in enumerate(merges.tolist()):
         left, right = below[a], below[b]
         if left >= 0 and right >= 0:
-            found.append((left, right))
+            pairs.append((left, right))
             below[n_leaves + i] = made
             made += 1
         elif left >= 0 or right >= 0:
             below[n_leaves + i] = max(left, right)
-    return np.array(found, dtype=np.int64).reshape(-1, 2)
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
 def cut(linkage: np.ndarray[tuple[int, int], np.dtype[np.int64]], rows: Ints, n_parts: int) -> list[Ints]:

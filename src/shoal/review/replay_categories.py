@@ -45,9 +45,9 @@ class Replay:
 
     def rows(self, paths: list[str]) -> Ints:
         """The rows of the images that are here; counts the others."""
-        found = [row for path in paths if (row := self.state.answer.row_of.get(path)) is not None]
-        self.n_missing += len(paths) - len(found)
-        return np.array(found, dtype=np.int64)
+        rows = [row for path in paths if (row := self.state.answer.row_of.get(path)) is not None]
+        self.n_missing += len(paths) - len(rows)
+        return np.array(rows, dtype=np.int64)
 
     def category(self, old: int) -> int:
         """The category that an old one is now."""
@@ -74,11 +74,11 @@ class Replay:
 
     def called(self, name: str) -> int | None:
         """The category of this name, from labels or people; that the run has made up the same name means nothing."""
-        found = self.state.find(name)
-        if found is None:
+        category = self.state.find(name)
+        if category is None:
             return None
-        record = self.state.records[found]
-        return found if record.is_named or not record.is_novel else None
+        record = self.state.records[category]
+        return category if record.is_named or not record.is_novel else None
 
     def free_name(self, name: str) -> str:
         """A name for a new category: the wanted one unless another has it."""
@@ -108,8 +108,8 @@ def find_categories(
     """Say which category of the new answer each of the old answer is; `lines` are the actions that count."""
     renames = [line for line in lines if line["action"] == "rename" and isinstance(line.get("category"), int)]
     names = {line["category"]: str(line.get("name")) for line in renames}
-    old = {int(found.get("category", NO_CATEGORY)): found for found in categories}
-    replay.lost |= {number: str(found.get("name")) for number, found in old.items() if number not in replay.kept}
+    old = {int(category.get("category", NO_CATEGORY)): category for category in categories}
+    replay.lost |= {number: str(category.get("name")) for number, category in old.items() if number not in replay.kept}
     if not replay.kept:
         _find_by_name(replay, old, names)
         _find_by_exemplars(replay, old, names)
@@ -131,8 +131,8 @@ def _find_by_name(replay: Replay, old: Mapping[int, Mapping[str, Any]], names: M
 def _find_by_exemplars(replay: Replay, old: Mapping[int, Mapping[str, Any]], names: Mapping[int, str]) -> None:
     answer, claims = replay.state.answer, []  # (votes, old category, new one)
     known = {c.category_id for c in answer.categories if not c.is_novel}
-    for number, found in old.items():
-        rows = [answer.row_of[path] for path in found.get("exemplars") or () if path in answer.row_of]
+    for number, category in old.items():
+        rows = [answer.row_of[path] for path in category.get("exemplars") or () if path in answer.row_of]
         votes = Counter(int(answer.category_ids[row]) for row in rows)
         best, n_votes = votes.most_common(1)[0] if votes else (NO_CATEGORY, 0)
         if number not in replay.ids and best != NO_CATEGORY and 2 * n_votes > len(rows):

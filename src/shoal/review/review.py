@@ -98,8 +98,8 @@ class Review:
         skipped: list[Blocked] = []
 
         def make(state: State) -> Action:
-            of, found = state.again(kind, checked_who(by), window, base)
-            reasons = [reason for one in found if (reason := state.why_not(kind, one))]
+            of, actions = state.again(kind, checked_who(by), window, base)
+            reasons = [reason for one in actions if (reason := state.why_not(kind, one))]
             if of is None:
                 where = " in this window" if window else ""
                 raise reasons[0] if reasons else UsageError(f"{kind}: {checked_who(by)} has nothing to {kind}{where}")
@@ -168,8 +168,8 @@ def _stamp(run: RunView) -> tuple[int, int]:
     """Changes whenever the table of a run's images is written."""
     file = table_files(run.path)[-1]
     with reading(file):
-        found = file.stat()
-    return found.st_mtime_ns, found.st_size
+        state = file.stat()
+    return state.st_mtime_ns, state.st_size
 
 
 def checked_who(by: str | None) -> str:

@@ -132,10 +132,10 @@ def is_novel(state: State, record: Record) -> bool:
 
 def _confidence(state: State) -> Floats:
     """(N,) 1 where a person has decided, 0 where there is no category, else what the run says."""
-    found: Floats = np.asarray(state.answer.columns["confidence"], dtype=np.float64).copy()
-    found[np.isin(state.images.status, (CONFIRMED, MOVED))] = 1.0
-    found[state.images.category == NO_CATEGORY] = 0.0
-    return found
+    confidence: Floats = np.asarray(state.answer.columns["confidence"], dtype=np.float64).copy()
+    confidence[np.isin(state.images.status, (CONFIRMED, MOVED))] = 1.0
+    confidence[state.images.category == NO_CATEGORY] = 0.0
+    return confidence
 
 
 def names_today(state: State) -> dict[str, str]:

@@ -72,16 +72,13 @@ class RunTables:
         return {c.category: c.category_id for c in self.categories}
 
     def rows(self, paths: Sequence[Any]) -> Ints:
-        """The rows of some paths; a path that is no image's, or twice, is an error."""
+        """The rows of some paths; a path that is no image's is an error."""
         try:
-            found = np.array([self.row_of[path] for path in paths], dtype=np.int64)
+            return np.array([self.row_of[path] for path in paths], dtype=np.int64)
         except (KeyError, TypeError) as error:
             unknown = [path for path in paths if not isinstance(path, str) or path not in self.row_of]
             listed = first_few([repr(path) for path in unknown])
             raise UsageError(f"images: not in this run: {listed}; give paths as assignments.csv has them") from error
-        if len(np.unique(found)) != len(found):
-            raise UsageError("images: one is named twice; name each once")
-        return found
 
     def listed(self, rows: Ints) -> Encoded:
         """The paths of some rows as JSON."""
@@ -121,7 +118,7 @@ def _kept_out(run: RunView, there: Set[int]) -> dict[str, frozenset[int]]:
     if not run.has("changes.json"):
         return {}
     try:
-        found = run.json("changes")["cannot_links"]
-        return {str(path): frozenset(map(int, ids)) & there for path, ids in found.items()}
+        cannot_links = run.json("changes")["cannot_links"]
+        return {str(path): frozenset(map(int, ids)) & there for path, ids in cannot_links.items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(run.path / "changes.json", "cannot_links: expected lists of ids by image") from error

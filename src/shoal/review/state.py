@@ -17,7 +17,7 @@ from shoal.review.changes import Change
 from shoal.review.effects import effect
 from shoal.review.history import History, Window
 from shoal.review.run_tables import RunTables
-from shoal.review.tables import Conflict, Tables
+from shoal.review.state_tables import Conflict, Tables
 
 
 class Blocked(Conflict):

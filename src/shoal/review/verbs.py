@@ -20,10 +20,10 @@ Which = str | SupportsIndex
 
 def find(state: State, category: Which) -> int:
     """The id of a category."""
-    found = state.find(category) if isinstance(category, str) else whole(category)
-    if found is None or found not in state.categories:
+    number = state.find(category) if isinstance(category, str) else whole(category)
+    if number is None or number not in state.categories:
         raise UnknownName("category", str(category), [record.name for record in state.categories.values()])
-    return found
+    return number
 
 
 def whole(value: Any) -> int | None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from shoal.errors import DataError
 from shoal.runs.assignment_table import TABLE, read_assignment_columns, table_files
-from shoal.runs.reading import damaged, read_array, read_text, split_table, table_columns
 from shoal.runs.rows import Category, read_rows
+from shoal.runs.run_files import damaged, read_array, read_text, split_table, table_columns
 
 NO_CATEGORY = -1
 
@@ -19,8 +19,8 @@ def check_agreement(folder: Path) -> None:
     """
     file = table_files(folder)[0]
     if file.name != TABLE:
-        found = read_assignment_columns(folder)
-        check_columns(folder, found["path"], found["category_id"].tolist(), found["category"])
+        table = read_assignment_columns(folder)
+        check_columns(folder, table["path"], table["category_id"].tolist(), table["category"])
         return
     if not file.is_file():
         return
@@ -59,10 +59,10 @@ def _check_categories(folder: Path, named: Iterable[tuple[str | int, str]]) -> N
     """Refuse ids that are not one for each category, known ones first, and images in others or under other names."""
     file, table, names, is_novel = table_files(folder)[0], folder / "categories.csv", dict[int, str](), False
     for position, category in enumerate(read_rows(Category, table)):
-        found = category.category_id
-        if found < 0 or found in names or (is_novel and not category.is_novel):
-            raise damaged(table, f"found id {found} at position {position}", position + 2)
-        names[found], is_novel = category.category, category.is_novel
+        category_id = category.category_id
+        if category_id < 0 or category_id in names or (is_novel and not category.is_novel):
+            raise damaged(table, f"found id {category_id} at position {position}", position + 2)
+        names[category_id], is_novel = category.category, category.is_novel
     for number, name in named:
         if not _is_number(str(number)) or int(number) == NO_CATEGORY:  # no number: whoever reads the row says so
             continue

@@ -14,8 +14,8 @@ import numpy as np
 
 from shoal.errors import missing_package
 from shoal.files import atomic_file
-from shoal.runs.reading import damaged, reading
 from shoal.runs.rows import DECIMALS, ROWS_AT_ONCE, Assignment, read_columns, read_rows, to_parquet, write_csv
+from shoal.runs.run_files import damaged, reading
 
 PART_ROWS = 1_000_000
 """Rows of a part; a table of no more is one CSV file."""
@@ -56,15 +56,15 @@ def write_parquet(folder: Path, rows: Iterable[Assignment], n_rows: int) -> None
 
 def table_files(folder: Path) -> list[Path]:
     """The files of the table: assignments.csv, whether it is there or not, or every part; a lost part is an error."""
-    found = {int(name[1]): (file, int(name[2])) for file in folder.glob(PART_FILES) if (name := _match(file))}
-    if not found:
+    file_of = {int(name[1]): (file, int(name[2])) for file in folder.glob(PART_FILES) if (name := _match(file))}
+    if not file_of:
         return [folder / TABLE]
-    n_parts = max(n_parts for _, n_parts in found.values())
+    n_parts = max(n_parts for _, n_parts in file_of.values())
     for part in range(n_parts):
-        if found.get(part, (None, 0))[1] != n_parts:
+        if file_of.get(part, (None, 0))[1] != n_parts:
             lost = folder / _part_name(part, n_parts)
             raise damaged(lost, f"part {part + 1} of {n_parts} of the run's table is not there")
-    return [found[part][0] for part in range(n_parts)]
+    return [file_of[part][0] for part in range(n_parts)]
 
 
 def count_assignments(folder: Path) -> int:
@@ -158,23 +158,23 @@ def _read_part(file: Path) -> dict[str, Any]:
         if missing := set(HINTS) - set(table.column_names):
             raise ValueError(f"no column {', '.join(sorted(missing))}")
         kinds = {int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
-        found = {}
+        columns = {}
         for name, hint in HINTS.items():
             cells = table.column(name)
             if cells.null_count or (hint is str and cells.type not in (pyarrow.string(), pyarrow.large_string())):
                 raise ValueError(f"{name}: found {cells.type} with {cells.null_count:,} empty cells")
-            found[name] = _texts(cells, name) if hint is str else cells.cast(kinds[hint]).to_numpy()
-        return found
+            columns[name] = _texts(cells, name) if hint is str else cells.cast(kinds[hint]).to_numpy()
+        return columns
 
 
 def _texts(cells: Any, name: str) -> list[str]:
     """Texts as a list; of equal ones, as names of categories are, one is kept. Paths are all different."""
-    found: list[str] = []
+    read: list[str] = []
     same: dict[str, str] = {}
     for chunk in cells.chunks:
         texts = chunk.to_pylist()
-        found += texts if name == "path" else [same.setdefault(text, text) for text in texts]
-    return found
+        read += texts if name == "path" else [same.setdefault(text, text) for text in texts]
+    return read
 
 
 def _open(file: Path) -> Any:

@@ -69,11 +69,11 @@ class Folder(RunView):
             )
         there = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
         if not there.is_dir():
-            raise UsageError(f"{there}: is a file, expected a folder; choose another place")
+            raise UsageError(f"{there}: is a file, expected a folder; choose another path")
         if there == self.path and self._holds_more() and not self.has("provenance.json"):
             raise UsageError(f"{there}: holds files but no run (no provenance.json); choose an empty or new folder")
         if not os.access(there, os.W_OK | os.X_OK):
-            raise UsageError(f"{there}: nothing can be written there; choose another place")
+            raise UsageError(f"{there}: nothing can be written there; choose another path")
 
     def abandon(self) -> None:
         """Remove a run that has come to nothing, so that the next one finds its folder free."""
@@ -81,9 +81,9 @@ class Folder(RunView):
         with contextlib.suppress(OSError):  # it was there before, with something in it
             self.path.rmdir()
 
-    def write_json(self, name: str, found: Mapping[str, Any]) -> None:
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write `<name>.json`."""
-        write_text(self.path / f"{name}.json", json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        write_text(self.path / f"{name}.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def drop(self, *parts: str) -> None:
         """Remove some files, where they are."""
@@ -119,7 +119,7 @@ class Folder(RunView):
         self._drop_trials()
 
     def unlink_inside(self) -> None:
-        """Remove links that stand in the place of runs inside this one; what they lead to is another's."""
+        """Remove links under the names of runs inside this one; what they lead to is another's."""
         for path in (*(self.path / name for name in (*ANSWERS, COMPARED)), *self.path.glob(TRIALS)):
             if path.is_symlink():
                 path.unlink()

@@ -178,7 +178,7 @@ def _refuse_living(file: Path, descriptor: int, path: Path | str, *, has_locks: 
 
 
 def _refusal(path: Path | str, holder: str) -> str:
-    return f"{path}: is being written by {holder}; wait until that ends, or choose another place"
+    return f"{path}: is being written by {holder}; wait until that ends, or choose another path"
 
 
 def _silence(file: Path, descriptor: int) -> float:

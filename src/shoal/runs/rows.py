@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_type_hints
 import numpy as np
 
 from shoal.files import atomic_file
-from shoal.runs.reading import damaged, read_text, split_table, table_columns
+from shoal.runs.run_files import damaged, read_text, split_table, table_columns
 
 UNSURE_BELOW = 0.5
 """An image is unsure when its confidence is below this."""
@@ -183,7 +183,7 @@ def _value(hint: Any, cell: str, field: str, file: Path, line: int) -> Any:
 
 
 def _texts(cell: str) -> tuple[str, ...]:
-    found = json.loads(cell)
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+    texts = json.loads(cell)
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError
-    return tuple(found)
+    return tuple(texts)

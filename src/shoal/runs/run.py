@@ -17,7 +17,7 @@ saw), compare.html, and a run of each method in methods/.
 
 A run that was trained has two answers. One stands; the other is a run of its own in the folder frozen/ or trained/.
 
-A run of more than a million images has assignments-00000-of-00010.parquet and so on in the place of assignments.csv.
+A run of more than a million images has assignments-00000-of-00010.parquet and so on instead of assignments.csv.
 
 Rows of arrays, assignments and thumbnails are the same images in the same order. Each file is written whole or not at
 all. While a process writes to the folder there is a run.lock. A run is finished when provenance.json says when; a
@@ -51,8 +51,8 @@ class Run(Folder):
 
     def start(self, settings: Any, *, seed: int, device: str, command: str, **more: Any) -> None:
         """Write the first half of provenance.json, which makes the folder a run's, and config.yaml."""
-        found = {"command": command, "seed": seed, "device": device, "started": _now(), "finished": None, **more}
-        self.write_json("provenance", {**found, **_environment()})
+        provenance = {"command": command, "seed": seed, "device": device, "started": _now(), "finished": None, **more}
+        self.write_json("provenance", {**provenance, **_environment()})
         write_text(self.path / "config.yaml", dump_settings(settings))
 
     def note(self, **more: Any) -> None:

@@ -10,7 +10,8 @@ from shoal.errors import DataError
 from shoal.runs.agreement import check_agreement
 from shoal.runs.assignment_table import count_assignments, read_assignments
 from shoal.runs.lock import check_not_held
-from shoal.runs.reading import (
+from shoal.runs.rows import Assignment, Category, Row, Skip, read_rows
+from shoal.runs.run_files import (
     read_array,
     read_members,
     read_object,
@@ -19,7 +20,6 @@ from shoal.runs.reading import (
     read_settings_as,
     read_vectors,
 )
-from shoal.runs.rows import Assignment, Category, Row, Skip, read_rows
 from shoal.settings import Settings
 
 COMPARED = "methods"
@@ -121,8 +121,8 @@ class RunView:
     @property
     def n_clusters_interval(self) -> tuple[int, int] | None:
         """Between which numbers of categories the truth lies with a chance of 80 %; None where K was not estimated."""
-        found = self.json("estimate").get("interval") if self.has("estimate.json") else None
-        return None if found is None else (found[0], found[1])
+        ends = self.json("estimate").get("interval") if self.has("estimate.json") else None
+        return None if ends is None else (ends[0], ends[1])
 
     @property
     def n_known(self) -> int:

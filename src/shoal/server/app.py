@@ -20,7 +20,7 @@ from shoal.errors import ShoalError, UsageError
 from shoal.review.actions import STATUSES
 from shoal.review.history import Window
 from shoal.review.review import Review, checked_who
-from shoal.review.tables import Conflict
+from shoal.review.state_tables import Conflict
 from shoal.runs import UNSURE_BELOW, RunView, table_files
 from shoal.server import columns
 from shoal.server.guard import Access, App, Guard
@@ -155,20 +155,20 @@ class PageHandlers:
         def find() -> Response:
             rows, side = self._rows(request), number(request.query_params.get("sharp", "0"))
             is_drawn = side or not self.thumbnails.is_there
-            found = self._sharp(rows, side) if is_drawn else self.thumbnails.get(rows)
-            kept = FOREVER if all(found) else NEVER  # what failed may be there the next time
-            return Response(packed(found), media_type="application/octet-stream", headers=kept)
+            images = self._sharp(rows, side) if is_drawn else self.thumbnails.get(rows)
+            kept = FOREVER if all(images) else NEVER  # what failed may be there the next time
+            return Response(packed(images), media_type="application/octet-stream", headers=kept)
 
         return await _guarded(find)
 
     def _sharp(self, rows: list[int], side: int) -> list[bytes]:
-        found, (least, most) = [], SHARP_SIDES
+        drawn, (least, most) = [], SHARP_SIDES
         for row in rows:
             try:
-                found.append(self.originals.get(row, min(max(side, least), most)))
+                drawn.append(self.originals.get(row, min(max(side, least), most)))
             except ShoalError:
-                found.append(b"")
-        return found
+                drawn.append(b"")
+        return drawn
 
     async def original(self, request: Request) -> Response:
         """The image of a row as it is in the collection; `whole` has all of its pixels."""
@@ -178,8 +178,8 @@ class PageHandlers:
 
         def find() -> Response:
             is_whole = "whole" in request.query_params
-            found = self.originals.whole(row) if is_whole else self.originals.get(row, MAX_SIDE)
-            return Response(found, media_type="image/jpeg", headers=FOREVER)
+            image = self.originals.whole(row) if is_whole else self.originals.get(row, MAX_SIDE)
+            return Response(image, media_type="image/jpeg", headers=FOREVER)
 
         return await _guarded(find)
 
@@ -275,10 +275,10 @@ class PageHandlers:
         return row_numbers(request.query_params.get("rows", ""), len(self.review.answer))
 
     def _category(self, request: Request) -> int:
-        found = number(request.query_params.get("category"))
-        if found not in self.review.state.categories:
-            raise UsageError(f"category {found}: there is none")
-        return found
+        category = number(request.query_params.get("category"))
+        if category not in self.review.state.categories:
+            raise UsageError(f"category {category}: there is none")
+        return category
 
 
 async def _guarded(find: Callable[[], Response]) -> Response:
@@ -295,12 +295,12 @@ def _window(request: Request) -> Window | None:
 
 def _version(run: RunView, images: Path | None) -> str:
     """Another one for another run or folder of images, and for a run that was made anew."""
-    found = f"{run.path.resolve()} {images or ''} {table_files(run.path)[-1].stat().st_mtime_ns}"
-    return hashlib.sha256(found.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    text = f"{run.path.resolve()} {images or ''} {table_files(run.path)[-1].stat().st_mtime_ns}"
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-def _json(found: Any, status: int = 200) -> Response:
-    return Response(columns.dumped(found), status, media_type="application/json", headers=NEVER)
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(columns.dumped(content), status, media_type="application/json", headers=NEVER)
 
 
 @cache

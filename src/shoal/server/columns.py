@@ -13,10 +13,10 @@ from shoal.arrays import Ints
 from shoal.review.actions import NO_CATEGORY, STATUSES, Action, Entry
 from shoal.review.changes import Record
 from shoal.review.history import Window
-from shoal.review.labels import speaks_for
 from shoal.review.review import Review
 from shoal.review.reviewed import is_novel, names_today
 from shoal.review.state import State
+from shoal.review.suspected_labels import speaks_for
 from shoal.server.packing import pack_numbers, pack_rows
 from shoal.text import shown
 from shoal.words import count, first_few
@@ -54,9 +54,9 @@ def columns(review: Review) -> bytes:
             for names in (answer.columns["label_given"], speaks_for(answer.columns))
         )
         confidence = np.rint(np.nan_to_num(answer.columns["confidence"]).clip(0, 1) * SURE)
-        found = {"order": answer.typical_order, "category": state.images.category, "given": given}
-        found |= {"around": around, "status": state.images.status, "confidence": confidence}
-        return b"".join(found[name].astype(kind).tobytes() for name, kind in FIELDS)
+        by_name = {"order": answer.typical_order, "category": state.images.category, "given": given}
+        by_name |= {"around": around, "status": state.images.status, "confidence": confidence}
+        return b"".join(by_name[name].astype(kind).tobytes() for name, kind in FIELDS)
 
 
 def category(state: State, number: int, record: Record) -> dict[str, Any]:
@@ -72,14 +72,14 @@ def category(state: State, number: int, record: Record) -> dict[str, Any]:
 
 def categories(review: Review) -> list[dict[str, Any]]:
     """Every category that ever was, with what the run says of it."""
-    found = {c.category_id: c for c in review.answer.categories}
+    answered = {c.category_id: c for c in review.answer.categories}
     ids = review.answer.id_of
     rows = []
     for number, record in review.state.records.items():
         row = category(review.state, number, record)
-        if number in found and found[number].nearest_known in ids:
-            row["nearest"] = ids[found[number].nearest_known]
-            row["similarity"] = _round(found[number].nearest_known_similarity)
+        if number in answered and answered[number].nearest_known in ids:
+            row["nearest"] = ids[answered[number].nearest_known]
+            row["similarity"] = _round(answered[number].nearest_known_similarity)
         rows.append(row)
     return rows
 
@@ -154,8 +154,8 @@ def _origin(state: State, entry: Entry) -> str:
         return ""
     homes = {*np.unique(state.before(entry.seq).values.category).tolist()} - {entry.action.category}
     names = [_name(state, number) for number in homes if number != NO_CATEGORY]
-    places = [f" from {names[0] if len(names) == 1 else count(len(names), 'category')}"] if names else []
-    return " and".join(places if len(names) == len(homes) else [*places, " without category"])
+    origins = [f" from {names[0] if len(names) == 1 else count(len(names), 'category')}"] if names else []
+    return " and".join(origins if len(names) == len(homes) else [*origins, " without category"])
 
 
 def _old_name(state: State, entry: Entry) -> str:
@@ -216,6 +216,6 @@ def _round(value: Any) -> float | None:
     return round(float(value), 3) if np.isfinite(value) else None
 
 
-def dumped(found: Any) -> bytes:
+def dumped(content: Any) -> bytes:
     """JSON without spaces; names with half a character, which a file system may have, are written as codes."""
-    return json.dumps(found, allow_nan=False, separators=(",", ":")).encode()
+    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()

@@ -71,13 +71,13 @@ class KeyForOnce:
         self.ends = time.monotonic() + OPENS_FOR_S
         self.is_used = self.is_taken_back = False
 
-    def opens(self, found: str, cookie: bytes) -> bool:
+    def opens(self, key: str, cookie: bytes) -> bool:
         """Whether this is it, in time and for the first time; a second time, also late, takes back what it has opened.
 
         Not from a browser that asks again, with the cookie. This power has no end, since a browser may ask late. So
         another account can shut the browser out at any time: the browser is told so, and the other one does not get in.
         """
-        if not is_equal(found.encode(), self.secret):
+        if not is_equal(key.encode(), self.secret):
             return False
         if self.is_used and not is_equal(cookie, self.cookie):
             self.is_taken_back = True
@@ -226,8 +226,8 @@ class Guard:
         """The cookie for the printed address, or for the one that a browser was started with, the first time."""
         if scope["path"] != "/" or scope["method"] != "GET" or not self._knows_host(headers):
             return None
-        found, access = parse_qs(scope["query_string"].decode("latin-1")), self.access
-        token, once = (found.get(name, [""])[0] for name in ("token", "once"))
+        query, access = parse_qs(scope["query_string"].decode("latin-1")), self.access
+        token, once = (query.get(name, [""])[0] for name in ("token", "once"))
         if is_equal(token.encode(), access.token):
             return access.token
         return access.once.cookie if access.once.opens(once, _cookie(headers)) else None
@@ -240,8 +240,8 @@ def is_equal(shown: bytes, secret: str) -> bool:
 
 def _name_and_port(host: str) -> tuple[str, int]:
     """What a Host header names; ValueError where it is none."""
-    found = urlsplit(f"//{host}")
-    return found.hostname or "", found.port or HTTP_PORT
+    parts = urlsplit(f"//{host}")
+    return parts.hostname or "", parts.port or HTTP_PORT
 
 
 def _cookie_name(headers: dict[str, str]) -> str:
@@ -285,8 +285,8 @@ def _own_address(host: str) -> str:
     """The address under which others reach this machine; nothing where there is no network. Nothing is sent."""
     family, other = (socket.AF_INET6, "2001:db8::1") if ":" in host else (socket.AF_INET, "192.0.2.1")
     try:
-        with socket.socket(family, socket.SOCK_DGRAM) as found:
-            found.connect((other, HTTP_PORT))
-            return str(found.getsockname()[0])
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((other, HTTP_PORT))
+            return str(probe.getsockname()[0])
     except OSError:
         return ""

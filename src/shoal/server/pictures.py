@@ -48,18 +48,18 @@ HEADER = np.dtype(
 
 
 class Thumbnails:
-    """thumbnails.zip, whose places are read at once, because a million entries take zipfile many seconds."""
+    """thumbnails.zip, whose offsets are read at once, because a million entries take zipfile many seconds."""
 
     def __init__(self, run: RunView) -> None:
         self.file = run.path / "thumbnails.zip"
         self._lock = threading.Lock()
         self._archive: zipfile.ZipFile | None = None
-        self._places = np.zeros((0, 2), np.int64)
+        self._offsets = np.zeros((0, 2), np.int64)
         if self.file.is_file():
             with reading(self.file):
                 self._handle = self.file.open("rb")
-                self._places = _places(self._handle)
-                if not len(self._places):
+                self._offsets = _offsets(self._handle)
+                if not len(self._offsets):
                     self._archive = zipfile.ZipFile(self._handle)
 
     @property
@@ -81,7 +81,7 @@ class Thumbnails:
         try:
             if self._archive is not None:
                 return self._archive.read(f"{row:08d}")
-            at, size = self._places[row].tolist()
+            at, size = self._offsets[row].tolist()
             self._handle.seek(at)
             header = self._handle.read(30)
             self._handle.seek(sum(struct.unpack("<HH", header[26:30])), os.SEEK_CUR)
@@ -90,7 +90,7 @@ class Thumbnails:
             return b""
 
 
-def _places(file: Any) -> Ints:
+def _offsets(file: Any) -> Ints:
     """(N, 2) where each thumbnail begins and its bytes; empty for an archive that is not as runs write it."""
     end_size = 22
     file.seek(-end_size, os.SEEK_END)
@@ -107,11 +107,13 @@ def _places(file: Any) -> Ints:
     if size != n_entries * HEADER.itemsize:
         return none
     file.seek(at)
-    found = np.frombuffer(file.read(size), HEADER)
-    is_plain = (found["size"] == found["whole"]).all() and (found["name"] == 8).all() and not found["extra"].any()
-    if not is_plain or not np.array_equal(found["row"].astype(np.int64), np.arange(n_entries)):
+    entries = np.frombuffer(file.read(size), HEADER)
+    is_plain = (
+        (entries["size"] == entries["whole"]).all() and (entries["name"] == 8).all() and not entries["extra"].any()
+    )
+    if not is_plain or not np.array_equal(entries["row"].astype(np.int64), np.arange(n_entries)):
         return none
-    return np.stack([found["at"], found["size"]], axis=1).astype(np.int64)
+    return np.stack([entries["at"], entries["size"]], axis=1).astype(np.int64)
 
 
 def packed(pictures: Sequence[bytes]) -> bytes:
@@ -122,9 +124,9 @@ def packed(pictures: Sequence[bytes]) -> bytes:
 
 def _finder_of(root: str) -> Callable[[str], str] | None:
     """What finds images on a network or in shards, whose readers the first view of a folder need not wait for."""
-    from shoal.data.readers.originals import finder_of, is_stored_place
+    from shoal.data.readers.originals import finder_of, is_stored
 
-    return finder_of(root) if is_stored_place(root) else None
+    return finder_of(root) if is_stored(root) else None
 
 
 class Originals:

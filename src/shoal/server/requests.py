@@ -10,7 +10,7 @@ from shoal.errors import UsageError
 from shoal.review.actions import KINDS, NO_CATEGORY, UNREADABLE, Action, Group, checked_name, checked_via
 from shoal.review.history import Window
 from shoal.review.state import State
-from shoal.review.tables import Conflict
+from shoal.review.state_tables import Conflict
 from shoal.review.verbs import between_action, grouped
 from shoal.server.packing import unpack_rows
 
@@ -25,10 +25,10 @@ MAX_WINDOW = 40
 
 def row_numbers(text: str, n_images: int) -> list[int]:
     """Rows out of a query, '3,5,8'."""
-    found = [number(part) for part in text.split(",")] if text else []
-    if len(found) > MAX_ROWS or not all(0 <= row < n_images for row in found):
+    rows = [number(part) for part in text.split(",")] if text else []
+    if len(rows) > MAX_ROWS or not all(0 <= row < n_images for row in rows):
         raise UsageError(f"rows: expected up to {MAX_ROWS} numbers from 0 to {n_images - 1}")
-    return found
+    return rows
 
 
 def number(text: str | None) -> int:
@@ -105,26 +105,26 @@ def _between(state: State, asked: Mapping[str, Any]) -> Action:
     return action
 
 
-def _rows(state: State, found: Any, *, at_least: int) -> Ints:
+def _rows(state: State, asked: Any, *, at_least: int) -> Ints:
     """Images, as a list of their numbers or as a text of bits."""
     n_images = len(state.answer)
-    rows = unpack_rows(found, n_images) if isinstance(found, str) else _numbers(found, n_images)
+    rows = unpack_rows(asked, n_images) if isinstance(asked, str) else _numbers(asked, n_images)
     if len(rows) < at_least:
         raise UsageError(f"rows: found {len(rows)}, expected {at_least} or more")
     return rows
 
 
-def _numbers(found: Any, n_images: int) -> Ints:
-    listed = _listed(found, n_images)
+def _numbers(asked: Any, n_images: int) -> Ints:
+    listed = _listed(asked, n_images)
     if not set(map(type, listed)) <= {int} or (listed and not 0 <= min(listed) <= max(listed) < n_images):
         raise UsageError(f"rows: expected numbers of images from 0 to {n_images - 1}")
     return np.array(listed, dtype=np.int64)
 
 
-def _listed(found: Any, most: int) -> list[Any]:
-    if not isinstance(found, list) or len(found) > most:
+def _listed(asked: Any, most: int) -> list[Any]:
+    if not isinstance(asked, list) or len(asked) > most:
         raise UsageError(f"expected a list of at most {most:,}")
-    return found
+    return asked
 
 
 def _whole(value: Any) -> int:

@@ -67,9 +67,9 @@ class Search:
 
     def similar(self, row: int) -> dict[str, Any]:
         """The images most like one, itself first."""
-        found = self.likeness(np.asarray(self.vectors[row], np.float64))
-        found[row] = np.inf
-        return {"rows": _highest(found, np.arange(len(found)), MAX_FOUND).tolist()}
+        likeness = self.likeness(np.asarray(self.vectors[row], np.float64))
+        likeness[row] = np.inf
+        return {"rows": _highest(likeness, np.arange(len(likeness)), MAX_FOUND).tolist()}
 
     def candidates(self, category: int) -> dict[str, Any]:
         """Images outside of a category that may belong to it, the most like it first.
@@ -89,11 +89,11 @@ class Search:
         own = decided if len(decided) >= MIN_DECIDED else members
         if not len(own):
             raise UsageError("The category has no image to grow from.")
-        found = self.likeness(self._mean(own))
+        likeness = self.likeness(self._mean(own))
         open_rows = np.flatnonzero(is_open)
         open_rows = open_rows[[not given[row] for row in open_rows]] if len(open_rows) else open_rows
-        rows = _highest(found, open_rows, MAX_CANDIDATES)
-        return {"rows": rows.tolist(), "likeness": np.round(found[rows], 3).tolist()}
+        rows = _highest(likeness, open_rows, MAX_CANDIDATES)
+        return {"rows": rows.tolist(), "likeness": np.round(likeness[rows], 3).tolist()}
 
     def _mean(self, rows: Ints) -> Floats:
         some = rows if len(rows) <= ROWS_AT_ONCE else rows[:: len(rows) // ROWS_AT_ONCE + 1]
@@ -120,13 +120,13 @@ class Search:
             for number, start, end in zip(records, starts.tolist(), ends.tolist(), strict=True)
         }
         novel = {number for number, record in records.items() if may_be_part(record.name, is_novel=record.is_novel)}
-        found = []
+        suggested = []
         for a, b, gap in close_pairs(self.vectors, members, novel, MAX_MERGES, apart):
             chosen = [(x, y) for x, y in ((a, b), (b, a)) if y in today.values()]
             hits = [self._next_choice(row, x, today) == y for x, y in chosen for row in members[x].tolist()]
             second = round(float(np.mean(hits)), 3) if hits else None
-            found.append({"a": a, "b": b, "separation": round(gap, 2), "alike": gap < ONE_GROUP, "second": second})
-        return found
+            suggested.append({"a": a, "b": b, "separation": round(gap, 2), "alike": gap < ONE_GROUP, "second": second})
+        return suggested
 
     def _next_choice(self, row: int, now: int, today: dict[int, int]) -> int | None:
         """Where the run puts an image that people put elsewhere, or else its second choice; categories of today."""
@@ -176,14 +176,14 @@ class Search:
         rows = kept[-1].rows if kept else stratified(self.review.answer.category_ids, PCA_IMAGES)
         points: Floats = kept[-1].points if kept else principal_components(self.vectors[rows], 2)
         low, high = points.min(axis=0), points.max(axis=0)
-        placed = np.rint((points - low) / np.maximum(high - low, 1e-12) * 65535).astype("<u2")
-        placed[:, 1] = 65535 - placed[:, 1]  # a page counts downward
-        columns = (np.array([len(rows)], "<u4"), rows.astype("<u4"), placed[:, 0].copy(), placed[:, 1].copy())
+        scaled = np.rint((points - low) / np.maximum(high - low, 1e-12) * 65535).astype("<u2")
+        scaled[:, 1] = 65535 - scaled[:, 1]  # a page counts downward
+        columns = (np.array([len(rows)], "<u4"), rows.astype("<u4"), scaled[:, 0].copy(), scaled[:, 1].copy())
         return b"".join(column.tobytes() for column in columns)
 
 
 def _highest(values: Floats, rows: Ints, most: int) -> Ints:
-    """Of some rows those with the highest values, highest first, ties by row."""
+    """The rows with the highest values, highest first, ties by row."""
     if len(rows) > most:
         rows = rows[np.argpartition(-values[rows], most - 1)[:most]]
         rows = np.sort(rows)

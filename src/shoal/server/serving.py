@@ -27,20 +27,20 @@ def bind(host: str, port: int | None) -> socket.socket:
         raise UsageError("--host: found no address; 0.0.0.0 is every one of this machine")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for wanted in (PORT, 0) if port is None else (port,):
-        found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            found.bind((host, wanted))
-            found.listen(BACKLOG)
-            return found
+            listener.bind((host, wanted))
+            listener.listen(BACKLOG)
+            return listener
         except OSError as error:
-            found.close()
+            listener.close()
             if port is not None or error.errno != errno.EADDRINUSE or wanted == 0:
                 raise UsageError(
                     f"{host}:{wanted}: cannot be listened on ({error.strerror or error}); give another --port or --host"
                 ) from error
         except OverflowError as error:
-            found.close()
+            listener.close()
             raise UsageError(f"port {wanted}: expected 0 to 65535") from error
     raise AssertionError("port 0 is bound or refused")
 

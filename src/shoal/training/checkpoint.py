@@ -69,9 +69,9 @@ def read_checkpoint(file: Path) -> Checkpoint:
         raise DataError(f"{file}: not there, though the run's checkpoint names it; start again")
     with reading(file):
         try:
-            with safe_open(file, framework="pt") as found:
-                entries = found.metadata() or {}
-                tensors = {name: found.get_tensor(name) for name in found.keys()}  # noqa: SIM118  (no mapping)
+            with safe_open(file, framework="pt") as opened:
+                entries = opened.metadata() or {}
+                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  (no mapping)
         except SafetensorError as error:
             raise ValueError(f"no checkpoint: {error}") from error
         version = next((name for name in (FORMAT, *OLDER) if name in entries), None)
@@ -172,19 +172,19 @@ class Journal:
         if self.folder is None or not (self.folder / CHECKPOINT).is_file():
             return self.begin(identity)
         file = self.folder / CHECKPOINT
-        found = read_checkpoint(file)
-        check_identity(dict(identity), found.about["identity"], file)
-        self.identity, self.metrics = dict(identity), found.about["metrics"]
-        self.best = Validation(**found.about["best"])
-        self.best_epoch = found.about["best_epoch"]
-        if not found.about.get("is_finished"):
-            load_weights(self.model, found.tensors, str(file))
-            groups = found.about.get("groups", optimizer_groups(self.optimizer))  # earlier checkpoints have none
-            load_optimizer(self.optimizer, found.tensors, found.about["optimizer"], groups)
+        checkpoint = read_checkpoint(file)
+        check_identity(dict(identity), checkpoint.about["identity"], file)
+        self.identity, self.metrics = dict(identity), checkpoint.about["metrics"]
+        self.best = Validation(**checkpoint.about["best"])
+        self.best_epoch = checkpoint.about["best_epoch"]
+        if not checkpoint.about.get("is_finished"):
+            load_weights(self.model, checkpoint.tensors, str(file))
+            groups = checkpoint.about.get("groups", optimizer_groups(self.optimizer))  # earlier checkpoints have none
+            load_optimizer(self.optimizer, checkpoint.tensors, checkpoint.about["optimizer"], groups)
         self._snapshot = read_checkpoint(self._best_file(self.best_epoch)).tensors
         if is_main():
             self._follow_checkpoint()
-        return int(found.about["epoch"])
+        return int(checkpoint.about["epoch"])
 
     def write(self, epoch: int, validation: Validation, row: Mapping[str, Any]) -> None:
         """Record an epoch, counted from 1: its row of metrics, its snapshot if it is the best, and the checkpoint.
@@ -273,8 +273,8 @@ def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], file: Pat
         )
 
 
-def _flat(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
-    for name, value in found.items():
+    for name, value in nested.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return flat

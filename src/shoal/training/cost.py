@@ -14,8 +14,8 @@ from shoal.training.data import TrainingData
 from shoal.training.epoch_draws import views_to_pool
 from shoal.training.model import Batch, Epoch, Model, numbered_labels
 from shoal.training.recorded_step import RecordedStep, is_recordable
-from shoal.training.settings import TrainSettings
 from shoal.training.tokens import trunk_tokens
+from shoal.training.train_settings import TrainSettings
 from shoal.training.trainer import Trainer
 from shoal.training.views import draw_views, make_views
 
@@ -48,7 +48,7 @@ class Cost:
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """The seconds of all of it."""
         return self.n_views * self.view_s + self.steps_s + self.judging_s
 
     @property
@@ -123,8 +123,8 @@ def _time_networks(
 
     def run_model() -> dict[str, Tensor]:
         with autocast(encoder.device):
-            found: dict[str, Tensor] = model(inputs)
-        return found
+            outputs: dict[str, Tensor] = model(inputs)
+        return outputs
 
     def pass_both_ways() -> None:
         loss = sum(output.float().square().sum() for output in run_model().values())

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.training.settings import TrainSettings, check_batch_size
+from shoal.training.train_settings import TrainSettings, check_batch_size
 from shoal.training.views import draw_views
 
 BATCHES, VIEWS, BANK_VIEWS, OBJECTIVE, POOL, EPOCH = range(6)

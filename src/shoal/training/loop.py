@@ -19,8 +19,8 @@ from shoal.progress import Progress
 from shoal.training.checkpoint import Journal
 from shoal.training.data import TrainingData
 from shoal.training.model import Model
-from shoal.training.settings import TrainSettings, check_batch_size
 from shoal.training.tokens import TokenCache
+from shoal.training.train_settings import TrainSettings, check_batch_size
 from shoal.training.trainer import Trainer
 from shoal.training.validation import Validation
 from shoal.training.view_pool import ViewPool

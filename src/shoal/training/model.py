@@ -23,9 +23,9 @@ from shoal.encoders.embed import ImageRows
 from shoal.encoders.vision import Encoder
 from shoal.settings import to_dict
 from shoal.training.data import TrainingData
-from shoal.training.settings import TrainSettings
 from shoal.training.sgd import Optimizer, Sgd
 from shoal.training.tokens import ImageInputs, TokenCache, cache_tokens
+from shoal.training.train_settings import TrainSettings
 
 IMAGES_AT_ONCE = 1024
 """Images whose tokens are held at a time when images outside of the collection are embedded."""
@@ -94,7 +94,7 @@ class Batch:
 
     @property
     def n_images(self) -> int:
-        """B."""
+        """The number of images, B."""
         return len(self.labels) // self.n_views
 
 
@@ -186,11 +186,11 @@ class Model(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the networks are."""
+        """The device of the networks."""
         return self.encoder.device
 
     def trained_parameters(self) -> list[nn.Parameter]:
-        """Those of the tail, then those that the method adds."""
+        """The parameters of the tail, then those that the method adds."""
         own = [value for name, value in self.named_parameters() if not name.startswith("encoder.")]
         return [value for value in (*self.encoder.tail.parameters(), *own) if value.requires_grad]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shoal.distributed import world_size
 from shoal.training.model import Model
-from shoal.training.settings import TrainSettings
+from shoal.training.train_settings import TrainSettings
 
 Step = Callable[[Tensor, Tensor], dict[str, Tensor]]
 """Takes rows (B,) and what their views look like (V·B, 7); gives losses."""

@@ -66,13 +66,13 @@ class Sgd:
         return {"state": {position[value]: kept for value, kept in self.state.items()}, "param_groups": groups}
 
     def load_state_dict(self, kept: Mapping[str, Any]) -> None:
-        """Put that back."""
+        """Load what `state_dict` gave."""
         for group, values in zip(self.param_groups, kept["param_groups"], strict=True):
             group.update({name: value for name, value in values.items() if name != "params"})
         parameters = self._parameters
         self.state = {
-            parameters[at]: {name: torch.as_tensor(value).to(parameters[at]).clone() for name, value in found.items()}
-            for at, found in kept["state"].items()
+            parameters[at]: {name: torch.as_tensor(value).to(parameters[at]).clone() for name, value in buffers.items()}
+            for at, buffers in kept["state"].items()
         }
 
 

@@ -29,8 +29,8 @@ from shoal.training.epoch_draws import EpochDraws, views_to_pool
 from shoal.training.forward import Forward
 from shoal.training.model import Batch, Epoch, Model, numbered_labels
 from shoal.training.recorded_step import FEWEST, RecordedStep, Step, is_recordable
-from shoal.training.settings import TrainSettings
 from shoal.training.tokens import ImageInputs, TokenCache, resident
+from shoal.training.train_settings import TrainSettings
 from shoal.training.validation import Validation, score_clusters, validate
 from shoal.training.view_pool import pool_views
 
@@ -209,8 +209,8 @@ class Trainer:
     def predict(self, embeddings: Tensor) -> Ints | None:
         """(N,) clusters of unit embeddings (N, D) by the model's classifier; None where it has none."""
         with torch.inference_mode():
-            found = self.model.predict(embeddings)
-        return None if found is None else found.cpu().numpy()
+            clusters = self.model.predict(embeddings)
+        return None if clusters is None else clusters.cpu().numpy()
 
     def _draw(self, epoch: int) -> tuple[Tensor, Tensor]:
         """All random choices of an epoch in two small tables, moved to the device at once: (T, B) rows, (T, V·B, 7)."""

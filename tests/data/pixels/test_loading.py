@@ -14,7 +14,7 @@ from PIL import Image
 
 from shoal import files
 from shoal.checksums import digest_rows
-from shoal.data.demo import digits
+from shoal.data.digits import digits
 from shoal.data.pixels import Skipped, load_pixels, loading
 from shoal.data.pixels.decoding import decode_file, square
 from shoal.data.pixels.store import write_index

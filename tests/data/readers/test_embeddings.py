@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from shoal import files
-from shoal.data.readers import embeddings as module
-from shoal.data.readers import read_embeddings
+from shoal.data.readers import embeddings as embeddings_module
+from shoal.data.readers import numpy_files, read_embeddings
 from shoal.errors import DataError
 
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
@@ -58,7 +58,7 @@ def test_a_large_npz_is_mapped_into_memory_unless_it_is_compressed(
     np.savez(tmp_path / "x.npz", before=np.arange(5), X=x, paths=np.array(sorted(PATHS)))
     np.savez_compressed(tmp_path / "small.npz", X=x, paths=np.array(sorted(PATHS)))
     read = read_embeddings(tmp_path / "x.npz")
-    monkeypatch.setattr(module, "MAPPED_BYTES", 1)
+    monkeypatch.setattr(numpy_files, "MAPPED_BYTES", 1)
     mapped, small = read_embeddings(tmp_path / "x.npz"), read_embeddings(tmp_path / "small.npz")
     assert [isinstance(found.x.base, np.memmap) for found in (read, mapped, small)] == [False, True, False]
     for found in (read, mapped, small):
@@ -68,7 +68,7 @@ def test_a_large_npz_is_mapped_into_memory_unless_it_is_compressed(
 
 def test_rows_of_a_large_file_are_sorted_in_a_mapped_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez(tmp_path / "x.npz", X=X, paths=np.array(PATHS))
-    monkeypatch.setattr(module, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(embeddings_module, "ROWS_AT_ONCE", 2)
     monkeypatch.setattr(files, "MAX_SCRATCH_BYTES", 0)
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
     found = read_embeddings(tmp_path / "x.npz")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from shoal.data.collection import Collection
+from shoal.discovery.comparison.comparison_settings import choose_comparison
 from shoal.discovery.comparison.judging import kept_right
 from shoal.discovery.comparison.kept import Kept, doubt_kept, keep_labels, without_labels
-from shoal.discovery.comparison.settings import choose_comparison
 from shoal.discovery.trained.withheld import withhold
 from shoal.errors import DataError
 from shoal.runs import Assignment

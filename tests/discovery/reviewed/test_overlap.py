@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from shoal.discovery.reviewed.names import mostly_same
+from shoal.discovery.reviewed.category_names import mostly_same
 
 
 @pytest.mark.parametrize(

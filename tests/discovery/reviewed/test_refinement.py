@@ -9,10 +9,10 @@ import pytest
 
 import shoal
 from shoal.discovery.discovered_run import DiscoveredRun
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.facts import collect_facts
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.reviewed.refinement import Refinement
-from shoal.discovery.settings import DiscoverySettings
 from shoal.errors import DataError, UsageError
 from shoal.runs import Run, RunView
 from small_runs import write_small
@@ -192,7 +192,7 @@ def test_a_review_that_went_on_since_is_not_mixed_with_what_was_begun(
     reviewed: DiscoveredRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("shoal.discovery.images.write_report", stop)
+        patched.setattr("shoal.discovery.pipeline.write_report", stop)
         with pytest.raises(KeyboardInterrupt):
             shoal.refine(reviewed, **HOW)
     reviewed.confirm("blue" if "blue" in {row.category for row in reviewed.categories} else "green")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from photo_runs import run_on
+from shoal.discovery.discovery_settings import choose_settings, shorter_on_cpu
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.settings import choose_settings, shorter_on_cpu
 from shoal.discovery.trained.budget import (
     TrainingPlan,
     describe_plan,

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from photo_runs import run_on, stop
+from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.settings import choose_settings
 from shoal.discovery.trained import training
 from shoal.discovery.trained.choice import Tried
 from shoal.discovery.trained.training import _bars, announce, measured_gain
@@ -112,7 +112,7 @@ def test_the_tokens_that_embedding_leaves_spare_training_its_own_and_a_resumed_r
     whole = run_on(photos, tmp_path / "whole", wanted)
     assert counted == []
     with monkeypatch.context() as patched:
-        patched.setattr("shoal.discovery.images.answer_first", stop)
+        patched.setattr("shoal.discovery.pipeline.answer_first", stop)
         with pytest.raises(KeyboardInterrupt):
             run_on(photos, tmp_path / "resumed", wanted)
     resumed = run_on(photos, tmp_path / "resumed", wanted, resume=True)

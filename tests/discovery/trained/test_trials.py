@@ -12,8 +12,8 @@ import torch
 import shoal.discovery.trained.trials as trials
 from photo_runs import run_on, stop
 from shoal.clustering.blend import TriedWeight, choose_weight
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import SILENT, Reporter
-from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trained.choice import Choice, Tried
 from shoal.discovery.trained.judge import TrialJudge
 from shoal.discovery.trained.training import TrainingJob

@@ -1,10 +1,10 @@
 """Benchmarks: the seven image sets of generalized category discovery, with the published splits."""
 
 from shoal.data.benchmarks.benchmark import Benchmark, read_benchmark
-from shoal.data.benchmarks.facts import BENCHMARKS, BenchmarkFacts, get_facts
-from shoal.data.benchmarks.layouts import check_part
+from shoal.data.benchmarks.benchmark_layouts import check_part
 from shoal.data.benchmarks.official_images import Part
 from shoal.data.benchmarks.preparation import Preparation, prepare
+from shoal.data.benchmarks.published_facts import BENCHMARKS, BenchmarkFacts, get_facts
 from shoal.data.benchmarks.split import ClassSplit, load_split
 from shoal.data.benchmarks.verification import Verification, verify
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.data.benchmarks.facts import BenchmarkFacts, get_facts
-from shoal.data.benchmarks.layouts import PARTS, read_official
+from shoal.data.benchmarks.benchmark_layouts import PARTS, read_official
 from shoal.data.benchmarks.official_images import OfficialImages, Part
+from shoal.data.benchmarks.published_facts import BenchmarkFacts, get_facts
 from shoal.data.benchmarks.split import ClassSplit, load_split
 from shoal.data.benchmarks.zipped import ZipImages
 from shoal.data.collection import Collection, Truth

@@ -32,9 +32,9 @@ def read_imagenet(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
     Where all 1,000 are there, the 100 must have the published positions, or these are not the folders of ILSVRC 2012.
     """
     folder, names = "train" if part == "train" else "val", _names(split)
-    found = _sorted_folders(home / folder)
+    folders = _sorted_folders(home / folder)
     drawn = np.sort(np.random.RandomState(split.seed).choice(N_SYNSETS, len(names), replace=False))
-    if len(found) == N_SYNSETS and tuple(found[i] for i in drawn) != names:
+    if len(folders) == N_SYNSETS and tuple(folders[i] for i in drawn) != names:
         raise DataError(
             f"{home / folder}: 1,000 folders, but not the synsets of ILSVRC 2012; expected their WordNet ids"
         )
@@ -46,8 +46,10 @@ def read_class_folders(home: Path, part: Part, split: ClassSplit) -> OfficialIma
     notes: tuple[str, ...] = (ORDER_IS_LOST,) if part == "train" else ()
     strange = set(_sorted_folders(home / part)) - {_folder_name(name) for name in _names(split)}
     if strange:
-        found, listed = count(len(strange), "folder"), first_few(sorted(strange))
-        notes += (f"{found} in {part} {plural(len(strange), 'is')} no class of this benchmark and not read: {listed}",)
+        n_strange, listed = count(len(strange), "folder"), first_few(sorted(strange))
+        notes += (
+            f"{n_strange} in {part} {plural(len(strange), 'is')} no class of this benchmark and not read: {listed}",
+        )
     return _read(home, part, _names(split), "a folder per class", notes)
 
 
@@ -65,11 +67,11 @@ def _read(
     # Class by class, files sorted inside each: the order of an ImageFolder, which sorting whole paths would not give.
     for class_id, class_name in enumerate(class_names):
         folder = f"{part_folder}/{_folder_name(class_name)}"
-        found = list_folder(home / folder).names if (home / folder).is_dir() else ()
-        if not found:
+        images = list_folder(home / folder).names if (home / folder).is_dir() else ()
+        if not images:
             absent.append(f"{folder}/")
-        names += [f"{folder}/{name}" for name in found]
-        class_ids += [class_id] * len(found)
+        names += [f"{folder}/{name}" for name in images]
+        class_ids += [class_id] * len(images)
     ids = np.array(class_ids, dtype=np.int64)
     return OfficialImages(tuple(names), ids, class_names, layout, root=home, absent=tuple(absent), notes=notes)
 

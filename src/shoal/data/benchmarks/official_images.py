@@ -41,7 +41,7 @@ class OfficialImages:
 
 
 def listed_but_absent(root: Path, names: Iterable[str]) -> tuple[str, ...]:
-    """Those names that are no files under `root`; each folder is read once, however many files are asked for."""
+    """The names that are no files under `root`; each folder is read once, however many files are asked for."""
     wanted: dict[str, list[str]] = {}
     for name in names:
         folder, _, file = name.rpartition("/")

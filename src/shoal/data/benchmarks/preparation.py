@@ -10,8 +10,8 @@ from typing import Any
 from shoal.arrays import UNLABELED
 from shoal.data.benchmarks.archives import unpack
 from shoal.data.benchmarks.benchmark import Benchmark, read_benchmark
-from shoal.data.benchmarks.facts import Archive, get_facts
-from shoal.data.benchmarks.layouts import LAYOUTS
+from shoal.data.benchmarks.benchmark_layouts import LAYOUTS
+from shoal.data.benchmarks.published_facts import Archive, get_facts
 from shoal.data.benchmarks.split import load_split
 from shoal.data.benchmarks.verification import Bar, Verification, no_bar, verify
 from shoal.data.readers.folders import check_folder
@@ -64,14 +64,14 @@ def prepare(name: str, root: str | os.PathLike[str], *, bar: Bar = no_bar) -> Pr
 
 
 def _unpack(name: str, archive: Archive, root: Path) -> list[str]:
-    found = next((root / file for file in archive.names if (root / file).is_file()), None)
-    if found is None:
+    path = next((root / file for file in archive.names if (root / file).is_file()), None)
+    if path is None:
         return []
     there = next((left for left in archive.leaves if (root / left).exists()), None)
     if there is not None:
-        return [f"{found.name}: {there} is there already and stays as it is"]
-    appeared = unpack(found, root, only=load_split(name).class_names if name == NESTED else None)
-    return [f"{found.name}: unpacked {', '.join(appeared) or 'nothing new'}"]
+        return [f"{path.name}: {there} is there already and stays as it is"]
+    appeared = unpack(path, root, only=load_split(name).class_names if name == NESTED else None)
+    return [f"{path.name}: unpacked {', '.join(appeared) or 'nothing new'}"]
 
 
 def _write_index(benchmark: Benchmark, root: Path) -> str:

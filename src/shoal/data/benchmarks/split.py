@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shoal.arrays import Ints
-from shoal.data.benchmarks.facts import get_facts
+from shoal.data.benchmarks.published_facts import get_facts
 from shoal.errors import DataError
 
 
@@ -63,10 +63,10 @@ def load_split(name: str) -> ClassSplit:
 
 def parse_split(name: str, raw: bytes, *, expected_sha256: str) -> ClassSplit:
     """Turn the bytes of a split file into a `ClassSplit`; refuse bytes that are not the published ones."""
-    found = hashlib.sha256(raw).hexdigest()
-    if found != expected_sha256:
+    sha256 = hashlib.sha256(raw).hexdigest()
+    if sha256 != expected_sha256:
         raise DataError(
-            f"splits/{name}.json: found SHA-256 {found[:12]}…, expected {expected_sha256[:12]}…; "
+            f"splits/{name}.json: found SHA-256 {sha256[:12]}…, expected {expected_sha256[:12]}…; "
             "the split was changed, so results would not be comparable; install shoal again"
         )
     content = json.loads(raw)
@@ -79,7 +79,7 @@ def parse_split(name: str, raw: bytes, *, expected_sha256: str) -> ClassSplit:
         _names_by_id(entries),
         content["labeled_draw"]["share"],
         content["labeled_draw"]["seed"],
-        found,
+        sha256,
     )
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from shoal.data.benchmarks.archives import find_damage
 from shoal.data.benchmarks.benchmark import build
-from shoal.data.benchmarks.facts import BenchmarkFacts, get_facts
-from shoal.data.benchmarks.layouts import PARTS, find_layout, hint_at_pickles
+from shoal.data.benchmarks.benchmark_layouts import PARTS, find_layout, hint_at_pickles
 from shoal.data.benchmarks.official_images import OfficialImages, Part
+from shoal.data.benchmarks.published_facts import BenchmarkFacts, get_facts
 from shoal.data.benchmarks.split import load_split
 from shoal.data.readers.folders import check_folder
 from shoal.errors import DataError
@@ -144,18 +144,20 @@ def _damage(archive: Path, bar: Bar) -> str:
 
 
 def _verify_part(name: str, root: Path, part: Part, bar: Bar) -> PartReport:
-    found = find_layout(name, root, part)
-    where = "" if found.home == root else f" in {found.home.relative_to(root)}"
-    words = f"{found.layout.words}{where}"
-    if found.missing:
-        return PartReport(part, words, found.present, found.missing, hint_at_pickles(root).lstrip("; "), (), ())
+    candidate = find_layout(name, root, part)
+    where = "" if candidate.home == root else f" in {candidate.home.relative_to(root)}"
+    words = f"{candidate.layout.words}{where}"
+    if candidate.missing:
+        return PartReport(part, words, candidate.present, candidate.missing, hint_at_pickles(root).lstrip("; "), (), ())
     try:
-        official = found.layout.read(found.home, part, load_split(name))
+        official = candidate.layout.read(candidate.home, part, load_split(name))
     except DataError as error:
-        return PartReport(part, words, found.present, (), str(error), (), ())
+        return PartReport(part, words, candidate.present, (), str(error), (), ())
     counts = _counts(name, official, get_facts(name), part)
-    problem = "; ".join(filter(None, (_damage(found.home / file, bar) for file in found.present if _is_zip(file))))
-    return PartReport(part, words, found.present, official.absent, problem, counts, official.notes)
+    problem = "; ".join(
+        filter(None, (_damage(candidate.home / file, bar) for file in candidate.present if _is_zip(file)))
+    )
+    return PartReport(part, words, candidate.present, official.absent, problem, counts, official.notes)
 
 
 def _is_zip(file: str) -> bool:

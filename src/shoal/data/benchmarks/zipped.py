@@ -98,8 +98,8 @@ def _read(home: Path, part: Part, split: ClassSplit, notes: tuple[str, ...]) -> 
     members = [name for name in every if _class_folder(name, part) in ids]
     if len(members) < len(every):
         n_strange = len(every) - len(members)
-        found = f"{count(n_strange, 'image')} of {archive.file.name}"
-        notes += (f"{found} {plural(n_strange, 'lies')} in no class folder {part}/<class>/: not read",)
+        images = f"{count(n_strange, 'image')} of {archive.file.name}"
+        notes += (f"{images} {plural(n_strange, 'lies')} in no class folder {part}/<class>/: not read",)
     class_ids = np.array([ids[_class_folder(name, part)] for name in members], dtype=np.int64)
     names = split.class_names
     assert names is not None

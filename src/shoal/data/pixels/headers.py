@@ -44,4 +44,4 @@ def check_headers(
 
     with warnings.catch_warnings(), ThreadPoolExecutor(N_THREADS) as threads:
         warnings.simplefilter("ignore")  # Pillow's, of large images and odd tags: decoding will judge them
-        return tuple(found for found in threads.map(check, collection.names) if found is not None)
+        return tuple(unreadable for unreadable in threads.map(check, collection.names) if unreadable is not None)

@@ -106,7 +106,7 @@ class Pixels:
 
     @cached_property
     def checksum(self) -> str:
-        """Of every pixel, which are read once for it."""
+        """A checksum of every pixel; all of them are read once for it."""
         return digest_rows(self)
 
     @property
@@ -248,8 +248,10 @@ class _Decoding:
 
 def _pending(names: Sequence[str], marks: Sequence[str | None], index: Index) -> list[int]:
     """The images whose file is there, and not in the index as it is now."""
-    found = (index.rows.get(name, (None, -1))[0] for name in names)
-    return [i for i, (mark, indexed) in enumerate(zip(marks, found, strict=True)) if mark not in (None, indexed)]
+    indexed_marks = (index.rows.get(name, (None, -1))[0] for name in names)
+    return [
+        i for i, (mark, indexed) in enumerate(zip(marks, indexed_marks, strict=True)) if mark not in (None, indexed)
+    ]
 
 
 def _load_memory(collection: Collection, size: int, cache: Path, n_workers: int, report: Progress) -> Pixels:

@@ -38,7 +38,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True)
 class Index:
-    """Which row holds which image."""
+    """The row of each image in a store."""
 
     data: str
     """Name of the file of rows."""
@@ -80,9 +80,9 @@ def new_index() -> Index:
 def read_index(folder: Path, size: int) -> Index:
     """The index of a store; an empty one if there is none, or none that can be believed."""
     try:
-        found = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        entries = zip(found["names"], found["fingerprints"], found["rows"], strict=True)
-        index = Index(found["data"], {name: (mark, row) for name, mark, row in entries})
+        kept = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        entries = zip(kept["names"], kept["fingerprints"], kept["rows"], strict=True)
+        index = Index(kept["data"], {name: (mark, row) for name, mark, row in entries})
         is_whole = (folder / index.data).stat().st_size >= index.n_rows * row_bytes(size)
     except (OSError, ValueError, KeyError, TypeError):
         return new_index()

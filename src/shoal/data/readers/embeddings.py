@@ -2,23 +2,19 @@
 
 import os
 import re
-import struct
-import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from shoal.arrays import (
-    DAMAGED,
     UNLABELED,
     UNLABELED_NAMES,
     Floats,
     Ints,
-    archive_arrays,
     as_stored_embeddings,
     each_row,
     fold_unlabeled,
@@ -27,6 +23,7 @@ from shoal.arrays import (
 from shoal.data.readers.csv_rows import refuse_swallowed_rows
 from shoal.data.readers.folders import refuse_address
 from shoal.data.readers.labels import class_names, encode, similar_classes
+from shoal.data.readers.numpy_files import decoded, load_array, load_arrays, one_per_row
 from shoal.data.readers.tables import LABEL_COLUMNS, PATH_COLUMNS, Table, find_column, read_parquet_columns, read_table
 from shoal.errors import DataError
 from shoal.files import cache_folder, scratch_array, writing
@@ -39,8 +36,6 @@ GIVEN_LABEL_COLUMNS = (*LABEL_COLUMNS, "labels")
 NUMBERED_COLUMN = re.compile(r"embedding_(\d+)")
 NUMBERED_NAME = re.compile(r"(row|image)-\d+")
 """Names of rows, or of images in memory, that came without one: sorted they stay in their order."""
-MAPPED_BYTES = 1 << 30
-"""From this size on the X of an npz that is not compressed is mapped into memory instead of read."""
 ROWS_AT_ONCE = 65_536
 """Rows that are sorted at a time."""
 EMBEDDING_SUFFIXES = (".npy", ".npz", ".parquet", ".csv")
@@ -92,11 +87,11 @@ def read_embeddings(
         raise DataError(f"{path}: no such file; give embeddings as {', '.join(EMBEDDING_SUFFIXES)}")
     if path.suffix.lower() not in readers:
         raise DataError(f"{path}: found a {path.suffix or 'nameless'} file, expected {', '.join(EMBEDDING_SUFFIXES)}")
-    found = readers[path.suffix.lower()](path, path_column, label_column)
-    x = as_stored_embeddings(found.x, name=path.name)
-    names = _as_names(found.names, len(x), f"{path}: names")
+    table = readers[path.suffix.lower()](path, path_column, label_column)
+    x = as_stored_embeddings(table.x, name=path.name)
+    names = _as_names(table.names, len(x), f"{path}: names")
     _refuse_zeros(x, names, path)
-    cells = [None] * len(x) if found.labels is None else found.labels
+    cells = [None] * len(x) if table.labels is None else table.labels
     unlabeled = fold_unlabeled(unlabeled_names)
     order = _sorting(names, path)
     said = class_names(cells, unlabeled, lambda row: f"{path}, row {row}")
@@ -116,10 +111,10 @@ def _ordered(x: Floats, order: Ints) -> Floats:
     """The rows in another order, past 1 GiB in a mapped file."""
     cache = cache_folder()
     with writing(cache):
-        found: Floats = scratch_array(x.shape, x.dtype, cache)
+        ordered: Floats = scratch_array(x.shape, x.dtype, cache)
     for start in range(0, len(order), ROWS_AT_ONCE):
-        found[start : start + ROWS_AT_ONCE] = x[order[start : start + ROWS_AT_ONCE]]
-    return found
+        ordered[start : start + ROWS_AT_ONCE] = x[order[start : start + ROWS_AT_ONCE]]
+    return ordered
 
 
 def _refuse_zeros(x: Floats, names: Sequence[str], path: Path) -> None:
@@ -142,14 +137,7 @@ def _read_npy(path: Path, _path_column: str | None, _label_column: str | None) -
 
 
 def _read_npz(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
-    _check_start(path, b"PK", "numpy.savez")
-    try:
-        # Opened here, because numpy leaves open what it cannot read.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            mapped = _mapped_member(path, "X")
-            arrays = archive_arrays(archive, {} if mapped is None else {"X": mapped})
-    except DAMAGED as error:
-        raise DataError(f"{path}: {_why_unreadable(error)}") from error
+    arrays = load_arrays(path, "X")
     if "X" not in arrays or arrays["X"].ndim != 2:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         raise DataError(f"{path}: found {shapes}, expected an array X (N, D), and y and paths where known")
@@ -162,44 +150,6 @@ def _read_npz(path: Path, path_column: str | None, label_column: str | None) -> 
         None if names is None else one_per_row(names, len(arrays["X"]), f"{path}: {path_column or 'paths'}"),
         None if labels is None else one_per_row(labels, len(arrays["X"]), f"{path}: {label_column or 'y'}"),
     )
-
-
-def _mapped_member(path: Path, name: str) -> Any:
-    """A large array of an npz mapped into memory; None where it is small, compressed or not there."""
-    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-        found = next((one for one in archive.infolist() if one.filename == f"{name}.npy"), None)
-        if found is None or found.compress_type != zipfile.ZIP_STORED or found.file_size < MAPPED_BYTES:
-            return None
-        file.seek(found.header_offset + 26)  # of the 30 bytes before the name
-        file.seek(sum(struct.unpack("<2H", file.read(4))), os.SEEK_CUR)  # behind the member's name and extra field
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, is_fortran, dtype = read(file)
-        if dtype.hasobject:
-            return None
-        order: Literal["F", "C"] = "F" if is_fortran else "C"
-        return np.memmap(path, dtype=dtype, mode="r", offset=file.tell(), shape=shape, order=order)
-
-
-def one_per_row(found: Any, n_rows: int, where: str) -> list[Any]:
-    """An array (N,) as a list; another shape is refused, since whole rows would be read as names of classes."""
-    if found.shape == (n_rows,):
-        return _decoded(found.tolist(), where)
-    if found.ndim == 1:
-        raise DataError(
-            f"{where}: found {len(found):,} for {n_rows:,} rows of embeddings, expected one per row in their order; "
-            "add or remove entries, or look whether it belongs to another file"
-        )
-    advice = "reshape it" if found.size == n_rows else "give one column"
-    raise DataError(f"{where}: found shape {found.shape}, expected ({n_rows},), one per row of embeddings; {advice}")
-
-
-def _decoded(cells: list[Any], where: str) -> list[Any]:
-    """Names stored as bytes as the text that they spell."""
-    try:
-        return [cell.decode("utf-8") if isinstance(cell, bytes) else cell for cell in cells]
-    except UnicodeDecodeError as error:
-        raise DataError(f"{where}: found {error.object!r}, which is no UTF-8; save names as text (dtype U)") from error
 
 
 def _read_parquet(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
@@ -218,8 +168,8 @@ def _read_parquet(path: Path, path_column: str | None, label_column: str | None)
         _stack_lists(columns[vector], f"{path}: column {vector}")
         if vector is not None
         else _stack_columns([columns[name].to_pylist() for name in numbered], path),
-        None if names is None else _decoded(columns[names].to_pylist(), f"{path}: column {names}"),
-        None if labels is None else _decoded(columns[labels].to_pylist(), f"{path}: column {labels}"),
+        None if names is None else decoded(columns[names].to_pylist(), f"{path}: column {names}"),
+        None if labels is None else decoded(columns[labels].to_pylist(), f"{path}: column {labels}"),
     )
 
 
@@ -241,15 +191,15 @@ def _read_csv(path: Path, path_column: str | None, label_column: str | None) -> 
 
 def _numbered_columns(columns: Iterable[str], path: Path) -> list[str]:
     """The names embedding_0, embedding_1, … among those of columns, by their numbers, which leave none out."""
-    found = sorted((int(match[1]), name) for name in columns if (match := NUMBERED_COLUMN.fullmatch(name)))
-    start = 1 if found and found[0][0] == 1 else 0
-    for expected, (number, name) in enumerate(found, start):
+    numbered = sorted((int(match[1]), name) for name in columns if (match := NUMBERED_COLUMN.fullmatch(name)))
+    start = 1 if numbered and numbered[0][0] == 1 else 0
+    for expected, (number, name) in enumerate(numbered, start):
         if number != expected:
             raise DataError(
                 f"{path}: found {name} where embedding_{expected} would be next; a column is missing or named twice, "
                 "so write the embeddings again with all of them"
             )
-    return [name for _, name in found]
+    return [name for _, name in numbered]
 
 
 def _is_number(cell: str) -> bool:
@@ -283,35 +233,6 @@ def _stack_lists(column: Any, where: str) -> Any:
     if len(lengths) != 1:
         raise DataError(f"{where}: rows of {sorted(lengths)[:5]} numbers, expected the same number in each")
     return lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), -1)
-
-
-def load_array(path: Path) -> Any:
-    """The array of an npy file, mapped into memory; nothing is ever unpickled."""
-    _check_start(path, b"\x93NUMPY", "numpy.save")
-    try:
-        return np.load(path, allow_pickle=False, mmap_mode="r")
-    except DAMAGED as error:
-        raise DataError(f"{path}: {_why_unreadable(error)}") from error
-
-
-def _check_start(path: Path, expected: bytes, writer: str) -> None:
-    """Refuse what is no numpy file at all: numpy takes anything that it does not know for pickled objects."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(24)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the permissions") from error
-    if not start.startswith(expected):
-        raise DataError(
-            f"{path}: is not a {path.suffix} file, it starts with {start!r}; write it with {writer}, or give the file "
-            "the suffix of what it is"
-        )
-
-
-def _why_unreadable(error: Exception) -> str:
-    if "allow_pickle" in str(error) or "Python objects" in str(error):
-        return "holds Python objects, which are never unpickled; save numbers, and names as a text array (dtype U)"
-    return f"cannot be read as a numpy file ({error}); save it again with numpy.save or numpy.savez"
 
 
 def _as_names(values: Sequence[Any] | None, n_rows: int, where: str) -> list[str]:

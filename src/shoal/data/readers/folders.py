@@ -18,7 +18,7 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
 @dataclass
-class Found:
+class FolderContents:
     """What was met on the way through a folder."""
 
     names: list[str] = field(default_factory=list)
@@ -66,7 +66,7 @@ def refuse_address(location: str | os.PathLike[str]) -> None:
     if address is not None:
         raise DataError(
             f"{address}: is an address, expected a folder or file on this machine; "
-            "download what is there, and give the place of that"
+            "download what is there, and give the path of that"
         )
 
 
@@ -76,7 +76,7 @@ def list_folder(root: Path, *, follow_symlinks: bool = True) -> Listing:
     Each real folder is read once, so links that loop or meet end; a link to a folder that was read already, or that
     holds `root`, is counted and not followed. Folders outside `root` that a link leads to are read and counted.
     """
-    found = Found()
+    contents = FolderContents()
     home = root.resolve()
     read: set[tuple[int, int]] = set()
     folders: list[str] = [""]
@@ -88,41 +88,41 @@ def list_folder(root: Path, *, follow_symlinks: bool = True) -> Listing:
         try:
             status = path.stat()
         except OSError:
-            found.closed.append(folder)
+            contents.closed.append(folder)
             continue
         identity, target = (status.st_dev, status.st_ino), path.resolve()
         if identity in read or (folder and home.is_relative_to(target)):
-            found.doubled_links.append(folder)
+            contents.doubled_links.append(folder)
             continue
         if path.is_symlink() and not target.is_relative_to(home):
-            found.outside.append(folder)
+            contents.outside.append(folder)
         read.add(identity)
-        for entry, name in _entries(path, folder, found):
+        for entry, name in _entries(path, folder, contents):
             if not _is_folder(entry):
-                _sort_file(entry, name, found)
+                _sort_file(entry, name, contents)
             elif not entry.is_symlink():
                 folders.append(name)
             elif follow_symlinks:
                 links.append(name)
         links.sort()
-    misnamed = [(name, "the name is not UTF-8") for name in found.badly_named]
-    left_out = tuple(sorted([*found.dead_links.items(), *misnamed]))
-    return Listing(tuple(sorted(found.names)), tuple(sorted(found.tables)), notes_of(found), left_out)
+    misnamed = [(name, "the name is not UTF-8") for name in contents.badly_named]
+    left_out = tuple(sorted([*contents.dead_links.items(), *misnamed]))
+    return Listing(tuple(sorted(contents.names)), tuple(sorted(contents.tables)), notes_of(contents), left_out)
 
 
-def _entries(path: Path, folder: str, found: Found) -> Iterator[tuple["os.DirEntry[str]", str]]:
+def _entries(path: Path, folder: str, contents: FolderContents) -> Iterator[tuple["os.DirEntry[str]", str]]:
     try:
         with os.scandir(path) as entries:
             for entry in entries:
                 name = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.name.startswith(".") and _is_folder(entry):
-                    found.hidden_folders.append(name)
+                    contents.hidden_folders.append(name)
                 elif entry.name.startswith(".") or entry.name == "__MACOSX":
-                    found.hidden += entry.name.lower().endswith(IMAGE_SUFFIXES)
+                    contents.hidden += entry.name.lower().endswith(IMAGE_SUFFIXES)
                 else:
                     yield entry, name
     except PermissionError:
-        found.closed.append(folder or ".")
+        contents.closed.append(folder or ".")
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
@@ -139,26 +139,26 @@ def _is_plain_file(entry: "os.DirEntry[str]") -> bool:
         return False
 
 
-def is_image(name: str, found: Found) -> bool:
+def is_image(name: str, contents: FolderContents) -> bool:
     """Whether a file is one by its name; if not, what it is instead is noted: a table, or something else."""
     suffix = PurePosixPath(name).suffix.lower()
     if PurePosixPath(name).name in METADATA_NAMES or name in LABEL_TABLE_NAMES:
-        found.tables.append(name)
+        contents.tables.append(name)
     elif suffix not in IMAGE_SUFFIXES and suffix not in TABLE_SUFFIXES:
-        found.other[suffix or "no suffix"] += 1
+        contents.other[suffix or "no suffix"] += 1
     return suffix in IMAGE_SUFFIXES
 
 
-def _sort_file(entry: "os.DirEntry[str]", name: str, found: Found) -> None:
-    if not is_image(name, found):
+def _sort_file(entry: "os.DirEntry[str]", name: str, contents: FolderContents) -> None:
+    if not is_image(name, contents):
         return
     if not _is_utf8(name):
-        found.badly_named.append(ascii(name)[1:-1])
+        contents.badly_named.append(ascii(name)[1:-1])
     elif not _is_plain_file(entry):
         is_dead = entry.is_symlink() and not _exists(entry)
-        found.dead_links[name] = "a link to nothing" if is_dead else "no plain file (a pipe, a socket or a device)"
+        contents.dead_links[name] = "a link to nothing" if is_dead else "no plain file (a pipe, a socket or a device)"
     else:
-        found.names.append(name)
+        contents.names.append(name)
 
 
 def _exists(entry: "os.DirEntry[str]") -> bool:
@@ -177,36 +177,35 @@ def _is_utf8(name: str) -> bool:
     return True
 
 
-def notes_of(found: Found) -> tuple[str, ...]:
+def notes_of(contents: FolderContents) -> tuple[str, ...]:
     """What was left out on the way, a sentence each, with counts."""
     notes = []
-    if found.other.total():
-        kinds = ", ".join(f"{suffix} {n:,}" for suffix, n in found.other.most_common(4))
-        notes.append(f"{count(found.other.total(), 'file')} with other suffixes ignored ({kinds})")
-    if found.hidden:
-        notes.append(f"{count(found.hidden, 'file')} with a leading dot ignored")
-    if found.hidden_folders:
-        n_folders = count(len(found.hidden_folders), "folder")
-        notes.append(f"{n_folders} with a leading dot ignored: {_first(found.hidden_folders)}")
-    if found.badly_named:
-        n_files = count(len(found.badly_named), "file")
-        notes.append(f"{n_files} left out because the name is not UTF-8; rename {found.badly_named[0]}")
-    if found.dead_links:
-        n_files = count(len(found.dead_links), "file")
-        notes.append(f"{n_files} left out, a dead link or no plain file: {_first([*found.dead_links])}")
-    if found.doubled_links:
-        n_links = len(found.doubled_links)
+    if contents.other.total():
+        kinds = ", ".join(f"{suffix} {n:,}" for suffix, n in contents.other.most_common(4))
+        notes.append(f"{count(contents.other.total(), 'file')} with other suffixes ignored ({kinds})")
+    if contents.hidden:
+        notes.append(f"{count(contents.hidden, 'file')} with a leading dot ignored")
+    if contents.hidden_folders:
+        n_folders = count(len(contents.hidden_folders), "folder")
+        notes.append(f"{n_folders} with a leading dot ignored: {_first(contents.hidden_folders)}")
+    if contents.badly_named:
+        n_files = count(len(contents.badly_named), "file")
+        notes.append(f"{n_files} left out because the name is not UTF-8; rename {contents.badly_named[0]}")
+    if contents.dead_links:
+        n_files = count(len(contents.dead_links), "file")
+        notes.append(f"{n_files} left out, a dead link or no plain file: {_first([*contents.dead_links])}")
+    if contents.doubled_links:
+        n_links = len(contents.doubled_links)
         notes.append(
-            f"{count(n_links, 'link')} to a folder that is read already, not followed: {_first(found.doubled_links)}"
+            f"{count(n_links, 'link')} to a folder that is read already, not followed: {_first(contents.doubled_links)}"
         )
-    if found.outside:
+    if contents.outside:
         notes.append(
-            f"{count(len(found.outside), 'link')} to folders outside this one followed: {_first(found.outside)}"
+            f"{count(len(contents.outside), 'link')} to folders outside this one followed: {_first(contents.outside)}"
         )
-    if found.closed:
-        notes.append(
-            f"{count(len(found.closed), 'folder')} may not be opened: {_first(found.closed)}; check the permissions"
-        )
+    if contents.closed:
+        n_folders = count(len(contents.closed), "folder")
+        notes.append(f"{n_folders} may not be opened: {_first(contents.closed)}; check the permissions")
     return tuple(notes)
 
 

@@ -90,10 +90,10 @@ def _label_rows(
 
 
 def _read_image_folder(root: PurePath, listing: Listing, options: ReadOptions) -> Collection:
-    found = {name: _folder_label(name) for name in listing.names}
-    n_folders = len({label for label in found.values() if label is not None})
+    labels_of = {name: _folder_label(name) for name in listing.names}
+    n_folders = len({label for label in labels_of.values() if label is not None})
     notes = list(listing.notes)
-    if n_folders and {label.casefold() for label in found.values() if label is not None} <= SPLIT_FOLDERS:
+    if n_folders and {label.casefold() for label in labels_of.values() if label is not None} <= SPLIT_FOLDERS:
         notes.append(f"the folders in {root.name} look like splits, not categories; if so, give one of them instead")
     notes += [
         f"{name} is not read: name it as the labels to use it" for name in listing.tables if name.startswith("labels.")
@@ -101,7 +101,7 @@ def _read_image_folder(root: PurePath, listing: Listing, options: ReadOptions) -
     layout = (
         f"{count(n_folders, 'folder')}, each a category, the rest unlabeled" if n_folders else "a folder without labels"
     )
-    return build(root, listing.names, found, layout, tuple(notes), options)
+    return build(root, listing.names, labels_of, layout, tuple(notes), options)
 
 
 def _read_hugging_face(root: PurePath, listing: Listing, metadata: list[str], options: ReadOptions) -> Collection:
@@ -156,7 +156,7 @@ def read_two_folders(labeled: Path, unlabeled: Path, options: ReadOptions) -> Co
     """Read a folder with a folder per category, and one without labels."""
     _refuse_columns(options)
     root = Path(os.path.commonpath([labeled, unlabeled]))
-    found: dict[str, str | None] = {}
+    labels_of: dict[str, str | None] = {}
     notes: list[str] = []
     left_out: dict[str, str] = {}
     for folder, has_labels in ((unlabeled, False), (labeled, True)):  # where one holds the other, labels win
@@ -166,12 +166,12 @@ def read_two_folders(labeled: Path, unlabeled: Path, options: ReadOptions) -> Co
         prefix = folder.relative_to(root).as_posix()
         start = "" if prefix == "." else f"{prefix}/"
         for name in listing.names:
-            found[f"{start}{name}"] = _folder_label(name) if has_labels else None
+            labels_of[f"{start}{name}"] = _folder_label(name) if has_labels else None
         left_out |= {f"{start}{name}": reason for name, reason in listing.left_out}
         notes += [f"{folder.name}: {note}" for note in listing.notes]
     layout = f"two folders: {labeled.name} with a folder per category, {unlabeled.name} without labels"
     folders = tuple(folder.relative_to(root).as_posix() for folder in (labeled, unlabeled))
-    collection = build(root, sorted(found), found, layout, tuple(notes), options, folders)
+    collection = build(root, sorted(labels_of), labels_of, layout, tuple(notes), options, folders)
     return replace(collection, left_out=tuple(sorted(left_out.items())))
 
 

@@ -49,7 +49,7 @@ def class_names(cells: Sequence[Any], unlabeled: frozenset[str], location: Calla
 
     `location` says of a row where it stands, for messages.
     """
-    found: list[str | None] = []
+    names: list[str | None] = []
     for row, cell in enumerate(cells):
         reason = why_no_label(cell)
         if reason is not None:
@@ -58,13 +58,13 @@ def class_names(cells: Sequence[Any], unlabeled: frozenset[str], location: Calla
             one = as_class(cell, unlabeled)
         except DataError as error:
             raise DataError(f"{location(row)}: {error}") from error
-        found.append(None if one is None else str(one))
-    return found
+        names.append(None if one is None else str(one))
+    return names
 
 
-def encode(found: Sequence[str | None], order: Sequence[str] | None = None) -> tuple[Ints, tuple[str, ...]]:
+def encode(names: Sequence[str | None], order: Sequence[str] | None = None) -> tuple[Ints, tuple[str, ...]]:
     """Number class names: (N,) positions, -1 for None, and the classes, as `sort_classes` has them or as given."""
-    present = {name for name in found if name is not None}
+    present = {name for name in names if name is not None}
     classes = tuple(sort_classes(present)) if order is None else tuple(order)
     unlisted = sorted(present - set(classes))
     if unlisted:
@@ -72,7 +72,7 @@ def encode(found: Sequence[str | None], order: Sequence[str] | None = None) -> t
             f"classes: {unlisted[0]!r} and {count(len(unlisted) - 1, 'other label')} are not in the given order"
         )
     position = {name: i for i, name in enumerate(classes)}
-    labels = [UNLABELED if name is None else position[name] for name in found]
+    labels = [UNLABELED if name is None else position[name] for name in names]
     return np.array(labels, dtype=np.int64), classes
 
 
@@ -86,8 +86,8 @@ def similar_classes(classes: Sequence[str]) -> tuple[str, ...]:
             pairs.append(f"{twin!r} and {name!r}")
     if not pairs:
         return ()
-    found = f"{count(len(pairs), 'pair')} of categories {plural(len(pairs), 'differs')}"
-    return (f"{found} only in case, spaces or Unicode form: {_some(pairs)}",)
+    n_pairs = f"{count(len(pairs), 'pair')} of categories {plural(len(pairs), 'differs')}"
+    return (f"{n_pairs} only in case, spaces or Unicode form: {_some(pairs)}",)
 
 
 def labels_of_rows(
@@ -224,11 +224,11 @@ def row_notes(absent: Sequence[str], doubled: Sequence[str] = ()) -> tuple[str, 
     """Count rows of a table that name nothing, or the same again; each is its location and path."""
     notes = []
     if absent:
-        found = f"{count(len(absent), 'row')} {plural(len(absent), 'names')}"
-        notes.append(f"{found} images that are not there ({_some(absent)})")
+        n_rows = f"{count(len(absent), 'row')} {plural(len(absent), 'names')}"
+        notes.append(f"{n_rows} images that are not there ({_some(absent)})")
     if doubled:
-        found = f"{count(len(doubled), 'row')} {plural(len(doubled), 'repeats')}"
-        notes.append(f"{found} an image with the same label or none ({_some(doubled)})")
+        n_rows = f"{count(len(doubled), 'row')} {plural(len(doubled), 'repeats')}"
+        notes.append(f"{n_rows} an image with the same label or none ({_some(doubled)})")
     return tuple(notes)
 
 

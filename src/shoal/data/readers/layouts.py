@@ -113,32 +113,32 @@ def _read_remote(address: Address, labels: Any, options: ReadOptions) -> Collect
     """Read what lies at an address: a table of images, or a folder of images or shards."""
     if address.suffix in TABLE_SUFFIXES:
         return _read_rows(read_table(address), labels, options)
-    found = list_remote_folder(address)
-    if found.files is None and found.shards:
-        return _read_shards(address / f"*{found.shards[-1]}", labels, options)
-    collection = read_listed(address, found.listing, labels, options)
-    return replace(collection, root=None, stored=found.files, left_out=found.listing.left_out)
+    remote = list_remote_folder(address)
+    if remote.files is None and remote.shards:
+        return _read_shards(address / f"*{remote.shards[-1]}", labels, options)
+    collection = read_listed(address, remote.listing, labels, options)
+    return replace(collection, root=None, stored=remote.files, left_out=remote.listing.left_out)
 
 
 def _read_shards(pattern: str | os.PathLike[str], labels: Any, options: ReadOptions) -> Collection:
     """Read tar or parquet shards: their own labels, or others that are given."""
     columns = {} if _is_table(labels) else {"image_column": options.path_column, "label_column": options.label_column}
-    found = read_shards(pattern, **columns, allow_missing=options.allow_missing, needs_labels=labels is None)
-    root, listing = PurePath(found.files.where), found.listing
+    shard_set = read_shards(pattern, **columns, allow_missing=options.allow_missing, needs_labels=labels is None)
+    root, listing = PurePath(shard_set.files.where), shard_set.listing
     if not listing.names:
-        shards = count(len(found.files.shards), "shard")
+        shards = count(len(shard_set.files.shards), "shard")
         raise DataError(f"{root}: no images (jpg, png, webp, tif, bmp, gif or heic) in {shards}; give others")
-    if labels is None and found.labels is not None:
-        names = [*found.labels]
-        cells = class_names([*found.labels.values()], options.unlabeled, lambda i: f"{root}, label of {names[i]}")
+    if labels is None and shard_set.labels is not None:
+        names = [*shard_set.labels]
+        cells = class_names([*shard_set.labels.values()], options.unlabeled, lambda i: f"{root}, label of {names[i]}")
         given = dict(zip(names, cells, strict=True))
-        shards = f"{count(len(found.files.shards), 'shard')} and the labels in them"
+        shards = f"{count(len(shard_set.files.shards), 'shard')} and the labels in them"
         collection = build(root, listing.names, given, shards, listing.notes, options)
     else:
         # A shard's name that was put before the names of its images is no category.
-        labels = False if labels is None and found.is_prefixed else labels
+        labels = False if labels is None and shard_set.is_prefixed else labels
         collection = read_listed(root, listing, labels, options)
-    return replace(collection, root=None, stored=found.files, left_out=listing.left_out)
+    return replace(collection, root=None, stored=shard_set.files, left_out=listing.left_out)
 
 
 def _is_table(labels: Any) -> bool:
@@ -157,10 +157,10 @@ def _read_rows(table: Table, labels: Any, options: ReadOptions) -> Collection:
     how: dict[str, Any] = {"where": table.where, "allow_missing": options.allow_missing}
     given = class_names(cells, options.unlabeled, table.location)
     layout = f"the images listed in {table.where}"
-    return _read_places(table.columns[paths], given, table.folder, table.location, layout, options, **how)
+    return _read_listed(table.columns[paths], given, table.folder, table.location, layout, options, **how)
 
 
-def _read_places(
+def _read_listed(
     paths: Sequence[Any],
     given: Sequence[str | None],
     folder: Path | Address | None,
@@ -171,11 +171,11 @@ def _read_places(
 ) -> Collection:
     """Read images that are listed one by one, on this machine or on a network."""
     if isinstance(folder, Address) or are_addresses(paths):
-        found, stored = read_addresses(paths, given, folder, location, **how)
-        collection = build(found.root, sorted(found.labels), found.labels, layout, found.notes, options, ())
+        listed, stored = read_addresses(paths, given, folder, location, **how)
+        collection = build(listed.root, sorted(listed.labels), listed.labels, layout, listed.notes, options, ())
         return replace(collection, root=None, stored=stored)
-    found = read_paths(paths, given, folder, location, **how)
-    return build(found.root, sorted(found.labels), found.labels, layout, found.notes, options, ())
+    listed = read_paths(paths, given, folder, location, **how)
+    return build(listed.root, sorted(listed.labels), listed.labels, layout, listed.notes, options, ())
 
 
 def _read_memory(source: Any, labels: Any, options: ReadOptions) -> Collection:
@@ -191,7 +191,7 @@ def _read_memory(source: Any, labels: Any, options: ReadOptions) -> Collection:
     given = class_names(cells, options.unlabeled, lambda i: f"label {i}")
     if not isinstance(source, np.ndarray) and len(source) and isinstance(source[0], str | os.PathLike):
         how: dict[str, Any] = {"where": "list of paths", "allow_missing": options.allow_missing}
-        return _read_places(source, given, None, lambda i: f"path {i}", "a list of paths", options, **how)
+        return _read_listed(source, given, None, lambda i: f"path {i}", "a list of paths", options, **how)
     images, layout = read_images(source)
     encoded, classes = encode(given, options.classes)
     names = tuple(f"image-{i:06d}" for i in range(len(given)))

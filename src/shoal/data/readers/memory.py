@@ -36,10 +36,10 @@ def read_paths(
     allow_missing: bool = False,
 ) -> ListedFiles:
     """Find listed files; relative paths start at `folder` and stay inside it, or at the working folder if None."""
-    found = [_absolute(raw, folder, location(i)) for i, raw in enumerate(paths)]
+    files = [_absolute(raw, folder, location(i)) for i, raw in enumerate(paths)]
     # A Path per row would cost more than the question whether it is there.
     how: dict[str, Any] = {"is_there": os.path.isfile, "where": where, "allow_missing": allow_missing}
-    chosen, notes = settle_listed(found, labels, paths, location, **how)
+    chosen, notes = settle_listed(files, labels, paths, location, **how)
     root = Path(os.path.commonpath([os.path.dirname(path) for path in chosen]))  # noqa: PTH120
     return ListedFiles(root, {Path(path).relative_to(root).as_posix(): label for path, label in chosen.items()}, notes)
 

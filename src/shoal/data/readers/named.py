@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from shoal.arrays import UNLABELED_NAMES, fold_unlabeled
-from shoal.data.readers.embeddings import NAME_COLUMNS, NUMBERED_NAME, Embeddings, load_array, one_per_row
+from shoal.data.readers.embeddings import NAME_COLUMNS, NUMBERED_NAME, Embeddings
 from shoal.data.readers.folders import TABLE_SUFFIXES
 from shoal.data.readers.labels import (
     Spellings,
@@ -18,6 +18,7 @@ from shoal.data.readers.labels import (
     row_notes,
     similar_classes,
 )
+from shoal.data.readers.numpy_files import load_array, one_per_row
 from shoal.data.readers.tables import (
     LABEL_COLUMNS,
     Table,
@@ -73,7 +74,7 @@ def read_names(
     if column is None:
         _check_order(has_order, names, table.where)
         return NamedClasses(_in_order(table, names, labels))
-    wanted, found, locations = Spellings(names), dict[str, str](), dict[str, str]()
+    wanted, class_of, locations = Spellings(names), dict[str, str](), dict[str, str]()
     absent = []
     for row, (raw, label) in enumerate(zip(table.columns[column], labels, strict=True)):
         name = wanted.find([str(raw), _as_posix(str(raw))])
@@ -81,8 +82,8 @@ def read_names(
             absent.append(f"{table.location(row)}: {raw}")
         if name is None or label is None:
             continue
-        refuse_second_label(name, found.get(name), locations.get(name, ""), label, table.location(row))
-        found[name], locations[name] = label, table.location(row)
+        refuse_second_label(name, class_of.get(name), locations.get(name, ""), label, table.location(row))
+        class_of[name], locations[name] = label, table.location(row)
     if len(absent) == len(table):  # a name without a label is found all the same
         raise DataError(
             f"{table.where}: has none of the {len(wanted.names):,} names; the first here is {next(iter(names))!r}, in "
@@ -90,7 +91,7 @@ def read_names(
         )
     if not allow_missing:
         refuse_many_absent(table.where, absent, len(table))
-    return NamedClasses(found, row_notes(absent))
+    return NamedClasses(class_of, row_notes(absent))
 
 
 def label_embeddings(
@@ -107,9 +108,9 @@ def label_embeddings(
     """
     names = [given.names[i] for i in given.rows.argsort()]
     columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
-    found = read_names(file, names, **columns, as_filed=True, allow_missing=allow_missing)
-    labels, classes = encode([found.classes.get(name) for name in given.names])
-    return replace(given, labels=labels, classes=classes, notes=found.notes + similar_classes(classes))
+    named = read_names(file, names, **columns, as_filed=True, allow_missing=allow_missing)
+    labels, classes = encode([named.classes.get(name) for name in given.names])
+    return replace(given, labels=labels, classes=classes, notes=named.notes + similar_classes(classes))
 
 
 def _read_table(file: str | os.PathLike[str]) -> Table:

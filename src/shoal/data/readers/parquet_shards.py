@@ -100,10 +100,10 @@ def _is_image_struct(kind: Any) -> bool:
 def _features(schema: Any) -> Mapping[str, Any]:
     """What Hugging Face's `datasets` says of the columns."""
     try:
-        found = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
     except (KeyError, TypeError, ValueError):
         return {}
-    return {name: one for name, one in found.items() if isinstance(one, dict)} if isinstance(found, dict) else {}
+    return {name: one for name, one in features.items() if isinstance(one, dict)} if isinstance(features, dict) else {}
 
 
 def _label_column(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.data.readers.folders import IMAGE_SUFFIXES, Found, Listing, is_image, notes_of
+from shoal.data.readers.folders import IMAGE_SUFFIXES, FolderContents, Listing, is_image, notes_of
 from shoal.data.readers.memory import ListedFiles, settle_listed
 from shoal.data.storage.addresses import Address, as_address, why_unfit
 from shoal.data.storage.remote import N_AT_ONCE, FileState, asking, list_remote, state_of
@@ -38,21 +38,21 @@ def list_remote_folder(address: Address) -> RemoteFolder:
             f"{address}: a web server lists no folders; give a table of addresses (csv, tsv, jsonl, parquet), a .tar "
             "or a .parquet shard that lies there"
         )
-    found, states, shards = Found(), dict[str, FileState](), set[str]()
+    contents, states, shards = FolderContents(), dict[str, FileState](), set[str]()
     left_out: list[tuple[str, str]] = []
     with asking(address):
         for name, state in list_remote(address):
             if any(part.startswith(".") or part == "__MACOSX" for part in name.split("/") if part != ".."):
-                found.hidden += name.lower().endswith(IMAGE_SUFFIXES)
+                contents.hidden += name.lower().endswith(IMAGE_SUFFIXES)
                 continue
             shards |= {suffix for suffix in (".tar", ".parquet") if name.lower().endswith(suffix)}
-            if is_image(name, found):
+            if is_image(name, contents):
                 reason = why_unfit(name)
                 if reason is None:
                     states[name] = state
                 else:
                     left_out.append((ascii(name)[1:-1], reason))
-    notes = notes_of(found)
+    notes = notes_of(contents)
     if left_out:
         n_files = count(len(left_out), "file")
         notes = (
@@ -60,7 +60,7 @@ def list_remote_folder(address: Address) -> RemoteFolder:
             f"{n_files} left out, with a name that cannot be used: {first_few([name for name, _ in left_out])}",
         )
     names = tuple(sorted(states))
-    listing = Listing(names, tuple(sorted(found.tables)), notes, tuple(sorted(left_out)))
+    listing = Listing(names, tuple(sorted(contents.tables)), notes, tuple(sorted(left_out)))
     files = _stored(str(address), [states[name] for name in names]) if names else None
     return RemoteFolder(listing, files, tuple(sorted(shards)))
 
@@ -81,10 +81,10 @@ def read_addresses(
     allow_missing: bool = False,
 ) -> tuple[ListedFiles, StoredFiles]:
     """Find listed images on a network; relative paths start where the table lies. As `read_paths` for local files."""
-    found = [_address(raw, folder, location(i)) for i, raw in enumerate(paths)]
-    states = _states(list(dict.fromkeys(found)))
+    addresses = [_address(raw, folder, location(i)) for i, raw in enumerate(paths)]
+    states = _states(list(dict.fromkeys(addresses)))
     how: dict[str, Any] = {"is_there": lambda one: states[one] is not None, "where": where}
-    chosen, notes = settle_listed(found, labels, paths, location, allow_missing=allow_missing, **how)
+    chosen, notes = settle_listed(addresses, labels, paths, location, allow_missing=allow_missing, **how)
     root = _common(list(chosen))
     stored = _stored(root, [state for one in sorted(chosen) if (state := states[one]) is not None])
     return ListedFiles(Address(root), {one.removeprefix(root): chosen[one] for one in chosen}, notes), stored

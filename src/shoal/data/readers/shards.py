@@ -75,12 +75,12 @@ def read_shards(
             return str(error)
 
     with ThreadPoolExecutor(N_AT_ONCE) as threads:
-        found = list(threads.map(index, range(len(files))))
-    broken = [one for one in found if isinstance(one, str)]
+        indexes = list(threads.map(index, range(len(files))))
+    broken = [one for one in indexes if isinstance(one, str)]
     if len(broken) == len(files):
         more = f" (and so are the {len(files) - 1} other shards)" if len(files) > 1 else ""
         raise DataError(f"{broken[0]}{more}")
-    lost = {i: rows for i, one in enumerate(found) if (rows := _lost(files[i], one, needs_labels))}
+    lost = {i: rows for i, one in enumerate(indexes) if (rows := _lost(files[i], one, needs_labels))}
     if lost and not allow_missing:
         first, rows = next(iter(lost.items()))
         more = f", and {len(rows) - 1:,} more" if len(rows) > 1 else ""
@@ -90,7 +90,7 @@ def read_shards(
             "(allow_missing=True in Python)"
         )
     beside = [(PurePath(file).name, UNPACK) for file in compressed]
-    parts = [(i, one) for i, one in enumerate(found) if not isinstance(one, str)]
+    parts = [(i, one) for i, one in enumerate(indexes) if not isinstance(one, str)]
     return _joined(str(where), files, states, parts, lost, beside)
 
 
@@ -98,13 +98,13 @@ Rows = list[tuple[str, str]]
 """Rows of skipped.csv: a path, and the reason."""
 
 
-def _lost(file: str, found: ShardIndex | str, needs_labels: bool) -> Rows:
+def _lost(file: str, index: ShardIndex | str, needs_labels: bool) -> Rows:
     """What is lost of a shard: under its own name the part of it in words, and each label that cannot be read."""
     shard = PurePath(file).name
-    if isinstance(found, str):
-        reason = found.removeprefix(f"{file}: ").removesuffix(AGAIN)
+    if isinstance(index, str):
+        reason = index.removeprefix(f"{file}: ").removesuffix(AGAIN)
         return [(shard, f"{reason}, so none of its images is read")]
-    return [*((shard, reason) for reason in found.damage), *(found.bad_labels if needs_labels else [])]
+    return [*((shard, reason) for reason in index.damage), *(index.bad_labels if needs_labels else [])]
 
 
 def _joined(
@@ -202,17 +202,17 @@ def _index(
         checksum, _, body = (folder / "index.json").read_text(encoding="utf-8").partition("\n")
         kept: dict[str, Any] = json.loads(body) if checksum == _checksum(body) else {}  # a damaged one is made again
         if kept["state"] == state:
-            found = ShardIndex(**kept["index"])
-            found.left_out = [(name, reason) for name, reason in found.left_out]
-            found.bad_labels = [(member_name, reason) for member_name, reason in found.bad_labels]
-            return found
+            index = ShardIndex(**kept["index"])
+            index.left_out = [(name, reason) for name, reason in index.left_out]
+            index.bad_labels = [(member_name, reason) for member_name, reason in index.bad_labels]
+            return index
     with _explained(file):
-        found = _make_index(file, accepted, image_column, label_column)
+        index = _make_index(file, accepted, image_column, label_column)
     with suppress(ShoalError):  # a cache that cannot be written costs time, not the answer
         make_folder(folder)
-        body = json.dumps({"state": state, "index": asdict(found)}, default=str)
+        body = json.dumps({"state": state, "index": asdict(index)}, default=str)
         write_text(folder / "index.json", f"{_checksum(body)}\n{body}")
-    return found
+    return index
 
 
 def _checksum(text: str) -> str:

@@ -84,13 +84,13 @@ def find_column(
     if chosen is not None and chosen not in table.columns:
         raise DataError(f"{table.where}: no column {chosen!r} for the {what}s; found {_listed(table.columns)}")
     by_name = {name.strip().casefold(): name for name in reversed(table.columns)}
-    found = chosen or next((by_name[name] for name in accepted if name in by_name), None)
-    if found is not None and table.spanning:
-        at, known = [*table.columns].index(found), frozenset(names)
+    column = chosen or next((by_name[name] for name in accepted if name in by_name), None)
+    if column is not None and table.spanning:
+        at, known = [*table.columns].index(column), frozenset(names)
         refuse_spanning_cells(table.spanning, at, what, table.where)
         if what == "path":
             refuse_swallowed_rows(table.spanning, lambda row: _is_image(row[at]) or row[at] in known, table.where)
-    return found
+    return column
 
 
 def require_column(
@@ -115,15 +115,15 @@ def _read_csv(path: Path | Address) -> Table:
     # Excel writes semicolons where the comma is the decimal sign.
     header_line = io.StringIO(text, newline="").readline()
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header_line.count)
-    found = split_csv(text, delimiter, str(path))
-    if not found.cells:
+    csv_table = split_csv(text, delimiter, str(path))
+    if not csv_table.cells:
         raise DataError(f"{path}: empty; expected a header and a row per image")
-    header, rows, lines = found.cells[0], found.cells[1:], found.lines[1:]
-    in_header = [row for row in found.spanning if row.line == found.lines[0]]
+    header, rows, lines = csv_table.cells[0], csv_table.cells[1:], csv_table.lines[1:]
+    in_header = [row for row in csv_table.spanning if row.line == csv_table.lines[0]]
     refuse_swallowed_rows(in_header, lambda row: any(map(_is_image, row)), str(path))
     if len(set(header)) < len(header):
         raise DataError(f"{path}: a column name appears twice in {_listed(header)}; rename one")
-    spanning = {row.line for row in found.spanning}
+    spanning = {row.line for row in csv_table.spanning}
     for row, line in zip(rows, lines, strict=True):
         if len(row) != len(header):
             cells = f"found {len(row)} cell{'s' if len(row) > 1 else ''}, expected {len(header)} as in the header"
@@ -136,7 +136,7 @@ def _read_csv(path: Path | Address) -> Table:
     if rows and all(cell in ("[t]", "[f]") for cell in rows[0]):  # EcoTaxa's second row gives the columns' types
         rows, lines = rows[1:], lines[1:]
     columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
-    return Table(path.name, path.parent, columns, lines, spanning=found.spanning[len(in_header) :])
+    return Table(path.name, path.parent, columns, lines, spanning=csv_table.spanning[len(in_header) :])
 
 
 def _read_jsonl(path: Path | Address) -> Table:
@@ -157,10 +157,10 @@ def _read_jsonl(path: Path | Address) -> Table:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         raise ValueError(f"a name appears twice in {_listed([name for name, _ in pairs])}")
-    return found
+    return mapping
 
 
 def _read_parquet(path: Path | Address) -> Table:

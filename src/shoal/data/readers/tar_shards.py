@@ -62,32 +62,32 @@ def index_tar(file: BinaryIO, where: str, accepted: tuple[str, ...]) -> ShardInd
     A shard that breaks off gives what it holds until there, and the `damage`; one in which nothing can be read is an
     error.
     """
-    found, texts, seen = ShardIndex(), dict[str, Any](), Counter[str]()  # a text may be the error of reading it
+    index, texts, seen = ShardIndex(), dict[str, Any](), Counter[str]()  # a text may be the error of reading it
     try:
         with tarfile.open(fileobj=file, mode="r:", errorlevel=2) as shard:
             for member in shard:
-                _sort_member(shard, member, found, texts, seen, accepted)
-            found.damage += _bad_end(file, shard.offset)
+                _sort_member(shard, member, index, texts, seen, accepted)
+            index.damage += _bad_end(file, shard.offset)
     except DataError:
         raise
     except BROKEN as error:
-        if not found.names:
+        if not index.names:
             raise DataError(f"{where}: not a tar shard that can be read ({error}){AGAIN}") from error
-        found.damage.append(f"it breaks off at byte {file.seek(0, 2):,} ({error}), and what followed is lost")
-    _drop_cut(found, file, where)
-    for name in found.names:
+        index.damage.append(f"it breaks off at byte {file.seek(0, 2):,} ({error}), and what followed is lost")
+    _drop_cut(index, file, where)
+    for name in index.names:
         member_name, label = _label(name, texts)
-        found.labels.append(None if isinstance(label, ValueError) else label)
+        index.labels.append(None if isinstance(label, ValueError) else label)
         if isinstance(label, ValueError):
-            found.bad_labels.append((member_name, f"the label of {name} cannot be read ({label})"))
-    found.has_labels = bool(texts)
-    return found
+            index.bad_labels.append((member_name, f"the label of {name} cannot be read ({label})"))
+    index.has_labels = bool(texts)
+    return index
 
 
 def _sort_member(
     shard: tarfile.TarFile,
     member: tarfile.TarInfo,
-    found: ShardIndex,
+    index: ShardIndex,
     texts: dict[str, Any],
     seen: Counter[str],
     accepted: tuple[str, ...],
@@ -106,13 +106,13 @@ def _sort_member(
     reason = why_unfit(name) or _why_not_plain(member)
     seen[name] += 1
     if reason is not None:
-        found.left_out.append((ascii(name)[1:-1], reason))
+        index.left_out.append((ascii(name)[1:-1], reason))
     elif seen[name] > 1:
-        found.n_doubled += 1
+        index.n_doubled += 1
     else:
-        found.names.append(name)
-        found.starts.append(member.offset_data)
-        found.n_bytes.append(member.size)
+        index.names.append(name)
+        index.starts.append(member.offset_data)
+        index.n_bytes.append(member.size)
 
 
 def _add_label(texts: dict[str, Any], member_name: str, read: Callable[[], Any]) -> None:
@@ -150,14 +150,14 @@ def _bad_end(file: BinaryIO, offset: int) -> list[str]:
     return [f"more follows the zeros at byte {offset:,} that close it, and the {n_left} bytes from there are not read"]
 
 
-def _drop_cut(found: ShardIndex, file: BinaryIO, where: str) -> None:
+def _drop_cut(index: ShardIndex, file: BinaryIO, where: str) -> None:
     """Leave out the last image where the shard ends inside of it."""
     end = file.seek(0, 2)
-    while found.names and found.starts[-1] + found.n_bytes[-1] > end:
-        found.starts.pop()
-        found.n_bytes.pop()
-        found.left_out.append((found.names.pop(), f"{PurePosixPath(where).name} breaks off inside of it"))
-        found.damage = found.damage or [f"it breaks off at byte {end:,}, and what followed is lost"]
+    while index.names and index.starts[-1] + index.n_bytes[-1] > end:
+        index.starts.pop()
+        index.n_bytes.pop()
+        index.left_out.append((index.names.pop(), f"{PurePosixPath(where).name} breaks off inside of it"))
+        index.damage = index.damage or [f"it breaks off at byte {end:,}, and what followed is lost"]
 
 
 def _split(name: str) -> tuple[str, str]:

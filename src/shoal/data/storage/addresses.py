@@ -31,7 +31,7 @@ class Address(PurePosixPath):
 
 
 def as_address(location: str | os.PathLike[str]) -> Address | None:
-    """The address that this is, or None for a place on this machine; a `Path` made of an address has lost a slash."""
+    """The address that this is, or None for a path on this machine; a `Path` made of an address has lost a slash."""
     text = os.fspath(location)
     if not ADDRESS.match(text) or Path(location).exists():
         return None
@@ -40,7 +40,7 @@ def as_address(location: str | os.PathLike[str]) -> Address | None:
 
 
 def absolute(location: str | os.PathLike[str]) -> Path | Address:
-    """An address as it is, a place on this machine from its root on."""
+    """An address as it is, a path on this machine from its root on."""
     return as_address(location) or absolute_path(location)
 
 

@@ -33,12 +33,12 @@ BUFFER_BYTES = 1 << 20
 
 
 def range_of(file: str, start: int, n_bytes: int) -> str:
-    """Where an image lies in a tar shard."""
+    """The range of bytes of an image in a tar shard."""
     return f"range:{start}:{n_bytes}:{file}"
 
 
 def row_of(file: str, row: int, column: str) -> str:
-    """Where an image lies in a parquet shard."""
+    """The row of an image in a parquet shard."""
     return f"row:{row}:{quote(column, safe='')}:{file}"
 
 
@@ -78,8 +78,8 @@ class ReadAhead:
         while self.threads is not None and self.waiting and len(self.coming) < N_AHEAD:
             ahead = self.waiting.popleft()
             self.coming[ahead] = self.threads.submit(read_stored, ahead)
-        found = self.coming.pop(path, None)
-        return read_stored(path) if found is None else found.result()
+        coming = self.coming.pop(path, None)
+        return read_stored(path) if coming is None else coming.result()
 
     def close(self) -> None:
         """Let go of the threads."""
@@ -92,10 +92,10 @@ def _read_range(file: str, start: int, n_bytes: int) -> bytes:
         return read_bytes(file, start, n_bytes) if n_bytes else b""
     with open(file, "rb") as shard:  # noqa: PTH123
         shard.seek(start)
-        found = shard.read(n_bytes)
-    if len(found) < n_bytes:
+        content = shard.read(n_bytes)
+    if len(content) < n_bytes:
         raise EOFError("the shard breaks off before its end")
-    return found
+    return content
 
 
 class _Rows:
@@ -128,11 +128,11 @@ class _Rows:
         while row >= self.first + len(self.batch):
             self.first += len(self.batch)
             self.batch = next(self.batches).column(0).to_pylist()
-        found = self.batch[row - self.first]
-        found = found.get("bytes") if isinstance(found, dict) else found
-        if found is None:
+        cell = self.batch[row - self.first]
+        cell = cell.get("bytes") if isinstance(cell, dict) else cell
+        if cell is None:
             raise ValueError("the row holds no bytes of an image")
-        return bytes(found)
+        return bytes(cell)
 
 
 @lru_cache(maxsize=1)

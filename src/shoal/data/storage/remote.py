@@ -55,7 +55,7 @@ def file_system(scheme: str) -> Any:
     if scheme not in READABLE:
         raise DataError(
             f"{scheme}://: cannot be read, expected {', '.join(f'{one}://' for one in READABLE)}, or a folder or file "
-            "on this machine; download what is there, and give the place of that"
+            "on this machine; download what is there, and give the path of that"
         )
     try:
         import fsspec
@@ -70,10 +70,10 @@ def file_system(scheme: str) -> Any:
             f"{package}"
         ) from error
     once = {"config_kwargs": {"retries": {"total_max_attempts": 1}}} if scheme == "s3" else {}
-    found = kind(skip_instance_cache=True, **once)  # it is kept here
+    store = kind(skip_instance_cache=True, **once)  # it is kept here
     if scheme == "s3":
-        found.retries = 1  # `tried` decides
-    return found
+        store.retries = 1  # `tried` decides
+    return store
 
 
 @contextmanager
@@ -113,22 +113,22 @@ def read_bytes(address: str, start: int | None = None, n_bytes: int | None = Non
     end = None if start is None or n_bytes is None else start + n_bytes
 
     def ask() -> bytes:
-        found: bytes = store.cat_file(address, start=start, end=end)
-        if n_bytes is not None and len(found) > n_bytes:
+        content: bytes = store.cat_file(address, start=start, end=end)
+        if n_bytes is not None and len(content) > n_bytes:
             raise DataError(f"{address}: the server gives whole files, no ranges of bytes; copy it to this machine")
-        if n_bytes is not None and len(found) < n_bytes:
-            raise ConnectionError(f"{len(found):,} of {n_bytes:,} bytes came")
-        return found
+        if n_bytes is not None and len(content) < n_bytes:
+            raise ConnectionError(f"{len(content):,} of {n_bytes:,} bytes came")
+        return content
 
     return tried(ask)
 
 
 def open_remote(address: Address) -> io.BufferedReader:
     """A file to read in parts, forward or anywhere; little of it is in memory at once."""
-    found = state_of(address)
-    if found.n_bytes is None:
+    state = state_of(address)
+    if state.n_bytes is None:
         raise DataError(f"{address}: the server does not say how long the file is; copy it to this machine")
-    return io.BufferedReader(_Ranges(str(address), found.n_bytes), BUFFER_BYTES)
+    return io.BufferedReader(_Ranges(str(address), state.n_bytes), BUFFER_BYTES)
 
 
 def list_remote(folder: Address) -> Iterator[tuple[str, FileState]]:
@@ -153,9 +153,9 @@ def list_remote(folder: Address) -> Iterator[tuple[str, FileState]]:
 
 def _lister(store: Any) -> Callable[[str], list[dict[str, Any]]]:
     def ask(path: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = tried(lambda: store.ls(path, detail=True))
+        entries: list[dict[str, Any]] = tried(lambda: store.ls(path, detail=True))
         store.invalidate_cache(path)  # millions of entries would stay in memory
-        return found
+        return entries
 
     return ask
 
@@ -182,7 +182,7 @@ class _Ranges(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Where the next byte is read."""
+        """The position of the next byte to read."""
         return self.at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:

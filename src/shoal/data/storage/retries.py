@@ -23,7 +23,7 @@ PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirector
 CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
 """Errors of the stores' packages where nobody has said who asks."""
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 class Lost(OSError):
@@ -46,7 +46,7 @@ class Tries:
         return cls(n_tries=int(n_tries), wait_s=_number("SHOAL_TRY_WAIT_S", cls().wait_s, least=0))
 
 
-def tried(ask: Callable[[], Found], tries: Tries | None = None) -> Found:
+def tried(ask: Callable[[], Result], tries: Tries | None = None) -> Result:
     """What `ask` returns; where the connection fails, it is asked again after a while, as often as it may be."""
     tries = tries or Tries.from_environment()
     for n_failed in range(1, tries.n_tries + 1):

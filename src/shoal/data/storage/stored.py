@@ -32,7 +32,7 @@ class StoredFiles:
     """The column of images, in parquet shards."""
 
     def address(self, i: int, name: str) -> str:
-        """Where image `i` lies, as `read_stored` takes it."""
+        """The address of image `i`, as `read_stored` takes it."""
         if self.shard is None or self.starts is None:
             return f"{self.where}{name}" if self.where.endswith("/") else f"{self.where}/{name}"
         file, start = self.shards[self.shard[i]], int(self.starts[i])
@@ -44,7 +44,7 @@ class StoredFiles:
         return 128 if self.column is not None else 16
 
     def take(self, index: Ints) -> "StoredFiles":
-        """Those of some images."""
+        """The files of some of the images."""
         return replace(
             self,
             states=tuple(self.states[i] for i in index),

@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 
 from shoal.data.collection import Collection
+from shoal.discovery.comparison.comparison_settings import ComparisonSettings
 from shoal.discovery.comparison.judging import run_folder
 from shoal.discovery.comparison.kept import keep_labels
-from shoal.discovery.comparison.settings import ComparisonSettings
 from shoal.discovery.comparison.trunk import SharedTrunk, Training
-from shoal.discovery.reading import decode, share_embedding
+from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.discovery.read_and_embed import decode, share_embedding
 from shoal.discovery.reporter import SILENT
-from shoal.discovery.settings import DiscoverySettings
 from shoal.distributed import flag_from_main, object_from_main
 from shoal.errors import Diverged
 from shoal.methods.method import LearnOptions
@@ -84,7 +84,7 @@ def follow_comparison(
 
 
 def training_folder(run: Run, settings: DiscoverySettings, draw: int) -> Path:
-    """Where a training leaves its checkpoints."""
+    """The folder in which a training leaves its checkpoints."""
     return run.path / f"trial-{run_folder(run.path, settings.method, draw).name}"
 
 

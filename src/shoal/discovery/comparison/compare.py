@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,25 @@ from shoal.data.collection import Collection
 from shoal.data.readers import read_collection
 from shoal.data.storage.addresses import as_address
 from shoal.device import encoder_device
-from shoal.discovery.api import default_folder
-from shoal.discovery.comparison.job import Command, check_kept, compare_images
+from shoal.discovery.api import default_folder, split_arguments
+from shoal.discovery.comparison.comparison_job import Command, check_kept, compare_images
+from shoal.discovery.comparison.comparison_settings import (
+    FROZEN,
+    ComparisonSettings,
+    choose_comparison,
+    is_for,
+    name_of,
+)
 from shoal.discovery.comparison.result import Comparison
-from shoal.discovery.comparison.settings import FROZEN, ComparisonSettings, choose_comparison, is_for, name_of
-from shoal.discovery.folder import check_run_folder, collection_checksum
+from shoal.discovery.discovery_settings import shorter_on_cpu
 from shoal.discovery.preflight import check_encoder
-from shoal.discovery.reading import drop_unreadable
+from shoal.discovery.read_and_embed import drop_unreadable
 from shoal.discovery.reporter import Reporter, stderr_reporter
-from shoal.discovery.settings import shorter_on_cpu
+from shoal.discovery.run_folder import check_run_folder, collection_checksum
 from shoal.distributed import is_main
-from shoal.methods.changes import plain_name
 from shoal.methods.registry import DEFAULT_METHOD, get_method
+from shoal.methods.setting_changes import plain_name
 from shoal.runs import check_not_held
-
-Job = tuple[Collection, Path, ComparisonSettings, Command]
 
 
 def compare(
@@ -96,27 +101,77 @@ def compare(
     >>> found.best.method, found.best.ties, found.command  # doctest: +SKIP
     """
     reporter = reporter or (stderr_reporter() if verbose and is_main() else Reporter())
-    table: dict[str, Any] = {"path_column": path_column, "label_column": label_column, "allow_missing": allow_missing}
-    given = {"source": images, "labels": labels, "labeled": labeled, "unlabeled": unlabeled, **table}
-    chosen = {"draws": draws, "max_minutes": max_minutes, **settings}
-    collection, folder, found, command_for = prepare_comparison(given, methods, chosen, out=out)
-    how: dict[str, Any] = {"device": device, "resume": resume, "force": force, "reporter": reporter}
-    return compare_images(collection, folder, found, command_for=command_for, **how)
+    job = prepare_comparison(
+        images,
+        labels,
+        methods,
+        labeled=labeled,
+        unlabeled=unlabeled,
+        path_column=path_column,
+        label_column=label_column,
+        allow_missing=allow_missing,
+        out=out,
+        device=device,
+        resume=resume,
+        force=force,
+        draws=draws,
+        max_minutes=max_minutes,
+        **settings,
+    )
+    return job.run(reporter)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonJob:
+    """A comparison that nothing stands against yet: it can be checked, or run."""
+
+    collection: Collection
+    out: Path
+    settings: ComparisonSettings
+    command_for: Command
+    """How a method is run on everything."""
+    device: str | torch.device | None
+    resume: bool
+    force: bool
+
+    def check(self) -> dict[str, Any]:
+        """Refuse what the run would refuse before it decodes images, and say what it would do; writes nothing."""
+        return preview(self.collection, self.out, self.settings, **self._how)
+
+    def run(self, reporter: Reporter, *, command: str = "") -> Comparison:
+        """Compare, and write the folder with its page."""
+        work: dict[str, Any] = {"command_for": self.command_for, "command": command, "reporter": reporter, **self._how}
+        return compare_images(self.collection, self.out, self.settings, **work)
+
+    @property
+    def _how(self) -> dict[str, Any]:
+        return {"device": self.device, "resume": self.resume, "force": self.force}
 
 
 def prepare_comparison(
-    given: Mapping[str, Any],
+    images: Any,
+    labels: Any,
     methods: str | Sequence[str] | None,
-    settings: Mapping[str, Any],
     *,
     out: str | os.PathLike[str] | None,
-) -> Job:
-    """The images, where to write, the settings, and how the first is run on everything."""
-    found = choose_comparison(methods, **settings)
-    named = given["source"] if given["source"] is not None else given["unlabeled"]
-    usual = default_folder(named)
-    folder = Path(out) if out is not None else usual.with_name(f"{usual.name}-compare")
-    return read_collection(**given), folder, found, lambda name: command_of(name, given, settings)
+    device: str | torch.device | None,
+    resume: bool,
+    force: bool,
+    **arguments: Any,
+) -> ComparisonJob:
+    """Read the images and choose the settings of all methods; the arguments are those of `compare`."""
+    given, settings = split_arguments(images, labels, arguments)
+    chosen = choose_comparison(methods, **settings)
+    usual = default_folder(arguments["unlabeled"] if images is None else images)
+    return ComparisonJob(
+        collection=read_collection(**given),
+        out=Path(out) if out is not None else usual.with_name(f"{usual.name}-compare"),
+        settings=chosen,
+        command_for=lambda name: command_of(name, given, settings),
+        device=device,
+        resume=resume,
+        force=force,
+    )
 
 
 def preview(
@@ -124,11 +179,11 @@ def preview(
     out: Path,
     settings: ComparisonSettings,
     *,
-    device: str | None = None,
-    resume: bool = False,
-    force: bool = False,
+    device: str | torch.device | None,
+    resume: bool,
+    force: bool,
 ) -> dict[str, Any]:
-    """Refuse what a comparison would refuse before it decodes images, and say what it would do; writes nothing."""
+    """What a comparison would do; as `ComparisonJob.check`."""
     trunk_device = encoder_device(device)
     draws = check_kept(collection, settings)
     is_here = [check_encoder(each) for each in settings.methods]
@@ -185,8 +240,8 @@ def _changes_of(method: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The changes that one method takes, without its name in front."""
     runs = DEFAULT_METHOD if method == FROZEN else method
     is_own = {name: is_for(runs, name) and not (method == FROZEN and plain_name(name) != name) for name in changes}
-    found = {plain_name(name): value for name, value in changes.items() if is_own[name]}
-    return {name: value for name, value in found.items() if not (method == FROZEN and name.startswith("training."))}
+    own = {plain_name(name): value for name, value in changes.items() if is_own[name]}
+    return {name: value for name, value in own.items() if not (method == FROZEN and name.startswith("training."))}
 
 
 def _written(location: Any) -> Any:

@@ -15,10 +15,10 @@ import numpy as np
 
 from shoal.arrays import Bools
 from shoal.clustering.matching import Accuracy, put_right
+from shoal.discovery.comparison.comparison_settings import title_of
 from shoal.discovery.comparison.kept import Kept
 from shoal.discovery.comparison.ranking import Ranking, rank
 from shoal.discovery.comparison.result import Comparison, Row
-from shoal.discovery.comparison.settings import title_of
 from shoal.runs import COMPARED, Assignment, RunView, damaged
 
 
@@ -34,7 +34,7 @@ class Judged:
 
 
 def run_folder(path: Path, method: str, draw: int) -> Path:
-    """Where the run of a method in a draw is."""
+    """The folder of the run of a method in a draw."""
     return path / COMPARED / (method if draw == 0 else f"{method}-{draw + 1}")
 
 

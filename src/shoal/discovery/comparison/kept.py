@@ -14,8 +14,8 @@ import numpy as np
 from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.clustering.matching import drawn_units
 from shoal.data.collection import Collection
-from shoal.discovery.reading import check_collection
-from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.discovery.read_and_embed import check_collection
 from shoal.discovery.trained.withheld import MAX_NAMED, MIN_CATEGORIES, withhold
 from shoal.errors import DataError, ShoalError
 from shoal.words import count, first_few, plural

@@ -4,7 +4,7 @@ Every method is judged by the same images, so two of them are compared image by 
 is what was drawn before: single images of known categories, and whole categories where a whole category was kept,
 because its images stand or fall together.
 
-M methods, J images that judge, U units that are drawn as one.
+M methods, P pairs of them, J images that judge, U units that are drawn as one.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,6 @@ from itertools import combinations
 import numpy as np
 
 from shoal.arrays import Bools, Floats, Ints
-from shoal.discovery.comparison.significance import are_clear, sign_flip_p
 
 N_RESAMPLES = 2_000
 """How often the units are drawn again."""
@@ -26,6 +25,9 @@ LEVEL = 0.95
 
 Z = 1.96
 """Standard deviations within which a normal distribution has that share."""
+
+MAX_FALSE = 0.05
+"""The share of tables that may call a difference where there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,13 +96,13 @@ def _resampled_shares(n_right: Ints, sizes: Ints, novel: Bools, rng: np.random.G
     strata = [rows for rows in (np.flatnonzero(novel), np.flatnonzero(~novel)) if len(rows)]
     if min(map(len, strata)) == 1:
         strata = [np.arange(len(sizes))]
-    found = []
+    shares = []
     for _ in range(N_RESAMPLES // AT_ONCE):
         times = np.zeros((AT_ONCE, len(sizes)), dtype=np.int64)
         for rows in strata:
             times[:, rows] = rng.multinomial(len(rows), np.full(len(rows), 1 / len(rows)), size=AT_ONCE)
-        found.append((times @ n_right.T) / (times @ sizes)[:, None])
-    return np.concatenate(found)
+        shares.append((times @ n_right.T) / (times @ sizes)[:, None])
+    return np.concatenate(shares)
 
 
 def _compare_pairs(n_right: Ints, n_images: int, drawn: Floats) -> dict[tuple[int, int], Pair]:
@@ -110,13 +112,13 @@ def _compare_pairs(n_right: Ints, n_images: int, drawn: Floats) -> dict[tuple[in
     """
     unordered = list(combinations(range(len(n_right)), 2))
     clear = are_clear(np.array([sign_flip_p(n_right[i] - n_right[j]) for i, j in unordered]))
-    found = {}
+    pairs = {}
     for (first, second), is_clear in zip(unordered, clear.tolist(), strict=True):
         for i, j in ((first, second), (second, first)):
             low, high = _interval(drawn[:, i] - drawn[:, j])
             difference = float((n_right[i] - n_right[j]).sum() / n_images)
-            found[i, j] = Pair(difference=difference, low=low, high=high, is_clear=is_clear)
-    return found
+            pairs[i, j] = Pair(difference=difference, low=low, high=high, is_clear=is_clear)
+    return pairs
 
 
 def _interval_of(share: float, drawn: Floats, n_units: int) -> tuple[float, float]:
@@ -137,3 +139,32 @@ def _rank_range(method: int, n_methods: int, pairs: dict[tuple[int, int], Pair])
     clear = [pair.difference for (i, _), pair in pairs.items() if i == method and pair.is_clear]
     n_better, n_worse = sum(difference < 0 for difference in clear), sum(difference > 0 for difference in clear)
     return 1 + n_better, n_methods - n_worse
+
+
+def sign_flip_p(by_unit: Ints) -> float:
+    """How often equally good methods would differ in sum by as much as in `by_unit` (U,), one way or the other.
+
+    Of equals, the sign of each difference is a toss of a coin. All 2^U tosses are counted: the sum of a toss of ±d has
+    the characteristic function cos(t d), that of all tosses their product, and its Fourier transform is how often each
+    sum comes. Units without a difference say nothing. One that speaks more for the better never makes this larger.
+    """
+    sizes, times = np.unique(np.abs(by_unit[by_unit != 0]), return_counts=True)
+    most, observed = int(sizes @ times), abs(int(by_unit.sum()))  # sums lie in [-most, most]
+    if observed == 0:
+        return 1.0
+    n_sums = 2 * most + 1
+    at = np.arange(n_sums)
+    waves = np.ones(n_sums)
+    for size, n_times in zip(sizes.tolist(), times.tolist(), strict=True):
+        waves *= np.cos(2 * np.pi / n_sums * (at * size % n_sums)) ** n_times
+    chances = np.fft.ifft(waves).real  # at index s of the sum s, at n_sums - s of -s
+    return float(np.clip(2 * chances[observed : most + 1].sum(), 0, 1))
+
+
+def are_clear(p_values: Floats) -> Bools:
+    """(P,) which differences are called, by Holm's method: in at most `MAX_FALSE` of all tables any that is none."""
+    order = np.argsort(p_values, kind="stable")
+    is_rare = p_values[order] < MAX_FALSE / np.arange(len(p_values), 0, -1)
+    clear = np.zeros(len(p_values), dtype=bool)
+    clear[order] = np.logical_and.accumulate(is_rare)
+    return clear

@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal.arrays import nan_to_null
 from shoal.clustering.matching import Accuracy
-from shoal.discovery.comparison.settings import FROZEN, title_of
+from shoal.discovery.comparison.comparison_settings import FROZEN, title_of
 from shoal.errors import DataError
 from shoal.runs import RunView, reading
 from shoal.words import count, listed, percent
@@ -130,11 +130,11 @@ class Comparison:
         run = RunView(Path(path))
         if not run.has("comparison.json"):
             raise DataError(f"{run.path}: no comparison here (no comparison.json); give the folder of one")
-        found = run.json("comparison")
+        kept = run.json("comparison")
         with reading(run.path / "comparison.json"):
-            rows = tuple(_row_from(row) for row in found["rows"])
-            sequences: dict[str, Any] = {name: tuple(found[name]) for name in ("pairs", "unfinished", "notes")}
-            rest = {name: found[name] for name in ("kept", "n_clusters", "epochs", "command")}
+            rows = tuple(_row_from(row) for row in kept["rows"])
+            sequences: dict[str, Any] = {name: tuple(kept[name]) for name in ("pairs", "unfinished", "notes")}
+            rest = {name: kept[name] for name in ("kept", "n_clusters", "epochs", "command")}
             result = cls(path=run.path, rows=rows, **sequences, **rest)
             result.in_words()  # what was edited into something else cannot be said
         return result
@@ -164,8 +164,8 @@ class Comparison:
     def sentences(self) -> tuple[str, ...]:
         """What follows from the table: ties, whether training helps, and what to doubt."""
         about = (*self._about_first(), *self._about_training(), *self._about_rest())
-        found = (*about, *self._about_draws(), *self.notes, *self._about_command())
-        return tuple(f"{sentence[0].upper()}{sentence[1:]}" for sentence in found)
+        sentences = (*about, *self._about_draws(), *self.notes, *self._about_command())
+        return tuple(f"{sentence[0].upper()}{sentence[1:]}" for sentence in sentences)
 
     def _about_first(self) -> list[str]:
         best, n_kept = self.best, self.kept["n_images"]
@@ -249,9 +249,9 @@ class Comparison:
 def _line(row: Row, width: int) -> str:
     if row.accuracy is None or row.interval is None:
         return f"{row.rank:<5} {row.title:<{width}}  {row.failed}"
-    found = row.accuracy
+    accuracy = row.accuracy
     between = " – ".join(_points(end) for end in row.interval)
-    shares = f"{_points(found.all):>5} {between:>13} {_points(found.known):>6} {_points(found.novel):>6}"
+    shares = f"{_points(accuracy.all):>5} {between:>13} {_points(accuracy.known):>6} {_points(accuracy.novel):>6}"
     return f"{row.rank:<5} {row.title:<{width}}  {shares} {row.seconds:>8.1f}"
 
 
@@ -259,13 +259,13 @@ def _points(share: float) -> str:
     return f"{100 * share:.1f}" if math.isfinite(share) else "–"
 
 
-def _row_from(found: Mapping[str, Any]) -> Row:
+def _row_from(plain: Mapping[str, Any]) -> Row:
     """A row as comparison.json has it."""
-    shares: Mapping[str, Any] | None = found["accuracy"]
+    shares: Mapping[str, Any] | None = plain["accuracy"]
     if not isinstance(shares, Mapping | None):
         raise TypeError(f"accuracy: found {shares!r}")
-    values = {name: value for name, value in found.items() if name != "rank"}
-    values |= {name: tuple(found[name]) if found[name] is not None else None for name in ("interval", "ranks")}
-    values |= {name: tuple(found[name]) for name in ("ties", "n_clusters")}
+    values = {name: value for name, value in plain.items() if name != "rank"}
+    values |= {name: tuple(plain[name]) if plain[name] is not None else None for name in ("interval", "ranks")}
+    values |= {name: tuple(plain[name]) for name in ("ties", "n_clusters")}
     of_images = {name: math.nan if value is None else value for name, value in (shares or {}).items()}
     return Row(**{**values, "accuracy": Accuracy(**of_images) if shares is not None else None})

@@ -10,14 +10,14 @@ import torch
 
 from shoal.discovery.answers import FROZEN, TRAINED, Answer, cluster, keep_answer, make_answer
 from shoal.discovery.comparison.broadcast import broadcast_next_training, broadcast_trainings, training_folder
-from shoal.discovery.comparison.budget import announce, describe_epochs, plan_epochs, read_epochs
+from shoal.discovery.comparison.comparison_settings import ComparisonSettings, name_of
 from shoal.discovery.comparison.judging import run_folder
 from shoal.discovery.comparison.kept import Kept
-from shoal.discovery.comparison.settings import ComparisonSettings, name_of
+from shoal.discovery.comparison.time_budget import announce, describe_epochs, plan_epochs, read_epochs
 from shoal.discovery.comparison.trunk import SharedTrunk, Training
-from shoal.discovery.reading import Readable
+from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.discovery.read_and_embed import Readable
 from shoal.discovery.reporter import NOTE, SILENT, Reporter
-from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trained.answer import networks_of
 from shoal.discovery.trained.training import TrainingJob, ctrl_c_stops, note_stopped, train_on
 from shoal.discovery.trained.withheld import fit_batch
@@ -71,15 +71,15 @@ class Trainings:
         Each is measured once, on a model that is made for it.
         """
         measured: dict[str, dict[str, Any]] = {}
-        found = []
+        trainings = []
         for settings, draw in left:
             labels, asked = self.draws[draw].given.labels, self.firsts[draw].discovery.n_clusters
             settings = fit_batch(replace(settings, n_clusters=asked), len(labels), SILENT)
             task = Task(pixels=self.images.pixels, labels=labels, n_clusters=asked)
             if settings.method not in measured:
                 measured[settings.method] = self._measure(settings, task)
-            found.append(Training(draw=draw, settings=settings, task=task, **measured[settings.method]))
-        return found
+            trainings.append(Training(draw=draw, settings=settings, task=task, **measured[settings.method]))
+        return trainings
 
     def _measure(self, settings: DiscoverySettings, task: Task) -> dict[str, Any]:
         chosen, data = settings.of_method, task.training_data
@@ -180,7 +180,7 @@ class Trainings:
         began, given, asked = time.perf_counter(), self.draws[draw].given, self.firsts[draw].discovery.n_clusters
         trained_s = sum(row["seconds"] for row in learned.metrics)
         try:
-            found = cluster(learned, given.labels, settings)
+            discovery = cluster(learned, given.labels, settings)
         except TooFewDistinct as error:
             why = f"training has left nothing to cluster ({error})"
             self.reporter.say(f"{NOTE}{why}")
@@ -188,7 +188,7 @@ class Trainings:
             return
         seconds = trained_s + time.perf_counter() - began
         unseen = None if job is None else np.empty(0, dtype=np.int64)  # labels that training saw judge no confidence
-        answer = make_answer(FROZEN if job is None else TRAINED, found, given, settings, unseen=unseen)
+        answer = make_answer(FROZEN if job is None else TRAINED, discovery, given, settings, unseen=unseen)
         if job is not None:
             answer = replace(answer, **networks_of(job, learned, training_folder(self.run, settings, draw)))
         keep_run(self.run, answer, settings, draw, asked=asked, seconds=seconds)

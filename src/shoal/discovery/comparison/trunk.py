@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from shoal.arrays import Ints
-from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import ImageRows
 from shoal.methods.task import Task

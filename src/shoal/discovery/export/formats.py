@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import get_args
 
 from shoal.data.readers.folders import refuse_address
-from shoal.data.readers.originals import is_stored_place
+from shoal.data.readers.originals import is_stored
+from shoal.discovery.export.export_job import GivenLabels, Job, disagreeing, settle
+from shoal.discovery.export.file_names import Linking
 from shoal.discovery.export.imagefolder import to_hugging_face, to_imagefolder
-from shoal.discovery.export.job import GivenLabels, Job, disagreeing, settle
-from shoal.discovery.export.names import Linking
-from shoal.discovery.export.tables import spreadsheet_steps, to_projector, to_spreadsheets, to_tables
+from shoal.discovery.export.table_files import spreadsheet_steps, to_projector, to_spreadsheets, to_tables
 from shoal.discovery.export.tools import label_studio_steps, to_fiftyone, to_label_studio
 from shoal.errors import DataError, UnknownName, UsageError
 from shoal.files import absolute_path, make_folder, writing
@@ -152,7 +152,7 @@ def _draft(target: Path) -> Iterator[Path]:
 
 def _origin(run: Run) -> Path | None:
     root = str(run.provenance.get("root") or "")
-    return absolute_path(root) if root and not is_stored_place(root) else None
+    return absolute_path(root) if root and not is_stored(root) else None
 
 
 def _root(run: Run, images: Path | str | None) -> Path:
@@ -162,7 +162,7 @@ def _root(run: Run, images: Path | str | None) -> Path:
             f"{run.path}: was not made from image files, so there is nothing to link; "
             "export it to csv, labelstudio or projector, or say with --images which folder holds them"
         )
-    if images is None and is_stored_place(given):
+    if images is None and is_stored(given):
         raise UsageError(
             f"{run.path}: its images lie in {given}, not in a folder of this machine, so there is nothing to link; "
             "copy them to a folder and say with --images which, or export to csv, labelstudio or projector"

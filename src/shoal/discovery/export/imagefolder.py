@@ -5,8 +5,8 @@ import io
 from collections.abc import Sequence
 
 from shoal.data.readers.image_folders import UNLABELED_FOLDERS
-from shoal.discovery.export.job import Job
-from shoal.discovery.export.names import fold, folder_names, original, put_all, shortened
+from shoal.discovery.export.export_job import Job
+from shoal.discovery.export.file_names import fold, folder_names, original, put_all, shortened
 from shoal.errors import DataError
 from shoal.files import write_text
 from shoal.runs import Assignment

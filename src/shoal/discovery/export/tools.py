@@ -7,9 +7,9 @@ from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
+from shoal.discovery.export.export_job import Job, choices, contradicted, found_by_run
+from shoal.discovery.export.file_names import inside, original, put_all
 from shoal.discovery.export.imagefolder import DECIDED, decided, table
-from shoal.discovery.export.job import Job, choices, contradicted, found_by_run
-from shoal.discovery.export.names import inside, original, put_all
 from shoal.files import write_text
 from shoal.runs import Assignment
 
@@ -66,16 +66,16 @@ def to_fiftyone(job: Job) -> None:
     their name without its suffix.
     """
     labels: dict[str, dict[str, Any] | None] = {}
-    paths, placed = [], []
+    paths, pairs = [], []
     for number, row in enumerate(job.rows):
         name = f"{number:08d}"
         file = f"data/{name}{Path(row.path).suffix}"
-        placed.append((original(job.images, row.path), file))
+        pairs.append((original(job.images, row.path), file))
         labels[name] = {"label": row.category, "confidence": row.confidence} if row.category else None
         paths.append((file, row.path, *decided(row)))
-    put_all(placed, job.out, job.linking)
-    found = {"classes": None, "labels": labels}
-    write_text(job.out / "labels.json", json.dumps(found, ensure_ascii=False, indent=1) + "\n")
+    put_all(pairs, job.out, job.linking)
+    dataset = {"classes": None, "labels": labels}
+    write_text(job.out / "labels.json", json.dumps(dataset, ensure_ascii=False, indent=1) + "\n")
     write_text(job.out / "paths.csv", table(("file", "path", *DECIDED), paths))
 
 
@@ -91,6 +91,6 @@ def _task(
         task["annotations"] = [{"result": [{**choice, "value": {"choices": [said]}}]}]
     if predicted is not None:
         category, sure = predicted
-        found = {"result": [{**choice, "value": {"choices": [category]}}], "score": round(sure, 6)}
-        task["predictions"] = [{"model_version": "shoal", **found}]
+        prediction = {"result": [{**choice, "value": {"choices": [category]}}], "score": round(sure, 6)}
+        task["predictions"] = [{"model_version": "shoal", **prediction}]
     return task

@@ -16,10 +16,10 @@ from shoal.arrays import UNLABELED
 from shoal.data.collection import Collection, Earlier
 from shoal.data.readers import read_collection
 from shoal.data.readers.labels import MAX_ABSENT_SHARE
-from shoal.data.readers.originals import is_stored_place
+from shoal.data.readers.originals import is_stored
+from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.reviewed.clusters import n_reviewed
-from shoal.discovery.settings import DiscoverySettings, choose_settings
+from shoal.discovery.reviewed.reviewed_clusters import n_reviewed
 from shoal.errors import DataError, UsageError
 from shoal.review.decisions import Decisions, decisions_of
 from shoal.review.log import FILE
@@ -64,7 +64,7 @@ class Refinement:
 
     @property
     def next_folder(self) -> Path:
-        """Where the next run goes when nobody says: runs/photos-2 after runs/photos, runs/photos-3 after that."""
+        """The default folder of the next run: runs/photos-2 after runs/photos, runs/photos-3 after that."""
         folder = self.run.path if self.run.path.name else self.run.path.resolve()
         numbered = re.fullmatch(r"(.+)-(\d+)", folder.name) if self.run.has("changes.json") else None
         base, number = (numbered[1], int(numbered[2])) if numbered else (folder.name, 1)
@@ -80,7 +80,7 @@ class Refinement:
     def images(self, *, allow_missing: bool = False) -> Collection:
         """The images of the reviewed run, where they were then; `allow_missing` as for `read_collection`."""
         where, paths = str(self.run.provenance.get("root") or ""), RunTables.read(self.run).paths
-        if is_stored_place(where):
+        if is_stored(where):
             there, wanted = read_collection(where, False, allow_missing=allow_missing), set(paths)
             return there.subset(np.array([name in wanted for name in there.names]))
         root = Path(where)
@@ -226,8 +226,8 @@ def _label(name: str, decisions: Decisions, given: dict[str, int]) -> int:
         return decisions.labels[name]
     if name in decisions.undecided:
         return UNLABELED
-    found = given.get(name, UNLABELED)
-    return UNLABELED if found in decisions.apart.get(name, ()) else found
+    label = given.get(name, UNLABELED)
+    return UNLABELED if label in decisions.apart.get(name, ()) else label
 
 
 def compare_answers(source: Path, decisions: Decisions, answer: RunTables, misfits: Sequence[str]) -> dict[str, Any]:
@@ -271,8 +271,8 @@ def changes_in_words(changes: Mapping[str, Any]) -> list[str]:
     taken += [f"{count(len(became), 'novel category')} known now ({_listed(became)})"] if became else []
     n, lines = changes["n_moved"], [f"from the review: {', '.join(taken)}"]
     moved = f"of {count(changes['n_images'], 'image')} {n:,} {plural(n, 'is')} in another category than before"
-    placed = f", {changes['n_placed']:,} had none" if changes["n_placed"] else ""
-    lines.append(f"{moved}{placed}; categories: {len(changes['kept']):,} stayed")
+    had_none = f", {changes['n_placed']:,} had none" if changes["n_placed"] else ""
+    lines.append(f"{moved}{had_none}; categories: {len(changes['kept']):,} stayed")
     for what, said in (("new", "new"), ("gone", "gone")):
         if changes[what]:
             lines[-1] += f", {len(changes[what]):,} {said} ({_listed(changes[what])})"

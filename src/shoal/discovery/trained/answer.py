@@ -16,8 +16,8 @@ from shoal.clustering.blend import USUAL_WEIGHT, TriedWeight, blend
 from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
+from shoal.discovery.discovery_settings import SHORT_RECIPE, DiscoverySettings
 from shoal.discovery.reporter import CLUSTERING, NOTE
-from shoal.discovery.settings import SHORT_RECIPE, DiscoverySettings
 from shoal.discovery.trained.judge import TrialJudge
 from shoal.discovery.trained.training import TrainingJob, ctrl_c_stops
 from shoal.discovery.trained.trials import (
@@ -129,12 +129,12 @@ def _blended(
     tried: Discovery,
 ) -> Answer:
     """The answer by the frozen and the trained embeddings at once, its confidence calibrated on the trial's."""
-    found = tried
+    discovery = tried
     if trained_in == job.run.path:
-        found = _cluster_blend(job, learned, chosen.weight, chosen.n_shifts)
+        discovery = _cluster_blend(job, learned, chosen.weight, chosen.n_shifts)
     collection = job.images.collection
     judged: dict[str, Any] = {"unseen": withheld.judged, "otherwise": job.first.named.calibration}
-    answer = make_answer(TRAINED, found, collection, job.settings, calibrated_on=tried, **judged)
+    answer = make_answer(TRAINED, discovery, collection, job.settings, calibrated_on=tried, **judged)
     first = job.first.discovery
     about = networks_of(job, learned, trained_in)
     return replace(answer, counted_on=first.embeddings, frozen_weight=chosen.weight, **about)
@@ -154,8 +154,8 @@ def _cluster_blend(job: TrainingJob, learned: Representation, weight: float, n_s
         linkage_method=first.linkage_method,
     )
     with job.reporter.progress(CLUSTERING):
-        found = cluster(both, job.images.collection.labels, job.settings, first.n_clusters)
-    return replace(found, estimate=first.estimate, counted_by=first.counted_by)
+        discovery = cluster(both, job.images.collection.labels, job.settings, first.n_clusters)
+    return replace(discovery, estimate=first.estimate, counted_by=first.counted_by)
 
 
 def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> Answer:
@@ -170,14 +170,14 @@ def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> An
     collection, first, about = job.images.collection, job.first.discovery, networks_of(job, learned, job.run.path)
     if job.settings.hidden_share == 0 or knows_one or counts_again:
         with job.reporter.progress(CLUSTERING):
-            found = _cluster_alone(job, learned, withheld)
-        answer = make_answer(TRAINED, found, collection, job.settings, **judged)
+            discovery = _cluster_alone(job, learned, withheld)
+        answer = make_answer(TRAINED, discovery, collection, job.settings, **judged)
         return replace(answer, counted_on=first.embeddings if takes_first_number(job.settings) else None, **about)
     check_distinct(unit_tree(learned.embeddings), first.n_clusters)  # else the frozen encoder would hide it
     why = f"as was best on average with {DEFAULT_METHOD}, because no label can judge training"
     job.reporter.say(f"{NOTE}the encoder as it came weighs {100 * USUAL_WEIGHT:.0f} % beside the trained one, {why}")
-    found = _cluster_blend(job, learned, USUAL_WEIGHT, None)
-    answer = make_answer(TRAINED, found, collection, job.settings, **judged)
+    discovery = _cluster_blend(job, learned, USUAL_WEIGHT, None)
+    answer = make_answer(TRAINED, discovery, collection, job.settings, **judged)
     return replace(answer, counted_on=first.embeddings, frozen_weight=USUAL_WEIGHT, **about)
 
 
@@ -186,12 +186,12 @@ def _cluster_alone(job: TrainingJob, learned: Representation, withheld: Withheld
     labels, settings, first = job.images.collection.labels, job.settings, job.first.discovery
     learned = replace(learned, linkage_method="ward")  # labels that training saw cannot say
     if takes_first_number(settings):
-        found = cluster(learned, labels, settings, first.n_clusters)
-        return replace(found, estimate=first.estimate, counted_by=first.counted_by)
-    found = cluster(learned, labels, settings)
-    if found.estimate is None and settings.n_clusters is None:
-        found = _with_number_source(found, labels, withheld, settings)
-    return found
+        discovery = cluster(learned, labels, settings, first.n_clusters)
+        return replace(discovery, estimate=first.estimate, counted_by=first.counted_by)
+    discovery = cluster(learned, labels, settings)
+    if discovery.estimate is None and settings.n_clusters is None:
+        discovery = _with_number_source(discovery, labels, withheld, settings)
+    return discovery
 
 
 def takes_first_number(settings: DiscoverySettings) -> bool:
@@ -216,17 +216,19 @@ def networks_of(job: TrainingJob, learned: Representation, trained_in: Path) -> 
     }
 
 
-def _with_number_source(found: Discovery, labels: Ints, withheld: Withheld, settings: DiscoverySettings) -> Discovery:
+def _with_number_source(
+    discovery: Discovery, labels: Ints, withheld: Withheld, settings: DiscoverySettings
+) -> Discovery:
     """The same with where K comes from: a search of the method's own, or the validation images."""
     if own := get_method(settings.method).number(settings.of_method):
-        return replace(found, counted_by=own)
+        return replace(discovery, counted_by=own)
     if withheld.validation is None:
-        return found
-    return _with_estimate(found, labels, withheld.validation, settings)
+        return discovery
+    return _with_estimate(discovery, labels, withheld.validation, settings)
 
 
-def _with_estimate(found: Discovery, labels: Ints, validation: Ints, settings: DiscoverySettings) -> Discovery:
+def _with_estimate(discovery: Discovery, labels: Ints, validation: Ints, settings: DiscoverySettings) -> Discovery:
     """The same with the curve from which training took K, for the record."""
-    tree, inference = unit_tree(torch.as_tensor(found.embeddings[validation])), settings.of_method.inference
+    tree, inference = unit_tree(torch.as_tensor(discovery.embeddings[validation])), settings.of_method.inference
     estimate = estimate_n_clusters(tree, labels[validation], rule=inference.rule)
-    return replace(found, estimate=estimate.keeping_to(inference.min_clusters, inference.max_clusters))
+    return replace(discovery, estimate=estimate.keeping_to(inference.min_clusters, inference.max_clusters))

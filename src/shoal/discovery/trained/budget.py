@@ -76,10 +76,10 @@ def _with_fewer_epochs(
 
 def read_plan(run: Run) -> TrainingPlan:
     """The plan that an interrupted run was begun with."""
-    found = run.json("plan")
+    plan = run.json("plan")
     try:
-        depths, temperatures = tuple(found["depths"]), tuple(found["temperatures"])
-        return TrainingPlan(depths=depths, temperatures=temperatures, epochs=int(found["epochs"]))
+        depths, temperatures = tuple(plan["depths"]), tuple(plan["temperatures"])
+        return TrainingPlan(depths=depths, temperatures=temperatures, epochs=int(plan["epochs"]))
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(run.path / "plan.json", "it holds no depths, temperatures and epochs") from error
 

@@ -38,9 +38,9 @@ class Choice:
     @property
     def chosen(self) -> TriedWeight:
         """The weight that is kept."""
-        found, frozen = choose_weight(self.tried), self.tried[-1]
-        is_refused = self.is_collapsed or (self.is_stopped and found.right.sum() <= frozen.right.sum())
-        return frozen if is_refused else found
+        best, frozen = choose_weight(self.tried), self.tried[-1]
+        is_refused = self.is_collapsed or (self.is_stopped and best.right.sum() <= frozen.right.sum())
+        return frozen if is_refused else best
 
     @property
     def with_training(self) -> TriedWeight:
@@ -165,10 +165,10 @@ class Tried:
         if self.choice is self.at_end and self.choice.is_stopped == is_stopped:
             return self
         choice = replace(self.at_end, is_stopped=is_stopped)
-        found = replace(self, choice=choice, n_epochs=len(self.learned.metrics))
+        ended = replace(self, choice=choice, n_epochs=len(self.learned.metrics))
         run = self.job.run
-        run.write_json("choice", run.json("choice") | found.choice.to_dict() | {"epochs": found.n_epochs})
-        return found
+        run.write_json("choice", run.json("choice") | ended.choice.to_dict() | {"epochs": ended.n_epochs})
+        return ended
 
 
 def best_of(tried: Sequence[Tried]) -> Tried:

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from shoal.discovery.answers import Answer
-from shoal.discovery.reading import Readable
+from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.discovery.read_and_embed import Readable
 from shoal.discovery.reporter import NOTE, Listener, Reporter
-from shoal.discovery.settings import DiscoverySettings
 from shoal.distributed import is_started
 from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.errors import UsageError, missing_package
@@ -60,7 +60,7 @@ class TrainingJob:
 
     @property
     def device(self) -> torch.device:
-        """Where the networks are."""
+        """The device of the networks."""
         return self.frozen.embeddings.device
 
     @property
@@ -255,10 +255,10 @@ def _collapse_watch(say: Listener) -> OnEpoch:
     told: list[str] = []
 
     def watch(statistics: dict[str, Any]) -> None:
-        found = describe_collapse(statistics)
-        if found is not None and not told:
-            told.append(found)
-            say(NOTE + found)
+        collapse = describe_collapse(statistics)
+        if collapse is not None and not told:
+            told.append(collapse)
+            say(NOTE + collapse)
 
     return watch
 

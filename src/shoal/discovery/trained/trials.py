@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from shoal.data.collection import Collection
-from shoal.discovery.reading import decode
+from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.discovery.read_and_embed import decode
 from shoal.discovery.reporter import NOTE, SILENT
-from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trained.budget import TrainingPlan, describe_plan, plan_training, read_plan
 from shoal.discovery.trained.choice import Tried, best_of, keep_best
 from shoal.discovery.trained.judge import TrialJudge

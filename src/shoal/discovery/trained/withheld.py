@@ -10,9 +10,9 @@ import numpy as np
 from shoal.arrays import UNLABELED, Ints
 from shoal.data.collection import Collection
 from shoal.data.splits import hold_out_validation
-from shoal.discovery.reading import Readable
+from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.discovery.read_and_embed import Readable
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.settings import DiscoverySettings
 from shoal.methods.task import Task
 from shoal.words import count, first_few, plural
 

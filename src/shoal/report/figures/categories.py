@@ -109,8 +109,8 @@ def _landed(run: Snapshot) -> tuple[Floats, list[str], list[str], bool]:
     """Counts (L, C) of labeled images per given label and category found; all novel categories share a column."""
     columns = [run.column(name) for name in ("label_given", "is_novel", "category")]
     landed = [(label, "" if is_novel else name) for label, is_novel, name in zip(*columns, strict=True) if label]
-    given, found = (np.array(names, dtype=object) for names in zip(*landed, strict=True))
-    table, categories, labels = contingency(given.astype(str), found.astype(str))  # (C, L)
+    given, landed_in = (np.array(names, dtype=object) for names in zip(*landed, strict=True))
+    table, categories, labels = contingency(given.astype(str), landed_in.astype(str))  # (C, L)
     counts = table.T.astype(np.float64)
     hits = np.array([counts[at, categories == label].sum() for at, label in enumerate(labels)])
     keep = np.sort(np.argsort(hits / counts.sum(axis=1), kind="stable")[:MAX_LABELS])
@@ -139,10 +139,10 @@ def _groups(labels: Ints) -> list[Ints]:
 
 def _named(run: Snapshot, rows: Ints) -> tuple[str, bool]:
     """The category most images of a cluster have, and how many others it holds."""
-    found = Counter(run.category_ids[rows].tolist())
-    category_id = min(found, key=lambda key: (-found[key], key))
+    n_by_category = Counter(run.category_ids[rows].tolist())
+    category_id = min(n_by_category, key=lambda key: (-n_by_category[key], key))
     row = next(run.assignments[at] for at in rows.tolist() if run.category_ids[at] == category_id)
-    others = len(found) - 1
+    others = len(n_by_category) - 1
     return row.category + (f" + {others}" if others else ""), row.is_novel
 
 

@@ -128,13 +128,13 @@ def shift_accuracy(run: Run) -> Figure:
 def confidence_curve(run: Run) -> Figure:
     """Confidence by the share of an image's nearest images in its category; circles are what labels held back gave."""
     missing = "How confidence was calibrated is left out: "
-    found = Snapshot.of(run).part("calibration", f"{missing}the run does not hold it.")
-    if not found["is_calibrated"]:
+    calibration = Snapshot.of(run).part("calibration", f"{missing}the run does not hold it.")
+    if not calibration["is_calibrated"]:
         raise NotInRun(f"{missing}labels cannot check it, so it is the share of neighbors.")
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
     for name, words, color, style in CURVES:
-        _draw_confidence(axes, found[name], words, color, style)
+        _draw_confidence(axes, calibration[name], words, color, style)
     axes.plot([0, 1], [0, 1], ":", color=MUTED, linewidth=1, label="the share itself")
     axes.legend(frameon=False, fontsize=8, labelcolor=MUTED, loc="upper left")
     axes.set(

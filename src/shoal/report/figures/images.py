@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from shoal.arrays import Floats
+from shoal.report.changed_neighbors import NeighborChange, neighbors
 from shoal.report.figures.style import CATEGORY_COLORS, INK, KNOWN, MARKERS, MUTED, NOVEL, new_figure, plain, styled
 from shoal.report.map import MapLayout, kept_layouts, pca_layouts
-from shoal.report.neighbors import NeighborChange, neighbors
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.runs import Run, reading
 from shoal.text import shown

@@ -1,0 +1,300 @@
+"""How a run's files are read: people edit them and disks damage them, so every refusal names file, line and remedy.
+
+`reading` is the one place where what goes wrong becomes that sentence; everything here goes through it.
+"""
+
+import csv
+import io
+import json
+import types
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+import numpy as np
+import yaml
+
+from shoal.arrays import DAMAGED, archive_arrays, each_row, name_rows
+from shoal.errors import DataError, UsageError
+from shoal.settings import Settings, from_dict
+
+OPTIONAL = frozenset(
+    {
+        "metrics.jsonl",
+        "estimate.json",
+        "shifts.json",
+        "accuracy.json",
+        "calibration.json",
+        "skipped.csv",
+        "map.npz",
+        "thumbnails.zip",
+    }
+    | {"frozen.npy", "shifted.npy", "tree.npy", "checkpoint.safetensors"}
+)
+"""Files of a run without which the rest can still be read."""
+
+CAUSES = (*DAMAGED, LookupError, TypeError, RecursionError, csv.Error, yaml.YAMLError)
+"""What the readers of these formats raise at a file that is not whole."""
+
+Shape = Mapping[str, Any]
+"""The type of each key of an object: a type, a union, a list of one, a pair, or another shape."""
+
+Pair = tuple[int, int]
+
+CURVE = {"confidence": list[float], "right": list[float], "n_images": list[float]}
+NUMBERS = {"n_clusters": list[int], "accuracy": list[float]}
+SHAPES: dict[str, Shape] = {
+    "provenance.json": {
+        **{"finished": str | None, "started": str | None, "command": str | None, "device": str | None},
+        **{"seed": int | None, "seconds": float | None, "root": str | None, "folders": list[str] | None},
+        **{"encoder": str | None, "fingerprint": str | None, "packages": dict | None, "made_from": dict | None},
+        **{"answer": str | None, "stopped_early": ({"epochs": int, "of": int}, None), "trial_epochs": int | None},
+    },
+    "estimate.json": {
+        **{"n_clusters": int, "rule": str | None, "is_given": bool | None, "curve": (NUMBERS, None)},
+        **{"stability": ({"n_clusters": list[int]}, None), "interval": Pair | None, "range": Pair | None},
+        "by_labels": Pair | None,
+    },
+    "shifts.json": {"accuracies": list[float | None] | None, "chosen": int | None, "n_neighbors": int | None},
+    "calibration.json": {
+        **{"is_calibrated": bool, "label_rate": float | None, "weight": float | None},
+        "scale": list[float | None],
+        **dict.fromkeys(("known", "novel", "labeled"), CURVE),
+    },
+    "choice.json": {"kept": str, "n_images": int, "accuracy": {"frozen": float, "trained": float}},
+    "model.json": {
+        **{"frozen_weight": float, "n_tail_blocks": int | None, "classifier": list[int] | None},
+        "shape": ({"n_images": int, "n_known": int, "n_clusters": int | None}, None),
+    },
+    "accuracy.json": {"all": float | None, "known": float | None, "novel": float | None}
+    | {"n_images": int | None, "n_classes": int | None, "categories": str | None},
+    "metrics.jsonl": {"epoch": int | None, "loss": float | None, "lr": float | None, "n_clusters": int | None}
+    | {"loss_supervised": float | None, "loss_shifted": float | None, "loss_contrastive": float | None}
+    | {"validation_accuracy": float | None},
+}
+"""What the objects in a run's files look like, as far as anything here reads them; a key that may be None may be
+missing."""
+
+
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """Turn whatever goes wrong while a file of a run is read into an error that names it, the line and the remedy."""
+    try:
+        yield
+    except DataError:
+        raise
+    except FileNotFoundError as error:
+        raise DataError(f"{file}: not in this run; is {file.parent} the folder a run was written to?") from error
+    except CAUSES as error:
+        raise damaged(file, _reason(error), _line(error, file)) from error
+
+
+class Damaged(DataError):
+    """A file that cannot be used as it is; `what` says so without the remedy."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{what}; {remedy}")
+        self.what = what
+
+
+def damaged(file: Path, reason: str, line: int | None = None) -> Damaged:
+    """The error for a file of a run that cannot be used as it is."""
+    location = f"{file}, line {line}" if line is not None else f"{file}"
+    remedy = "delete it to do without it" if file.name in OPTIONAL else "put back a copy of it"
+    return Damaged(f"{location}: damaged or edited, {reason}", f"{remedy}, or make the run again with --force")
+
+
+def read_text(file: Path) -> str:
+    """Read UTF-8 text."""
+    with reading(file):
+        return file.read_bytes().decode("utf-8-sig")
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """Read a JSON object that looks as `SHAPES` says."""
+    text = read_text(file)
+    with reading(file):
+        return _fitting(json.loads(text), file)
+
+
+def read_objects(file: Path) -> list[dict[str, Any]]:
+    """Read a JSON object per line."""
+    objects = []
+    for number, line in enumerate(read_text(file).splitlines(), start=1):
+        try:
+            objects.append(_fitting(json.loads(line), file, number))
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise damaged(file, _reason(error), number) from error
+    return objects
+
+
+def read_settings(file: Path) -> dict[str, Any]:
+    """Read the keys and values of a YAML file."""
+    text = read_text(file)
+    with reading(file):
+        settings = yaml.safe_load(text)
+    if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
+        raise damaged(file, f"found {_short(settings)}, expected settings by name")
+    return settings
+
+
+def read_settings_as(cls: type[Settings], file: Path) -> Settings:
+    """Read the settings that a run was told, of which `cls` says the names and values."""
+    try:
+        return from_dict(cls, read_settings(file), where=str(file))
+    except UsageError as error:  # nobody gave these settings now: the file is not as it was written
+        reason = str(error).removeprefix(f"{file}: ")
+        raise damaged(file, reason, _line_of_setting(reason, file)) from error
+
+
+def read_array(file: Path) -> np.ndarray[Any, Any]:
+    """Map an array into memory, read-only."""
+    with reading(file):
+        array: np.ndarray[Any, Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            raise ValueError("an archive of arrays")
+        return array
+
+
+def read_vectors(file: Path, n_rows: int) -> np.ndarray[Any, Any]:
+    """Map the embeddings of a run's images into memory: (N, D), finite, no row of zeros alone."""
+    vectors = read_array(file)
+    if vectors.ndim != 2 or vectors.dtype.kind != "f" or len(vectors) != n_rows or not vectors.shape[1]:
+        what = (
+            f"found {vectors.dtype} of shape {vectors.shape}, expected numbers in a row for each of {n_rows:,} images"
+        )
+        raise damaged(file, f"{what} of assignments.csv")
+    if not each_row(vectors, lambda rows: np.isfinite(rows).all(axis=1) & rows.any(axis=1)).all():  # (N,)
+        is_broken = each_row(vectors, lambda rows: ~np.isfinite(rows).all(axis=1))
+        what = "NaN or infinity" if is_broken.any() else "only zeros"
+        is_bad = is_broken if is_broken.any() else each_row(vectors, lambda rows: ~rows.any(axis=1))
+        raise damaged(file, f"found {what} in {name_rows(is_bad)}")
+    return vectors
+
+
+def read_arrays(file: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """Read the arrays of an npz."""
+    with reading(file), np.load(file, allow_pickle=False) as archive:
+        return archive_arrays(archive)
+
+
+def read_members(file: Path, names: Sequence[str]) -> list[bytes]:
+    """Read some members of a zip archive."""
+    with reading(file), zipfile.ZipFile(file) as archive:
+        return [archive.read(name) for name in names]
+
+
+def split_table(text: str, file: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The header of a CSV table and its rows, each with the line it begins on."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: list[str] = []
+    rows: list[tuple[int, list[str]]] = []
+    begins = 1
+    try:
+        for row in reader:
+            if row and not header:
+                header = row
+            elif row and len(row) != len(header):
+                raise damaged(file, f"found {len(row)} cells where the header has {len(header)}", begins)
+            elif row:
+                rows.append((begins, row))
+            begins = reader.line_num + 1
+    except csv.Error as error:
+        raise damaged(file, f"not valid CSV ({error})", begins) from error
+    return header, rows
+
+
+def table_columns(text: str, file: Path) -> tuple[list[str], list[Sequence[str]]]:
+    """The header of a CSV table and its columns. One without quotes, as most are, is read in a third of the time."""
+    if '"' not in text and "\r" not in text:
+        lines = [line for line in text.split("\n") if line]
+        header, n_cells = lines[0].split(",") if lines else [], lines[0].count(",") + 1 if lines else 0
+        is_even = all(line.count(",") + 1 == n_cells for line in lines)
+        if is_even and max(map(len, lines), default=0) <= csv.field_size_limit():
+            cells = ",".join(lines[1:]).split(",") if lines[1:] else []
+            return header, [cells[at::n_cells] for at in range(n_cells)]
+    header, rows = split_table(text, file)
+    return header, list(zip(*(row for _, row in rows), strict=True)) or [()] * len(header)
+
+
+def _fitting(content: Any, file: Path, line: int | None = None) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise damaged(file, f"found {_short(content)}, expected an object with keys", line)
+    for key, shape in SHAPES.get(file.name, {}).items():
+        problem = _misfit(content.get(key), shape, key)
+        if problem:
+            raise damaged(file, problem, line)
+    return content
+
+
+def _misfit(value: Any, shape: Any, name: str) -> str:
+    """What about a value is not of its shape; empty where it fits."""
+    if isinstance(shape, tuple):  # a shape that may be missing
+        return "" if value is None else _misfit(value, shape[0], name)
+    if isinstance(shape, Mapping):
+        if not isinstance(value, dict):
+            return f"{name}: found {_short(value)}, expected an object with keys"
+        return next(filter(None, (_misfit(value.get(key), each, f"{name}.{key}") for key, each in shape.items())), "")
+    return "" if _is(value, shape) else f"{name}: found {_short(value)}, expected {_words(shape)}"
+
+
+def _is(value: Any, kind: Any) -> bool:
+    if get_origin(kind) in (Union, types.UnionType):
+        return any(_is(value, one) for one in get_args(kind))
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(_is(item, get_args(kind)[0]) for item in value)
+    if get_origin(kind) is tuple:
+        kinds = get_args(kind)
+        return isinstance(value, list) and len(value) == len(kinds) and all(map(_is, value, kinds))
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+
+
+def _words(kind: Any) -> str:
+    plain = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "an object with keys"}
+    if get_origin(kind) in (Union, types.UnionType):
+        return " or ".join(_words(one) for one in get_args(kind) if one is not type(None))
+    if get_origin(kind) is tuple:
+        return f"a list of {len(get_args(kind))}, each {_words(get_args(kind)[0])}"
+    return f"a list, each {_words(get_args(kind)[0])}" if get_origin(kind) is list else plain[kind]
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8 (byte 0x{error.object[error.start]:02x})"
+    if isinstance(error, OSError) and error.strerror:
+        return f"cannot be read ({error.strerror})"
+    if "allow_pickle" in str(error) or "Python objects" in str(error):  # numpy advises to load these unsafely
+        return "not an array of numbers or texts"
+    return f"cannot be read ({' '.join(str(error).split())[:120] or type(error).__name__})"
+
+
+def _line(error: BaseException, file: Path) -> int | None:
+    if isinstance(error, json.JSONDecodeError):
+        return error.lineno
+    if isinstance(error, UnicodeDecodeError) and file.suffix not in (".npy", ".npz", ".zip"):
+        return bytes(error.object).count(b"\n", 0, error.start) + 1
+    mark = getattr(error, "problem_mark", None)
+    return None if mark is None else int(mark.line) + 1
+
+
+def _line_of_setting(reason: str, file: Path) -> int | None:
+    """The line of a setting in YAML that a reason such as 'cms: input_size: found …' names, as far as it is there."""
+    node, line = yaml.compose(read_text(file), Loader=yaml.SafeLoader), None
+    for name in reason.split(": "):
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        at, node = next(((key, value) for key, value in pairs if key.value == name), (None, None))
+        if at is None:
+            break
+        line = at.start_mark.line + 1
+    return line
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"

@@ -1,0 +1,118 @@
+"""Folder names that give every category back, and links that leave images alone."""
+
+import os
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.discovery.export import file_names as module
+from shoal.discovery.export.file_names import fold, folder_name, folder_names, original, put, put_all, shortened
+from shoal.errors import DataError, ShoalError
+
+
+@pytest.mark.parametrize("category", ["cat", "Ærfugl, hunn", "50 %", "100%", "a b", "cone", "novel-001"])
+def test_a_name_that_the_file_system_takes_is_untouched(category: str) -> None:
+    assert folder_name(category) == category
+
+
+@pytest.mark.parametrize(
+    ("category", "expected"),
+    [
+        *[("a/b", "a%2Fb"), ("a%2Fb", "a%252Fb"), ("..", "%2E%2E"), (".", "%2E"), ("../../etc", "%2E.%2F..%2Fetc")],
+        *[("C:\\x", "C%3A%5Cx"), ("new\nline", "new%0Aline"), ("Larus sp.", "Larus sp%2E"), ("name. ", "name.%20")],
+        *[("CON", "%43ON"), ("Nul.x", "%4Eul.x"), ("lpt1 .x", "%6Cpt1 .x"), (".x", "%2Ex"), ("..y", "%2E.y")],
+    ],
+)
+def test_what_a_file_system_forbids_reserves_or_hides_is_escaped(category: str, expected: str) -> None:
+    assert folder_name(category) == expected
+
+
+@given(st.lists(st.text("aA%/.2fF: \0éÉ", min_size=1, max_size=6), min_size=2, max_size=8, unique=True))
+def test_every_name_comes_back_and_no_two_share_a_folder_on_any_disk(categories: list[str]) -> None:
+    names = folder_names(categories, taken=["a", "export.csv"])
+    assert {category: unquote(name) for category, name in names.items()} == {name: name for name in categories}
+    assert len({fold(name) for name in names.values()} | {"a"}) == len(names) + 1
+    for name in names.values():
+        assert not {*"/:\0"} & set(name)
+        assert not name.startswith(".")
+        assert not name.endswith((".", " "))
+
+
+def test_categories_that_differ_in_case_share_no_folder_on_any_disk() -> None:
+    assert folder_names(["aB", "ab", "AB", "Ab"]) == {"AB": "AB", "Ab": "%41b", "aB": "%61B", "ab": "%61%62"}
+    assert folder_names(["sweet", "SWEET"]) == {"SWEET": "SWEET", "sweet": "%73weet"}
+    found = folder_names(["\udce9", "\udce9x", "\u00e9", "e\u0301"])  # the last two are one name on macOS
+    assert len({fold(name) for name in found.values()}) == 4
+
+
+def test_a_name_that_the_export_needs_itself_is_escaped_whatever_its_case() -> None:
+    found = folder_names(["export.csv", "EXPORT.CSV", "exports.csv"], taken=["export.csv"])
+    assert found["exports.csv"] == "exports.csv"
+    assert {"export.csv", "EXPORT.CSV"}.isdisjoint(found.values())
+    assert {unquote(name) for name in found.values()} == {"export.csv", "EXPORT.CSV", "exports.csv"}
+
+
+def test_names_that_are_too_long_are_cut_and_stay_apart() -> None:
+    first, second = (f"{'é' * 200}{end}.png" for end in "ab")
+    assert shortened("é" * 127) == "é" * 127
+    assert shortened(first) != shortened(second)
+    assert shortened(first).endswith(".png")
+    assert len(shortened(first).encode()) <= 255
+
+
+def test_two_names_that_would_be_one_file_are_refused_before_the_first_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "a.png"
+    source.write_bytes(b"pixels")
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(module, "does_fold_case", lambda folder: True)
+    with pytest.raises(DataError, match=r"X/1\.png and x/1\.png: would be one file"):
+        put_all([(source, "x/1.png"), (source, "X/1.png")], tmp_path / "out")
+    with pytest.raises(DataError, match="more than 255 bytes"):
+        put_all([(source, "fine.png"), (source, f"{'a' * 300}/1.png")], tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("path", ["../secret.png", "a/../../secret.png", "/etc/passwd", "."])
+def test_an_image_outside_its_folder_is_refused(tmp_path: Path, path: str) -> None:
+    (tmp_path / "secret.png").write_bytes(b"x")
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(DataError, match="leads out of"):
+        original(tmp_path / "photos", path)
+
+
+def test_an_image_that_is_gone_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"x\.png: the image is not there any more"):
+        original(tmp_path, "x.png")
+
+
+def refuse(*_arguments: object) -> None:
+    raise OSError("no links here")
+
+
+def test_links_are_symbolic_else_hard_else_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "a.png"
+    source.write_bytes(b"pixels")
+    put(source, tmp_path / "1" / "a.png")
+    assert (tmp_path / "1" / "a.png").is_symlink()
+    monkeypatch.setattr(os, "symlink", refuse)
+    put(source, tmp_path / "2" / "a.png")
+    assert (tmp_path / "2" / "a.png").stat().st_ino == source.stat().st_ino
+    monkeypatch.setattr(os, "link", refuse)
+    put(source, tmp_path / "3" / "a.png")
+    assert (tmp_path / "3" / "a.png").stat().st_ino != source.stat().st_ino
+    assert (tmp_path / "3" / "a.png").read_bytes() == source.read_bytes() == b"pixels"
+
+
+def test_nothing_is_ever_overwritten(tmp_path: Path) -> None:
+    source, there = tmp_path / "a.png", tmp_path / "b.png"
+    source.write_bytes(b"new")
+    there.write_bytes(b"old")
+    for linking in ("link", "copy"):
+        with pytest.raises(ShoalError, match="is there already"):
+            put(source, there, linking)
+    assert there.read_bytes() == b"old"

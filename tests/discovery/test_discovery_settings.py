@@ -1,0 +1,253 @@
+"""Flags, files and recipes come together in one way."""
+
+from pathlib import Path
+
+import pytest
+
+from shoal.clustering.inference import PAPER, InferenceSettings
+from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
+from shoal.errors import UnknownName, UsageError
+from shoal.methods.registry import METHODS, load_recipe
+from shoal.methods.setting_changes import read_changes
+from shoal.settings import dump_settings, from_dict, to_dict
+
+
+def test_nothing_said_is_the_default_recipe() -> None:
+    assert choose_settings() == DiscoverySettings()
+    assert choose_settings().method_settings == load_recipe("default")
+
+
+def test_single_values_win_over_a_recipe_and_none_leaves_a_value() -> None:
+    found = choose_settings(recipe="cub", epochs=3, n_clusters=7, train=None, seed=None)
+    assert found.method_settings.training.epochs == 3
+    assert found.method_settings.loss == load_recipe("cub").loss
+    assert (found.n_clusters, found.train, found.seed) == (7, True, 0)
+
+
+def test_another_encoder_brings_its_own_number_of_trained_blocks() -> None:
+    assert choose_settings().method_settings.n_tail_blocks == 1
+    assert choose_settings(encoder="dino-vitb16").method_settings.n_tail_blocks is None
+    assert choose_settings(encoder="efficientnet-lite2").method_settings.n_tail_blocks == 1
+
+
+def test_a_runs_config_is_read_back_whole(tmp_path: Path) -> None:
+    settings = choose_settings(recipe="cifar100", hidden_share=0.5, seed=4, stability=2, input_size=64)
+    (tmp_path / "config.yaml").write_text(dump_settings(settings))
+    assert choose_settings(config=tmp_path / "config.yaml") == settings
+
+
+def test_one_seed_decides_for_training_too() -> None:
+    assert choose_settings(seed=5).of_method.training.seed == 5
+
+
+def test_the_settings_of_a_method_stand_under_its_name_in_a_config(tmp_path: Path) -> None:
+    for method in METHODS:
+        found = choose_settings(method=method)
+        assert found.method_settings == load_recipe(method=method)
+        assert [name for name in METHODS if name in to_dict(found)] == [method]
+        assert found.is_trained == (method != "agglomerative")
+        (tmp_path / "config.yaml").write_text(dump_settings(found))
+        assert choose_settings(config=tmp_path / "config.yaml") == found
+
+
+def test_another_method_than_the_configs_starts_from_its_own_default(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(dump_settings(choose_settings(n_clusters=9, epochs=3)))
+    found = choose_settings(config=tmp_path / "config.yaml", method="gcd")
+    assert (found.n_clusters, found.method_settings) == (9, load_recipe(method="gcd"))
+    assert choose_settings(method="gcd", recipe="dino").method_settings == load_recipe("dino", "gcd")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_papers_protocol_is_one_word_for_every_method(method: str) -> None:
+    found = choose_settings(method=method, protocol="paper")
+    assert (found.of_method.inference.rule, found.of_method.inference.estimate_shifts) == ("paper", 0)
+    assert found.of_method.inference == PAPER
+    assert found.hidden_share == 0
+    ours = choose_settings(method=method, protocol="shoal")
+    n_shifts = 0 if method == "agglomerative" else 1
+    assert ours.of_method.inference == InferenceSettings(must_link=True, try_average=True, estimate_shifts=n_shifts)
+    assert ours.hidden_share == DiscoverySettings().hidden_share
+
+
+def test_the_trained_answer_is_had_by_hiding_nothing_from_training() -> None:
+    assert choose_settings(answer="trained").hidden_share == 0
+    assert choose_settings(answer="better") == choose_settings()
+
+
+def test_the_better_answer_hides_some_where_a_protocol_or_a_config_hides_none(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    assert choose_settings(answer="better", protocol="paper").hidden_share == DiscoverySettings().hidden_share > 0
+    for share, expected in ((0.0, DiscoverySettings().hidden_share), (0.5, 0.5)):
+        file.write_text(dump_settings(choose_settings(hidden_share=share)))
+        assert choose_settings(config=file, answer="better").hidden_share == expected
+
+
+def test_the_released_codes_protocol_is_its_losses_head_and_bank() -> None:
+    found = choose_settings(protocol="reference").of_method
+    assert (found.loss.denominator, found.loss.detach_norm) == ("reference", True)
+    assert (found.head.kind, found.training.bank, found.inference.rule) == ("bottleneck", "views", "paper")
+    assert (found.training.views.pool, found.training.views.jitter, found.training.views.hue) == (None, 0, 0)
+    papers = choose_settings(protocol="paper").of_method
+    assert (papers.training.views.pool, papers.training.views.jitter) == (None, load_recipe().training.views.jitter)
+    assert (papers.loss.denominator, papers.head.kind, papers.training.bank) == ("paper", "paper", "images")
+    assert papers.loss.temperature == load_recipe().loss.temperature
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"recipe": "cub", "config": "x.yaml"}, "found both"),
+        ({"n_cluster": 3}, "unknown setting 'n_cluster'; did you mean 'n_clusters'"),
+        ({"cms": None}, "unknown setting 'cms'"),
+        ({"validation_share": 1.0}, "validation_share: found 1.0"),
+        ({"pixel_size": 2}, "^pixel_size: found 2, expected 8 to 4,096$"),
+        ({"stability": -2}, "^stability: found -2, expected at least 0, which is no repetition$"),
+        ({"method": "cmss"}, "did you mean 'cms'"),
+        ({"protocol": "papers"}, "no protocol 'papers'; did you mean 'paper'"),
+        ({"hidden_share": 1.0}, "hidden_share: found 1.0"),
+        ({"method": "agglomerative", "epochs": 3}, "agglomerative trains nothing"),
+        (
+            {"method": "agglomerative", "answer": "trained"},
+            "answer: found 'trained', but the method agglomerative trains",
+        ),
+        ({"method": "agglomerative", "train": True}, "train: asked for, but the method agglomerative trains nothing"),
+        ({"seed": 1 << 32}, "seed: found 4294967296, expected a whole number from 0 to 4294967295"),
+        ({"seed": -1, "method": "agglomerative"}, "seed: found -1, expected a whole number from 0"),
+        ({"seed": "one"}, "settings: seed: found 'one', expected a whole number"),
+        ({"max_minutes": "ten"}, "settings: max_minutes: found 'ten', expected a number"),
+        ({"pixel_size": 1 << 20}, "pixel_size: found 1048576, expected 8 to 4,096"),
+        ({"answer": "frozen"}, "answer: found 'frozen', expected better or trained; --no-train"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(given: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        choose_settings(**given)
+
+
+@pytest.mark.parametrize(
+    ("config", "given", "words", "mended"),
+    [
+        ({"train": False}, {"epochs": 3}, "epochs: found 3, .* give --train, which .*yaml turns off", {"train": True}),
+        ({"train": False}, {"answer": "better"}, "answer: found 'better', .* give --train", {"train": True}),
+        ({"stability": 3}, {"n_clusters": 5}, "stability 3 in .*yaml, .* give --stability 0 too", {"stability": 0}),
+        ({"n_clusters": 5}, {"stability": 3}, "n_clusters 5 in .*yaml, .* leave out --stability", {"stability": 0}),
+    ],
+)
+def test_what_a_config_forbids_names_the_config_and_the_way_out_and_no_flag_that_was_not_given(
+    tmp_path: Path, config: dict[str, object], given: dict[str, object], words: str, mended: dict[str, object]
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(dump_settings(choose_settings(**config)))
+    with pytest.raises(UsageError, match=words) as refused:
+        choose_settings(config=file, **given)
+    assert "--no-train" not in str(refused.value)
+    choose_settings(config=file, **(given | mended))
+
+
+def test_a_config_keeps_its_encoder_under_another_method(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(dump_settings(choose_settings(encoder="dino-vitb16", input_size=96)))
+    for method in ("gcd", "agglomerative"):
+        found = choose_settings(config=file, method=method).of_method
+        assert (found.encoder, found.input_size) == ("dino-vitb16", 96)
+    assert (
+        choose_settings(config=file, method="gcd", encoder="efficientnet-lite2").method_settings.encoder
+        == "efficientnet-lite2"
+    )
+
+
+def test_settings_of_a_method_that_is_not_used_are_refused() -> None:
+    plain = to_dict(choose_settings())
+    with pytest.raises(UsageError, match=r"gcd: found settings of a method that is not used; .* or set method: gcd"):
+        from_dict(DiscoverySettings, plain | {"gcd": to_dict(load_recipe(method="gcd"))})
+    assert from_dict(DiscoverySettings, plain | {"gcd": None}) == choose_settings(), "as earlier versions wrote it"
+
+
+def test_an_unknown_recipe_lists_the_known_ones() -> None:
+    with pytest.raises(UnknownName, match=r"known: .*cub.*default"):
+        choose_settings(recipe="cubs")
+
+
+def test_any_setting_is_changed_by_its_name() -> None:
+    found = choose_settings(changes={"training.batch_size": 48, "cms.training.lr": 0.5, "hidden_share": 0.4, "seed": 7})
+    assert (found.method_settings.training.batch_size, found.method_settings.training.lr) == (48, 0.5)
+    assert (found.hidden_share, found.seed) == (0.4, 7)
+    assert found.method_settings.encoder == choose_settings().method_settings.encoder
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("hiden_share", 0.4, "unknown setting 'hiden_share'; did you mean 'hidden_share'"),
+        ("training.batchsize", 8, "unknown setting 'batchsize'; did you mean 'batch_size'"),
+        ("batch_size", 64, "unknown setting 'batch_size'; did you mean 'training.batch_size'"),
+        ("batchsize", 64, "unknown setting 'batchsize'; did you mean 'training.batch_size'"),
+        ("train.epochs", 2, "unknown setting 'train.epochs'; did you mean 'training.epochs'"),
+        (
+            "gcd.n_init",
+            8,
+            "gcd.n_init: found a setting of gcd, which is not run here; leave it out, or run that method",
+        ),
+        (
+            "simgcd.first_stage",
+            1,
+            "simgcd: unknown setting 'first_stage'; known: encoder, entropy_weight, .*teacher_warm",
+        ),
+        ("simgcd.teacher_warmu", 1, "unknown setting 'simgcd.teacher_warmu'; did you mean 'simgcd.teacher_warmup'?"),
+        ("simgcd.head.width_", 1, "simgcd: head: unknown setting 'width_'; did you mean 'width'"),
+        ("agglomerative.training.epochs", 1, "agglomerative has: encoder, inference, input_size$"),
+        ("training", 8, "a group of settings, expected one of them by name"),
+        ("training.batch_size", "many", "batch_size: found 'many', expected a whole number"),
+        ("seed", "x", "seed: found 'x', expected a whole number"),
+        ("hidden_share", 2.0, "hidden_share: found 2.0"),
+    ],
+)
+def test_a_change_that_cannot_be_made_is_refused(name: str, value: object, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        choose_settings(changes={name: value})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_range_of_n_clusters_is_one_of_the_estimate_and_replaces_the_number_of_a_config(
+    method: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(dump_settings(choose_settings(method=method, n_clusters=40)))
+    for given in ("30-50", (30, 50), [30, 50]):
+        found = choose_settings(config=config, n_clusters=given, stability=2)
+        inference = found.of_method.inference
+        assert (found.n_clusters, inference.min_clusters, inference.max_clusters) == (None, 30, 50)
+    config.write_text(dump_settings(found))
+    assert choose_settings(config=config) == found  # a run's config keeps it
+    assert choose_settings(config=config, n_clusters="40", stability=0).n_clusters == 40
+    with pytest.raises(UsageError, match="found 50-30, expected the smaller number first"):
+        choose_settings(n_clusters=(50, 30))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("written", ["30-50", "[30, 50]", "'30 - 50'"])
+def test_a_range_of_n_clusters_means_the_same_in_a_file_with_set_and_as_a_flag(
+    method: str, written: str, tmp_path: Path
+) -> None:
+    as_flag = choose_settings(method=method, n_clusters="30-50")
+    config = tmp_path / "config.yaml"
+    config.write_text(f"n_clusters: {written}\nmethod: {method}\n")
+    assert choose_settings(config=config) == as_flag
+    assert choose_settings(method=method, changes=read_changes([f"n_clusters={written}"])) == as_flag
+    config.write_text(f"n_clusters: {written}\n")
+    assert choose_settings(config=config, method=method) == as_flag  # kept under another method
+
+
+def test_a_range_in_a_file_that_cannot_be_read_names_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("n_clusters: 50-30\n")
+    with pytest.raises(UsageError, match=r"config\.yaml: n_clusters: found 50-30, expected the smaller"):
+        choose_settings(config=config)
+    with pytest.raises(UsageError, match="--set: n_clusters: found 'many'"):
+        choose_settings(changes={"n_clusters": "many"})
+
+
+@pytest.mark.parametrize(("name", "value"), [("epochs", "x"), ("epochs", 2.5), ("input_size", "a")])
+def test_single_values_of_the_wrong_type_are_refused(name, value) -> None:
+    with pytest.raises(UsageError, match=f"{name}: found {value!r}, expected a whole number"):
+        choose_settings(**{name: value})

@@ -1,0 +1,154 @@
+"""Embeddings as files that `shoal cluster` and others read back."""
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from shoal import files
+from shoal.data.readers import read_collection, read_embeddings
+from shoal.discovery import embed_collection as module
+from shoal.discovery import read_and_embed as reading
+from shoal.discovery.embed_collection import check_target, embed_collection, write_embeddings
+from shoal.discovery.reporter import Reporter
+from shoal.errors import DataError, MissingError, UsageError
+from shoal.progress import Outlook, Progress
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def found(photos, tiny_encoder):
+    (photos.folder / "broken.png").write_bytes(b"")
+    collection = read_collection(photos.folder, photos.labels)
+    return embed_collection(collection, str(tiny_encoder), pixel_size=16, device="cpu")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_what_is_written_is_read_back_with_names_and_labels(found, photos, tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"features{suffix}"
+    write_embeddings(found, file)
+    read = read_embeddings(file)
+    assert read.names == tuple(sorted(photos.truth))
+    np.testing.assert_array_equal(read.x, found.x)
+    np.testing.assert_array_equal(read.labels, found.collection.labels)
+    assert read.classes == ("blue", "green", "red")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npy", ".parquet"])
+def test_float16_is_written_and_read_as_such(photos, tiny_encoder, found, tmp_path: Path, suffix: str) -> None:
+    collection = read_collection(photos.folder, photos.labels)
+    half = embed_collection(collection, str(tiny_encoder), pixel_size=16, device="cpu", dtype="float16")
+    np.testing.assert_array_equal(half.x, found.x.astype(np.float16))
+    write_embeddings(half, tmp_path / f"x{suffix}")
+    read = read_embeddings(tmp_path / f"x{suffix}").x
+    assert read.dtype == np.float16
+    np.testing.assert_array_equal(read, half.x)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npy", ".parquet"])
+def test_a_large_collection_goes_through_a_mapped_file_to_the_same_bytes(
+    photos, tiny_encoder, found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    write_embeddings(found, tmp_path / f"whole{suffix}")
+    monkeypatch.setattr(files, "MAX_SCRATCH_BYTES", 0)
+    collection = read_collection(photos.folder, photos.labels)
+    blocks = embed_collection(collection, str(tiny_encoder), pixel_size=16, device="cpu")
+    assert isinstance(blocks.x.base, np.memmap)
+    write_embeddings(blocks, tmp_path / f"blocks{suffix}")
+    assert (tmp_path / f"blocks{suffix}").read_bytes() == (tmp_path / f"whole{suffix}").read_bytes()
+
+
+def test_parquet_in_blocks_is_the_table_of_one(found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_embeddings(found, tmp_path / "one.parquet")
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 7)
+    write_embeddings(found, tmp_path / "blocks.parquet")
+    one, blocks = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("one", "blocks"))
+    assert blocks.equals(one)
+    assert pq.ParquetFile(tmp_path / "blocks.parquet").num_row_groups == 9
+
+
+def test_npy_holds_the_rows_alone(found, tmp_path: Path) -> None:
+    write_embeddings(found, tmp_path / "x.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), found.x)
+
+
+def test_rows_are_unit_and_unreadable_images_are_listed(found) -> None:
+    assert found.x.shape == (60, 16)
+    np.testing.assert_allclose(np.linalg.norm(found.x, axis=1), 1, rtol=1e-5)
+    assert [skip.name for skip in found.skipped] == ["broken.png"]
+
+
+def test_images_in_which_the_encoder_sees_nothing_are_named_with_what_helps(tmp_path: Path) -> None:
+    """At 32 px a grey picture leaves every feature of the default encoder at zero; at 64 px it does not."""
+    for i in range(4):
+        Image.new("RGB", (40, 40), (128, 128, 128)).save(tmp_path / f"grey{i}.png")
+    collection = read_collection(tmp_path)
+    said = r"grey0.png, grey1.png, grey2.png, …: .* only zeros at 32 px \(4 of 4 images\), .*; raise --input-size"
+    with pytest.raises(DataError, match=said):
+        embed_collection(collection, input_size=32, pixel_size=40, device="cpu")
+    assert embed_collection(collection, input_size=64, pixel_size=40, device="cpu").x.any(axis=1).all()
+
+
+def test_what_embedding_takes_is_timed_on_few_images_and_said_where_it_is_long() -> None:
+    now, heard = [0.0], []
+
+    def embed_some(some: np.ndarray) -> torch.Tensor:
+        now[0] += 0.05 * len(some) + (5 if now[0] == 0 else 0)  # the first call loads and compiles
+        return torch.zeros(len(some), 4)
+
+    def announce(n_images: int) -> Outlook:
+        pixels, now[0] = np.zeros((n_images, 8, 8, 3), dtype=np.uint8), 0.0
+        return reading.announce_embedding(
+            embed_some, pixels, torch.device("cpu"), Reporter(heard.append), lambda: now[0]
+        )
+
+    assert announce(4000) == Outlook("images", pytest.approx(0.05))
+    assert heard == ["embedding 4,000 images takes about 3 minutes on this machine"]
+    assert now[0] < 5 + 0.05 * 4000 / 50  # a few images, not many
+    assert announce(150).unit_s == pytest.approx(0.05)  # seven seconds are not long
+    assert (announce(20), now[0]) == (Outlook("images"), 0)  # so few are embedded before they are timed
+    assert len(heard) == 1
+
+
+def test_it_is_said_before_the_first_image_is_embedded(photos, tiny_encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "LONG_S", 0.0)
+    monkeypatch.setattr(reading, "FEW", 1)
+    heard: list[str] = []
+
+    @contextmanager
+    def show(what: str, outlook: Outlook) -> Iterator[Progress]:
+        heard.append(what)
+        yield lambda done, total: None
+
+    collection = read_collection(photos.folder, photos.labels)
+    reporter = Reporter(heard.append, show)
+    embed_collection(collection, str(tiny_encoder), pixel_size=16, device="cpu", reporter=reporter)
+    assert re.fullmatch(r"embedding 60 images takes (a few|about) .* on this machine", heard[-2])
+    assert heard[-1] == "embedding images"
+
+
+def test_a_file_of_another_kind_or_one_that_is_there_is_refused_before_the_work(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"found the suffix '.txt', expected .npz, .npy, .parquet"):
+        check_target(tmp_path / "x.txt", force=False)
+    (tmp_path / "x.npz").write_bytes(b"")
+    with pytest.raises(UsageError, match="is there already; give --force"):
+        check_target(tmp_path / "x.npz", force=False)
+    check_target(tmp_path / "x.npz", force=True)
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="file: is a file, expected a folder; choose another path"):
+        check_target(tmp_path / "file" / "x.npz", force=False)
+
+
+def test_parquet_without_pyarrow_says_what_to_install(found, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingError, match=r"shoal\[parquet\]"):
+        write_embeddings(found, tmp_path / "x.parquet")
+    assert not (tmp_path / "x.parquet").exists()

@@ -1,0 +1,400 @@
+"""A folder of images in, its categories out: the same whatever the order, the workers, the hidden truth."""
+
+import shutil
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from photo_runs import run_on
+from shoal.clustering.blend import TriedWeight
+from shoal.data.pixels import load_pixels
+from shoal.data.pixels.worker_pool import _Worker as Worker
+from shoal.data.readers import read_collection
+from shoal.discovery.answers import answer_in_words, range_in_words
+from shoal.discovery.assign import Assigner
+from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
+from shoal.discovery.pipeline import discover_images
+from shoal.discovery.reporter import Reporter
+from shoal.discovery.scoring import score_run
+from shoal.discovery.trained.choice import Choice
+from shoal.discovery.trained.judge import JudgingImages
+from shoal.encoders.catalog import load_encoder
+from shoal.encoders.embed import embed
+from shoal.errors import DataError, MissingError, UsageError
+from shoal.methods.agglomerative import AgglomerativeSettings
+from shoal.methods.gcd import GcdSettings
+from shoal.methods.protocols import follow_protocol
+from shoal.methods.registry import get_method
+from shoal.methods.task import Task
+from shoal.runs import Run
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def tables(run: Run) -> tuple[bytes, bytes]:
+    return (run.path / "assignments.csv").read_bytes(), (run.path / "categories.csv").read_bytes()
+
+
+def test_five_colours_are_found_when_three_are_known(photos, settings, tmp_path: Path) -> None:
+    heard: list[str] = []
+    run = run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), reporter=Reporter(heard.append))
+    score = score_run(run, photos.truth)
+    assert score.accuracy.all > 0.9, score.in_words()
+    assert [category.category for category in run.categories[:3]] == ["blue", "green", "red"]
+    assert [category.is_novel for category in run.categories] == [False] * 3 + [True] * 2
+    assert heard[2].startswith("first answer, without training: 3 known categories found, 2 likely new")
+    assert heard[3] == "11 images set aside for validation, 3 labels kept from training"
+    held = {file.name for file in run.path.iterdir()}
+    assert {"config.yaml", "provenance.json", "metrics.jsonl", "model.safetensors", "embeddings.npy"} <= held
+    assert {"shifted.npy", "frozen.npy", "tree.npy", "estimate.json", "shifts.json", "thumbnails.zip"} <= held
+    assert not [name for name in held if "checkpoint" in name or "best-" in name or name.endswith(".tmp")]
+    assert len(run.metrics) == 2
+    assert run.provenance["root"] == str(photos.folder)
+
+
+@pytest.fixture
+def known_colours(photos):
+    """The same photos with every colour known, so that one of five can be hidden from training."""
+    rows = [f"{name},{colour}" for i, (name, colour) in enumerate(photos.truth.items()) if i % 2]
+    photos.labels.write_text("\n".join(["path,label", *rows]))
+    return photos
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weight", [0.0, 0.65, 1.0])
+def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw_and_the_other_is_kept(
+    known_colours, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weight: float
+) -> None:
+    seen = []
+
+    def judge(images, *args, **how):
+        seen.append((images.withheld.hidden, len(images.withheld.judged)))
+        rights = {one: np.full(10, one == weight) for one in (0.0, 0.65, 1.0)}
+        trials = [TriedWeight(weight=one, n_shifts=1, right=right) for one, right in rights.items()]
+        return Choice(hidden=("red",), tried=trials)
+
+    monkeypatch.setattr(JudgingImages, "compare", judge)
+    heard: list[str] = []
+    run = run_on(known_colours, tmp_path / "run", settings, reporter=Reporter(heard.append))
+    assert len(seen[0][0]) == 1
+    kept, lost = ("trained", "frozen") if weight < 1 else ("frozen", "trained")
+    assert run.json("choice")["kept"] == kept
+    assert any(line.startswith("of 10 labeled images kept from training") for line in heard)
+    other = Run.open(run.path / lost)
+    assert heard[-1].endswith(f" is kept in {other.path}")
+    assert not (run.path / kept).exists()
+    assert not list(run.path.glob("trial-*"))
+    if weight < 1:
+        assert run.json("model")["frozen_weight"] == weight
+    for found, name in ((run, kept), (other, lost)):
+        assert found.has("model.safetensors") == (name == "trained")
+        assert np.array_equal(found.array("embeddings"), run.array("frozen")) == (name == "frozen")
+        rows, _ = Assigner(found, device="cpu").assign_images(read_collection(known_colours.folder, False))
+        assert sum(new.category_id != old.category_id for new, old in zip(rows, found.assignments, strict=True)) <= 1
+        assert len(found.thumbnails(range(60))) == 60
+
+
+@pytest.mark.slow
+def test_a_run_that_starts_over_without_training_leaves_no_other_answer(photos, settings, tmp_path: Path) -> None:
+    run = run_on(photos, tmp_path / "run", settings)
+    alone = run_on(photos, tmp_path / "alone", replace(settings, train=False))
+    assert tables(Run.open(run.path / "frozen")) == tables(alone)
+    run_on(photos, run.path, replace(settings, train=False), force=True)
+    assert not (run.path / "frozen").exists()
+    assert tables(run) == tables(alone)
+
+
+def test_a_finished_run_survives_a_start_over_with_images_that_cannot_be_read(photos, settings, tmp_path: Path) -> None:
+    settings = replace(settings, train=False)
+    run = run_on(photos, tmp_path / "run", settings)
+    before = tables(run)
+    for file in sorted(photos.folder.iterdir()):
+        file.write_bytes(file.read_bytes()[:60])
+    with pytest.raises(DataError, match="can be decoded"):
+        run_on(photos, run.path, settings, force=True)
+    assert tables(Run.open(run.path)) == before
+
+
+@pytest.mark.slow
+def test_the_comparison_is_made_by_labels_and_written_down(
+    known_colours, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, compare = [], JudgingImages.compare
+
+    def judge(images, *args, **how):
+        seen.append(images)
+        return compare(images, *args, **how)
+
+    monkeypatch.setattr(JudgingImages, "compare", judge)
+    lines = known_colours.labels.read_text().splitlines()  # every fourth is called red, so not all can be put right
+    wrong = [f"{line.partition(',')[0]},red" if row % 4 == 1 else line for row, line in enumerate(lines)]
+    known_colours.labels.write_text("\n".join(wrong))
+    run = run_on(known_colours, tmp_path / "run", settings)
+    found = run.json("choice")
+    names = [row.label_given for row in run.assignments]
+    given = np.array([sorted({*names}).index(name) for name in names])  # "" of the unlabeled ones is 0
+    frozen = torch.from_numpy(run.array("frozen").copy())
+    (expected,) = replace(seen[-1], frozen=frozen, labels=given).judge_frozen()
+    assert found["accuracy"]["frozen"] == expected.right.mean() < 1
+    (hidden,) = found["hidden"]
+    judged = [names[row] for row in seen[-1].withheld.judged]
+    assert len(judged) == found["n_images"]
+    assert judged.count(hidden) == names.count(hidden)
+    assert {*judged} == {*names} - {""}  # and a validation image or two of each of the other four
+    assert not run_on(known_colours, tmp_path / "all", replace(settings, hidden_share=0.0)).has("choice.json")
+
+
+@pytest.mark.parametrize("method", ["gcd", "agglomerative"])
+def test_other_methods_find_the_colours_too_and_take_new_images(photos, settings, tmp_path: Path, method: str) -> None:
+    cms = settings.of_method
+    common = {"encoder": cms.encoder, "input_size": cms.input_size, "inference": cms.inference}
+    own = GcdSettings(**common, head=cms.head, training=cms.training)
+    chosen = own if method == "gcd" else AgglomerativeSettings(**common)
+    settings = DiscoverySettings(method=method, n_clusters=5, pixel_size=16, method_settings=chosen)
+    run = run_on(photos, tmp_path / "run", settings)
+    assert score_run(run, photos.truth).accuracy.all > 0.9
+    assert run.has("model.safetensors") == (method == "gcd")
+    assert len(run.metrics) == (2 if method == "gcd" else 0)
+    again = Assigner(run, device="cpu").networks.embed(load_pixels(read_collection(photos.folder, False), 16))
+    assert np.allclose(again.numpy(), run.array("embeddings"), atol=1e-6)
+
+
+def test_what_is_said_and_every_epoch_are_in_the_log_of_the_run(photos, settings, tmp_path: Path) -> None:
+    heard: list[str] = []
+    run = run_on(photos, tmp_path / "run", settings, reporter=Reporter(heard.append, detail=lambda text: None))
+    lines = (run.path / "train.log").read_text().splitlines()
+    told = [line.split("  ", 1)[1] for line in lines if "  " in line]
+    assert [line for line in heard if line not in told] == []
+    assert told[0] == "60 images, 18 labeled in 3 categories, 42 unlabeled"
+    assert [line.split(":")[0] for line in told if line.startswith("epoch")] == ["epoch 1", "epoch 2"]
+    assert told[-1] == answer_in_words(run)
+    # Clustering takes minutes where there are many images: it is named before the first answer and after training.
+    first, last = (i for i, line in enumerate(told) if line == "finding categories …")
+    assert told[first + 1] == "writing the first report …"
+    assert [line.split(":")[0] for line in told[:last] if line.startswith("epoch")] == ["epoch 1", "epoch 2"]
+
+
+@pytest.mark.slow
+def test_metrics_reach_tensorboard_when_asked(photos, settings, tmp_path: Path, monkeypatch) -> None:
+    opened, written = [], []
+    writer = SimpleNamespace(add_scalar=lambda *scalar: written.append(scalar), flush=lambda: None)
+    stand_in = types.ModuleType("torch.utils.tensorboard")
+    stand_in.SummaryWriter = lambda folder: opened.append(folder) or writer
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", stand_in)
+    run = run_on(photos, tmp_path / "run", settings, tensorboard=True)
+    assert opened == [str(run.path)]
+    assert [(name, step) for name, _value, step in written if name == "loss"] == [("loss", 1), ("loss", 2)]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(MissingError, match="pip install 'shoal"):
+        run_on(photos, tmp_path / "other", settings, tensorboard=True)
+    assert not (tmp_path / "other").exists()
+
+
+def test_rows_are_the_same_images_in_every_part(photos, settings, tmp_path: Path) -> None:
+    run = run_on(photos, tmp_path / "run", replace(settings, train=False))
+    rows = run.assignments
+    assert [row.path for row in rows] == sorted(photos.truth)
+    assert len(run.array("embeddings")) == len(run.array("shifted")) == len(rows) == 60
+    assert run.array("tree").shape == (59, 4)
+    assert len(run.thumbnails(range(60))) == 60
+    given = [f"{row.path},{row.label_given}" for row in rows if row.label_given]
+    assert given == sorted(photos.labels.read_text().splitlines()[1:])
+    frozen = np.array(run.array("frozen"))
+    encoder = load_encoder(settings.method_settings.encoder)
+    pixels = load_pixels(read_collection(photos.folder, False), 16)
+    assert np.allclose(frozen, embed(pixels, encoder).numpy(), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_bytes_whatever_the_file_order_and_the_workers(
+    photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy made in another order has other inodes and times, and is decoded anew by another number of processes."""
+    monkeypatch.setattr("shoal.data.pixels.worker_pool._Worker", Worker)  # processes, unlike in other tests with photos
+    with monkeypatch.context() as patched:
+        patched.setattr("shoal.discovery.read_and_embed.load_pixels", partial(load_pixels, n_workers=2))
+        first = run_on(photos, tmp_path / "first", settings)
+    copy = tmp_path / "elsewhere" / "photos"
+    copy.mkdir(parents=True)
+    for name in sorted(photos.truth, reverse=True):
+        shutil.copy(photos.folder / name, copy / name)
+    rows = photos.labels.read_text().splitlines()
+    other = tmp_path / "other.csv"
+    other.write_text("\n".join([rows[0], *reversed(rows[1:])]))
+    decoded_by = []
+    monkeypatch.setattr(
+        "shoal.discovery.read_and_embed.load_pixels",
+        lambda *a, **k: (decoded_by.append(1), load_pixels(*a, n_workers=1, **k))[1],
+    )
+    second = run_on(replace(photos, folder=copy, labels=other), tmp_path / "second", settings)
+    assert tables(first) == tables(second)
+    assert first.provenance["fingerprint"] == second.provenance["fingerprint"]
+    assert decoded_by == [1]
+
+
+@pytest.mark.slow
+def test_another_seed_trains_another_network(photos, settings, tmp_path: Path) -> None:
+    first = run_on(photos, tmp_path / "first", settings)
+    second = run_on(photos, tmp_path / "second", replace(settings, seed=1))
+    assert not np.array_equal(first.array("embeddings"), second.array("embeddings"))
+    assert np.array_equal(first.array("frozen"), second.array("frozen"))
+
+
+@pytest.mark.slow
+def test_pixels_of_a_collection_train_as_an_array_of_them_does(photos, settings) -> None:
+    """`Pixels` reads scattered rows of a memory map; every use of images in training must take it as it is."""
+    collection = read_collection(photos.folder, photos.labels)
+    pixels = load_pixels(collection, 16)
+    order = np.random.default_rng(0).permutation(60)
+    scattered = replace(pixels, store=np.asarray(pixels[order]), rows=np.argsort(order))
+    assert np.array_equal(scattered[:], pixels[:])
+    found = [
+        get_method("cms").run(
+            Task(pixels=given, labels=collection.labels, validation=np.arange(0, 60, 3)),
+            settings.of_method,
+            device=torch.device("cpu"),
+        )
+        for given in (pixels[:], pixels, scattered, torch.from_numpy(pixels[:]))
+    ]
+    for other in found[1:]:
+        assert np.array_equal(found[0].embeddings, other.embeddings)
+
+
+def test_unreadable_files_are_listed_and_shift_no_row(photos, settings, tmp_path: Path) -> None:
+    (photos.folder / "aaa.png").write_bytes(b"no image")
+    (photos.folder / "zzz.jpg").write_bytes(b"")
+    heard: list[str] = []
+    run = run_on(photos, tmp_path / "run", replace(settings, train=False), reporter=Reporter(heard.append))
+    assert [skip.path for skip in run.skipped] == ["aaa.png", "zzz.jpg"]
+    assert [row.path for row in run.assignments] == sorted(photos.truth)
+    assert "2 unreadable" in heard[0]
+
+
+def test_images_without_features_are_named_and_leave_no_run_behind(photos, settings, tmp_path, monkeypatch) -> None:
+    rows = torch.tensor([7, 31])
+    monkeypatch.setattr(
+        "shoal.discovery.read_and_embed.embed",
+        lambda pixels, encoder, **_: torch.eye(len(pixels)).index_fill(0, rows, 0),
+    )
+    first, second = (sorted(photos.truth)[row] for row in rows.tolist())
+    with pytest.raises(
+        DataError, match=rf"^{first}, {second}: .* only zeros .*\(2 of 60 images\).* raise --input-size"
+    ):
+        run_on(photos, tmp_path / "run", settings)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["shoal", "paper"])
+def test_k_is_that_of_the_first_answer_unless_the_papers_rule_estimates_it(
+    photos, settings, tmp_path: Path, protocol: str
+) -> None:
+    """Its interval and its repetitions too, which are made with the embeddings that K was estimated on."""
+    followed = replace(
+        settings, method_settings=follow_protocol(settings.method_settings, protocol, "cms"), stability=2
+    )
+    run = run_on(photos, tmp_path / "run", followed)
+    found, first = run.json("estimate"), Run.open(run.path / "frozen").json("estimate")
+    assert (found["curve"] == first["curve"]) == (protocol == "shoal")
+    if protocol == "shoal":
+        assert (found["n_clusters"], found["interval"]) == (first["n_clusters"], first["interval"])
+        alone = run_on(photos, tmp_path / "alone", replace(followed, train=False))
+        assert found["stability"] == alone.json("estimate")["stability"]
+
+
+def test_the_number_of_clusters_is_repeated_on_parts_when_asked(photos, settings, tmp_path: Path) -> None:
+    run = run_on(photos, tmp_path / "run", replace(settings, train=False, stability=3))
+    repeats = run.json("estimate")["stability"]["n_clusters"]
+    assert len(repeats) == 3
+    assert f"; {range_in_words(run.n_clusters, repeats)}" in answer_in_words(run)
+
+
+def test_without_labels_the_given_number_is_found(photos, settings, tmp_path: Path) -> None:
+    collection = read_collection(photos.folder, False)
+    run = discover_images(collection, tmp_path / "run", replace(settings, n_clusters=5), device="cpu")
+    assert run.n_clusters == 5
+    assert all(category.is_novel for category in run.categories)
+    assert answer_in_words(run).startswith("0 known categories found, 5 likely new")
+
+
+def test_a_category_with_one_labeled_image_is_named(photos, settings, tmp_path: Path) -> None:
+    """Also a novel category that the labels name once: it is then a known one."""
+    yellow = next(name for name, colour in photos.truth.items() if colour == "yellow")
+    photos.labels.write_text(photos.labels.read_text() + f"{yellow},yellow\n")
+    heard: list[str] = []
+    run = run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), reporter=Reporter(heard.append))
+    assert "note: 1 category has a single labeled image (yellow)" in "\n".join(heard)
+    assert sum(not category.is_novel for category in run.categories) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_images", [14, 20])
+def test_twenty_images_are_enough_and_batches_shrink_to_fit(
+    make_photos: Callable, tmp_path: Path, n_images: int
+) -> None:
+    photos = make_photos(n_images)
+    settings = choose_settings(config=photos.config)
+    heard: list[str] = []
+    run = run_on(photos, tmp_path / "run", settings, reporter=Reporter(heard.append))
+    assert len(run.assignments) == n_images
+    assert len(run.metrics) == 2
+    shrunk = [line for line in heard if line.startswith("note: batches of")]
+    assert shrunk == (
+        ["note: batches of 14 images instead of 16, because there are no more to train on"] * (n_images == 14)
+    )
+
+
+def test_too_few_images_to_train_on_are_refused_before_anything_is_written(make_photos, tmp_path: Path) -> None:
+    photos = make_photos(12)
+    settings = choose_settings(config=photos.config)
+    wide = replace(settings.method_settings.inference, shift=replace(settings.shift, n_neighbors=12))
+    settings = replace(settings, method_settings=replace(settings.method_settings, inference=wide))
+    with pytest.raises(DataError, match="needs more than 12 images, found 12"):
+        run_on(photos, tmp_path / "run", settings)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("n_clusters", [2, 61])
+def test_a_number_of_clusters_out_of_range_is_refused_before_anything_is_written(
+    photos, settings, tmp_path: Path, n_clusters: int
+) -> None:
+    with pytest.raises(UsageError, match=f"found {n_clusters} with 3 known classes and 60 images, expected 3 to 60"):
+        run_on(photos, tmp_path / "run", replace(settings, n_clusters=n_clusters))
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_encoder_that_is_not_here_leaves_no_run_behind(photos, settings, tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match="no folder or file"):
+        run_on(
+            photos,
+            tmp_path / "run",
+            replace(settings, method_settings=replace(settings.method_settings, encoder="./nowhere")),
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_more_trained_blocks_than_the_encoder_has_are_refused_before_any_image_is_read(
+    photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "shoal.discovery.read_and_embed.load_pixels", lambda *given, **named: pytest.fail("images were read")
+    )
+    too_many = replace(settings, method_settings=replace(settings.method_settings, n_tail_blocks=3))
+    with pytest.raises(UsageError, match=r"n_tail_blocks: found 3, but .* has 2 blocks; give 0–2"):
+        run_on(photos, tmp_path / "run", too_many)
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_known_category_is_refused(photos, settings, tmp_path: Path) -> None:
+    rows = [row for row in photos.labels.read_text().splitlines() if not row.endswith(("red", "green"))]
+    photos.labels.write_text("\n".join(rows))
+    with pytest.raises(DataError, match="needs labeled images of at least 2 categories, found 1"):
+        run_on(photos, tmp_path / "run", settings)

@@ -1,0 +1,22 @@
+import pytest
+import torch
+
+from shoal.training import trainer
+from shoal.training.loop import train
+from shoal.training.views import ViewSettings
+
+
+@pytest.mark.gpu
+def test_recorded_steps_are_those_that_are_taken_one_by_one(toy, monkeypatch):
+    recorded, record = [], trainer.RecordedStep
+    monkeypatch.setattr(trainer, "RecordedStep", lambda *given: recorded.append(1) or record(*given))
+    weights, losses = [], []
+    for fewest in (2, 1000):
+        monkeypatch.setattr(trainer, "FEWEST", fewest)
+        (model,) = (network.to("cuda") for network in toy.networks())
+        trained = train(toy.data(), model, toy.settings(epochs=3, views=ViewSettings(pool=3)))
+        weights.append([value.detach().clone() for value in model.parameters()])
+        losses.append([(row["loss"], row["gradient"]) for row in trained.metrics])
+    assert len(recorded) == 3  # once an epoch, in the first training alone
+    assert all(torch.equal(one, other) for one, other in zip(*weights, strict=True))
+    assert losses[0] == losses[1]
