@@ -34,7 +34,7 @@ from shoal.encoders.vision import Encoder, digest_weights
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.methods.clusters import Representation, to_numpy
 from shoal.progress import Outlook, Progress, about
-from shoal.runs import Run, Skip, damaged
+from shoal.runs import Run, Skip, damaged, drop_thumbnails
 
 EMBEDDING = "embedding images"
 
@@ -183,7 +183,8 @@ def record_inputs(run: Run, images: Readable, encoder: Encoder) -> None:
     found = {"images": images.pixels.checksum, "encoder": encoding}
     before = run.provenance.get("made_from")
     if before is None:
-        run.drop("frozen.npy", "thumbnails.zip")  # nobody knows what they were made from
+        run.drop("frozen.npy")
+        drop_thumbnails(run.path)  # nobody knows what they were made from
         run.note(made_from=found | {"engine": encoder.engine})
         return
     changed = [f"the {what}" for what, digest in found.items() if before.get(what) != digest]
@@ -213,9 +214,9 @@ def embed_frozen(images: Readable, run: Run, encoder: Encoder, reporter: Reporte
             frozen = embed(images.pixels, encoder, progress=progress)
         check_directions((frozen == 0).all(dim=1), images.pixels.names, encoder.input_format.size)
         run.write_array("frozen", to_numpy(frozen))
-    if not run.has("thumbnails.zip"):
+    if not run.has_thumbnails:
         with reporter.progress("making thumbnails"):
-            run.write_thumbnails(make_thumbnails(images.pixels))
+            run.write_thumbnails(make_thumbnails(images.pixels), len(images.pixels))
     return Representation(embeddings=frozen, embed=lambda pixels: embed(pixels, encoder))
 
 

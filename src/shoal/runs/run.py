@@ -17,7 +17,8 @@ saw), compare.html, and a run of each method in methods/.
 
 A run that was trained has two answers. One stands; the other is a run of its own in the folder frozen/ or trained/.
 
-A run of more than a million images has assignments-00000-of-00010.parquet and so on in the place of assignments.csv.
+A run of more than a million images has assignments-00000-of-00010.parquet and so on in the place of assignments.csv,
+and thumbnails-00000-of-00010.zip and so on in that of thumbnails.zip, a million images in each.
 
 Rows of arrays, assignments and thumbnails are the same images in the same order. Each file is written whole or not at
 all. While a process writes to the folder there is a run.lock. A run is finished when provenance.json says when; a
@@ -26,7 +27,6 @@ finished run is never overwritten unless asked.
 
 import platform
 import time
-import zipfile
 from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -39,6 +39,7 @@ from shoal.files import atomic_file, open_own, write_text, writing
 from shoal.runs.assignment_table import write_assignments
 from shoal.runs.folder import Folder
 from shoal.runs.rows import Assignment, Category, Skip, to_csv
+from shoal.runs.thumbnails import write_thumbnails
 from shoal.settings import dump_settings
 from shoal.text import shown
 
@@ -90,11 +91,12 @@ class Run(Folder):
             # Not the file itself: numpy would write past Python, and a full disk would come back without its errno.
             np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)
 
-    def write_thumbnails(self, images: Iterable[bytes]) -> None:
-        """Write thumbnails.zip: the bytes of a small WebP, PNG or JPEG per row, in row order."""
-        with atomic_file(self.path / "thumbnails.zip") as file, zipfile.ZipFile(file, "w") as archive:
-            for row, image in enumerate(images):
-                archive.writestr(zipfile.ZipInfo(f"{row:08d}"), image)  # a fixed date: same images, same bytes
+    def write_thumbnails(self, images: Iterable[bytes], n_images: int | None = None) -> None:
+        """Write thumbnails.zip: the bytes of a small WebP, PNG or JPEG per row, in row order.
+
+        Of more than a million there are parts, for which their number comes with them, as `n_images`.
+        """
+        write_thumbnails(self.path, images, n_images)
 
 
 def _now() -> str:
