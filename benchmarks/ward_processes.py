@@ -64,18 +64,19 @@ def measure_here(n_rows: int, tree_file: str) -> dict[str, float]:
     return {"wall": wall, "cpu": used, "received": received[0]}
 
 
-def measure(n_rows: int, n_processes: int, tree_file: Path) -> list[dict[str, float]]:
+def run_processes(command: list[str], n_processes: int) -> list[dict[str, float]]:
+    """What each of several processes says last, as JSON; started as torchrun starts them, with a thread each."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free.getsockname()[1], "WORLD_SIZE": n_processes}
-    command, started = [sys.executable, __file__, "--one", str(n_rows), str(tree_file)], []
+    started = []
     for rank in range(n_processes):
         names = shared | {"RANK": rank, "LOCAL_RANK": rank, "OMP_NUM_THREADS": 1}
         environment = os.environ | {name: str(value) for name, value in names.items()}
-        started.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+        started.append(subprocess.Popen([sys.executable, *command], env=environment, stdout=subprocess.PIPE, text=True))
     said = [process.communicate(timeout=TIMEOUT_S)[0] for process in started]
     if any(process.returncode for process in started):
-        raise SystemExit(f"{n_processes} processes at {n_rows:,} rows failed")
+        raise SystemExit(f"{n_processes} processes failed: {' '.join(command)}")
     return [json.loads(each.splitlines()[-1]) for each in said]
 
 
@@ -89,7 +90,7 @@ def table(sizes: list[int], counts: list[int]) -> list[str]:
             expected = None
             for n_processes in counts:
                 file = Path(folder) / f"{n_rows}_{n_processes}.npy"
-                main, *others = measure(n_rows, n_processes, file)
+                main, *others = run_processes([__file__, "--one", str(n_rows), str(file)], n_processes)
                 tree = np.load(file)
                 expected = tree if expected is None else expected
                 rest = " | " if not others else (

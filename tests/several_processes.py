@@ -30,6 +30,15 @@ def start_torchrun(*words: str) -> subprocess.Popen:
     return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": PATH}, **pipes)
 
 
+def start_nodes(code: str, folder: Path, per_node: int = 1) -> list[subprocess.Popen]:
+    """Two calls of torchrun that meet at a port, as on two machines; which of them has the main process is open."""
+    script = folder / "run.py"
+    script.write_text(code)
+    meet = ["--nnodes", "2", "--nproc-per-node", str(per_node), "--rdzv-backend", "c10d", "--rdzv-id", "test"]
+    meet += ["--rdzv-endpoint", f"localhost:{free_port()}", str(script)]
+    return [start_torchrun("--node-rank", str(node), *meet) for node in range(2)]
+
+
 def end_first(started: list[subprocess.Popen], timeout_s: float = 600) -> tuple[int, str]:
     """Wait for the first process alone, whatever becomes of it: its exit code, and what it has said on stderr."""
     try:

@@ -1,4 +1,4 @@
-"""Where the same images may lie: tar and parquet shards, a web server that drops connections, an object store."""
+"""Where the same images may lie: tar and parquet shards, a web server that drops connections, object stores."""
 
 import contextlib
 import io
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pytest
 
@@ -81,6 +81,26 @@ class Web:
         return self.asked[path] <= self.n_drops or path.partition("?")[0].endswith(tuple(self.always) or ("\0",))
 
 
+def send_file(handler: BaseHTTPRequestHandler, file: Path, *, has_ranges: bool = True) -> None:
+    """Answer with a file, whole or the range that was asked for."""
+    if not file.is_file():
+        handler.send_error(404)
+        return
+    asked, n_bytes = handler.headers.get("Range", "") if has_ranges else "", file.stat().st_size
+    start, _, end = asked.removeprefix("bytes=").partition("-")
+    with file.open("rb") as whole:
+        whole.seek(int(start or 0))
+        body = whole.read(int(end) + 1 - int(start) if asked else n_bytes)
+    handler.send_response(206 if asked else 200)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.send_header("ETag", f'"{n_bytes}-{file.stat().st_mtime_ns}"')
+    if has_ranges:
+        handler.send_header("Accept-Ranges", "bytes")
+    handler.end_headers()
+    if handler.command == "GET":
+        handler.wfile.write(body)
+
+
 @contextlib.contextmanager
 def web_server(folder: Path | None = None, *, upstream: str = "", has_ranges: bool = True) -> Iterator[Web]:
     """Serve the files of a folder, whole and in ranges, or hand everything on to another server."""
@@ -94,7 +114,7 @@ def web_server(folder: Path | None = None, *, upstream: str = "", has_ranges: bo
             elif folder is None:
                 self.hand_on()
             else:
-                self.answer(Path(f"{folder}{unquote(self.path)}"))
+                send_file(self, Path(f"{folder}{unquote(self.path)}"), has_ranges=has_ranges)
 
         do_HEAD = do_GET
 
@@ -112,24 +132,6 @@ def web_server(folder: Path | None = None, *, upstream: str = "", has_ranges: bo
             self.end_headers()
             self.wfile.write(body)
 
-        def answer(self, file: Path) -> None:
-            if not file.is_file():
-                self.send_error(404)
-                return
-            asked, n_bytes = self.headers.get("Range", "") if has_ranges else "", file.stat().st_size
-            start, _, end = asked.removeprefix("bytes=").partition("-")
-            with file.open("rb") as whole:
-                whole.seek(int(start or 0))
-                body = whole.read(int(end) + 1 - int(start) if asked else n_bytes)
-            self.send_response(206 if asked else 200)
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("ETag", f'"{n_bytes}-{file.stat().st_mtime_ns}"')
-            if has_ranges:
-                self.send_header("Accept-Ranges", "bytes")
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(body)
-
         def log_message(self, *_: object) -> None:
             return
 
@@ -144,26 +146,59 @@ def web_server(folder: Path | None = None, *, upstream: str = "", has_ranges: bo
 
 
 @contextlib.contextmanager
-def object_store() -> Iterator[str]:
-    """moto's S3 server as a process of its own; yields its address."""
-    pytest.importorskip("moto.server", reason="no moto; pip install 'moto[s3]' flask flask-cors")
+def server_process(*words: str, ready: str) -> Iterator[str]:
+    """A server as a process of its own, given a free port for PORT; yields its address once it answers at `ready`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+        port = str(free.getsockname()[1])
+    command = [sys.executable, *(port if word == "PORT" else word for word in words)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ))
     address = f"http://127.0.0.1:{port}"
     try:
         for _ in range(600):
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/moto-api/", timeout=5):
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}{ready}", timeout=5):
                 break
             if process.poll() is not None:
-                pytest.skip(f"moto's server could not start (exit code {process.returncode})")
+                pytest.skip(f"{words[1]}: the server could not start (exit code {process.returncode})")
             time.sleep(0.1)
         yield address
     finally:
         process.kill()
         process.wait()
+
+
+@contextlib.contextmanager
+def object_store() -> Iterator[str]:
+    """moto's S3 server; yields its address."""
+    pytest.importorskip("moto.server", reason="no moto; pip install 'moto[s3]' flask flask-cors")
+    with server_process("-m", "moto.server", "-H", "127.0.0.1", "-p", "PORT", ready="/moto-api/") as address:
+        yield address
+
+
+@contextlib.contextmanager
+def google_store(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """A folder in a bucket of an emulator of Google's store: its address, and the environment of who asks for it."""
+    pytest.importorskip("gcsfs", reason="no gcsfs; pip install gcsfs")
+    pytest.importorskip("gcp_storage_emulator", reason="no emulator; pip install gcp-storage-emulator")
+    words = ["-m", "gcp_storage_emulator", "start", "--host", "127.0.0.1", "--port", "PORT", "--in-memory"]
+    with server_process(*words, "--default-bucket", "bucket", ready="/storage/v1/b?project=test") as address:
+        for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+            name = quote(f"{folder.name}/{file.relative_to(folder).as_posix()}", safe="")
+            where = f"{address}/upload/storage/v1/b/bucket/o?uploadType=media&name={name}"
+            with urllib.request.urlopen(urllib.request.Request(where, file.read_bytes(), method="POST")):
+                pass
+        # The emulator speaks HTTP alone, and gcsfs asks Google's other interface what kind of bucket it is.
+        alone = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
+        yield f"gs://bucket/{folder.name}", {"STORAGE_EMULATOR_HOST": address, "FSSPEC_GS_TOKEN": "anon", **alone}
+
+
+@contextlib.contextmanager
+def hub_store(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """The same in a dataset repository of a stand-in for the Hugging Face Hub."""
+    pytest.importorskip("huggingface_hub", reason="no huggingface_hub; pip install huggingface_hub")
+    hub = str(Path(__file__).with_name("hub.py"))
+    with server_process(hub, str(folder.parent), "someone/set", "PORT", ready="/api/datasets/someone/set") as address:
+        yield f"hf://datasets/someone/set/{folder.name}", {"HF_ENDPOINT": address, "HF_HUB_DISABLE_XET": "1"}
 
 
 def use_store(address: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ def run(tmp_path: Path) -> Run:
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of 25 rows, of which 10 are held at a time."""
-    monkeypatch.setattr(assignment_table, "PART_ROWS", 25)
+    monkeypatch.setattr("shoal.runs.file_parts.PART_ROWS", 25)
     for module in (assignment_table, rows):
         monkeypatch.setattr(module, "ROWS_AT_ONCE", 10)
 
@@ -89,7 +89,7 @@ def outputs(run: Run, out: Path) -> dict[str, object]:
 def test_all_that_reads_a_run_reads_parts(run: Run, parts: None, tmp_path: Path, monkeypatch) -> None:
     assert pq.read_table(run.path / "assignments.parquet").num_rows == 60
     with monkeypatch.context() as small:
-        small.setattr(assignment_table, "PART_ROWS", 60)
+        small.setattr("shoal.runs.file_parts.PART_ROWS", 60)
         expected = outputs(run, tmp_path / "one")
     run.drop("accuracy.json")
     run.write_assignments(run.assignments)
@@ -116,7 +116,7 @@ def test_a_lost_or_damaged_part_is_named_with_the_remedy(run: Run, parts: None) 
     with pytest.raises(DataError, match=rf"{NAMES[1]}: damaged or edited, .*; put back a copy of it, or make the run"):
         Run.open(run.path)
     second.unlink()
-    with pytest.raises(DataError, match=rf"{NAMES[1]}: .*part 2 of 3 of the run's table is not there; put back"):
+    with pytest.raises(DataError, match=rf"{NAMES[1]}: .*part 2 of 3 is not there; put back"):
         Run.open(run.path)
     table = pq.read_table(run.path / NAMES[0])
     pq.write_table(table.drop_columns(["confidence"]), second)
@@ -131,7 +131,7 @@ def test_a_run_made_again_leaves_no_part_of_the_other_kind(run: Run, parts: None
     listed = run.assignments
     run.write_assignments(listed)
     with monkeypatch.context() as small:
-        small.setattr(assignment_table, "PART_ROWS", 60)
+        small.setattr("shoal.runs.file_parts.PART_ROWS", 60)
         run.write_assignments(listed)
     assert sorted(file.name for file in run.path.glob("assignments*")) == ["assignments.csv", "assignments.parquet"]
     run.write_assignments(listed)

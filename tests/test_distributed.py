@@ -32,6 +32,27 @@ def test_two_processes_share_rows_and_gather_all_of_them() -> None:
     assert second.split("\n")[:2] == ["1 2 False 3 True 0.5", "False"]
 
 
+TAKING = """
+import torch
+from shoal import distributed as d
+with d.processes(torch.device("cpu")):
+    rows = torch.arange(14.0).reshape(7, 2).half()
+    own = rows[d.shard(7)]
+    draw = torch.Generator().manual_seed(d.rank())
+    for n_wanted in (5, 4 * d.rank(), 0):  # as many as the others, other numbers, none at all
+        wanted = torch.randint(0, 7, (n_wanted,), generator=draw)
+        asked = []
+        found = d.take_rows(lambda of: asked.append(of) or own[of], 7, wanted)
+        print(torch.equal(found, rows[wanted]), bool((asked[0] < len(own)).all()))
+"""
+
+
+@pytest.mark.slow
+def test_each_process_takes_any_rows_from_those_that_hold_them() -> None:
+    for said in finish_processes(start_processes(TAKING, 3)):
+        assert said.split() == ["True"] * 6
+
+
 def test_a_process_without_a_gpu_of_its_own_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "3")
     monkeypatch.setenv("LOCAL_RANK", "2")
@@ -49,6 +70,7 @@ def test_alone_every_call_is_a_no_op() -> None:
         assert not distributed.is_started()
         assert (distributed.rank(), distributed.world_size(), distributed.is_main()) == (0, 1, True)
         assert distributed.gather_rows(rows) is rows
+        assert torch.equal(distributed.take_rows(lambda own: rows[own], 5, torch.tensor([3, 0, 3])), rows[[3, 0, 3]])
         assert distributed.mean_over_processes(rows) is rows
         distributed.barrier()
 
@@ -72,6 +94,8 @@ with d.processes(torch.device("cuda")):
     rows = torch.arange(14.0, device="cuda").reshape(7, 2)
     sent = [rows.to(kind) for kind in (torch.float16, torch.int64, torch.bool)]
     same = [torch.equal(d.gather_rows(each), each) for each in sent]
+    wanted = torch.tensor([5, 0, 5], device="cuda")
+    same += [torch.equal(d.take_rows(lambda own: each[own], 7, wanted), each[wanted]) for each in sent[:2]]
     d.barrier()
     print(all(same), d.mean_over_processes(rows).sum().item(), d.flag_from_main(True, torch.device("cuda")))
 dist.destroy_process_group()

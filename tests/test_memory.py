@@ -72,3 +72,19 @@ def test_neighbors_on_the_report_hold_a_block_of_images(tmp_path: Path) -> None:
         f"from shoal.report.changed_neighbors import nearest\nx = np.load({str(tmp_path / 'x.npy')!r}, mmap_mode='r')"
     )
     assert growth(before, "nearest(x[:256], x, np.arange(256), 8)") < x.nbytes + 400 * MB
+
+
+def test_vectors_are_exported_line_by_line(tmp_path: Path) -> None:
+    """100,000 x 48 numbers are 40 MB of text, and as much again for each copy of it."""
+    x = np.random.default_rng(0).normal(size=(100_000, 48)).astype(np.float16)
+    np.save(tmp_path / "x.npy", x)
+    before = f"""
+from pathlib import Path
+from types import SimpleNamespace
+from shoal.discovery.export.table_files import to_projector
+x, out = np.load({str(tmp_path / "x.npy")!r}, mmap_mode="r"), Path({str(tmp_path)!r})
+job = SimpleNamespace(run=SimpleNamespace(embeddings=lambda: x), out=out, rows=[])
+"""
+    assert growth(before, "to_projector(job)") < x.nbytes + 20 * MB
+    with (tmp_path / "vectors.tsv").open() as lines:
+        assert next(lines).split("\t")[0] == f"{x[0, 0]:.6g}"

@@ -284,6 +284,22 @@ def test_a_run_that_a_link_leads_to_is_kept(tmp_path: Path, place: str, force: b
     assert not (run.path / place).exists()
 
 
+def test_unit_rows_of_many_images_are_float16_and_what_a_run_goes_on_from_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.runs.file_parts.PART_ROWS", 7)
+    monkeypatch.setattr("shoal.runs.run.ROWS_AT_ONCE", 3)
+    run, x = Run.create(tmp_path / "run"), np.random.default_rng(0).normal(size=(8, 5)).astype(np.float32)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    for name in ("embeddings", "shifted", "frozen"):
+        run.write_array(name, x)
+        assert run.array(name).dtype == (np.float32 if name == "frozen" else np.float16)
+    np.testing.assert_array_equal(run.array("embeddings"), x.astype(np.float16))
+    np.testing.assert_array_equal(run.array("frozen"), x)
+    run.write_array("embeddings", x[:7])
+    np.testing.assert_array_equal(run.array("embeddings"), x[:7])
+
+
 def test_a_damaged_part_is_named(tmp_path: Path) -> None:
     run = finished_run(tmp_path / "run")
     (run.path / "estimate.json").write_text('{"n_clus')

@@ -76,6 +76,11 @@ def as_stored_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) ->
     return matrix
 
 
+def in_single(rows: NDArray[Any]) -> Floats:
+    """Some rows in float32, or float64 where they are: what float16 is stored in is not what is computed in."""
+    return np.asarray(rows, np.result_type(rows, np.float32))
+
+
 def each_row(x: NDArray[Any], holds: Callable[[NDArray[Any]], Any]) -> Bools:
     """(N,) what `holds` of each row of `x` (N, D), asked of a block of rows at a time."""
     step = max(1, BLOCK_NUMBERS // max(1, x.shape[1]))

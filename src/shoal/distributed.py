@@ -245,6 +245,12 @@ def shard(n_rows: int, of: int | None = None) -> slice:
     return slice(start, start + base + (number < extra))
 
 
+def n_own(n_rows: int) -> int:
+    """How many of `n_rows` rows are this process's share."""
+    mine = shard(n_rows)
+    return int(mine.stop - mine.start)
+
+
 def gather_rows(rows: Tensor) -> Tensor:
     """Concatenate every process's rows (their numbers may differ) in rank order; each process gets all of them."""
     if not is_started():
@@ -259,6 +265,32 @@ def gather_rows(rows: Tensor) -> Tensor:
     with _explained():
         dist.all_gather(parts, padded.contiguous())
     return torch.cat([part[: int(count)] for part, count in zip(parts, counts, strict=True)])
+
+
+def take_rows(read: Callable[[Tensor], Tensor], n_rows: int, wanted: Tensor) -> Tensor:
+    """Rows `wanted` (b,) of an array of `n_rows`, of which each process holds its `shard`; all of them call this.
+
+    `read` gives rows of the own share, by their position in it. Each process may want other rows, and any number.
+    """
+    if not is_started():
+        return read(wanted)
+    ends = torch.tensor([shard(n_rows, of).stop for of in range(world_size())], device=wanted.device)
+    holder = torch.searchsorted(ends, wanted, right=True)  # (b,) who has each
+    order = holder.argsort(stable=True)
+    n_wanted = torch.bincount(holder, minlength=world_size())  # (P,) from each process
+    n_asked = _exchange(n_wanted)  # (P,) by each process
+    from_each, to_each = n_wanted.tolist(), n_asked.tolist()
+    asked = _exchange(wanted[order], from_each, to_each)
+    found = _exchange(read(asked - shard(n_rows).start), to_each, from_each)
+    return torch.empty_like(found).index_copy_(0, order, found)
+
+
+def _exchange(rows: Tensor, to_each: list[int] | None = None, from_each: list[int] | None = None) -> Tensor:
+    """Send so many rows to each process, in their order, and receive as many as each has for this one; else one."""
+    received = rows.new_empty((len(rows) if from_each is None else sum(from_each), *rows.shape[1:]))
+    with _explained():
+        dist.all_to_all_single(received, rows.contiguous(), from_each, to_each)
+    return received
 
 
 def mean_over_processes(value: Tensor) -> Tensor:

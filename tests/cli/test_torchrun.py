@@ -1,14 +1,16 @@
 """Commands in two processes, as torchrun starts them: the answer of one process, and one of them that speaks."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from conftest import write_table
-from several_processes import end_first, finish_processes, free_port, start_processes, start_torchrun
+from several_processes import end_first, finish_processes, start_nodes, start_processes
 from shoal.cli.main import app
 from shoal.data.readers import read_embeddings
 from shoal.runs import Run
@@ -34,10 +36,22 @@ def alone(*words: object) -> str:
     return found.stdout
 
 
-def in_two(*words: object) -> str:
+def in_processes(*words: object) -> str:
     first, second = finish_processes(start_processes(SHOAL.format(words=[*map(str, words)])))
     assert second == ""
     return first
+
+
+@pytest.fixture(params=["processes", "nodes"])
+def in_two(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., str]:
+    """A command in two processes of a machine, or on two nodes with a process each."""
+
+    def in_nodes(*words: object) -> str:
+        said = finish_processes(start_nodes(SHOAL.format(words=[*map(str, words)]), tmp_path))
+        assert said.count("") == 1
+        return max(said)
+
+    return in_processes if request.param == "processes" else in_nodes
 
 
 @pytest.fixture
@@ -49,7 +63,7 @@ def features(tmp_path: Path) -> Path:
     return file
 
 
-def test_cluster_writes_the_same_bytes_once(features: Path, tmp_path: Path) -> None:
+def test_cluster_writes_the_same_bytes_once(in_two, features: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     said = [run("cluster", features, "--out", out, "--device", "cpu") for run, out in ((alone, one), (in_two, two))]
     assert said[0].replace(str(one), str(two)) == said[1]
@@ -57,7 +71,7 @@ def test_cluster_writes_the_same_bytes_once(features: Path, tmp_path: Path) -> N
         assert (one / name).read_bytes() == (two / name).read_bytes(), name
 
 
-def test_embed_gives_the_same_rows_to_rounding(photos, tmp_path: Path) -> None:
+def test_embed_gives_the_same_rows_to_rounding(in_two, photos, tmp_path: Path) -> None:
     files = [tmp_path / "one.npz", tmp_path / "two.npz"]
     for run, file in zip((alone, in_two), files, strict=True):
         assert run("embed", photos.folder, "--out", file, "--device", "cpu", "--input-size", 64) == f"{file}\n"
@@ -66,7 +80,7 @@ def test_embed_gives_the_same_rows_to_rounding(photos, tmp_path: Path) -> None:
     np.testing.assert_allclose(one.x, two.x, atol=1e-5)
 
 
-def test_discover_then_assign(photos, tmp_path: Path) -> None:
+def test_discover_then_assign(in_two, photos, tmp_path: Path) -> None:
     given = [photos.folder, "--labels", photos.labels, "--config", photos.config, "--n-clusters", 5, "--device", "cpu"]
     alone("discover", *given, "--out", tmp_path / "one")
     in_two("discover", *given, "--out", tmp_path / "two")
@@ -79,18 +93,39 @@ def test_discover_then_assign(photos, tmp_path: Path) -> None:
     assert len((tmp_path / "new.csv").read_text().splitlines()) == 1 + len(one)
 
 
-def test_compare_ranks_the_same_methods_by_the_same_numbers(make_photos, tmp_path: Path) -> None:
+def half_labeled(make_photos, folder: Path) -> tuple[Any, Path]:
+    """Photos with labels enough to keep some of them for a comparison."""
     photos = make_photos(120)
-    labels = write_table(tmp_path / "half.csv", dict(sorted(photos.truth.items())[::2]))
+    return photos, write_table(folder / "half.csv", dict(sorted(photos.truth.items())[::2]))
+
+
+def comparison_of(make_photos, folder: Path) -> list[object]:
+    """The words of a small comparison of two methods."""
+    photos, labels = half_labeled(make_photos, folder)
     changes = ["training.epochs=2", "training.batch_size=16", "head.width=32", "head.dim=12", "head.bottleneck=8"]
     small = [word for change in changes for word in ("--set", change)]
     given = [photos.folder, "--labels", labels, "--config", photos.config, "--methods", "cms,gcd", "--device", "cpu"]
-    one, two = (
-        json.loads(run("compare", *given, *small, "--n-clusters", 5, "--json", "--out", tmp_path / name))
-        for run, name in ((alone, "one"), (in_two, "two"))
-    )
-    ranks = [[(row["method"], row["rank"], row["accuracy"]) for row in each["rows"]] for each in (one, two)]
-    assert ranks[0] == ranks[1]
+    return ["compare", *given, *small, "--n-clusters", 5, "--json"]
+
+
+def ranks(said: str) -> list[tuple[Any, ...]]:
+    return [(row["method"], row["rank"], row["accuracy"]) for row in json.loads(said)["rows"]]
+
+
+def test_compare_ranks_the_same_methods_by_the_same_numbers(in_two, make_photos, tmp_path: Path) -> None:
+    words = comparison_of(make_photos, tmp_path)
+    assert ranks(alone(*words, "--out", tmp_path / "one")) == ranks(in_two(*words, "--out", tmp_path / "two"))
+
+
+def test_a_comparison_whose_process_was_killed_goes_on_with_one(make_photos, tmp_path: Path) -> None:
+    words = comparison_of(make_photos, tmp_path)
+    code = DYING.format(rank="1") + SHOAL.format(words=[*map(str, words), "--out", str(tmp_path / "run")])
+    status, said = end_first(start_processes(code))
+    assert status == 1
+    assert "error: process 0 of 2 ends, because another one has ended" in said.splitlines()[-1]
+    assert not Run(tmp_path / "run").is_finished
+    resumed = ranks(alone(*words, "--out", tmp_path / "run", "--resume"))
+    assert resumed == ranks(alone(*words, "--out", tmp_path / "whole"))
 
 
 DYING = """
@@ -122,21 +157,50 @@ def test_a_run_whose_process_was_killed_goes_on_with_another_number_of_them(
     else:
         assert status == -9
     assert not Run(tmp_path / "run").is_finished
-    (alone if after == 1 else in_two)(*words, "--resume")
+    (alone if after == 1 else in_processes)(*words, "--resume")
     alone("discover", *given, "--epochs", 4, "--out", tmp_path / "whole")
     found = [[(row.path, row.category) for row in Run.open(tmp_path / name).assignments] for name in ("run", "whole")]
     assert found[0] == found[1]
 
 
-def test_two_nodes_cluster_as_one_process_does(features: Path, tmp_path: Path) -> None:
-    """Two calls of torchrun that meet at a port, as on two machines, each with two processes."""
+DEAD = """
+import os, signal
+from shoal.heartbeat import Heartbeat
+enter = Heartbeat.__enter__
+
+def die(self):
+    enter(self)
+    if self.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return self
+
+Heartbeat.__enter__ = die
+"""
+
+
+@pytest.mark.parametrize("command", ["embed", "cluster", "assign", "compare"])
+def test_a_process_that_dies_ends_every_command_with_a_word(
+    command: str, make_photos, discovered_photos, features: Path, tmp_path: Path
+) -> None:
+    """It dies when all have found each other; what `discover` does then is above."""
+    photos, labels = half_labeled(make_photos, tmp_path)
+    out = ["--out", tmp_path / "out.npz", "--device", "cpu"]
+    words = {
+        "embed": ["embed", photos.folder, "--input-size", 64, *out],
+        "cluster": ["cluster", features, *out],
+        "assign": ["assign", discovered_photos[1](False), photos.folder, *out],
+        "compare": ["compare", photos.folder, "--labels", labels, "--config", photos.config, *out],
+    }[command]
+    code, said = end_first(start_processes(DEAD + SHOAL.format(words=[*map(str, words)])))
+    assert code == 1
+    assert "error: process 0 of 2 ends, because another one has ended" in said.splitlines()[-1]
+
+
+def test_two_nodes_of_two_processes_cluster_as_one_process_does(features: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     alone("cluster", features, "--out", one, "--device", "cpu")
-    script = tmp_path / "run.py"
-    script.write_text(SHOAL.format(words=["cluster", str(features), "--out", str(two), "--device", "cpu"]))
-    meet = ["--nnodes", "2", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-id", "test"]
-    meet += ["--rdzv-endpoint", f"localhost:{free_port()}"]
-    started = [start_torchrun("--node-rank", str(node), *meet, str(script)) for node in range(2)]
+    code = SHOAL.format(words=["cluster", str(features), "--out", str(two), "--device", "cpu"])
+    started = start_nodes(code, tmp_path, per_node=2)
     assert sum(said.count(str(two)) for said in finish_processes(started)) == 1
     for name in ("assignments.csv", "tree.npy"):
         assert (one / name).read_bytes() == (two / name).read_bytes(), name
@@ -144,5 +208,5 @@ def test_two_nodes_cluster_as_one_process_does(features: Path, tmp_path: Path) -
 
 def test_a_command_that_nothing_is_shared_of_is_done_once(features: Path, tmp_path: Path) -> None:
     alone("cluster", features, "--out", tmp_path / "run", "--device", "cpu")
-    said = in_two("export", tmp_path / "run", "--to", "csv", "--out", tmp_path / "out.csv")
+    said = in_processes("export", tmp_path / "run", "--to", "csv", "--out", tmp_path / "out.csv")
     assert said.count("out.csv") == 1

@@ -44,7 +44,7 @@ def test_a_full_cache_leaves_no_run_so_that_the_same_call_works_when_there_is_ro
 def test_what_fails_before_embeddings_are_kept_leaves_a_run_only_where_it_may_still_be_resumed(
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_args: object) -> None:
+    def refuse(*_args: object, **_how: object) -> None:
         raise UsageError("cannot be written; choose another path")
 
     settings = replace(settings, train=False)

@@ -163,7 +163,7 @@ def test_a_task_hands_everything_to_the_trainer(task, tiny_encoder):
         trains_on_validation=False,
         judge=Judge(pixels=task.pixels, score=lambda embeddings, n_clusters: None),
         tokens=cache_tokens(task.pixels, tiny_encoder("tiny"), batch_size=32),
-        pool=ViewPool(torch.zeros(300, 16), 3),
+        pool=ViewPool(torch.zeros(300, 16), 3, torch.arange(300)),
         pool_labels=(task.labels,),
     )
     for field in fields(given.training_data):

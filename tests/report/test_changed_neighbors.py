@@ -29,6 +29,12 @@ def test_a_bank_read_in_blocks_gives_the_neighbors_of_the_whole(monkeypatch: pyt
         np.testing.assert_array_equal(nearest(bank[own], bank, own, 6, block=3), whole)
 
 
+def test_a_bank_in_float16_has_the_neighbors_that_its_numbers_have_in_float32() -> None:
+    bank, own = np.random.default_rng(0).normal(size=(3000, 64)).astype(np.float16), np.arange(50)
+    found = nearest(bank[own], bank, own, 8)
+    np.testing.assert_array_equal(found, nearest(bank[own].astype(np.float32), bank.astype(np.float32), own, 8))
+
+
 def circle(degrees: list[float]) -> np.ndarray:
     turns = np.radians(degrees)
     return np.stack([np.cos(turns), np.sin(turns)], axis=1)

@@ -3,9 +3,9 @@ from collections.abc import Callable
 import pytest
 
 from shoal.report.contents import columns
+from shoal.report.data_uris import data_uri, data_uris
 from shoal.report.gallery import cards, priority
 from shoal.report.snapshot import NotInRun, Snapshot
-from shoal.report.thumbnails import data_uri, data_uris
 from shoal.runs import Assignment, Run
 
 

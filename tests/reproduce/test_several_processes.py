@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from several_processes import finish_processes, start_processes
+from several_processes import end_first, finish_processes, start_nodes, start_processes
 
 SCRIPT = """
 import sys, torch
@@ -31,13 +31,15 @@ print([each.n_missing for each in found])
 
 
 @pytest.mark.slow
-def test_two_processes_fill_a_table_with_the_numbers_of_one(run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["one machine", "two nodes"])
+def test_two_processes_fill_a_table_with_the_numbers_of_one(run, where: str, tmp_path: Path) -> None:
     """Table 1 trains and clusters, table 2 also embeds images that no training has seen."""
     tables = ["1", "2"]
-    started = start_processes(SCRIPT.format(tables=tables, out=str(tmp_path / "two")))
+    code = SCRIPT.format(tables=tables, out=str(tmp_path / "two"))
+    started = start_processes(code) if where == "one machine" else start_nodes(code, tmp_path)
     for name in tables:
         run(name, out=tmp_path / "one")
-    assert [said.strip() for said in finish_processes(started)] == ["[0, 0]", "[]"]
+    assert sorted(said.strip() for said in finish_processes(started)) == ["[0, 0]", "[]"]
     files = sorted(file.name for file in (tmp_path / "one" / "cells").iterdir())
     assert files == sorted(file.name for file in (tmp_path / "two" / "cells").iterdir())
     for file in files:
@@ -45,3 +47,26 @@ def test_two_processes_fill_a_table_with_the_numbers_of_one(run, tmp_path: Path)
         assert one["n_clusters"] == two["n_clusters"], file
         assert one["accuracy"] == pytest.approx(two["accuracy"], abs=2.0), file  # training sums in another order
     assert (tmp_path / "two" / "table1.md").is_file()
+
+
+DYING = """
+import os, signal
+from shoal.training.trainer import Trainer
+run_epoch = Trainer.run_epoch
+
+def die(self, *given):
+    if os.environ["RANK"] == "1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return run_epoch(self, *given)
+
+Trainer.run_epoch = die
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_ends_the_other_and_the_table_is_filled_by_one(run, tmp_path: Path) -> None:
+    code, said = end_first(start_processes(DYING + SCRIPT.format(tables=["1"], out=str(tmp_path / "two"))))
+    assert code == 1
+    assert "process 0 of 2 ends, because another one has ended" in said
+    found = run("1", out=tmp_path / "two")
+    assert found.n_missing == 0

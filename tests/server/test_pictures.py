@@ -10,7 +10,7 @@ from PIL import Image
 
 from served import served
 from shoal.runs import Run
-from shoal.server.pictures import Originals, Thumbnails
+from shoal.server.pictures import Originals
 from small_runs import write_small
 
 
@@ -37,19 +37,6 @@ def test_thumbnails_come_many_at_once(run: Run) -> None:
         n, first, second = struct.unpack("<III", body[:12])
         assert (n, first, second) == (2, len(pictures[3]), len(pictures[11]))
         assert body[12:] == pictures[3] + pictures[11]
-
-
-@pytest.mark.parametrize("n_images", [3, 70_000])
-def test_an_archive_is_read_like_zipfile_reads_it(tmp_path: Path, n_images: int) -> None:
-    """More than 65,535 entries are counted in another place."""
-    run = Run.create(tmp_path / "run")
-    run.write_thumbnails(b"%d" % row for row in range(n_images))
-    found = Thumbnails(run)
-    rows = [0, 1, n_images - 1]
-    assert found.get(rows) == run.thumbnails(rows)
-    assert found.get([n_images]) == [b""]
-    assert found._archive is None  # the fast way
-    found.close()
 
 
 def test_a_picture_that_failed_is_not_kept_by_the_browser(run: Run, tmp_path: Path) -> None:

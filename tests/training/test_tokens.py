@@ -91,10 +91,11 @@ def test_pixels_that_fit_are_brought_to_the_device_and_others_are_left(toy):
     assert resident(pixels, cpu, memory=10) is pixels
 
 
-def test_several_processes_on_a_cpu_leave_pixels_where_all_of_them_find_them(toy, monkeypatch):
+def test_several_processes_leave_pixels_where_all_of_them_find_them(toy, monkeypatch):
     pixels = toy.data().pixels
     monkeypatch.setattr(tokens, "world_size", lambda: 2)
     assert resident(pixels, torch.device("cpu")) is pixels
+    assert resident(pixels, torch.device("cuda")) is pixels
 
 
 def test_rows_are_taken_from_pixels_on_the_device_or_copied_from_the_host(toy):

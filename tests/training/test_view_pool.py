@@ -1,9 +1,12 @@
+import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from several_processes import finish_processes, start_processes
 from shoal.errors import ShoalError
 from shoal.training.epoch_draws import EpochDraws
 from shoal.training.loop import train
@@ -26,7 +29,8 @@ def test_the_pool_holds_the_tokens_of_every_view_it_drew(toy):
 
 def test_the_two_views_of_an_image_taken_from_a_pool_are_its_own_and_never_the_same():
     n_images, n_views = 5, 4
-    pool = ViewPool(torch.arange(n_images * n_views)[:, None].half(), n_views)
+    rows = torch.arange(n_images * n_views)
+    pool = ViewPool(rows[:, None].half(), n_views, rows)
     images = torch.arange(n_images).repeat(200)  # (1000,), as 500 images twice
     taken = pool.take(images, torch.rand(1000, 7, generator=torch.Generator().manual_seed(0)))[:, 0].long()
     assert torch.equal(taken // n_views, images)
@@ -64,6 +68,43 @@ def test_a_pool_of_the_views_that_are_looked_at_trains_like_a_whole_one(toy, ban
     again.forward.pool = whole
     assert again.run_epoch(0) == pytest.approx(found, rel=1e-5)
     assert torch.allclose(again.embed_all(), trainer.embed_all(), atol=1e-5)
+
+
+TWO = """
+import sys, torch
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from conftest import make_data, make_networks, make_settings
+from shoal.distributed import is_main, processes
+from shoal.training.loop import train
+from shoal.training.views import ViewSettings
+torch.set_num_threads(1)
+with processes(torch.device("cpu")):
+    networks = make_networks(bank={bank!r})
+    settings = make_settings(bank={bank!r}, batch_size=7, views=ViewSettings(pool=5))
+    trained = train(make_data(), *networks, settings, folder=Path({out!r}), keeps_trunk=True)
+    print(len(trained.pool.tokens), len(trained.pool.made))
+    if is_main():
+        torch.save(trained.embeddings, {out!r} + "/embeddings.pt")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bank", ["images", "views"])
+def test_three_processes_hold_a_third_of_the_pool_each_and_train_as_one_does(toy, tmp_path, bank):
+    """A batch of 7 splits into 3, 2 and 2, as do the seven batches of a bank of views."""
+    code = TWO.format(tests=str(Path(__file__).parent), out=str(tmp_path), bank=bank)
+    running = start_processes(code, 3)
+    settings = toy.settings(bank=bank, batch_size=7, views=ViewSettings(pool=5))
+    alone = train(toy.data(), *toy.networks(bank=bank), settings, keeps_trunk=True)
+    held = [[int(word) for word in said.split()] for said in finish_processes(running)]
+    n_made = len(alone.pool.made)
+    assert [n for _, n in held] == [n_made] * 3
+    assert [n for n, _ in held] == [(n_made + 2 - rank) // 3 for rank in range(3)]
+    together = [json.loads(row)["loss"] for row in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert together == pytest.approx([row["loss"] for row in alone.metrics], rel=1e-5)
+    found = torch.load(tmp_path / "embeddings.pt", weights_only=True)
+    torch.testing.assert_close(found, alone.embeddings, rtol=1e-3, atol=1e-4)
 
 
 def test_every_view_of_a_pool_is_needed_in_a_long_run(toy):

@@ -25,7 +25,7 @@ from shoal.discovery.reporter import Reporter
 from shoal.files import make_folder, write_text
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
-from shoal.runs import ANSWERS, UNSURE_BELOW, Run, RunView, column, locked
+from shoal.runs import ANSWERS, UNSURE_BELOW, Run, RunView, column, locked, thumbnail_files
 from shoal.training.model import TaskShape
 from shoal.words import count, likely, plural, span
 
@@ -144,7 +144,7 @@ def keep_answer(run: Run, answer: Answer, settings: DiscoverySettings, folder: P
     answer.write(other, settings)
     if answer.name == TRAINED:
         answer.write_training(other)
-    for part in ("thumbnails.zip", "skipped.csv"):
+    for part in (*(file.name for file in thumbnail_files(run.path)), "skipped.csv"):
         if run.has(part):
             run.share(part, other)
     given = answer.named.given

@@ -34,7 +34,7 @@ from shoal.encoders.vision import Encoder, digest_weights
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.methods.clusters import Representation, to_numpy
 from shoal.progress import Outlook, Progress, about
-from shoal.runs import Run, Skip, damaged
+from shoal.runs import Run, Skip, damaged, drop_thumbnails
 from shoal.training.tokens import TokenCache, TokenKeeper
 
 EMBEDDING = "embedding images"
@@ -184,7 +184,8 @@ def record_inputs(run: Run, images: Readable, encoder: Encoder) -> None:
     inputs = {"images": images.pixels.checksum, "encoder": encoding}
     before = run.provenance.get("made_from")
     if before is None:
-        run.drop("frozen.npy", "thumbnails.zip")  # nobody knows what they were made from
+        run.drop("frozen.npy")
+        drop_thumbnails(run.path)  # nobody knows what they were made from
         run.note(made_from=inputs | {"engine": encoder.engine})
         return
     changed = [f"the {what}" for what, digest in inputs.items() if before.get(what) != digest]
@@ -223,9 +224,9 @@ def embed_frozen(
             frozen = embed(images.pixels, encoder, progress=progress, on_tokens=keeper)
         check_directions((frozen == 0).all(dim=1), images.pixels.names, encoder.input_format.size)
         run.write_array("frozen", to_numpy(frozen))
-    if not run.has("thumbnails.zip"):
+    if not run.has_thumbnails:
         with reporter.progress("making thumbnails"):
-            run.write_thumbnails(make_thumbnails(images.pixels))
+            run.write_thumbnails(make_thumbnails(images.pixels), len(images.pixels))
     tokens = None if keeper is None or keeper.tokens is None else TokenCache(keeper.tokens, batch_size=1)
     return Representation(embeddings=frozen, embed=lambda pixels: embed(pixels, encoder), tokens=tokens)
 

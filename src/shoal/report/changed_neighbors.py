@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.arrays import Floats, Ints
+from shoal.arrays import Floats, Ints, in_single
 from shoal.report.snapshot import NotInRun, Snapshot, stratified
 from shoal.words import count
 
@@ -62,8 +62,8 @@ def neighbors(run: Snapshot) -> ChangedNeighbors:
     n_queries = min(QUERIES, max(10 * EXAMPLES, COMPARISONS // len(before)))
     queries = queries[stratified(run.category_ids[queries], n_queries)]
     k = min(SHOWN, len(before) - 1)
-    first = nearest(np.asarray(before[queries]), before, queries, k)  # (Q, k)
-    second = nearest(np.asarray(after[queries]), before, queries, k)
+    first = nearest(before[queries], before, queries, k)  # (Q, k)
+    second = nearest(after[queries], before, queries, k)
     if np.array_equal(first, second):
         raise NotInRun("Neighbors before and after a shift are left out: the shift changed none (no shift was chosen).")
     return ChangedNeighbors(
@@ -80,11 +80,11 @@ def nearest(queries: Floats, bank: Floats, own: Ints, k: int, *, block: int = 25
 
     The bank may be a mapped file: `BANK_ROWS` of it are held at a time.
     """
-    n_queries = len(queries)
+    queries, n_queries = in_single(queries), len(queries)
     best = np.full((n_queries, k), -np.inf, np.result_type(queries, bank))  # (Q, k) the most similar so far
     rows = np.full((n_queries, k), len(bank))  # (Q, k) which they are
     for first in range(0, len(bank), BANK_ROWS):
-        part = np.asarray(bank[first : first + BANK_ROWS])  # (B, D)
+        part = in_single(bank[first : first + BANK_ROWS])  # (B, D)
         unit = part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)
         for start in range(0, n_queries, block):
             asked = slice(start, start + block)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from shoal.clustering.matching import match
+from shoal.report.data_uris import data_uris
 from shoal.report.page import environment, read_styles
 from shoal.report.snapshot import Snapshot
-from shoal.report.thumbnails import data_uris
 from shoal.runs import COMPARED, Category, Run
 from shoal.runs.run_files import reading
 from shoal.text import shown

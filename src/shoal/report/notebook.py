@@ -2,7 +2,7 @@
 
 from html import escape
 
-from shoal.report.thumbnails import data_uris
+from shoal.report.data_uris import data_uris
 from shoal.runs import Category, RunView, column
 from shoal.text import shown
 from shoal.words import count

@@ -15,6 +15,7 @@ from shoal.report import sections
 from shoal.report.certainty import confidence_words, how_sure
 from shoal.report.changed_neighbors import ChangedNeighbors, neighbors
 from shoal.report.contents import ImageTiles, columns, map_points
+from shoal.report.data_uris import data_uris
 from shoal.report.figures.categories import MAX_LEAVES, confusion, dendrogram
 from shoal.report.figures.curves import (
     confidence_curve,
@@ -30,7 +31,6 @@ from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.suggested_splits import Split, suggested_splits
 from shoal.report.suggestions import Merge, SuspiciousLabel, suggested_merges, suspicious_labels
 from shoal.report.summary import summarize
-from shoal.report.thumbnails import data_uris
 from shoal.runs import ANSWERS, Run
 from shoal.text import shown
 from shoal.words import number

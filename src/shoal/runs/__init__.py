@@ -17,6 +17,7 @@ from shoal.runs.rows import (
 )
 from shoal.runs.run import Run
 from shoal.runs.run_files import Damaged, damaged, read_arrays, read_vectors, reading
+from shoal.runs.thumbnails import Thumbnails, drop_thumbnails, thumbnail_files
 from shoal.runs.view import COMPARED, RunView
 
 __all__ = [
@@ -33,10 +34,12 @@ __all__ = [
     "Run",
     "RunView",
     "Skip",
+    "Thumbnails",
     "check_columns",
     "check_not_held",
     "column",
     "damaged",
+    "drop_thumbnails",
     "locked",
     "locked_file",
     "read_arrays",
@@ -45,6 +48,7 @@ __all__ = [
     "read_vectors",
     "reading",
     "table_files",
+    "thumbnail_files",
     "to_csv",
     "write_csv",
     "write_parquet",

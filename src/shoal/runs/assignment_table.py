@@ -4,7 +4,6 @@ Parts are named assignments-00000-of-00010.parquet and so on, as other programs 
 Numbers in them have the decimals of a CSV table, so that what is read back does not depend on how it was written.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -14,15 +13,14 @@ import numpy as np
 
 from shoal.errors import missing_package
 from shoal.files import atomic_file
+from shoal.runs import file_parts
+from shoal.runs.file_parts import count_parts, part_files, part_glob, part_name
 from shoal.runs.rows import DECIMALS, ROWS_AT_ONCE, Assignment, read_columns, read_rows, to_parquet, write_csv
-from shoal.runs.run_files import damaged, reading
-
-PART_ROWS = 1_000_000
-"""Rows of a part; a table of no more is one CSV file."""
+from shoal.runs.run_files import reading
 
 TABLE = "assignments.csv"
-PART_FILES = "assignments-*-of-*.parquet"
-PART_NAME = re.compile(r"assignments-(\d{5})-of-(\d{5})\.parquet")
+PARQUET = "assignments.parquet"
+TABLE_PARTS = part_glob(PARQUET)
 HINTS = get_type_hints(Assignment)
 
 
@@ -34,8 +32,8 @@ def write_assignments(folder: Path, rows: Iterable[Assignment], n_rows: int | No
     if n_rows is None:
         rows = list(rows)
         n_rows = len(rows)
-    if n_rows > PART_ROWS and _has_pyarrow():
-        for name in (TABLE, "assignments.parquet"):
+    if n_rows > file_parts.PART_ROWS and _has_pyarrow():
+        for name in (TABLE, PARQUET):
             (folder / name).unlink(missing_ok=True)
         write_parquet(folder, rows, n_rows)
         return
@@ -46,25 +44,17 @@ def write_assignments(folder: Path, rows: Iterable[Assignment], n_rows: int | No
 
 def write_parquet(folder: Path, rows: Iterable[Assignment], n_rows: int) -> None:
     """Write the table as assignments.parquet, a large one in parts; nothing where pyarrow is not installed."""
-    for file in folder.glob(PART_FILES):
+    for file in folder.glob(TABLE_PARTS):
         file.unlink()
-    if n_rows > PART_ROWS and _has_pyarrow():
+    if n_rows > file_parts.PART_ROWS and _has_pyarrow():
         _write_parts(folder, rows, n_rows)
-    elif n_rows <= PART_ROWS:
-        to_parquet(Assignment, rows, folder / "assignments.parquet")
+    elif n_rows <= file_parts.PART_ROWS:
+        to_parquet(Assignment, rows, folder / PARQUET)
 
 
 def table_files(folder: Path) -> list[Path]:
     """The files of the table: assignments.csv, whether it is there or not, or every part; a lost part is an error."""
-    file_of = {int(name[1]): (file, int(name[2])) for file in folder.glob(PART_FILES) if (name := _match(file))}
-    if not file_of:
-        return [folder / TABLE]
-    n_parts = max(n_parts for _, n_parts in file_of.values())
-    for part in range(n_parts):
-        if file_of.get(part, (None, 0))[1] != n_parts:
-            lost = folder / _part_name(part, n_parts)
-            raise damaged(lost, f"part {part + 1} of {n_parts} of the run's table is not there")
-    return [file_of[part][0] for part in range(n_parts)]
+    return part_files(folder, PARQUET) or [folder / TABLE]
 
 
 def count_assignments(folder: Path) -> int:
@@ -86,11 +76,11 @@ def read_assignment_columns(folder: Path) -> dict[str, Any]:
     files = table_files(folder)
     if files[0].name == TABLE:
         return read_columns(Assignment, files[0])
-    parts = [_read_part(file) for file in files]
+    found = [_read_part(file) for file in files]
     return {
-        name: [text for part in parts for text in part[name]]
+        name: [text for part in found for text in part[name]]
         if HINTS[name] is str
-        else np.concatenate([part[name] for part in parts])
+        else np.concatenate([part[name] for part in found])
         for name in HINTS
     }
 
@@ -134,10 +124,10 @@ def _write_parts(folder: Path, rows: Iterable[Assignment], n_rows: int) -> None:
 
     kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
     schema = pyarrow.schema([(name, kinds[hint]) for name, hint in HINTS.items()])
-    source, n_parts = iter(rows), -(-n_rows // PART_ROWS)
+    source, n_parts = iter(rows), count_parts(n_rows)
     for part in range(n_parts):
-        file = folder / _part_name(part, n_parts)
-        left = min(PART_ROWS, n_rows - part * PART_ROWS)
+        file = folder / part_name(PARQUET, part, n_parts)
+        left = min(file_parts.PART_ROWS, n_rows - part * file_parts.PART_ROWS)
         with atomic_file(file) as out, pyarrow.parquet.ParquetWriter(out, schema) as writer:
             for start in range(0, left, ROWS_AT_ONCE):
                 group = list(islice(source, min(ROWS_AT_ONCE, left - start)))
@@ -192,11 +182,3 @@ def _has_pyarrow() -> bool:
     except ImportError:
         return False
     return True
-
-
-def _part_name(part: int, n_parts: int) -> str:
-    return f"assignments-{part:05d}-of-{n_parts:05d}.parquet"
-
-
-def _match(file: Path) -> re.Match[str] | None:
-    return PART_NAME.fullmatch(file.name)

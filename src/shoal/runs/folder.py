@@ -10,8 +10,9 @@ from typing import Any, Self
 
 from shoal.errors import UsageError
 from shoal.files import atomic_file, make_folder, write_text
-from shoal.runs.assignment_table import PART_FILES
+from shoal.runs.assignment_table import TABLE_PARTS
 from shoal.runs.lock import LOCK
+from shoal.runs.thumbnails import THUMBNAIL_PARTS
 from shoal.runs.view import COMPARED, RunView
 
 PARTS = (
@@ -22,7 +23,7 @@ PARTS = (
     *("choice.json", "judged.json", "plan.json", "model.json", "train.log", "checkpoint.safetensors"),
     *("comparison.json", "kept.csv", "compare.html"),
 )
-"""The files a run may hold; with `force` these, parts of tables, snapshots and TensorBoard's events are removed and
+"""The files a run may hold; with `force` these, parts of large ones, snapshots and TensorBoard's events are removed and
 nothing else."""
 
 SNAPSHOTS = "best-*.safetensors"
@@ -139,7 +140,9 @@ class Folder(RunView):
     def _clear(self) -> None:
         """Remove what a run has written, its other answer too, and nothing else."""
         self.unlink_inside()
-        named = (file for pattern in (SNAPSHOTS, EVENTS, PART_FILES) for file in self.path.glob(pattern))
+        named = (
+            file for pattern in (SNAPSHOTS, EVENTS, TABLE_PARTS, THUMBNAIL_PARTS) for file in self.path.glob(pattern)
+        )
         own = (*(self.path / name for name in PARTS), *named)
         for file in (*own, *self._leftovers()):
             file.unlink(missing_ok=True)

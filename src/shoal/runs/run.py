@@ -17,7 +17,9 @@ saw), compare.html, and a run of each method in methods/.
 
 A run that was trained has two answers. One stands; the other is a run of its own in the folder frozen/ or trained/.
 
-A run of more than a million images has assignments-00000-of-00010.parquet and so on instead of assignments.csv.
+A run of more than a million images has assignments-00000-of-00010.parquet and so on instead of assignments.csv,
+and thumbnails-00000-of-00010.zip and so on instead of thumbnails.zip, a million images in each; embeddings.npy and
+shifted.npy are float16 then, else float32.
 
 Rows of arrays, assignments and thumbnails are the same images in the same order. Each file is written whole or not at
 all. While a process writes to the folder there is a run.lock. A run is finished when provenance.json says when; a
@@ -26,7 +28,6 @@ finished run is never overwritten unless asked.
 
 import platform
 import time
-import zipfile
 from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -36,14 +37,19 @@ from typing import Any
 import numpy as np
 
 from shoal.files import atomic_file, open_own, write_text, writing
+from shoal.runs import file_parts
 from shoal.runs.assignment_table import write_assignments
 from shoal.runs.folder import Folder
-from shoal.runs.rows import Assignment, Category, Skip, to_csv
+from shoal.runs.rows import ROWS_AT_ONCE, Assignment, Category, Skip, to_csv
+from shoal.runs.thumbnails import write_thumbnails
 from shoal.settings import dump_settings
 from shoal.text import shown
 
 RECORDED = ("shoal", "torch", "numpy", "scipy", "scikit-learn", "pillow", "transformers")
 """Packages whose versions go into provenance.json."""
+
+UNIT_ROWS = ("embeddings", "shifted")
+"""Arrays whose entries lie within -1 and 1. Not frozen.npy: an interrupted run goes on from it to the same bytes."""
 
 
 class Run(Folder):
@@ -85,16 +91,23 @@ class Run(Folder):
         write_text(self.path / "skipped.csv", to_csv(Skip, rows))
 
     def write_array(self, name: str, array: np.ndarray[Any, Any]) -> None:
-        """Write `<name>.npy`."""
+        """Write `<name>.npy`; unit rows of more than a million images in float16, a block at a time."""
         with atomic_file(self.path / f"{name}.npy") as file:
+            if name in UNIT_ROWS and len(array) > file_parts.PART_ROWS:
+                header = {"descr": "<f2", "fortran_order": False, "shape": array.shape}
+                np.lib.format.write_array_header_1_0(file, header)
+                for start in range(0, len(array), ROWS_AT_ONCE):
+                    file.write(array[start : start + ROWS_AT_ONCE].astype("<f2").tobytes())
+                return
             # Not the file itself: numpy would write past Python, and a full disk would come back without its errno.
             np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)
 
-    def write_thumbnails(self, images: Iterable[bytes]) -> None:
-        """Write thumbnails.zip: the bytes of a small WebP, PNG or JPEG per row, in row order."""
-        with atomic_file(self.path / "thumbnails.zip") as file, zipfile.ZipFile(file, "w") as archive:
-            for row, image in enumerate(images):
-                archive.writestr(zipfile.ZipInfo(f"{row:08d}"), image)  # a fixed date: same images, same bytes
+    def write_thumbnails(self, images: Iterable[bytes], n_images: int | None = None) -> None:
+        """Write thumbnails.zip: the bytes of a small WebP, PNG or JPEG per row, in row order.
+
+        Of more than a million there are parts, for which their number comes with them, as `n_images`.
+        """
+        write_thumbnails(self.path, images, n_images)
 
 
 def _now() -> str:

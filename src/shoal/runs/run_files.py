@@ -6,8 +6,8 @@
 import csv
 import io
 import json
+import re
 import types
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,7 +102,11 @@ class Damaged(DataError):
 def damaged(file: Path, reason: str, line: int | None = None) -> Damaged:
     """The error for a file of a run that cannot be used as it is."""
     location = f"{file}, line {line}" if line is not None else f"{file}"
-    remedy = "delete it to do without it" if file.name in OPTIONAL else "put back a copy of it"
+    remedy = (
+        "delete it to do without it"
+        if re.sub(r"-\d{5}-of-\d{5}", "", file.name) in OPTIONAL
+        else "put back a copy of it"
+    )
     return Damaged(f"{location}: damaged or edited, {reason}", f"{remedy}, or make the run again with --force")
 
 
@@ -180,12 +184,6 @@ def read_arrays(file: Path) -> dict[str, np.ndarray[Any, Any]]:
     """Read the arrays of an npz."""
     with reading(file), np.load(file, allow_pickle=False) as archive:
         return archive_arrays(archive)
-
-
-def read_members(file: Path, names: Sequence[str]) -> list[bytes]:
-    """Read some members of a zip archive."""
-    with reading(file), zipfile.ZipFile(file) as archive:
-        return [archive.read(name) for name in names]
 
 
 def split_table(text: str, file: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:

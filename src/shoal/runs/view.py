@@ -1,6 +1,7 @@
 """A run as whoever has it may read it; nothing here writes. Every file is read when it is asked for."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,13 +14,13 @@ from shoal.runs.lock import check_not_held
 from shoal.runs.rows import Assignment, Category, Row, Skip, read_rows
 from shoal.runs.run_files import (
     read_array,
-    read_members,
     read_object,
     read_objects,
     read_settings,
     read_settings_as,
     read_vectors,
 )
+from shoal.runs.thumbnails import Thumbnails, thumbnail_files
 from shoal.settings import Settings
 
 COMPARED = "methods"
@@ -144,7 +145,13 @@ class RunView:
 
     def thumbnails(self, rows: Iterable[int]) -> list[bytes]:
         """The thumbnails of some rows."""
-        return read_members(self.path / "thumbnails.zip", [f"{row:08d}" for row in rows])
+        with closing(Thumbnails(self.path)) as found:
+            return found.read(list(rows))
+
+    @property
+    def has_thumbnails(self) -> bool:
+        """Whether the run holds them, all of their parts."""
+        return bool(thumbnail_files(self.path))
 
     def _read_rows(self, name: str, kind: type[Row]) -> list[Row]:
         return read_rows(kind, self.path / name)

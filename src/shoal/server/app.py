@@ -21,11 +21,11 @@ from shoal.review.actions import STATUSES
 from shoal.review.history import Window
 from shoal.review.review import Review, checked_who
 from shoal.review.state_tables import Conflict
-from shoal.runs import UNSURE_BELOW, RunView, table_files
+from shoal.runs import UNSURE_BELOW, RunView, Thumbnails, table_files
 from shoal.server import columns
 from shoal.server.guard import Access, App, Guard
 from shoal.server.packing import pack_rows
-from shoal.server.pictures import MAX_SIDE, SHARP_SIDES, Originals, Thumbnails, packed
+from shoal.server.pictures import MAX_SIDE, SHARP_SIDES, Originals, packed
 from shoal.server.requests import action_of, number, row_numbers, window_of
 from shoal.server.search import Search
 from shoal.text import shown
@@ -70,7 +70,7 @@ class PageHandlers:
 
     def __init__(self, review: Review, access: Access, originals: Originals, misfits: Sequence[str] = ()) -> None:
         self.review, self.access, self.misfits = review, access, misfits
-        self.thumbnails = Thumbnails(review.run)
+        self.thumbnails = Thumbnails(review.run.path)
         self.originals = originals
         self.search = Search(review)
         threading.Thread(target=self._prepare, daemon=True).start()

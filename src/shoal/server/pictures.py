@@ -6,19 +6,15 @@ pixels that were decoded and written anew: no other file, and nothing that hides
 
 import io
 import os
-import struct
 import threading
-import zipfile
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from shoal.arrays import Ints
 from shoal.errors import DataError
-from shoal.runs import RunView, reading
+from shoal.runs import RunView
 from shoal.text import shown
 
 MAX_SIDE = 2048
@@ -37,83 +33,6 @@ LOOKED_AT = 20
 
 MOVED = "if they have moved, `shoal review --images FOLDER` says where they are now"
 NO_FILES = "the run was made from embeddings; `shoal review --images FOLDER` says where the images are that it names"
-
-HEADER = np.dtype(
-    [
-        *(("mark", "<u4"), ("_", "V16"), ("size", "<u4"), ("whole", "<u4"), ("name", "<u2"), ("extra", "<u2")),
-        *(("comment", "<u2"), ("__", "V8"), ("at", "<u4"), ("row", "S8")),
-    ]
-)
-"""An entry of the central directory whose name has eight digits and nothing else: 54 bytes."""
-
-
-class Thumbnails:
-    """thumbnails.zip, whose offsets are read at once, because a million entries take zipfile many seconds."""
-
-    def __init__(self, run: RunView) -> None:
-        self.file = run.path / "thumbnails.zip"
-        self._lock = threading.Lock()
-        self._archive: zipfile.ZipFile | None = None
-        self._offsets = np.zeros((0, 2), np.int64)
-        if self.file.is_file():
-            with reading(self.file):
-                self._handle = self.file.open("rb")
-                self._offsets = _offsets(self._handle)
-                if not len(self._offsets):
-                    self._archive = zipfile.ZipFile(self._handle)
-
-    @property
-    def is_there(self) -> bool:
-        """Whether the run has any."""
-        return self.file.is_file()
-
-    def close(self) -> None:
-        """Let go of the file."""
-        if self.is_there:
-            self._handle.close()
-
-    def get(self, rows: Sequence[int]) -> list[bytes]:
-        """The thumbnails of some rows; empty bytes for what cannot be read."""
-        with self._lock:
-            return [self._read(row) for row in rows] if self.is_there else [b""] * len(rows)
-
-    def _read(self, row: int) -> bytes:
-        try:
-            if self._archive is not None:
-                return self._archive.read(f"{row:08d}")
-            at, size = self._offsets[row].tolist()
-            self._handle.seek(at)
-            header = self._handle.read(30)
-            self._handle.seek(sum(struct.unpack("<HH", header[26:30])), os.SEEK_CUR)
-            return self._handle.read(size)
-        except (KeyError, IndexError, OSError, zipfile.BadZipFile, struct.error):
-            return b""
-
-
-def _offsets(file: Any) -> Ints:
-    """(N, 2) where each thumbnail begins and its bytes; empty for an archive that is not as runs write it."""
-    end_size = 22
-    file.seek(-end_size, os.SEEK_END)
-    mark, _, _, _, n_entries, size, at, comment = struct.unpack("<IHHHHIIH", file.read(end_size))
-    none = np.zeros((0, 2), np.int64)
-    if mark != 0x06054B50 or comment:
-        return none
-    if n_entries == 0xFFFF:  # more than fit into this record: the true numbers stand in the one before
-        file.seek(-end_size - 20 - 56, os.SEEK_END)
-        more = file.read(56)
-        if more[:4] != b"PK\x06\x06":
-            return none
-        n_entries, size, at = struct.unpack("<QQQ", more[32:56])
-    if size != n_entries * HEADER.itemsize:
-        return none
-    file.seek(at)
-    entries = np.frombuffer(file.read(size), HEADER)
-    is_plain = (
-        (entries["size"] == entries["whole"]).all() and (entries["name"] == 8).all() and not entries["extra"].any()
-    )
-    if not is_plain or not np.array_equal(entries["row"].astype(np.int64), np.arange(n_entries)):
-        return none
-    return np.stack([entries["at"], entries["size"]], axis=1).astype(np.int64)
 
 
 def packed(pictures: Sequence[bytes]) -> bytes:
@@ -138,7 +57,7 @@ class Originals:
         is_local = bool(root) and self.find is None
         self.root = Path(os.path.abspath(root)) if is_local else None  # noqa: PTH100  (links may lead to the images)
         self.paths = paths
-        self._has_thumbnails = run.has("thumbnails.zip")
+        self._has_thumbnails = run.has_thumbnails
         self.get = lru_cache(maxsize=256)(self._get)
         self._zooming = threading.Lock()
 

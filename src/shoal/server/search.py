@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.arrays import Floats, Ints
+from shoal.arrays import Floats, Ints, in_single
 from shoal.errors import DataError, UsageError
 from shoal.report.snapshot import Snapshot, stratified
 from shoal.report.suggestions import ONE_GROUP, close_pairs, may_be_part
@@ -58,12 +58,12 @@ class Search:
 
     def _over_rows(self, compute: Callable[[Floats], Floats]) -> Floats:
         starts = range(0, len(self.vectors), ROWS_AT_ONCE)
-        return np.concatenate([compute(self.vectors[start : start + ROWS_AT_ONCE]) for start in starts])
+        return np.concatenate([compute(in_single(self.vectors[start : start + ROWS_AT_ONCE])) for start in starts])
 
     def likeness(self, center: Floats) -> Floats:
         """(N,) the cosine of every image with a direction."""
-        direction = (center / max(float(np.linalg.norm(center)), 1e-12)).astype(self.vectors.dtype)
-        return self._over_rows(lambda block: block @ direction) / self._lengths
+        direction = center / max(float(np.linalg.norm(center)), 1e-12)
+        return self._over_rows(lambda block: block @ direction.astype(block.dtype)) / self._lengths
 
     def similar(self, row: int) -> dict[str, Any]:
         """The images most like one, itself first."""

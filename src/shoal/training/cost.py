@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.device import seconds_of
-from shoal.distributed import world_size
+from shoal.distributed import n_own, world_size
 from shoal.encoders.embed import autocast, to_device
 from shoal.training.data import TrainingData
 from shoal.training.epoch_draws import views_to_pool
@@ -34,7 +34,7 @@ class Cost:
     """How much there is to do, and the seconds that one of each takes."""
 
     n_views: int
-    """Images and views that the trunk looks at before the first step."""
+    """Images and views that the trunk looks at in this process before the first step."""
     view_s: float
     n_epochs: int
     """Epochs that are left."""
@@ -87,11 +87,11 @@ def measure_cost(
     n_timed = min(len(data.pixels), size if model.device.type == "cuda" else N_TIMED)
     view_s, pass_s, rest_s = _time_networks(to_device(data.pixels[:n_timed], model.device), data, model, settings)
     n_epochs, n_steps = settings.epochs - n_done, len(data.training) // settings.batch_size
-    n_rows = 0 if model.reads_images or data.tokens is not None else len(data.pixels) // world_size()
+    n_rows = 0 if model.reads_images or data.tokens is not None else n_own(len(data.pixels))
     if settings.views.pool is None or model.reads_images:
         pass_s += view_s
     elif n_epochs or needs_pool:
-        n_rows += len(views_to_pool(data.pooled_labels, data.training, settings, n_views))
+        n_rows += n_own(len(views_to_pool(data.pooled_labels, data.training, settings, n_views)))
     bank_s = len(data.pixels) * pass_s / BACKWARD / world_size()  # every epoch embeds every image once
     return Cost(
         n_views=n_rows,

@@ -57,7 +57,7 @@ class Epoch:
     embed: Callable[[], Tensor]
     """(n, D) embeddings of the training images, un-augmented, with the networks as they are now."""
     embed_views: Callable[[], Tensor]
-    """(2n, D) the same of two random views of each: view 1 of all, then view 2. Each process does all of them."""
+    """(2n, D) the same of two random views of each: view 1 of all, then view 2."""
     generator: torch.Generator
     """For a method that draws: in the same state in every process."""
 

@@ -182,10 +182,11 @@ def remove_tokens(tokens: Kept) -> None:
 def resident(pixels: ImageRows, device: torch.device, memory: int | None = None) -> ImageRows:
     """Bring all pixels to the device where they fit, so that no step waits for the host; else leave them.
 
-    Several processes on a CPU leave them too: a mapped file is in the memory of the machine once, not once in each.
+    Several processes leave them too: a mapped file is in the memory of a machine once, and each reads what its part of
+    a batch needs.
     """
     check_pixels(pixels)
-    if device.type == "cpu" and world_size() > 1:
+    if world_size() > 1:
         return pixels
     budget = free_memory(device) * SHARE_OF_MEMORY if memory is None else memory
     return to_device(pixels, device) if math.prod(pixels.shape) <= budget else pixels

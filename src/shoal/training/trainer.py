@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import Ints
-from shoal.distributed import mean_over_processes, shard, world_size
+from shoal.distributed import gather_rows, mean_over_processes, n_own, shard, world_size
 from shoal.encoders.embed import autocast, explain_out_of_memory
 from shoal.errors import Diverged
 from shoal.progress import Progress, count_after
@@ -106,9 +106,9 @@ class Trainer:
         data = self.data
         if self.model.reads_images:
             return 0, 0, 0
-        images = _n_own(len(data.pixels)) if data.tokens is None else 0
-        judged = 0 if data.judge is None else _n_own(len(data.judge.pixels))
-        return images, judged, len(self._pooled_views) if self._makes_pool else 0
+        images = n_own(len(data.pixels)) if data.tokens is None else 0
+        judged = 0 if data.judge is None else n_own(len(data.judge.pixels))
+        return images, judged, n_own(len(self._pooled_views)) if self._makes_pool else 0
 
     def clean(self) -> None:
         """Delete the files of tokens that this trainer has made."""
@@ -258,13 +258,17 @@ class Trainer:
 
     @torch.no_grad()
     def _embed_random_views(self, epoch: int) -> Tensor:
-        """(2n, D), view 1 of every training image, then view 2; each process does all of them."""
+        """(2n, D), view 1 of every training image, then view 2, in every process; each does a share of the batches."""
+        batches = list(self.epoch_draws.bank(epoch))
+        mine, longest = batches[shard(len(batches))], len(batches[shard(len(batches), 0)])
+        # All processes take from a pool at once: one that has no batch left takes none of the views of any.
+        mine += [(rows[:0], drawn[:0]) for rows, drawn in batches[: longest - len(mine)]]
         parts = []
-        for rows, drawn in self.epoch_draws.bank(epoch):
+        for rows, drawn in mine:
             with autocast(self.device):
                 inputs = self.forward.inputs(self.training[rows.to(self.device)], drawn.to(self.device))
                 parts.append(self.model.represent(inputs))
-        return torch.cat(parts)
+        return gather_rows(torch.cat(parts))
 
 
 class Totals:
@@ -318,8 +322,3 @@ def cut_to_length(gradients: list[Tensor], limit: float | None) -> Tensor:
     if limit is not None:
         torch._foreach_mul_(gradients, (limit / length).clamp_max(1))
     return length
-
-
-def _n_own(n_rows: int) -> int:
-    mine = shard(n_rows)
-    return int(mine.stop - mine.start)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import Ints
+from shoal.distributed import shard, take_rows
 from shoal.encoders.embed import ImageRows, check_pixels
 from shoal.encoders.vision import Encoder
 from shoal.progress import Progress
@@ -18,21 +19,29 @@ from shoal.training.views import ViewSettings, draw_views, make_views
 
 
 class ViewPool:
-    """The trunk's tokens of views of each image; a step takes two different ones."""
+    """The trunk's tokens of views of each image; a step takes two different ones.
 
-    def __init__(self, tokens: Kept, n_views: int, made: Tensor | None = None) -> None:
+    Several processes hold a share each, and send each other what their parts of a batch need.
+    """
+
+    def __init__(self, tokens: Kept, n_views: int, made: Tensor) -> None:
         self.tokens, self.n_views = tokens, n_views
+        """The tokens are those of this process's share of the views made."""
         self.made = made
-        """(U,) which views the tokens are of, as rows image · V + view, sorted; None: all of them."""
+        """(U,) which views were made, as rows image · V + view, sorted."""
 
     def take(self, images: Tensor, view_draws: Tensor, n_views: int = 2) -> Tensor:
-        """Tokens (W·b, T) for `images` (W·b,), W = `n_views`, view 1 of all, then view 2, by `view_draws` (W·b, 7)."""
-        rows = choose_views(images, view_draws, self.n_views, n_views)  # (W·b,)
-        if self.made is not None:
-            rows = torch.searchsorted(self.made, rows)
+        """Tokens (W·b, T) for `images` (W·b,), W = `n_views`, view 1 of all, then view 2, by `view_draws` (W·b, 7).
+
+        All processes take at once, each for images of its own.
+        """
+        views = choose_views(images, view_draws, self.n_views, n_views)  # (W·b,)
+        return take_rows(self._read, len(self.made), torch.searchsorted(self.made, views)).float()
+
+    def _read(self, rows: Tensor) -> Tensor:
         if isinstance(self.tokens, Tensor):
-            return self.tokens[rows].float()
-        return torch.from_numpy(self.tokens[rows.cpu().numpy()]).to(images.device).float()
+            return self.tokens[rows]
+        return torch.from_numpy(self.tokens[rows.cpu().numpy()]).to(rows.device)
 
     def remove(self) -> None:
         """Delete the file, where there is one."""
@@ -54,7 +63,7 @@ def pool_views(
     """Run the trunk over `settings.pool` random views of each image and keep its tokens, as `cache_tokens` does.
 
     `only` (U,) names the views that will be looked at, as rows image · V + view, sorted; the others are drawn and not
-    made. Several processes keep all of it each, since a batch may take any image anywhere.
+    made. Several processes keep a share each.
     """
     check_pixels(pixels)
     n_views = settings.pool
@@ -62,14 +71,16 @@ def pool_views(
     view_draws = draw_views(len(pixels) * n_views, generator)  # (N * V, 7)
     made = torch.arange(len(view_draws)) if only is None else torch.from_numpy(only)  # (U,)
 
+    mine = made[shard(len(made))]
+
     def make(rows: slice) -> Tensor:
-        views = made[rows]
+        views = mine[rows]
         source, source_rows = take(pixels, (views // n_views).to(encoder.device), encoder.device)
         return trunk_tokens(
             make_views(source, source_rows, view_draws[views].to(encoder.device), encoder, settings), encoder
         )
 
-    shape = (len(made), *token_shape(pixels, encoder))
+    shape = (len(mine), *token_shape(pixels, encoder))
     lower = "training.views.pool or input_size"
     kept = keep_tokens(make, shape, encoder, batch_size, file, memory, progress, lower=lower)
-    return ViewPool(kept, n_views, None if only is None else made.to(encoder.device))
+    return ViewPool(kept, n_views, made.to(encoder.device))

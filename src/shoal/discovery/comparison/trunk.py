@@ -15,6 +15,7 @@ import torch
 
 from shoal.arrays import Ints
 from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.distributed import n_own
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import ImageRows
 from shoal.methods.task import Task
@@ -82,10 +83,10 @@ class SharedTrunk:
 
     @property
     def n_rows(self) -> int:
-        """How many images and views the trunk goes over in all."""
+        """How many images and views the trunk goes over in this process, for all trainings."""
         keys = {key for training in self.trainings if (key := training.tokens_key)}
         pools = {key for training in self.trainings if (key := training.pool_key)}
-        return len(keys) * len(self.pixels) + sum(len(self._views_of(key)) for key in pools)
+        return len(keys) * n_own(len(self.pixels)) + sum(n_own(len(self._views_of(key))) for key in pools)
 
     @property
     def seconds(self) -> float:
@@ -95,8 +96,8 @@ class SharedTrunk:
     def n_missing(self, training: Training) -> int:
         """How many of them a training needs that are not there yet."""
         key, pool_key = training.tokens_key, training.pool_key
-        n_images = 0 if key is None or key in self._tokens else len(self.pixels)
-        return n_images + (0 if pool_key is None or pool_key in self._pools else len(self._views_of(pool_key)))
+        n_images = 0 if key is None or key in self._tokens else n_own(len(self.pixels))
+        return n_images + (0 if pool_key is None or pool_key in self._pools else n_own(len(self._views_of(pool_key))))
 
     def share(self, training: Training, progress: Progress | None = None) -> Task:
         """The task of a training with what the trunk has computed; `progress` counts what is missing."""
@@ -106,7 +107,7 @@ class SharedTrunk:
         batch_size, before = 2 * training.settings.of_method.training.batch_size, 0
         if key not in self._tokens:
             self._tokens[key] = self._make_tokens(key, batch_size, count_after(progress, 0, total))
-            before = len(self.pixels)
+            before = n_own(len(self.pixels))
         if pool_key is not None and pool_key not in self._pools:
             self._pools[pool_key] = self._make_pool(training, batch_size, count_after(progress, before, total))
         pool = None if pool_key is None else self._pools[pool_key]

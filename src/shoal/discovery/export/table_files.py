@@ -6,7 +6,7 @@ from typing import Any
 
 from shoal.discovery.export.export_job import Job
 from shoal.discovery.export.imagefolder import DECIDED, table
-from shoal.files import write_text
+from shoal.files import atomic_file, write_text
 from shoal.runs import Assignment, Category, to_csv, write_csv, write_parquet
 from shoal.words import count
 
@@ -49,7 +49,9 @@ def _as_text(cell: str) -> str:
 def to_projector(job: Job) -> None:
     """vectors.tsv and metadata.tsv, which projector.tensorflow.org and TensorBoard load as they are."""
     vectors = job.run.embeddings()
-    write_text(job.out / "vectors.tsv", "".join("\t".join(f"{x:.6g}" for x in row) + "\n" for row in vectors))
+    with atomic_file(job.out / "vectors.tsv") as file:  # line by line: a million rows as text take gigabytes
+        for row in vectors:
+            file.write(("\t".join(f"{x:.6g}" for x in row) + "\n").encode())
     header = ("path", "category", "label_given", "is_novel", "confidence", *DECIDED)
     lines = [header, *([getattr(row, name) for name in header] for row in job.rows)]
     write_text(job.out / "metadata.tsv", "".join("\t".join(map(_cell, line)) + "\n" for line in lines))

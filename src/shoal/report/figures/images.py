@@ -12,7 +12,7 @@ from shoal.report.changed_neighbors import NeighborChange, neighbors
 from shoal.report.figures.style import CATEGORY_COLORS, INK, KNOWN, MARKERS, MUTED, NOVEL, new_figure, plain, styled
 from shoal.report.map import MapLayout, kept_layouts, pca_layouts
 from shoal.report.snapshot import NotInRun, Snapshot
-from shoal.runs import Run, reading
+from shoal.runs import Run, Thumbnails, reading
 from shoal.text import shown
 
 MAX_NAMES = 30
@@ -39,7 +39,7 @@ def neighbor_images(run: Run) -> Figure:
     """The nearest images of a few images, before and after they moved together; right and wrong marked where known."""
     snapshot = Snapshot.of(run)
     examples = neighbors(snapshot).examples
-    if not snapshot.has("thumbnails.zip"):
+    if not snapshot.has_thumbnails:
         raise NotInRun("The figure of neighbors is left out: the run holds no thumbnails.")
     n = 1 + max(len(change.before) for change in examples)
     figure = new_figure(0.75 * n + 0.6, 1.75 * len(examples))
@@ -79,7 +79,7 @@ def _draw_row(run: Snapshot, axes: Axes, y: float, change: NeighborChange, word:
     axes.text(-0.1, y + 0.5, word, fontsize=8, ha="right", va="center")
     for x, (row, image) in enumerate(zip((change.row, *rows), run.thumbnails((change.row, *rows)), strict=True)):
         left = x + (0.1 if x else 0)  # the image itself stands a little apart
-        with reading(run.path / "thumbnails.zip"):
+        with reading(Thumbnails(run.path).file_of(row)):
             pixels = np.asarray(Image.open(io.BytesIO(image)).convert("RGB"))
         axes.imshow(pixels, extent=(left, left + 0.95, y + 0.95, y), interpolation="none")  # as it is, not resampled
         if x:

@@ -21,7 +21,7 @@ def data_uris(run: RunView, rows: Iterable[int], budget: int) -> dict[int, str]:
     Empty where the run has no thumbnails. Reads about as many as fit, not the whole archive.
     """
     wanted = list(dict.fromkeys(int(row) for row in rows))
-    if not wanted or not run.has("thumbnails.zip"):
+    if not wanted or not run.has_thumbnails:
         return {}
     uri_of: dict[int, str] = {}
     spent, at, step = 0, 0, PROBE

@@ -1,0 +1,66 @@
+"""Images in a bucket of Google's and in a dataset of the Hugging Face Hub, through the commands as users type them.
+
+A real emulator of the one and a stand-in for the other, each a process of its own.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from several_processes import PATH
+from shoal.cli.main import app
+from shoal.data.readers import read_embeddings
+from shoal.runs import Run
+from stores import google_store, hub_store, write_parquets, write_tars
+
+pytestmark = pytest.mark.slow
+
+
+def shoal(*words: object, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own, whose environment says where the store is."""
+    whole = os.environ | {"SHOAL_TRY_WAIT_S": "0.01", "SHOAL_TRIES": "2"} | env
+    whole["PYTHONPATH"] = os.pathsep.join([PATH, *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "shoal", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, env=whole, timeout=600, check=False)
+
+
+def in_folder(*words: object) -> None:
+    found = CliRunner().invoke(app, [*map(str, words)])
+    assert found.exit_code == 0, found.stderr
+
+
+@pytest.mark.parametrize("store", [google_store, hub_store])
+def test_discover_finds_in_a_store_what_it_finds_in_the_folder(store, unchanged_photos, tmp_path: Path) -> None:
+    photos = unchanged_photos
+    given = ["--labels", photos.labels, "--config", photos.config, "--no-train", "--n-clusters", 5, "--device", "cpu"]
+    with store(photos.folder) as (address, env):
+        found = shoal("discover", address, *given, "--out", tmp_path / "there", env=env)
+        assert found.returncode == 0, found.stderr
+        wrong = shoal("discover", f"{address}-not", "--dry-run", env=env)
+    assert (wrong.returncode, wrong.stdout) == (3, "")
+    assert wrong.stderr.strip().startswith(f"error: {address}-not: there is nothing; check the name")
+    in_folder("discover", photos.folder, *given, "--out", tmp_path / "here")
+    there, here = (Run.open(tmp_path / name) for name in ("there", "here"))
+    assert [(row.path, row.category) for row in there.assignments] == [
+        (row.path, row.category) for row in here.assignments
+    ]
+    np.testing.assert_array_equal(there.array("embeddings"), here.array("embeddings"))
+
+
+@pytest.mark.parametrize(("store", "write"), [(google_store, write_tars), (hub_store, write_parquets)])
+def test_embed_reads_shards_of_a_store(store, write, unchanged_photos, tiny_encoder: Path, tmp_path: Path) -> None:
+    photos = unchanged_photos
+    write(photos.folder, photos.truth, tmp_path / "shards")
+    how = ["--encoder", tiny_encoder, "--device", "cpu"]
+    with store(tmp_path / "shards") as (address, env):
+        found = shoal("embed", address, "--out", tmp_path / "there.npz", *how, env=env)
+    assert found.returncode == 0, found.stderr
+    in_folder("embed", tmp_path / "shards", "--out", tmp_path / "here.npz", *how)
+    there, here = (read_embeddings(tmp_path / f"{name}.npz") for name in ("there", "here"))
+    assert there.names == here.names == tuple(sorted(photos.truth))
+    np.testing.assert_array_equal(there.x, here.x)

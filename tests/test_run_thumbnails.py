@@ -1,0 +1,82 @@
+"""The thumbnails of a run: one archive or parts of it, read alike."""
+
+import zipfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import DataError
+from shoal.runs import Run, Thumbnails
+
+
+def written(path: Path, n_images: int) -> Run:
+    run = Run.create(path)
+    run.write_thumbnails((b"%d" % row for row in range(n_images)), n_images)
+    return run
+
+
+def got(run: Run, rows: list[int]) -> list[bytes]:
+    with closing(Thumbnails(run.path)) as found:
+        return found.get(rows)
+
+
+@pytest.mark.parametrize("n_images", [3, 70_000])
+def test_an_archive_is_read_as_zipfile_reads_it_without_listing_its_members(
+    tmp_path: Path, n_images: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than 65,535 entries are counted in another place."""
+    run, rows = written(tmp_path / "run", n_images), [0, 1, n_images - 1]
+    with zipfile.ZipFile(run.path / "thumbnails.zip") as archive:
+        expected = [archive.read(f"{row:08d}") for row in rows]
+    monkeypatch.delattr(zipfile, "ZipFile")
+    assert got(run, [*rows, n_images]) == [*expected, b""]
+    assert run.thumbnails(rows) == expected
+
+
+def test_of_many_images_there_are_parts_that_are_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.runs.file_parts.PART_ROWS", 4)
+    run = written(tmp_path / "run", 4)
+    assert [file.name for file in run.path.glob("thumb*")] == ["thumbnails.zip"]
+    run.write_thumbnails((b"%d" % row for row in range(10)), 10)
+    names = sorted(file.name for file in run.path.glob("thumb*"))
+    assert names == [f"thumbnails-0000{part}-of-00003.zip" for part in range(3)]
+    assert run.thumbnails([9, 0, 4, 3]) == [b"9", b"0", b"4", b"3"]
+    assert got(run, [8, 10]) == [b"8", b""]
+    other = Run.create(tmp_path / "other")
+    for name in names:
+        run.share(name, other)
+    assert other.thumbnails(range(10)) == run.thumbnails(range(10))
+    run.abandon()
+    assert not run.path.exists()
+
+
+def test_parts_of_which_one_is_missing_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a run leaves them that was killed: it makes them anew when it goes on."""
+    monkeypatch.setattr("shoal.runs.file_parts.PART_ROWS", 4)
+    run = written(tmp_path / "run", 10)
+    (run.path / "thumbnails-00002-of-00003.zip").unlink()
+    assert not run.has_thumbnails
+    assert got(run, [0]) == [b""]
+    with pytest.raises(DataError, match=r"thumbnails\.zip: not in this run"):
+        run.thumbnails([0])
+    run.write_thumbnails((b"%d" % row for row in range(3)), 3)
+    assert [file.name for file in run.path.glob("thumb*")] == ["thumbnails.zip"]
+
+
+def test_a_byte_that_a_disk_has_changed_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.runs.file_parts.PART_ROWS", 4)
+    run = written(tmp_path / "run", 10)
+    file = run.path / "thumbnails-00001-of-00003.zip"
+    file.write_bytes(file.read_bytes().replace(b"000000055", b"00000005x", 1))
+    assert got(run, [4, 5, 6]) == [b"4", b"", b"6"]
+    with pytest.raises(DataError, match=r"00001-of-00003\.zip: damaged.*bad checksum.*; delete it to do without it"):
+        run.thumbnails([5])
+
+
+def test_an_archive_that_another_program_has_written_is_read_too(tmp_path: Path) -> None:
+    run = written(tmp_path / "run", 2)
+    with zipfile.ZipFile(run.path / "thumbnails.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for row in (1, 0):
+            archive.writestr(f"{row:08d}", b"picture %d" % row * 20)
+    assert run.thumbnails([0, 1]) == [b"picture 0" * 20, b"picture 1" * 20]
