@@ -12,5 +12,5 @@ def run_on(photos, out: Path, settings: DiscoverySettings, **options) -> Run:
     return discover_images(read_collection(photos.folder, photos.labels), out, settings, device="cpu", **options)
 
 
-def stop(*_args: object) -> None:
+def stop(*_args: object, **_how: object) -> None:
     raise KeyboardInterrupt
