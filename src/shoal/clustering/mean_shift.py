@@ -61,7 +61,8 @@ class ShiftSettings:
 
     def list_length(self, n_rows: int) -> int:
         """How many neighbors to look up among `n_rows` other rows."""
-        return self.n_neighbors if self.kernel == "knn" else min(self.max_neighbors, n_rows)
+        # numpy's numbers are numbers too.
+        return int(self.n_neighbors if self.kernel == "knn" else min(self.max_neighbors, n_rows))
 
 
 class NeighborAttention(nn.Module):
