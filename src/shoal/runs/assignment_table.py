@@ -76,11 +76,11 @@ def read_assignment_columns(folder: Path) -> dict[str, Any]:
     files = table_files(folder)
     if files[0].name == TABLE:
         return read_columns(Assignment, files[0])
-    found = [_read_part(file) for file in files]
+    parts = [_read_part(file) for file in files]
     return {
-        name: [text for part in found for text in part[name]]
+        name: [text for part in parts for text in part[name]]
         if HINTS[name] is str
-        else np.concatenate([part[name] for part in found])
+        else np.concatenate([part[name] for part in parts])
         for name in HINTS
     }
 

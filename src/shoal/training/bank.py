@@ -45,8 +45,8 @@ class Bank:
         """
         queries = compact(views.detach(), self.basis)  # (B, R)
         if self.kind == "views":
-            found = k_nearest(queries, self.rows, settings.n_neighbors + 1, exact=False)
-            return Neighbors(found.indices[:, 1:], found.similarities[:, 1:])
+            lists = k_nearest(queries, self.rows, settings.n_neighbors + 1, exact=False)
+            return Neighbors(lists.indices[:, 1:], lists.similarities[:, 1:])
         return find_neighbors(queries, self.rows, settings, exclude=images, exact=False, generator=generator)
 
     def shift(

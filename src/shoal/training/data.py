@@ -39,9 +39,9 @@ class TrainingData:
 
     def __post_init__(self) -> None:
         as_labels(self.labels, len(self.pixels), name="labels")
-        found = self.validation
-        if found is not None and (
-            len(np.unique(found)) < len(found) or not np.isin(found, np.arange(len(self.labels))).all()
+        rows = self.validation
+        if rows is not None and (
+            len(np.unique(rows)) < len(rows) or not np.isin(rows, np.arange(len(self.labels))).all()
         ):
             raise DataError(f"validation: expected different rows in 0..{len(self.labels) - 1}; check the split")
 

@@ -112,8 +112,8 @@ def merged_low(x: Tensor, y: Tensor, h: Tensor, a: Tensor, b: Tensor, c: Tensor,
 
     η is more than 16 roundings: the positive terms suffer five, the negative one four, and their difference two.
     """
-    found = ((a + c) * x + (b + c) * y) * (1 - eta) - c * (h * (1 + 2 * eta))
-    return (found / (a + b + c)).clamp_(min=0) * (1 - eta)
+    low = ((a + c) * x + (b + c) * y) * (1 - eta) - c * (h * (1 + 2 * eta))
+    return (low / (a + b + c)).clamp_(min=0) * (1 - eta)
 
 
 @dataclass(frozen=True, slots=True)

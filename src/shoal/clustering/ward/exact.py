@@ -29,8 +29,8 @@ class Geometry:
 
     def look_for_singles(self) -> None:
         """Make distances with all clusters cheap where most have one entry; it takes a look at every entry."""
-        found = SingleEntries(self.centroids)
-        self._singles = found if found.are_many else None
+        singles = SingleEntries(self.centroids)
+        self._singles = singles if singles.are_many else None
 
     @property
     def has_singles(self) -> bool:
@@ -43,27 +43,27 @@ class Geometry:
 
     def distances(self, rows: Tensor, others: Tensor) -> Tensor:
         """D of the pairs (rows[e], others[e]): (E,) squared Ward heights, the same from both sides."""
-        found = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
+        squares = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
         for start in range(0, len(rows), self._step):
             part = slice(start, start + self._step)
             gap = self._gather("left", rows[part]).sub_(self._gather("right", others[part]))
-            found[part] = halving_sum(gap.mul_(gap))
-        return found * weight(self.sizes[rows], self.sizes[others])
+            squares[part] = halving_sum(gap.mul_(gap))
+        return squares * weight(self.sizes[rows], self.sizes[others])
 
     def all_distances(self, rows: Tensor, columns: slice) -> Tensor:
         """D of some rows with all clusters of a slice: (R, C)."""
         weights = weight(self.sizes[rows, None], self.sizes[columns])
         if self._singles is None:
             return self._all_squares(rows, columns).mul_(weights)
-        found = torch.stack([self._singles.squares(self.centroids[row], columns) for row in rows])
+        squares = torch.stack([self._singles.squares(self.centroids[row], columns) for row in rows])
         others = (~self._singles.is_single[columns]).nonzero()[:, 0]
-        found[:, others] = self._all_squares(rows, others + columns.start)
-        return found.mul_(weights)
+        squares[:, others] = self._all_squares(rows, others + columns.start)
+        return squares.mul_(weights)
 
     def _all_squares(self, rows: Tensor, columns: slice | Tensor) -> Tensor:
         """(R, C) squared distances of centroids, by differences of all columns."""
         theirs, n_columns = self.centroids[columns], self.centroids.shape[1]
-        found = torch.empty(len(rows), len(theirs), dtype=torch.float64, device=rows.device)
+        squares = torch.empty(len(rows), len(theirs), dtype=torch.float64, device=rows.device)
         for left in range(0, len(theirs), self._step):
             others = theirs[left : left + self._step]  # (c, D)
             step = max(1, self._step // len(others))
@@ -72,8 +72,8 @@ class Geometry:
                 shape = (len(own) * len(others), n_columns)
                 gap = self._scratch.array("left", shape, torch.float64).view(len(own), len(others), n_columns)
                 torch.sub(own, others, out=gap)
-                found[start : start + step, left : left + self._step] = halving_sum(gap.mul_(gap))
-        return found
+                squares[start : start + step, left : left + self._step] = halving_sum(gap.mul_(gap))
+        return squares
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
         """Put the centroid and size of each union into the slot `kept`."""

@@ -49,8 +49,8 @@ def as_exact_neighbors(rows: Tensor, indices: Tensor, similarities: Tensor) -> E
         raise UsageError(f"rows: found {rows.dtype}, expected the float32 or float64 that the tree is grown on")
     _check(indices, len(rows))
     if similarities.shape != indices.shape or similarities.dtype != torch.float64:
-        found = f"{tuple(similarities.shape)} {similarities.dtype}"
-        raise UsageError(f"similarities: found {found}, expected {tuple(indices.shape)} torch.float64")
+        shape = f"{tuple(similarities.shape)} {similarities.dtype}"
+        raise UsageError(f"similarities: found {shape}, expected {tuple(indices.shape)} torch.float64")
     return ExactNeighbors(indices, similarities, matrix_hash(row_hashes(rows)), _of_lists(indices, similarities))
 
 
@@ -83,9 +83,9 @@ def ready_lists(
 
 def _as_indices(neighbors: Any) -> Tensor:
     """Row numbers out of an array, or of lists of neighbors with `indices`."""
-    found = neighbors if isinstance(neighbors, Tensor) else getattr(neighbors, "indices", neighbors)
+    indices = neighbors if isinstance(neighbors, Tensor) else getattr(neighbors, "indices", neighbors)
     try:
-        return torch.as_tensor(torch.as_tensor(found).cpu().numpy())  # neither sparse nor without numbers
+        return torch.as_tensor(torch.as_tensor(indices).cpu().numpy())  # neither sparse nor without numbers
     except (TypeError, ValueError, RuntimeError) as error:
         raise UsageError(f"neighbors: found {type(neighbors).__name__}, expected (N, k) row numbers") from error
 

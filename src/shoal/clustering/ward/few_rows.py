@@ -54,8 +54,8 @@ def merge_few(geometry: Geometry, nodes: Tensor, next_node: int) -> Iterator[Rou
 
 
 def _distances(geometry: Geometry, rows: Ints) -> Floats:
-    found: Floats = geometry.all_distances(torch.from_numpy(rows), slice(0, len(geometry.sizes))).numpy()
-    return found
+    distances: Floats = geometry.all_distances(torch.from_numpy(rows), slice(0, len(geometry.sizes))).numpy()
+    return distances
 
 
 def _nearest(table: Floats, rows: Ints) -> tuple[Ints, Floats]:

@@ -64,10 +64,10 @@ class LocalScanner:
         first, rest = blocks[: self.workers.n], blocks[self.workers.n :]
 
         def work(block: Tensor) -> Tensor:
-            found = self._scan_rows(block, may_leave)
-            if found is None:
+            lists = self._scan_rows(block, may_leave)
+            if lists is None:
                 return block
-            accept(block, *found)
+            accept(block, *lists)
             return block[:0]
 
         left = torch.cat(self.workers.map(work, first))
@@ -132,9 +132,9 @@ def sharpen(geometry: Geometry, rows: Tensor, low: Tensor, is_near: Tensor) -> N
         own = Points.of(geometry.centroids[rows[members]], center, FLOAT64)
         for columns in torch.split(is_near[members].any(0).nonzero()[:, 0], width):
             theirs = Points.of(geometry.centroids[columns], center, FLOAT64)
-            found, _ = pair_bounds(own, theirs, sizes[rows[members]], sizes[columns])
+            bounds, _ = pair_bounds(own, theirs, sizes[rows[members]], sizes[columns])
             at = members[:, None], columns
-            low[at] = torch.maximum(low[at], found)
+            low[at] = torch.maximum(low[at], bounds)
 
 
 def pair_bounds(own: Points, theirs: Points, sizes: Tensor, other_sizes: Tensor) -> tuple[Tensor, Tensor]:

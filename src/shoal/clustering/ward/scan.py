@@ -108,8 +108,8 @@ class Scanner:
             return self.scan_here(rows, accept, may_leave)
         if len(rows) * self.geometry.centroids.numel() < SHARED_PRODUCTS:
             return self.scan_here(rows, accept, may_leave=False)  # each for itself: another might leave others
-        found, left = share_rows(rows, lambda mine, keep: self.scan_here(mine, keep, may_leave), self.k)
-        accept(*found)
+        lists, left = share_rows(rows, lambda mine, keep: self.scan_here(mine, keep, may_leave), self.k)
+        accept(*lists)
         return left
 
     def scan_here(self, rows: Tensor, accept: Accept, may_leave: bool) -> Tensor:

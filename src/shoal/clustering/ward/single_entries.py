@@ -47,18 +47,18 @@ class SingleEntries:
     def squares(self, point: Tensor, columns: slice) -> Tensor:
         """(C,) squared distances of a point (D,) and the clusters of a slice, true of those that have one entry."""
         tree = point.square()
-        found = (point[self.column[columns]] - self.value[columns]).square_()
+        squares = (point[self.column[columns]] - self.value[columns]).square_()
         for beside, last in self.steps:
             half = len(tree) // 2
             folded = tree[:half] + tree[half : 2 * half]
             if last is None:
-                found += tree[beside[columns]]
+                squares += tree[beside[columns]]
             else:
                 whole = torch.cat([tree, folded[:1], tree.new_zeros(1)])
-                found = (found + whole[beside[columns]]) + whole[last[columns]]
+                squares = (squares + whole[beside[columns]]) + whole[last[columns]]
                 folded[0] += tree[-1]
             tree = folded
-        return found
+        return squares
 
 
 def _steps(at: Tensor, width: int) -> list[tuple[Tensor, Tensor | None]]:

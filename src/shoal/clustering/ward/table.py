@@ -106,11 +106,11 @@ class HeightTable:
                 break
             self._add_points(precision)
             for part in torch.split(unsure, FIND_ROWS[rows.device.type]):
-                found = self._compare(rows[part], decision.take(part), precision, len(unsure) / len(part))
-                if found is None:
+                compared = self._compare(rows[part], decision.take(part), precision, len(unsure) / len(part))
+                if compared is None:
                     self._fill(None)
                     return self._decided(rows)
-                decision.put(part, found)
+                decision.put(part, compared)
             unsure = unsure[~decision.is_certain[unsure]]
         return decision
 
@@ -118,8 +118,8 @@ class HeightTable:
         at_most, at_least = FIND_ROWS[rows.device.type], SHARED_ROWS
         if self.minima is not None:
             at_most = at_least = len(rows)  # of which little is read
-        found = self.workers.map_rows(self._first, rows, at_most=at_most, at_least=at_least)
-        nearest, distance, second = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
+        parts = self.workers.map_rows(self._first, rows, at_most=at_most, at_least=at_least)
+        nearest, distance, second = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
         if self.precision is None:
             return Decision(nearest, distance, torch.ones_like(rows, dtype=torch.bool))
         sizes, points, n_columns = (
@@ -196,16 +196,16 @@ class HeightTable:
 
     def _measured(self, rows: Tensor) -> Tensor:
         """(R, M) D of some rows with everyone, inf for a row itself and the dead; workers share the columns."""
-        found = self.heights.new_empty(len(rows), len(self.dead))
+        heights = self.heights.new_empty(len(rows), len(self.dead))
 
         def work(start: int) -> None:
             columns = slice(start, start + step)
-            found[:, columns] = self.geometry.all_distances(rows, columns)
+            heights[:, columns] = self.geometry.all_distances(rows, columns)
 
         n = len(self.dead)
         step = n if self.geometry.has_singles else self.workers.share(n, n)  # which are done before a worker has begun
         self.workers.map(work, range(0, n, step))
-        return found.add_(self.dead).scatter_(1, rows[:, None], torch.inf)
+        return heights.add_(self.dead).scatter_(1, rows[:, None], torch.inf)
 
     def _fill_rows(self, start: int) -> None:
         """Compute some rows from the diagonal on, and with them their columns."""
@@ -227,20 +227,20 @@ class HeightTable:
     def _heights(self, rows: Tensor, columns: slice, precision: Precision | None) -> Tensor:
         """(R, C) heights, inf for a row itself and the dead."""
         if precision is None:
-            found = self.geometry.all_distances(rows, columns)
+            heights = self.geometry.all_distances(rows, columns)
         else:
-            found = self._products(rows, columns, precision)
-        found.add_(self.dead[columns])
-        return found.scatter_(1, (rows - columns.start)[:, None], torch.inf)
+            heights = self._products(rows, columns, precision)
+        heights.add_(self.dead[columns])
+        return heights.scatter_(1, (rows - columns.start)[:, None], torch.inf)
 
     def _products(self, rows: Tensor, columns: slice, precision: Precision) -> Tensor:
         """(R, C) heights 4s·(|p|²/2 + |q|²/2 - p·q) / (s/c + 1) in the format of the products."""
         own, theirs, dtype = self.points[precision].take(rows), self.points[precision].take(columns), precision.dtype
         sizes = self.geometry.sizes
         half = own.half[:, None].to(dtype) + theirs.half.to(dtype)
-        found = half.addmm_(own.points, theirs.points.T, alpha=-1)
+        heights = half.addmm_(own.points, theirs.points.T, alpha=-1)
         ratio = sizes[rows, None].to(dtype) * (1 / sizes[columns]).to(dtype)
-        return found.div_(ratio.add_(1)).mul_(4 * sizes[rows, None].to(dtype))
+        return heights.div_(ratio.add_(1)).mul_(4 * sizes[rows, None].to(dtype))
 
     def _low(self, rows: Tensor, heights: Tensor, precision: Precision) -> Tensor:
         """Lows of computed heights (R, M)."""

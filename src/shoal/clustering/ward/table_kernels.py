@@ -163,10 +163,10 @@ def measure(  # type: ignore[no-untyped-def]
             else:
                 group = group + value
         a, b = tl.load(sizes_at + union), tl.load(sizes_at + slots, mask=slots < n, other=1.0)
-        found = (done + group) * ((2.0 * (a * b)) / (a + b))
-        found = tl.where(slots == union, float("inf"), found)
-        tl.store(table_at + union.to(tl.int64) * n + slots, found, mask=slots < n)
-        tl.store(table_at + slots.to(tl.int64) * n + union, found, mask=slots < n)
+        distance = (done + group) * ((2.0 * (a * b)) / (a + b))
+        distance = tl.where(slots == union, float("inf"), distance)
+        tl.store(table_at + union.to(tl.int64) * n + slots, distance, mask=slots < n)
+        tl.store(table_at + slots.to(tl.int64) * n + union, distance, mask=slots < n)
 
 
 @triton.jit(do_not_specialize=["n", "next_node"])  # type: ignore[untyped-decorator]

@@ -107,8 +107,8 @@ class JudgingImages:
         kept, at = torch.from_numpy(rows).to(trained.device), np.searchsorted(rows, judged)
         for weight in weights:
             with suppress(TooFewDistinct):
-                found = cluster(blend(self.frozen[kept], trained[kept], weight), given[rows])
-                tried.append(TriedWeight(weight=weight, n_shifts=0, right=put_right(self.labels[judged], found[at])))
+                clusters = cluster(blend(self.frozen[kept], trained[kept], weight), given[rows])
+                tried.append(TriedWeight(weight=weight, n_shifts=0, right=put_right(self.labels[judged], clusters[at])))
         return tried
 
     def _try(self, trained: Tensor, weights: Sequence[float]) -> list[TriedWeight]:
@@ -156,13 +156,13 @@ class TrialJudge:
             first_cuts=known_cuts(first),
             own_clusters=own_clusters(job),
         )
-        found = images.judge_frozen()
+        frozen = images.judge_frozen()
         seconds = time.perf_counter() - began + (first.seconds if images.first_cuts else 0.0)
         if images.own_clusters is not None:
             began = time.perf_counter()
-            images.compare(job.frozen.embeddings, found, FEW_WEIGHTS)
+            images.compare(job.frozen.embeddings, frozen, FEW_WEIGHTS)
             seconds = time.perf_counter() - began
-        return cls(job=job, images=images, frozen=found, seconds=seconds)
+        return cls(job=job, images=images, frozen=frozen, seconds=seconds)
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -204,14 +204,14 @@ class TrialJudge:
         def goes_on(epoch: int, embeddings: Tensor, predicted: Ints | None) -> bool:
             if epoch not in moments(n_epochs):
                 return True
-            found = self.compare(embeddings, predicted, FEW_WEIGHTS)
+            compared = self.compare(embeddings, predicted, FEW_WEIGHTS)
             before = [one for one in read_judged(trial) if one.epoch < epoch] if epoch > moments(n_epochs)[0] else []
-            now = JudgedEpoch(epoch=epoch, tried=found.tried)
+            now = JudgedEpoch(epoch=epoch, tried=compared.tried)
             write_judged(trial, [*before, now])
-            if found.is_hopeless:
-                self.job.reporter.say(f"training is ended after {epoch} of {n_epochs} epochs: {found.in_words()}")
+            if compared.is_hopeless:
+                self.job.reporter.say(f"training is ended after {epoch} of {n_epochs} epochs: {compared.in_words()}")
                 return False
-            best = best_moment([*before, now], found.units)
+            best = best_moment([*before, now], compared.units)
             if best is now:
                 if not now.is_full or epoch < MIN_TRIAL_EPOCHS:
                     return True
@@ -319,7 +319,7 @@ def read_judged(trial: Run) -> list[JudgedEpoch]:
         return []
     try:
         return [
-            JudgedEpoch(epoch=int(one["epoch"]), tried=[_tried_weight(found) for found in one["tried"]])
+            JudgedEpoch(epoch=int(one["epoch"]), tried=[_tried_weight(plain) for plain in one["tried"]])
             for one in trial.json("judged")["moments"]
         ]
     except (KeyError, TypeError, ValueError) as error:
@@ -330,9 +330,9 @@ def _plain(tried: Sequence[TriedWeight]) -> list[dict[str, Any]]:
     return [{"weight": one.weight, "n_shifts": one.n_shifts, "right": one.right.astype(int).tolist()} for one in tried]
 
 
-def _tried_weight(found: dict[str, Any]) -> TriedWeight:
-    right = np.array(found["right"], dtype=bool)
-    return TriedWeight(weight=float(found["weight"]), n_shifts=int(found["n_shifts"]), right=right)
+def _tried_weight(plain: dict[str, Any]) -> TriedWeight:
+    right = np.array(plain["right"], dtype=bool)
+    return TriedWeight(weight=float(plain["weight"]), n_shifts=int(plain["n_shifts"]), right=right)
 
 
 def _percent(judged: JudgedEpoch) -> str:
