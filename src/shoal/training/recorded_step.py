@@ -6,12 +6,13 @@ recorded, so weights come out the same.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from shoal.distributed import world_size
+from shoal.distributed import is_started
 from shoal.training.model import Model
 from shoal.training.train_settings import TrainSettings
 
@@ -24,7 +25,7 @@ FEWEST = 8
 
 def is_recordable(model: Model, settings: TrainSettings) -> bool:
     """Whether the host does nothing in a step but to launch kernels, where a pool of views is on the GPU."""
-    return model.device.type == "cuda" and model.is_recordable and world_size() == 1 and not settings.compile
+    return model.device.type == "cuda" and model.is_recordable and not is_started() and not settings.compile
 
 
 class RecordedStep:
@@ -41,7 +42,12 @@ class RecordedStep:
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
             self._graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-            self._losses = step(self._rows, self._view_draws)
+            try:
+                self._losses = step(self._rows, self._view_draws)
+            except BaseException:  # Ctrl-C too: the answer that is written then needs the GPU
+                with suppress(RuntimeError):
+                    self._graph.capture_end()
+                raise
             self._graph.capture_end()
         current.wait_stream(stream)
 
