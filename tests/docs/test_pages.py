@@ -57,3 +57,13 @@ def test_files_of_the_package_that_pages_name_are_there() -> None:
     }
     assert len(named) > 20
     assert sorted(name for name in named if not (ROOT / "src" / "shoal" / name).exists()) == []
+
+
+def test_files_that_pages_name_without_a_folder_are_there() -> None:
+    tracked = {
+        path.name for folder in ("src", "tests", "benchmarks", "examples") for path in ROOT.glob(f"{folder}/**/*.py")
+    }
+    pages = [*ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
+    named = {name for page in pages for name in re.findall(r"`([a-z_0-9]+\.py)`", page.read_text(encoding="utf-8"))}
+    assert len(named) > 5
+    assert sorted(named - tracked) == []
