@@ -41,6 +41,21 @@ def test_every_parameter_of_a_method_of_a_run_is_documented_and_what_it_returns(
     assert bool(section(of.__doc__, "Returns")) == (inspect.signature(of).return_annotation is not None)
 
 
+PUBLIC_METHODS = [
+    (kind.__name__, name)
+    for kind in (shoal.MeanShiftClustering, shoal.WardClustering, shoal.Tree)
+    for name, of in vars(kind).items()
+    if inspect.isfunction(of) and name[0] != "_" and len(inspect.signature(of).parameters) > 1
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), PUBLIC_METHODS)
+def test_every_parameter_of_a_method_of_clustering_is_documented(kind: str, name: str) -> None:
+    of = getattr(getattr(shoal, kind), name)
+    check_parameters(of)
+    assert section(of.__doc__, "Returns")
+
+
 def run_examples(of: Callable[..., object], names: dict[str, object] | None = None) -> None:
     """Run the examples of a docstring with the names of its module, or with others, to which it adds its own."""
     assert ">>>" in section(of.__doc__ or "", "Examples")

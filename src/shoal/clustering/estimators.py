@@ -137,14 +137,27 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.device = device
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Cluster X (N, D). `y` (N,): whole numbers or names of the labeled rows; None: nothing is labeled.
+        """Cluster the rows of X.
 
-        Unlabeled is -1, None, NaN, NA or the empty string, as in the files that `shoal cluster` reads, and so are the
-        texts '-1', 'nan', 'unlabeled' and 'unknown'. Other numbers below 0 and fractions are refused; True and False
-        are the names 'True' and 'False', and the text '3.0' is '3'.
-        Rows are scaled to length 1; in whole numbers rows of zeros become (1, …, 1), with a warning. Labels are used
-        to number the known classes, to stop shifting, with `must_link` to link the rows of a class, with `try_average`
-        to choose the linkage and, where `n_clusters` is None, to estimate it; nothing else is read from `y`.
+        Labels are used to number the known classes, to stop shifting, with `must_link` to link the rows of a class,
+        with `try_average` to choose the linkage and, where `n_clusters` is None, to estimate it; nothing else is read
+        from `y`.
+
+        Parameters
+        ----------
+        X
+            (N, D) embeddings. Rows are scaled to length 1; in whole numbers rows of zeros become (1, …, 1), with a
+            warning.
+        y
+            (N,) whole numbers or names of the labeled rows; None: nothing is labeled. Unlabeled is -1, None, NaN, NA or
+            the empty string, as in the files that `shoal cluster` reads, and so are the texts '-1', 'nan', 'unlabeled'
+            and 'unknown'. Other numbers below 0 and fractions are refused; True and False are the names 'True' and
+            'False', and the text '3.0' is '3'.
+
+        Returns
+        -------
+        Self
+            The same, fitted.
         """
         n_clusters, settings = self._settings()
         rows = self._rows(X, ensure_min_samples=2)
@@ -154,16 +167,38 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def fit_predict(self, X: ArrayLike, y: Any = None) -> Ints:
-        """Fit and return `labels_`; unlike in other clusterers `y` is used."""
+        """Fit and return `labels_`; unlike in other clusterers `y` is used.
+
+        Parameters
+        ----------
+        X
+            (N, D) embeddings.
+        y
+            (N,) labels, as in `fit`.
+
+        Returns
+        -------
+        Ints
+            (N,) the category of each row, an index into `classes_`.
+        """
         return self.fit(X, y).labels_
 
     def predict(self, X: ArrayLike) -> Ints:
-        """Put new rows into the categories found: (M,) indices into `classes_`, -1 where none may fit.
+        """Put new rows into the categories found.
 
         A row joins the category most common among its k nearest fitted rows, the nearest deciding ties. A row whose
         outlier score exceeds `threshold_` is farther from them than all but `outlier_share` of the fitted rows were
-        from each other, and gets -1. No category is ever added or changed. In whole numbers rows of zeros become
-        (1, …, 1), with a warning.
+        from each other, and gets -1. No category is ever added or changed.
+
+        Parameters
+        ----------
+        X
+            (M, D) embeddings of other images. In whole numbers rows of zeros become (1, …, 1), with a warning.
+
+        Returns
+        -------
+        Ints
+            (M,) indices into `classes_`, -1 where none may fit.
         """
         check_is_fitted(self)
         rows = self._rows(X, reset=False)

@@ -82,21 +82,51 @@ class Tree:
         """Label every leaf 0 … n_clusters-1, clusters numbered by their smallest leaf.
 
         Undoes the last n_clusters-1 merges, so there are exactly `n_clusters` clusters even where heights are tied.
+
+        Parameters
+        ----------
+        n_clusters
+            1 to N.
+
+        Returns
+        -------
+        Ints
+            (N,) the label of each leaf.
         """
         if not 1 <= as_count(n_clusters, name="n_clusters") <= self.n_leaves:
             raise UsageError(f"n_clusters: found {n_clusters}, expected 1 to {self.n_leaves}, the number of leaves")
         return _numbered(self._roots_after(self.n_leaves - n_clusters))
 
     def cut_at(self, height: float) -> Ints:
-        """Label every leaf by its cluster once all merges of at most `height` are done."""
+        """Label every leaf by its cluster once all merges of at most `height` are done.
+
+        Parameters
+        ----------
+        height
+            Merges that are higher are undone.
+
+        Returns
+        -------
+        Ints
+            (N,) the label of each leaf, clusters numbered by their smallest leaf.
+        """
         if np.isnan(as_number(height, name="height")):
             raise UsageError("height: found NaN, expected a number")
         return _numbered(self._roots_after(int(np.searchsorted(self.heights, height, side="right"))))
 
     def merges(self, start: int | None = None) -> Merges:
-        """List the joins from `start` clusters (default: every leaf alone) down to one.
+        """List the joins from some clusters down to one.
 
-        From `start` clusters the slots are the labels of `cut(start)`, 0 … start-1; by default they are the leaves.
+        Parameters
+        ----------
+        start
+            The number of clusters to begin with; their slots are the labels of `cut(start)`, 0 … start-1. None: every
+            leaf is its own.
+
+        Returns
+        -------
+        Merges
+            The joins in their order.
         """
         n_clusters = self.n_leaves if start is None else start
         labels = self.cut(n_clusters)
@@ -116,7 +146,21 @@ class Tree:
     def with_top(self, n_clusters: int, kept: Ints, gone: Ints, heights: Floats) -> "Tree":
         """The same tree up to `n_clusters` clusters M, and other merges above.
 
-        Slots are the labels of `cut(n_clusters)`: step t absorbs slot `gone[t]` into slot `kept[t]`; (M-1,) each.
+        Parameters
+        ----------
+        n_clusters
+            M, where the other merges begin.
+        kept
+            (M-1,) the slot that is kept at each step; slots are the labels of `cut(n_clusters)`.
+        gone
+            (M-1,) the slot that goes into it.
+        heights
+            (M-1,) the height of each step.
+
+        Returns
+        -------
+        Tree
+            A new tree.
         """
         labels, done = self.cut(n_clusters), self.n_leaves - n_clusters
         nodes = np.empty(n_clusters, dtype=np.int64)
@@ -129,7 +173,18 @@ class Tree:
         return Tree(np.concatenate([self.linkage[:done], np.array(top).reshape(-1, 4)]), rounding=self.rounding)
 
     def members(self, node: int) -> Ints:
-        """The leaves under a node, ascending: node < N is a leaf, N+i the i-th merge."""
+        """The leaves under a node, ascending.
+
+        Parameters
+        ----------
+        node
+            Below N a leaf, N+i the i-th merge.
+
+        Returns
+        -------
+        Ints
+            Their numbers.
+        """
         if not 0 <= as_count(node, name="node") < 2 * self.n_leaves - 1:
             raise UsageError(f"node: found {node}, expected 0 to {2 * self.n_leaves - 2}")
         leaves, below = [], [node]

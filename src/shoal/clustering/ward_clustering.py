@@ -53,7 +53,20 @@ class WardClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.memory = memory
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Grow the tree of X (N, D) and cut it; `y` is ignored."""
+        """Grow the tree of the rows and cut it.
+
+        Parameters
+        ----------
+        X
+            (N, D) rows.
+        y
+            Ignored; scikit-learn's pipelines pass it.
+
+        Returns
+        -------
+        Self
+            The same, fitted.
+        """
         as_count(self.n_clusters, name="n_clusters")
         if self.memory is not None:
             as_count(self.memory, name="memory")
