@@ -172,12 +172,7 @@ def _merge_many(
 ) -> Iterator[RoundMerges]:
     """Merge all clusters, a round at a time: by lists and scans, by a table when few are left."""
     kind, n_columns = nodes.device.type, geometry.centroids.shape[1]
-
-    def can_be_fused(n_clusters: int) -> bool:
-        has_room = n_clusters**2 * triton_rounds.TABLE_BYTES <= room.block
-        return has_room and triton_rounds.can_merge(nodes.device, n_clusters, n_columns)
-
-    if can_be_fused(len(nodes)):
+    if triton_rounds.can_merge(nodes.device, len(nodes), n_columns, room.block):
         report.add(next_node)
         yield triton_rounds.merge_all(geometry, nodes, next_node)
         return
@@ -190,7 +185,7 @@ def _merge_many(
     report.add(next_node - len(nodes))
     rounds.start(ready, report.add)
     while rounds.n_live > 1:
-        if can_be_fused(rounds.n_live):
+        if triton_rounds.can_merge(nodes.device, rounds.n_live, n_columns, room.block):
             rounds.close_gaps()
             yield triton_rounds.merge_all(geometry, rounds.nodes, rounds.next_node, rounds.decision, rounds.heights)
             return

@@ -44,8 +44,10 @@ def pair(  # type: ignore[no-untyped-def]
     tl.store(heights_at + slot, height, mask=is_kept)
     tl.store(nodes_at + slot, next_node + made, mask=is_kept)
     n_kept = tl.sum(is_kept.to(tl.int32), 0)
+    tl.store(kept_at + n_kept + tl.cumsum(is_stale.to(tl.int32), 0) - 1, slot, mask=is_stale)
     tl.store(counts_at, before + n_kept)
     tl.store(counts_at + 1, n_kept)
+    tl.store(counts_at + 2, n_kept + tl.sum(is_stale.to(tl.int32), 0))
 
 
 @triton.jit(do_not_specialize=["n", "next_node"])  # type: ignore[untyped-decorator]
@@ -196,21 +198,24 @@ def find(  # type: ignore[no-untyped-def]
 def tell(  # type: ignore[no-untyped-def]
     nearest_at, distance_at, role_at, dead_at, kept_at, counts_at, n, WIDTH: tl.constexpr
 ):
-    """A program for each row that nothing was done to: a union whose nearest it is may come before its own."""
+    """A program for each row that nothing was done to: one whose nearest it is may come before its own nearest.
+
+    A union, or a cluster whose nearest is gone: a row may have kept a nearest that is a rounding further away.
+    """
     row = tl.program_id(0)
     is_idle = (tl.load(role_at + row) == 0) & (tl.load(dead_at + row) == 0)
-    n_kept = tl.load(counts_at + 1)
-    if is_idle & (n_kept > 0):
+    n_fresh = tl.load(counts_at + 2)
+    if is_idle & (n_fresh > 0):
         best = tl.full((WIDTH,), float("inf"), tl.float64)
         best_at = tl.full((WIDTH,), 2147483647, tl.int32)
-        for start in range(0, n_kept, WIDTH):
+        for start in range(0, n_fresh, WIDTH):
             at = start + tl.arange(0, WIDTH)
-            union = tl.load(kept_at + at, mask=at < n_kept, other=0)
-            is_mine = (at < n_kept) & (tl.load(nearest_at + union) == row)
-            value = tl.load(distance_at + union, mask=is_mine, other=float("inf"))
-            is_less = value < best
+            fresh = tl.load(kept_at + at, mask=at < n_fresh, other=0)
+            is_mine = (at < n_fresh) & (tl.load(nearest_at + fresh) == row)
+            value = tl.load(distance_at + fresh, mask=is_mine, other=float("inf"))
+            is_less = is_mine & ((value < best) | ((value == best) & (fresh < best_at)))
             best = tl.where(is_less, value, best)
-            best_at = tl.where(is_less, union, best_at)
+            best_at = tl.where(is_less, fresh, best_at)
         least = tl.min(best, 0)
         first = tl.min(tl.where(best == least, best_at, 2147483647), 0)
         own, own_at = tl.load(distance_at + row), tl.load(nearest_at + row)

@@ -22,8 +22,8 @@ from shoal.clustering.ward.rounds import RoundMerges
 MOST_CLUSTERS = 8192
 """More would take longer to measure, each with each, than bounds take that spare most of it."""
 
-TABLE_BYTES = 8
-"""Memory for each pair of clusters."""
+ENTRY_BYTES = 8
+"""Memory for each distance, and twice for each entry of a centroid, while they are put in order."""
 
 MOST_BLOCKS = 7
 """Blocks of leaves, B, that the kernel can join: other numbers of columns are left to `rounds.py`."""
@@ -44,8 +44,10 @@ ROUNDS_AT_ONCE = 8
 """Rounds between two looks at how many clusters are left."""
 
 
-def can_merge(device: torch.device, n_clusters: int, n_columns: int) -> bool:
-    """Whether so many clusters can be merged here on this device, and faster than elsewhere."""
+def can_merge(device: torch.device, n_clusters: int, n_columns: int, memory: int) -> bool:
+    """Whether so many clusters can be merged here on this device, in so many bytes, and faster than elsewhere."""
+    if ENTRY_BYTES * n_clusters * (n_clusters + 2 * n_columns) > memory:
+        return False
     n_blocks, n_leaves = blocks_and_leaves(n_columns)
     is_possible = n_blocks <= MOST_BLOCKS and n_leaves <= CHUNK * MOST_CHUNKS
     return is_possible and 1 < n_clusters <= MOST_CLUSTERS and triton_scan.is_available(device)
@@ -112,8 +114,11 @@ class _Table:
         self.heights = torch.zeros(n, dtype=torch.float64, device=device)
         self.role = torch.ones(n, dtype=torch.int32, device=device)  # as if each were a union
         self.is_dead = torch.zeros(n, dtype=torch.int32, device=device)
-        self.kept = torch.arange(n, dtype=torch.int32, device=device)  # those of the round come first
-        self.counts = torch.tensor([0, n], dtype=torch.int32, device=device)  # merges so far, and of the round
+        self.kept = torch.arange(
+            n, dtype=torch.int32, device=device
+        )  # the unions of the round, then those to look again
+        # Merges so far, those of the round, and with them those to look again.
+        self.counts = torch.tensor([0, n, n], dtype=torch.int32, device=device)
         made = torch.zeros(2, n - 1, dtype=torch.int64, device=device)
         measured = torch.zeros(2, n - 1, dtype=torch.float64, device=device)
         self.merges = RoundMerges(made[0], made[1], measured[0], measured[1])
