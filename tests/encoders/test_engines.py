@@ -1,6 +1,7 @@
 """Engines: the same features as torch's, the same bits in every batch, chosen by what is there."""
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from torch.nn import functional as F
 
 from shoal.encoders import engines, openvino_trunk
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.engines import TORCH, check_engine, choose_engine, native_precisions, use_engine
+from shoal.encoders.engines import TORCH, check_engine, choose_engine, has_openvino, native_precisions, use_engine
 from shoal.encoders.openvino_trunk import CHUNK, compile_trunk, converted_file
 from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat
@@ -79,6 +80,28 @@ def test_encoders_with_the_same_trunk_share_it_while_one_of_them_is_there() -> N
     assert len(openvino_trunk._PROVEN) == 1
     del same
     assert not openvino_trunk._PROVEN
+
+
+@needs_openvino
+def test_a_damaged_converted_trunk_is_converted_again() -> None:
+    openvino_trunk._PROVEN.clear()
+    encoder = encoder_with("openvino")
+    weights = openvino_trunk.converted_file(encoder.trunk, SIZE).with_suffix(".bin")
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    openvino_trunk._PROVEN.clear()
+    assert encoder_with("openvino").engine == "openvino"
+    assert weights.read_bytes() == whole
+
+
+def test_an_openvino_that_does_not_load_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    has_openvino.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "openvino", None)
+        assert choose_engine().engine == TORCH
+        with pytest.raises(MissingError, match="does not load"):
+            check_engine("openvino")
+    has_openvino.cache_clear()
 
 
 @needs_openvino

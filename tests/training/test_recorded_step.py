@@ -20,3 +20,21 @@ def test_recorded_steps_are_those_that_are_taken_one_by_one(toy, monkeypatch):
     assert len(recorded) == 3  # once an epoch, in the first training alone
     assert all(torch.equal(one, other) for one, other in zip(*weights, strict=True))
     assert losses[0] == losses[1]
+
+
+def test_without_memory_for_a_recording_steps_are_taken_one_by_one(toy, monkeypatch):
+    weights, asked = [], []
+
+    def refuse(step, rows, drawn, before):
+        asked.append(len(rows))
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(trainer, "RecordedStep", refuse)
+    monkeypatch.setattr(trainer, "FEWEST", 2)
+    for is_recordable in (True, False):
+        monkeypatch.setattr(trainer, "is_recordable", lambda *_, answer=is_recordable: answer)
+        (model,) = toy.networks()
+        train(toy.data(), model, toy.settings(epochs=2, views=ViewSettings(pool=3)))
+        weights.append([value.detach().clone() for value in model.parameters()])
+    assert len(asked) == 2
+    assert all(torch.equal(one, other) for one, other in zip(*weights, strict=True))

@@ -197,8 +197,8 @@ def record_inputs(run: Run, images: Readable, encoder: Encoder) -> None:
 
 
 def engine_of(run: Run) -> str | None:
-    """The engine that an interrupted run was begun with, and goes on with; None where nothing was begun."""
-    if run.is_finished or not run.has("provenance.json"):
+    """The engine that an interrupted or stopped run was begun with, and goes on with; None where nothing was begun."""
+    if not run.has("provenance.json"):
         return None
     made_from = run.provenance.get("made_from")
     return None if made_from is None else str(made_from.get("engine", TORCH))

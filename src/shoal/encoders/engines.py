@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from importlib.util import find_spec
+from functools import cache
 
 from shoal.errors import MissingError, UnknownName
 
@@ -26,6 +26,8 @@ ENGINES = (TORCH, *PRECISIONS)
 FASTEST = {"x86_64": "openvino", "AMD64": "openvino", "aarch64": "openvino-f16"}
 """The fastest engine by kind of processor whose answers were measured (benchmarks/results); on others torch runs
 trunks."""
+
+ABSENT = "OpenVINO is not installed, or does not load"
 
 _wanted: ContextVar[str | None] = ContextVar("engine", default=None)
 
@@ -64,7 +66,7 @@ def choose_engine() -> EngineChoice:
     if wanted:
         return EngineChoice(engine=wanted, why="asked for")
     if not has_openvino():
-        return EngineChoice(engine=TORCH, why="OpenVINO is not installed; pip install 'shoal[openvino]'")
+        return EngineChoice(engine=TORCH, why=f"{ABSENT}; pip install 'shoal[openvino]'")
     engine = FASTEST.get(platform.machine())
     if engine is None:
         return EngineChoice(engine=TORCH, why=f"OpenVINO was not measured on {platform.machine()}")
@@ -83,15 +85,20 @@ def check_engine(name: str) -> None:
     if name == TORCH:
         return
     if not has_openvino():
-        raise MissingError(f"engine {name!r}: OpenVINO is not installed; pip install 'shoal[openvino]'")
+        raise MissingError(f"engine {name!r}: {ABSENT}; pip install 'shoal[openvino]'")
     precision = PRECISIONS[name]
     if precision in NATIVE and precision not in native_precisions():
         raise MissingError(f"engine {name!r}: this processor does not multiply {precision}; use 'openvino' or 'torch'")
 
 
+@cache
 def has_openvino() -> bool:
-    """Whether OpenVINO is installed."""
-    return find_spec("openvino") is not None
+    """Whether OpenVINO is installed and loads."""
+    try:
+        from openvino import Core  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 def native_precisions() -> list[str]:

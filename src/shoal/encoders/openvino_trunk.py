@@ -10,6 +10,7 @@ import logging
 import shutil
 import tempfile
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -82,22 +83,30 @@ def compile_trunk(
         return proven
     probe = probe_images(size)
     try:
-        if not key[0].is_file():
-            convert(trunk, size, key[0])
-        found = OpenVINOTrunk(key[0], size, engine, key[2])
-        error = _difference(found(probe), trunk, tail, probe)
+        compiled = _compiled(trunk, size, *key)
+        error = _difference(compiled(probe), trunk, tail, probe)
     except RuntimeError as problem:
         why = " ".join(str(problem).split())[-160:]
     else:
         if error <= TOLERANCES[PRECISIONS[engine]]:
-            _PROVEN[key] = found
-            return found
+            _PROVEN[key] = compiled
+            return compiled
         why = f"its features differ from torch's by {error:.1e}"
     if is_wanted:
         raise MissingError(f"engine {engine!r}: OpenVINO cannot run this encoder ({why}); use the engine 'torch'")
     if is_main():
         _warn_once(f"encoder: OpenVINO cannot run it ({why}), so torch does")
     return None
+
+
+def _compiled(trunk: nn.Module, size: int, file: Path, engine: str, n_threads: int) -> OpenVINOTrunk:
+    """The converted trunk, converted anew where its file is not there or is damaged."""
+    if file.is_file():
+        with suppress(RuntimeError):
+            return OpenVINOTrunk(file, size, engine, n_threads)
+        shutil.rmtree(file.parent, ignore_errors=True)
+    convert(trunk, size, file)
+    return OpenVINOTrunk(file, size, engine, n_threads)
 
 
 def probe_images(size: int) -> Tensor:

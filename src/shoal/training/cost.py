@@ -13,7 +13,7 @@ from shoal.encoders.embed import autocast, to_device
 from shoal.training.data import TrainingData
 from shoal.training.epoch_draws import views_to_pool
 from shoal.training.model import Batch, Epoch, Model, numbered_labels
-from shoal.training.recorded_step import RecordedStep, is_recordable
+from shoal.training.recorded_step import FEWEST, RecordedStep, is_recordable
 from shoal.training.tokens import trunk_tokens
 from shoal.training.train_settings import TrainSettings
 from shoal.training.trainer import Trainer
@@ -135,7 +135,9 @@ def _time_networks(
     view_s = seconds_of(run_trunk, encoder.device)
     # A loss would wait for the other processes, which do not measure.
     step = _whole_step(inputs, run_model, data, model, settings) if world_size() == 1 else None
-    if step is not None and is_recordable(model, settings) and settings.views.pool is not None:
+    n_steps = len(data.training) // settings.batch_size
+    is_pooled = settings.views.pool is not None and n_steps >= FEWEST
+    if step is not None and is_pooled and is_recordable(model, settings):
         step()
         recorded = RecordedStep(lambda *_: step(), rows, view_draws)
         pass_s = seconds_of(lambda: recorded(rows, view_draws), encoder.device)

@@ -31,14 +31,19 @@ def is_recordable(model: Model, settings: TrainSettings) -> bool:
 class RecordedStep:
     """A step that was taken once before, with inputs of one shape; whatever else it reads is what is there now.
 
-    `before` is the recording that this one takes the place of, whose memory it uses.
+    `before` is the recording that this one takes the place of, whose memory and stream it uses.
     """
 
     def __init__(self, step: Step, rows: Tensor, view_draws: Tensor, before: "RecordedStep | None" = None) -> None:
         self._rows, self._view_draws = rows.clone(), view_draws.clone()
         self._graph = torch.cuda.CUDAGraph()
-        self.pool: Any = torch.cuda.graph_pool_handle() if before is None else before.pool
-        stream, current = torch.cuda.Stream(), torch.cuda.current_stream()  # type: ignore[no-untyped-call]
+        if before is None:
+            torch.cuda.empty_cache()  # what the step before has left cannot be used while another is recorded
+            self.pool: Any = torch.cuda.graph_pool_handle()
+            self.stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        else:
+            self.pool, self.stream = before.pool, before.stream
+        stream, current = self.stream, torch.cuda.current_stream()
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
             self._graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")

@@ -146,13 +146,22 @@ class Trainer:
         for at, (rows, drawn) in enumerate(zip(batches, view_draws, strict=True)):
             with explain_out_of_memory(self._batch_size):
                 if at == 1 and is_recorded:
-                    step = self._recorded = RecordedStep(take, rows, drawn, self._recorded)
+                    step = self._record(take, rows, drawn)
                 totals.add(at, step(rows, drawn))
             if progress is not None:
                 progress(at + 1, len(batches))
         totals.check_weights(self.parameters)
         totals.check_finite(epoch + 1, lr)
         return row | totals.means()
+
+    def _record(self, step: Step, rows: Tensor, drawn: Tensor) -> Step:
+        """The step as a CUDA graph; as it is where there is no memory for one."""
+        try:
+            self._recorded = RecordedStep(step, rows, drawn, self._recorded)
+        except torch.OutOfMemoryError:
+            self.optimizer.zero_grad()  # what was recorded of them holds no numbers
+            return step
+        return self._recorded
 
     def begin_epoch(self, epoch: int) -> dict[str, float]:
         """Let the model look at the training images, with the networks as they are now; what it says of them."""
