@@ -178,7 +178,7 @@ def object_store() -> Iterator[str]:
 @contextlib.contextmanager
 def google_store(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """A folder in a bucket of an emulator of Google's store: its address, and the environment of who asks for it."""
-    pytest.importorskip("gcsfs", reason="no gcsfs; pip install gcsfs")
+    pytest.importorskip("gcsfs", reason="no gcsfs; pip install 'shoal[remote]'")
     pytest.importorskip("gcp_storage_emulator", reason="no emulator; pip install gcp-storage-emulator")
     words = ["-m", "gcp_storage_emulator", "start", "--host", "127.0.0.1", "--port", "PORT", "--in-memory"]
     with server_process(*words, "--default-bucket", "bucket", ready="/storage/v1/b?project=test") as address:

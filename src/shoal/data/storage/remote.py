@@ -14,7 +14,7 @@ from typing import Any
 
 from shoal.data.storage.addresses import READABLE, Address
 from shoal.data.storage.retries import Lost, in_words, is_about_credentials, tried
-from shoal.errors import DataError, MissingError, missing_package
+from shoal.errors import DataError, missing_package
 
 N_AT_ONCE = 16
 """Requests on their way together: the time goes by while the store answers."""
@@ -62,13 +62,7 @@ def file_system(scheme: str) -> Any:
 
         kind = fsspec.get_filesystem_class(scheme)
     except ImportError as error:
-        package = PACKAGES[scheme]
-        if package in ("s3fs", "aiohttp"):
-            raise missing_package(package, "remote", f"reading {scheme}://") from error
-        raise MissingError(
-            f"reading {scheme}:// needs the package {package!r}, which is not installed; pip install 'shoal[remote]' "
-            f"{package}"
-        ) from error
+        raise missing_package(PACKAGES[scheme], "remote", f"reading {scheme}://") from error
     once = {"config_kwargs": {"retries": {"total_max_attempts": 1}}} if scheme == "s3" else {}
     store = kind(skip_instance_cache=True, **once)  # it is kept here
     if scheme == "s3":
