@@ -106,8 +106,8 @@ def discover(
         Write each epoch's metrics for TensorBoard into the run folder.
     **settings
         `n_clusters` (one number, or a range to estimate it in, (30, 50)), `method`, `encoder`, `epochs`,
-        `train`, `seed`, `recipe`, `config`, `protocol` and the other arguments of
-        `shoal.discovery.discovery_settings.choose_settings`.
+        `train`, `seed`, `recipe`, `config`, `protocol`, `input_size`, `answer` ('better' or 'trained'), `changes`
+        ({"training.lr": 0.1}, as `--set`) and the other flags of `shoal discover`.
 
     Examples
     --------

@@ -126,7 +126,18 @@ class Comparison:
 
     @classmethod
     def open(cls, path: Path | str) -> "Comparison":
-        """Read a finished comparison from its folder."""
+        """Read a finished comparison from its folder.
+
+        Parameters
+        ----------
+        path
+            The folder that `compare` wrote.
+
+        Returns
+        -------
+        Comparison
+            What it found.
+        """
         run = RunView(Path(path))
         if not run.has("comparison.json"):
             raise DataError(f"{run.path}: no comparison here (no comparison.json); give the folder of one")
