@@ -172,7 +172,7 @@ def test_with_training_killed_and_resumed_it_is_the_same(
     reviewed: DiscoveredRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = shoal.refine(reviewed, out=tmp_path / "whole", train=True, **HOW)
-    places = ("trained.answer.make_answer", "reviewed.refinement.replay_review", "images.write_report")
+    places = ("trained.answer.make_answer", "reviewed.refinement.replay_review", "pipeline.write_report")
     for at, place in enumerate(f"shoal.discovery.{place}" for place in places):
         out = tmp_path / f"killed-{at}"
         with monkeypatch.context() as patched:
