@@ -2,8 +2,8 @@
 
 With few clusters a GPU waits for its next kernel, and a round of `rounds.py` has two hundred. Here a round has five:
 they find the pairs that are each other's nearest, merge their centroids, measure the unions, look for the nearest of
-clusters whose nearest is gone, and tell the nearest of a union about it. Distances are those of `exact.py` to the bit:
-no product is fused with a sum, and squares are added along the same halving tree.
+these and of clusters whose nearest is gone, and tell those that were found. Distances are those of `exact.py` to the
+bit: no product is fused with a sum, and squares are added along the same halving tree.
 
 D = B·2^a columns, B odd, lie in the order in which that tree joins them: the columns w, w + B, w + 2B, … are leaves of
 block w, and neighbors in it are joined first. M slots; a slot dies when its cluster is absorbed.
@@ -114,10 +114,8 @@ class _Table:
         self.heights = torch.zeros(n, dtype=torch.float64, device=device)
         self.role = torch.ones(n, dtype=torch.int32, device=device)  # as if each were a union
         self.is_dead = torch.zeros(n, dtype=torch.int32, device=device)
-        self.kept = torch.arange(
-            n, dtype=torch.int32, device=device
-        )  # the unions of the round, then those to look again
-        # Merges so far, those of the round, and with them those to look again.
+        # The unions of a round, then those that look again; merges so far, those of the round, and both kinds together.
+        self.kept = torch.arange(n, dtype=torch.int32, device=device)
         self.counts = torch.tensor([0, n, n], dtype=torch.int32, device=device)
         made = torch.zeros(2, n - 1, dtype=torch.int64, device=device)
         measured = torch.zeros(2, n - 1, dtype=torch.float64, device=device)
