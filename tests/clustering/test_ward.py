@@ -356,7 +356,7 @@ def test_the_public_name_is_this_function() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kind", ["raw", "duplicates", "grid", "tight"])
+@pytest.mark.parametrize("kind", ["raw", "duplicates", "grid", "tight", "orthonormal"])
 def test_the_gpu_gives_the_cpus_bits(kind: str) -> None:
     rows = clustered(3000, d=96)
     if kind == "duplicates":
@@ -366,6 +366,8 @@ def test_the_gpu_gives_the_cpus_bits(kind: str) -> None:
     elif kind == "tight":  # a millionth apart around a few places
         rng = np.random.default_rng(0)
         rows = (rows[rng.integers(8, size=1000)] + 1e-7 * rng.normal(size=(1000, 96))).astype(np.float32)
+    elif kind == "orthonormal":  # equally far apart but for rounding
+        rows = np.linalg.qr(np.random.default_rng(0).normal(size=(384, 384)))[0]
     expected = ward_linkage(rows, device="cpu")
     assert np.array_equal(ward_linkage(rows, device="cuda"), expected)
     assert np.array_equal(ward_linkage(torch.as_tensor(rows, device="cuda")), expected)
