@@ -58,9 +58,10 @@ def test_a_file_is_checked_and_named_without_being_converted(large: Path) -> Non
 
 
 def test_of_unit_rows_nothing_is_held_whole_but_themselves(large: Path) -> None:
+    """A second copy of the rows would take 410 MB; blocks of them take 80 to 150, as the allocator keeps them."""
     load = f"x = np.load({str(large)!r}, mmap_mode='r')"
     before = f"from shoal.clustering.sums import unit_points\n{load}\nunit_points(x[:10])"
-    assert growth(before, "points = unit_points(x)") < FILE + IN_FLOAT32 + 130 * MB
+    assert growth(before, "points = unit_points(x)") < FILE + IN_FLOAT32 + 250 * MB
 
 
 def test_neighbors_on_the_report_hold_a_block_of_images(tmp_path: Path) -> None:
