@@ -1,6 +1,7 @@
 """Images that come later: put them into the categories of a finished run, or hear that they may be new.
 
-python examples/assign_new_images.py
+The images are handwritten digits, written out as files: 0 to 4 are labeled in part, 5 to 9 are not.
+    python examples/assign_new_images.py
 """
 
 import tempfile
@@ -8,30 +9,37 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
+from sklearn.datasets import load_digits
 
 import shoal
-from shoal.data.digits import digits
-from shoal.data.readers import read_collection
+
+
+def write_images(images, folder: Path) -> Path:
+    folder.mkdir()
+    for i, image in enumerate(images):
+        Image.fromarray(image).save(folder / f"{i:03d}.png")
+    return folder
 
 
 def main() -> None:
-    collection, truth = digits()
-    images, names = np.asarray(collection.images), np.array([*truth.classes, "unlabeled"])
-    labels = names[collection.labels]  # -1 is the last of them
+    digits = load_digits()
+    images = (digits.images * 15.9).astype("uint8")
+    labels = [str(digit) if digit < 5 and i % 2 == 0 else None for i, digit in enumerate(digits.target[:300])]
+    noise = np.random.default_rng(0).integers(0, 256, (5, 8, 8), dtype=np.uint8)
     with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
         run = shoal.discover(
-            images[:300], labels=list(labels[:300]), out=Path(folder) / "run", train=False, input_size=40, pixel_size=40
+            images[:300], labels=labels, out=work / "run", train=False, input_size=40, pixel_size=40, verbose=False
         )
-        assigner = run.assigner(device="cpu")  # loads the model once; call it as often as images come
+        assigner = run.assigner()  # loads the model once; call it as often as images come
         for first in (300, 350):
-            rows, _unreadable = assigner.assign_images(read_collection(images[first : first + 50]))
+            rows, _unreadable = assigner.assign(write_images(images[first : first + 50], work / f"from-{first}"))
             counts = Counter(row.category or "possibly new" for row in rows)
             print(f"images {first} to {first + 49}: {dict(counts.most_common(4))}")
-        noise = np.random.default_rng(0).integers(0, 256, (5, 8, 8), dtype=np.uint8)
-        rows, _unreadable = assigner.assign_images(read_collection(noise))
-        print(
-            f"noise: outlier scores {[round(row.outlier_score, 2) for row in rows]}, threshold {assigner.threshold:.2f}"
-        )
+        rows, _unreadable = assigner.assign(write_images(noise, work / "noise"))
+        scores = [round(row.outlier_score, 2) for row in rows]
+        print(f"noise: outlier scores {scores}, threshold {assigner.threshold:.2f}")
 
 
 if __name__ == "__main__":

@@ -53,7 +53,8 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     max_shifts
         Most shifts tried; labeled accuracy stops them earlier.
     rule
-        How the number of clusters is estimated, a name in `shoal.clustering.n_clusters.RULES`.
+        How the number of clusters is estimated: 'pairs', 'balance', 'precision', 'plateau', 'median', 'gap', or
+        'paper' for section 4.3. Where labels are too few for one, another decides, see `rule_`.
     estimate_shifts
         Shifts made before that estimate; rule='paper' with 0 is the paper's.
     max_clusters

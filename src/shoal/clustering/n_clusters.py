@@ -108,7 +108,8 @@ def estimate_n_clusters(
     labels
         (N,) known classes as numbers, -1 for unlabeled.
     rule
-        A name in `RULES`; where labels are too few for it, another decides, which `rule` of the result names.
+        'pairs', 'balance', 'precision', 'plateau', 'median', 'gap', or 'paper' for section 4.3. Where labels are too
+        few for it, another decides, which `rule` of the result names.
     min_clusters
         The number and its interval keep to this.
     max_clusters

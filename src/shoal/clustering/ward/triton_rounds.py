@@ -129,7 +129,7 @@ class _Table:
         """Merge all pairs that are each other's nearest; at most `n_left` clusters are alive."""
         from shoal.clustering.ward import table_kernels
 
-        merges, width = self.merges, _power_of_two(self.n)
+        merges, width = self.merges, triton_scan.power_of_two(self.n)
         table_kernels.pair[(1,)](
             self.nearest, self.distance, self.heights, self.sizes, self.nodes, self.role, self.is_dead, self.kept,
             self.counts, merges.left, merges.right, merges.distance, merges.size, self.n, self.next_node,
@@ -163,7 +163,3 @@ class _Table:
             N_BLOCKS=self.blocks, N_CHUNKS=self.leaves // chunk, CHUNK=chunk, WIDTH=MEASURED,
             num_warps=4, enable_fp_fusion=False,
         )  # fmt: skip
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << (n - 1).bit_length()

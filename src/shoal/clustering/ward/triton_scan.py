@@ -58,7 +58,7 @@ def best_columns(rows: Tensor, points: Tensor, half: Tensor, sizes: Tensor, n_be
     `points` (M, D) bfloat16, `half` (M,) half their squared lengths, inf for the dead, `sizes` (M,). Columns past the
     last live one have value -inf.
     """
-    n_rows, n_columns, kept = len(rows), len(points), _power_of_two(n_best)
+    n_rows, n_columns, kept = len(rows), len(points), max(2, power_of_two(n_best))
     n_blocks = -(-n_rows // BLOCK_R)
     n_tiles = -(-n_columns // BLOCK_C)
     n_splits = max(1, min(n_tiles // 8, -(-N_PROGRAMS // n_blocks)))
@@ -76,8 +76,9 @@ def best_columns(rows: Tensor, points: Tensor, half: Tensor, sizes: Tensor, n_be
     return best.values, index.flatten(1).gather(1, best.indices).long()
 
 
-def _power_of_two(n: int) -> int:
-    return max(2, 1 << (n - 1).bit_length())
+def power_of_two(n: int) -> int:
+    """The least power of two that is not below n."""
+    return 1 << (n - 1).bit_length()
 
 
 @cache

@@ -60,7 +60,10 @@ def _train_and_answer(job: TrainingJob) -> tuple[Answer, Answer | None]:
     job = replace(job, settings=settings)
     if settings.is_short:
         job.reporter.say(SAID_SHORT)
-    judge = TrialJudge.of(job, withheld) if withheld.has_trial else None
+    judge = None
+    if withheld.has_trial:
+        with job.reporter.progress("judging the first answer"):
+            judge = TrialJudge.of(job, withheld)
     if judge is not None and not judge.frozen:
         job.reporter.say(f"{NOTE}the images that would judge training are too much alike, so the first answer stands")
         flag_from_main(False, job.device)  # nothing is trained

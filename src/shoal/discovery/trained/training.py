@@ -158,8 +158,9 @@ def measure(job: TrainingJob, task: Task, done: Run, *, needs_pool: bool = False
     """What a training on a task will take; `done` is the folder with the epochs that a resumed one has done."""
     chosen = job.settings.of_method
     data = _with_tokens(job, task, chosen).training_data
-    model = get_method(job.settings.method).build(chosen, shape_of(data, task.n_clusters)).to(job.device)
-    return measure_cost(data, model, chosen.training, n_done=job.n_done(done), needs_pool=needs_pool)
+    with job.reporter.progress("timing a step of training"):
+        model = get_method(job.settings.method).build(chosen, shape_of(data, task.n_clusters)).to(job.device)
+        return measure_cost(data, model, chosen.training, n_done=job.n_done(done), needs_pool=needs_pool)
 
 
 def _with_tokens(job: TrainingJob, task: Task, settings: Any) -> Task:
