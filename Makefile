@@ -15,7 +15,8 @@ READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
 DOCS_READY := $(VENV)/.ready-docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-TESTS := $(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal
+# Three processes on two cores: tests of pages wait for a browser much of the time.
+TESTS := $(BIN)/python -m pytest -q --numprocesses 3 --dist worksteal
 
 .PHONY: demo test lint check format docs figures bench fuzz clean
 

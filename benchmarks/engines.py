@@ -1,9 +1,10 @@
 """What a frozen trunk costs in each engine that this machine has, side by side, and whether the answers stay.
 
-python benchmarks/engines.py [--n 64] [--rounds 5] [--folder DIR] [--seeds 5] [--record FILE]
+python benchmarks/engines.py [--n 64] [--rounds 5] [--folder DIR] [--seeds 5] [--simulated] [--record FILE]
 
 With --folder, a folder with a folder of images per class, the answers on frozen embeddings are compared too: half of
-the classes are known, half of their images labeled, K estimated.
+the classes are known, half of their images labeled, K estimated. With --simulated, so are those of bfloat16 on an x86
+processor that does not multiply it: OpenVINO simulates it there, and its times say nothing.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from shoal.clustering.matching import gcd_accuracy
 from shoal.clustering.sums import unit_points
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
+from shoal.encoders import engines
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.embed import embed
 from shoal.encoders.engines import ENGINES, check_engine, use_engine
@@ -115,10 +117,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="a folder of images per class")
     parser.add_argument("--seeds", type=int, default=5, help="draws of known classes and labels")
+    parser.add_argument("--simulated", action="store_true", help="also the answers of bfloat16 where it is simulated")
     parser.add_argument("--record", type=Path, help="write the result to this file")
     arguments = parser.parse_args()
     load_average = os.getloadavg()[0]
     rows = time_trunks(arguments.encoder, arguments.n, arguments.rounds)
+    if arguments.simulated:
+        engines.native_precisions = lambda: ["bf16"]
     if arguments.folder:
         rows += ["", *compare_answers(arguments.encoder, arguments.folder, arguments.seeds)]
     text = "\n".join(rows)
@@ -126,6 +131,7 @@ def main() -> None:
     if arguments.record:
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
         given = f" --folder {arguments.folder.name} --seeds {arguments.seeds}" if arguments.folder else ""
+        given += " --simulated" if arguments.simulated else ""
         arguments.record.write_text(
             f"# Engines for frozen trunks: {arguments.encoder}\n\n"
             f"- command: `python benchmarks/engines.py --n {arguments.n} --rounds {arguments.rounds}{given}`\n"

@@ -21,7 +21,7 @@ def got(run: Run, rows: list[int]) -> list[bytes]:
         return found.get(rows)
 
 
-@pytest.mark.parametrize("n_images", [3, 70_000])
+@pytest.mark.parametrize("n_images", [3, pytest.param(70_000, marks=pytest.mark.slow)])
 def test_an_archive_is_read_as_zipfile_reads_it_without_listing_its_members(
     tmp_path: Path, n_images: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,7 @@ def test_classes_that_overlap_much_are_counted_where_rules_that_look_at_clusters
     assert min(off["balance"], off["paper"]) > 0.2
 
 
+@pytest.mark.slow
 def test_the_fewer_labels_the_wider_the_interval() -> None:
     widths = []
     for n_each in (10, 5, 3, 2, 1):

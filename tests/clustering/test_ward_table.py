@@ -54,6 +54,7 @@ def test_a_table_that_float32_cannot_decide_is_computed_in_float64(
     np.testing.assert_allclose(Z[:, 2], linkage(rows, "ward")[:, 2], rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_table_may_take_over_at_any_number_of_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.concatenate([spread_out(300), np.round(spread_out(100) * 4) / 4])  # with ties and duplicates
     expected = ward_linkage(rows)

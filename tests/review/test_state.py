@@ -236,6 +236,7 @@ def attempt(review: Review, what: tuple[str, str, list[int], int, int]) -> None:
         pass
 
 
+@pytest.mark.slow
 @given(st.lists(WHAT, max_size=14))
 def test_whatever_was_done_is_replayed_and_undone(tmp_path_factory: pytest.TempPathFactory, steps: list) -> None:
     run: Run = write_small(tmp_path_factory.mktemp("any") / "run")

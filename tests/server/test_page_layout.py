@@ -158,6 +158,7 @@ def test_a_low_window_has_room_for_images(sized: Sized, width: int, height: int,
     assert right - left <= width
 
 
+@pytest.mark.slow
 def test_large_tiles_have_pictures_of_their_size(opened: Opened, tmp_path: Path) -> None:
     """Whether a small detail is there can be told in the grid, too, on a screen with two pixels for one."""
     run = write_small(tmp_path / "run")

@@ -53,6 +53,7 @@ def test_a_second_choice_is_offered_only_where_there_is_one(page: Page) -> None:
     page.wait("document.querySelector('#dialog [data-second]').checkVisibility()")
 
 
+@pytest.mark.slow
 def test_keys_of_another_alphabet_are_those_of_their_place(page: Page) -> None:
     first = rows(page)[0]
     for key, code in (("а", "KeyF"), ("α", "KeyA")):

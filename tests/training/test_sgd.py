@@ -69,6 +69,7 @@ def test_what_it_remembers_is_put_back() -> None:
     assert all(torch.equal(one, other) for one, other in zip(ours, others, strict=True))
 
 
+@pytest.mark.slow
 def test_training_loads_no_compiler() -> None:
     program = """
 import sys
