@@ -24,8 +24,8 @@ NATIVE = {"f16": "FP16", "bf16": "BF16"}
 ENGINES = (TORCH, *PRECISIONS)
 
 FASTEST = {"x86_64": "openvino", "AMD64": "openvino", "aarch64": "openvino-f16"}
-"""The fastest engine by kind of processor whose answers were measured (benchmarks/results); on others torch runs
-trunks."""
+"""The fastest engine by kind of processor whose answers are torch's within noise (benchmarks/results); on others torch
+runs trunks. In bfloat16 fewer images of Flowers-102 are right."""
 
 ABSENT = "OpenVINO is not installed, or does not load"
 
