@@ -281,8 +281,8 @@ def take_rows(read: Callable[[Tensor], Tensor], n_rows: int, wanted: Tensor) -> 
     n_asked = _exchange(n_wanted)  # (P,) by each process
     from_each, to_each = n_wanted.tolist(), n_asked.tolist()
     asked = _exchange(wanted[order], from_each, to_each)
-    found = _exchange(read(asked - shard(n_rows).start), to_each, from_each)
-    return torch.empty_like(found).index_copy_(0, order, found)
+    rows = _exchange(read(asked - shard(n_rows).start), to_each, from_each)
+    return torch.empty_like(rows).index_copy_(0, order, rows)
 
 
 def _exchange(rows: Tensor, to_each: list[int] | None = None, from_each: list[int] | None = None) -> Tensor:

@@ -79,12 +79,12 @@ def try_weights(
     rows = sample_rows(len(labels), judged, n_clusters, seed)
     kept = torch.from_numpy(rows).to(first.device)
     at = np.searchsorted(rows, judged)  # (J,) the judging images among these rows
-    found = []
+    tried = []
     for weight in weights:
         known = [cut[rows] for cut in first_cuts] if weight == 1 else []
         cuts = _cuts(blend(first[kept], second[kept], weight), n_clusters, settings.shift, linkage_method, known)
-        found.append(_judge(weight, (cut[at] for cut in cuts), labels[judged], usual_shifts))
-    return [tried for tried in found if tried is not None]
+        tried.append(_judge(weight, (cut[at] for cut in cuts), labels[judged], usual_shifts))
+    return [one for one in tried if one is not None]
 
 
 def choose_weight(tried: Sequence[TriedWeight]) -> TriedWeight:
@@ -122,8 +122,8 @@ def _judge(weight: float, clusters: Iterator[Ints], truth: Ints, usual_shifts: i
     `clusters` (J,) are theirs after 0, 1, 2 … shifts; None where there are none.
     """
     rights: list[Bools] = []
-    for found in islice(clusters, MAX_SHIFTS + 1):
-        rights.append(put_right(truth, found))
+    for cut in islice(clusters, MAX_SHIFTS + 1):
+        rights.append(put_right(truth, cut))
         if stops([float(right.mean()) for right in rights]):
             break
     if not rights:

@@ -65,8 +65,8 @@ class OpenVINOTrunk:
     def _run(self, images: Tensor) -> Tensor:
         with self._lock:
             self._chunk[: len(images)] = images.numpy()
-            found = self._request.infer({0: self._chunk}, share_inputs=True, share_outputs=True)[0]
-            return torch.from_numpy(found[: len(images)].copy())  # its memory is the next chunk's
+            tokens = self._request.infer({0: self._chunk}, share_inputs=True, share_outputs=True)[0]
+            return torch.from_numpy(tokens[: len(images)].copy())  # its memory is the next chunk's
 
 
 _PROVEN: WeakValueDictionary[tuple[Path, str, int], OpenVINOTrunk] = WeakValueDictionary()

@@ -30,12 +30,12 @@ def part_glob(whole: str) -> str:
 
 def part_files(folder: Path, whole: str) -> list[Path]:
     """Every part of a file, in order; empty where it has none. A lost part is an error."""
-    found = {}
+    parts = {}
     for file in folder.glob(part_glob(whole)):
         if name := PART_NAME.fullmatch(file.name):
-            found[int(name[1])] = (file, int(name[2]))
-    n_parts = max((n_parts for _, n_parts in found.values()), default=0)
+            parts[int(name[1])] = (file, int(name[2]))
+    n_parts = max((n_parts for _, n_parts in parts.values()), default=0)
     for part in range(n_parts):
-        if found.get(part, (None, 0))[1] != n_parts:
+        if parts.get(part, (None, 0))[1] != n_parts:
             raise damaged(folder / part_name(whole, part, n_parts), f"part {part + 1} of {n_parts} is not there")
-    return [found[part][0] for part in range(n_parts)]
+    return [parts[part][0] for part in range(n_parts)]

@@ -140,10 +140,10 @@ class _Archive:
         self.file.seek(at)
         header = self.file.read(30)
         self.file.seek(sum(struct.unpack("<HH", header[26:30])), os.SEEK_CUR)
-        found = self.file.read(size)
-        if zlib.crc32(found) != crc:
+        picture = self.file.read(size)
+        if zlib.crc32(picture) != crc:
             raise zipfile.BadZipFile(f"bad checksum of {row:08d}")
-        return found
+        return picture
 
 
 def _places(file: BinaryIO, first: int) -> Places:
@@ -163,8 +163,8 @@ def _places(file: BinaryIO, first: int) -> Places:
     if size != n_entries * ENTRY.itemsize:
         return none
     file.seek(at)
-    found: NDArray[Any] = np.frombuffer(file.read(size), ENTRY)
-    is_plain = (found["size"] == found["whole"]).all() and (found["name"] == 8).all() and not found["extra"].any()
-    if not is_plain or not np.array_equal(found["row"].astype(np.int64), first + np.arange(n_entries)):
+    table: NDArray[Any] = np.frombuffer(file.read(size), ENTRY)
+    is_plain = (table["size"] == table["whole"]).all() and (table["name"] == 8).all() and not table["extra"].any()
+    if not is_plain or not np.array_equal(table["row"].astype(np.int64), first + np.arange(n_entries)):
         return none
-    return np.stack([found["at"], found["size"], found["crc"]], axis=1)
+    return np.stack([table["at"], table["size"], table["crc"]], axis=1)

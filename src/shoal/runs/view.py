@@ -145,8 +145,8 @@ class RunView:
 
     def thumbnails(self, rows: Iterable[int]) -> list[bytes]:
         """The thumbnails of some rows."""
-        with closing(Thumbnails(self.path)) as found:
-            return found.read(list(rows))
+        with closing(Thumbnails(self.path)) as thumbnails:
+            return thumbnails.read(list(rows))
 
     @property
     def has_thumbnails(self) -> bool:
