@@ -64,7 +64,10 @@ def test_an_expectation_serves_until_something_is_measured_and_what_follows_is_a
     assert pace.seconds_left == pytest.approx(1050)
     clock.now += 50
     pace.update(200, 200)
-    assert (pace.seconds_left, pace.in_words()) == (pytest.approx(1000), "200 of 200 views, about 17 minutes left")
+    assert (pace.seconds_left, pace.in_words()) == (
+        pytest.approx(1000),
+        "200 of 200 views, about 17 minutes left in all",
+    )
 
 
 @pytest.mark.parametrize("factor", [20, 1 / 20])

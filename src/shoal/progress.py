@@ -89,10 +89,10 @@ class Pace:
         return float(expected ** (1 - share) * measured**share)
 
     def in_words(self) -> str:
-        """'1,024 of 10,000 views, about 4 minutes left'."""
+        """'1,024 of 10,000 views, about 4 minutes left', 'in all' where something follows."""
         counted = f"{self.done:,} of {self.total:,} {self.outlook.unit}".rstrip()
-        left = self.seconds_left
-        return counted if left is None else f"{counted}, {about(left)} left"
+        left, in_all = self.seconds_left, " in all" if self.outlook.then_s else ""
+        return counted if left is None else f"{counted}, {about(left)} left{in_all}"
 
 
 def about(seconds: float) -> str:

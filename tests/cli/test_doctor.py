@@ -18,6 +18,14 @@ def test_a_healthy_machine_is_told_so() -> None:
         assert f"ok   {what}" in run.stdout
 
 
+def test_an_engine_that_does_not_exist_is_one_line_of_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_ENGINE", "nonsense")
+    run = CliRunner().invoke(app, ["doctor"])
+    assert run.exit_code == 4
+    assert "BAD  engine on a CPU  no engine 'nonsense'" in run.stdout
+    assert "weights here" in run.stdout
+
+
 def test_json_is_one_object() -> None:
     found = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)
     assert found["ok"] is True

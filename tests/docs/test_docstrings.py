@@ -30,8 +30,10 @@ def check_parameters(of: Callable[..., object]) -> None:
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
-def test_every_parameter_is_documented(name: str) -> None:
-    check_parameters(getattr(shoal, name))
+def test_every_parameter_is_documented_and_what_a_function_returns(name: str) -> None:
+    of = getattr(shoal, name)
+    check_parameters(of)
+    assert section(of.__doc__, "Returns") or inspect.isclass(of)
 
 
 @pytest.mark.parametrize("name", METHODS)

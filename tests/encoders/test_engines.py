@@ -3,6 +3,8 @@
 import importlib.util
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -88,16 +90,27 @@ def test_a_damaged_converted_trunk_is_converted_again() -> None:
     encoder = encoder_with("openvino")
     weights = openvino_trunk.converted_file(encoder.trunk, SIZE).with_suffix(".bin")
     whole = weights.read_bytes()
-    weights.write_bytes(whole[: len(whole) // 2])
+    for damaged in (whole[: len(whole) // 2], bytes(len(whole))):  # cannot be read; reads, with other weights
+        weights.write_bytes(damaged)
+        openvino_trunk._PROVEN.clear()
+        assert encoder_with("openvino").engine == "openvino"
+        assert weights.read_bytes() == whole
+
+
+@needs_openvino
+def test_where_a_trunk_cannot_be_kept_it_runs_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "file" / "cache"))
     openvino_trunk._PROVEN.clear()
-    assert encoder_with("openvino").engine == "openvino"
-    assert weights.read_bytes() == whole
+    near = features(encoder_with("openvino"), images(2)), features(encoder_with(TORCH), images(2))
+    assert (near[0] - near[1]).abs().max() < 1e-5
 
 
-def test_an_openvino_that_does_not_load_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("broken", [None, SimpleNamespace(Core=lambda: 1 / 0)], ids=["absent", "fails"])
+def test_an_openvino_that_does_not_load_is_none(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     has_openvino.cache_clear()
     with monkeypatch.context() as patched:
-        patched.setitem(sys.modules, "openvino", None)
+        patched.setitem(sys.modules, "openvino", broken)
         assert choose_engine().engine == TORCH
         with pytest.raises(MissingError, match="does not load"):
             check_engine("openvino")

@@ -15,6 +15,8 @@ from shoal.training.bank import Bank
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, Epoch, TaskShape
 from shoal.training.train_settings import TrainSettings
+from shoal.training.trainer import Trainer
+from shoal.training.validation import Validation
 
 CPU = torch.device("cpu")
 cms = get_method("cms").run
@@ -43,10 +45,12 @@ def test_five_colours_are_found_when_three_are_known(task, truth):
     assert len(found.metrics) == 3
 
 
-def test_the_number_of_clusters_is_the_one_of_the_best_snapshot(task):
-    found = cms(task, SETTINGS, device=CPU)
-    assert found.n_clusters == max(found.metrics[found.epoch - 1]["n_clusters"], 3)
-    assert len(np.unique(found.clusters)) == found.n_clusters
+def test_the_number_of_clusters_is_the_one_of_the_best_snapshot(task, monkeypatch):
+    validations = iter([Validation(accuracy=a, n_clusters=k) for a, k in ((0.5, 4), (0.9, 6), (0.7, 8))])
+    monkeypatch.setattr(Trainer, "validate", lambda *_, **__: next(validations))
+    discovery = cms(task, SETTINGS, device=CPU)
+    assert (discovery.epoch, discovery.n_clusters) == (2, 6)
+    assert len(np.unique(discovery.clusters)) == 6
 
 
 def test_the_number_of_clusters_may_be_estimated_on_all_labels_instead(task):

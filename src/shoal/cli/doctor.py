@@ -12,6 +12,7 @@ from pathlib import Path
 import typer
 
 from shoal.cli.console import Json, result
+from shoal.errors import ShoalError
 
 GIB = 1 << 30
 
@@ -91,7 +92,10 @@ def engine() -> Check:
     """Say what runs frozen trunks on the CPU, and why."""
     from shoal.encoders.engines import choose_engine
 
-    chosen = choose_engine()
+    try:
+        chosen = choose_engine()
+    except ShoalError as error:
+        return Check("engine on a CPU", str(error), is_ok=False, advice="set another $SHOAL_ENGINE, or none")
     return Check("engine on a CPU", f"{chosen.engine} ({chosen.why})")
 
 

@@ -126,8 +126,8 @@ def estimate_n_clusters(
     >>> centers = 9 * np.eye(5)
     >>> X = np.repeat(centers, 20, axis=0) + np.random.default_rng(0).normal(size=(100, 5))
     >>> labels = np.where(np.arange(100) < 60, np.arange(100) // 20, -1)  # three classes of five
-    >>> found = shoal.estimate_n_clusters(shoal.Tree(shoal.ward_linkage(X)), labels)
-    >>> found.n_clusters, found.interval
+    >>> estimate = shoal.estimate_n_clusters(shoal.Tree(shoal.ward_linkage(X)), labels)
+    >>> estimate.n_clusters, estimate.interval
     (5, (5, 5))
     """
     check_rule(rule)

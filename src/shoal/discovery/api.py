@@ -109,6 +109,11 @@ def discover(
         `train`, `seed`, `recipe`, `config`, `protocol`, `input_size`, `answer` ('better' or 'trained'), `changes`
         ({"training.lr": 0.1}, as `--set`) and the other flags of `shoal discover`.
 
+    Returns
+    -------
+    DiscoveredRun
+        The finished run.
+
     Examples
     --------
     >>> import shoal
@@ -167,6 +172,11 @@ def refine(
         As for `discover`; those that the run was given if neither these nor the images say any.
     **options
         The other arguments of `discover`; settings that are not given are those of the run.
+
+    Returns
+    -------
+    DiscoveredRun
+        The new run.
 
     Examples
     --------

@@ -18,7 +18,7 @@ from shoal.discovery.export.formats import Exported, export_run
 from shoal.discovery.listed import assign_any
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.scoring import Score, score_run
-from shoal.errors import MissingError, UsageError
+from shoal.errors import UsageError, missing_package
 from shoal.report.notebook import run_html
 from shoal.review import verbs
 from shoal.review.review import Review
@@ -358,7 +358,7 @@ class DiscoveredRun(Reviewed):
         try:
             import pandas
         except ImportError as error:
-            raise MissingError("to_pandas needs the package 'pandas', pip install pandas") from error
+            raise missing_package("pandas", "pandas", "to_pandas") from error
         if what not in ("assignments", "categories"):
             raise UsageError(f"to_pandas: found {what!r}, expected assignments or categories")
         kind, rows = (Assignment, self.assignments) if what == "assignments" else (Category, self.categories)

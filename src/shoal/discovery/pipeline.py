@@ -21,6 +21,7 @@ from shoal.discovery.answers import write_answers, write_report
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.first_answer import answer_first
 from shoal.discovery.read_and_embed import (
+    broadcast_embedding,
     check_collection,
     check_decodable,
     engine_of,
@@ -33,7 +34,7 @@ from shoal.discovery.reviewed.refinement import Refinement
 from shoal.discovery.run_folder import held_folder, start_run
 from shoal.discovery.trained.answer import answer_trained
 from shoal.discovery.trained.training import TrainingJob, check_tensorboard
-from shoal.discovery.trained.trials import share_training
+from shoal.discovery.trained.trials import broadcast_no_training, share_training
 from shoal.distributed import flag_from_main, is_main, others_waiting, processes
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import move_encoder
@@ -96,7 +97,7 @@ def discover_images(
                 _discover(job)
         else:
             share_embedding(collection, settings, main_device)
-            if settings.is_trained and flag_from_main(False, main_device):  # whether something is trained
+            if settings.is_trained:
                 share_training(collection, run, settings, main_device, resume)
         flag_from_main(True, main_device)  # until then the others help where they are called
     return run
@@ -187,9 +188,9 @@ def _leave(job: _Job) -> None:
     """Say of a finished run that there is nothing left to do, to the other processes too."""
     run = job.run
     job.reporter.say(f"{run.path} is finished, there is nothing left to do")
-    flag_from_main(False, job.device)  # nothing is embedded
+    broadcast_embedding(False, job.device)
     if job.settings.is_trained:
-        flag_from_main(False, job.device)  # nothing is trained
+        broadcast_no_training(job.device)
     # Whoever was killed right after finishing has left these; a run that is only looked at takes no lock.
     unreported = job.report and not run.has("report.html")
     if run.has_checkpoints or unreported or run.has(LOCK):

@@ -214,7 +214,7 @@ def embed_frozen(
     """
     keeper = None
     is_there = run.has("frozen.npy")
-    flag_from_main(not is_there, computing_device(encoder.device))  # others wait for it in `share_embedding`
+    broadcast_embedding(not is_there, computing_device(encoder.device))
     if is_there:
         frozen = _read_frozen(run, len(images.collection), computing_device(encoder.device))
     else:
@@ -244,8 +244,13 @@ def _read_frozen(run: Run, n_images: int, device: torch.device) -> torch.Tensor:
     return frozen
 
 
+def broadcast_embedding(is_wanted: bool, device: torch.device) -> None:
+    """Say to the other processes, which wait in `share_embedding`, whether images are embedded."""
+    flag_from_main(is_wanted, device)
+
+
 def share_embedding(collection: Collection, settings: DiscoverySettings, device: torch.device) -> None:
-    """In a process that is not the main one: embed what that one embeds, when it has said whether it does."""
+    """Embed what the main process embeds, in another one, when that has said whether it does."""
     chosen = settings.of_method
     if flag_from_main(False, device):
         encoder = load_encoder(chosen.encoder, input_size=chosen.input_size).to(device)

@@ -45,12 +45,29 @@ class Reporter:
 
     The default logs lines at level INFO, notes at level WARNING and details at level DEBUG to the logger `shoal`:
     `logging.basicConfig(level="INFO")` shows them in Python.
+
+    Parameters
+    ----------
+    say
+        Takes a line.
+    show
+        Takes the name of something long and what is known of it; a context manager that gives a callback (done, total).
+    detail
+        Takes what only someone who asks wants to hear, such as a line per epoch.
+
+    Examples
+    --------
+    >>> import shoal
+    >>> lines = []
+    >>> reporter = shoal.Reporter(say=lines.append)  # for shoal.discover("photos/", reporter=reporter)
+    >>> reporter.say("419 images")
+    >>> lines
+    ['419 images']
     """
 
     say: Listener = _write_log
     show: ShowProgress = _log_progress
     detail: Listener = _write_detail
-    """Takes what only someone who asks wants to hear, such as a line per epoch."""
 
     def progress(self, what: str, outlook: Outlook | None = None) -> AbstractContextManager[Progress]:
         """A callback (done, total) for something long."""

@@ -7,6 +7,7 @@ batch it comes in. N images, T the shape of one image's tokens.
 import functools
 import hashlib
 import logging
+import math
 import platform
 import shutil
 import tempfile
@@ -24,7 +25,7 @@ from torch.nn import functional as F
 
 from shoal.distributed import is_main
 from shoal.encoders.engines import PRECISIONS
-from shoal.errors import MissingError
+from shoal.errors import MissingError, ShoalError
 from shoal.files import cache_folder, make_folder, writing
 
 CHUNK = 4 if platform.machine() in ("x86_64", "AMD64") else 16
@@ -44,7 +45,8 @@ log = logging.getLogger(__name__)
 class OpenVINOTrunk:
     """The trunk of an encoder as a function of normalized images (N, 3, S, S), on the CPU, without gradients."""
 
-    def __init__(self, file: Path, size: int, engine: str, n_threads: int) -> None:
+    def __init__(self, model: Any, size: int, engine: str, n_threads: int) -> None:
+        """Compile a converted model, or the file of one."""
         from openvino import Core
 
         core = Core()
@@ -53,7 +55,8 @@ class OpenVINOTrunk:
             "INFERENCE_NUM_THREADS": n_threads,
             "NUM_STREAMS": 1,
         }
-        self._request = core.compile_model(core.read_model(file), "CPU", options).create_infer_request()
+        read = core.read_model(model) if isinstance(model, Path) else model
+        self._request = core.compile_model(read, "CPU", options).create_infer_request()
         self._chunk = np.zeros((CHUNK, 3, size, size), dtype=np.float32)
         self._lock = Lock()  # encoders of several threads may share it
 
@@ -80,18 +83,28 @@ def compile_trunk(
 
     Where the engine `is_wanted`, and not just chosen, that is an error. Encoders with the same weights share it.
     """
-    key = (converted_file(trunk, size), engine, torch.get_num_threads())
-    if (proven := _PROVEN.get(key)) is not None:
-        return proven
+    n_threads = torch.get_num_threads()
     probe = probe_images(size)
+
+    def compile_and_probe(model: Any) -> tuple[OpenVINOTrunk, float]:
+        compiled = OpenVINOTrunk(model, size, engine, n_threads)
+        return compiled, _difference(compiled(probe), trunk, tail, probe)
+
     try:
-        compiled = _compiled(trunk, size, *key)
-        error = _difference(compiled(probe), trunk, tail, probe)
-    except RuntimeError as problem:
+        file = converted_file(trunk, size)
+        if (proven := _PROVEN.get((file, engine, n_threads))) is not None:
+            return proven
+        compiled, error, tolerance = None, math.inf, TOLERANCES[PRECISIONS[engine]]
+        if file.is_file():
+            with suppress(RuntimeError):
+                compiled, error = compile_and_probe(file)
+        if error > tolerance:  # it is not there, or damaged
+            compiled, error = compile_and_probe(convert(trunk, size, file))
+    except (ImportError, RuntimeError) as problem:
         why = " ".join(str(problem).split())[-160:]
     else:
-        if error <= TOLERANCES[PRECISIONS[engine]]:
-            _PROVEN[key] = compiled
+        if compiled is not None and error <= tolerance:
+            _PROVEN[file, engine, n_threads] = compiled
             return compiled
         why = f"its features differ from torch's by {error:.1e}"
     if is_wanted:
@@ -99,16 +112,6 @@ def compile_trunk(
     if is_main():
         _warn_once(f"encoder: OpenVINO cannot run it ({why}), so torch does")
     return None
-
-
-def _compiled(trunk: nn.Module, size: int, file: Path, engine: str, n_threads: int) -> OpenVINOTrunk:
-    """The converted trunk, converted anew where its file is not there or is damaged."""
-    if file.is_file():
-        with suppress(RuntimeError):
-            return OpenVINOTrunk(file, size, engine, n_threads)
-        shutil.rmtree(file.parent, ignore_errors=True)
-    convert(trunk, size, file)
-    return OpenVINOTrunk(file, size, engine, n_threads)
 
 
 def probe_images(size: int) -> Tensor:
@@ -137,17 +140,25 @@ def converted_file(trunk: nn.Module, size: int) -> Path:
     return cache_folder() / "engines" / digest.hexdigest()[:16] / "trunk.xml"
 
 
-def convert(trunk: nn.Module, size: int, file: Path) -> None:
-    """Write a trunk in OpenVINO's format; the folder of `file` appears whole or not at all."""
+def convert(trunk: nn.Module, size: int, file: Path) -> Any:
+    """Convert a trunk to OpenVINO's format, and keep it in `file` where one may write there."""
+    model = _converted(trunk, torch.zeros(CHUNK, 3, size, size))
+    with suppress(ShoalError):
+        _keep(model, file)
+    return model
+
+
+def _keep(model: Any, file: Path) -> None:
+    """Write a converted model; the folder of `file`, replaced where it is there, appears whole or not at all."""
     from openvino import save_model
 
-    model = _converted(trunk, torch.zeros(CHUNK, 3, size, size))
     parent = file.parent.parent
     make_folder(parent)
     with writing(parent):
         draft = Path(tempfile.mkdtemp(dir=parent, prefix="."))
         try:
             save_model(model, draft / file.name, compress_to_fp16=False)
+            shutil.rmtree(file.parent, ignore_errors=True)
             draft.rename(file.parent)
         except OSError:
             if not file.is_file():  # else another process was faster

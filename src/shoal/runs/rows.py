@@ -39,10 +39,15 @@ class Assignment:
     category: str
     is_novel: bool
     confidence: float
+    """How likely the category is right, by labels held back."""
     outlier_score: float
+    """1 - mean cosine to the nearest images: large far from all."""
     nearest_known: str = ""
+    """The known category whose center is nearest."""
     nearest_known_similarity: float = float("nan")
+    """The cosine to that center."""
     second_category: str = ""
+    """The next most likely category."""
     status: str = "predicted"
     """What people decided: predicted (nothing), confirmed, rejected, moved or flagged; or unreadable."""
     classified_by: str = ""

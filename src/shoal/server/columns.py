@@ -167,7 +167,7 @@ def _old_name(state: State, entry: Entry) -> str:
 
 
 def _where(state: State, action: Action) -> str:
-    """In which categories the images of a decision were, by the names of today."""
+    """The categories that the images of a decision were in, by the names of today."""
     names = [_name(state, group.category) for group in action.groups if group.category != NO_CATEGORY]
     return f"of {first_few(names, 3)}" if names else "without category"
 

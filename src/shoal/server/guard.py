@@ -245,7 +245,7 @@ def _name_and_port(host: str) -> tuple[str, int]:
 
 
 def _cookie_name(headers: dict[str, str]) -> str:
-    """By the port that the browser sees, be it a tunnel's: browsers share cookies between the ports of a machine."""
+    """A name by the port that the browser sees, be it a tunnel's: cookies are shared between the ports of a machine."""
     return f"shoal-{_name_and_port(headers['host'])[1]}"
 
 

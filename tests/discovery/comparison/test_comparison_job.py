@@ -22,7 +22,7 @@ from shoal.discovery.comparison import comparison_job as job
 from shoal.discovery.comparison import trainings
 from shoal.discovery.comparison.comparison_job import compare_images
 from shoal.discovery.comparison.comparison_settings import choose_comparison
-from shoal.discovery.comparison.kept import keep_labels
+from shoal.discovery.comparison.label_draw import withhold_labels
 from shoal.discovery.comparison.result import Comparison
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.trained import training
@@ -85,7 +85,7 @@ def test_every_method_is_a_run_that_was_given_the_same_labels_and_none_that_judg
     collection, settings, whole, heard
 ) -> None:
     found = whole
-    kept = keep_labels(collection, settings.first)
+    kept = withhold_labels(collection, settings.first)
     seen = ["" if label < 0 else kept.given.classes[label] for label in kept.given.labels]
     assert {row.method for row in found.rows} == {"frozen", "cms", "simgcd"}
     for row in found.rows:
@@ -108,7 +108,7 @@ def test_a_score_is_that_of_the_table_of_kept_labels(collection, settings, whole
     """kept.csv has what each method did with each kept image; a known one is right in the category of its name."""
     lines = [line.split(",") for line in (whole.path / "kept.csv").read_text(encoding="utf-8").splitlines()]
     head, rows = lines[0], lines[1:]
-    kept = keep_labels(collection, settings.first)
+    kept = withhold_labels(collection, settings.first)
     assert [row[1] for row in rows] == [collection.names[at] for at in kept.rows]
     for each in whole.rows:
         at = head.index(f"{each.method}_right")
@@ -123,7 +123,7 @@ def test_a_score_is_that_of_the_table_of_kept_labels(collection, settings, whole
 
 @pytest.mark.slow
 def test_a_method_answers_as_it_does_alone(collection, settings, whole) -> None:
-    found, kept = whole, keep_labels(collection, settings.first)
+    found, kept = whole, withhold_labels(collection, settings.first)
     for each in settings.methods[1:]:
         pixels, asked = load_pixels(collection, each.pixel_size), found.n_clusters["asked"][0]
         task = Task(pixels=pixels, labels=kept.given.labels, n_clusters=asked)
@@ -137,13 +137,13 @@ def test_a_method_answers_as_it_does_alone(collection, settings, whole) -> None:
 
 @pytest.mark.slow
 def test_scrambled_kept_labels_change_scores_and_no_prediction(whole, compared, monkeypatch) -> None:
-    real = job.keep_labels
+    real = job.withhold_labels
 
     def scramble(*arguments):
         kept = real(*arguments)
         return replace(kept, labels=np.random.default_rng(0).permutation(kept.labels))
 
-    monkeypatch.setattr(job, "keep_labels", scramble)
+    monkeypatch.setattr(job, "withhold_labels", scramble)
     scrambled = compared()
     for row in whole.rows:
         assert predicted(whole, row.method) == predicted(scrambled, row.method)
@@ -169,7 +169,7 @@ def test_the_trunk_goes_over_the_images_and_views_once(compared, monkeypatch) ->
 @pytest.mark.slow
 def test_several_draws_keep_other_labels_and_judge_together(collection, settings, compared) -> None:
     found = compared(settings=replace(settings, draws=2))
-    kept = [keep_labels(collection, settings.first, draw) for draw in range(2)]
+    kept = [withhold_labels(collection, settings.first, draw) for draw in range(2)]
     assert found.kept["n_images"] == sum(len(one.rows) for one in kept)
     assert found.kept["categories"] == [list(one.hidden_names) for one in kept]
     for draw, name in enumerate(("", "-2")):

@@ -45,6 +45,8 @@ def test_a_process_that_helps_says_nothing(photos, settings, tmp_path: Path, mon
         needs_n_clusters=False, represent=lambda task, chosen, **options: asked.append(chosen.training.batch_size)
     )
     monkeypatch.setattr(trials, "get_method", lambda name: method)
+    flags = iter([True, False, False])  # training begins, and nothing comes after it
+    monkeypatch.setattr(trials, "flag_from_main", lambda value, device: next(flags))
     collection = read_collection(photos.folder, photos.labels)
     with caplog.at_level(logging.DEBUG):
         trials.share_training(

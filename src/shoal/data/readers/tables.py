@@ -13,7 +13,7 @@ from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
 from shoal.data.storage.addresses import Address, absolute
 from shoal.data.storage.remote import asking, open_remote, read_bytes
 from shoal.errors import DataError, missing_package
-from shoal.words import first_few
+from shoal.words import count, first_few
 
 PATH_COLUMNS = ("file_name", "path", "filepath", "filename", "image", "img_file_name")
 LABEL_COLUMNS = ("label", "class", "category", "object_annotation_category")
@@ -126,7 +126,7 @@ def _read_csv(path: Path | Address) -> Table:
     spanning = {row.line for row in csv_table.spanning}
     for row, line in zip(rows, lines, strict=True):
         if len(row) != len(header):
-            cells = f"found {len(row)} cell{'s' if len(row) > 1 else ''}, expected {len(header)} as in the header"
+            cells = f"found {count(len(row), 'cell')}, expected {len(header)} as in the header"
             remedy = f"put quotes around a text that holds {delimiter!r}"
             if len(row) < len(header):
                 remedy = f"end the row with {(len(header) - len(row)) * delimiter!r} where cells are empty"

@@ -10,7 +10,7 @@ import torch
 from shoal.data.collection import Collection
 from shoal.discovery.comparison.comparison_settings import ComparisonSettings
 from shoal.discovery.comparison.judging import run_folder
-from shoal.discovery.comparison.kept import keep_labels
+from shoal.discovery.comparison.label_draw import withhold_labels
 from shoal.discovery.comparison.trunk import SharedTrunk, Training
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.read_and_embed import decode, share_embedding
@@ -55,7 +55,7 @@ def follow_comparison(
     if not flag_from_main(False, device):
         return
     images = decode(collection, settings.first, SILENT)
-    draws = [keep_labels(images.collection, settings.first, draw) for draw in range(settings.draws)]
+    draws = [withhold_labels(images.collection, settings.first, draw) for draw in range(settings.draws)]
     trainings = [
         Training(
             draw=told.draw,

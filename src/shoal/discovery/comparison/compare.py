@@ -94,11 +94,16 @@ def compare(
     **settings
         `n_clusters`, `encoder`, `epochs`, `seed`, `input_size`, `config` and `changes`, for all methods.
 
+    Returns
+    -------
+    Comparison
+        The methods, ranked.
+
     Examples
     --------
     >>> import shoal
-    >>> found = shoal.compare("photos/", "labels.csv", methods="cms,simgcd,gcd")  # doctest: +SKIP
-    >>> found.best.method, found.best.ties, found.command  # doctest: +SKIP
+    >>> comparison = shoal.compare("photos/", "labels.csv", methods="cms,simgcd,gcd")  # doctest: +SKIP
+    >>> comparison.best.method, comparison.best.ties, comparison.command  # doctest: +SKIP
     """
     reporter = reporter or (stderr_reporter() if verbose and is_main() else Reporter())
     job = prepare_comparison(

@@ -20,7 +20,7 @@ from shoal.discovery.answers import FROZEN, Answer, make_answer
 from shoal.discovery.comparison.broadcast import broadcast_trainings, follow_comparison
 from shoal.discovery.comparison.comparison_settings import ComparisonSettings, name_of
 from shoal.discovery.comparison.judging import conclude, judge, kept_table
-from shoal.discovery.comparison.kept import Kept, doubt_kept, keep_labels
+from shoal.discovery.comparison.label_draw import LabelDraw, doubt_draw, withhold_labels
 from shoal.discovery.comparison.result import PAGE, Comparison
 from shoal.discovery.comparison.time_budget import TooLittleTime
 from shoal.discovery.comparison.trainings import Trainings, keep_run
@@ -29,6 +29,7 @@ from shoal.discovery.first_answer import cluster_frozen
 from shoal.discovery.read_and_embed import (
     Check,
     Readable,
+    broadcast_embedding,
     check_decodable,
     engine_of,
     read_and_embed,
@@ -100,11 +101,11 @@ def _compare(work: "_Work", trunk_device: torch.device, force: bool, command: st
         return work.do(move_encoder(_load(settings.first), trunk_device), checksum, command, told)
 
 
-def check_kept(collection: Collection, settings: ComparisonSettings) -> list[Kept]:
+def check_kept(collection: Collection, settings: ComparisonSettings) -> list[LabelDraw]:
     """Refuse a collection from which too few labels can be kept, or too little is left for a method."""
-    draws = [keep_labels(collection, settings.first, draw) for draw in range(settings.draws)]
+    draws = [withhold_labels(collection, settings.first, draw) for draw in range(settings.draws)]
     for each in settings.methods:
-        keep_labels(collection, each)
+        withhold_labels(collection, each)
     return draws
 
 
@@ -131,7 +132,7 @@ def _load(settings: DiscoverySettings, n_tail_blocks: int | None = None) -> Enco
 def _leave(work: "_Work") -> Comparison:
     """Say of a finished comparison that there is nothing left to do, to the other processes too."""
     work.reporter.say(f"{work.run.path} is finished, there is nothing left to do")
-    flag_from_main(False, work.device)  # nothing is embedded
+    broadcast_embedding(False, work.device)
     broadcast_trainings([], work.device)
     return Comparison.open(work.run.path)
 
@@ -211,17 +212,17 @@ class _Work:
         self._write(result, kept_table(done, draws))
         return result
 
-    def _say_kept(self, draws: Sequence[Kept]) -> list[str]:
+    def _say_kept(self, draws: Sequence[LabelDraw]) -> list[str]:
         """Say what is kept; returns what is to be doubted because of it."""
         for draw, kept in enumerate(draws):
             number = f"draw {draw + 1} of {len(draws)}: " if len(draws) > 1 else ""
             self.reporter.say(f"{number}{kept.in_words()}")
-        doubt = doubt_kept(draws)
+        doubt = doubt_draw(draws)
         if doubt:
             self.reporter.say(f"{NOTE}{doubt}")
         return [f"{doubt}."] if doubt else []
 
-    def _answer_first(self, frozen: Representation, kept: Kept, draw: int) -> Answer:
+    def _answer_first(self, frozen: Representation, kept: LabelDraw, draw: int) -> Answer:
         """The answer of the encoder as it comes, whose number of categories is that of every method."""
         settings, given, began = self.settings.first, kept.given, time.perf_counter()
         discovery = cluster_frozen(frozen, given.labels, settings)

@@ -16,7 +16,7 @@ import numpy as np
 from shoal.arrays import Bools
 from shoal.clustering.matching import Accuracy, put_right
 from shoal.discovery.comparison.comparison_settings import title_of
-from shoal.discovery.comparison.kept import Kept
+from shoal.discovery.comparison.label_draw import LabelDraw
 from shoal.discovery.comparison.ranking import Ranking, rank
 from shoal.discovery.comparison.result import Comparison, Row
 from shoal.runs import COMPARED, Assignment, RunView, damaged
@@ -38,7 +38,7 @@ def run_folder(path: Path, method: str, draw: int) -> Path:
     return path / COMPARED / (method if draw == 0 else f"{method}-{draw + 1}")
 
 
-def judge(path: Path, method: str, draws: Sequence[Kept]) -> Judged | None:
+def judge(path: Path, method: str, draws: Sequence[LabelDraw]) -> Judged | None:
     """Read the runs of a method and judge them by the kept labels; None where one is not finished."""
     runs = tuple(RunView(run_folder(path, method, draw)) for draw in range(len(draws)))
     if not all(run.is_finished for run in runs):
@@ -51,7 +51,7 @@ def judge(path: Path, method: str, draws: Sequence[Kept]) -> Judged | None:
     return Judged(method=method, runs=runs, right=np.concatenate(right))
 
 
-def kept_right(kept: Kept, rows: Sequence[Assignment]) -> Bools:
+def kept_right(kept: LabelDraw, rows: Sequence[Assignment]) -> Bools:
     """(J,) which of the kept images a method has put right, by what its run says of them.
 
     An image of a known category is right in the category of that name. A category that was kept whole has no name
@@ -67,7 +67,7 @@ def kept_right(kept: Kept, rows: Sequence[Assignment]) -> Bools:
     return right
 
 
-def _kept_rows(run: RunView, kept: Kept) -> list[Assignment]:
+def _kept_rows(run: RunView, kept: LabelDraw) -> list[Assignment]:
     """(J,) what a run says of the kept images of a draw."""
     rows = run.assignments
     if tuple(row.path for row in rows) != kept.given.names:
@@ -75,7 +75,9 @@ def _kept_rows(run: RunView, kept: Kept) -> list[Assignment]:
     return [rows[row] for row in kept.rows]
 
 
-def conclude(path: Path, judged: Sequence[Judged], draws: Sequence[Kept], *, seed: int, **about: Any) -> Comparison:
+def conclude(
+    path: Path, judged: Sequence[Judged], draws: Sequence[LabelDraw], *, seed: int, **about: Any
+) -> Comparison:
     """Rank what was judged; `about` are the other fields of `Comparison`."""
     good = [one for one in judged if not one.failed]
     units, is_novel = (np.concatenate([getattr(kept, name) for kept in draws]) for name in ("units", "is_novel"))
@@ -125,7 +127,7 @@ def _pairs(judged: Sequence[Judged], ranking: Ranking) -> list[dict[str, Any]]:
     ]
 
 
-def kept_table(judged: Sequence[Judged], draws: Sequence[Kept]) -> str:
+def kept_table(judged: Sequence[Judged], draws: Sequence[LabelDraw]) -> str:
     """The kept labels as CSV: a row per image and draw, where each method has put it, and whether that is right."""
     good = [one for one in judged if not one.failed]
     out = io.StringIO()

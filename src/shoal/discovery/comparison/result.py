@@ -107,10 +107,10 @@ class Comparison:
     >>> shares = {"interval": (0.4, 0.6), "ties": (), "n_clusters": (5,), "seconds": 1.5, "run": "gcd"}
     >>> row = Row(method="gcd", title="GCD", accuracy=Accuracy(all=0.5, known=0.75, novel=0.25), ranks=(1, 1), **shares)
     >>> rest = {"pairs": (), "n_clusters": {}, "epochs": {"gcd": 10}, "unfinished": (), "notes": (), "command": ""}
-    >>> found = Comparison(path=Path("runs/compared"), rows=(row,), kept={"n_images": 40}, **rest)
-    >>> found.headline
+    >>> comparison = Comparison(path=Path("runs/compared"), rows=(row,), kept={"n_images": 40}, **rest)
+    >>> comparison.headline
     'First: GCD'
-    >>> found.best.accuracy.all
+    >>> comparison.best.accuracy.all
     0.5
     """
 

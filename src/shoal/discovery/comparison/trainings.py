@@ -12,7 +12,7 @@ from shoal.discovery.answers import FROZEN, TRAINED, Answer, cluster, keep_answe
 from shoal.discovery.comparison.broadcast import broadcast_next_training, broadcast_trainings, training_folder
 from shoal.discovery.comparison.comparison_settings import ComparisonSettings, name_of
 from shoal.discovery.comparison.judging import run_folder
-from shoal.discovery.comparison.kept import Kept
+from shoal.discovery.comparison.label_draw import LabelDraw
 from shoal.discovery.comparison.time_budget import announce, describe_epochs, plan_epochs, read_epochs
 from shoal.discovery.comparison.trunk import SharedTrunk, Training
 from shoal.discovery.discovery_settings import DiscoverySettings
@@ -38,7 +38,7 @@ class Trainings:
 
     images: Readable
     frozen: Representation
-    draws: Sequence[Kept]
+    draws: Sequence[LabelDraw]
     firsts: Sequence[Answer]
     """The answers of the encoder as it comes, one for each draw."""
     run: Run

@@ -49,7 +49,7 @@ def contradicted(run: Run) -> frozenset[str]:
 
 
 def found_by_run(run: Run) -> dict[str, tuple[str, float]]:
-    """By image the category that the run itself has found, by the name of today, and how sure it was."""
+    """Map each image to the category that the run itself has found, by the name of today, and how sure it was."""
     review = fitting_review(run)
     if review is None:
         return {}

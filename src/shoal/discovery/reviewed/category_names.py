@@ -74,7 +74,7 @@ def _names(ids: Sequence[int], classes: Sequence[str], earlier: Earlier) -> list
 
 
 def mostly_same(now: Ints, before: Ints) -> dict[int, int]:
-    """By group of `now` (N,) the group of `before` (N,) that shares more than half of the larger of both.
+    """Map a group of `now` (N,) to the group of `before` (N,) that shares more than half of the larger of both.
 
     So each is matched once at most. -1 in `before` is no group; such images count for the size of what they are in now.
     """
@@ -116,7 +116,7 @@ def second_but(
 def _nearest_but(
     points: Tensor, categories: Ints, n_categories: int, forbidden: Mapping[int, Set[int]]
 ) -> dict[int, int | None]:
-    """By row of `forbidden` the category with images whose center is nearest, but for those it names; None without."""
+    """Map a row of `forbidden` to the category with images whose center is nearest, but for those it names, or None."""
     if not forbidden:
         return {}
     centers = category_centers(points, categories, n_categories)  # (K, D)

@@ -21,13 +21,13 @@ from shoal.discovery.reporter import CLUSTERING, NOTE
 from shoal.discovery.trained.judge import TrialJudge
 from shoal.discovery.trained.training import TrainingJob, ctrl_c_stops
 from shoal.discovery.trained.trials import (
+    broadcast_no_training,
     plan_trials,
     run_trials,
     train_once,
     train_with_all_labels,
 )
 from shoal.discovery.trained.withheld import Withheld, set_aside, training_tasks
-from shoal.distributed import flag_from_main
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import DEFAULT_METHOD, get_method
@@ -66,18 +66,18 @@ def _train_and_answer(job: TrainingJob) -> tuple[Answer, Answer | None]:
             judge = TrialJudge.of(job, withheld)
     if judge is not None and not judge.frozen:
         job.reporter.say(f"{NOTE}the images that would judge training are too much alike, so the first answer stands")
-        flag_from_main(False, job.device)  # nothing is trained
+        broadcast_no_training(job.device)
         return job.first, None
     if judge is not None and settings.is_short and judge.is_satisfied:
         n = count(len(withheld.judged), "labeled image")
         job.reporter.say(f"nothing is trained: all of the {n} that would judge training are right without it")
-        flag_from_main(False, job.device)  # nothing is trained
+        broadcast_no_training(job.device)
         return job.first, None
     task, last_task = training_tasks(job.images, withheld, job.n_clusters)
     if settings.max_minutes is not None:
         planned = plan_trials(job, judge, task)
         if planned is None:
-            flag_from_main(False, job.device)  # nothing is trained
+            broadcast_no_training(job.device)
             return job.first, None
         job = replace(job, settings=planned)
     try:

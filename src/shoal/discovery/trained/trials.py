@@ -266,6 +266,11 @@ def broadcast_training(n_clusters: int | None, n_epochs: int, device: torch.devi
     number_from_main(n_epochs, device)
 
 
+def broadcast_no_training(device: torch.device) -> None:
+    """Say that nothing is trained."""
+    flag_from_main(False, device)
+
+
 def broadcast_last_training(is_wanted: bool, device: torch.device, *, goes_on: bool = False) -> None:
     """Say whether the trial is followed by a training with all labels, and whether that goes on from the trial."""
     flag_from_main(is_wanted, device)
@@ -275,7 +280,9 @@ def broadcast_last_training(is_wanted: bool, device: torch.device, *, goes_on: b
 def share_training(
     collection: Collection, run: Run, settings: DiscoverySettings, device: torch.device, resume: bool
 ) -> None:
-    """Train what the main process trains, when it has said that it begins."""
+    """Train what the main process trains, when it has said that it begins; nothing where it says so."""
+    if not flag_from_main(False, device):
+        return
     images = decode(collection, settings, SILENT)
     withheld, settings = set_aside(images.collection, settings, SILENT)
     method = get_method(settings.method)

@@ -1,4 +1,4 @@
-"""The labels that are kept from every method alike: those of some images, and of some whole categories.
+"""The labels that are withheld from every method alike: those of some images, and of some whole categories.
 
 They are drawn as `shoal discover` draws those that judge its training. What methods are given is a collection without
 them, in which a category that was kept whole has no name either.
@@ -25,8 +25,8 @@ MIN_KEPT = 10
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Kept:
-    """A draw: what methods are given, and what judges them."""
+class LabelDraw:
+    """A draw of labels that are withheld: what methods are given, and what judges them."""
 
     given: Collection
     """The images with the labels that methods see."""
@@ -67,7 +67,7 @@ class Kept:
         )
 
 
-def keep_labels(collection: Collection, settings: DiscoverySettings, draw: int = 0) -> Kept:
+def withhold_labels(collection: Collection, settings: DiscoverySettings, draw: int = 0) -> LabelDraw:
     """Draw the labels that methods do not see; the first draw is that of `shoal discover` with the same seed."""
     withheld = withhold(collection, replace(settings, seed=settings.seed + draw))
     rows = withheld.judged
@@ -76,7 +76,7 @@ def keep_labels(collection: Collection, settings: DiscoverySettings, draw: int =
             f"{collection.count()}: {count(len(rows), 'label')} could be kept to judge by, and a comparison needs "
             f"{MIN_KEPT}; label more images, two or more of a category"
         )
-    kept = Kept(
+    kept = LabelDraw(
         given=without_labels(collection, rows),
         rows=rows,
         labels=collection.labels[rows],
@@ -99,7 +99,7 @@ def without_labels(collection: Collection, rows: Ints) -> Collection:
     return replace(collection, labels=labels, classes=tuple(collection.classes[label] for label in names))
 
 
-def doubt_kept(draws: Sequence[Kept]) -> str | None:
+def doubt_draw(draws: Sequence[LabelDraw]) -> str | None:
     """Say that the labels which are kept say little about novel categories, where they do."""
     whole = {label for kept in draws for label in kept.hidden}
     if not whole:

@@ -8,7 +8,7 @@ import pytest
 from shoal.data.collection import Collection
 from shoal.discovery.comparison.comparison_settings import choose_comparison
 from shoal.discovery.comparison.judging import kept_right
-from shoal.discovery.comparison.kept import Kept, doubt_kept, keep_labels, without_labels
+from shoal.discovery.comparison.label_draw import LabelDraw, doubt_draw, withhold_labels, without_labels
 from shoal.discovery.trained.withheld import withhold
 from shoal.errors import DataError
 from shoal.runs import Assignment
@@ -20,7 +20,7 @@ def settings(options):
 
 
 def test_methods_are_given_neither_the_kept_labels_nor_the_names_of_whole_categories(collection, settings) -> None:
-    kept = keep_labels(collection, settings)
+    kept = withhold_labels(collection, settings)
     (name,) = kept.hidden_names
     assert name not in kept.given.classes
     assert (kept.given.labels[kept.rows] == -1).all()
@@ -32,13 +32,13 @@ def test_methods_are_given_neither_the_kept_labels_nor_the_names_of_whole_catego
 
 
 def test_the_first_draw_is_that_of_discover_and_others_keep_other_labels(collection, settings) -> None:
-    kept = [keep_labels(collection, settings, draw) for draw in range(3)]
+    kept = [withhold_labels(collection, settings, draw) for draw in range(3)]
     assert (kept[0].rows == withhold(collection, settings).judged).all()
     assert len({tuple(one.rows) for one in kept}) == 3
 
 
 def test_a_whole_category_is_one_unit_and_an_image_is_another(collection, settings) -> None:
-    kept = keep_labels(collection, settings)
+    kept = withhold_labels(collection, settings)
     assert len(set(kept.units[kept.is_novel])) == 1
     assert len(set(kept.units[~kept.is_novel])) == (~kept.is_novel).sum()
     assert not set(kept.units[kept.is_novel]) & set(kept.units[~kept.is_novel])
@@ -74,7 +74,7 @@ def assigned(*categories: str) -> list[Assignment]:
 )
 def test_a_known_image_is_right_by_name_and_a_whole_category_in_one_novel_category(categories, right: str) -> None:
     """Two kept images of a, three of c, which was kept whole: most of them together, not in a known category, count."""
-    kept = Kept(
+    kept = LabelDraw(
         given=in_memory([-1] * 5, ("a", "b")),
         rows=np.arange(5),
         labels=np.array([0, 0, 2, 2, 2]),
@@ -86,7 +86,7 @@ def test_a_known_image_is_right_by_name_and_a_whole_category_in_one_novel_catego
 
 def test_two_whole_categories_do_not_share_one_novel_category() -> None:
     given, rows = in_memory([-1] * 5, ()), np.arange(5)
-    kept = Kept(given=given, rows=rows, labels=np.array([0, 0, 0, 1, 1]), classes=("a", "b"), hidden=(0, 1))
+    kept = LabelDraw(given=given, rows=rows, labels=np.array([0, 0, 0, 1, 1]), classes=("a", "b"), hidden=(0, 1))
     assert kept_right(kept, assigned(*["novel-1"] * 5)).tolist() == [True, True, True, False, False]
 
 
@@ -95,25 +95,25 @@ def test_too_few_labels_are_refused_with_how_many_there_are(collection, settings
     with pytest.raises(
         DataError, match=r"\d+ labels? could be kept to judge by, and a comparison needs 10; label more"
     ):
-        keep_labels(few, settings)
+        withhold_labels(few, settings)
 
 
 def test_what_would_be_left_for_a_method_is_checked(collection, settings) -> None:
     one = Collection(collection.names, np.zeros(len(collection), int), ("red",), images=collection.images)
     with pytest.raises(DataError, match=r"without the labels that are kept to judge by, .* at least 2 categories"):
-        keep_labels(one, settings)
+        withhold_labels(one, settings)
 
 
 def test_every_image_may_be_labeled(collection, settings) -> None:
     """The kept ones are then what is unlabeled."""
     labels = np.arange(len(collection)) % 5
     whole = Collection(collection.names, labels, collection.classes, images=collection.images)
-    assert keep_labels(whole, settings).given.n_labeled < len(whole)
+    assert withhold_labels(whole, settings).given.n_labeled < len(whole)
 
 
 def test_few_or_no_whole_categories_are_doubted(collection, settings) -> None:
-    kept = keep_labels(collection, settings)
-    assert "only 1 category is kept whole, which says little about novel ones" in doubt_kept([kept])
+    kept = withhold_labels(collection, settings)
+    assert "only 1 category is kept whole, which says little about novel ones" in doubt_draw([kept])
     none = replace(kept, hidden=())
-    assert "nothing tells how methods do on novel ones" in doubt_kept([none])
+    assert "nothing tells how methods do on novel ones" in doubt_draw([none])
     assert none.in_words() == f"{len(kept.rows)} labels kept from every method"
