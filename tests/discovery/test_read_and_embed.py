@@ -124,7 +124,7 @@ def test_a_resumed_run_keeps_to_the_engine_that_it_was_begun_with(
         with monkeypatch.context() as patched:
             patched.setattr(engines, "has_openvino", lambda: False)
             if engine == "openvino":
-                with pytest.raises(MissingError, match=r"engine 'openvino': .* pip install"):
+                with pytest.raises(MissingError, match=r"begun with the engine 'openvino': .* pip install .* --force"):
                     run_on(photos, place, settings, resume=True)
         monkeypatch.setenv("SHOAL_ENGINE", other)
         compiled.clear()

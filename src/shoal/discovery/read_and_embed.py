@@ -29,9 +29,9 @@ from shoal.discovery.reporter import SILENT, Reporter
 from shoal.distributed import flag_from_main, world_size
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import ImageRows, check_directions, embed, embed_batch
-from shoal.encoders.engines import TORCH
+from shoal.encoders.engines import TORCH, check_engine
 from shoal.encoders.vision import Encoder, digest_weights
-from shoal.errors import DataError, ShoalError, UsageError
+from shoal.errors import DataError, MissingError, ShoalError, UsageError
 from shoal.methods.clusters import Representation, to_numpy
 from shoal.progress import Outlook, Progress, about
 from shoal.runs import Run, Skip, damaged, drop_thumbnails
@@ -201,7 +201,14 @@ def engine_of(run: Run) -> str | None:
     if not run.has("provenance.json"):
         return None
     made_from = run.provenance.get("made_from")
-    return None if made_from is None else str(made_from.get("engine", TORCH))
+    if made_from is None:
+        return None
+    engine = str(made_from.get("engine", TORCH))
+    try:
+        check_engine(engine)
+    except MissingError as error:
+        raise MissingError(f"{run.path}: was begun with the {error}; or give --force to start over") from error
+    return engine
 
 
 def embed_frozen(
