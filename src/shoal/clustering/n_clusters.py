@@ -208,7 +208,7 @@ def _weights(curve: Curve) -> Floats:
 
 
 def _scale(curve: Curve, rule: str) -> float:
-    """How far off log K by a rule may be: where it is between two others, the farther, the farther these are apart."""
+    """The error expected of log K by a rule; it grows with the distance between the two rules that it lies between."""
     between: dict[str, list[Rule]] = {"balance": [_plateau, _precision], "median": _in_median(curve)}
     parts = between.get(rule, [])
     apart = np.log(parts[0](curve) / parts[1](curve)) / 2 if len(parts) == 2 else 0.0

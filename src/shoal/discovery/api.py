@@ -90,7 +90,7 @@ def discover(
     review
         A reviewed run of these images, to go on from: as `refine`.
     out
-        The run folder to write; runs/<name of the images> if not given.
+        The run folder to write; `runs/<name of the images>` if not given.
     device
         'cpu', 'cuda' or 'cuda:1'; the best one there is if not given.
     resume

@@ -74,7 +74,7 @@ class Reporter:
         return self.show(what, outlook or Outlook())
 
     def also_to(self, listener: Listener) -> "Reporter":
-        """The same with another listener, who hears every line, every detail, what long begins and how it goes on."""
+        """Return a reporter that also sends every line, detail and progress message to `listener`."""
         say, detail = _both(self.say, listener), _both(self.detail, listener)
 
         @contextmanager

@@ -35,7 +35,7 @@ class Assignment:
     label_given: str = ""
     """The name it was labeled with; empty for an unlabeled image."""
     category_id: int
-    """-1 means possibly new."""
+    """-1: possibly new, rejected or unreadable."""
     category: str
     is_novel: bool
     confidence: float
@@ -75,7 +75,7 @@ class Category:
     exemplars: tuple[str, ...] = ()
     """Paths of its most typical images."""
     between: tuple[str, ...] = ()
-    """The categories to one of which each of its images belongs, nobody knows to which; such a one is not counted."""
+    """Of a category such as 'heron or egret': the two that its images may be. It is not counted in `n_clusters`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

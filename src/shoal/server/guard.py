@@ -72,7 +72,7 @@ class KeyForOnce:
         self.is_used = self.is_taken_back = False
 
     def opens(self, key: str, cookie: bytes) -> bool:
-        """Whether this is it, in time and for the first time; a second time, also late, takes back what it has opened.
+        """Check the key: true at its first use, in time; any later use ends the session that it has opened.
 
         Not from a browser that asks again, with the cookie. This power has no end, since a browser may ask late. So
         another account can shut the browser out at any time: the browser is told so, and the other one does not get in.

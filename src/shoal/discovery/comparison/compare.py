@@ -80,7 +80,7 @@ def compare(
     max_minutes
         Most minutes that all trainings together may take; then each has fewer epochs.
     out
-        The folder to write; runs/<name of the images>-compare if not given.
+        The folder to write; `runs/<name of the images>-compare` if not given.
     device
         'cpu', 'cuda' or 'cuda:1'; the best one there is if not given.
     resume
