@@ -130,3 +130,7 @@ def test_a_resumed_run_keeps_to_the_engine_that_it_was_begun_with(
         compiled.clear()
         assert run_on(photos, place, settings, resume=True).is_finished
         assert set(compiled) == {engine} - {"torch"}
+        with monkeypatch.context() as patched:  # of a finished run nothing is left to do
+            patched.setattr(engines, "has_openvino", lambda: False)
+            patched.delenv("SHOAL_ENGINE")
+            assert run_on(photos, place, settings, resume=True).is_finished

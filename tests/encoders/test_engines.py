@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -90,17 +91,27 @@ def test_a_damaged_converted_trunk_is_converted_again() -> None:
     encoder = encoder_with("openvino")
     weights = openvino_trunk.converted_file(encoder.trunk, SIZE).with_suffix(".bin")
     whole = weights.read_bytes()
-    for damaged in (whole[: len(whole) // 2], bytes(len(whole))):  # cannot be read; reads, with other weights
+    nan = np.full(len(whole) // 4, np.nan, np.float32).tobytes()
+    for damaged in (whole[: len(whole) // 2], bytes(len(whole)), nan):  # cannot be read; reads, with other weights
         weights.write_bytes(damaged)
         openvino_trunk._PROVEN.clear()
         assert encoder_with("openvino").engine == "openvino"
         assert weights.read_bytes() == whole
+    assert weights.parent.stat().st_mode == weights.parent.parent.stat().st_mode  # other accounts may read it too
 
 
 @needs_openvino
-def test_where_a_trunk_cannot_be_kept_it_runs_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_full", [False, True])
+def test_where_a_trunk_cannot_be_kept_it_runs_all_the_same(
+    is_full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("basic_ios::clear: iostream error")  # what OpenVINO says of a full disk
+
     (tmp_path / "file").touch()
-    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "file" / "cache"))
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / ("cache" if is_full else "file/cache")))
+    if is_full:
+        monkeypatch.setattr("openvino.save_model", fail)
     openvino_trunk._PROVEN.clear()
     near = features(encoder_with("openvino"), images(2)), features(encoder_with(TORCH), images(2))
     assert (near[0] - near[1]).abs().max() < 1e-5

@@ -198,7 +198,7 @@ def record_inputs(run: Run, images: Readable, encoder: Encoder) -> None:
 
 def engine_of(run: Run) -> str | None:
     """The engine that an interrupted or stopped run was begun with, and goes on with; None where nothing was begun."""
-    if not run.has("provenance.json"):
+    if not run.has("provenance.json") or (run.is_finished and not run.is_stopped):
         return None
     made_from = run.provenance.get("made_from")
     if made_from is None:

@@ -9,8 +9,8 @@ import hashlib
 import logging
 import math
 import platform
+import secrets
 import shutil
-import tempfile
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -95,10 +95,10 @@ def compile_trunk(
         if (proven := _PROVEN.get((file, engine, n_threads))) is not None:
             return proven
         compiled, error, tolerance = None, math.inf, TOLERANCES[PRECISIONS[engine]]
-        if file.is_file():
-            with suppress(RuntimeError):
+        with suppress(OSError, RuntimeError):  # another account's cannot be looked at, a damaged one not be read
+            if file.is_file():
                 compiled, error = compile_and_probe(file)
-        if error > tolerance:  # it is not there, or damaged
+        if not error <= tolerance:  # nor is NaN
             compiled, error = compile_and_probe(convert(trunk, size, file))
     except (ImportError, RuntimeError) as problem:
         why = " ".join(str(problem).split())[-160:]
@@ -143,7 +143,7 @@ def converted_file(trunk: nn.Module, size: int) -> Path:
 def convert(trunk: nn.Module, size: int, file: Path) -> Any:
     """Convert a trunk to OpenVINO's format, and keep it in `file` where one may write there."""
     model = _converted(trunk, torch.zeros(CHUNK, 3, size, size))
-    with suppress(ShoalError):
+    with suppress(ShoalError, RuntimeError):  # OpenVINO's own error on a full disk
         _keep(model, file)
     return model
 
@@ -155,7 +155,8 @@ def _keep(model: Any, file: Path) -> None:
     parent = file.parent.parent
     make_folder(parent)
     with writing(parent):
-        draft = Path(tempfile.mkdtemp(dir=parent, prefix="."))
+        draft = parent / f".{secrets.token_hex(8)}"
+        draft.mkdir()  # as open to other accounts as folders are
         try:
             save_model(model, draft / file.name, compress_to_fp16=False)
             shutil.rmtree(file.parent, ignore_errors=True)
