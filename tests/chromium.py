@@ -98,8 +98,10 @@ class Browser:
         )
         page.call("Page.navigate", url=address)
         page.wait("document.readyState === 'complete'")
-        yield page
-        self.call("Target.closeTarget", targetId=target)
+        try:
+            yield page
+        finally:  # else it would lie before the pages of other tests, which then draw no frame
+            self.call("Target.closeTarget", targetId=target)
 
 
 class Page:
@@ -120,11 +122,11 @@ class Page:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def wait(self, script: str) -> None:
+    def wait(self, script: str, seconds: float = WAIT_SECONDS) -> None:
         """Wait until an expression holds."""
-        until = time.monotonic() + WAIT_SECONDS
+        until = time.monotonic() + seconds
         while not self.run(f"Boolean({script})"):  # an element would come back as an empty object
-            assert time.monotonic() < until, f"waited {WAIT_SECONDS} s for {script}"
+            assert time.monotonic() < until, f"waited {seconds} s for {script}"
             time.sleep(0.02)
 
     def settle(self) -> None:

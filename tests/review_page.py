@@ -87,7 +87,11 @@ def go_to(page: Page, name: str) -> int:
     is_it = f"(button) => button.querySelector('bdi').textContent === {json.dumps(name)}"
     number = int(page.run(f"[...document.querySelectorAll('.category')].find({is_it}).dataset.id"))
     page.click(f'.category[data-id="{number}"]')
-    page.wait(f"shoal.view.id === {number}")
+    try:
+        page.wait(f"shoal.view.id === {number}", seconds=20)
+    except AssertionError:  # a button that was drawn anew between press and release takes no click
+        page.click(f'.category[data-id="{number}"]')
+        page.wait(f"shoal.view.id === {number}")
     page.run("document.getElementById('grid').focus(), true")
     seen(page)
     return number
