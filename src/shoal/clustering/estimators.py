@@ -94,7 +94,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     tree_
         The `Tree` that was cut.
     confidence_
-        (N,) share of the k nearest rows that are in the same category; not calibrated, as a run's `confidence` is.
+        (N,) share of the k nearest rows that are in the same category; unlike a run's `confidence` not calibrated.
     outlier_score_
         (N,) 1 - mean cosine to the k nearest rows: near 0 among similar rows, large far from all.
     threshold_

@@ -84,10 +84,9 @@ def compile_trunk(
     Where the engine `is_wanted`, and not just chosen, that is an error. Encoders with the same weights share it.
     """
     n_threads = torch.get_num_threads()
-    probe = probe_images(size)
 
     def compile_and_probe(model: Any) -> tuple[OpenVINOTrunk, float]:
-        compiled = OpenVINOTrunk(model, size, engine, n_threads)
+        compiled, probe = OpenVINOTrunk(model, size, engine, n_threads), probe_images(size)
         return compiled, _difference(compiled(probe), trunk, tail, probe)
 
     try:

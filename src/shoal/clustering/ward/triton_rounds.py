@@ -127,9 +127,11 @@ class _Table:
 
     def round(self, n_left: int) -> None:
         """Merge all pairs that are each other's nearest; at most `n_left` clusters are alive."""
+        from triton import next_power_of_2
+
         from shoal.clustering.ward import table_kernels
 
-        merges, width = self.merges, triton_scan.power_of_two(self.n)
+        merges, width = self.merges, next_power_of_2(self.n)
         table_kernels.pair[(1,)](
             self.nearest, self.distance, self.heights, self.sizes, self.nodes, self.role, self.is_dead, self.kept,
             self.counts, merges.left, merges.right, merges.distance, merges.size, self.n, self.next_node,

@@ -58,7 +58,9 @@ def best_columns(rows: Tensor, points: Tensor, half: Tensor, sizes: Tensor, n_be
     `points` (M, D) bfloat16, `half` (M,) half their squared lengths, inf for the dead, `sizes` (M,). Columns past the
     last live one have value -inf.
     """
-    n_rows, n_columns, kept = len(rows), len(points), max(2, power_of_two(n_best))
+    from triton import next_power_of_2
+
+    n_rows, n_columns, kept = len(rows), len(points), max(2, next_power_of_2(n_best))
     n_blocks = -(-n_rows // BLOCK_R)
     n_tiles = -(-n_columns // BLOCK_C)
     n_splits = max(1, min(n_tiles // 8, -(-N_PROGRAMS // n_blocks)))
@@ -74,11 +76,6 @@ def best_columns(rows: Tensor, points: Tensor, half: Tensor, sizes: Tensor, n_be
     )  # fmt: skip
     best = value.flatten(1).topk(min(n_best, n_columns), 1)
     return best.values, index.flatten(1).gather(1, best.indices).long()
-
-
-def power_of_two(n: int) -> int:
-    """The least power of two that is not below n."""
-    return 1 << (n - 1).bit_length()
 
 
 @cache
