@@ -49,7 +49,7 @@ from shoal.errors import ShoalError
 from shoal.files import make_folder, write_text
 from shoal.methods.setting_changes import read_changes
 from shoal.reproduce.experiment import ReproduceOptions, check_used
-from shoal.reproduce.experiments import get_experiment
+from shoal.reproduce.paper_experiments import get_experiment
 from shoal.reproduce.plan import Cell, make_plan
 from shoal.reproduce.reproduce import reproduce_with
 from shoal.reproduce.runner import Runner, groups_of

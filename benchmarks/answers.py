@@ -39,7 +39,7 @@ from shoal.device import choose_device
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.pipeline import discover_images
 from shoal.discovery.reporter import SILENT
-from shoal.discovery.trained.judge import TrialJudge
+from shoal.discovery.trained.trial_judge import TrialJudge
 from shoal.runs import Run
 
 

@@ -12,7 +12,7 @@ Times = dict[str, float]
 """Seconds by what they were spent on."""
 
 EPOCH_PARTS = ("bank", "training", "validation embedding", "tree and K")
-STEP_PARTS = ("views from the pool", "cut", "colours and trunk", "tail and head", "loss", "backward", "optimizer")
+STEP_PARTS = ("views from the pool", "cut", "colors and trunk", "tail and head", "loss", "backward", "optimizer")
 
 
 def seconds_of_an_epoch(times: Times) -> float:

@@ -37,7 +37,7 @@ from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.pipeline import discover_images
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.trained.choice import Choice
-from shoal.discovery.trained.judge import TrialJudge
+from shoal.discovery.trained.trial_judge import TrialJudge
 from shoal.encoders.head import compact, unit
 from shoal.encoders.vision import Encoder
 from shoal.methods import cms

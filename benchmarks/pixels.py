@@ -64,7 +64,7 @@ def jpeg(rng: np.random.Generator) -> bytes:
 
 
 def bare_decode(task: tuple[str, int]) -> int:
-    """What anybody would write: open, convert, resize the shorter side, crop the centre."""
+    """What anybody would write: open, convert, resize the shorter side, crop the center."""
     path, size = task
     with Image.open(path) as image:
         image = image.convert("RGB")

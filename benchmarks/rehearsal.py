@@ -65,8 +65,8 @@ def _save_tiny_encoder(folder: Path, n_blocks: int) -> None:
     shape = {"hidden_size": 32, "num_hidden_layers": n_blocks, "num_attention_heads": 4, "intermediate_size": 64}
     torch.manual_seed(0)
     transformers.ViTModel(transformers.ViTConfig(image_size=32, patch_size=8, **shape)).save_pretrained(folder)
-    colours = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"height": 32, "width": 32}}
-    (folder / "preprocessor_config.json").write_text(json.dumps(colours))
+    colors = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"height": 32, "width": 32}}
+    (folder / "preprocessor_config.json").write_text(json.dumps(colors))
 
 
 def _drawings(folder: Path) -> None:

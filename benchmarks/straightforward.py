@@ -26,7 +26,7 @@ from shoal.encoders.vision import Encoder, InputFormat
 
 
 class Files(Dataset):
-    """Decode and augment with PIL and numpy, in a worker process; `views` random views, or a centre crop."""
+    """Decode and augment with PIL and numpy, in a worker process; `views` random views, or a center crop."""
 
     def __init__(self, folder: Path, rows: np.ndarray, wanted: InputFormat, n_views: int) -> None:
         self.files, self.rows, self.n_views = sorted(folder.iterdir()), rows, n_views

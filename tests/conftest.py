@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from copy import deepcopy
@@ -70,6 +71,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object, error: object) -> None:
+    """Say how a process of tests has ended that died: xdist itself says only that it did."""
+    if error is not None:
+        process = node.gateway._io.popen
+        print(f"its exit status is {process.wait(timeout=60)}", file=sys.stderr)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """What was imported and collected stays until the end: the collector of garbage need not look at it each time.
 
@@ -95,13 +104,13 @@ def data_dir() -> Path:
     return DATA
 
 
-COLOURS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [190, 190, 40], [40, 190, 190]])
+COLORS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [190, 190, 40], [40, 190, 190]])
 NAMES = ("red", "green", "blue", "yellow", "cyan")
 
 
 @dataclass(frozen=True)
 class Photos:
-    """Noisy flat colours as image files whose names say nothing; three of five colours are known."""
+    """Noisy flat colors as image files whose names say nothing; three of five colors are known."""
 
     folder: Path
     labels: Path
@@ -146,15 +155,15 @@ def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @cache
 def pictures(n_images: int) -> dict[str, tuple[str, bytes]]:
-    """Name -> colour and PNG file of each photo, drawn once."""
+    """Name -> color and PNG file of each photo, drawn once."""
     rng = np.random.default_rng(0)
-    colours = {f"photo-{rng.integers(1 << 30):09d}.png": NAMES[i % 5] for i in range(n_images)}
+    colors = {f"photo-{rng.integers(1 << 30):09d}.png": NAMES[i % 5] for i in range(n_images)}
     found = {}
-    for name, colour in colours.items():
-        pixels = COLOURS[NAMES.index(colour)] + rng.integers(-45, 46, size=(20, 24, 3))
+    for name, color in colors.items():
+        pixels = COLORS[NAMES.index(color)] + rng.integers(-45, 46, size=(20, 24, 3))
         file = io.BytesIO()
         Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file, "PNG")
-        found[name] = colour, file.getvalue()
+        found[name] = color, file.getvalue()
     return found
 
 
@@ -163,10 +172,10 @@ def write_photos(place: Path, encoder: Path, n_images: int = 60) -> Photos:
     folder = place / "photos"
     folder.mkdir()
     truth = {}
-    for name, (colour, data) in pictures(n_images).items():
-        truth[name] = colour
+    for name, (color, data) in pictures(n_images).items():
+        truth[name] = color
         (folder / name).write_bytes(data)
-    known = [name for name, colour in truth.items() if colour in NAMES[:3]]
+    known = [name for name, color in truth.items() if color in NAMES[:3]]
     labels = write_table(place / "labels.csv", {name: truth[name] for name in known[::2]})
     config = place / "tiny.yaml"
     config.write_text(TINY.format(encoder=encoder))

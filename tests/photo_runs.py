@@ -1,5 +1,6 @@
 """Discoveries on the generated photos, and how to interrupt one."""
 
+import signal
 from pathlib import Path
 
 from shoal.data.readers import read_collection
@@ -14,3 +15,10 @@ def run_on(photos, out: Path, settings: DiscoverySettings, **options) -> Run:
 
 def stop(*_args: object, **_how: object) -> None:
     raise KeyboardInterrupt
+
+
+def press_ctrl_c() -> None:
+    """Call the handler of Ctrl-C. A real signal has ended the process of all tests; held_runs.py sends those."""
+    handler = signal.getsignal(signal.SIGINT)
+    assert callable(handler), "Ctrl-C has a handler"
+    handler(signal.SIGINT, None)

@@ -16,7 +16,7 @@ from shoal.discovery.scoring import score_run
 from shoal.errors import DataError, MissingError
 from shoal.report.page import render_report
 from shoal.review.review import Review
-from shoal.review.reviewed import ReviewedRun
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run, RunView, assignment_table, rows, table_files
 
 NAMES = [f"assignments-0000{part}-of-00003.parquet" for part in range(3)]

@@ -137,7 +137,7 @@ def test_without_locks_a_dead_process_holds_nothing(tmp_path: Path, holder, monk
     take(tmp_path / "run")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"colour": "red"}', "[" * 4_000])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"color": "red"}', "[" * 4_000])
 def test_a_file_that_names_nobody_is_taken(tmp_path: Path, text: str) -> None:
     (tmp_path / LOCK).write_text(text)
     take(tmp_path)

@@ -10,11 +10,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "UNLABELED": "shoal.arrays",
     "Accuracy": "shoal.clustering.matching",
-    "Comparison": "shoal.discovery.comparison.result",
+    "Comparison": "shoal.discovery.comparison.comparison_result",
     "DiscoveredRun": "shoal.discovery.discovered_run",
     "MeanShiftClustering": "shoal.clustering.estimators",
     "Reporter": "shoal.discovery.reporter",
-    "Row": "shoal.discovery.comparison.result",
+    "Row": "shoal.discovery.comparison.comparison_result",
     "ShoalError": "shoal.errors",
     "Tree": "shoal.clustering.tree",
     "WardClustering": "shoal.clustering.ward_clustering",

@@ -34,7 +34,7 @@ def refused(run: Result, code: int, *words: str) -> None:
 
 @pytest.fixture
 def given(make_photos, tmp_path: Path) -> list[object]:
-    """120 photos of five known colours, half of them labeled; small trainings of two methods."""
+    """120 photos of five known colors, half of them labeled; small trainings of two methods."""
     photos = make_photos(120)
     labels = tmp_path / "half.csv"
     with labels.open("w", encoding="utf-8", newline="") as out:

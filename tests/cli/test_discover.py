@@ -177,8 +177,8 @@ def test_resuming_a_finished_run_shows_its_answer_again(given) -> None:
 def test_folders_are_labels_too_and_the_run_is_named_after_the_folder(
     photos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, colour in list(photos.truth.items())[:20]:
-        place = photos.folder / (colour if colour in ("red", "green") else "unsorted")
+    for name, color in list(photos.truth.items())[:20]:
+        place = photos.folder / (color if color in ("red", "green") else "unsorted")
         place.mkdir(exist_ok=True)
         (photos.folder / name).rename(place / name)
     monkeypatch.chdir(tmp_path)
@@ -226,11 +226,11 @@ def test_a_mistake_is_one_line_with_its_exit_code_and_leaves_nothing(given, tmp_
 
 
 def test_a_column_is_refused_where_no_table_is_read(photos, tmp_path: Path) -> None:
-    for name, colour in list(photos.truth.items())[:20]:
-        (photos.folder / colour).mkdir(exist_ok=True)
-        (photos.folder / name).rename(photos.folder / colour / name)
-    given = [photos.folder, "--config", photos.config, "--out", tmp_path / "run", "--label-column", "colour"]
-    refused(discover(*given), 2, "column 'colour': no table is read here")
+    for name, color in list(photos.truth.items())[:20]:
+        (photos.folder / color).mkdir(exist_ok=True)
+        (photos.folder / name).rename(photos.folder / color / name)
+    given = [photos.folder, "--config", photos.config, "--out", tmp_path / "run", "--label-column", "color"]
+    refused(discover(*given), 2, "column 'color': no table is read here")
 
 
 def test_a_dry_run_counts_the_files_that_are_no_images(photos, given, tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_an_interrupted_run_asks_for_resume_and_other_settings_are_listed(given,
 
 @pytest.mark.slow
 def test_images_of_every_odd_kind_are_read_or_listed(photos, given, tmp_path: Path) -> None:
-    """1 x 1 pixels, grey, 16 bit and long ones are read; a 20,000 x 20,000 one, an empty and a cut one are listed."""
+    """1 x 1 pixels, gray, 16 bit and long ones are read; a 20,000 x 20,000 one, an empty and a cut one are listed."""
     names = sorted(photos.truth)
     Image.fromarray(np.full((1, 1, 3), 200, dtype=np.uint8)).save(photos.folder / names[0])
     Image.fromarray(np.full((20, 20), 120, dtype=np.uint8)).save(photos.folder / names[1])
@@ -361,15 +361,15 @@ def test_hidden_labels_change_nothing_that_is_predicted(photos, given, tmp_path:
     """The truth lies in the very table that `discover` reads, as a column it was not told of, and enters with
     `evaluate` alone: scrambled, it changes the score and not a byte of a second run."""
     labels = dict(line.split(",") for line in photos.labels.read_text().splitlines()[1:])
-    colours = list(photos.truth.values())
+    colors = list(photos.truth.values())
     parts = ("assignments.csv", "categories.csv", "estimate.json", "shifts.json", "embeddings.npy")
     found, scores = [], []
-    for truth in (colours, np.random.default_rng(0).permutation(colours).tolist()):
-        rows = [f"{name},{labels.get(name, '')},{colour}" for name, colour in zip(photos.truth, truth, strict=True)]
-        photos.labels.write_text("\n".join(["path,label,colour", *rows]))
+    for truth in (colors, np.random.default_rng(0).permutation(colors).tolist()):
+        rows = [f"{name},{labels.get(name, '')},{color}" for name, color in zip(photos.truth, truth, strict=True)]
+        photos.labels.write_text("\n".join(["path,label,color", *rows]))
         assert discover(*given, "--force", "--epochs", 1).exit_code == 0
         found.append([(tmp_path / "run" / part).read_bytes() for part in parts])
-        hidden = ["--truth", str(photos.labels), "--label-column", "colour", "--json"]
+        hidden = ["--truth", str(photos.labels), "--label-column", "color", "--json"]
         run = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), *hidden])
         assert run.exit_code == 0, run.stderr
         scores.append(json.loads(run.stdout)["all"])

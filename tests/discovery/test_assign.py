@@ -88,7 +88,7 @@ def test_the_model_is_loaded_once_and_nothing_of_the_run_changes(same_photos, di
 
 
 def test_what_looks_like_nothing_in_the_run_is_possibly_new(discover_same, tmp_path: Path) -> None:
-    """A black and a white square among noisy colours; the threshold is the run's own largest outlier score."""
+    """A black and a white square among noisy colors; the threshold is the run's own largest outlier score."""
     run = Run(discover_same())
     new = tmp_path / "new"
     new.mkdir()

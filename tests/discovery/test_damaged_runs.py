@@ -76,7 +76,7 @@ OWN: dict[str, dict[str, Damage]] = {
     "choice.json": {"kept": in_json(lambda found: found.pop("kept"))},
     "metrics.jsonl": {"words": replaced('"epoch": 1', '"epoch": "first"')},
     "config.yaml": {
-        "name": replaced("n_neighbors", "neighbours"),
+        "name": replaced("n_neighbors", "neighborhood"),
         "number": replaced("n_neighbors: 4", "n_neighbors: four"),
         "method": replaced("method: cms", "method: 3"),
     },

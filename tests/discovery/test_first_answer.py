@@ -73,7 +73,7 @@ def test_an_encoder_that_hardly_sees_is_said_with_what_to_do(monkeypatch: pytest
 
 
 def test_discover_says_it_and_keeps_what_it_rests_on(photos, settings, tmp_path: Path, monkeypatch) -> None:
-    """Every encoder hardly sees where nothing suffices; the colours are seen."""
+    """Every encoder hardly sees where nothing suffices; the colors are seen."""
     monkeypatch.setattr(module, "MIN_JUDGED", 4)
     monkeypatch.setattr(module, "HARDLY", 2.0)
     heard: list[str] = []

@@ -64,7 +64,7 @@ def test_interrupted_between_two_epochs_and_resumed_equals_uninterrupted(
 def test_killed_and_resumed_equals_uninterrupted(photos, tmp_path: Path) -> None:
     # Five known categories, of which one is hidden from training, so that the answers are compared as well.
     labeled = list(photos.truth.items())[:40]
-    photos.labels.write_text("\n".join(["path,label", *(f"{name},{colour}" for name, colour in labeled)]))
+    photos.labels.write_text("\n".join(["path,label", *(f"{name},{color}" for name, color in labeled)]))
     # The last snapshot, whatever validation says of it: what a resume has lost would show there.
     photos.config.write_text(photos.config.read_text().replace("epochs: 2,", "epochs: 2, snapshot: last,"))
     ends = kill_and_resume(photos, tmp_path / "runs", MOMENTS)

@@ -25,7 +25,7 @@ from shoal.discovery.pipeline import discover_images
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.scoring import score_run
 from shoal.discovery.trained.choice import Choice
-from shoal.discovery.trained.judge import JudgingImages
+from shoal.discovery.trained.trial_judge import JudgingImages
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
 from shoal.errors import DataError, MissingError, UsageError
@@ -43,7 +43,7 @@ def tables(run: Run) -> tuple[bytes, bytes]:
     return (run.path / "assignments.csv").read_bytes(), (run.path / "categories.csv").read_bytes()
 
 
-def test_five_colours_are_found_when_three_are_known(photos, settings, tmp_path: Path) -> None:
+def test_five_colors_are_found_when_three_are_known(photos, settings, tmp_path: Path) -> None:
     heard: list[str] = []
     run = run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), reporter=Reporter(heard.append))
     score = score_run(run, photos.truth)
@@ -61,9 +61,9 @@ def test_five_colours_are_found_when_three_are_known(photos, settings, tmp_path:
 
 
 @pytest.fixture
-def known_colours(photos):
-    """The same photos with every colour known, so that one of five can be hidden from training."""
-    rows = [f"{name},{colour}" for i, (name, colour) in enumerate(photos.truth.items()) if i % 2]
+def known_colors(photos):
+    """The same photos with every color known, so that one of five can be hidden from training."""
+    rows = [f"{name},{color}" for i, (name, color) in enumerate(photos.truth.items()) if i % 2]
     photos.labels.write_text("\n".join(["path,label", *rows]))
     return photos
 
@@ -71,7 +71,7 @@ def known_colours(photos):
 @pytest.mark.slow
 @pytest.mark.parametrize("weight", [0.0, 0.65, 1.0])
 def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw_and_the_other_is_kept(
-    known_colours, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weight: float
+    known_colors, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weight: float
 ) -> None:
     seen = []
 
@@ -83,7 +83,7 @@ def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw_
 
     monkeypatch.setattr(JudgingImages, "compare", judge)
     heard: list[str] = []
-    run = run_on(known_colours, tmp_path / "run", settings, reporter=Reporter(heard.append))
+    run = run_on(known_colors, tmp_path / "run", settings, reporter=Reporter(heard.append))
     assert len(seen[0][0]) == 1
     kept, lost = ("trained", "frozen") if weight < 1 else ("frozen", "trained")
     assert run.json("choice")["kept"] == kept
@@ -97,7 +97,7 @@ def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw_
     for found, name in ((run, kept), (other, lost)):
         assert found.has("model.safetensors") == (name == "trained")
         assert np.array_equal(found.array("embeddings"), run.array("frozen")) == (name == "frozen")
-        rows, _ = Assigner(found, device="cpu").assign_images(read_collection(known_colours.folder, False))
+        rows, _ = Assigner(found, device="cpu").assign_images(read_collection(known_colors.folder, False))
         assert sum(new.category_id != old.category_id for new, old in zip(rows, found.assignments, strict=True)) <= 1
         assert len(found.thumbnails(range(60))) == 60
 
@@ -125,7 +125,7 @@ def test_a_finished_run_survives_a_start_over_with_images_that_cannot_be_read(ph
 
 @pytest.mark.slow
 def test_the_comparison_is_made_by_labels_and_written_down(
-    known_colours, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    known_colors, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen, compare = [], JudgingImages.compare
 
@@ -134,10 +134,10 @@ def test_the_comparison_is_made_by_labels_and_written_down(
         return compare(images, *args, **how)
 
     monkeypatch.setattr(JudgingImages, "compare", judge)
-    lines = known_colours.labels.read_text().splitlines()  # every fourth is called red, so not all can be put right
+    lines = known_colors.labels.read_text().splitlines()  # every fourth is called red, so not all can be put right
     wrong = [f"{line.partition(',')[0]},red" if row % 4 == 1 else line for row, line in enumerate(lines)]
-    known_colours.labels.write_text("\n".join(wrong))
-    run = run_on(known_colours, tmp_path / "run", settings)
+    known_colors.labels.write_text("\n".join(wrong))
+    run = run_on(known_colors, tmp_path / "run", settings)
     found = run.json("choice")
     names = [row.label_given for row in run.assignments]
     given = np.array([sorted({*names}).index(name) for name in names])  # "" of the unlabeled ones is 0
@@ -149,11 +149,11 @@ def test_the_comparison_is_made_by_labels_and_written_down(
     assert len(judged) == found["n_images"]
     assert judged.count(hidden) == names.count(hidden)
     assert {*judged} == {*names} - {""}  # and a validation image or two of each of the other four
-    assert not run_on(known_colours, tmp_path / "all", replace(settings, hidden_share=0.0)).has("choice.json")
+    assert not run_on(known_colors, tmp_path / "all", replace(settings, hidden_share=0.0)).has("choice.json")
 
 
 @pytest.mark.parametrize("method", ["gcd", "agglomerative"])
-def test_other_methods_find_the_colours_too_and_take_new_images(photos, settings, tmp_path: Path, method: str) -> None:
+def test_other_methods_find_the_colors_too_and_take_new_images(photos, settings, tmp_path: Path, method: str) -> None:
     cms = settings.of_method
     common = {"encoder": cms.encoder, "input_size": cms.input_size, "inference": cms.inference}
     own = GcdSettings(**common, head=cms.head, training=cms.training)
@@ -327,7 +327,7 @@ def test_without_labels_the_given_number_is_found(photos, settings, tmp_path: Pa
 
 def test_a_category_with_one_labeled_image_is_named(photos, settings, tmp_path: Path) -> None:
     """Also a novel category that the labels name once: it is then a known one."""
-    yellow = next(name for name, colour in photos.truth.items() if colour == "yellow")
+    yellow = next(name for name, color in photos.truth.items() if color == "yellow")
     photos.labels.write_text(photos.labels.read_text() + f"{yellow},yellow\n")
     heard: list[str] = []
     run = run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), reporter=Reporter(heard.append))

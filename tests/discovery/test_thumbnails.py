@@ -10,11 +10,11 @@ from shoal.data.pixels import load_pixels
 from shoal.discovery.read_and_embed import THUMBNAIL_SIDE as SIDE
 from shoal.discovery.read_and_embed import make_thumbnails
 
-COLOURS = np.array([[250, 10, 10], [10, 250, 10], [10, 10, 250]], dtype=np.uint8)
+COLORS = np.array([[250, 10, 10], [10, 250, 10], [10, 10, 250]], dtype=np.uint8)
 
 
 def collection(side: int) -> Collection:
-    images = np.broadcast_to(COLOURS[:, None, None], (3, side, side, 3)).copy()
+    images = np.broadcast_to(COLORS[:, None, None], (3, side, side, 3)).copy()
     return Collection(("a", "b", "c"), np.full(3, -1), (), images=images)
 
 
@@ -22,6 +22,6 @@ def test_each_image_has_its_own_small_picture() -> None:
     for side in (SIDE // 2, 4 * SIDE):
         pictures = [Image.open(io.BytesIO(one)) for one in make_thumbnails(load_pixels(collection(side), side))]
         assert [picture.size for picture in pictures] == [(min(side, SIDE),) * 2] * 3
-        for picture, colour in zip(pictures, COLOURS, strict=True):
+        for picture, color in zip(pictures, COLORS, strict=True):
             assert picture.format == "WEBP"
-            assert np.abs(np.asarray(picture.convert("RGB")).mean(axis=(0, 1)) - colour).max() < 12
+            assert np.abs(np.asarray(picture.convert("RGB")).mean(axis=(0, 1)) - color).max() < 12

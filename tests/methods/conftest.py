@@ -1,4 +1,4 @@
-"""A tiny encoder and five flat colours with noise, three of them known."""
+"""A tiny encoder and five flat colors with noise, three of them known."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from shoal.methods.task import Task
 from shoal.training.model import Batch
 from small_models import make_model
 
-COLOURS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [190, 190, 40], [40, 190, 190]])
+COLORS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [190, 190, 40], [40, 190, 190]])
 
 
 class Mean(nn.Module):
@@ -58,7 +58,7 @@ def make_truth():
 
 def make_task():
     rng, truth = np.random.default_rng(0), make_truth()
-    pixels = COLOURS[truth][:, None, None] + rng.integers(-50, 51, size=(100, 16, 16, 3))
+    pixels = COLORS[truth][:, None, None] + rng.integers(-50, 51, size=(100, 16, 16, 3))
     labels = np.where((truth < 3) & (rng.random(100) < 0.6), truth, -1)
     return Task(pixels=pixels.clip(0, 255).astype(np.uint8), labels=labels, validation=np.arange(0, 100, 3))
 
@@ -75,10 +75,10 @@ def task():
 
 @pytest.fixture
 def dim_task():
-    """Twice as many images in very different light, which the frozen encoder takes for different colours; the truth."""
+    """Twice as many images in very different light, which the frozen encoder takes for different colors; the truth."""
     rng, truth = np.random.default_rng(0), np.arange(200) % 5
     light = rng.uniform(0.3, 1.25, size=(200, 1, 1, 1))
-    pixels = COLOURS[truth][:, None, None] * light + rng.integers(-40, 41, size=(200, 16, 16, 3))
+    pixels = COLORS[truth][:, None, None] * light + rng.integers(-40, 41, size=(200, 16, 16, 3))
     labels = np.where((truth < 3) & (rng.random(200) < 0.6), truth, -1)
     return Task(pixels=pixels.clip(0, 255).astype(np.uint8), labels=labels, n_clusters=5), truth
 

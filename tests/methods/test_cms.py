@@ -31,8 +31,8 @@ SETTINGS = CmsSettings(
 )
 
 
-def test_five_colours_are_found_when_three_are_known(task, truth):
-    # Of this seed, seven settings of rate, epochs, temperature and neighbors all found every image's colour.
+def test_five_colors_are_found_when_three_are_known(task, truth):
+    # Of this seed, seven settings of rate, epochs, temperature and neighbors all found every image's color.
     settings = replace(SETTINGS, training=replace(SETTINGS.training, seed=3))
     found = cms(replace(task, n_clusters=5), settings, device=CPU)
     unlabeled = ~task.is_labeled

@@ -161,7 +161,7 @@ def test_the_number_of_clusters_is_that_of_communities():
     assert not METHOD.number(by_rule)
 
 
-def test_five_colours_are_found_and_concepts_recorded(task, truth):
+def test_five_colors_are_found_and_concepts_recorded(task, truth):
     found = METHOD.run(replace(task, n_clusters=5), SETTINGS, device=CPU)
     unlabeled = ~task.is_labeled
     assert gcd_accuracy(truth[unlabeled], found.clusters[unlabeled], truth[unlabeled] < 3).all > 0.9

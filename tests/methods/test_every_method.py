@@ -260,10 +260,10 @@ MEMORY = {"memory_size": 128, "n_neighbors": 4, "n_negatives": 64, "first_stage"
         pytest.param("pim", 0.1, 5, 0.05, PURE, marks=pytest.mark.slow),
     ],
 )
-def test_training_finds_colours_where_the_frozen_encoder_sees_their_light(
+def test_training_finds_colors_where_the_frozen_encoder_sees_their_light(
     dim_task, score, frozen_accuracy, name, lr, n_seeds, gain, changes
 ):
-    """The mean of some seeds: one may put a whole colour of the 121 hidden images more or less right.
+    """The mean of some seeds: one may put a whole color of the 121 hidden images more or less right.
 
     In the mean of five PromptCAL and DCCL gain 0.08 and PIM 0.09, single seeds 0.02 to 0.19: that is why no more than
     0.05 is asked of these, and of five seeds. k-means has to part 16 features there, where classifiers learn to.

@@ -35,7 +35,7 @@ SETTINGS = GcdSettings(
 )
 
 
-def test_five_colours_are_found_when_three_are_known(task, truth):
+def test_five_colors_are_found_when_three_are_known(task, truth):
     found = gcd(replace(task, n_clusters=5), SETTINGS, device=CPU)
     unlabeled = ~task.is_labeled
     accuracy = gcd_accuracy(truth[unlabeled], found.clusters[unlabeled], truth[unlabeled] < 3)

@@ -129,7 +129,7 @@ def test_the_number_of_clusters_is_that_of_gaussians():
     assert not METHOD.number(by_rule)
 
 
-def test_five_colours_are_found_and_their_number_too(task, truth):
+def test_five_colors_are_found_and_their_number_too(task, truth):
     longer = replace(SETTINGS, training=replace(SETTINGS.training, epochs=4))
     learned = METHOD.represent(task, longer, device=CPU)
     found = METHOD.cluster(learned, task.labels, longer, n_clusters=5, device=CPU)

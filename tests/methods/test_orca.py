@@ -17,7 +17,7 @@ SHAPE = TaskShape(n_images=6, n_known=2, n_clusters=4)
 
 
 @pytest.mark.slow
-def test_colours_are_found_where_the_frozen_encoder_sees_their_light(dim_task, score, frozen_accuracy):
+def test_colors_are_found_where_the_frozen_encoder_sees_their_light(dim_task, score, frozen_accuracy):
     training = TrainSettings(epochs=15, batch_size=25, lr=0.1, max_gradient=1.0, snapshot="last")
     settings = OrcaSettings(training=training, entropy_weight=2.0)
     found = get_method("orca").run(dim_task[0], settings, device=CPU)

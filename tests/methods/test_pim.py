@@ -114,7 +114,7 @@ def test_the_weight_of_most_labeled_images_right_is_chosen(monkeypatch):
     assert len(seen) == 3
 
 
-def test_five_colours_are_found_and_labeled_images_keep_their_class(task, truth):
+def test_five_colors_are_found_and_labeled_images_keep_their_class(task, truth):
     found = METHOD.run(replace(task, n_clusters=5), SETTINGS, device=CPU)
     unlabeled = ~task.is_labeled
     accuracy = gcd_accuracy(truth[unlabeled], found.clusters[unlabeled], truth[unlabeled] < 3)

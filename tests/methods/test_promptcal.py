@@ -223,7 +223,7 @@ def test_an_encoder_without_tokens_learns_a_border_that_is_nothing_at_first(tiny
     torch.testing.assert_close(model.represent(images), encoder(images + edge))
 
 
-def test_five_colours_are_found_when_three_are_known_and_labeled_images_keep_their_class(task, truth):
+def test_five_colors_are_found_when_three_are_known_and_labeled_images_keep_their_class(task, truth):
     chosen = settings(training=TrainSettings(epochs=2, batch_size=20, lr=0.01))
     found = get_method("promptcal").run(replace(task, n_clusters=5), chosen, device=CPU)
     hidden = ~task.is_labeled

@@ -19,7 +19,7 @@ SMALL = {"width": 32, "dim": 16, "n_heads": 2}
 
 
 @pytest.mark.slow
-def test_colours_are_found_where_the_frozen_encoder_sees_their_light(dim_task, score, frozen_accuracy):
+def test_colors_are_found_where_the_frozen_encoder_sees_their_light(dim_task, score, frozen_accuracy):
     training = TrainSettings(epochs=15, batch_size=25, lr=0.1, max_gradient=1.0, snapshot="last")
     found = get_method("uno").run(dim_task[0], UnoSettings(training=training, **SMALL), device=CPU)
     assert score(found.clusters).all > frozen_accuracy.all + 0.08

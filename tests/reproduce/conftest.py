@@ -1,4 +1,4 @@
-"""A stand-in of CUB with six flat colours, four of them known, a tiny encoder, one folder of cells for all tests."""
+"""A stand-in of CUB with six flat colors, four of them known, a tiny encoder, one folder of cells for all tests."""
 
 from types import SimpleNamespace
 
@@ -17,7 +17,7 @@ from shoal.reproduce import loaded_dataset, runner
 from shoal.reproduce.experiment import ReproduceOptions
 from shoal.reproduce.reproduce import reproduce
 
-COLOURS = np.array(
+COLORS = np.array(
     [[200, 40, 40], [40, 200, 40], [40, 40, 200], [190, 190, 40], [40, 190, 190], [190, 40, 190]], dtype=np.int64
 )
 N_EACH = {"train": 20, "test": 8}
@@ -27,7 +27,7 @@ SPLIT = ClassSplit("cub", (0, 1, 2, 3), (4, 5), None, 0.5, 0, "0" * 64)
 def read_stand_in(name, root, *, part="train", seed=0):
     rng = np.random.default_rng(0 if part == "train" else 1)
     class_ids = np.repeat(np.arange(6), N_EACH[part])
-    images = COLOURS[class_ids][:, None, None] + rng.integers(-60, 61, size=(len(class_ids), 16, 16, 3))
+    images = COLORS[class_ids][:, None, None] + rng.integers(-60, 61, size=(len(class_ids), 16, 16, 3))
     official = OfficialImages(
         tuple(f"{part}-{i:03d}" for i in range(len(class_ids))),
         class_ids,

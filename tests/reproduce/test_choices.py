@@ -4,7 +4,7 @@ import pytest
 
 from shoal.reproduce.choices import choices_of, grouped
 from shoal.reproduce.experiment import ReproduceOptions
-from shoal.reproduce.experiments import get_experiment
+from shoal.reproduce.paper_experiments import get_experiment
 from shoal.reproduce.plan import make_cell, make_plan
 from shoal.reproduce.result_table import to_csv, to_latex, to_markdown
 from shoal.reproduce.table_building import build_table

@@ -5,7 +5,7 @@ import pytest
 from shoal.data.benchmarks import BENCHMARKS
 from shoal.errors import UsageError
 from shoal.reproduce.experiment import ReproduceOptions, check_used
-from shoal.reproduce.experiments import EXPERIMENTS, get_experiment
+from shoal.reproduce.paper_experiments import EXPERIMENTS, get_experiment
 from shoal.reproduce.plan import make_cell
 
 ALL_ROWS = [

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.figures import build_drawing, draw, to_records
+from shoal.reproduce.paper_experiments import get_experiment
 from shoal.reproduce.plan import make_plan
 
 CHOSEN_BY_HIDDEN_LABELS = "An illustration that measures nothing: hidden labels chose the queries"

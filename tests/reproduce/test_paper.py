@@ -2,8 +2,8 @@ import pytest
 
 from shoal.data.benchmarks import BENCHMARKS
 from shoal.reproduce.experiment import FIGURES
-from shoal.reproduce.experiments import EXPERIMENTS
 from shoal.reproduce.paper import MISPRINTS, PAPER
+from shoal.reproduce.paper_experiments import EXPERIMENTS
 
 OWN = ("Agglomerative + IMS, K given", "Agglomerative + IMS, K estimated", "(0) frozen, IMS")
 """Rows of ours that the paper does not have."""

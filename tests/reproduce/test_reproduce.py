@@ -12,7 +12,7 @@ import pytest
 from shoal.errors import UnknownName, UsageError
 from shoal.reproduce import loaded_dataset
 from shoal.reproduce.experiment import COUNTS, FIGURES, ReproduceOptions
-from shoal.reproduce.experiments import EXPERIMENTS, get_experiment
+from shoal.reproduce.paper_experiments import EXPERIMENTS, get_experiment
 
 TABLES = [name for name, each in EXPERIMENTS.items() if each.measure not in (*FIGURES, *COUNTS)]
 DRAWN = [name for name, each in EXPERIMENTS.items() if each.measure in FIGURES]

@@ -15,7 +15,7 @@ from shoal.errors import DataError, MissingError, UsageError
 from shoal.methods.registry import get_method
 from shoal.reproduce import loaded_dataset
 from shoal.reproduce import runner as runner_module
-from shoal.reproduce.experiments import get_experiment
+from shoal.reproduce.paper_experiments import get_experiment
 from shoal.reproduce.plan import make_plan
 from shoal.reproduce.reproduce import reproduce, reproduce_with
 from shoal.reproduce.runner import Runner, groups_of, in_order

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from shoal.reproduce.experiment import ReproduceOptions
-from shoal.reproduce.experiments import get_experiment
+from shoal.reproduce.paper_experiments import get_experiment
 from shoal.reproduce.plan import make_plan
 from shoal.reproduce.result_table import TableEntry, to_csv, to_latex, to_markdown, to_records
 from shoal.reproduce.table_building import build_table

@@ -17,7 +17,7 @@ from shoal.review import verbs
 from shoal.review.log import PAUSE_S, Log
 from shoal.review.replay import replay_review
 from shoal.review.review import OtherAnswer, Review
-from shoal.review.reviewed import ReviewedRun
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.review.run_tables import MAX_READY, RunTables
 from shoal.runs import Run, locked_file
 from small_runs import write_small

@@ -1,4 +1,4 @@
-"""A tiny encoder and a toy collection: flat colours with noise, 4 classes, the first 2 known."""
+"""A tiny encoder and a toy collection: flat colors with noise, 4 classes, the first 2 known."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from shoal.training.losses import LossSettings
 from shoal.training.model import TaskShape
 from shoal.training.train_settings import TrainSettings
 
-COLOURS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [180, 180, 40]])
+COLORS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [180, 180, 40]])
 
 
 class Mean(nn.Module):
@@ -42,7 +42,7 @@ def make_truth(n_images=48):
 def make_data(n_images=48, *, with_validation=True, labeled=True):
     rng = np.random.default_rng(0)
     truth = make_truth(n_images)
-    pixels = COLOURS[truth][:, None, None] + rng.integers(-40, 41, size=(n_images, 16, 16, 3))
+    pixels = COLORS[truth][:, None, None] + rng.integers(-40, 41, size=(n_images, 16, 16, 3))
     labels = np.where((truth < 2) & (rng.random(n_images) < 0.6), truth, -1) if labeled else np.full(n_images, -1)
     validation = np.arange(n_images)[::3] if with_validation else None
     return TrainingData(pixels=pixels.clip(0, 255).astype(np.uint8), labels=labels, validation=validation)

@@ -68,14 +68,14 @@ def test_the_same_generator_gives_the_same_draws():
     assert not torch.equal(first[:5], first[5:])
 
 
-def coloured(red, green, blue):
+def colored(red, green, blue):
     return torch.tensor([red, green, blue]).view(1, 3, 1, 1).expand(1, 3, 2, 2)
 
 
 def test_brightness_scales_every_channel():
     strong = draws(brightness=1.0)[:, 3:]  # 1 + jitter
-    found = jitter(coloured(0.5, 0.25, 0.1), strong, ViewSettings(jitter=0.2))
-    torch.testing.assert_close(found, coloured(0.6, 0.3, 0.12))
+    found = jitter(colored(0.5, 0.25, 0.1), strong, ViewSettings(jitter=0.2))
+    torch.testing.assert_close(found, colored(0.6, 0.3, 0.12))
 
 
 def test_contrast_moves_pixels_away_from_the_images_mean_brightness():
@@ -85,19 +85,19 @@ def test_contrast_moves_pixels_away_from_the_images_mean_brightness():
 
 
 def test_saturation_zero_leaves_the_brightness_alone():
-    image = coloured(0.8, 0.4, 0.2)
+    image = colored(0.8, 0.4, 0.2)
     found = jitter(image, draws(saturation=0.0)[:, 3:], ViewSettings(jitter=0.999))
-    torch.testing.assert_close(found, coloured(*[0.299 * 0.8 + 0.587 * 0.4 + 0.114 * 0.2] * 3), rtol=0, atol=1e-3)
+    torch.testing.assert_close(found, colored(*[0.299 * 0.8 + 0.587 * 0.4 + 0.114 * 0.2] * 3), rtol=0, atol=1e-3)
 
 
 def test_a_third_of_a_turn_of_hue_turns_reddish_into_greenish_or_bluish():
-    found = jitter(coloured(0.6, 0.4, 0.4), draws(hue=1.0)[:, 3:], ViewSettings(jitter=0, hue=1 / 3))
+    found = jitter(colored(0.6, 0.4, 0.4), draws(hue=1.0)[:, 3:], ViewSettings(jitter=0, hue=1 / 3))
     before, after = colorsys.rgb_to_hsv(0.6, 0.4, 0.4)[0], colorsys.rgb_to_hsv(*found[0, :, 0, 0].tolist())[0]
     assert abs((after - before) % 1 - 1 / 3) < 0.06 or abs((after - before) % 1 - 2 / 3) < 0.06
 
 
 @pytest.mark.parametrize("settings", [ViewSettings(jitter=0.4, hue=0.5), ViewSettings(jitter=0.9)])
-def test_gray_stays_gray_and_colours_stay_in_range(settings):
+def test_gray_stays_gray_and_colors_stay_in_range(settings):
     look = draw_views(20, torch.Generator().manual_seed(0))[:, 3:]
     gray = torch.rand(20, 1, 4, 4, generator=torch.Generator().manual_seed(1)).expand(20, 3, 4, 4)
     found = jitter(gray, look, settings)

@@ -53,7 +53,7 @@ def assign(
     from shoal.distributed import is_main, processes
     from shoal.errors import UsageError
     from shoal.files import check_writable, write_text
-    from shoal.review.reviewed import ReviewedRun
+    from shoal.review.reviewed_run import ReviewedRun
     from shoal.runs import Assignment, locked_file, to_csv
 
     if watch and not is_main():

@@ -27,7 +27,7 @@ def evaluate(
     """
     from shoal.data.readers import read_names
     from shoal.discovery.scoring import score_run, score_to_dict
-    from shoal.review.reviewed import ReviewedRun
+    from shoal.review.reviewed_run import ReviewedRun
     from shoal.runs import column
 
     opened = ReviewedRun.open(run)

@@ -29,7 +29,7 @@ def export(
     from shoal.discovery.export.export_job import GivenLabels
     from shoal.discovery.export.file_names import Linking
     from shoal.discovery.export.formats import export_run
-    from shoal.review.reviewed import ReviewedRun
+    from shoal.review.reviewed_run import ReviewedRun
 
     linking: Linking = "copy" if copy else "link"
     opened = ReviewedRun.open(run)

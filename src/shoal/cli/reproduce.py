@@ -85,7 +85,7 @@ def _print(reproductions: list["Reproduction"], *, as_json: bool) -> None:
 
 
 def _list_experiments(*, as_json: bool) -> None:
-    from shoal.reproduce.experiments import EXPERIMENTS
+    from shoal.reproduce.paper_experiments import EXPERIMENTS
 
     titles = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
     lines = [f"{name:<11} {title}" for name, title in titles.items()]

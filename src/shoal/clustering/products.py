@@ -65,7 +65,7 @@ FLOAT64 = Precision(torch.float64, 53, 2.0**-53)
 
 @dataclass(slots=True)
 class Points:
-    """(C, D) centred centroids, rounded; (C,) half their squared lengths; (C,) the most that rounding moved them."""
+    """(C, D) centered centroids, rounded; (C,) half their squared lengths; (C,) the most that rounding moved them."""
 
     points: Tensor
     half: Tensor
@@ -73,7 +73,7 @@ class Points:
 
     @classmethod
     def of(cls, centroids: Tensor, center: Tensor, precision: Precision) -> "Points":
-        """Round centred centroids and measure, in float64, what that did to each."""
+        """Round centered centroids and measure, in float64, what that did to each."""
         exact = centroids - center
         points = precision.round(exact)
         wide = points.double()

@@ -154,7 +154,7 @@ class Scratch:
         self._own = local()
 
     def array(self, name: str, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
-        """An uninitialised array in the memory this name had last time."""
+        """An uninitialized array in the memory this name had last time."""
         arrays: dict[Any, Tensor] = self._own.__dict__
         n = shape[0] * shape[1]
         kept = arrays.get((name, dtype))

@@ -23,7 +23,7 @@ from shoal.discovery.preflight import check_discovery
 from shoal.discovery.reporter import Reporter, stderr_reporter
 from shoal.discovery.reviewed.refinement import Refinement, prepare_refinement
 from shoal.distributed import is_main
-from shoal.review.reviewed import Reviewed
+from shoal.review.reviewed_run import Reviewed
 from shoal.runs import Run
 
 

@@ -15,14 +15,14 @@ from shoal.data.readers.tables import is_frame
 from shoal.discovery.answers import answer_in_words, write_report
 from shoal.discovery.assign import Assigner
 from shoal.discovery.export.formats import Exported, export_run
-from shoal.discovery.listed import assign_any
+from shoal.discovery.predict_images import assign_any
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.scoring import Score, score_run
 from shoal.errors import UsageError, missing_package
 from shoal.report.notebook import run_html
 from shoal.review import verbs
 from shoal.review.review import Review
-from shoal.review.reviewed import Reviewed, ReviewedRun
+from shoal.review.reviewed_run import Reviewed, ReviewedRun
 from shoal.review.verbs import Which
 from shoal.runs import Assignment, Category, Run, column
 

@@ -32,8 +32,8 @@ from shoal.discovery.read_and_embed import (
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.reviewed.refinement import Refinement
 from shoal.discovery.run_folder import held_folder, start_run
-from shoal.discovery.trained.answer import answer_trained
-from shoal.discovery.trained.training import TrainingJob, check_tensorboard
+from shoal.discovery.trained.train_and_answer import answer_trained
+from shoal.discovery.trained.training_job import TrainingJob, check_tensorboard
 from shoal.discovery.trained.trials import broadcast_no_training, share_training
 from shoal.distributed import flag_from_main, is_main, others_waiting, processes
 from shoal.encoders.catalog import load_encoder

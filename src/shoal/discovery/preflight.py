@@ -10,7 +10,7 @@ from shoal.device import encoder_device
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.read_and_embed import check_collection, drop_unreadable
 from shoal.discovery.run_folder import check_run_folder, collection_checksum
-from shoal.discovery.trained.training import check_tensorboard
+from shoal.discovery.trained.training_job import check_tensorboard
 from shoal.encoders.catalog import ENCODERS, is_hub_id, load_encoder
 from shoal.encoders.hub import is_cached
 from shoal.errors import DataError, ShoalError

@@ -15,16 +15,16 @@ from shoal.encoders.weights import is_dino, package_weights, read_weights, renam
 from shoal.errors import MissingError, UnknownName, UsageError
 
 
-class Colours(TypedDict):
-    """What pixels are centred on and divided by."""
+class Colors(TypedDict):
+    """What pixels are centered on and divided by."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
 
-IMAGENET: Colours = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-CLIP: Colours = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
-SYMMETRIC: Colours = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}  # images scaled to [-1, 1]
+IMAGENET: Colors = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+CLIP: Colors = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
+SYMMETRIC: Colors = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}  # images scaled to [-1, 1]
 
 
 class ModelShape(TypedDict, total=False):

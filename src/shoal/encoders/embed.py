@@ -71,7 +71,7 @@ def embed(
     """Embed uint8 images (N, S, S, 3) as unit rows (N, D), float32, on the device that computes beside the encoder's.
 
     The embedding is the encoder's feature. Images are read a batch at a time (a memory map stays on
-    disk), cut to their centre and scaled. Several processes share the rows; each gets all of them. The batch size
+    disk), cut to their center and scaled. Several processes share the rows; each gets all of them. The batch size
     changes the result by rounding only. `on_tokens` is given the trunk's tokens of this process's rows as they come.
     """
     blocks = embed_blocks(pixels, encoder, batch_size=batch_size, progress=progress, on_tokens=on_tokens)
@@ -149,7 +149,7 @@ def check_directions(is_zero: Tensor, names: Sequence[str], input_size: int) -> 
 
 
 def center_images(pixels: Tensor, encoder: Encoder) -> Tensor:
-    """Cut uint8 images (B, S, S, 3) to their centre, scale them to the encoder's input and normalize: (B, 3, I, I)."""
+    """Cut uint8 images (B, S, S, 3) to their center, scale them to the encoder's input and normalize: (B, 3, I, I)."""
     side = pixels.shape[1]
     crop = crop_size(side)
     start = (side - crop) // 2

@@ -23,7 +23,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     },
 }
 """Settings by name, block by block, of every method that has them: this package's estimate of K; the paper's, new views
-in every step, and gradients of any length; the released code's views, whose colours are left alone. Losses, heads and
+in every step, and gradients of any length; the released code's views, whose colors are left alone. Losses, heads and
 banks are a method's own: its `protocols` say what follows for them."""
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from shoal.arrays import Bools, Floats, Ints
 from shoal.errors import DataError
 from shoal.review.review import Review
-from shoal.review.reviewed import fitting_review, reviewed_assignments, reviewed_categories
+from shoal.review.reviewed_run import fitting_review, reviewed_assignments, reviewed_categories
 from shoal.runs import UNSURE_BELOW, Assignment, Category, Run, RunView, column, read_vectors
 
 NO_CATEGORY = -1

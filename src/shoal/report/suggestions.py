@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.arrays import Floats, Ints
 from shoal.report.snapshot import NotInRun, Snapshot
-from shoal.review.reviewed import names_today
+from shoal.review.reviewed_run import names_today
 from shoal.review.suspected_labels import JUDGED_BY, suspected
 from shoal.runs import Category
 

@@ -11,12 +11,12 @@ from shoal.data.benchmarks import get_facts
 from shoal.distributed import is_main
 from shoal.errors import UsageError
 from shoal.files import write_text
+from shoal.reproduce.cell_files import Result
 from shoal.reproduce.experiment import COUNTS, FIGURES, Experiment, ReproduceOptions, check_used
-from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.loaded_dataset import count_dataset
+from shoal.reproduce.paper_experiments import get_experiment
 from shoal.reproduce.plan import Plan, make_plan, protocol_suffix
 from shoal.reproduce.result_table import to_records, to_texts
-from shoal.reproduce.results import Result
 from shoal.reproduce.runner import Runner
 from shoal.reproduce.table_building import build_table
 

@@ -18,11 +18,11 @@ from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.method import LearnOptions
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
+from shoal.reproduce.cell_files import Result, describe, read_result, write_result
 from shoal.reproduce.cell_scores import figure_material, recall, score
 from shoal.reproduce.clusterings import cluster_cell, cluster_unseen, estimate_again
 from shoal.reproduce.loaded_dataset import LoadedDataset, read_names_sha256
 from shoal.reproduce.plan import Cell
-from shoal.reproduce.results import Result, describe, read_result, write_result
 from shoal.training.bank import collapse_statistics, describe_collapse
 from shoal.training.checkpoint import is_finished
 

@@ -14,7 +14,7 @@ from shoal.review.actions import NO_CATEGORY, STATUSES, Action, Entry
 from shoal.review.changes import Record
 from shoal.review.history import Window
 from shoal.review.review import Review
-from shoal.review.reviewed import is_novel, names_today
+from shoal.review.reviewed_run import is_novel, names_today
 from shoal.review.state import State
 from shoal.review.suspected_labels import speaks_for
 from shoal.server.packing import pack_numbers, pack_rows

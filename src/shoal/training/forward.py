@@ -66,7 +66,7 @@ class Forward:
 
     @torch.no_grad()  # and not inference mode, whose tensors the model's backward could not keep
     def tokens(self, cut: Tensor, view_draws: Tensor) -> Tensor:
-        """Colour what was cut and run the trunk over it, unless the model reads images: (b, T, …)."""
+        """Color what was cut and run the trunk over it, unless the model reads images: (b, T, …)."""
         if self.model.reads_images:
             return finish_views(cut, view_draws, self.encoder, self.views)
         with explain_compiler():

@@ -102,7 +102,7 @@ def cache_tokens(
     memory: int | None = None,
     progress: Progress | None = None,
 ) -> TokenCache:
-    """Run the trunk over the centre crops of some `images` (all of them when None) and keep its tokens, in float16.
+    """Run the trunk over the center crops of some `images` (all of them when None) and keep its tokens, in float16.
 
     They stay on the device where they fit into `memory` bytes (a share of what is free unless given), and go to a
     memory-mapped `file` where they do not. Several processes keep a share each.

@@ -1,4 +1,4 @@
-"""Random views of images: crop, flip and colour jitter, a whole batch at once, on the device that holds the pixels.
+"""Random views of images: crop, flip and color jitter, a whole batch at once, on the device that holds the pixels.
 
 What a view looks like is drawn apart from making it: all draws of an epoch are one small table from one CPU generator,
 so that views are the same on every device, with any number of processes, and after a resume.
@@ -23,7 +23,7 @@ LUMA = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in a pixel's brightness."""
 
 TO_YIQ = (LUMA, (0.596, -0.274, -0.322), (0.211, -0.523, 0.312))
-"""RGB to brightness and two colour axes; hue is the angle in the plane of these two."""
+"""RGB to brightness and two color axes; hue is the angle in the plane of these two."""
 
 FROM_YIQ = tuple(map(tuple, torch.linalg.inv(torch.tensor(TO_YIQ, dtype=torch.float64)).tolist()))
 
@@ -36,7 +36,7 @@ class ViewSettings:
     """Chance of a left-right flip."""
     jitter: float = 0.2
     """Brightness, contrast and saturation are each multiplied by a number in [1 - jitter, 1 + jitter]; 0, as the
-    released code effectively has it, leaves colours alone."""
+    released code effectively has it, leaves colors alone."""
     hue: float = 0.0
     """Largest rotation of the hue, in turns, at most 0.5."""
     pool: int | None = None
@@ -60,7 +60,7 @@ def draw_views(n_views: int, generator: torch.Generator) -> Tensor:
 
 
 def make_views(pixels: Tensor, rows: Tensor, view_draws: Tensor, encoder: Encoder, settings: ViewSettings) -> Tensor:
-    """Cut, flip, colour and normalize images `rows` (B,) of `pixels` (N, S, S, 3): (B, 3, I, I), ready for the trunk.
+    """Cut, flip, color and normalize images `rows` (B,) of `pixels` (N, S, S, 3): (B, 3, I, I), ready for the trunk.
 
     The crop keeps 7/8 of the side, at a random place, and is scaled to the encoder's input, up or down, so images
     of any size will do.
@@ -80,7 +80,7 @@ def cut_views(pixels: Tensor, rows: Tensor, view_draws: Tensor, settings: ViewSe
 
 
 def finish_views(cut: Tensor, view_draws: Tensor, encoder: Encoder, settings: ViewSettings) -> Tensor:
-    """Scale, colour and normalize what was cut, (B, C, C, 3): (B, 3, I, I)."""
+    """Scale, color and normalize what was cut, (B, C, C, 3): (B, 3, I, I)."""
     images = resize(to_float(cut), encoder.input_format.size)
     if settings.jitter > 0 or settings.hue > 0:
         images = jitter(images, view_draws[:, 3:], settings)
@@ -90,17 +90,17 @@ def finish_views(cut: Tensor, view_draws: Tensor, encoder: Encoder, settings: Vi
 def jitter(images: Tensor, view_draws: Tensor, settings: ViewSettings) -> Tensor:
     """Change brightness, contrast, saturation and hue of images (B, 3, H, W) in [0, 1] by `view_draws` (B, 4).
 
-    All four are linear in the colours, so one 3 x 3 matrix and one offset per image do them together.
+    All four are linear in the colors, so one 3 x 3 matrix and one offset per image do them together.
     """
     spread = settings.jitter * (2 * view_draws[:, :3] - 1)
     brightness, contrast, saturation = (1 + spread).T[..., None, None]  # (B, 1, 1) each
     (luma,) = _matrix([LUMA], images.device)  # (3,)
     gray = luma.expand(3, 3)  # every channel becomes the brightness
     identity = torch.eye(3, device=images.device)
-    colour = saturation * identity + (1 - saturation) * gray  # (B, 3, 3)
+    color = saturation * identity + (1 - saturation) * gray  # (B, 3, 3)
     if settings.hue > 0:
-        colour = _hue_rotation((2 * view_draws[:, 3] - 1) * settings.hue) @ colour
-    matrix = brightness * contrast * colour
+        color = _hue_rotation((2 * view_draws[:, 3] - 1) * settings.hue) @ color
+    matrix = brightness * contrast * color
     mean = brightness[:, 0] * (images.mean(dim=(2, 3)) @ luma)[:, None]  # (B, 1), what contrast turns around
     offset = (1 - contrast[:, 0]) * mean  # (B, 1)
     flat = torch.baddbmm(offset[:, :, None], matrix, images.flatten(2))  # (B, 3, H*W)
@@ -108,7 +108,7 @@ def jitter(images: Tensor, view_draws: Tensor, settings: ViewSettings) -> Tensor
 
 
 def _hue_rotation(turns: Tensor) -> Tensor:
-    """(B, 3, 3) matrices that turn colours about the gray axis, brightness kept."""
+    """(B, 3, 3) matrices that turn colors about the gray axis, brightness kept."""
     angle = 2 * math.pi * turns
     cos, sin, zero, one = angle.cos(), angle.sin(), torch.zeros_like(angle), torch.ones_like(angle)
     turn = torch.stack([one, zero, zero, zero, cos, -sin, zero, sin, cos], dim=1).view(-1, 3, 3)

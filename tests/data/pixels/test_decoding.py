@@ -15,7 +15,7 @@ RNG = np.random.default_rng(0)
 
 
 def smooth(width: int, height: int) -> Image.Image:
-    """An image without symmetry, whose neighbouring pixels are alike."""
+    """An image without symmetry, whose neighboring pixels are alike."""
     coarse = Image.fromarray(np.random.default_rng(1).integers(0, 256, (4, 5, 3), dtype=np.uint8))
     return coarse.resize((width, height), Image.Resampling.BICUBIC)
 
@@ -79,14 +79,14 @@ GREEN = (0, 200, 0)
 @pytest.mark.parametrize(
     ("name", "mode", "value", "expected"),
     [
-        ("grey.png", "L", 77, (77, 77, 77)),
+        ("gray.png", "L", 77, (77, 77, 77)),
         ("bilevel.png", "1", 1, (255, 255, 255)),
         ("rgb.bmp", "RGB", GREEN, GREEN),
         ("palette.gif", "P", 3, None),
         ("cmyk.tif", "CMYK", (255, 0, 255, 0), (0, 255, 0)),
         ("clear.png", "RGBA", (9, 9, 9, 0), (255, 255, 255)),
         ("half.png", "RGBA", (0, 0, 0, 128), (127, 127, 127)),
-        ("grey-clear.png", "LA", (9, 0), (255, 255, 255)),
+        ("gray-clear.png", "LA", (9, 0), (255, 255, 255)),
         ("deep.png", "I;16", 0x8000, (128, 128, 128)),
         ("deep.tif", "I;16", 0xFFFF, (255, 255, 255)),
         ("camera.png", "I;16", 0x0800, (128, 128, 128)),  # 12 bits in 16: none above 4095

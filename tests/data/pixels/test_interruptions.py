@@ -188,7 +188,7 @@ def test_an_image_that_always_crashes_the_decoder_is_skipped(
 def test_a_worker_that_cannot_start_is_explained(
     collection: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import sys; sys.stderr.write('no licence today'); sys.exit(7)")
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.stderr.write('no license today'); sys.exit(7)")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with pytest.raises(ShoalError, match="a decoding worker could not start"):
         load_pixels(collection, SIZE, cache=tmp_path / "cache")

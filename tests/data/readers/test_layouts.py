@@ -1,4 +1,4 @@
-"""Every layout of images and labels is recognised, described in words, and never shifts an id."""
+"""Every layout of images and labels is recognized, described in words, and never shifts an id."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -94,7 +94,7 @@ def test_backslashes_and_unicode_forms_in_a_table_still_find_the_file(make_image
 
 
 def test_class_names_are_kept_untouched(make_images: Make) -> None:
-    names = ["Grey Seal / pup", " leading", "Ärger, komma", "名前", 'quo"te', "../up", "new\u2028line", "a\x0bb"]
+    names = ["Gray Seal / pup", " leading", "Ärger, komma", "名前", 'quo"te', "../up", "new\u2028line", "a\x0bb"]
     root = make_images([f"{i}.png" for i in range(len(names))])
     quoted = "".join('{}.png,"{}"\n'.format(i, name.replace('"', '""')) for i, name in enumerate(names))
     found = read_collection(root, write(root / "t.csv", "path,label\n" + quoted))

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import COLOURS, NAMES, TINY
+from conftest import COLORS, NAMES, TINY
 from shoal.data.collection import Collection
 
 SMALL = {"training.batch_size": 16, "training.epochs": 2, "training.views.pool": 4, "inference.shift.n_neighbors": 4}
@@ -11,12 +11,12 @@ SMALL = {"training.batch_size": 16, "training.epochs": 2, "training.views.pool":
 
 @pytest.fixture(scope="session")
 def collection() -> Collection:
-    """150 noisy colours; all five are known, and half of their images labeled."""
-    rng, colours = np.random.default_rng(0), np.arange(150) % 5
+    """150 noisy colors; all five are known, and half of their images labeled."""
+    rng, colors = np.random.default_rng(0), np.arange(150) % 5
     noise = rng.integers(-45, 46, size=(150, 20, 20, 3))
-    images = (COLOURS[colours][:, None, None] + noise).clip(0, 255).astype(np.uint8)
+    images = (COLORS[colors][:, None, None] + noise).clip(0, 255).astype(np.uint8)
     names = tuple(f"{i:03d}.png" for i in range(150))
-    return Collection(names, np.where(rng.random(150) < 0.5, colours, -1), NAMES, images=images)
+    return Collection(names, np.where(rng.random(150) < 0.5, colors, -1), NAMES, images=images)
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,8 @@
-"""Whole comparisons on noisy colours with a tiny encoder."""
+"""Whole comparisons on noisy colors with a tiny encoder."""
 
 import json
 import math
 import shutil
-import signal
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,17 +14,17 @@ import torch
 
 import shoal
 from patched_method import with_represent
-from photo_runs import stop
+from photo_runs import press_ctrl_c, stop
 from shoal.data.pixels import load_pixels
 from shoal.discovery.assign import Assigner
 from shoal.discovery.comparison import comparison_job as job
-from shoal.discovery.comparison import trainings
+from shoal.discovery.comparison import train_methods
 from shoal.discovery.comparison.comparison_job import compare_images
+from shoal.discovery.comparison.comparison_result import Comparison
 from shoal.discovery.comparison.comparison_settings import choose_comparison
 from shoal.discovery.comparison.label_draw import withhold_labels
-from shoal.discovery.comparison.result import Comparison
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.trained import training
+from shoal.discovery.trained import training_job
 from shoal.errors import DataError, UsageError
 from shoal.methods.cms import Cms
 from shoal.methods.registry import get_method
@@ -191,7 +190,7 @@ def test_a_given_number_of_categories_is_that_of_every_method(compared, options)
 
 @pytest.mark.slow
 def test_a_method_that_leaves_nothing_to_cluster_is_the_last_row_and_says_why(compared, monkeypatch) -> None:
-    real = training.get_method
+    real = training_job.get_method
 
     def collapsing(name: str):
         method = real(name)
@@ -203,7 +202,7 @@ def test_a_method_that_leaves_nothing_to_cluster_is_the_last_row_and_says_why(co
 
         return with_represent(method, represent) if name == "cms" else method
 
-    monkeypatch.setattr(training, "get_method", collapsing)
+    monkeypatch.setattr(training_job, "get_method", collapsing)
     found = compared()
     assert (found.rows[-1].method, found.rows[-1].rank) == ("cms", "–")
     assert "nothing to cluster" in found.rows[-1].failed
@@ -265,7 +264,7 @@ def test_interrupted_in_the_second_method_and_resumed_equals_uninterrupted(whole
 @pytest.mark.slow
 def test_ctrl_c_once_compares_what_is_finished_and_resume_goes_on(whole, compared, monkeypatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(trainings, "train_on", asked_in(2, trainings.train_on))
+        patched.setattr(train_methods, "train_on", asked_in(2, train_methods.train_on))
         found = compared()
     assert {row.method for row in found.rows} == {"frozen", "cms"}
     assert found.unfinished == ("simgcd",)
@@ -281,7 +280,7 @@ def asked_in(n: int, train_on):
     def train(*arguments, **options):
         begun.append("training")
         if len(begun) == n:
-            signal.raise_signal(signal.SIGINT)
+            press_ctrl_c()
         return train_on(*arguments, **options)
 
     return train
@@ -290,15 +289,15 @@ def asked_in(n: int, train_on):
 @pytest.mark.slow
 def test_ctrl_c_before_the_first_training_compares_nothing_and_resume_goes_on(whole, compared, monkeypatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(trainings, "announce", press_ctrl_c)
+        patched.setattr(train_methods, "announce", announce_and_press)
         found = compared()
     assert {row.method for row in found.rows} == {"frozen"}
     assert Run(found.path).is_stopped
     assert untimed(compared(resume=True)) == untimed(whole)
 
 
-def press_ctrl_c(*_arguments, **_options) -> str:
-    signal.raise_signal(signal.SIGINT)
+def announce_and_press(*_arguments, **_options) -> str:
+    press_ctrl_c()
     return "announced"
 
 
@@ -352,11 +351,10 @@ def test_a_folder_that_is_held_is_refused_before_anything_is_done(compared, tmp_
 @pytest.mark.slow
 def test_a_limit_is_kept_to_by_all_methods_alike_and_remembered(compared, settings, monkeypatch, tmp_path) -> None:
     """Each training is said to take six minutes, for six epochs; ten minutes leave five of either."""
-    from shoal.discovery.comparison import trainings
     from shoal.training.cost import Cost
 
     cost = Cost(n_views=0, view_s=0.0, n_epochs=6, steps_per_epoch=1, step_s=60.0)
-    monkeypatch.setattr(trainings, "measure_cost", lambda *a, **o: cost)
+    monkeypatch.setattr(train_methods, "measure_cost", lambda *a, **o: cost)
     longer = replace(
         settings, max_minutes=10.0, methods=(settings.first, *(m.with_epochs(6) for m in settings.methods[1:]))
     )
@@ -366,7 +364,7 @@ def test_a_limit_is_kept_to_by_all_methods_alike_and_remembered(compared, settin
     with pytest.raises(KeyboardInterrupt):
         compared(settings=longer, reporter=stop_in("training", 3))
     assert json.loads((tmp_path / "run" / "plan.json").read_text()) == {"epochs": {"cms": 5, "simgcd": 5}}
-    monkeypatch.setattr(trainings, "plan_epochs", lambda *a: pytest.fail("planned again"))
+    monkeypatch.setattr(train_methods, "plan_epochs", lambda *a: pytest.fail("planned again"))
     found = compared(settings=longer, resume=True)
     assert found.epochs == {"cms": 5, "simgcd": 5}
     assert len(Run(found.path / "methods" / "simgcd").metrics) == 5

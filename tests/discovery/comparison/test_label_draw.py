@@ -7,7 +7,7 @@ import pytest
 
 from shoal.data.collection import Collection
 from shoal.discovery.comparison.comparison_settings import choose_comparison
-from shoal.discovery.comparison.judging import kept_right
+from shoal.discovery.comparison.judge_methods import kept_right
 from shoal.discovery.comparison.label_draw import LabelDraw, doubt_draw, withhold_labels, without_labels
 from shoal.discovery.trained.withheld import withhold
 from shoal.errors import DataError

@@ -17,7 +17,7 @@ from shoal.discovery.export.formats import FORMATS, export_run
 from shoal.errors import DataError, UnknownName, UsageError
 from shoal.review import verbs
 from shoal.review.review import Review
-from shoal.review.reviewed import ReviewedRun
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Assignment, Category, Run, RunView
 
 IMAGES = {"x/1.png": "cat", "y/1.png": "cat", "y/2.png": "hot/cold", "z.png": 'tab\t"&<'}

@@ -18,7 +18,7 @@ from PIL import Image
 from shoal.discovery.export.formats import export_run
 from shoal.review import verbs
 from shoal.review.review import Review
-from shoal.review.reviewed import ReviewedRun
+from shoal.review.reviewed_run import ReviewedRun
 from small_runs import write_small
 
 READERS = os.environ.get("SHOAL_READERS", sys.executable)

@@ -29,7 +29,7 @@ def stop(*_given: object, **_options: object) -> None:
 
 @pytest.fixture
 def reviewed(discover_same, tmp_path: Path) -> DiscoveredRun:
-    """60 photos in 5 colours, 3 of them known: in the run a novel category is confirmed and named, another confirmed.
+    """60 photos in 5 colors, 3 of them known: in the run a novel category is confirmed and named, another confirmed.
 
     Of a known one an image is thrown out, and of a novel one an image is moved to a known one, both wrongly: people
     are to be obeyed whatever the machine thinks.
@@ -172,7 +172,7 @@ def test_with_training_killed_and_resumed_it_is_the_same(
     reviewed: DiscoveredRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = shoal.refine(reviewed, out=tmp_path / "whole", train=True, **HOW)
-    places = ("trained.answer.make_answer", "reviewed.refinement.replay_review", "pipeline.write_report")
+    places = ("trained.train_and_answer.make_answer", "reviewed.refinement.replay_review", "pipeline.write_report")
     for at, place in enumerate(f"shoal.discovery.{place}" for place in places):
         out = tmp_path / f"killed-{at}"
         with monkeypatch.context() as patched:

@@ -11,7 +11,7 @@ from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.matching import drawn_units
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.discovery.trained.choice import Choice
-from shoal.discovery.trained.judge import JudgingImages
+from shoal.discovery.trained.trial_judge import JudgingImages
 from shoal.discovery.trained.withheld import Withheld
 
 CLASSES = ("a", "b", "c", "d")

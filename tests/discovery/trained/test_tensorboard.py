@@ -3,7 +3,7 @@ import types
 
 import pytest
 
-from shoal.discovery.trained.training import event_writer
+from shoal.discovery.trained.training_job import event_writer
 from shoal.errors import MissingError
 
 

@@ -1,6 +1,5 @@
 """Depths and temperatures that are tried: which, in what order, what is kept, and a run that was interrupted."""
 
-import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,13 +9,13 @@ import pytest
 import torch
 
 import shoal.discovery.trained.trials as trials
-from photo_runs import run_on, stop
+from photo_runs import press_ctrl_c, run_on, stop
 from shoal.clustering.blend import TriedWeight, choose_weight
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import SILENT, Reporter
 from shoal.discovery.trained.choice import Choice, Tried
-from shoal.discovery.trained.judge import TrialJudge
-from shoal.discovery.trained.training import TrainingJob
+from shoal.discovery.trained.training_job import TrainingJob
+from shoal.discovery.trained.trial_judge import TrialJudge
 from shoal.discovery.trained.trials import depths_to_try, first_trial, temperatures_to_try
 from shoal.errors import UsageError
 from shoal.methods.clusters import Representation
@@ -153,7 +152,7 @@ def test_ctrl_c_between_the_announcement_and_the_first_bar_keeps_the_first_answe
 
     def press(line: str) -> None:
         if line.startswith("training takes"):
-            signal.raise_signal(signal.SIGINT)
+            press_ctrl_c()
 
     run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(press))
     assert run.is_finished
@@ -174,7 +173,7 @@ def test_ctrl_c_in_the_second_trial_is_the_end_of_training(photos, settings, tmp
     def press(line: str) -> None:
         epochs.append(line)
         if len(epochs) == 3:
-            signal.raise_signal(signal.SIGINT)
+            press_ctrl_c()
 
     heard: list[str] = []
     run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append, detail=press))
@@ -200,7 +199,7 @@ def test_ctrl_c_while_a_trial_is_judged_keeps_its_answer(photos, settings, tmp_p
     real = TrialJudge.choose
 
     def choose(self, embeddings, predicted):
-        signal.raise_signal(signal.SIGINT)
+        press_ctrl_c()
         return real(self, embeddings, predicted)
 
     with monkeypatch.context() as patched:

@@ -8,7 +8,7 @@ import pytest
 from shoal.data.collection import Collection
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.read_and_embed import check_collection
-from shoal.discovery.trained.answer import takes_first_number
+from shoal.discovery.trained.train_and_answer import takes_first_number
 from shoal.discovery.trained.withheld import describe_withheld, withhold
 from shoal.errors import DataError, UsageError
 from shoal.words import doubt_labels

@@ -3,7 +3,7 @@
 Notation: δ is the squared Ward height of two clusters in real numbers, 2ab/(a+b)·|cA - cB|², of the float64 centroids
 and sizes as they are stored; D is that number as `exact.py` computes it; a *low* is a number proven not to exceed δ.
 
-**Low-precision products.** A row's point p is its centred centroid c - μ rounded to a few bits, and ρ >= |c - μ - p| is
+**Low-precision products.** A row's point p is its centered centroid c - μ rounded to a few bits; ρ >= |c - μ - p| is
 measured. Products of such short numbers are exact in float32 (or in the stated unit), so a matrix product of points is
 off by summation alone: for any order of additions, with or without fused multiply-add,
 

@@ -1,6 +1,6 @@
 """The kernels of `triton_rounds.py`, which says what they do; triton must be there to import this file.
 
-The number of clusters differs from tree to tree; specialised on it, the kernels would be compiled over and over.
+The number of clusters differs from tree to tree; specialized on it, the kernels would be compiled over and over.
 
 The role of a cluster in a round: 0 nothing is done to it, 1 it takes another one in, 2 it goes into another one, 3 its
 nearest goes into another one. M slots, C clusters measured by a program.

@@ -84,7 +84,7 @@ def _kernel() -> Any:
     import triton
     import triton.language as tl
 
-    # Sizes change every round; specialised on them, the kernel would be compiled over and over.
+    # Sizes change every round; specialized on them, the kernel would be compiled over and over.
     @triton.jit(do_not_specialize=["n_rows", "n_columns", "n_splits", "tiles"])  # type: ignore[untyped-decorator]
     def kernel(  # type: ignore[no-untyped-def]
         rows_at, points_at, half_at, sizes_at, inverse_at, value_at, index_at, n_rows, n_columns, n_splits, tiles,

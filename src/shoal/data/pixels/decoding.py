@@ -1,6 +1,6 @@
 """Decoding: from an image, whatever its format, mode or orientation, to a square of RGB bytes.
 
-Greyscale, palette, CMYK and 16-bit images become RGB; transparent ones are laid on white; of an animation the first
+Grayscale, palette, CMYK and 16-bit images become RGB; transparent ones are laid on white; of an animation the first
 frame is taken; EXIF orientation is applied. Workers start by importing this: numpy is imported where it is needed.
 """
 

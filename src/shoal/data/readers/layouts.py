@@ -1,4 +1,4 @@
-"""Layouts: recognise how a user keeps images and labels, and read them as one collection."""
+"""Layouts: recognize how a user keeps images and labels, and read them as one collection."""
 
 import errno
 import os
@@ -38,7 +38,7 @@ def read_collection(
     follow_symlinks: bool = True,
     allow_missing: bool = False,
 ) -> Collection:
-    """Read images and labels in any supported layout; `Collection.describe` says what was recognised.
+    """Read images and labels in any supported layout; `Collection.describe` says what was recognized.
 
     Args:
         source: A folder, or its address (s3://, gs://, hf://); tar or parquet shards that hold images

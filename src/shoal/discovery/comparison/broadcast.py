@@ -9,7 +9,7 @@ import torch
 
 from shoal.data.collection import Collection
 from shoal.discovery.comparison.comparison_settings import ComparisonSettings
-from shoal.discovery.comparison.judging import run_folder
+from shoal.discovery.comparison.judge_methods import run_folder
 from shoal.discovery.comparison.label_draw import withhold_labels
 from shoal.discovery.comparison.trunk import SharedTrunk, Training
 from shoal.discovery.discovery_settings import DiscoverySettings

@@ -16,6 +16,7 @@ from shoal.data.storage.addresses import as_address
 from shoal.device import encoder_device
 from shoal.discovery.api import default_folder, split_arguments
 from shoal.discovery.comparison.comparison_job import Command, check_kept, compare_images
+from shoal.discovery.comparison.comparison_result import Comparison
 from shoal.discovery.comparison.comparison_settings import (
     FROZEN,
     ComparisonSettings,
@@ -23,7 +24,6 @@ from shoal.discovery.comparison.comparison_settings import (
     is_for,
     name_of,
 )
-from shoal.discovery.comparison.result import Comparison
 from shoal.discovery.discovery_settings import shorter_on_cpu
 from shoal.discovery.preflight import check_encoder
 from shoal.discovery.read_and_embed import drop_unreadable

@@ -18,12 +18,12 @@ from shoal.data.collection import Collection
 from shoal.device import choose_device, encoder_device, seed_everything
 from shoal.discovery.answers import FROZEN, Answer, make_answer
 from shoal.discovery.comparison.broadcast import broadcast_trainings, follow_comparison
+from shoal.discovery.comparison.comparison_result import PAGE, Comparison
 from shoal.discovery.comparison.comparison_settings import ComparisonSettings, name_of
-from shoal.discovery.comparison.judging import conclude, judge, kept_table
+from shoal.discovery.comparison.judge_methods import conclude, judge, kept_table
 from shoal.discovery.comparison.label_draw import LabelDraw, doubt_draw, withhold_labels
-from shoal.discovery.comparison.result import PAGE, Comparison
 from shoal.discovery.comparison.time_budget import TooLittleTime
-from shoal.discovery.comparison.trainings import Trainings, keep_run
+from shoal.discovery.comparison.train_methods import Trainings, keep_run
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.first_answer import cluster_frozen
 from shoal.discovery.read_and_embed import (

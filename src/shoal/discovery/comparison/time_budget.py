@@ -6,7 +6,7 @@ by what was measured before training, and kept in plan.json, so that a resumed c
 
 from collections.abc import Callable, Mapping, Sequence
 
-from shoal.discovery.trained.training import MIN_EPOCHS
+from shoal.discovery.trained.training_job import MIN_EPOCHS
 from shoal.errors import UsageError
 from shoal.progress import about
 from shoal.runs import Run, damaged

@@ -8,7 +8,7 @@ from typing import Literal
 
 from shoal.discovery.export.file_names import Linking
 from shoal.review.decisions import decisions_of
-from shoal.review.reviewed import fitting_review, names_today
+from shoal.review.reviewed_run import fitting_review, names_today
 from shoal.runs import Assignment, Category, Run
 
 GivenLabels = Literal["keep", "predicted"]

@@ -16,7 +16,7 @@ from shoal.discovery.export.table_files import spreadsheet_steps, to_projector, 
 from shoal.discovery.export.tools import label_studio_steps, to_fiftyone, to_label_studio
 from shoal.errors import DataError, UnknownName, UsageError
 from shoal.files import absolute_path, make_folder, writing
-from shoal.review.reviewed import fitting_review
+from shoal.review.reviewed_run import fitting_review
 from shoal.runs import Run
 
 DRAFT = ".export.tmp"

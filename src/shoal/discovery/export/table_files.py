@@ -19,7 +19,7 @@ def to_tables(job: Job) -> None:
 
 
 def to_spreadsheets(job: Job) -> None:
-    """The same tables for a spreadsheet: no text is taken for a formula, and accents are recognised."""
+    """The same tables for a spreadsheet: no text is taken for a formula, and accents are recognized."""
     for name, text in (("assignments", to_csv(Assignment, job.rows)), ("categories", to_csv(Category, job.categories))):
         rows = [[_as_text(cell) for cell in row] for row in csv.reader(io.StringIO(text, newline=""))]
         write_text(job.out / f"{name}.csv", f"\ufeff{table(rows[0], rows[1:])}")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shoal.discovery.trained.training import MIN_EPOCHS
+from shoal.discovery.trained.training_job import MIN_EPOCHS
 from shoal.progress import about
 from shoal.runs import Run, damaged
 from shoal.training.cost import Cost

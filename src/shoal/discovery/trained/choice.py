@@ -14,7 +14,7 @@ from typing import Any
 from shoal.arrays import Ints
 from shoal.clustering.blend import TriedWeight, choose_weight
 from shoal.clustering.matching import is_worse
-from shoal.discovery.trained.training import TrainingJob
+from shoal.discovery.trained.training_job import TrainingJob
 from shoal.methods.clusters import Representation
 from shoal.training.cost import Cost
 from shoal.words import count, part_of

@@ -19,8 +19,7 @@ from shoal.discovery.read_and_embed import decode
 from shoal.discovery.reporter import NOTE, SILENT
 from shoal.discovery.trained.budget import TrainingPlan, describe_plan, plan_training, read_plan
 from shoal.discovery.trained.choice import Tried, best_of, keep_best
-from shoal.discovery.trained.judge import TrialJudge
-from shoal.discovery.trained.training import (
+from shoal.discovery.trained.training_job import (
     MIN_TRIAL_EPOCHS,
     TrainingJob,
     announce,
@@ -29,6 +28,7 @@ from shoal.discovery.trained.training import (
     note_stopped,
     train_on,
 )
+from shoal.discovery.trained.trial_judge import TrialJudge
 from shoal.discovery.trained.withheld import set_aside, training_tasks
 from shoal.distributed import flag_from_main, is_started, number_from_main
 from shoal.encoders.catalog import DEFAULT_ENCODER

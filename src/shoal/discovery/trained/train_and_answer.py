@@ -18,8 +18,8 @@ from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
 from shoal.discovery.discovery_settings import SHORT_RECIPE, DiscoverySettings
 from shoal.discovery.reporter import CLUSTERING, NOTE
-from shoal.discovery.trained.judge import TrialJudge
-from shoal.discovery.trained.training import TrainingJob, ctrl_c_stops
+from shoal.discovery.trained.training_job import TrainingJob, ctrl_c_stops
+from shoal.discovery.trained.trial_judge import TrialJudge
 from shoal.discovery.trained.trials import (
     broadcast_no_training,
     plan_trials,

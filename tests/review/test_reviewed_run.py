@@ -19,7 +19,7 @@ from shoal.discovery.scoring import score_run
 from shoal.report.page import render_report
 from shoal.review import verbs
 from shoal.review.review import OtherAnswer, Review
-from shoal.review.reviewed import ReviewedRun
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Assignment, Run, read_rows
 from small_runs import NAMES, points, write_small
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import shoal
-from shoal.discovery.listed import assign_any
+from shoal.discovery.predict_images import assign_any
 from shoal.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -11,15 +11,15 @@ import torch
 from shoal.discovery.answers import FROZEN, TRAINED, Answer, cluster, keep_answer, make_answer
 from shoal.discovery.comparison.broadcast import broadcast_next_training, broadcast_trainings, training_folder
 from shoal.discovery.comparison.comparison_settings import ComparisonSettings, name_of
-from shoal.discovery.comparison.judging import run_folder
+from shoal.discovery.comparison.judge_methods import run_folder
 from shoal.discovery.comparison.label_draw import LabelDraw
 from shoal.discovery.comparison.time_budget import announce, describe_epochs, plan_epochs, read_epochs
 from shoal.discovery.comparison.trunk import SharedTrunk, Training
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.read_and_embed import Readable
 from shoal.discovery.reporter import NOTE, SILENT, Reporter
-from shoal.discovery.trained.answer import networks_of
-from shoal.discovery.trained.training import TrainingJob, ctrl_c_stops, note_stopped, train_on
+from shoal.discovery.trained.train_and_answer import networks_of
+from shoal.discovery.trained.training_job import TrainingJob, ctrl_c_stops, note_stopped, train_on
 from shoal.discovery.trained.withheld import fit_batch
 from shoal.errors import Diverged, TooFewDistinct
 from shoal.methods.clusters import Representation

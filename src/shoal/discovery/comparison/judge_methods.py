@@ -15,10 +15,10 @@ import numpy as np
 
 from shoal.arrays import Bools
 from shoal.clustering.matching import Accuracy, put_right
+from shoal.discovery.comparison.comparison_result import Comparison, Row
 from shoal.discovery.comparison.comparison_settings import title_of
 from shoal.discovery.comparison.label_draw import LabelDraw
 from shoal.discovery.comparison.ranking import Ranking, rank
-from shoal.discovery.comparison.result import Comparison, Row
 from shoal.runs import COMPARED, Assignment, RunView, damaged
 
 

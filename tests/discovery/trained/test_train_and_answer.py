@@ -2,7 +2,6 @@
 
 import logging
 import re
-import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,14 +12,14 @@ import torch
 from safetensors.torch import load_file
 
 from patched_method import with_represent
-from photo_runs import run_on
+from photo_runs import press_ctrl_c, run_on
 from shoal.clustering.blend import USUAL_WEIGHT, choose_weight
 from shoal.data.readers import read_collection
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.trained import training, trials
+from shoal.discovery.trained import train_and_answer, training_job, trials
 from shoal.discovery.trained.choice import Choice
-from shoal.discovery.trained.judge import JudgedEpoch, JudgingImages, TrialJudge
+from shoal.discovery.trained.trial_judge import JudgedEpoch, JudgingImages, TrialJudge
 from shoal.methods.registry import get_method, load_recipe
 from shoal.runs import Run
 from shoal.training.loop import train
@@ -81,7 +80,7 @@ def test_where_no_label_can_judge_the_frozen_encoder_counts_beside_the_trained_o
 
 def test_the_last_epoch_is_looked_at_too(photos, settings, tmp_path: Path, monkeypatch) -> None:
     """The bank of the only epoch is from before any training, so what was learned is judged by its embeddings."""
-    monkeypatch.setattr(training, "collapse_statistics", lambda rows: {"bank_cosine": 1.0})
+    monkeypatch.setattr(training_job, "collapse_statistics", lambda rows: {"bank_cosine": 1.0})
     assert len(notes(photos, tmp_path / "run", with_training(settings, epochs=1))) == 1
 
 
@@ -89,7 +88,7 @@ def test_a_head_as_it_was_drawn_is_no_collapse() -> None:
     """Before training its embeddings point nearly the same way, too."""
     heard: list[str] = []
     reporter = Reporter(heard.append, detail=heard.append)
-    tell = training._epoch_listener(Run(Path("run")), reporter, False, training._collapse_watch(heard.append))
+    tell = training_job._epoch_listener(Run(Path("run")), reporter, False, training_job._collapse_watch(heard.append))
     row = {"loss": 1.0, "validation_accuracy": None, "seconds": 1.0, "bank_cosine": 1.0}
     tell(row | {"epoch": 1})
     assert len(heard) == 1
@@ -101,7 +100,7 @@ def test_a_training_that_leaves_nothing_to_cluster_lets_the_first_answer_stand(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
     """Training is replaced by one whose embeddings are two points; five categories were asked for."""
-    real = training.get_method
+    real = training_job.get_method
 
     def collapsing(name: str):
         method = real(name)
@@ -113,7 +112,7 @@ def test_a_training_that_leaves_nothing_to_cluster_lets_the_first_answer_stand(
 
         return with_represent(method, represent)
 
-    monkeypatch.setattr(training, "get_method", collapsing)
+    monkeypatch.setattr(training_job, "get_method", collapsing)
     heard: list[str] = []
     wanted = replace(with_training(settings, epochs=1), n_clusters=5)
     run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
@@ -244,7 +243,7 @@ def test_after_a_trial_of_five_epochs_training_goes_on_from_it_and_interrupted_i
 
 def stopping_at(line: str):
     """A reporter of a person who presses Ctrl-C when a detail begins so."""
-    return Reporter(detail=lambda said: signal.raise_signal(signal.SIGINT) if said.startswith(line) else None)
+    return Reporter(detail=lambda said: press_ctrl_c() if said.startswith(line) else None)
 
 
 @pytest.mark.parametrize(("n_epochs", "is_used"), [(2, False), (3, True)])
@@ -291,7 +290,7 @@ def test_a_trial_that_is_no_better_does_not_stand_where_the_training_after_it_is
 
     def press(line: str) -> None:
         if line.startswith("training goes on"):
-            signal.raise_signal(signal.SIGINT)
+            press_ctrl_c()
 
     monkeypatch.setattr(TrialJudge, "compare", compare)
     wanted = replace(with_training(settings, epochs=5), n_clusters=5, hidden_share=0.4)
@@ -365,7 +364,7 @@ def test_nothing_is_trained_unasked_where_all_judging_images_are_right_without_i
     heard: list[str] = []
     wanted = replace(settings, n_clusters=5, hidden_share=0.4)
     if not is_usual:
-        monkeypatch.setattr("shoal.discovery.trained.answer._answer_by_trial", lambda job, *_: (job.first, None))
+        monkeypatch.setattr(train_and_answer, "_answer_by_trial", lambda job, *_: (job.first, None))
     run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
     assert any(line.startswith("nothing is trained: all of the ") for line in heard) is is_usual
     assert run.is_finished

@@ -24,7 +24,7 @@ from shoal.clustering.blend import (
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.matching import drawn_units, is_worse, put_right
 from shoal.discovery.trained.choice import Choice
-from shoal.discovery.trained.training import MIN_EPOCHS, MIN_TRIAL_EPOCHS, TrainingJob
+from shoal.discovery.trained.training_job import MIN_EPOCHS, MIN_TRIAL_EPOCHS, TrainingJob
 from shoal.discovery.trained.withheld import Withheld
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery, Representation

@@ -14,9 +14,9 @@ import torch
 from photo_runs import run_on, stop
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.trained import training
+from shoal.discovery.trained import training_job
 from shoal.discovery.trained.choice import Tried
-from shoal.discovery.trained.training import _bars, announce, measured_gain
+from shoal.discovery.trained.training_job import _bars, announce, measured_gain
 from shoal.methods.clusters import Representation
 from shoal.methods.registry import load_recipe
 from shoal.methods.task import Task
@@ -127,6 +127,6 @@ def test_tokens_are_given_to_a_training_that_splits_the_encoder_in_the_same_plac
     job = SimpleNamespace(frozen=replace(left, tokens=TokenCache(torch.ones(4, 2), 1)), n_tail_blocks=1)
     task = Task(pixels=np.zeros((4, 8, 8, 3), dtype=np.uint8), labels=np.array([0, 1, -1, -1]))
     chosen = load_recipe("cpu")
-    given = training._with_tokens(job, task, replace(chosen, n_tail_blocks=n_tail_blocks)).tokens
+    given = training_job._with_tokens(job, task, replace(chosen, n_tail_blocks=n_tail_blocks)).tokens
     assert (given is not None) is is_given
     assert given is None or given.batch_size == 2 * chosen.training.batch_size, "as training makes them itself"

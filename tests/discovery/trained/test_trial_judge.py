@@ -8,7 +8,7 @@ import torch
 
 from shoal.clustering.blend import TriedWeight
 from shoal.discovery.trained.choice import Choice
-from shoal.discovery.trained.judge import (
+from shoal.discovery.trained.trial_judge import (
     JudgedEpoch,
     TrialJudge,
     best_moment,
