@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-import shoal.discovery.trained.answer as trained
+import shoal.discovery.trained.train_and_answer as trained
 from answers import draw, unpack
 from shoal.clustering.blend import USUAL_WEIGHT, try_weights
 from shoal.clustering.inference import infer
@@ -29,8 +29,8 @@ from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.pipeline import discover_images
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.trained.choice import Choice
-from shoal.discovery.trained.judge import TrialJudge
-from shoal.discovery.trained.training import TrainingJob
+from shoal.discovery.trained.training_job import TrainingJob
+from shoal.discovery.trained.trial_judge import TrialJudge
 from shoal.discovery.trained.withheld import training_tasks
 from shoal.methods.registry import get_method
 
@@ -67,15 +67,22 @@ LENGTHS = (
     Length(epochs=5, lr=0.08, min_lr=0.02),
     Length(epochs=8, lr=0.02, min_lr=0.01, pool=8),
     Length(epochs=8, lr=0.04, min_lr=0.01, pool=8),
+    Length(epochs=12, lr=0.02, min_lr=0.01, pool=8),
+    Length(epochs=12, lr=0.02, min_lr=0.01, pool=6),
+    Length(epochs=12, lr=0.02, min_lr=0.01, pool=4),
 )
 LAST_SHARES = (0.25, 0.4)
 """Epochs of a last training that goes on from the trial, as a share of the trial's."""
 
 
 def experiment(
-    job: TrainingJob, judge: TrialJudge, score: Callable[[np.ndarray], list[float]], tell: Callable[..., None]
+    job: TrainingJob,
+    judge: TrialJudge,
+    lengths: list[Length],
+    score: Callable[[np.ndarray], list[float]],
+    tell: Callable[..., None],
 ) -> None:
-    """Train and judge trials of every length, and last trainings after some of them."""
+    """Train and judge trials of some lengths, and last trainings after some of them."""
     base, labels, withheld = job.settings.of_method, np.array(job.images.collection.labels), judge.withheld
     n_clusters, method = job.first.discovery.n_clusters, get_method("cms")
     trial, final = training_tasks(job.images, withheld, n_clusters)
@@ -83,7 +90,7 @@ def experiment(
     fewer = replace(final, labels=np.where(np.isin(np.arange(len(labels)), rows), -1, labels))
     tell(what="frozen", judged=float(judge.frozen[0].right.mean()))
     shared = None
-    for length in LENGTHS:
+    for length in lengths:
         chosen, how = length.of(base), {"device": job.device, "keeps_trunk": True}
         is_shared = shared is not None and shared[0] == length.pool
         tried = method.represent(shared[1].with_trunk(trial) if is_shared else trial, chosen, **how)
@@ -138,6 +145,7 @@ def main() -> None:
     parser.add_argument("archive")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device")
+    parser.add_argument("--rows", type=int, nargs="+", default=range(len(LENGTHS)), help="which of LENGTHS, from 0")
     parser.add_argument("--out", type=Path, default=Path("runs/short"))
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -160,7 +168,9 @@ def main() -> None:
                 file.write(json.dumps({"collection": root.name, "seed": seed, **row}) + "\n")
             print(row, flush=True)
 
-        trained._answer_by_trial = lambda job, _task, _last, judge: experiment(job, judge, score, tell)
+        trained._answer_by_trial = lambda job, _task, _last, judge: experiment(
+            job, judge, [LENGTHS[row] for row in arguments.rows], score, tell
+        )
         settings = choose_settings(n_clusters=int(truth.max()) + 1, seed=seed)
         device = choose_device(arguments.device)
         try:
