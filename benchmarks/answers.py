@@ -43,9 +43,15 @@ from shoal.discovery.trained.trial_judge import TrialJudge
 from shoal.runs import Run
 
 
-def unpack(archive: str, root: Path, n_classes: int | None, seed: int) -> None:
-    """Unpack the first images of each class of an archive 'PATH' or 'PATH:50', of all classes or some drawn ones."""
+def unpack(archive: str, folder: Path, n_classes: int | None = None, seed: int = 0) -> Path:
+    """Unpack the first images of each class of an archive 'PATH' or 'PATH:50', of all classes or some drawn ones.
+
+    Returns the folder of the classes, in `folder` and named as the archive; one that is there is left as it is.
+    """
     path, _, limit = archive.partition(":")
+    root = folder / Path(path).stem
+    if root.is_dir():
+        return root
     taken: dict[str, int] = defaultdict(int)
     with zipfile.ZipFile(path) as found:
         names = sorted(one for one in found.namelist() if one.endswith(".webp"))
@@ -58,6 +64,7 @@ def unpack(archive: str, root: Path, n_classes: int | None, seed: int) -> None:
                 taken[kind] += 1
                 (root / kind).mkdir(parents=True, exist_ok=True)
                 (root / kind / file).write_bytes(found.read(name))
+    return root
 
 
 def draw(truth: np.ndarray, known_share: float, labeled_share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -136,9 +143,7 @@ def work(arguments: argparse.Namespace) -> None:
             if time.perf_counter() - began > arguments.budget:
                 break
             drawn = "" if arguments.classes is None else str(seed)
-            root = Path(folder) / drawn / Path(archive.partition(":")[0]).stem
-            if not root.is_dir():
-                unpack(archive, root, arguments.classes, seed)
+            root = unpack(archive, Path(folder) / drawn, arguments.classes, seed)
             file.write_text(json.dumps(measure(root, seed, arguments)))
             print(file.read_text(), flush=True)
 

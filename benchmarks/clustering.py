@@ -26,8 +26,8 @@ from scipy.cluster.hierarchy import fcluster
 from scipy.optimize import linear_sum_assignment
 
 from shoal.clustering import inference
+from shoal.clustering.curve import accuracy_curve
 from shoal.clustering.inference import InferenceSettings, infer
-from shoal.clustering.n_clusters import accuracy_curve
 from shoal.clustering.neighbors import k_nearest
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage

@@ -98,8 +98,10 @@ def fuzz_together(
     """Share the work among processes; each draws from a seed of its own."""
     if wrong := prepare(Files(place / "files", make_settings()), place):
         return {}, [wrong]
-    parts = [(None if n is None else -(-n // jobs)) for n in (inputs, kills)]
-    shares = [Share(place / str(job), place / "finished", f"{seed}-{job}", *parts, seconds) for job in range(jobs)]
+    n_inputs, n_kills = ((None if n is None else -(-n // jobs)) for n in (inputs, kills))
+    shares = [
+        Share(place / str(job), place / "finished", f"{seed}-{job}", n_inputs, n_kills, seconds) for job in range(jobs)
+    ]
     # Forks of a process that has computed nothing: they fork in turn.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork")) as pool:
         found = list(pool.map(fuzz, shares))

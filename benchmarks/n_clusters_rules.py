@@ -241,10 +241,10 @@ def datasets(args: argparse.Namespace) -> Iterator[Data]:
         yield "digits", rows, y, args.known_share or args.n_known or [4, 5, 6, 8]
     if args.synthetic:
         for noise in (1.2, 1.6, 2.0):
-            rows, y = make_clusters(3000, 64, 100, noise, seed=0)
+            drawn, y = make_clusters(3000, 64, 100, noise, seed=0)
             yield (
                 f"100 overlapping clouds, noise {noise}",
-                rows.numpy(),
+                drawn.numpy(),
                 y,
                 args.known_share or args.n_known or [30, 50, 80],
             )
