@@ -20,6 +20,7 @@ import argparse
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -49,9 +50,11 @@ def unpack(archive: str, folder: Path, n_classes: int | None = None, seed: int =
     Returns the folder of the classes, in `folder` and named as the archive; one that is there is left as it is.
     """
     path, _, limit = archive.partition(":")
-    root = folder / Path(path).stem
+    root = folder / (Path(path).stem + (f"-{limit}" if limit else ""))
     if root.is_dir():
         return root
+    draft = root.with_name(f".{root.name}")
+    shutil.rmtree(draft, ignore_errors=True)  # of one that was interrupted
     taken: dict[str, int] = defaultdict(int)
     with zipfile.ZipFile(path) as found:
         names = sorted(one for one in found.namelist() if one.endswith(".webp"))
@@ -62,9 +65,9 @@ def unpack(archive: str, folder: Path, n_classes: int | None = None, seed: int =
             kind, file = name.split("/")[-2:]
             if kind in kinds and (not limit or taken[kind] < int(limit)):
                 taken[kind] += 1
-                (root / kind).mkdir(parents=True, exist_ok=True)
-                (root / kind / file).write_bytes(found.read(name))
-    return root
+                (draft / kind).mkdir(parents=True, exist_ok=True)
+                (draft / kind / file).write_bytes(found.read(name))
+    return draft.rename(root)
 
 
 def draw(truth: np.ndarray, known_share: float, labeled_share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

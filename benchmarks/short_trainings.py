@@ -5,7 +5,7 @@
 An archive is one of answers.py. Every row of --out has the share of judging labels that are right ('judged', with the
 best weight of the frozen encoder) and, for the record alone, All / Known / Novel over the unlabeled images ('hidden').
 'last' rows are trainings with more labels: half of the labels that were kept from the trial are given back, and the
-other half judges; their 'hidden' is of a training with all of them.
+other half judges; their 'hidden' is of a training with all of them. --rows takes some of LENGTHS, counted from 0.
 """
 
 import argparse
@@ -145,7 +145,14 @@ def main() -> None:
     parser.add_argument("archive")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device")
-    parser.add_argument("--rows", type=int, nargs="+", default=range(len(LENGTHS)), help="which of LENGTHS, from 0")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        nargs="+",
+        choices=range(len(LENGTHS)),
+        default=range(len(LENGTHS)),
+        help="which of LENGTHS, from 0",
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/short"))
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -75,8 +75,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_testnodedown(node: object, error: object) -> None:
     """Say how a process of tests has ended that died: xdist itself says only that it did."""
     if error is not None:
-        process = node.gateway._io.popen
-        print(f"its exit status is {process.wait(timeout=60)}", file=sys.stderr)
+        with suppress(Exception):  # it is said beside the failure, and must not hide it
+            print(f"its exit status is {node.gateway._io.popen.wait(timeout=60)}", file=sys.stderr)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

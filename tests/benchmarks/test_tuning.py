@@ -100,7 +100,7 @@ def test_a_list_that_is_refused_is_one_line(tuning, tmp_path, monkeypatch, capsy
     assert told[0].startswith("tuning.py: error: trials: found unequal numbers of configurations (cms 26, gcd 10)")
 
 
-def test_a_list_that_favours_a_method_is_refused(tuning):
+def test_a_list_that_favors_a_method_is_refused(tuning):
     with pytest.raises(UsageError, match=r"unequal numbers of configurations \(cms 2, gcd 1\)"):
         tuning.check_even(tuning.expand([{"method": "cms", "x": [1, 2]}, {"method": "gcd", "training.seed": [1, 2]}]))
 

@@ -313,7 +313,7 @@ def test_images_of_every_odd_kind_are_read_or_listed(photos, given, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_grey_images_alone_are_enough(photos, given, tmp_path: Path) -> None:
+def test_gray_images_alone_are_enough(photos, given, tmp_path: Path) -> None:
     for name in photos.truth:
         Image.open(photos.folder / name).convert("L").save(photos.folder / name)
     assert discover(*given, "--n-clusters", 4).exit_code == 0

@@ -37,7 +37,7 @@ def pixels():
     return np.random.default_rng(0).integers(0, 256, size=(23, 16, 16, 3), dtype=np.uint8)
 
 
-def test_embeddings_are_the_normalized_features_of_centre_crops(pixels):
+def test_embeddings_are_the_normalized_features_of_center_crops(pixels):
     encoder = tiny_encoder(size=14)
     cut = torch.from_numpy(pixels[:, 1:15, 1:15]).permute(0, 3, 1, 2) / 255  # 14 of 16 pixels, no scaling needed
     with torch.no_grad():
