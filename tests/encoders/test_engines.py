@@ -1,7 +1,9 @@
 """Engines: the same features as torch's, the same bits in every batch, chosen by what is there."""
 
 import importlib.util
+import os
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -66,6 +68,32 @@ def test_tokens_are_the_same_bits_in_every_batch_and_with_any_number_of_threads(
     finally:
         torch.set_num_threads(before)
     assert torch.equal(torch.cat(parts), tokens)
+
+
+@needs_openvino
+@pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity"), reason="this system does not say which cores a thread may use"
+)
+def test_a_trunk_is_bound_to_no_core_so_that_processes_do_not_share_one() -> None:
+    """Seen from another thread, because OpenVINO would bind this one while it computes and then let it go."""
+    thread, before, seen, is_over = threading.get_native_id(), torch.get_num_threads(), set(), threading.Event()
+    allowed = os.sched_getaffinity(0)
+
+    def look() -> None:
+        while not is_over.is_set():
+            seen.add(frozenset(os.sched_getaffinity(thread)))
+
+    try:
+        torch.set_num_threads(1)
+        encoder, watcher = encoder_with("openvino"), threading.Thread(target=look)
+        watcher.start()
+        for _ in range(20):
+            encoder.run_trunk(images(CHUNK))
+    finally:
+        is_over.set()
+        torch.set_num_threads(before)
+    watcher.join()
+    assert seen == {frozenset(allowed)}
 
 
 @needs_openvino
