@@ -86,7 +86,7 @@ def test_on_a_cpu_the_short_recipe_is_taken_unless_something_is_said_of_training
     assert not choose_settings(recipe="default").is_short
     assert not choose_settings(method="gcd", changes={"training.epochs": 12, "training.lr": 0.02}).is_short
     short, usual = (to_dict(load_recipe(name)) for name in ("cpu", "default"))
-    wanted = {"epochs": 12, "lr": 0.02, "min_lr": 0.01, "views": {**usual["training"]["views"], "pool": 8}}
+    wanted = {"epochs": 12, "lr": 0.02, "min_lr": 0.01, "views": {**usual["training"]["views"], "pool": 4}}
     assert short == usual | {"training": usual["training"] | wanted}, "nothing else differs"
 
 
