@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from patched_method import with_represent
+from patched_method import collapsing
 from photo_runs import press_ctrl_c, run_on
 from shoal.clustering.blend import USUAL_WEIGHT, choose_weight
 from shoal.data.readers import read_collection
@@ -101,18 +101,7 @@ def test_a_training_that_leaves_nothing_to_cluster_lets_the_first_answer_stand(
 ) -> None:
     """Training is replaced by one whose embeddings are two points; five categories were asked for."""
     real = training_job.get_method
-
-    def collapsing(name: str):
-        method = real(name)
-
-        def represent(task, chosen, **options):
-            learned = method.represent(task, chosen, **options)
-            parity = torch.arange(len(learned.embeddings)) % 2
-            return replace(learned, embeddings=torch.eye(learned.embeddings.shape[1])[parity])
-
-        return with_represent(method, represent)
-
-    monkeypatch.setattr(training_job, "get_method", collapsing)
+    monkeypatch.setattr(training_job, "get_method", lambda name: collapsing(real(name)))
     heard: list[str] = []
     wanted = replace(with_training(settings, epochs=1), n_clusters=5)
     run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
