@@ -54,7 +54,7 @@ class OpenVINOTrunk:
             "INFERENCE_PRECISION_HINT": PRECISIONS[engine],
             "INFERENCE_NUM_THREADS": n_threads,
             "NUM_STREAMS": 1,
-            "ENABLE_CPU_PINNING": False,  # or every process of a machine runs it on the same first cores
+            "ENABLE_CPU_PINNING": False,  # or processes of one machine run it on the same cores
         }
         read = core.read_model(model) if isinstance(model, Path) else model
         self._request = core.compile_model(read, "CPU", options).create_infer_request()

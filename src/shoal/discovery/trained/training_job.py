@@ -177,7 +177,8 @@ def measured_gain(settings: DiscoverySettings) -> str:
     is_long = (chosen.training.epochs, chosen.training.lr) == (usual.training.epochs, usual.training.lr)
     is_same = (chosen.encoder, chosen.input_size) == (DEFAULT_ENCODER, usual.input_size)
     is_usual = is_same and (is_long or settings.is_short) and not settings.depths and not settings.temperatures
-    return get_method(settings.method).measured_gain if is_usual else ""
+    gain = get_method(settings.method).measured_gain if is_usual else ""
+    return f"{gain}, with the recipe default" if gain and settings.is_short else gain
 
 
 def announce(costs: Sequence[Cost], *, is_compared: bool, gain: str = "") -> str:
