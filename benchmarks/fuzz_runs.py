@@ -62,7 +62,7 @@ def prepare(files: Files, place: Path) -> str | None:
     if platform.machine() in ("aarch64", "arm64"):
         torch.backends.mkldnn.set_flags(False)  # its threads there begin with the import, and do not survive a fork
     os.environ |= {"SHOAL_ENGINE": "torch"}
-    catalog._load_other = load_small  # type: ignore[assignment]
+    catalog._load_other = load_small
     code = fork(files, place / "warm", listing=place / "modules")
     code = code or fork(files, place / "finished", settings=replace(files.settings, train=False))
     if code:

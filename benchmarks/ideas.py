@@ -132,7 +132,7 @@ class Average(Cms):
 
     def compact(self, embeddings: Tensor) -> Tensor:
         """In as many columns as the average's bottleneck has."""
-        return compact(embeddings, self.mean["head"].basis())  # type: ignore[operator]
+        return compact(embeddings, self.mean["head"].basis())
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Renew the bank with the networks as they are."""
