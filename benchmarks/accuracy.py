@@ -66,13 +66,18 @@ class Step:
 
 def steps(seeds: tuple[int, ...]) -> list[Step]:
     """What to run, the most important first."""
-    main, first = ("1", "4", "iterations"), seeds[:1]
+    main = ("1", "4", "iterations")
+    first = seeds[:1]
     return [
         Step(dataset="cub", tables=main, seeds=first),
         *(Step(dataset="cub", tables=("1", "4"), seeds=(seed,)) for seed in seeds[1:]),
         *(Step(dataset="cub", tables=("3",), seeds=(seed,)) for seed in seeds),
         *(Step(dataset="cub", tables=("2", "8"), seeds=(seed,)) for seed in seeds),
-        *(Step(dataset="cub", tables=(table,), seeds=(seed,)) for seed in seeds for table in ("13", "12", "14")),
+        *(
+            Step(dataset="cub", tables=(table,), seeds=(seed,))
+            for seed in seeds
+            for table in ("13", "12", "14")
+        ),
         Step(dataset="cifar100", tables=("1", "4"), seeds=first),
         Step(dataset="cifar100", tables=("3",), seeds=first),
         Step(dataset="cifar100", tables=("2", "8"), seeds=first),
@@ -123,7 +128,9 @@ def run(chosen: argparse.Namespace) -> None:
         take_few(chosen)
     device = choose_device("cpu" if chosen.rehearse else chosen.device)
     if device.type == "cuda":
-        torch.backends.cudnn.benchmark = True  # shapes never change, so the search pays off after a few steps
+        torch.backends.cudnn.benchmark = (
+            True  # shapes never change, so the search pays off after a few steps
+        )
     if chosen.worker is not None:
         _work(chosen, device, began)
         return
@@ -141,22 +148,48 @@ def _share(chosen: argparse.Namespace, device: torch.device, began: float) -> No
     """Decode and run the trunk for all, start this script once per worker, and wait."""
     for name in chosen.datasets:
         runner = _runner(name, chosen, device, 0.0, began)
-        missing = [cell for cell in _wanted(chosen) if cell.dataset == name and not runner.file(cell).exists()]
+        missing = [
+            cell
+            for cell in _wanted(chosen)
+            if cell.dataset == name and not runner.file(cell).exists()
+        ]
         for cell in {_trunk_key(cell): cell for cell in missing}.values():
             runner.dataset_of(cell).task(cell)
         runner.close()
-        _say(f"{name}: {len(groups_of(missing))} trainings to do, their images and tokens are there", began)
+        _say(
+            f"{name}: {len(groups_of(missing))} trainings to do, their images and tokens are there",
+            began,
+        )
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    environment = {**os.environ, "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // chosen.workers))}
-    for i, worker in enumerate([_start(i, chosen, began, environment) for i in range(chosen.workers)]):
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // chosen.workers)),
+    }
+    for i, worker in enumerate(
+        [_start(i, chosen, began, environment) for i in range(chosen.workers)]
+    ):
         if worker.wait() != 0:
-            print(f"worker {i} ended with {worker.returncode}: its trainings are missing", file=sys.stderr)
+            print(
+                f"worker {i} ended with {worker.returncode}: its trainings are missing",
+                file=sys.stderr,
+            )
 
 
-def _start(i: int, chosen: argparse.Namespace, began: float, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+def _start(
+    i: int, chosen: argparse.Namespace, began: float, environment: dict[str, str]
+) -> "subprocess.Popen[bytes]":
     elapsed = time.monotonic() - began  # the limit of minutes is the call's, not the worker's
-    more = ["--worker", str(i), "--shared", str(chosen.shared), "--data", str(chosen.data), "--elapsed", str(elapsed)]
+    more = [
+        "--worker",
+        str(i),
+        "--shared",
+        str(chosen.shared),
+        "--data",
+        str(chosen.data),
+        "--elapsed",
+        str(elapsed),
+    ]
     return subprocess.Popen([sys.executable, *sys.argv, *more], env=environment)
 
 
@@ -165,7 +198,8 @@ def _trunk_key(cell: Cell) -> str:
     settings = cell.settings
     if not hasattr(settings, "training"):
         return settings.encoder
-    views, seed = settings.training.views, settings.training.seed
+    views = settings.training.views
+    seed = settings.training.seed
     return f"{settings.encoder} {settings.n_tail_blocks} {settings.input_size} {views} {seed}"
 
 
@@ -229,7 +263,9 @@ def _options(chosen: argparse.Namespace) -> dict[str, ReproduceOptions]:
     }
 
 
-def _runner(name: str, chosen: argparse.Namespace, device: torch.device, until: float, began: float) -> Runner:
+def _runner(
+    name: str, chosen: argparse.Namespace, device: torch.device, until: float, began: float
+) -> Runner:
     who = "" if chosen.worker is None else f"worker {chosen.worker}: "
     runner = Runner(
         {name: chosen.data},
@@ -247,7 +283,9 @@ def _runner(name: str, chosen: argparse.Namespace, device: torch.device, until: 
 def _cells(step: Step, options: ReproduceOptions, only: list[str] | None) -> list[Cell]:
     tables = [table for table in step.tables if only is None or table in only]
     return [
-        cell for table in tables for cell in make_plan(get_experiment(table), [step.dataset], step.seeds, options).cells
+        cell
+        for table in tables
+        for cell in make_plan(get_experiment(table), [step.dataset], step.seeds, options).cells
     ]
 
 
@@ -274,7 +312,9 @@ UNFINISHED = "not finished"
 
 def _note_begin(chosen: argparse.Namespace, device: torch.device) -> None:
     """Add this call to the list of calls that filled the folder, so that one that is killed is in it too."""
-    machine = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU {platform.machine()}"
+    machine = (
+        torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU {platform.machine()}"
+    )
     seeds = ", ".join(map(str, chosen.seeds))
     line = (
         f"- {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, commit {chosen.commit or _commit()}: "
@@ -293,7 +333,15 @@ def _note_end(chosen: argparse.Namespace, minutes: float) -> None:
 
 def _commit() -> str:
     """The commit that is checked out, and whether files differ from it."""
-    ask = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+    ask = [
+        "git",
+        "-C",
+        str(Path(__file__).parent),
+        "describe",
+        "--always",
+        "--dirty",
+        "--exclude=*",
+    ]
     try:
         found = subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:
@@ -303,7 +351,13 @@ def _commit() -> str:
 
 def _summary(texts: list[str], chosen: argparse.Namespace) -> str:
     cells = [json.loads(file.read_text()) for file in sorted(chosen.out.glob("*/cells/*.json"))]
-    few = "drawings" if chosen.rehearse else f"{chosen.per_class} images per class" if chosen.per_class else None
+    few = (
+        "drawings"
+        if chosen.rehearse
+        else f"{chosen.per_class} images per class"
+        if chosen.per_class
+        else None
+    )
     lines = [
         *([] if few is None else [f"**{few.capitalize()}: a rehearsal, no result.**", ""]),
         *(chosen.out / "calls.md").read_text().splitlines(),
@@ -318,10 +372,14 @@ def _summary(texts: list[str], chosen: argparse.Namespace) -> str:
 
 
 def _line(result: dict) -> str:
-    cell, accuracy = result["cell"], result["accuracy"]
+    cell = result["cell"]
+    accuracy = result["accuracy"]
     settings = cell["settings"]
-    shift, loss = settings["inference"]["shift"], settings.get("loss", {})
-    changed = f"α {shift['alpha']:.3g}, k {shift['n_neighbors']}, λ {loss.get('supervised_weight', '–')}"
+    shift = settings["inference"]["shift"]
+    loss = settings.get("loss", {})
+    changed = (
+        f"α {shift['alpha']:.3g}, k {shift['n_neighbors']}, λ {loss.get('supervised_weight', '–')}"
+    )
     values = [
         cell["dataset"],
         cell["method"],
@@ -350,36 +408,70 @@ def _say(text: str, began: float) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder with the archives")
-    parser.add_argument("--out", type=Path, default=Path("accuracy"), help="folder for cells and tables")
-    parser.add_argument("--minutes", type=float, default=13.0, help="no training is begun that would end later")
+    parser.add_argument(
+        "--out", type=Path, default=Path("accuracy"), help="folder for cells and tables"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=13.0, help="no training is begun that would end later"
+    )
     parser.add_argument("--encoder", default="efficientnet-lite2")
-    parser.add_argument("--datasets", nargs="+", default=["cub", "cifar100"], choices=["cub", "cifar100"])
-    parser.add_argument("--tables", nargs="+", default=None, metavar="TABLE", help="only these, as in --tables 1 4")
-    parser.add_argument("--methods", nargs="+", default=[], metavar="METHOD", help="only the rows of these")
+    parser.add_argument(
+        "--datasets", nargs="+", default=["cub", "cifar100"], choices=["cub", "cifar100"]
+    )
+    parser.add_argument(
+        "--tables", nargs="+", default=None, metavar="TABLE", help="only these, as in --tables 1 4"
+    )
+    parser.add_argument(
+        "--methods", nargs="+", default=[], metavar="METHOD", help="only the rows of these"
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=25)
     parser.add_argument("--cifar-epochs", type=int, default=8)
     parser.add_argument("--input-size", type=int, default=224)
     parser.add_argument("--cifar-input-size", type=int, default=224)
-    parser.add_argument("--cifar-pool", type=int, default=8, help="views of each image of CIFAR-100")
+    parser.add_argument(
+        "--cifar-pool", type=int, default=8, help="views of each image of CIFAR-100"
+    )
     parser.add_argument("--validation-share", type=float, default=0.2)
     parser.add_argument(
-        "--protocol", default="paper", choices=["paper", "reference"], help="who chooses snapshot and K"
+        "--protocol",
+        default="paper",
+        choices=["paper", "reference"],
+        help="who chooses snapshot and K",
     )
-    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings for every row")
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings for every row"
+    )
     parser.add_argument("--device", default=None)
     parser.add_argument("--workers", type=int, default=3, help="processes that share the device")
     parser.add_argument("--worker", type=int, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--elapsed", type=float, default=0.0, help=argparse.SUPPRESS)
-    parser.add_argument("--shared", type=Path, default=Path("/dev/shm"), help="where workers leave each other files")
     parser.add_argument(
-        "--trainings", type=Path, default=None, help="keep trainings here, to go on with one that was cut off"
+        "--shared", type=Path, default=Path("/dev/shm"), help="where workers leave each other files"
     )
-    parser.add_argument("--commit", default=None, help="the commit to name in the record, where git cannot say it")
-    parser.add_argument("--per-class", type=int, default=None, metavar="N", help="rehearse with N images of each class")
-    parser.add_argument("--rehearse", action="store_true", help="tiny drawings and encoder on the CPU, one epoch")
+    parser.add_argument(
+        "--trainings",
+        type=Path,
+        default=None,
+        help="keep trainings here, to go on with one that was cut off",
+    )
+    parser.add_argument(
+        "--commit", default=None, help="the commit to name in the record, where git cannot say it"
+    )
+    parser.add_argument(
+        "--per-class",
+        type=int,
+        default=None,
+        metavar="N",
+        help="rehearse with N images of each class",
+    )
+    parser.add_argument(
+        "--rehearse", action="store_true", help="tiny drawings and encoder on the CPU, one epoch"
+    )
     return parser.parse_args()
 
 

@@ -70,9 +70,12 @@ def unpack(archive: str, folder: Path, n_classes: int | None = None, seed: int =
     return draft.rename(root)
 
 
-def draw(truth: np.ndarray, known_share: float, labeled_share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def draw(
+    truth: np.ndarray, known_share: float, labeled_share: float, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
     """The known classes, and labels (N,) with -1 for unlabeled."""
-    rng, n_classes = np.random.default_rng(1000 + seed), int(truth.max()) + 1
+    rng = np.random.default_rng(1000 + seed)
+    n_classes = int(truth.max()) + 1
     known = np.sort(rng.choice(n_classes, round(known_share * n_classes), replace=False))
     candidates = np.flatnonzero(np.isin(truth, known))
     chosen = rng.choice(candidates, int(labeled_share * len(candidates)), replace=False)
@@ -84,14 +87,20 @@ def draw(truth: np.ndarray, known_share: float, labeled_share: float, seed: int)
 def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """Discover the categories of a folder of class folders, and score every answer against the hidden labels."""
     began = time.perf_counter()
-    whole, device = read_collection(root), choose_device(arguments.device)
+    whole = read_collection(root)
+    device = choose_device(arguments.device)
     truth = np.array(whole.labels)
     known, labels = draw(truth, arguments.known, arguments.labeled, seed)
     names = {label: name for label, name in enumerate(whole.classes) if label in known}
     given = {name: names.get(int(label)) for name, label in zip(whole.names, labels, strict=True)}
     collection = read_collection(root, given)
     n_clusters = int(truth.max()) + 1
-    given_settings = {"n_clusters": n_clusters, "seed": seed, "epochs": arguments.epochs, "recipe": arguments.recipe}
+    given_settings = {
+        "n_clusters": n_clusters,
+        "seed": seed,
+        "epochs": arguments.epochs,
+        "recipe": arguments.recipe,
+    }
     settings = choose_settings(**given_settings)
     if arguments.recipe is not None:
         settings = replace(settings, depths=(settings.of_method.n_tail_blocks,))
@@ -103,21 +112,26 @@ def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, A
         return choose(judge, embeddings, predicted)
 
     TrialJudge.choose = keep_tried  # type: ignore[method-assign]
-    is_unlabeled, is_known = labels < 0, np.isin(truth, known)
+    is_unlabeled = labels < 0
+    is_known = np.isin(truth, known)
 
     def score(clusters: np.ndarray) -> list[float]:
         found = gcd_accuracy(truth[is_unlabeled], clusters[is_unlabeled], is_known[is_unlabeled])
         return [round(100 * value, 2) for value in (found.all, found.known, found.novel)]
 
     with tempfile.TemporaryDirectory() as folder:
-        run = discover_images(collection, Path(folder) / "run", settings, device=device, reporter=SILENT)
+        run = discover_images(
+            collection, Path(folder) / "run", settings, device=device, reporter=SILENT
+        )
         place = {name: row for row, name in enumerate(whole.names)}
         order = [place[row.path] for row in run.assignments]
         assert order == list(range(len(truth)))
         first = Run(run.path / "frozen") if (run.path / "frozen").is_dir() else run
         other = Run(run.path / "trained") if (run.path / "trained").is_dir() else run
         plain = replace(settings.of_method.inference, must_link=False, try_average=False)
-        frozen = infer(np.array(run.array("frozen")), labels, n_clusters, plain, device=device).labels
+        frozen = infer(
+            np.array(run.array("frozen")), labels, n_clusters, plain, device=device
+        ).labels
         cms = infer(tried[0], labels, n_clusters, plain, device=device).labels if tried else frozen
         answers = {
             "frozen": score(frozen),
@@ -163,30 +177,46 @@ def table(out: Path) -> str:
         shown = [" / ".join(f"{value:.1f}" for value in row[name]) for name in names]
         choice = row["choice"]
         best = max(choice.get("trials", [{}]), key=lambda one: one.get("accuracy", 0))
-        extra = [choice.get("frozen_weight", "–"), best.get("n_tail_blocks", "–"), best.get("temperature", "–")]
-        lines.append("| " + " | ".join(map(str, [row["collection"], row["seed"], *shown, *extra])) + " |")
+        extra = [
+            choice.get("frozen_weight", "–"),
+            best.get("n_tail_blocks", "–"),
+            best.get("temperature", "–"),
+        ]
+        lines.append(
+            "| " + " | ".join(map(str, [row["collection"], row["seed"], *shown, *extra])) + " |"
+        )
     kinds = sorted({row["collection"] for row in rows})
     for kind in kinds:
         of_kind = [row for row in rows if row["collection"] == kind]
         means = [f"{np.mean([row[name][0] for row in of_kind]):.1f}" for name in names]
-        lines.append("| " + " | ".join([f"{kind}, All", f"mean of {len(of_kind)}", *means, "", "", ""]) + " |")
+        lines.append(
+            "| "
+            + " | ".join([f"{kind}, All", f"mean of {len(of_kind)}", *means, "", "", ""])
+            + " |"
+        )
     everything = [
         f"{np.mean([np.mean([row[name][0] for row in rows if row['collection'] == kind]) for kind in kinds]):.1f}"
         for name in names
     ]
-    lines.append("| " + " | ".join(["mean of the collections, All", "", *everything, "", "", ""]) + " |")
+    lines.append(
+        "| " + " | ".join(["mean of the collections, All", "", *everything, "", "", ""]) + " |"
+    )
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("archives", nargs="+")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--known", type=float, default=0.5)
     parser.add_argument("--labeled", type=float, default=0.5)
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--classes", type=int, help="draw so many classes for each seed")
-    parser.add_argument("--recipe", help="of the default method, with its own number of trained blocks")
+    parser.add_argument(
+        "--recipe", help="of the default method, with its own number of trained blocks"
+    )
     parser.add_argument("--device")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--budget", type=float, default=float("inf"))

@@ -33,7 +33,9 @@ from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 
 
-def make_clusters(n: int, d: int, n_classes: int, noise: float, seed: int) -> tuple[torch.Tensor, np.ndarray]:
+def make_clusters(
+    n: int, d: int, n_classes: int, noise: float, seed: int
+) -> tuple[torch.Tensor, np.ndarray]:
     """Unit rows around random centers, and the class of each."""
     generator = torch.Generator().manual_seed(seed)
     y = torch.randint(n_classes, (n,), generator=generator)
@@ -44,9 +46,11 @@ def make_clusters(n: int, d: int, n_classes: int, noise: float, seed: int) -> tu
 
 def timed(work: Callable[[], Any], repeats: int, device: str = "cpu") -> tuple[Any, float, float]:
     """The result, and the least wall and CPU seconds of several runs."""
-    walls, cpus = [], []
+    walls = []
+    cpus = []
     for _ in range(repeats):
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall = time.perf_counter()
+        cpu = time.process_time()
         result = work()
         if device != "cpu":
             torch.cuda.synchronize()
@@ -59,13 +63,16 @@ def time_knn(args: argparse.Namespace) -> list[str]:
     import faiss
 
     faiss.omp_set_num_threads(args.threads)
-    n, d = args.n or 10_000, args.d or 768
+    n = args.n or 10_000
+    d = args.d or 768
     rows, _ = make_clusters(n, d, 200, 1.45, args.seed)
     own = torch.arange(n)
     index = faiss.IndexFlatIP(d)
     index.add(rows.numpy())
     ours, wall, cpu = timed(lambda: k_nearest(rows, rows, 8, exclude=own), args.repeats)
-    _, raw_wall, raw_cpu = timed(lambda: k_nearest(rows, rows, 8, exclude=own, exact=False), args.repeats)
+    _, raw_wall, raw_cpu = timed(
+        lambda: k_nearest(rows, rows, 8, exclude=own, exact=False), args.repeats
+    )
     (_, theirs), faiss_wall, faiss_cpu = timed(lambda: index.search(rows.numpy(), 9), args.repeats)
     # faiss may rank a duplicate before the row itself, so the row is left out by its index here too.
     others = np.array([line[line != i][:8] for i, line in enumerate(theirs)])
@@ -98,13 +105,16 @@ def count_per_k(linkage: np.ndarray, labels: np.ndarray, largest: int) -> list[f
 
 
 def time_sweep(args: argparse.Namespace) -> list[str]:
-    n, largest = args.n or 10_000, 1000
+    n = args.n or 10_000
+    largest = 1000
     rows, y = make_clusters(n, args.d or 64, 100, 1.4, args.seed)
     rng = np.random.default_rng(args.seed)
     labels = np.where((y < 80) & (rng.random(n) < 0.5), y, -1)
     linkage, tree_wall, _ = timed(lambda: ward_linkage(rows), 1)
     tree = Tree(linkage)
-    curve, wall, cpu = timed(lambda: accuracy_curve(tree, labels, max_clusters=largest), args.repeats)
+    curve, wall, cpu = timed(
+        lambda: accuracy_curve(tree, labels, max_clusters=largest), args.repeats
+    )
     slow, slow_wall, slow_cpu = timed(lambda: count_per_k(linkage, labels, largest), 1)
     same = bool(np.allclose(slow, curve.accuracy, rtol=0, atol=1e-12))
     return [
@@ -118,7 +128,8 @@ def time_sweep(args: argparse.Namespace) -> list[str]:
 
 
 def time_algorithm1(args: argparse.Namespace) -> list[str]:
-    n, d = args.n or 50_000, args.d or 256
+    n = args.n or 50_000
+    d = args.d or 256
     rows, y = make_clusters(n, d, 100, 1.4, args.seed)
     rng = np.random.default_rng(args.seed)
     labels = np.where((y < 80) & (rng.random(n) < 0.5), y, -1)
@@ -126,11 +137,17 @@ def time_algorithm1(args: argparse.Namespace) -> list[str]:
     five = InferenceSettings(max_shifts=5)
     # Exactly five shifts, whatever accuracy says: six trees, six cuts and accuracies, five steps.
     with patch.object(inference, "stops", return_value=False):
-        whole, wall, cpu = timed(lambda: infer(points, labels, 100, five), args.repeats, args.device)
+        whole, wall, cpu = timed(
+            lambda: infer(points, labels, 100, five), args.repeats, args.device
+        )
     assert len(whole.accuracies) == 6
     found, own_wall, own_cpu = timed(lambda: infer(points, labels, 100), 1, args.device)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    gpu = "" if args.device == "cpu" else f", of the GPU's {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB"
+    gpu = (
+        ""
+        if args.device == "cpu"
+        else f", of the GPU's {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB"
+    )
     return [
         f"Algorithm 1, {n:,} x {d}, {args.device}",
         "| run | wall s | CPU s |",
@@ -145,9 +162,12 @@ PARTS = {"knn": time_knn, "sweep": time_sweep, "algorithm1": time_algorithm1}
 
 
 def header(argv: list[str]) -> list[str]:
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
     cpu = next(
-        (line.split(":")[1].strip() for line in cpu_lines() if line.startswith("model name")), platform.machine()
+        (line.split(":")[1].strip() for line in cpu_lines() if line.startswith("model name")),
+        platform.machine(),
     )
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     return [
@@ -171,10 +191,14 @@ def write(lines: list[str], record: Path | None) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("parts", nargs="+", choices=PARTS)
     parser.add_argument("--n", type=int, help="points; default 10,000, for algorithm1 50,000")
-    parser.add_argument("--d", type=int, help="columns; default 768, for the sweep 64, for algorithm1 256")
+    parser.add_argument(
+        "--d", type=int, help="columns; default 768, for the sweep 64, for algorithm1 256"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)

@@ -58,7 +58,12 @@ def truth_of(categories: np.ndarray, y: np.ndarray, n_known: int) -> np.ndarray:
 
 
 def measure(
-    rows: np.ndarray, y: np.ndarray, most: int, seed: int, n_classes: int | None = None, n_known: int | None = None
+    rows: np.ndarray,
+    y: np.ndarray,
+    most: int,
+    seed: int,
+    n_classes: int | None = None,
+    n_known: int | None = None,
 ) -> np.ndarray:
     """(3, 2) gaps on all unlabeled images, those in known and in novel categories, before and after."""
     rng = np.random.default_rng(seed)
@@ -68,19 +73,33 @@ def measure(
     truth = np.argsort(order)[np.searchsorted(np.sort(order), y[kept])]
     n_known = n_known or len(order) // 2
     labels = draw_labels(truth, np.arange(n_known), 0.5, rng)
-    points, settings = unit_points(rows[kept]), ClusterSettings()
+    points = unit_points(rows[kept])
+    settings = ClusterSettings()
     discovery = as_discovery(infer(points, labels, None, settings.inference), points)
     n_neighbors = settings.inference.shift.n_neighbors
-    names, classes = [f"{i:06d}" for i in kept], [f"class {c:04d}" for c in range(n_known)]
+    names = [f"{i:06d}" for i in kept]
+    classes = [f"class {c:04d}" for c in range(n_known)]
     found = name_categories(discovery, names, labels, classes, n_neighbors=n_neighbors)
     share = same_category_share(other_neighbors(points, n_neighbors), found.categories)
-    right, free = truth_of(found.categories, truth, n_known), labels == UNLABELED
-    of = {"all": free, "known": free & (found.categories < n_known), "novel": free & (found.categories >= n_known)}
-    return np.array([[gap(said[of[p]], right[of[p]]) for said in (share, found.members.confidence)] for p in PARTS])
+    right = truth_of(found.categories, truth, n_known)
+    free = labels == UNLABELED
+    of = {
+        "all": free,
+        "known": free & (found.categories < n_known),
+        "novel": free & (found.categories >= n_known),
+    }
+    return np.array(
+        [
+            [gap(said[of[p]], right[of[p]]) for said in (share, found.members.confidence)]
+            for p in PARTS
+        ]
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--most", type=int, default=3000, help="images drawn for each seed")
     parser.add_argument("--classes", type=int, help="classes drawn for each seed; all if absent")
@@ -94,9 +113,12 @@ def main() -> None:
     table = [f"| collection | {' | '.join(columns)} |", "|---" * 5 + "|"]
     for file in args.files:
         with np.load(file) as stored:
-            rows, y = stored["X"], np.unique(stored["y"], return_inverse=True)[1]
+            rows = stored["X"]
+            y = np.unique(stored["y"], return_inverse=True)[1]
         how = (args.classes, args.known)
-        gaps = np.array([measure(rows, y, args.most, seed, *how) for seed in range(args.seeds)])  # (S, 3, 2)
+        gaps = np.array(
+            [measure(rows, y, args.most, seed, *how) for seed in range(args.seeds)]
+        )  # (S, 3, 2)
         means = [f"{before:.3f} → {after:.3f}" for before, after in np.nanmean(gaps, axis=0)]
         table.append(f"| {file.stem} | {' | '.join([*means, farther(gaps[:, 0])])} |")
         print(table[-1], file=sys.stderr, flush=True)

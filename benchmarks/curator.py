@@ -34,7 +34,8 @@ SEEN = 100
 MAX_PARTS = 6
 FEW = 0.2
 """The share of wrong images up to which they are thrown out of a category before anything is learned from it."""
-MIN_GROWN, MIN_GATHERED = 6, 3
+MIN_GROWN = 6
+MIN_GATHERED = 3
 """Images from which on it is worth to grow a category, or to gather a class."""
 
 
@@ -54,7 +55,14 @@ class Curve:
 
     def until(self, goal: float, what: str) -> int | None:
         """The first number of actions with a share of at least `goal`."""
-        return next((n for n, share in zip(self.actions, getattr(self, what), strict=True) if share >= goal), None)
+        return next(
+            (
+                n
+                for n, share in zip(self.actions, getattr(self, what), strict=True)
+                if share >= goal
+            ),
+            None,
+        )
 
 
 def is_right(truth: Ints, categories: Ints) -> Any:
@@ -74,10 +82,15 @@ def share_right(truth: Ints, categories: Ints) -> float:
 class Curator:
     """One person at work on one run."""
 
-    def __init__(self, run: Run, truth: Ints, is_given: Any, curve: Curve, n_actions: int = 0) -> None:
+    def __init__(
+        self, run: Run, truth: Ints, is_given: Any, curve: Curve, n_actions: int = 0
+    ) -> None:
         self.review = Review(run)
-        self.search, self.truth, self.is_given = Search(self.review), truth, is_given
-        self.curve, self.n = curve, n_actions
+        self.search = Search(self.review)
+        self.truth = truth
+        self.is_given = is_given
+        self.curve = curve
+        self.n = n_actions
         self.home = self._homes()
         """By class the category that is this class."""
 
@@ -110,7 +123,9 @@ class Curator:
         checked = self.is_told | self.is_given
         for rows in (np.flatnonzero(checked), np.arange(len(self.truth))):
             rows = rows[self.categories[rows] >= 0]
-            pairs = Counter(zip(self.truth[rows].tolist(), self.categories[rows].tolist(), strict=True))
+            pairs = Counter(
+                zip(self.truth[rows].tolist(), self.categories[rows].tolist(), strict=True)
+            )
             for own, number in (pair for pair, _ in pairs.most_common()):
                 if own not in home and number not in home.values():
                     home[own] = number
@@ -150,7 +165,9 @@ class Curator:
 
     def _by_size(self) -> list[int]:
         """The categories with undecided images, those with most first."""
-        sizes = Counter(self.categories[~self.is_told & ~self.is_given & (self.categories >= 0)].tolist())
+        sizes = Counter(
+            self.categories[~self.is_told & ~self.is_given & (self.categories >= 0)].tolist()
+        )
         return sorted(sizes, key=lambda number: (-sizes[number], number))
 
     def _class_of(self, number: int) -> int | None:
@@ -170,7 +187,8 @@ class Curator:
 
     def part(self, number: int) -> None:
         """Split a category where the preview shows that this sets more images right than it takes actions."""
-        own, rows = self._class_of(number), np.flatnonzero(self.categories == number)
+        own = self._class_of(number)
+        rows = np.flatnonzero(self.categories == number)
         if own is None or len(rows) < 6 or np.count_nonzero(self.truth[rows] != own) < MIN_GATHERED:
             return
         worth = {n: self._worth(number, own, n) for n in range(2, min(MAX_PARTS, len(rows)) + 1)}
@@ -186,7 +204,8 @@ class Curator:
     def _worth(self, number: int, own: int, n: int) -> int:
         """Images that a split would set right, less those it would set wrong, less the actions."""
         first, *others = [np.array(part) for part in self.search.parts(number, n)["parts"]]
-        gain, cost = 0, 2
+        gain = 0
+        cost = 2
         if Counter(self.truth[first].tolist()).most_common(1)[0][0] != own:
             return -1
         for part in others:
@@ -207,12 +226,17 @@ class Curator:
         belongs = self.truth[rows] == own
         if len(rows) < MIN_GROWN or not belongs[:MIN_GROWN].all():
             return
-        low, high, step, n = 0, len(rows), SHOWN, 2  # the command, and Enter in the end
+        # the command, and Enter in the end
+        low = 0
+        high = len(rows)
+        step = SHOWN
+        n = 2
         while high - low > 1 and low < len(rows):
             at = min(low + step, len(rows)) if high == len(rows) else low + -(-(high - low) // 2)
             n += 1
             if belongs[max(low, at - SHOWN) : at].all():
-                low, step = at, 2 * step
+                low = at
+                step = 2 * step
             else:
                 high = at
         if low:
@@ -263,12 +287,17 @@ class Curator:
         """Wrong images, actions, and whether going from one to the next is cheaper than picking."""
         rows = self._open(number)
         wrong = rows[self.is_misplaced[rows]]
-        picking = sum(n_picks(np.flatnonzero(np.isin(rows, group))) + 1 for group in self._groups(wrong))
+        picking = sum(
+            n_picks(np.flatnonzero(np.isin(rows, group))) + 1 for group in self._groups(wrong)
+        )
         return len(wrong), min(picking, len(rows)), len(rows) <= picking
 
     def _groups(self, rows: Ints) -> list[Ints]:
         """By class, the largest first."""
-        return [rows[self.truth[rows] == own] for own, _ in Counter(self.truth[rows].tolist()).most_common()]
+        return [
+            rows[self.truth[rows] == own]
+            for own, _ in Counter(self.truth[rows].tolist()).most_common()
+        ]
 
     def _tidy(self, number: int, *, is_walk: bool) -> None:
         rows = self._open(number)
@@ -276,19 +305,24 @@ class Curator:
             self.put(group, int(self.truth[group[0]]))
             self.did(len(group) if is_walk else n_picks(np.flatnonzero(np.isin(rows, group))) + 1)
         if is_walk:
-            self.did(int((self.categories[rows] == number).sum()))  # an arrow key past each that is right
+            self.did(
+                int((self.categories[rows] == number).sum())
+            )  # an arrow key past each that is right
 
     def sign_off(self, most_wrong: float = 0.0) -> None:
         """Confirm each category, and name it where a person has to; wrong images, where they are few, are rejected."""
         for number in self._by_size():
-            rows, own = self._open(number), self._class_of(number)
+            rows = self._open(number)
+            own = self._class_of(number)
             wrong = rows[self.is_misplaced[rows]]
             if own is None or len(rows) == len(wrong) or len(wrong) > most_wrong * len(rows):
                 continue
             if len(wrong):
                 verbs.decide(self.review, "reject", None, self.paths(wrong), by="curator")
                 self.did(n_picks(np.flatnonzero(np.isin(rows, wrong))) + 1)
-            verbs.decide(self.review, "confirm", None, self.paths(np.setdiff1d(rows, wrong)), by="curator")
+            verbs.decide(
+                self.review, "confirm", None, self.paths(np.setdiff1d(rows, wrong)), by="curator"
+            )
             self.did(1)
             record = self.state.categories[number]
             if record.is_novel and not record.is_named:

@@ -46,7 +46,9 @@ def draw_image(rng: np.random.Generator, base: np.ndarray) -> bytes:
     """A JPEG of a class: its coarse pattern, moved and mixed with a pattern of the image's own."""
     own = rng.integers(0, 256, base.shape, dtype=np.uint8)
     mixed = (0.6 * np.roll(base, rng.integers(0, 3, 2), axis=(0, 1)) + 0.4 * own).astype(np.uint8)
-    large = np.asarray(Image.fromarray(mixed).resize((SIDE, SIDE), Image.Resampling.BICUBIC), dtype=np.float32)
+    large = np.asarray(
+        Image.fromarray(mixed).resize((SIDE, SIDE), Image.Resampling.BICUBIC), dtype=np.float32
+    )
     out = io.BytesIO()
     noisy = np.clip(large + rng.normal(0, 6, large.shape), 0, 255).astype(np.uint8)
     Image.fromarray(noisy).save(out, "JPEG", quality=90)
@@ -57,7 +59,10 @@ def drawn(n_images: int) -> dict[str, bytes]:
     """Names, the class first, and files."""
     rng = np.random.default_rng(SEED)
     bases = rng.integers(0, 256, (N_CLASSES, 8, 8, 3), dtype=np.uint8)
-    return {f"c{i % N_CLASSES:02d}/{i:06d}.jpg": draw_image(rng, bases[i % N_CLASSES]) for i in range(n_images)}
+    return {
+        f"c{i % N_CLASSES:02d}/{i:06d}.jpg": draw_image(rng, bases[i % N_CLASSES])
+        for i in range(n_images)
+    }
 
 
 def taken(source: Path, n_images: int) -> dict[str, bytes]:
@@ -80,7 +85,8 @@ def write_images(files: dict[str, bytes], folder: Path) -> Path:
     known = set(rng.permutation(classes)[: len(classes) // 2])
     rows = ["path,label"]
     for i, (name, content) in enumerate(files.items()):
-        kind, place = name.split("/")[0], f"{i:06d}{Path(name).suffix}"
+        kind = name.split("/")[0]
+        place = f"{i:06d}{Path(name).suffix}"
         (folder / "photos" / place).write_bytes(content)
         if kind in known and rng.random() < 0.5:
             rows.append(f"{place},{kind}")
@@ -96,40 +102,67 @@ def cpu_seconds(pid: int) -> float:
 
 def take_peak_mb(pid: int) -> float:
     """The most memory it had since the last call."""
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    status = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
     Path(f"/proc/{pid}/clear_refs").write_text("5")
     return int(status["VmHWM"].split()[0]) / 1024
 
 
 def run(source: Path, folder: Path, device: str, options: list[str]) -> list[Stage]:
     """One run of the command of a checkout."""
-    cache, out = folder / "cache", folder / "run"
+    cache = folder / "cache"
+    out = folder / "run"
     for old in (cache / "pixels", out):
         shutil.rmtree(old, ignore_errors=True)
-    words = ["discover", str(folder / "photos"), "--labels", str(folder / "labels.csv"), "--out", str(out)]
+    words = [
+        "discover",
+        str(folder / "photos"),
+        "--labels",
+        str(folder / "labels.csv"),
+        "--out",
+        str(out),
+    ]
     command = [sys.executable, "-m", "shoal", *words, "--device", device, *options]
     path = os.pathsep.join([str(source), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": path, "SHOAL_CACHE": str(cache)}
     pipe = subprocess.PIPE
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=pipe, text=True)
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=pipe, text=True
+    )
     assert process.stderr is not None
-    stages, name, wall, cpu = [], "start: imports, encoder, reading the folder", time.perf_counter(), 0.0
+    stages = []
+    name = "start: imports, encoder, reading the folder"
+    wall = time.perf_counter()
+    cpu = 0.0
     said: list[str] = []
     for line in iter(process.stderr.readline, ""):
         said.append(line)
         text = line.strip()
         is_stage = text.endswith("…") or text.startswith("first answer")
-        if not is_stage or "VmHWM" not in Path(f"/proc/{process.pid}/status").read_text():  # else it has ended
+        if (
+            not is_stage or "VmHWM" not in Path(f"/proc/{process.pid}/status").read_text()
+        ):  # else it has ended
             continue
-        now, spent = time.perf_counter(), cpu_seconds(process.pid)
+        now = time.perf_counter()
+        spent = cpu_seconds(process.pid)
         stages.append(Stage(name, now - wall, spent - cpu, take_peak_mb(process.pid)))
-        name, wall, cpu = text.removesuffix("…").strip(), now, spent
+        name = text.removesuffix("…").strip()
+        wall = now
+        cpu = spent
         name = "training begins" if name.startswith("first answer") else name
     _, status, used = os.wait4(process.pid, 0)
     if status != 0:
         sys.exit("".join(said))
     now = time.perf_counter()
-    stages.append(Stage(f"{name}, to the end", now - wall, used.ru_utime + used.ru_stime - cpu, used.ru_maxrss / 1024))
+    stages.append(
+        Stage(
+            f"{name}, to the end",
+            now - wall,
+            used.ru_utime + used.ru_stime - cpu,
+            used.ru_maxrss / 1024,
+        )
+    )
     return stages
 
 
@@ -138,22 +171,38 @@ def render(stages: list[Stage], title: str) -> str:
     rows = [f"| {title} | seconds | CPU seconds | peak MB | |", "|---|---|---|---|---|"]
     for stage in stages:
         bar = "█" * round(WIDTH * stage.wall_s / longest)
-        rows.append(f"| {stage.name} | {stage.wall_s:.1f} | {stage.cpu_s:.1f} | {stage.peak_mb:.0f} | {bar} |")
-    wall, cpu = sum(stage.wall_s for stage in stages), sum(stage.cpu_s for stage in stages)
-    return "\n".join([*rows, f"| all | {wall:.1f} | {cpu:.1f} | {max(stage.peak_mb for stage in stages):.0f} | |"])
+        rows.append(
+            f"| {stage.name} | {stage.wall_s:.1f} | {stage.cpu_s:.1f} | {stage.peak_mb:.0f} | {bar} |"
+        )
+    wall = sum(stage.wall_s for stage in stages)
+    cpu = sum(stage.cpu_s for stage in stages)
+    return "\n".join(
+        [
+            *rows,
+            f"| all | {wall:.1f} | {cpu:.1f} | {max(stage.peak_mb for stage in stages):.0f} | |",
+        ]
+    )
 
 
 def commit_of(source: Path) -> str:
     git = ["git", "-C", str(source), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    return (
+        subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--n", type=int, default=1000, help="images")
-    parser.add_argument("--images", type=Path, help="a folder or zip to take them from; drawn unless given")
+    parser.add_argument(
+        "--images", type=Path, help="a folder or zip to take them from; drawn unless given"
+    )
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--src", type=Path, help="the src folder of another checkout, to run in turn with this one")
+    parser.add_argument(
+        "--src", type=Path, help="the src folder of another checkout, to run in turn with this one"
+    )
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--record", type=Path, help="write the result to this file")
     parser.add_argument("options", nargs="*", help="options of shoal discover, behind --")
@@ -166,7 +215,9 @@ def main() -> None:
         write_images(files, Path(scratch))
         for _ in range(arguments.rounds):
             for source in sources:
-                found[source].append(run(source.resolve(), Path(scratch), arguments.device, arguments.options))
+                found[source].append(
+                    run(source.resolve(), Path(scratch), arguments.device, arguments.options)
+                )
     tables = []
     for source, rounds in found.items():
         best = min(rounds, key=lambda stages: sum(stage.cpu_s for stage in stages))

@@ -23,27 +23,41 @@ from shoal.discovery.cluster_embeddings import ClusterSettings
 from shoal.discovery.first_answer import nearest_label_accuracy
 
 N_FEW = 5
-COLUMNS = ("embeddings", "nearest labeled image alike", "by chance", "share", "share, five labels a class", "All")
+COLUMNS = (
+    "embeddings",
+    "nearest labeled image alike",
+    "by chance",
+    "share",
+    "share, five labels a class",
+    "All",
+)
 
 
 def measure(rows: np.ndarray, y: np.ndarray, most: int, seed: int) -> list[float]:
     """Accuracy of nearest labeled images, chance, share of the way, that with few labels, and All of the answer."""
     kept = np.random.default_rng(seed).permutation(len(y))[:most]
-    truth, rng = np.unique(y[kept], return_inverse=True)[1], np.random.default_rng(seed)
+    truth = np.unique(y[kept], return_inverse=True)[1]
+    rng = np.random.default_rng(seed)
     n_classes = int(truth.max()) + 1
-    truth, n_known = np.argsort(rng.permutation(n_classes))[truth], n_classes // 2
-    labels, points = draw_labels(truth, np.arange(n_known), 0.5, rng), unit_points(rows[kept])
+    truth = np.argsort(rng.permutation(n_classes))[truth]
+    n_known = n_classes // 2
+    labels = draw_labels(truth, np.arange(n_known), 0.5, rng)
+    points = unit_points(rows[kept])
     few = labels.copy()
     for one in range(n_known):
         few[np.flatnonzero(labels == one)[N_FEW:]] = UNLABELED
-    found, of_few = nearest_label_accuracy(points.float(), labels), nearest_label_accuracy(points.float(), few)
-    clusters, free = infer(points, labels, n_classes, ClusterSettings().inference).labels, labels == UNLABELED
+    found = nearest_label_accuracy(points.float(), labels)
+    of_few = nearest_label_accuracy(points.float(), few)
+    clusters = infer(points, labels, n_classes, ClusterSettings().inference).labels
+    free = labels == UNLABELED
     accuracy = gcd_accuracy(truth[free], clusters[free], truth[free] < n_known)
     return [found.accuracy, found.chance, found.share, of_few.share, accuracy.all]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--most", type=int, default=1500, help="images drawn")
     parser.add_argument("--seed", type=int, default=0)

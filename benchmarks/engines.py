@@ -67,14 +67,20 @@ def time_trunks(name: str, n_images: int, rounds: int) -> list[str]:
     encoders = {engine: load(name, engine) for engine in engines_here()}
     size = load(name, "torch").input_format.size
     images = torch.rand(n_images, 3, size, size, generator=torch.Generator().manual_seed(0)) * 2 - 1
-    features = {engine: F.normalize(e.tail(e.run_trunk(images)), dim=1) for engine, e in encoders.items()}
+    features = {
+        engine: F.normalize(e.tail(e.run_trunk(images)), dim=1) for engine, e in encoders.items()
+    }
     spent: dict[str, list[tuple[float, float]]] = {engine: [] for engine in encoders}
     for _ in range(rounds):
         for engine, encoder in encoders.items():
-            cpu, wall = cpu_seconds(), time.perf_counter()
+            cpu = cpu_seconds()
+            wall = time.perf_counter()
             encoder.run_trunk(images)
             spent[engine].append((cpu_seconds() - cpu, time.perf_counter() - wall))
-    rows = ["| trunk | CPU ms an image | wall ms an image | lowest cosine to torch |", "|---|---|---|---|"]
+    rows = [
+        "| trunk | CPU ms an image | wall ms an image | lowest cosine to torch |",
+        "|---|---|---|---|",
+    ]
     for engine, times in spent.items():
         cpu, wall = (1000 * median(column) / n_images for column in zip(*times, strict=True))
         cosine = (features[engine] * features["torch"]).sum(dim=1).min()
@@ -88,7 +94,10 @@ def compare_answers(name: str, folder: Path, n_seeds: int) -> list[str]:
     pixels = load_pixels(collection)
     y = collection.labels[pixels.index]
     embeddings = {engine: embed(pixels, load(name, engine)) for engine in engines_here()}
-    rows = [f"| seed ({folder.name}) | {' | '.join(embeddings)} |", "|---" * (1 + len(embeddings)) + "|"]
+    rows = [
+        f"| seed ({folder.name}) | {' | '.join(embeddings)} |",
+        "|---" * (1 + len(embeddings)) + "|",
+    ]
     for seed in range(n_seeds):
         rng = np.random.default_rng(seed)
         known = np.sort(rng.permutation(len(collection.classes))[: len(collection.classes) // 2])
@@ -105,19 +114,27 @@ def compare_answers(name: str, folder: Path, n_seeds: int) -> list[str]:
 
 
 def hardware() -> str:
-    listed = subprocess.run(["lscpu"], capture_output=True, text=True, check=False).stdout.splitlines()
+    listed = subprocess.run(
+        ["lscpu"], capture_output=True, text=True, check=False
+    ).stdout.splitlines()
     names = [line.split(":", 1)[1].strip() for line in listed if line.startswith("Model name")]
     return f"{names[0] if names else platform.machine()}, {torch.get_num_threads()} threads"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--encoder", default=DEFAULT_ENCODER)
     parser.add_argument("--n", type=int, default=64, help="images a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="a folder of images per class")
     parser.add_argument("--seeds", type=int, default=5, help="draws of known classes and labels")
-    parser.add_argument("--simulated", action="store_true", help="also the answers of bfloat16 where it is simulated")
+    parser.add_argument(
+        "--simulated",
+        action="store_true",
+        help="also the answers of bfloat16 where it is simulated",
+    )
     parser.add_argument("--record", type=Path, help="write the result to this file")
     arguments = parser.parse_args()
     load_average = os.getloadavg()[0]
@@ -129,8 +146,14 @@ def main() -> None:
     text = "\n".join(rows)
     print(text)
     if arguments.record:
-        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-        given = f" --folder {arguments.folder.name} --seeds {arguments.seeds}" if arguments.folder else ""
+        commit = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+        )
+        given = (
+            f" --folder {arguments.folder.name} --seeds {arguments.seeds}"
+            if arguments.folder
+            else ""
+        )
         given += " --simulated" if arguments.simulated else ""
         arguments.record.write_text(
             f"# Engines for frozen trunks: {arguments.encoder}\n\n"

@@ -48,7 +48,14 @@ class Size:
 
 
 GPU = Size(network="vit-b16", limit_s=5.0, min_ratio=10.0)
-CPU = Size(network="efficientnet-lite2", n_images=1800, n_validation=360, side=146, input_size=128, limit_s=60.0)
+CPU = Size(
+    network="efficientnet-lite2",
+    n_images=1800,
+    n_validation=360,
+    side=146,
+    input_size=128,
+    limit_s=60.0,
+)
 REHEARSAL = Size(
     network="vit-tiny",
     n_images=160,
@@ -66,7 +73,12 @@ def make_encoder(size: Size) -> Encoder:
     if size.network == "efficientnet-lite2":
         return load_encoder(size.network, input_size=size.input_size)
     transformers = import_transformers()
-    small = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 128}
+    small = {
+        "hidden_size": 64,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "intermediate_size": 128,
+    }
     side = size.input_size
     config = transformers.ViTConfig(image_size=side, **({} if size.network == "vit-b16" else small))
     model = transformers.ViTModel(config, add_pooling_layer=False)
@@ -87,14 +99,17 @@ def make_labels(size: Size) -> np.ndarray:
 
 def pictures(size: Size) -> np.ndarray:
     """Smooth random pictures, (N, S, S, 3), every one different: half of it its class's pattern, half its own."""
-    rng, classes = np.random.default_rng(2), make_classes(size)
+    rng = np.random.default_rng(2)
+    classes = make_classes(size)
     patterns = rng.integers(0, 256, size=(size.n_classes, COARSE, COARSE, 3), dtype=np.uint8)
     own = rng.integers(0, 256, size=(len(classes), COARSE, COARSE, 3), dtype=np.uint8)
     coarse = patterns[classes] // 2 + own // 2  # (N, 12, 12, 3)
     made = np.empty((len(classes), size.side, size.side, 3), dtype=np.uint8)
 
     def enlarge(i: int) -> None:
-        made[i] = Image.fromarray(coarse[i]).resize((size.side, size.side), Image.Resampling.BICUBIC)
+        made[i] = Image.fromarray(coarse[i]).resize(
+            (size.side, size.side), Image.Resampling.BICUBIC
+        )
 
     with ThreadPoolExecutor() as threads:
         for _ in threads.map(enlarge, range(len(made))):
@@ -105,8 +120,14 @@ def pictures(size: Size) -> np.ndarray:
 def make_trainer(size: Size, device: torch.device, images, labels, *, compiled: bool) -> Trainer:
     encoder = make_encoder(size).to(device)
     views = ViewSettings(pool=size.pool)
-    settings = TrainSettings(epochs=3, batch_size=size.batch_size, lr=0.01, compile=compiled, views=views)
+    settings = TrainSettings(
+        epochs=3, batch_size=size.batch_size, lr=0.01, compile=compiled, views=views
+    )
     validation = np.arange(size.n_images, size.n_images + size.n_validation)
-    data = TrainingData(pixels=images, labels=labels, validation=validation, trains_on_validation=False)
-    model = Cms(encoder, CmsSettings(head=size.head, training=settings), shape_of(data, None)).to(device)
+    data = TrainingData(
+        pixels=images, labels=labels, validation=validation, trains_on_validation=False
+    )
+    model = Cms(encoder, CmsSettings(head=size.head, training=settings), shape_of(data, None)).to(
+        device
+    )
     return Trainer(data, model, settings)

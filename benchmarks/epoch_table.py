@@ -12,7 +12,15 @@ Times = dict[str, float]
 """Seconds by what they were spent on."""
 
 EPOCH_PARTS = ("bank", "training", "validation embedding", "tree and K")
-STEP_PARTS = ("views from the pool", "cut", "colors and trunk", "tail and head", "loss", "backward", "optimizer")
+STEP_PARTS = (
+    "views from the pool",
+    "cut",
+    "colors and trunk",
+    "tail and head",
+    "loss",
+    "backward",
+    "optimizer",
+)
 
 
 def seconds_of_an_epoch(times: Times) -> float:
@@ -20,7 +28,11 @@ def seconds_of_an_epoch(times: Times) -> float:
 
 
 def epoch_table(
-    size: Any, device: torch.device, times: dict[str, Times], rows: list[tuple[str, str]], faults: list[str]
+    size: Any,
+    device: torch.device,
+    times: dict[str, Times],
+    rows: list[tuple[str, str]],
+    faults: list[str],
 ) -> str:
     """All that was found, in Markdown; `size` is the `Size` of `training.py`."""
     pool = f", {size.pool} views of each image" if size.pool else ""
@@ -47,7 +59,9 @@ def epoch_rows(times: dict[str, Times]) -> list[str]:
     totals = {name: seconds_of_an_epoch(found) for name, found in times.items()}
     lines = heading("seconds", times)
     for part in (*EPOCH_PARTS, "CPU seconds of this process", "first epoch", "once"):
-        lines.append(row(part, [f"{found[part]:.2f}" if part in found else "" for found in times.values()]))
+        lines.append(
+            row(part, [f"{found[part]:.2f}" if part in found else "" for found in times.values()])
+        )
     lines.append(row("**epoch**", [f"**{total:.2f}**" for total in totals.values()]))
     if "straightforward" in totals:
         ratios = [f"{totals['straightforward'] / total:.1f} ×" for total in totals.values()]
@@ -56,12 +70,19 @@ def epoch_rows(times: dict[str, Times]) -> list[str]:
 
 
 def step_rows(times: dict[str, Times], n_steps: int) -> list[str]:
-    lines = [f"Milliseconds of a step ({n_steps} an epoch) by its parts, the device waited for after each:", ""]
+    lines = [
+        f"Milliseconds of a step ({n_steps} an epoch) by its parts, the device waited for after each:",
+        "",
+    ]
     lines += heading("milliseconds", times)
     for part in STEP_PARTS:
         if any(part in found for found in times.values()):
-            lines.append(row(part, [f"{1000 * found[part] / n_steps:.2f}" for found in times.values()]))
-    sums = [1000 * sum(found.get(part, 0) for part in STEP_PARTS) / n_steps for found in times.values()]
+            lines.append(
+                row(part, [f"{1000 * found[part] / n_steps:.2f}" for found in times.values()])
+            )
+    sums = [
+        1000 * sum(found.get(part, 0) for part in STEP_PARTS) / n_steps for found in times.values()
+    ]
     lines.append(row("sum", [f"{total:.2f}" for total in sums]))
     unsplit = [1000 * found["training"] / n_steps for found in times.values()]
     return [*lines, row("a step without the waiting", [f"{total:.2f}" for total in unsplit])]
@@ -82,5 +103,7 @@ def hardware(device: torch.device) -> str:
 
 
 def commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
     return found.stdout.strip() or "unknown"

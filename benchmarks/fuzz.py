@@ -50,15 +50,20 @@ class Share:
 
 def fuzz(share: Share) -> tuple[Seen, list[str]]:
     """Try a share in a folder of its own; what was seen, and what must not be."""
-    files, faults = Files(share.place / "files", make_settings()), list[str]()
+    files = Files(share.place / "files", make_settings())
+    faults = list[str]()
     rng = random.Random(share.seed)
-    shutil.copytree(share.finished, share.place / "finished")  # its files are mutated in their place
+    shutil.copytree(
+        share.finished, share.place / "finished"
+    )  # its files are mutated in their place
     seen = _try_inputs(share, files, rng, faults)
     return seen | _try_runs(share, files, rng, faults), faults
 
 
 def _try_inputs(share: Share, files: Files, rng: random.Random, faults: list[str]) -> Seen:
-    readers, began, n_tried = files.readers(share.place / "finished"), time.monotonic(), 0
+    readers = files.readers(share.place / "finished")
+    began = time.monotonic()
+    n_tried = 0
     seen: Seen = {kind: Counter() for kind in readers}
     while _goes_on(share.inputs, n_tried, share.seconds and share.seconds / 2, began):
         for kind, (sound, read) in readers.items():
@@ -68,13 +73,17 @@ def _try_inputs(share: Share, files: Files, rng: random.Random, faults: list[str
 
 
 def _try_runs(share: Share, files: Files, rng: random.Random, faults: list[str]) -> Seen:
-    began, rounds, whole = time.monotonic(), 0, share.place / "whole"
+    began = time.monotonic()
+    rounds = 0
+    whole = share.place / "whole"
     seen: Seen = {"kills": Counter(), "full disks": Counter()}
     if code := fork(files, whole):
         faults.append(f"a run that nobody disturbs ends with {code}")
         return seen
     lasts = time.monotonic() - began
-    while _goes_on(share.kills, seen["kills"]["killed"], share.seconds and share.seconds / 2, began):
+    while _goes_on(
+        share.kills, seen["kills"]["killed"], share.seconds and share.seconds / 2, began
+    ):
         tried = try_kills(files, whole, lasts, rng, faults)
         # About seven in ten kills come before the end, so that they come at every moment of a run.
         lasts *= 1.1 ** tried["killed"] * 0.8 ** tried["done before"]
@@ -100,7 +109,8 @@ def fuzz_together(
         return {}, [wrong]
     n_inputs, n_kills = ((None if n is None else -(-n // jobs)) for n in (inputs, kills))
     shares = [
-        Share(place / str(job), place / "finished", f"{seed}-{job}", n_inputs, n_kills, seconds) for job in range(jobs)
+        Share(place / str(job), place / "finished", f"{seed}-{job}", n_inputs, n_kills, seconds)
+        for job in range(jobs)
     ]
     # Forks of a process that has computed nothing: they fork in turn.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork")) as pool:
@@ -116,15 +126,21 @@ def to_table(seen: Seen) -> str:
     """What was tried and what came of it, as a Markdown table."""
     lines = ["| what | tried | what came of it |", "|---|---|---|"]
     for kind, counts in seen.items():
-        n_tried = counts["killed"] + counts["done before"] if kind == "kills" else sum(counts.values())
+        n_tried = (
+            counts["killed"] + counts["done before"] if kind == "kills" else sum(counts.values())
+        )
         if kind == "full disks":
             n_tried -= counts["same bytes"] + counts["lost"]
-        lines.append(f"| {kind} | {n_tried:,} | {', '.join(f'{n:,} {what}' for what, n in sorted(counts.items()))} |")
+        lines.append(
+            f"| {kind} | {n_tried:,} | {', '.join(f'{n:,} {what}' for what, n in sorted(counts.items()))} |"
+        )
     return "\n".join(lines)
 
 
 def _read_command() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, help="for all of it; 60 where nothing is said")
     parser.add_argument("--inputs", type=int, help="mutated inputs to try, instead of a time")
     parser.add_argument("--kills", type=int, help="kills to do, instead of a time")
@@ -137,18 +153,20 @@ def _read_command() -> argparse.Namespace:
     elif asked.seconds is not None:
         parser.error("give a time, or numbers of inputs and kills")
     else:
-        asked.inputs, asked.kills = asked.inputs or 0, asked.kills or 0
+        asked.inputs = asked.inputs or 0
+        asked.kills = asked.kills or 0
     return asked
 
 
 def main() -> int:
     """Parse, fuzz, print."""
-    asked, began = _read_command(), time.monotonic()
+    asked = _read_command()
+    began = time.monotonic()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
-        seen, faults = fuzz_together(Path(place), asked.jobs, asked.seed, asked.inputs, asked.kills, asked.seconds)
-    machine = (
-        f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, torch {torch.__version__}"
-    )
+        seen, faults = fuzz_together(
+            Path(place), asked.jobs, asked.seed, asked.inputs, asked.kills, asked.seconds
+        )
+    machine = f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, torch {torch.__version__}"
     command = f"`python benchmarks/fuzz.py {' '.join(sys.argv[1:])}`"
     took = f"{time.monotonic() - began:.0f} s, {len(faults)} faults"
     text = f"# Fuzzing\n\n{command}\n\n{to_table(seen)}\n\n{machine}; {took}\n"

@@ -50,7 +50,8 @@ def mutate(content: bytes, rng: random.Random) -> bytes:
     """Content with one to four faults: bytes changed, cut off, taken out, doubled or put in."""
     found = bytearray(content)
     for _ in range(rng.randint(1, 4)):
-        at, n = rng.randrange(len(found) + 1), rng.choice((1, 2, 8, 64))
+        at = rng.randrange(len(found) + 1)
+        n = rng.choice((1, 2, 8, 64))
         fault = rng.randrange(6)
         if fault == 0 and found:
             for _ in range(n):
@@ -72,22 +73,33 @@ class Files:
     """Sound files of every kind in a folder of their own; a mutated copy takes a file's place for one try."""
 
     def __init__(self, place: Path, settings: DiscoverySettings) -> None:
-        self.place, self.settings = place, settings
-        self.images, self.table = place / "images", place / "labels.csv"
+        self.place = place
+        self.settings = settings
+        self.images = place / "images"
+        self.table = place / "labels.csv"
         self.images.mkdir(parents=True)
         collection, truth = digits(0)
         numbers = truth.labels[:N_IMAGES].tolist()
         for i in range(N_IMAGES):
-            Image.fromarray(np.asarray(collection.source(i))).convert("RGB").save(self.images / f"{i:02d}.png")
+            Image.fromarray(np.asarray(collection.source(i))).convert("RGB").save(
+                self.images / f"{i:02d}.png"
+            )
         labels = [(f"{i:02d}.png", str(n)) for i, n in enumerate(numbers) if n < N_KNOWN and i % 4]
         rows = "".join(f"{name},{label}\n" for name, label in labels)
         self.table.write_text(f"path,label\n{rows}")
         (place / "labels.tsv").write_text(f"path\tlabel\n{rows}".replace(",", "\t"))
-        (place / "labels.jsonl").write_text("".join(f'{{"path": "{n}", "label": "{c}"}}\n' for n, c in labels))
+        (place / "labels.jsonl").write_text(
+            "".join(f'{{"path": "{n}", "label": "{c}"}}\n' for n, c in labels)
+        )
         (place / "config.yaml").write_text(dump_settings(settings))
         x = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
         np.save(place / "x.npy", x)
-        np.savez(place / "x.npz", X=x, paths=np.array([f"{i}.png" for i in range(12)]), y=np.arange(12) % 3)
+        np.savez(
+            place / "x.npz",
+            X=x,
+            paths=np.array([f"{i}.png" for i in range(12)]),
+            y=np.arange(12) % 3,
+        )
         picture = Image.open(self.images / "00.png").resize((40, 30))
         for kind in ("jpg", "png", "webp", "gif", "bmp", "tif"):
             picture.save(place / f"picture.{kind}")
@@ -95,10 +107,17 @@ class Files:
     def readers(self, run: Path) -> Readers:
         """What takes each kind of input; `run` is a finished run folder."""
         at = self.place
-        parts = [file for file in run.iterdir() if file.suffix in (".json", ".csv", ".yaml", ".jsonl", ".npy")]
+        parts = [
+            file
+            for file in run.iterdir()
+            if file.suffix in (".json", ".csv", ".yaml", ".jsonl", ".npy")
+        ]
         return {
             "images": (sorted(at.glob("picture.*")), lambda file: decode_file(str(file), 32)),
-            "tables": (sorted(at.glob("labels.*")), lambda file: read_collection(self.images, file)),
+            "tables": (
+                sorted(at.glob("labels.*")),
+                lambda file: read_collection(self.images, file),
+            ),
             "configs": ([at / "config.yaml"], lambda file: load_settings(DiscoverySettings, file)),
             "embeddings": ([at / "x.npy", at / "x.npz"], read_embeddings),
             "run folders": (sorted(parts), lambda file: read_run(file.parent)),
@@ -108,14 +127,24 @@ class Files:
 def read_run(folder: Path) -> None:
     """Everything that a user reads of a run."""
     run = Run.open(folder)
-    for name in ("assignments", "categories", "skipped", "n_clusters", "metrics", "config", "provenance"):
+    for name in (
+        "assignments",
+        "categories",
+        "skipped",
+        "n_clusters",
+        "metrics",
+        "config",
+        "provenance",
+    ):
         getattr(run, name)
     for name in ("embeddings", "shifted", "tree"):
         np.asarray(run.array(name))
     run.json("estimate")
 
 
-def try_input(source: Path, read: Callable[[Path], object], rng: random.Random, faults: list[str]) -> str:
+def try_input(
+    source: Path, read: Callable[[Path], object], rng: random.Random, faults: list[str]
+) -> str:
     """Read a mutated copy in the place of a sound file: 'taken', 'refused' or 'traceback'."""
     sound = source.read_bytes()
     broken = mutate(sound, rng)
@@ -129,7 +158,9 @@ def try_input(source: Path, read: Callable[[Path], object], rng: random.Random, 
     except (ShoalError, Unreadable):
         return "refused"
     except BaseException as error:
-        faults.append(f"{source.name}: {''.join(traceback.format_exception(error)[-3:])}\n{broken[:300]!r}")
+        faults.append(
+            f"{source.name}: {''.join(traceback.format_exception(error)[-3:])}\n{broken[:300]!r}"
+        )
         return "traceback"
     finally:
         signal.alarm(0)

@@ -42,7 +42,9 @@ def make_settings() -> DiscoverySettings:
     changes = {"training.batch_size": 8, "head.width": 16, "head.dim": 8, "head.bottleneck": 4}
     changes |= {"inference.shift.n_neighbors": 3, "n_tail_blocks": 1}
     changes |= {"training.views.pool": 2, "training.lr": 0.005}
-    return choose_settings(encoder=ENCODER, epochs=2, n_clusters=10, pixel_size=SIZE, hidden_share=0.3, changes=changes)
+    return choose_settings(
+        encoder=ENCODER, epochs=2, n_clusters=10, pixel_size=SIZE, hidden_share=0.3, changes=changes
+    )
 
 
 def load_small(name: str, input_size: int | None) -> tuple[Parts, InputFormat]:
@@ -60,7 +62,9 @@ def prepare(files: Files, place: Path) -> str | None:
     """Make everything ready for forks, and a finished run without training; what is wrong, where something is."""
     torch.set_num_threads(1)
     if platform.machine() in ("aarch64", "arm64"):
-        torch.backends.mkldnn.set_flags(False)  # its threads there begin with the import, and do not survive a fork
+        torch.backends.mkldnn.set_flags(
+            False
+        )  # its threads there begin with the import, and do not survive a fork
     os.environ |= {"SHOAL_ENGINE": "torch"}
     catalog._load_other = load_small
     code = fork(files, place / "warm", listing=place / "modules")
@@ -97,7 +101,9 @@ def fork(
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _discover(files: Files, out: Path, settings: DiscoverySettings, resume: bool, listing: Path | None) -> int:
+def _discover(
+    files: Files, out: Path, settings: DiscoverySettings, resume: bool, listing: Path | None
+) -> int:
     os.environ["SHOAL_CACHE"] = f"{out}-cache"
     try:
         collection = read_collection(files.images, files.table)
@@ -114,18 +120,27 @@ def _discover(files: Files, out: Path, settings: DiscoverySettings, resume: bool
 
 def differences(run: Path, whole: Path) -> list[str]:
     """The files of two runs that are not the same bytes."""
-    names = {file.relative_to(place) for place in (run, whole) for file in place.rglob("*") if file.is_file()}
+    names = {
+        file.relative_to(place)
+        for place in (run, whole)
+        for file in place.rglob("*")
+        if file.is_file()
+    }
     kept = sorted(str(name) for name in names if name.name not in TIMED)
     return [
         n
         for n in kept
-        if not ((run / n).is_file() and (whole / n).is_file()) or (run / n).read_bytes() != (whole / n).read_bytes()
+        if not ((run / n).is_file() and (whole / n).is_file())
+        or (run / n).read_bytes() != (whole / n).read_bytes()
     ]
 
 
-def try_kills(files: Files, whole: Path, lasts: float, rng: random.Random, faults: list[str]) -> Counter[str]:
+def try_kills(
+    files: Files, whole: Path, lasts: float, rng: random.Random, faults: list[str]
+) -> Counter[str]:
     """Kill a run up to three times at random moments of the time that one lasts, resume it, and compare."""
-    out, seen = whole.parent / "killed", Counter[str]()
+    out = whole.parent / "killed"
+    seen = Counter[str]()
     for old in (out, Path(f"{out}-cache")):  # the pixels too, so that decoding can be killed
         shutil.rmtree(old, ignore_errors=True)
     for _ in range(rng.randint(1, 3)):
@@ -147,12 +162,22 @@ def try_full_disk(files: Files, whole: Path, rng: random.Random, faults: list[st
     disk = whole.parent / "disk"
     disk.mkdir(exist_ok=True)
     needed = sum(file.stat().st_size for file in whole.rglob("*")) // 1024
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={rng.randint(16, 16 + 2 * needed)}k", "tmpfs", str(disk)]
+    mount = [
+        "mount",
+        "-t",
+        "tmpfs",
+        "-o",
+        f"size={rng.randint(16, 16 + 2 * needed)}k",
+        "tmpfs",
+        str(disk),
+    ]
     if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
         return Counter({"skipped: no small file system can be mounted here": 1})
     try:
         code = fork(files, disk / "run")
-        seen = Counter({"refused" if code == REFUSED else "fitted" if code == 0 else "traceback": 1})
+        seen = Counter(
+            {"refused" if code == REFUSED else "fitted" if code == 0 else "traceback": 1}
+        )
         subprocess.run(["mount", "-o", "remount,size=500m", str(disk)], check=True)
         again = fork(files, disk / "run", resume=True)
         lost = [f"exit code {again}"] if again else differences(disk / "run", whole)

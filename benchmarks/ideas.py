@@ -45,9 +45,13 @@ from shoal.methods.cms import Cms, CmsSettings
 from shoal.methods.registry import METHODS
 from shoal.training.model import Batch, Epoch, TaskShape
 
-WARMUP, PERIOD, CENTRAL = 5, 5, 0.8
+WARMUP = 5
+PERIOD = 5
+CENTRAL = 0.8
 """Epochs before the first targets are given, epochs between, and the share of a cluster, nearest to its center."""
-CURVATURE, RADIUS, HYPERBOLIC_TEMPERATURE = 0.05, 2.0, 0.25
+CURVATURE = 0.05
+RADIUS = 2.0
+HYPERBOLIC_TEMPERATURE = 0.25
 KEEP_TEMPERATURE = 0.1
 MOMENTUM = 0.998
 
@@ -72,12 +76,17 @@ class Simplex(Cms):
         if epoch.number < WARMUP or (epoch.number - WARMUP) % PERIOD:
             return found
         assert self.bank is not None
-        rows, n_clusters = unit(self.bank.rows.float()), len(self.targets)
+        rows = unit(self.bank.rows.float())
+        n_clusters = len(self.targets)
         clusters = Tree(ward_linkage(rows, device=rows.device)).cut(n_clusters)
         clusters = follow(clusters, self.cluster_of.cpu().numpy(), n_clusters)
-        self.cluster_of.copy_(torch.from_numpy(np.where(central(rows, clusters, n_clusters), clusters, UNLABELED)))
+        self.cluster_of.copy_(
+            torch.from_numpy(np.where(central(rows, clusters, n_clusters), clusters, UNLABELED))
+        )
         labels = epoch.labels.cpu().numpy()
-        known, own = linear_sum_assignment(-overlap(labels, clusters, int(labels.max()) + 1, n_clusters))
+        known, own = linear_sum_assignment(
+            -overlap(labels, clusters, int(labels.max()) + 1, n_clusters)
+        )
         self.target_of[torch.from_numpy(known)] = torch.from_numpy(own).to(self.target_of)
         return found
 
@@ -89,7 +98,9 @@ class Simplex(Cms):
         of_image = self.cluster_of[batch.gather(batch.images)]
         own = torch.where(is_labeled, self.target_of[batch.labels.clamp_min(0)], of_image)
         apart = (views - self.targets[own.clamp_min(0)]).square().sum(dim=1)
-        parts = [masked_mean(apart, which & (own != UNLABELED)) for which in (is_labeled, ~is_labeled)]
+        parts = [
+            masked_mean(apart, which & (own != UNLABELED)) for which in (is_labeled, ~is_labeled)
+        ]
         return losses | {"loss": losses["loss"] + 0.5 * parts[0] + 0.5 * parts[1]}
 
 
@@ -99,11 +110,19 @@ class Hyperbolic(Cms):
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """(1 - a) · CMS + a · hyperbolic, a from 0 in the first epoch to 1 in the last."""
         losses = super().loss(batch)
-        own, weight = batch.outputs["embeddings"], self.settings.loss.supervised_weight
+        own = batch.outputs["embeddings"]
+        weight = self.settings.loss.supervised_weight
         assert self.bank is not None
-        how: dict[str, Any] = {"attention": self.attention, "detach_norm": self.settings.loss.detach_norm}
-        shifted = batch.gather(self.bank.shift(own, self.neighbors(batch, self.bank), self.shift, **how))
-        contrast = hyperbolic_contrast(shifted, torch.arange(batch.n_images, device=own.device).repeat(2))
+        how: dict[str, Any] = {
+            "attention": self.attention,
+            "detach_norm": self.settings.loss.detach_norm,
+        }
+        shifted = batch.gather(
+            self.bank.shift(own, self.neighbors(batch, self.bank), self.shift, **how)
+        )
+        contrast = hyperbolic_contrast(
+            shifted, torch.arange(batch.n_images, device=own.device).repeat(2)
+        )
         supervised = hyperbolic_contrast(batch.gather(own), batch.labels)
         share = batch.epoch / max(1, self.settings.training.epochs - 1)
         other = weight * supervised + (1 - weight) * contrast
@@ -115,7 +134,9 @@ class Average(Cms):
 
     def __init__(self, encoder: Encoder, settings: CmsSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
-        self.mean = nn.ModuleDict({"tail": copy.deepcopy(encoder.tail), "head": copy.deepcopy(self.head)})
+        self.mean = nn.ModuleDict(
+            {"tail": copy.deepcopy(encoder.tail), "head": copy.deepcopy(self.head)}
+        )
         self.mean.requires_grad_(False)
         self.is_averaged = True
 
@@ -157,14 +178,22 @@ class Keep(Cms):
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """CMS, and the divergence."""
-        losses, device = super().loss(batch), batch.inputs.device
-        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=batch.inputs.is_cuda):
+        losses = super().loss(batch)
+        device = batch.inputs.device
+        with (
+            torch.no_grad(),
+            torch.autocast(device.type, torch.bfloat16, enabled=batch.inputs.is_cuda),
+        ):
             frozen = self.frozen_tail(batch.inputs)
         itself = torch.eye(len(batch.labels), dtype=torch.bool, device=device)
-        left_out = itself | itself.roll(batch.n_images, dims=1)  # a view, and the other one of its image
+        left_out = itself | itself.roll(
+            batch.n_images, dims=1
+        )  # a view, and the other one of its image
         wanted, found = (
             (rows @ rows.T / KEEP_TEMPERATURE).masked_fill(left_out, -1e4).log_softmax(dim=1)
-            for rows in (unit(batch.gather(one.float())) for one in (frozen, batch.outputs["embeddings"]))
+            for rows in (
+                unit(batch.gather(one.float())) for one in (frozen, batch.outputs["embeddings"])
+            )
         )
         apart = F.kl_div(found, wanted, reduction="batchmean", log_target=True)
         return losses | {"loss": losses["loss"] + apart}
@@ -175,13 +204,16 @@ IDEAS = {"cms": Cms, "simplex": Simplex, "hyperbolic": Hyperbolic, "average": Av
 
 def simplex(n_points: int, dim: int) -> Tensor:
     """(K, D) unit rows, each two of them equally far apart: a cosine of -1 / (K - 1)."""
-    basis = torch.linalg.qr(torch.randn(dim, n_points, generator=torch.Generator().manual_seed(0)))[0]
+    basis = torch.linalg.qr(torch.randn(dim, n_points, generator=torch.Generator().manual_seed(0)))[
+        0
+    ]
     return unit((basis @ (torch.eye(n_points) - 1 / n_points)).T.contiguous())
 
 
 def overlap(first: Ints, second: Ints, n_first: int, n_second: int) -> np.ndarray:
     """(n_first, n_second) how many images are in each pair of sets; -1 is in none."""
-    both, found = (first != UNLABELED) & (second != UNLABELED), np.zeros((n_first, n_second))
+    both = (first != UNLABELED) & (second != UNLABELED)
+    found = np.zeros((n_first, n_second))
     np.add.at(found, (first[both], second[both]), 1)
     return found
 
@@ -198,10 +230,13 @@ def central(rows: Tensor, clusters: Ints, n_clusters: int) -> np.ndarray:
     """(n,) which images are among the central ones of their cluster."""
     at = torch.from_numpy(clusters).to(rows.device)
     centers = unit(F.one_hot(at, n_clusters).float().T @ rows)
-    closeness, found = (rows * centers[at]).sum(dim=1).cpu().numpy(), np.zeros(len(clusters), dtype=bool)
+    closeness = (rows * centers[at]).sum(dim=1).cpu().numpy()
+    found = np.zeros(len(clusters), dtype=bool)
     for cluster in range(n_clusters):
         own = np.flatnonzero(clusters == cluster)
-        found[own[np.argsort(-closeness[own], kind="stable")][: max(1, int(CENTRAL * len(own)))]] = True
+        found[
+            own[np.argsort(-closeness[own], kind="stable")][: max(1, int(CENTRAL * len(own)))]
+        ] = True
     return found
 
 
@@ -215,7 +250,10 @@ def hyperbolic_distances(points: Tensor) -> Tensor:
     with torch.autocast(points.device.type, enabled=False):
         rows = unit(points.float())
         squared = 2 * radius**2 * (1 - (rows @ rows.T).clamp(-1 + 1e-6, 1 - 1e-6))
-        return torch.acosh(1 + 2 * CURVATURE * squared / (1 - CURVATURE * radius**2) ** 2) / CURVATURE**0.5
+        return (
+            torch.acosh(1 + 2 * CURVATURE * squared / (1 - CURVATURE * radius**2) ** 2)
+            / CURVATURE**0.5
+        )
 
 
 def hyperbolic_contrast(points: Tensor, labels: Tensor) -> Tensor:
@@ -225,7 +263,9 @@ def hyperbolic_contrast(points: Tensor, labels: Tensor) -> Tensor:
     is_labeled = labels != UNLABELED
     pairs = is_labeled[:, None] & is_labeled[None, :] & ~itself
     positives = pairs & (labels[:, None] == labels[None, :])
-    spread = closeness.masked_fill(torch.where(is_labeled[:, None], ~pairs, itself), -torch.inf).logsumexp(dim=1)
+    spread = closeness.masked_fill(
+        torch.where(is_labeled[:, None], ~pairs, itself), -torch.inf
+    ).logsumexp(dim=1)
     n_positives = positives.sum(dim=1)
     losses = spread - (closeness * positives).sum(dim=1) / n_positives.clamp_min(1)
     return masked_mean(losses, n_positives > 0)
@@ -256,10 +296,15 @@ def try_idea(name: str, root: Path, seed: int, chosen: argparse.Namespace) -> di
     whole = read_collection(root)
     labels = draw(np.array(whole.labels), 0.5, 0.5, seed)[1]
     given = {
-        path: whole.classes[label] if label >= 0 else None for path, label in zip(whole.names, labels, strict=True)
+        path: whole.classes[label] if label >= 0 else None
+        for path, label in zip(whole.names, labels, strict=True)
     }
-    settings = choose_settings(n_clusters=len(whole.classes), seed=seed, epochs=chosen.epochs, depths=(1,))
-    METHODS[name] = replace(cms.METHOD, model=IDEAS[name], title=name, needs_n_clusters=name == "simplex")
+    settings = choose_settings(
+        n_clusters=len(whole.classes), seed=seed, epochs=chosen.epochs, depths=(1,)
+    )
+    METHODS[name] = replace(
+        cms.METHOD, model=IDEAS[name], title=name, needs_n_clusters=name == "simplex"
+    )
     TrialJudge.choose = end_after_trial  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -276,7 +321,9 @@ def try_idea(name: str, root: Path, seed: int, chosen: argparse.Namespace) -> di
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("archives", nargs="+")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--only", nargs="+", choices=IDEAS, default=list(IDEAS))

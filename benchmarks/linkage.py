@@ -52,13 +52,18 @@ def draw_labels(y: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np
     return known, labels
 
 
-def measure(rows: np.ndarray, y: np.ndarray, times: float, seed: int) -> tuple[dict[str, float], dict[float, str]]:
+def measure(
+    rows: np.ndarray, y: np.ndarray, times: float, seed: int
+) -> tuple[dict[str, float], dict[float, str]]:
     """All by each linkage, and which one is chosen when it has to be better by so many standard errors."""
     rng = np.random.default_rng(seed)
     kept = draw_tail(y, times, rng)
-    rows, y = rows[kept], y[kept]
+    rows = rows[kept]
+    y = y[kept]
     known, labels = draw_labels(y, rng)
-    rest, n_clusters, right = labels < 0, len(np.unique(y)), {}
+    rest = labels < 0
+    n_clusters = len(np.unique(y))
+    right = {}
     for method in LINKAGE_METHODS:
         found = infer(rows, labels, n_clusters, SETTINGS, linkage_method=method).labels
         right[method] = 100 * gcd_accuracy(y[rest], found[rest], np.isin(y, known)[rest]).all
@@ -82,16 +87,21 @@ def leave_out(found: dict[str, list[tuple[dict[str, float], dict[float, str]]]])
         best = max(others, key=lambda n: (round(others[n], 3), n))  # the most cautious of equals
         ward = np.mean([right["ward"] for right, _ in draws])
         own = " | ".join(
-            f"{value:.1f}" for value in (ward, means[name][best], means[name][1.0], max(means[name].values()))
+            f"{value:.1f}"
+            for value in (ward, means[name][best], means[name][1.0], max(means[name].values()))
         )
         lines.append(f"| {name} | {best:g} | {own} |")
     return lines
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--digits", action="store_true", help="scikit-learn's 1,797 digits, raw pixels")
+    parser.add_argument(
+        "--digits", action="store_true", help="scikit-learn's 1,797 digits, raw pixels"
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--tails", type=float, nargs="+", default=[1.0])
     parser.add_argument("--record", type=Path, help="file to append the table to")
@@ -111,13 +121,16 @@ def main() -> None:
             found = [measure(rows, y, times, seed) for seed in range(args.seeds)]
             everything.setdefault(name, []).extend(found)
             ward, average, chosen = (
-                [right[method or taken[1.0]] for right, taken in found] for method in (*LINKAGE_METHODS, None)
+                [right[method or taken[1.0]] for right, taken in found]
+                for method in (*LINKAGE_METHODS, None)
             )
             n_average = sum(taken[1.0] == "average" for _, taken in found)
             n_better = sum(right[taken[1.0]] == max(right.values()) for right, taken in found)
             means = " | ".join(f"{np.mean(values):.1f}" for values in (ward, average, chosen))
             tail = "as it is" if times == 1 else f"{times:g}"
-            lines.append(f"| {name} | {tail} | {means} | {n_average} of {args.seeds} | {n_better} of {args.seeds} |")
+            lines.append(
+                f"| {name} | {tail} | {means} | {n_average} of {args.seeds} | {n_better} of {args.seeds} |"
+            )
             print(lines[-1], file=sys.stderr, flush=True)
     tables = [lines, leave_out(everything)] if len(everything) > 1 else [lines]
     write([*header(sys.argv), *("\n".join(table) for table in tables)], args.record)

@@ -57,11 +57,15 @@ def class_cosines(points: Tensor, truth: Ints) -> np.ndarray:
 
 def neighbor_purity(points: Tensor, truth: Ints) -> np.ndarray:
     """(N,) the share of an image's nearest ones that are of its class."""
-    found = k_nearest(points, points, N_NEIGHBORS, exclude=torch.arange(len(points), device=points.device))
+    found = k_nearest(
+        points, points, N_NEIGHBORS, exclude=torch.arange(len(points), device=points.device)
+    )
     return (truth[found.indices.cpu().numpy()] == truth[:, None]).mean(axis=1)
 
 
-def describe(name: str, points: Tensor, truth: Ints, is_known: Bools, is_unlabeled: Bools) -> list[str]:
+def describe(
+    name: str, points: Tensor, truth: Ints, is_known: Bools, is_unlabeled: Bools
+) -> list[str]:
     """A row of the table."""
     clusters = unit_tree(points).cut(int(truth.max()) + 1)
     there = is_unlabeled
@@ -72,7 +76,8 @@ def describe(name: str, points: Tensor, truth: Ints, is_known: Bools, is_unlabel
     sizes = np.bincount(truth)
     is_large = sizes[truth] >= LARGE
     of_novel = [~is_known & is_large, ~is_known & ~is_large]
-    cosines, purity = class_cosines(points, truth), neighbor_purity(points, truth)
+    cosines = class_cosines(points, truth)
+    purity = neighbor_purity(points, truth)
 
     def both(values: list[float], form: str) -> str:
         return " / ".join("–" if np.isnan(value) else format(value, form) for value in values)
@@ -90,7 +95,9 @@ def describe(name: str, points: Tensor, truth: Ints, is_known: Bools, is_unlabel
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("archive")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--supervised-weight", type=float)
@@ -102,19 +109,33 @@ def main() -> None:
         collection = read_collection(unpack(arguments.archive, Path(folder)))
         truth = np.array(collection.labels)
         known, labels = draw(truth, 0.5, 0.5, arguments.seed)
-        settings = choose_settings(n_clusters=int(truth.max()) + 1, seed=arguments.seed, epochs=arguments.epochs)
+        settings = choose_settings(
+            n_clusters=int(truth.max()) + 1, seed=arguments.seed, epochs=arguments.epochs
+        )
         chosen = settings.of_method
         if arguments.supervised_weight is not None:
-            chosen = replace(chosen, loss=replace(chosen.loss, supervised_weight=arguments.supervised_weight))
-        task = Task(pixels=decode(collection, settings, SILENT).pixels, labels=labels, n_clusters=settings.n_clusters)
-        is_known, is_unlabeled = np.isin(truth, known), labels < 0
+            chosen = replace(
+                chosen, loss=replace(chosen.loss, supervised_weight=arguments.supervised_weight)
+            )
+        task = Task(
+            pixels=decode(collection, settings, SILENT).pixels,
+            labels=labels,
+            n_clusters=settings.n_clusters,
+        )
+        is_known = np.isin(truth, known)
+        is_unlabeled = labels < 0
         sizes = np.bincount(truth)
         large = [one for one in np.setdiff1d(np.arange(len(sizes)), known) if sizes[one] >= LARGE]
-        print(f"{sizes[large].sum():,} of {(~is_known).sum():,} novel images lie in {len(large)} large classes\n")
+        print(
+            f"{sizes[large].sum():,} of {(~is_known).sum():,} novel images lie in {len(large)} large classes\n"
+        )
         print("| " + " | ".join(HEADER) + " |\n" + "|---" * len(HEADER) + "|")
 
         def show(name: str, points: Tensor) -> None:
-            print("| " + " | ".join(describe(name, points, truth, is_known, is_unlabeled)) + " |", flush=True)
+            print(
+                "| " + " | ".join(describe(name, points, truth, is_known, is_unlabeled)) + " |",
+                flush=True,
+            )
 
         def look(epoch: int, points: Tensor, predicted: Ints | None) -> bool:
             if epoch in MOMENTS:

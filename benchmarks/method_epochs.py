@@ -31,7 +31,8 @@ from straightforward import simgcd_epoch, write_jpegs
 
 def seconds(work: Callable[[], object], device: torch.device) -> tuple[float, float]:
     """Wall and CPU seconds of some work."""
-    began, cpu = time.perf_counter(), time.process_time()
+    began = time.perf_counter()
+    cpu = time.process_time()
     work()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -40,24 +41,36 @@ def seconds(work: Callable[[], object], device: torch.device) -> tuple[float, fl
 
 def measure_once(loaded: LoadedDataset) -> dict[str, tuple[float, float]]:
     """What is done before the first epoch of the first method: the next ones find it done."""
-    settings, device = load_recipe(method="simgcd"), loaded.device
+    settings = load_recipe(method="simgcd")
+    device = loaded.device
     times = {"once: decoding": seconds(lambda: loaded.train, device)}
     times["once: tokens, loading the encoder"] = seconds(lambda: loaded.tokens(settings), device)
-    data = Task(pixels=loaded.train.pixels, labels=loaded.train.labels, tokens=loaded.tokens(settings)).training_data
+    data = Task(
+        pixels=loaded.train.pixels, labels=loaded.train.labels, tokens=loaded.tokens(settings)
+    ).training_data
     times["once: views"] = seconds(lambda: loaded.pool(settings, data), device)
     return times
 
 
 def measure(name: str, loaded: LoadedDataset) -> dict[str, tuple[float, float]]:
     """Wall and CPU seconds of the faster of two epochs, of each stage and with K given and not."""
-    settings, images, device = load_recipe(method=name), loaded.train, loaded.device
-    task = Task(pixels=images.pixels, labels=images.labels, n_clusters=images.n_classes, tokens=loaded.tokens(settings))
+    settings = load_recipe(method=name)
+    images = loaded.train
+    device = loaded.device
+    task = Task(
+        pixels=images.pixels,
+        labels=images.labels,
+        n_clusters=images.n_classes,
+        tokens=loaded.tokens(settings),
+    )
     times = {}
     for n_clusters in (images.n_classes, None) if name == "gpc" else (images.n_classes,):
         data = task.training_data
         model = METHODS[name].build(settings, shape_of(data, n_clusters)).to(device)
         pool = None if model.reads_images else loaded.pool(settings, data)
-        trainer = Trainer(Task(**{**vars(task), "pool": pool}).training_data, model, settings.training)
+        trainer = Trainer(
+            Task(**{**vars(task), "pool": pool}).training_data, model, settings.training
+        )
         trainer.prepare()
         for first in sorted({0, model.timed_epoch}):
             run = [seconds(partial(trainer.run_epoch, first + i), device) for i in range(3)]
@@ -68,12 +81,20 @@ def measure(name: str, loaded: LoadedDataset) -> dict[str, tuple[float, float]]:
 
 def measure_straightforward(loaded: LoadedDataset, folder: Path) -> tuple[float, float]:
     """Wall and CPU seconds, workers included, of the second of two plain epochs of SimGCD over files in a folder."""
-    settings, images = load_recipe(method="simgcd"), loaded.train
+    settings = load_recipe(method="simgcd")
+    images = loaded.train
     encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks).to(loaded.device)
     write_jpegs(folder, torch.as_tensor(images.pixels[:]).cpu().numpy())
     for _ in range(2):
-        began, cpu = time.perf_counter(), cpu_seconds()
-        simgcd_epoch(encoder, images.n_classes, folder, images.labels, batch_size=settings.training.batch_size)
+        began = time.perf_counter()
+        cpu = cpu_seconds()
+        simgcd_epoch(
+            encoder,
+            images.n_classes,
+            folder,
+            images.labels,
+            batch_size=settings.training.batch_size,
+        )
         found = time.perf_counter() - began, cpu_seconds() - cpu
     return found
 
@@ -85,10 +106,14 @@ def cpu_seconds() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--methods", nargs="+", default=[name for name, method in METHODS.items() if method.trains])
+    parser.add_argument(
+        "--methods", nargs="+", default=[name for name, method in METHODS.items() if method.trains]
+    )
     parser.add_argument("--straightforward", action="store_true")
     parser.add_argument("--device")
     chosen = parser.parse_args()

@@ -38,7 +38,9 @@ SHIPPED = {
 OTHERS = {"last": [8.0, 18.0], "trust": [0.25, 0.75], "balance": [0.075, 0.3], "median": [0.1, 0.4]}
 """Values tried beside the shipped one."""
 
-Grid = dict[str, list[float]]  # values of each constant, the shipped one first: of equally good ones it is chosen
+Grid = dict[
+    str, list[float]
+]  # values of each constant, the shipped one first: of equally good ones it is chosen
 
 
 def answers(tree: Tree, labels: np.ndarray, grid: Grid) -> np.ndarray:
@@ -46,9 +48,14 @@ def answers(tree: Tree, labels: np.ndarray, grid: Grid) -> np.ndarray:
 
     The sweep over all cuts knows none of the constants, so it is done once; pairs know the first two alone.
     """
-    swept, known, found = accuracy_curve(tree, labels), known_classes(labels), []
+    swept = accuracy_curve(tree, labels)
+    known = known_classes(labels)
+    found = []
     for last, trusted in product(grid["last"], grid["trust"]):
-        with patch.object(class_pairs, "LAST", last), patch.object(class_pairs, "SIZES_TRUSTED", trusted):
+        with (
+            patch.object(class_pairs, "LAST", last),
+            patch.object(class_pairs, "SIZES_TRUSTED", trusted),
+        ):
             curve = replace(swept, pairs=class_pairs.pair_terms(tree, known))
         for balance, median in product(grid["balance"], grid["median"]):
             with patch.dict(n_clusters.SCALES, balance=balance, median=median):
@@ -60,7 +67,9 @@ def measure(
     tree: Tree, y: np.ndarray, n_labels: int, grid: Grid, args: argparse.Namespace
 ) -> tuple[np.ndarray, np.ndarray]:
     """(M,) the mean error of K, and in how many draws the interval holds the truth."""
-    classes, errors, held = np.unique(y), [], []
+    classes = np.unique(y)
+    errors = []
+    held = []
     for share, seed in product(args.known_share, range(args.seeds)):
         rng = np.random.default_rng(seed)
         labels = draw(y, draw_known(classes, share, rng), n_labels, args.labeled, rng)
@@ -73,24 +82,34 @@ def measure(
 def chosen_on_others(errors: np.ndarray) -> np.ndarray:
     """(D,) for each collection the configuration of the least mean error on all others, by errors (D, R, M)."""
     of_collection = errors.mean(axis=1)  # (D, M)
-    others = of_collection.sum(axis=0) - of_collection  # (D, M) D - 1 times the mean over the others
-    return others.round(9).argmin(axis=1)  # rounded: the first of equals, whatever the order of the sum
+    others = (
+        of_collection.sum(axis=0) - of_collection
+    )  # (D, M) D - 1 times the mean over the others
+    return others.round(9).argmin(
+        axis=1
+    )  # rounded: the first of equals, whatever the order of the sum
 
 
-def tables(names: list[str], counts: list[int], grid: Grid, errors: np.ndarray, held: np.ndarray) -> list[str]:
+def tables(
+    names: list[str], counts: list[int], grid: Grid, errors: np.ndarray, held: np.ndarray
+) -> list[str]:
     """Error and coverage, (D, R, M) each, on each collection left out, then means over all by each way to choose."""
     columns = " | ".join(f"{n} per class" if n else "a share" for n in counts)
-    rule, every = "|---" * (len(counts) + 1) + "|", np.arange(len(names))
+    rule = "|---" * (len(counts) + 1) + "|"
+    every = np.arange(len(names))
     ways = {
         "shipped": np.zeros(len(names), dtype=int),
         "chosen on the others": chosen_on_others(errors),
         "best on each by its own truth": errors.mean(axis=1).argmin(axis=1),
     }  # (D,) each
-    left_out, configurations = ways["chosen on the others"], list(product(*grid.values()))
+    left_out = ways["chosen on the others"]
+    configurations = list(product(*grid.values()))
     single = [f"| left out: {', '.join(grid)} | {columns} |", rule]
     for d, name in enumerate(names):
         constants = ", ".join(f"{value:g}" for value in configurations[left_out[d]])
-        single.append(f"| {name}: {constants} | {in_cells(errors[d, :, left_out[d]], held[d, :, left_out[d]])} |")
+        single.append(
+            f"| {name}: {constants} | {in_cells(errors[d, :, left_out[d]], held[d, :, left_out[d]])} |"
+        )
     means = [f"| mean error, interval holds the truth | {columns} |", rule]
     for way, pick in ways.items():
         of_way = (values[every, :, pick].mean(axis=0) for values in (errors, held))  # (R,) each
@@ -99,25 +118,44 @@ def tables(names: list[str], counts: list[int], grid: Grid, errors: np.ndarray, 
 
 
 def in_cells(errors: np.ndarray, held: np.ndarray) -> str:
-    return " | ".join(f"{100 * error:.1f} %, {share:.0%}" for error, share in zip(errors, held, strict=True))
+    return " | ".join(
+        f"{100 * error:.1f} %, {share:.0%}" for error, share in zip(errors, held, strict=True)
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--digits", action="store_true", help="scikit-learn's 1,797 digits, raw pixels")
-    parser.add_argument("--known-share", type=float, nargs="+", default=[0.5, 0.7], help="of the classes, below 1")
-    parser.add_argument("--labeled", type=float, default=0.5, help="share of the known classes' images with a label")
-    parser.add_argument("--per-class", type=int, nargs="+", default=[0, 5, 2], help="labels of each; 0: --labeled")
+    parser.add_argument(
+        "--digits", action="store_true", help="scikit-learn's 1,797 digits, raw pixels"
+    )
+    parser.add_argument(
+        "--known-share", type=float, nargs="+", default=[0.5, 0.7], help="of the classes, below 1"
+    )
+    parser.add_argument(
+        "--labeled", type=float, default=0.5, help="share of the known classes' images with a label"
+    )
+    parser.add_argument(
+        "--per-class", type=int, nargs="+", default=[0, 5, 2], help="labels of each; 0: --labeled"
+    )
     parser.add_argument("--seeds", type=int, default=10)
     for constant, values in OTHERS.items():
-        parser.add_argument(f"--{constant}", type=float, nargs="+", default=values, help="tried beside the shipped one")
+        parser.add_argument(
+            f"--{constant}",
+            type=float,
+            nargs="+",
+            default=values,
+            help="tried beside the shipped one",
+        )
     parser.add_argument("--record", type=Path, help="file to append the tables to")
     parser.set_defaults(synthetic=False, half=None, n_known=None)  # that `datasets` asks for
     args = parser.parse_args()
     torch.set_num_threads(1)
     grid = {constant: [shipped, *vars(args)[constant]] for constant, shipped in SHIPPED.items()}
-    names, found = [], []
+    names = []
+    found = []
     for name, rows, y, _ in datasets(args):
         tree = grow(rows, 1)
         names.append(name)

@@ -44,7 +44,9 @@ HELD = "interval holds the truth"
 MOST_IMAGES = 40
 """Images of a class with --vary."""
 
-Data = tuple[str, np.ndarray, np.ndarray, list[float]]  # name, X, y, numbers of known classes to try
+Data = tuple[
+    str, np.ndarray, np.ndarray, list[float]
+]  # name, X, y, numbers of known classes to try
 
 
 def grow(rows: np.ndarray, n_shifts: int) -> Tree:
@@ -52,11 +54,15 @@ def grow(rows: np.ndarray, n_shifts: int) -> Tree:
     points = unit_points(rows)
     own = torch.arange(len(points))
     for _ in range(n_shifts):
-        points = mean_shift(points, points, k_nearest(points, points, 8, exclude=own).indices, alpha=0.5)
+        points = mean_shift(
+            points, points, k_nearest(points, points, 8, exclude=own).indices, alpha=0.5
+        )
     return Tree(ward_linkage(points))
 
 
-def draw_labels(y: np.ndarray, known: np.ndarray, labeled: float, rng: np.random.Generator) -> np.ndarray:
+def draw_labels(
+    y: np.ndarray, known: np.ndarray, labeled: float, rng: np.random.Generator
+) -> np.ndarray:
     """Label a share of the images of known classes in one draw; -1 elsewhere."""
     candidates = np.flatnonzero(np.isin(y, known))
     chosen = rng.choice(candidates, int(labeled * len(candidates)), replace=False)
@@ -65,7 +71,9 @@ def draw_labels(y: np.ndarray, known: np.ndarray, labeled: float, rng: np.random
     return labels
 
 
-def draw_each(y: np.ndarray, known: np.ndarray, n_labels: int, rng: np.random.Generator) -> np.ndarray:
+def draw_each(
+    y: np.ndarray, known: np.ndarray, n_labels: int, rng: np.random.Generator
+) -> np.ndarray:
     """Label as many images of each known class; -1 elsewhere."""
     labels = np.full(len(y), -1)
     for c in known:
@@ -88,7 +96,9 @@ def by_size(y: np.ndarray, known_are: str) -> np.ndarray | None:
     return {"drawn": None, "largest": order[::-1], "smallest": order}[known_are]
 
 
-def draw(y: np.ndarray, known: np.ndarray, n_labels: int, labeled: float, rng: np.random.Generator) -> np.ndarray:
+def draw(
+    y: np.ndarray, known: np.ndarray, n_labels: int, labeled: float, rng: np.random.Generator
+) -> np.ndarray:
     """Labels (N,) of so many images of each known class, or where that is 0 of a share of all their images."""
     return draw_each(y, known, n_labels, rng) if n_labels else draw_labels(y, known, labeled, rng)
 
@@ -103,7 +113,9 @@ def draw_images(y: np.ndarray, args: argparse.Namespace, rng: np.random.Generato
         )
     n_classes = int(y.max()) + 1
     classes = rng.permutation(n_classes)[: rng.integers(n_classes // 2, n_classes + 1)]
-    return np.sort(np.concatenate([rng.permutation(np.flatnonzero(y == c))[:MOST_IMAGES] for c in classes]))
+    return np.sort(
+        np.concatenate([rng.permutation(np.flatnonzero(y == c))[:MOST_IMAGES] for c in classes])
+    )
 
 
 def default(curve: Curve) -> float:
@@ -121,7 +133,12 @@ def estimates_of(curve: Curve) -> dict[str, int]:
 
 
 def compare(
-    data: Data, n_known: float, n_shifts: int, n_labels: int, trees: dict[object, Tree], args: argparse.Namespace
+    data: Data,
+    n_known: float,
+    n_shifts: int,
+    n_labels: int,
+    trees: dict[object, Tree],
+    args: argparse.Namespace,
 ) -> tuple[list[str], dict[str, np.ndarray]]:
     """A table row per rule: the estimates, their error against the truth, and the true accuracy of the cut.
 
@@ -130,17 +147,23 @@ def compare(
     name, rows, y, _ = data
     found: dict[str, list[int]] = {}
     accuracy: dict[str, list[float]] = {"truth": []}
-    truths, best, held, widths = [], [], [], []
+    truths = []
+    best = []
+    held = []
+    widths = []
     for seed in range(args.seeds):
         rng = np.random.default_rng(seed)
         kept = draw_images(y, args, rng)
         key = (name, n_shifts, len(kept) < len(y) and seed)
         if key not in trees:
             trees[key] = grow(rows[kept], n_shifts)
-        tree, truth = trees[key], y[kept]
+        tree = trees[key]
+        truth = y[kept]
         classes = np.unique(truth)
         known = (
-            np.array(args.known) if args.known else draw_known(classes, n_known, rng, by_size(truth, args.known_are))
+            np.array(args.known)
+            if args.known
+            else draw_known(classes, n_known, rng, by_size(truth, args.known_are))
         )
         labels = draw(truth, known, n_labels, args.labeled, rng)
         curve = accuracy_curve(tree, labels)
@@ -152,14 +175,21 @@ def compare(
         hidden = labels < 0
         for rule, chosen in estimates_of(curve).items():
             found.setdefault(rule, []).append(chosen)
-            accuracy.setdefault(rule, []).append(matched_accuracy(truth[hidden], tree.cut(chosen)[hidden]))
+            accuracy.setdefault(rule, []).append(
+                matched_accuracy(truth[hidden], tree.cut(chosen)[hidden])
+            )
         accuracy["truth"].append(matched_accuracy(truth[hidden], tree.cut(len(classes))[hidden]))
     title = f"{name}, {n_known:g} known of {np.mean(truths):.0f} classes, {n_shifts} shifts, {args.seeds} seeds"
     errors = {HELD: np.array(held, dtype=float)}
     if n_labels:
         title += f", {n_labels} labeled per class"
-    lines = [f"{title}; best labeled accuracy {np.mean(best):.2f}; All at the true K {np.mean(accuracy['truth']):.3f}"]
-    lines += ["| rule | K, mean ± sd | mean error | bias | All at this K |", "|---|---|---|---|---|"]
+    lines = [
+        f"{title}; best labeled accuracy {np.mean(best):.2f}; All at the true K {np.mean(accuracy['truth']):.3f}"
+    ]
+    lines += [
+        "| rule | K, mean ± sd | mean error | bias | All at this K |",
+        "|---|---|---|---|---|",
+    ]
     for rule, estimates in found.items():
         scores = accuracy[rule]
         off = np.array(estimates) / np.array(truths) - 1
@@ -175,7 +205,9 @@ def compare(
 def mean_error(errors: list[np.ndarray]) -> tuple[float, float]:
     """The mean error and its standard error over the seeds, which all cases share: (seeds,) each."""
     of_seed = np.mean(errors, axis=0)  # (seeds,)
-    return float(of_seed.mean()), float(of_seed.std(ddof=1) / np.sqrt(len(of_seed))) if len(of_seed) > 1 else np.nan
+    return float(of_seed.mean()), float(of_seed.std(ddof=1) / np.sqrt(len(of_seed))) if len(
+        of_seed
+    ) > 1 else np.nan
 
 
 def in_percent(error: float, standard_error: float) -> str:
@@ -184,43 +216,70 @@ def in_percent(error: float, standard_error: float) -> str:
 
 def summarize(errors: list[tuple[str, int, dict[str, np.ndarray]]]) -> list[str]:
     """Mean errors of each data and over all, a column per number of labels."""
-    counts, names = sorted({n for _, n, _ in errors}), list(dict.fromkeys(name for name, _, _ in errors))
+    counts = sorted({n for _, n, _ in errors})
+    names = list(dict.fromkeys(name for name, _, _ in errors))
     columns = " | ".join(f"{n} per class" if n else "a share" for n in counts)
     lines = []
-    for title, chosen in [*((name, [name]) for name in names), *([("all data", names)] if len(names) > 1 else [])]:
-        lines += ["", f"| {title}: mean error with labels | {columns} |", f"|---{'|---' * len(counts)}|"]
+    for title, chosen in [
+        *((name, [name]) for name in names),
+        *([("all data", names)] if len(names) > 1 else []),
+    ]:
+        lines += [
+            "",
+            f"| {title}: mean error with labels | {columns} |",
+            f"|---{'|---' * len(counts)}|",
+        ]
         for rule in COMPARED:
             cells = []
             for n in counts:
                 # Seeds are drawn alike for all data, but of unlike classes: data are independent, cases within are not.
-                cases = [[e.get(rule) for of, m, e in errors if of == name and m == n] for name in chosen]
+                cases = [
+                    [e.get(rule) for of, m, e in errors if of == name and m == n] for name in chosen
+                ]
                 if any(error is None for case in cases for error in case):
                     cells.append("–")
                     continue
                 means = np.array([mean_error(case) for case in cases])  # (data, 2)
-                cells.append(in_percent(means[:, 0].mean(), np.sqrt((means[:, 1] ** 2).sum()) / len(means)))
+                cells.append(
+                    in_percent(means[:, 0].mean(), np.sqrt((means[:, 1] ** 2).sum()) / len(means))
+                )
             lines.append(f"| {rule} | {' | '.join(cells)} |")
-        held = [np.mean([e[HELD].mean() for of, m, e in errors if of in chosen and m == n]) for n in counts]
+        held = [
+            np.mean([e[HELD].mean() for of, m, e in errors if of in chosen and m == n])
+            for n in counts
+        ]
         lines.append(f"| {HELD} | {' | '.join(f'{share:.0%}' for share in held)} |")
     return lines
 
 
 def by_share(errors: list[tuple[str, float, int, dict[str, np.ndarray]]]) -> list[str]:
     """The default's mean error and in how many draws its interval holds the truth: a row per share known and data."""
-    counts, cases = sorted({n for _, _, n, _ in errors}), sorted({(share, name) for name, share, _, _ in errors})
+    counts = sorted({n for _, _, n, _ in errors})
+    cases = sorted({(share, name) for name, share, _, _ in errors})
     columns = " | ".join(f"{n} per class" if n else "a share" for n in counts)
-    lines = ["", f"| known, error and coverage with labels | {columns} |", f"|---{'|---' * len(counts)}|"]
-    for share, name in [*cases, *((share, "all data") for share in sorted({share for share, _ in cases}))]:
+    lines = [
+        "",
+        f"| known, error and coverage with labels | {columns} |",
+        f"|---{'|---' * len(counts)}|",
+    ]
+    for share, name in [
+        *cases,
+        *((share, "all data") for share in sorted({share for share, _ in cases})),
+    ]:
         cells = []
         for n in counts:
-            found = [e for of, s, m, e in errors if (s, m) == (share, n) and name in (of, "all data")]
+            found = [
+                e for of, s, m, e in errors if (s, m) == (share, n) and name in (of, "all data")
+            ]
             error, held = (np.mean([e[what].mean() for e in found]) for what in ("default", HELD))
             cells.append(f"{error:.0%}, {held:.0%}")
         lines.append(f"| {share:g}, {name} | {' | '.join(cells)} |")
     return lines
 
 
-def every_other(rows: np.ndarray, groups: np.ndarray, y: np.ndarray, half: str | None) -> tuple[np.ndarray, np.ndarray]:
+def every_other(
+    rows: np.ndarray, groups: np.ndarray, y: np.ndarray, half: str | None
+) -> tuple[np.ndarray, np.ndarray]:
     """The rows of the even or odd groups, and their classes numbered anew."""
     kept = np.ones(len(y), dtype=bool) if half is None else groups % 2 == (half == "odd")
     return rows[kept], np.unique(y[kept], return_inverse=True)[1]
@@ -257,25 +316,48 @@ def known_list(text: str) -> list[int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--digits", action="store_true", help="scikit-learn's 1,797 digits, raw pixels")
-    parser.add_argument("--synthetic", action="store_true", help="Gaussian classes that overlap more and more")
-    parser.add_argument("--n-known", type=int, nargs="+", help="known classes drawn for each seed; default: half")
-    parser.add_argument("--known", type=known_list, help="known classes, the same for each seed: 0-4,7")
+    parser.add_argument(
+        "--digits", action="store_true", help="scikit-learn's 1,797 digits, raw pixels"
+    )
+    parser.add_argument(
+        "--synthetic", action="store_true", help="Gaussian classes that overlap more and more"
+    )
+    parser.add_argument(
+        "--n-known", type=int, nargs="+", help="known classes drawn for each seed; default: half"
+    )
+    parser.add_argument(
+        "--known", type=known_list, help="known classes, the same for each seed: 0-4,7"
+    )
     parser.add_argument("--known-are", choices=["drawn", "largest", "smallest"], default="drawn")
-    parser.add_argument("--labeled", type=float, default=0.5, help="share of the known classes' images with a label")
-    parser.add_argument("--per-class", type=int, nargs="+", default=[0], help="labels of each; 0: as --labeled says")
-    parser.add_argument("--known-share", type=float, nargs="+", help="share of the classes that is known, below 1")
-    parser.add_argument("--half", choices=["even", "odd"], help="every other class, of the digits every other image")
-    parser.add_argument("--vary", action="store_true", help="each seed draws classes and at most 40 images of each")
-    parser.add_argument("--share", type=float, default=1.0, help="share of all images used, drawn for each seed")
+    parser.add_argument(
+        "--labeled", type=float, default=0.5, help="share of the known classes' images with a label"
+    )
+    parser.add_argument(
+        "--per-class", type=int, nargs="+", default=[0], help="labels of each; 0: as --labeled says"
+    )
+    parser.add_argument(
+        "--known-share", type=float, nargs="+", help="share of the classes that is known, below 1"
+    )
+    parser.add_argument(
+        "--half", choices=["even", "odd"], help="every other class, of the digits every other image"
+    )
+    parser.add_argument(
+        "--vary", action="store_true", help="each seed draws classes and at most 40 images of each"
+    )
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="share of all images used, drawn for each seed"
+    )
     parser.add_argument("--shifts", type=int, nargs="+", default=[0])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--record", type=Path, help="file to append the tables to")
     args = parser.parse_args()
     torch.set_num_threads(2)
-    lines, errors = header(sys.argv), []
+    lines = header(sys.argv)
+    errors = []
     for data in datasets(args):
         trees: dict[object, Tree] = {}
         n_known = [len(args.known)] if args.known else data[3]

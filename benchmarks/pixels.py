@@ -53,13 +53,19 @@ def write_jpegs(folder: Path, n_images: int) -> None:
 def jpeg(rng: np.random.Generator) -> bytes:
     """One JPEG: smooth shapes, edges and fine grain."""
     coarse, fine = (
-        Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)).resize(EXTENT, Image.Resampling.BICUBIC)
+        Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)).resize(
+            EXTENT, Image.Resampling.BICUBIC
+        )
         for shape in ((12, 16, 3), (94, 125, 3))
     )
-    blend = np.asarray(Image.blend(coarse, fine.filter(ImageFilter.GaussianBlur(1)), 0.35), dtype=np.float32)
+    blend = np.asarray(
+        Image.blend(coarse, fine.filter(ImageFilter.GaussianBlur(1)), 0.35), dtype=np.float32
+    )
     grain = rng.normal(0, 6, blend.shape)
     out = io.BytesIO()
-    Image.fromarray(np.clip(blend + grain, 0, 255).astype(np.uint8)).save(out, "JPEG", quality=QUALITY)
+    Image.fromarray(np.clip(blend + grain, 0, 255).astype(np.uint8)).save(
+        out, "JPEG", quality=QUALITY
+    )
     return out.getvalue()
 
 
@@ -71,13 +77,16 @@ def bare_decode(task: tuple[str, int]) -> int:
         scale = size / min(image.size)
         extent = (round(image.width * scale), round(image.height * scale))
         image = image.resize(extent, Image.Resampling.BICUBIC)
-        left, top = (extent[0] - size) // 2, (extent[1] - size) // 2
+        left = (extent[0] - size) // 2
+        top = (extent[1] - size) // 2
         return len(image.crop((left, top, left + size, top + size)).tobytes())
 
 
 def bare_loop(paths: list[str], size: int, n_workers: int) -> None:
     with multiprocessing.get_context("fork").Pool(n_workers) as pool:
-        n_bytes = sum(pool.imap_unordered(bare_decode, [(path, size) for path in paths], chunksize=16))
+        n_bytes = sum(
+            pool.imap_unordered(bare_decode, [(path, size) for path in paths], chunksize=16)
+        )
         pool.close()
         pool.join()
     assert n_bytes == len(paths) * size * size * 3
@@ -119,15 +128,25 @@ def run(n_images: int, size: int, n_workers: int, repeats: int) -> list[Measurem
             assert len(pixels) == n_images
             assert not pixels.skipped
             if reading:
-                checksum = sum(int(pixels[first : first + 256].max()) for first in range(0, n_images, 256))
+                checksum = sum(
+                    int(pixels[first : first + 256].max()) for first in range(0, n_images, 256)
+                )
                 assert checksum > 0
 
         found = []
-        for repeat in range(repeats):  # taken in turns, so that a busy moment does not fall on one of them only
+        for repeat in range(
+            repeats
+        ):  # taken in turns, so that a busy moment does not fall on one of them only
             cache = Path(scratch) / f"cache-{repeat}"
-            found.append(measure("bare Pillow loop", n_images, lambda: bare_loop(paths, size, n_workers)))
+            found.append(
+                measure("bare Pillow loop", n_images, lambda: bare_loop(paths, size, n_workers))
+            )
             found.append(measure("cold cache", n_images, lambda cache=cache: load(cache, False)))
-            found.append(measure("warm cache, every pixel read", n_images, lambda cache=cache: load(cache, True)))
+            found.append(
+                measure(
+                    "warm cache, every pixel read", n_images, lambda cache=cache: load(cache, True)
+                )
+            )
         return found
 
 
@@ -156,14 +175,20 @@ def hardware() -> str:
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        names = [
+            line.split(":", 1)[1].strip()
+            for line in cpuinfo.read_text().splitlines()
+            if "model name" in line
+        ]
         model = names[0] if names else model
     return f"{model}, {len(os.sched_getaffinity(0))} processors"
 
 
 def record(arguments: argparse.Namespace, text: str) -> str:
     git = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    commit = (
+        subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    )
     command = (
         f"python benchmarks/pixels.py --n {arguments.n} --size {arguments.size} "
         f"--workers {arguments.workers} --repeats {arguments.repeats}"

@@ -42,11 +42,14 @@ def private_bytes() -> int:
 
 def measure_here(file: str) -> dict[str, float]:
     """Make the pool of the images in a file and train for an epoch."""
-    cpu, received = torch.device("cpu"), [0]
+    cpu = torch.device("cpu")
+    received = [0]
     original = dist.all_to_all_single
 
     def count(output: torch.Tensor, sent: torch.Tensor, *splits: list[int] | None) -> object:
-        given, by_itself = (splits[0], splits[0][dist.get_rank()]) if splits and splits[0] else ([len(output)], 1)
+        given, by_itself = (
+            (splits[0], splits[0][dist.get_rank()]) if splits and splits[0] else ([len(output)], 1)
+        )
         received[0] += output.nbytes * (sum(given) - by_itself) // max(1, sum(given))
         return original(output, sent, *splits)
 
@@ -60,7 +63,8 @@ def measure_here(file: str) -> dict[str, float]:
         encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks)
         model = Cms(encoder, settings, TaskShape(n_images=len(pixels), n_known=2, n_clusters=None))
         trainer = Trainer(TrainingData(pixels=pixels, labels=labels), model, settings.training)
-        before, used = private_bytes(), time.process_time()
+        before = private_bytes()
+        used = time.process_time()
         trainer.prepare()
         used = time.process_time() - used
         pool = trainer.forward.pool
@@ -84,7 +88,9 @@ def table(n_images: int, counts: list[int]) -> list[str]:
     ]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "pixels.npy"
-        np.save(file, np.random.default_rng(0).integers(0, 256, (n_images, 256, 256, 3), dtype=np.uint8))
+        np.save(
+            file, np.random.default_rng(0).integers(0, 256, (n_images, 256, 256, 3), dtype=np.uint8)
+        )
         for n_processes in counts:
             found = run_processes([__file__, "--one", str(file)], n_processes)
             tokens, private, used, received = (
@@ -99,9 +105,13 @@ def table(n_images: int, counts: list[int]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=int, default=300, help="number of images")
-    parser.add_argument("--counts", type=int, nargs="+", default=[1, 2, 4], help="numbers of processes")
+    parser.add_argument(
+        "--counts", type=int, nargs="+", default=[1, 2, 4], help="numbers of processes"
+    )
     parser.add_argument("--record", type=Path, help="Markdown file to write")
     parser.add_argument("--one", metavar="FILE", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -111,7 +121,11 @@ def main() -> None:
     lines = table(options.images, options.counts)
     if options.record:
         command = "python benchmarks/pool_memory.py " + " ".join(sys.argv[1:])
-        text = f"# A pool of views by several processes\n\n{ward.describe()}. `{command}`\n\n" + "\n".join(lines) + "\n"
+        text = (
+            f"# A pool of views by several processes\n\n{ward.describe()}. `{command}`\n\n"
+            + "\n".join(lines)
+            + "\n"
+        )
         options.record.write_text(text, encoding="utf-8")
 
 

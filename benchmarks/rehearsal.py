@@ -22,7 +22,8 @@ def make_tiny(chosen: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     if chosen.worker is None:
         make_stand_in(folder)
-    chosen.encoder, chosen.data = str(folder / "vit"), folder
+    chosen.encoder = str(folder / "vit")
+    chosen.data = folder
     chosen.epochs = chosen.cifar_epochs = 1
     chosen.input_size = chosen.cifar_input_size = 32
 
@@ -62,9 +63,16 @@ def _save_tiny_encoder(folder: Path, n_blocks: int) -> None:
     from shoal.encoders.hub import import_transformers
 
     transformers = import_transformers()
-    shape = {"hidden_size": 32, "num_hidden_layers": n_blocks, "num_attention_heads": 4, "intermediate_size": 64}
+    shape = {
+        "hidden_size": 32,
+        "num_hidden_layers": n_blocks,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
     torch.manual_seed(0)
-    transformers.ViTModel(transformers.ViTConfig(image_size=32, patch_size=8, **shape)).save_pretrained(folder)
+    transformers.ViTModel(
+        transformers.ViTConfig(image_size=32, patch_size=8, **shape)
+    ).save_pretrained(folder)
     colors = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"height": 32, "width": 32}}
     (folder / "preprocessor_config.json").write_text(json.dumps(colors))
 
@@ -75,12 +83,17 @@ def _drawings(folder: Path) -> None:
     for name, archive, n_each in (("cub", "cub200", 3), ("cifar100", "cifar100", 5)):
         classes = load_split(name).class_names
         assert classes is not None
-        patterns = np.kron(rng.integers(0, 256, size=(len(classes), 8, 8, 3)), np.ones((1, 8, 8, 1), dtype=np.int64))
+        patterns = np.kron(
+            rng.integers(0, 256, size=(len(classes), 8, 8, 3)),
+            np.ones((1, 8, 8, 1), dtype=np.int64),
+        )
         for part in ("train", "test"):
             with zipfile.ZipFile(folder / f"{archive}-{part}.zip", "w") as file:
                 for title, pattern in zip(classes, patterns, strict=True):
                     for i in range(n_each):
                         noise = rng.integers(-60, 61, size=(64, 64, 3))
                         buffer = io.BytesIO()
-                        Image.fromarray((pattern + noise).clip(0, 255).astype(np.uint8)).save(buffer, "PNG")
+                        Image.fromarray((pattern + noise).clip(0, 255).astype(np.uint8)).save(
+                            buffer, "PNG"
+                        )
                         file.writestr(f"{part}/{title}/{i:04d}.png", buffer.getvalue())

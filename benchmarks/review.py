@@ -78,7 +78,10 @@ def write_run(path: Path, n_images: int) -> Run:
     rng = np.random.default_rng(0)
     ids = rng.integers(0, N_CATEGORIES, n_images)
     n_known = N_CATEGORIES // 2
-    names = [f"species {c:03d}" if c < n_known else f"novel-{c - n_known + 1:03d}" for c in range(N_CATEGORIES)]
+    names = [
+        f"species {c:03d}" if c < n_known else f"novel-{c - n_known + 1:03d}"
+        for c in range(N_CATEGORIES)
+    ]
     scores = rng.random((n_images, 3))
     run = Run.create(path)
     run.start(Settings(), seed=0, device="cpu", command="shoal discover photos")
@@ -100,11 +103,18 @@ def write_run(path: Path, n_images: int) -> Run:
     sizes = np.bincount(ids, minlength=N_CATEGORIES)
     run.write_categories(
         Category(
-            category_id=c, category=names[c], is_novel=c >= n_known, size=int(sizes[c]), n_labeled=0, confidence=0.5
+            category_id=c,
+            category=names[c],
+            is_novel=c >= n_known,
+            size=int(sizes[c]),
+            n_labeled=0,
+            confidence=0.5,
         )
         for c in range(N_CATEGORIES)
     )
-    x = rng.normal(size=(N_CATEGORIES, N_DIMENSIONS))[ids] + rng.normal(size=(n_images, N_DIMENSIONS))
+    x = rng.normal(size=(N_CATEGORIES, N_DIMENSIONS))[ids] + rng.normal(
+        size=(n_images, N_DIMENSIONS)
+    )
     run.write_array("embeddings", (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32))
     run.write_thumbnails(drawn(n_images))
     run.finish()
@@ -142,14 +152,30 @@ def act_on_all(page: Page) -> dict[str, float]:
             times.setdefault(f"{name} all images at once", []).append(acted(page, key))
             times.setdefault("undo of all that", []).append(acted(page, "u"))
     ends = {"median": np.median, "slowest": max}
-    return {f"{name}, {end} ms": float(of(found)) for name, found in times.items() for end, of in ends.items()}
+    return {
+        f"{name}, {end} ms": float(of(found))
+        for name, found in times.items()
+        for end, of in ends.items()
+    }
 
 
 @contextmanager
 def reviewed(run: Path) -> Iterator[tuple[int, str]]:
     """The command as a person starts it: the number of its process, and the address it prints."""
-    command = [sys.executable, "-m", "shoal", "review", str(run), "--no-open", "--json", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "shoal",
+        "review",
+        str(run),
+        "--no-open",
+        "--json",
+        "--port",
+        "0",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         assert process.stdout is not None
         yield process.pid, json.loads(process.stdout.readline())["url"]
         process.terminate()
@@ -163,11 +189,16 @@ def measure(browser: Browser, run: Path, n_images: int) -> dict[str, float]:
         with browser.open(url, width=1600, height=1000) as page:
             page.call("Performance.enable", timeDomain="threadTicks")
             page.wait("document.body.dataset.ready && document.querySelector('.tile img.there')")
-            found["first view with thumbnails, s from the page's first request"] = page.run("performance.now()") / 1000
+            found["first view with thumbnails, s from the page's first request"] = (
+                page.run("performance.now()") / 1000
+            )
             found["first view with thumbnails, s from the command"] = time.perf_counter() - began
             first, *rejects = [acted(page, "x") for _ in range(N_ACTIONS)]
             found["reject while the page still loads, ms"] = first
-            found |= {"reject, median ms": float(np.median(rejects)), "reject, slowest ms": max(rejects)}
+            found |= {
+                "reject, median ms": float(np.median(rejects)),
+                "reject, slowest ms": max(rejects),
+            }
             n_category = int(page.run("shoal.grid.rows.length"))
             found[f"confirm a category of {n_category:,}, ms"] = acted(page, "c")
             found["undo of that, ms"] = acted(page, "u")
@@ -176,7 +207,9 @@ def measure(browser: Browser, run: Path, n_images: int) -> dict[str, float]:
             page.wait(f"shoal.grid.rows.length > {n_images // 2}")
             busy = busy_seconds(page)
             frames = np.array(page.run(SCROLL % SECONDS))
-            found["main thread busy per frame, ms"] = 1000 * (busy_seconds(page) - busy) / len(frames)
+            found["main thread busy per frame, ms"] = (
+                1000 * (busy_seconds(page) - busy) / len(frames)
+            )
             found["frames per second while scrolling all images"] = 1000 / frames.mean()
             found["frame, 95 % below ms"] = float(np.quantile(frames, 0.95))
             found["slowest frame, ms"] = float(frames.max())
@@ -189,7 +222,11 @@ def measure(browser: Browser, run: Path, n_images: int) -> dict[str, float]:
 def record(columns: dict[int, dict[str, float]]) -> str:
     load = os.getloadavg()[0]
     commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True, cwd=ROOT
+        ["git", "rev-parse", "--short", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
     )
     names = list(dict.fromkeys(name for found in columns.values() for name in found))
     head = f"| | {' | '.join(f'{n:,} images' for n in columns)} |\n|---|{'---|' * len(columns)}\n"
@@ -209,9 +246,13 @@ embeddings of {N_DIMENSIONS} numbers. Scrolling moves 90 pixels a frame for {SEC
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=int, nargs="+", default=[100_000])
-    parser.add_argument("--runs", type=Path, default=Path(tempfile.gettempdir()) / "shoal-review-runs")
+    parser.add_argument(
+        "--runs", type=Path, default=Path(tempfile.gettempdir()) / "shoal-review-runs"
+    )
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")

@@ -54,29 +54,47 @@ def frozen_run(out: Path, collection: Collection, embeddings: Floats, settings: 
     frozen = Representation(embeddings=torch.from_numpy(embeddings), embed=lambda _: torch.empty(0))
     answer = answer_frozen(frozen, collection, settings)
     run = Run.create(out)
-    about = {"root": str(collection.root), "folders": [], "fingerprint": collection_checksum(collection)}
+    about = {
+        "root": str(collection.root),
+        "folders": [],
+        "fingerprint": collection_checksum(collection),
+    }
     run.start(settings, seed=settings.seed, device="cpu", command="", **about)
     answer.write(run, settings)
     run.finish()
     return run
 
 
-def measure(root: Path, features: Path | None, seed: int, args: argparse.Namespace, keep: Callable[..., None]) -> None:
+def measure(
+    root: Path,
+    features: Path | None,
+    seed: int,
+    args: argparse.Namespace,
+    keep: Callable[..., None],
+) -> None:
     """The curve of each way of working; `keep` gets each when it is done."""
     whole = read_collection(root)
     truth = np.array(whole.labels)
     _, labels = draw(truth, args.known, args.labeled, seed)
-    given = {n: whole.classes[c] if c >= 0 else None for n, c in zip(whole.names, labels.tolist(), strict=True)}
+    given = {
+        n: whole.classes[c] if c >= 0 else None
+        for n, c in zip(whole.names, labels.tolist(), strict=True)
+    }
     with tempfile.TemporaryDirectory() as folder:
         if features is not None:
-            images, found = read_collection(root, given), np.load(features)
+            images = read_collection(root, given)
+            found = np.load(features)
             assert found["paths"].tolist() == list(images.names)
             x = np.ascontiguousarray(found["X"], dtype=np.float32)
-            first = frozen_run(Path(folder) / "first", images, x, choose_settings(train=False, seed=seed))
+            first = frozen_run(
+                Path(folder) / "first", images, x, choose_settings(train=False, seed=seed)
+            )
             review_only(first, truth, labels >= 0, keep)
             return
         how: dict[str, Any] = {"device": args.device, "verbose": False}
-        found = shoal.discover(root, given, out=Path(folder) / "first", seed=seed, epochs=args.epochs, **how)
+        found = shoal.discover(
+            root, given, out=Path(folder) / "first", seed=seed, epochs=args.epochs, **how
+        )
         first = Run(found.path)
         told(f"{root.name}, seed {seed}: trained")
         review_only(first, truth, labels >= 0, keep)
@@ -84,7 +102,9 @@ def measure(root: Path, features: Path | None, seed: int, args: argparse.Namespa
         (first.path / "review.jsonl").unlink()
 
         def again(run: Run, at: int) -> Run:
-            return Run(shoal.refine(run.path, root, given, out=Path(folder) / f"again-{at}", **how).path)
+            return Run(
+                shoal.refine(run.path, root, given, out=Path(folder) / f"again-{at}", **how).path
+            )
 
         review_and_train(first, again, truth, labels >= 0, args.rounds, keep)
 
@@ -95,8 +115,11 @@ def told(words: str) -> None:
 
 def review_only(first: Run, truth: Ints, is_given: Any, keep: Callable[..., None]) -> None:
     """The two ways that learn nothing on the way."""
-    answer, curve = Review(first).answer, Curve()
-    label_one_by_one(curve, answer.category_ids, np.asarray(answer.columns["confidence"]), truth, is_given)
+    answer = Review(first).answer
+    curve = Curve()
+    label_one_by_one(
+        curve, answer.category_ids, np.asarray(answer.columns["confidence"]), truth, is_given
+    )
     keep(ONE, curve)
     curator = Curator(first, truth, is_given, Curve())
     curator.did(0)
@@ -105,24 +128,35 @@ def review_only(first: Run, truth: Ints, is_given: Any, keep: Callable[..., None
 
 
 def review_and_train(
-    first: Run, again: Callable[[Run, int], Run], truth: Ints, is_given: Any, rounds: int, keep: Callable[..., None]
+    first: Run,
+    again: Callable[[Run, int], Run],
+    truth: Ints,
+    is_given: Any,
+    rounds: int,
+    keep: Callable[..., None],
 ) -> None:
     """From one first answer: `again(run, at)` trains and clusters anew after a review."""
-    run, curator = first, Curator(first, truth, is_given, Curve())
+    run = first
+    curator = Curator(first, truth, is_given, Curve())
     curator.did(0)
     for at in range(rounds):
         curator.begin()
-        before, n_told = curator.curve.right[-1], int(curator.is_told.sum())
+        before = curator.curve.right[-1]
+        n_told = int(curator.is_told.sum())
         run = again(run, at)
         curator = Curator(run, truth, is_given, curator.curve, curator.n)
         curator.did(1)  # the command
         after = curator.curve.right[-1]
-        told(f"trained again after {curator.n} actions, {n_told} images decided: {before:.3f} -> {after:.3f} right")
+        told(
+            f"trained again after {curator.n} actions, {n_told} images decided: {before:.3f} -> {after:.3f} right"
+        )
     curator.finish()
     keep(TRAIN, curator.curve)
 
 
-def label_one_by_one(curve: Curve, categories: Ints, confidence: Floats, truth: Ints, is_given: Any) -> None:
+def label_one_by_one(
+    curve: Curve, categories: Ints, confidence: Floats, truth: Ints, is_given: Any
+) -> None:
     """Give each unlabeled image its class, the least sure first; a class is the category that it was matched to."""
     found = match(truth, categories)
     home = dict(zip(found.classes.tolist(), found.clusters.tolist(), strict=True))
@@ -146,7 +180,10 @@ Results = dict[str, list[dict[str, Curve]]]
 def table(results: Results) -> str:
     """Actions to each goal, the mean of the seeds; a dash where a goal was not reached with every seed."""
     heads = [f"{100 * goal:.0f} % {what}" for what in ("right", "checked") for goal in GOALS]
-    lines = [f"| collection | | at the start | {' | '.join(heads)} |", "|---" * (3 + len(heads)) + "|"]
+    lines = [
+        f"| collection | | at the start | {' | '.join(heads)} |",
+        "|---" * (3 + len(heads)) + "|",
+    ]
     for name, seeds in results.items():
         for way in (way for way in WAYS if all(way in one for one in seeds)):
             start = np.mean([100 * one[way].right[0] for one in seeds])
@@ -172,12 +209,20 @@ def draw_plot(results: Results, file: Path) -> None:
     """The share of images right by actions, every seed of each collection."""
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, len(results), figsize=(4.6 * len(results), 3.4), sharey=True, squeeze=False)
+    figure, axes = pyplot.subplots(
+        1, len(results), figsize=(4.6 * len(results), 3.4), sharey=True, squeeze=False
+    )
     for axis, (name, seeds) in zip(axes[0], results.items(), strict=True):
         for at, curves in enumerate(seeds):
             for way, curve in curves.items():
                 label = way if at == 0 else None
-                axis.plot(curve.actions, [100 * y for y in curve.right], color=COLORS[way], linewidth=1.2, label=label)
+                axis.plot(
+                    curve.actions,
+                    [100 * y for y in curve.right],
+                    color=COLORS[way],
+                    linewidth=1.2,
+                    label=label,
+                )
         for goal in GOALS:
             axis.axhline(100 * goal, color="#cccccc", linewidth=0.8, zorder=0)
         axis.set(title=name, xlabel="actions")
@@ -196,7 +241,8 @@ def file_of(job: Job, args: argparse.Namespace) -> Path:
 
 def work(job: Job, args: argparse.Namespace) -> None:
     """Measure one collection with one seed, unless it is in --out already."""
-    kept, found = file_of(job, args), {}
+    kept = file_of(job, args)
+    found = {}
 
     def keep(way: str, curve: Curve) -> None:
         found[way] = asdict(curve)
@@ -209,10 +255,16 @@ def work(job: Job, args: argparse.Namespace) -> None:
 
 def share_out(jobs: list[Job], args: argparse.Namespace) -> None:
     """Every job in a process of its own, so many at a time."""
-    options = [f"--known={args.known}", f"--labeled={args.labeled}", f"--rounds={args.rounds}", f"--out={args.out}"]
+    options = [
+        f"--known={args.known}",
+        f"--labeled={args.labeled}",
+        f"--rounds={args.rounds}",
+        f"--out={args.out}",
+    ]
     options += [f"--device={args.device}"] if args.device else []
     options += [f"--epochs={args.epochs}"] if args.epochs else []
-    waiting, running = list(jobs), []
+    waiting = list(jobs)
+    running = []
     while waiting or running:
         running = [one for one in running if one.poll() is None]
         while waiting and len(running) < args.workers:
@@ -227,14 +279,20 @@ def read_results(jobs: list[Job], args: argparse.Namespace) -> Results:
     for job in jobs:
         if file_of(job, args).is_file():
             found = json.loads(file_of(job, args).read_text())
-            results.setdefault(job[0].name, []).append({way: Curve(**curve) for way, curve in found.items()})
+            results.setdefault(job[0].name, []).append(
+                {way: Curve(**curve) for way, curve in found.items()}
+            )
     return results
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "places", nargs="+", help="folder and features, in pairs; with --train folders or archives alone"
+        "places",
+        nargs="+",
+        help="folder and features, in pairs; with --train folders or archives alone",
     )
     parser.add_argument("--train", action="store_true")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
@@ -244,12 +302,24 @@ def main() -> None:
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--device")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("runs/review_actions"), help="what is there is not done again")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs/review_actions"),
+        help="what is there is not done again",
+    )
     parser.add_argument("--record", type=Path)
     parser.add_argument("--plot", type=Path)
     args = parser.parse_args()
-    places = [unpack(place, args.out / "images") if ".zip" in place else Path(place) for place in args.places]
-    pairs = [(root, None) for root in places] if args.train else list(zip(*[iter(places)] * 2, strict=True))
+    places = [
+        unpack(place, args.out / "images") if ".zip" in place else Path(place)
+        for place in args.places
+    ]
+    pairs = (
+        [(root, None) for root in places]
+        if args.train
+        else list(zip(*[iter(places)] * 2, strict=True))
+    )
     jobs: list[Job] = [(root, features, seed) for seed in args.seeds for root, features in pairs]
     if args.workers > 1:
         share_out(jobs, args)

@@ -33,24 +33,42 @@ from shoal.discovery.reviewed.refinement import Refinement
 from shoal.discovery.reviewed.reviewed_clusters import n_reviewed
 from shoal.methods.clusters import Representation
 
-HEADS = ("collection", "seed", "actions", "images", "as reviewed", "gone on from", "made anew", "made anew, same K")
-ALL, MERGED, OTHERS = "undecided", "undecided, in merged categories", "undecided, in others"
+HEADS = (
+    "collection",
+    "seed",
+    "actions",
+    "images",
+    "as reviewed",
+    "gone on from",
+    "made anew",
+    "made anew, same K",
+)
+ALL = "undecided"
+MERGED = "undecided, in merged categories"
+OTHERS = "undecided, in others"
 
 
 def made_anew(collection: Collection, embeddings: Floats, settings: Any) -> Ints:
     """The categories (N,) of clusters that know of the review what labels and cannot-links say."""
     frozen = Representation(embeddings=torch.from_numpy(embeddings), embed=lambda _: torch.empty(0))
-    found = make_answer(FROZEN, cluster_frozen(frozen, collection.labels, settings), collection, settings).named
+    found = make_answer(
+        FROZEN, cluster_frozen(frozen, collection.labels, settings), collection, settings
+    ).named
     return np.asarray(found.ids)[found.categories]
 
 
 def measure(root: Path, features: Path, seed: int, folder: Path) -> str:
     """The rows of the table."""
     whole = read_collection(root)
-    truth, settings = np.array(whole.labels), choose_settings(train=False, seed=seed)
+    truth = np.array(whole.labels)
+    settings = choose_settings(train=False, seed=seed)
     _, labels = draw(truth, 0.5, 0.5, seed)
-    given = {n: whole.classes[c] if c >= 0 else None for n, c in zip(whole.names, labels.tolist(), strict=True)}
-    images, found = read_collection(root, given), np.load(features)
+    given = {
+        n: whole.classes[c] if c >= 0 else None
+        for n, c in zip(whole.names, labels.tolist(), strict=True)
+    }
+    images = read_collection(root, given)
+    found = np.load(features)
     assert found["paths"].tolist() == list(images.names)
     x = np.ascontiguousarray(found["X"], dtype=np.float32)
     first = frozen_run(folder / "first", images, x, settings)
@@ -77,11 +95,17 @@ def measure(root: Path, features: Path, seed: int, folder: Path) -> str:
     about = [root.name, str(seed), str(curator.n)]
     rows = [
         [*about, f"{count:,} {what}", *shares_right(truth, answers, rows), *ends]
-        for what, rows in ((ALL, is_open), (MERGED, is_open & is_merged), (OTHERS, is_open & ~is_merged))
+        for what, rows in (
+            (ALL, is_open),
+            (MERGED, is_open & is_merged),
+            (OTHERS, is_open & ~is_merged),
+        )
         if (count := int(rows.sum()))
     ]
     numbers = [f"K {len(np.unique(one[one >= 0]))}" for one in answers]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [*rows, [*about, "categories", *numbers, *ends]])
+    return "\n".join(
+        f"| {' | '.join(row)} |" for row in [*rows, [*about, "categories", *numbers, *ends]]
+    )
 
 
 def shares_right(truth: Ints, answers: list[Ints], rows: Any) -> list[str]:
@@ -90,7 +114,9 @@ def shares_right(truth: Ints, answers: list[Ints], rows: Any) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("places", type=Path, nargs="+", help="folder and features, in pairs")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--record", type=Path)

@@ -52,7 +52,12 @@ class Length:
     def of(self, settings: Any, epochs: int | None = None) -> Any:
         """The settings of a method with it."""
         views = replace(settings.training.views, pool=self.pool)
-        how = {"epochs": epochs or self.epochs, "lr": self.lr, "min_lr": self.min_lr, "snapshot": "last"}
+        how = {
+            "epochs": epochs or self.epochs,
+            "lr": self.lr,
+            "min_lr": self.min_lr,
+            "snapshot": "last",
+        }
         return replace(settings, training=replace(settings.training, views=views, **how))
 
 
@@ -83,36 +88,63 @@ def experiment(
     tell: Callable[..., None],
 ) -> None:
     """Train and judge trials of some lengths, and last trainings after some of them."""
-    base, labels, withheld = job.settings.of_method, np.array(job.images.collection.labels), judge.withheld
-    n_clusters, method = job.first.discovery.n_clusters, get_method("cms")
+    base = job.settings.of_method
+    labels = np.array(job.images.collection.labels)
+    withheld = judge.withheld
+    n_clusters = job.first.discovery.n_clusters
+    method = get_method("cms")
     trial, final = training_tasks(job.images, withheld, n_clusters)
     rows = still_kept(labels, withheld.judged, withheld.hidden)
     fewer = replace(final, labels=np.where(np.isin(np.arange(len(labels)), rows), -1, labels))
     tell(what="frozen", judged=float(judge.frozen[0].right.mean()))
     shared = None
     for length in lengths:
-        chosen, how = length.of(base), {"device": job.device, "keeps_trunk": True}
+        chosen = length.of(base)
+        how = {"device": job.device, "keeps_trunk": True}
         is_shared = shared is not None and shared[0] == length.pool
         tried = method.represent(shared[1].with_trunk(trial) if is_shared else trial, chosen, **how)
         shared = shared if is_shared else (length.pool, tried)
         choice = judge.choose(tried.embeddings, None)
         about = {"epochs": length.epochs, "lr": length.lr, "pool": length.pool}
-        found = {"judged": float(choice.with_training.right.mean()), "hidden": score(blended(job, tried, choice))}
+        found = {
+            "judged": float(choice.with_training.right.mean()),
+            "hidden": score(blended(job, tried, choice)),
+        }
         tell(what="trial", **about, **found)
-        lasts = [(1.0, None), *((share, tried.model) for share in LAST_SHARES)] if length.has_last else []
+        lasts = (
+            [(1.0, None), *((share, tried.model) for share in LAST_SHARES)]
+            if length.has_last
+            else []
+        )
         for share, start in lasts:
             last = length.of(base, max(1, round(share * length.epochs)))
             part, whole = (
-                method.represent(shared[1].with_trunk(task), last, start=start, **how) for task in (fewer, final)
+                method.represent(shared[1].with_trunk(task), last, start=start, **how)
+                for task in (fewer, final)
             )
-            weight = choice.with_training.weight if choice.with_training.weight < 1 else USUAL_WEIGHT
+            weight = (
+                choice.with_training.weight if choice.with_training.weight < 1 else USUAL_WEIGHT
+            )
             pair = (job.frozen.embeddings, part.embeddings)
             options = {"seed": job.settings.seed, "weights": (weight,)}
             (right,) = try_weights(
-                *pair, labels, rows, n_clusters, base.inference, **options, linkage_method=judge_linkage(job)
+                *pair,
+                labels,
+                rows,
+                n_clusters,
+                base.inference,
+                **options,
+                linkage_method=judge_linkage(job),
             )
-            found = {"judged": float(right.right.mean()), "hidden": score(blended(job, whole, choice))}
-            tell(what=f"last, {share:g} of the epochs" + (" from the trial" if start else ", anew"), **about, **found)
+            found = {
+                "judged": float(right.right.mean()),
+                "hidden": score(blended(job, whole, choice)),
+            }
+            tell(
+                what=f"last, {share:g} of the epochs" + (" from the trial" if start else ", anew"),
+                **about,
+                **found,
+            )
             if start is None:
                 plain = replace(base.inference, must_link=False, try_average=False)
                 alone = infer(whole.embeddings, labels, n_clusters, plain, device=job.device).labels
@@ -125,7 +157,9 @@ def still_kept(labels: np.ndarray, judged: np.ndarray, hidden: tuple[int, ...]) 
     rng = np.random.default_rng(5)
     categories = rng.permutation(np.array(hidden))[: max(1, len(hidden) // 2)]
     others = rng.permutation(judged[~np.isin(labels[judged], hidden)])
-    return np.sort(np.concatenate([judged[np.isin(labels[judged], categories)], others[: len(others) // 2]]))
+    return np.sort(
+        np.concatenate([judged[np.isin(labels[judged], categories)], others[: len(others) // 2]])
+    )
 
 
 def judge_linkage(job: TrainingJob) -> Any:
@@ -136,12 +170,16 @@ def judge_linkage(job: TrainingJob) -> Any:
 def blended(job: TrainingJob, learned: Any, choice: Choice) -> np.ndarray:
     """(N,) clusters by both encoders with the weight that the trial's judge chose."""
     chosen = choice.with_training
-    found: np.ndarray = trained._cluster_blend(job, learned, chosen.weight, chosen.n_shifts).clusters
+    found: np.ndarray = trained._cluster_blend(
+        job, learned, chosen.weight, chosen.n_shifts
+    ).clusters
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("archive")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device")
@@ -158,16 +196,21 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         root = unpack(arguments.archive, Path(folder))
-        whole, seed = read_collection(root), arguments.seed
+        whole = read_collection(root)
+        seed = arguments.seed
         truth = np.array(whole.labels)
         known, labels = draw(truth, 0.5, 0.5, seed)
         named = {
-            name: whole.classes[label] if label >= 0 else None for name, label in zip(whole.names, labels, strict=True)
+            name: whole.classes[label] if label >= 0 else None
+            for name, label in zip(whole.names, labels, strict=True)
         }
-        is_unlabeled, is_known = labels < 0, np.isin(truth, known)
+        is_unlabeled = labels < 0
+        is_known = np.isin(truth, known)
 
         def score(clusters: np.ndarray) -> list[float]:
-            found = gcd_accuracy(truth[is_unlabeled], clusters[is_unlabeled], is_known[is_unlabeled])
+            found = gcd_accuracy(
+                truth[is_unlabeled], clusters[is_unlabeled], is_known[is_unlabeled]
+            )
             return [round(100 * value, 2) for value in (found.all, found.known, found.novel)]
 
         def tell(**row: Any) -> None:
@@ -182,7 +225,11 @@ def main() -> None:
         device = choose_device(arguments.device)
         try:
             discover_images(
-                read_collection(root, named), Path(folder) / "run", settings, device=device, reporter=SILENT
+                read_collection(root, named),
+                Path(folder) / "run",
+                settings,
+                device=device,
+                reporter=SILENT,
             )
         except Done:
             print(f"written to {arguments.out}")

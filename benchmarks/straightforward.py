@@ -29,8 +29,12 @@ class Files(Dataset):
     """Decode and augment with PIL and numpy, in a worker process; `views` random views, or a center crop."""
 
     def __init__(self, folder: Path, rows: np.ndarray, wanted: InputFormat, n_views: int) -> None:
-        self.files, self.rows, self.n_views = sorted(folder.iterdir()), rows, n_views
-        self.side, self.mean, self.std = wanted.size, np.float32(wanted.mean), np.float32(wanted.std)
+        self.files = sorted(folder.iterdir())
+        self.rows = rows
+        self.n_views = n_views
+        self.side = wanted.size
+        self.mean = np.float32(wanted.mean)
+        self.std = np.float32(wanted.std)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -45,7 +49,8 @@ class Files(Dataset):
         width, height = image.size
         scale = larger / min(width, height)
         image = image.resize(
-            (max(larger, round(width * scale)), max(larger, round(height * scale))), Image.Resampling.BICUBIC
+            (max(larger, round(width * scale)), max(larger, round(height * scale))),
+            Image.Resampling.BICUBIC,
         )
         free = (image.width - self.side, image.height - self.side)
         left, top = (np.random.randint(0, f + 1) if self.n_views else f // 2 for f in free)  # noqa: NPY002
@@ -70,7 +75,8 @@ def straightforward_epoch(
     """Train CMS on the first images and validate on the others; `clock` takes the time of each part."""
     with tempfile.TemporaryDirectory() as folder:
         write_jpegs(Path(folder), images)
-        rows, validation = np.arange(n_training), np.arange(n_training, len(labels))
+        rows = np.arange(n_training)
+        validation = np.arange(n_training, len(labels))
         run(encoder, head, Path(folder), labels, rows, validation, batch_size, n_known, clock)
 
 
@@ -90,22 +96,36 @@ def write_jpegs(folder: Path, images: np.ndarray) -> None:
 def run(encoder, head, folder, labels, rows, validation, batch_size, n_known, clock) -> None:
     device = encoder.device
     model = nn.Sequential(encoder.trunk, encoder.tail, head)
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.01, momentum=0.9)
+    optimizer = torch.optim.SGD(
+        [p for p in model.parameters() if p.requires_grad], lr=0.01, momentum=0.9
+    )
     workers = n_workers(encoder.input_format.size, batch_size) if device.type == "cuda" else 0
 
     def loader(rows: np.ndarray, n_views: int, *, shuffle: bool) -> DataLoader:
         data = Files(folder, rows, encoder.input_format, n_views)
-        return DataLoader(data, batch_size, shuffle=shuffle, num_workers=workers, drop_last=shuffle, pin_memory=False)
+        return DataLoader(
+            data,
+            batch_size,
+            shuffle=shuffle,
+            num_workers=workers,
+            drop_last=shuffle,
+            pin_memory=False,
+        )
 
     def embed(rows: np.ndarray, n_views: int) -> torch.Tensor:
         with torch.no_grad():
-            parts = [model(views.flatten(0, 1).to(device)).cpu() for views, _ in loader(rows, n_views, shuffle=False)]
+            parts = [
+                model(views.flatten(0, 1).to(device)).cpu()
+                for views, _ in loader(rows, n_views, shuffle=False)
+            ]
         return torch.cat(parts)
 
     def epoch_of_steps(bank: torch.Tensor) -> None:
         for views, index in loader(rows, 2, shuffle=True):
             v = model(torch.cat([views[:, 0], views[:, 1]]).to(device))
-            near = (v.detach().cpu() @ bank.T).topk(9, dim=1).indices[:, 1:]  # on the CPU, in float32
+            near = (
+                (v.detach().cpu() @ bank.T).topk(9, dim=1).indices[:, 1:]
+            )  # on the CPU, in float32
             z = F.normalize(0.5 * v + 0.5 * bank[near].mean(dim=1).to(device), dim=1)
             own = torch.from_numpy(labels[index.numpy()]).repeat(2).to(device)
             loss = 0.65 * slow_contrast(z, 0.25) + 0.35 * slow_supervised(v, own, 0.07)
@@ -120,25 +140,39 @@ def run(encoder, head, folder, labels, rows, validation, batch_size, n_known, cl
     clock("tree and K", lambda: slow_sweep(embeddings.numpy(), labels[validation], n_known))
 
 
-def simgcd_epoch(encoder: Encoder, n_clusters: int, folder: Path, labels: np.ndarray, *, batch_size: int) -> None:
+def simgcd_epoch(
+    encoder: Encoder, n_clusters: int, folder: Path, labels: np.ndarray, *, batch_size: int
+) -> None:
     """Train SimGCD on every file of a folder once: decoded for each view, in float32, the loss read after each step."""
     device = encoder.device
     network = nn.Sequential(encoder.trunk, encoder.tail)
     head = nn.Sequential(
-        *(nn.Linear(encoder.feature_dim, 2048), nn.GELU(), nn.Linear(2048, 2048), nn.GELU(), nn.Linear(2048, 256))
+        *(
+            nn.Linear(encoder.feature_dim, 2048),
+            nn.GELU(),
+            nn.Linear(2048, 2048),
+            nn.GELU(),
+            nn.Linear(2048, 256),
+        )
     ).to(device)
     outputs = nn.Parameter(0.02 * torch.randn(n_clusters, encoder.feature_dim, device=device))
     trained = [p for p in (*network.parameters(), *head.parameters(), outputs) if p.requires_grad]
     optimizer = torch.optim.SGD(trained, lr=0.01, momentum=0.9)
     workers = n_workers(encoder.input_format.size, batch_size) if device.type == "cuda" else 0
     data = Files(folder, np.arange(len(labels)), encoder.input_format, 2)
-    for views, index in DataLoader(data, batch_size, shuffle=True, num_workers=workers, drop_last=True):
+    for views, index in DataLoader(
+        data, batch_size, shuffle=True, num_workers=workers, drop_last=True
+    ):
         features = network(torch.cat([views[:, 0], views[:, 1]]).to(device))
         own = torch.from_numpy(labels[index.numpy()]).repeat(2).to(device)
         cosines = F.normalize(features, dim=1) @ F.normalize(outputs, dim=1).T
         loss = slow_classification(cosines, own)
         projected = F.normalize(head(features), dim=1)
-        loss = loss + 0.65 * slow_contrast(projected, 1.0) + 0.35 * slow_supervised(projected, own, 0.07)
+        loss = (
+            loss
+            + 0.65 * slow_contrast(projected, 1.0)
+            + 0.35 * slow_supervised(projected, own, 0.07)
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -169,7 +203,8 @@ def slow_contrast(z: torch.Tensor, temperature: float) -> torch.Tensor:
 
 
 def slow_supervised(v: torch.Tensor, labels: torch.Tensor, temperature: float) -> torch.Tensor:
-    v, labels = v[labels >= 0], labels[labels >= 0]
+    v = v[labels >= 0]
+    labels = labels[labels >= 0]
     if not len(v):
         return v.sum()
     itself = torch.eye(len(v), dtype=torch.bool, device=v.device)
@@ -182,7 +217,9 @@ def slow_supervised(v: torch.Tensor, labels: torch.Tensor, temperature: float) -
 def slow_sweep(embeddings: np.ndarray, labels: np.ndarray, n_known: int) -> int:
     """scipy's tree; for K = known + 1, + 2, … a cut and a matching, until 50 in a row are no better."""
     tree = linkage(embeddings, "ward")
-    best, best_k, since = -1.0, n_known, 0
+    best = -1.0
+    best_k = n_known
+    since = 0
     for k in range(n_known + 1, min(len(embeddings), 10 * n_known)):
         clusters = fcluster(tree, k, "maxclust") - 1
         counts = np.zeros((k, n_known), int)

@@ -38,7 +38,10 @@ from straightforward import straightforward_epoch
 WAYS: dict[str, dict[str, dict[str, str]] | None] = {
     "eager": None,
     "graphs": {"cuda": {"backend": "cudagraphs"}, "cpu": {"backend": "aot_eager"}},
-    "compiled": {"cuda": {"mode": "reduce-overhead"}, "cpu": {"backend": "aot_eager_decomp_partition"}},
+    "compiled": {
+        "cuda": {"mode": "reduce-overhead"},
+        "cpu": {"backend": "aot_eager_decomp_partition"},
+    },
 }
 """How the networks are run: plainly, replayed as CUDA graphs of the same kernels, or fused and then replayed; on a CPU
 what comes before a graph is recorded, for the rehearsal."""
@@ -56,7 +59,9 @@ def main() -> None:
         size = replace(size, network=arguments.network, limit_s=None, min_ratio=None)
     size = replace(size, pool=arguments.pool)
     device = torch.device("cpu" if arguments.rehearse else arguments.device)
-    parts = arguments.parts or (PARTS if device.type == "cuda" or arguments.rehearse else ("eager",))
+    parts = arguments.parts or (
+        PARTS if device.type == "cuda" or arguments.rehearse else ("eager",)
+    )
     if device.type == "cpu":
         torch.set_num_threads(arguments.threads)
     torch.backends.cudnn.benchmark = arguments.cudnn_benchmark
@@ -71,15 +76,32 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, help="only these; all of them unless told, on a CPU eager")
-    parser.add_argument("--network", choices=("vit-b16", "efficientnet-lite2"), help="another than the device's own")
-    parser.add_argument("--pool", type=int, help="choose from so many views of each image, made once")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu"
+    )
+    parser.add_argument(
+        "--parts",
+        nargs="+",
+        choices=PARTS,
+        help="only these; all of them unless told, on a CPU eager",
+    )
+    parser.add_argument(
+        "--network", choices=("vit-b16", "efficientnet-lite2"), help="another than the device's own"
+    )
+    parser.add_argument(
+        "--pool", type=int, help="choose from so many views of each image, made once"
+    )
     parser.add_argument("--record", type=Path, help="also write the table to this file")
-    parser.add_argument("--rehearse", action="store_true", help="tiny sizes on the CPU, to see that all of it runs")
+    parser.add_argument(
+        "--rehearse", action="store_true", help="tiny sizes on the CPU, to see that all of it runs"
+    )
     parser.add_argument("--threads", type=int, default=2, help="of a CPU")
-    parser.add_argument("--cudnn-benchmark", action="store_true", help="let cuDNN try its algorithms first")
+    parser.add_argument(
+        "--cudnn-benchmark", action="store_true", help="let cuDNN try its algorithms first"
+    )
     return parser.parse_args()
 
 
@@ -95,14 +117,17 @@ class Record:
 
 
 def measure(size: Size, device: torch.device, parts: tuple[str, ...]) -> Record:
-    record, began = Record(), time.perf_counter()
+    record = Record()
+    began = time.perf_counter()
 
     def tell(what: str) -> None:
         print(f"{time.perf_counter() - began:6.1f} s  {what}", file=sys.stderr, flush=True)
 
     tell("this device beside the CPU")
     check(device, record)
-    images, labels = (pictures(size), make_labels(size)) if set(parts) - {"memory"} else (None, None)
+    images, labels = (
+        (pictures(size), make_labels(size)) if set(parts) - {"memory"} else (None, None)
+    )
     for way in [way for way in WAYS if way in parts]:
         tell(f"ours, {way}")
         ours(size, device, images, labels, way, record)
@@ -112,7 +137,9 @@ def measure(size: Size, device: torch.device, parts: tuple[str, ...]) -> Record:
     if "memory" in parts:
         for n_images in size.memory_for:
             tell(f"memory for {n_images:,} images")
-            record.rows.append((f"peak GPU memory, {n_images:,} images", peak_memory(size, n_images, device)))
+            record.rows.append(
+                (f"peak GPU memory, {n_images:,} images", peak_memory(size, n_images, device))
+            )
     if record.losses:
         compare(record)
     check_limits(size, record)
@@ -124,33 +151,51 @@ def compare(record: Record) -> None:
     """Hold the losses of every way against those of the first."""
     first, *others = record.losses
     for other in others:
-        apart = [abs(b / a - 1) for a, b in zip(record.losses[first], record.losses[other], strict=True)]
+        apart = [
+            abs(b / a - 1) for a, b in zip(record.losses[first], record.losses[other], strict=True)
+        ]
         for where, found in (("first step", apart[0]), ("every step", max(apart))):
-            record.rows.append((f"loss of {where}, {other} and {first}, relative difference", f"{found:.1e}"))
+            record.rows.append(
+                (f"loss of {where}, {other} and {first}, relative difference", f"{found:.1e}")
+            )
             if not found <= LOSS_TOLERANCE[where]:  # NaN too
-                record.faults.append(f"losses of {other} and {first} are {found:.1e} apart ({where})")
+                record.faults.append(
+                    f"losses of {other} and {first} are {found:.1e} apart ({where})"
+                )
 
 
 def check_limits(size: Size, record: Record) -> None:
     """The best of ours against what was promised."""
     totals = {name: seconds_of_an_epoch(times) for name, times in record.times.items()}
-    slow, best = totals.pop("straightforward", None), min(totals.values(), default=None)
+    slow = totals.pop("straightforward", None)
+    best = min(totals.values(), default=None)
     if best is None:
         return
     if size.limit_s is not None and best > size.limit_s:
         record.faults.append(f"an epoch takes {best:.1f} s, more than {size.limit_s:g}")
     if size.min_ratio is not None and slow is not None and slow / best < size.min_ratio:
-        record.faults.append(f"{slow / best:.1f} times as fast as the straightforward loop, less than {size.min_ratio}")
+        record.faults.append(
+            f"{slow / best:.1f} times as fast as the straightforward loop, less than {size.min_ratio}"
+        )
 
 
-def ours(size: Size, device: torch.device, images: np.ndarray, labels: np.ndarray, way: str, record: Record) -> None:
+def ours(
+    size: Size,
+    device: torch.device,
+    images: np.ndarray,
+    labels: np.ndarray,
+    way: str,
+    record: Record,
+) -> None:
     """An epoch to warm up (and to compile in), then others, of which the best counts."""
     free(device)
     torch.manual_seed(0)
     forward.HOW = WAYS[way] or forward.HOW
-    trainer, once = make_trainer(size, device, images, labels, compiled=WAYS[way] is not None), Clock(device)
+    trainer = make_trainer(size, device, images, labels, compiled=WAYS[way] is not None)
+    once = Clock(device)
     once("once", trainer.prepare)
-    times, losses = once.times, keep_losses(trainer)
+    times = once.times
+    losses = keep_losses(trainer)
     for epoch in range(3 if device.type == "cuda" else 2):
         clock = Clock(device)
         trainer.forget_embeddings()
@@ -172,7 +217,8 @@ def ours(size: Size, device: torch.device, images: np.ndarray, labels: np.ndarra
 
 def keep_losses(trainer: Trainer) -> list[torch.Tensor]:
     """The loss of every step from now on, on the device."""
-    losses, step = [], trainer._step
+    losses = []
+    step = trainer._step
 
     def keep(*given):
         found = step(*given)
@@ -187,7 +233,8 @@ def check_graphs(way: str, device: torch.device, record: Record) -> None:
     """Whether the networks were taken in one piece, and every piece recorded as a graph."""
     from torch._dynamo.utils import counters
 
-    n_breaks, n_skips = sum(counters["graph_break"].values()), counters["inductor"]["cudagraph_skips"]
+    n_breaks = sum(counters["graph_break"].values())
+    n_skips = counters["inductor"]["cudagraph_skips"]
     record.rows.append((f"breaks in what was compiled, {way}", str(n_breaks)))
     if device.type == "cuda":
         record.rows.append((f"pieces not recorded as CUDA graphs, {way}", str(n_skips)))
@@ -205,7 +252,11 @@ def check_waiting(trainer: Trainer, record: Record) -> None:
     try:
         trainer._step(batches[0], draws[0], 0, torch.Generator())
     except RuntimeError as error:
-        place = [frame for frame in traceback.extract_tb(error.__traceback__) if "shoal" in frame.filename][-1]
+        place = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if "shoal" in frame.filename
+        ][-1]
         found = f"{Path(place.filename).name}, line {place.lineno}: {place.line}"
         record.faults.append(f"a step waits for the device: {found}")
     finally:
@@ -215,7 +266,8 @@ def check_waiting(trainer: Trainer, record: Record) -> None:
 
 def step_times(trainer: Trainer, device: torch.device) -> Times:
     """The seconds of one more epoch by the parts of its steps, the device waited for after each."""
-    clock, passes = Clock(device), trainer.forward
+    clock = Clock(device)
+    passes = trainer.forward
     places = [(passes, "cut"), (passes, "tokens"), (passes, "outputs"), (trainer.model, "loss")]
     places = [(passes.pool, "take"), *places, (trainer, "_backward"), (trainer, "_update")]
     for part, (owner, name) in zip(STEP_PARTS, places, strict=True):
@@ -229,7 +281,9 @@ def timed(clock: "Clock", name: str, work: Callable) -> Callable:
     return lambda *given, **named: clock(name, lambda: work(*given, **named))
 
 
-def straightforward(size: Size, device: torch.device, images: np.ndarray, labels: np.ndarray) -> Times:
+def straightforward(
+    size: Size, device: torch.device, images: np.ndarray, labels: np.ndarray
+) -> Times:
     free(device)
     encoder = make_encoder(size).to(device)
     head = Head(encoder.feature_dim, replace(size.head, kind="bottleneck")).to(device)
@@ -251,9 +305,13 @@ def straightforward(size: Size, device: torch.device, images: np.ndarray, labels
 def peak_memory(size: Size, n_images: int, device: torch.device) -> str:
     """Pixels and tokens of all images on the device, the bank, and a few steps."""
     free(device)
-    images = torch.randint(0, 256, (n_images, size.side, size.side, 3), dtype=torch.uint8, device=device)
+    images = torch.randint(
+        0, 256, (n_images, size.side, size.side, 3), dtype=torch.uint8, device=device
+    )
     labels = np.where(np.arange(n_images) % 4 == 0, np.arange(n_images) % size.n_classes, -1)
-    trainer = make_trainer(replace(size, n_images=n_images, n_validation=0), device, images, labels, compiled=False)
+    trainer = make_trainer(
+        replace(size, n_images=n_images, n_validation=0), device, images, labels, compiled=False
+    )
     trainer.prepare()
     trainer.begin_epoch(0)
     batches, draws = trainer._draw(0)
@@ -262,7 +320,8 @@ def peak_memory(size: Size, n_images: int, device: torch.device) -> str:
     where = "in memory" if trainer.tokens.is_resident else "in a file"
     if device.type != "cuda":
         return f"no GPU, tokens {where}"
-    taken, held = torch.cuda.max_memory_allocated() / 2**30, torch.cuda.max_memory_reserved() / 2**30
+    taken = torch.cuda.max_memory_allocated() / 2**30
+    held = torch.cuda.max_memory_reserved() / 2**30
     return f"{taken:.1f} GiB ({held:.1f} with what torch holds in reserve), tokens {where}"
 
 
@@ -280,12 +339,15 @@ class Clock:
     """Wall seconds of named parts, the device's work included."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.times, self.cpu = device, {}, 0.0
+        self.device = device
+        self.times = {}
+        self.cpu = 0.0
 
     def __call__(self, name: str, work: Callable):
         """Do the work, add its time to its name, return what it returns."""
         self._wait()
-        began, cpu = time.perf_counter(), time.process_time()
+        began = time.perf_counter()
+        cpu = time.process_time()
         result = work()
         self._wait()
         self.cpu += time.process_time() - cpu
@@ -300,11 +362,16 @@ class Clock:
 def check(device: torch.device, record: Record) -> None:
     """What must hold on this device before its times mean anything."""
     size = replace(REHEARSAL, batch_size=16)
-    images, labels = pictures(size), make_labels(size)
-    encoder, batch = make_encoder(size), torch.randn(4, 3, 56, 56, generator=torch.Generator().manual_seed(0))
+    images = pictures(size)
+    labels = make_labels(size)
+    encoder = make_encoder(size)
+    batch = torch.randn(4, 3, 56, 56, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         expected = encoder(batch)
-        error = float((encoder.to(device)(batch.to(device)).cpu() - expected).abs().max() / expected.abs().max())
+        error = float(
+            (encoder.to(device)(batch.to(device)).cpu() - expected).abs().max()
+            / expected.abs().max()
+        )
     losses = []
     for where in ("cpu", device.type):
         torch.manual_seed(0)
@@ -313,8 +380,13 @@ def check(device: torch.device, record: Record) -> None:
         losses.append(trainer.run_epoch(0)["loss"])
         assert trainer.validate().n_clusters is not None
     off = abs(losses[1] - losses[0]) / abs(losses[0])
-    for what, found, limit in (("features in float32", error, 1e-3), ("loss of the first epoch", off, 0.02)):
-        record.rows.append((f"{what}, this device and the CPU, relative difference", f"{found:.1e}"))
+    for what, found, limit in (
+        ("features in float32", error, 1e-3),
+        ("loss of the first epoch", off, 0.02),
+    ):
+        record.rows.append(
+            (f"{what}, this device and the CPU, relative difference", f"{found:.1e}")
+        )
         if not found <= limit:
             record.faults.append(f"{what}: {found:.1e} apart on this device and the CPU")
 

@@ -56,7 +56,9 @@ from shoal.methods.task import Task
 from shoal.reproduce.loaded_dataset import LoadedDataset
 from tuning_table import Trial, configuration_of, table
 
-NOVEL_SHARE, HIDDEN_SHARE, VALIDATION_SHARE = 1 / 3, 0.2, 0.2
+NOVEL_SHARE = 1 / 3
+HIDDEN_SHARE = 0.2
+VALIDATION_SHARE = 0.2
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,11 @@ def run(chosen: argparse.Namespace) -> None:
     began = time.monotonic()
     if chosen.rehearse:
         chosen.data, chosen.encoder = chosen.out, str(make_stand_in(chosen.out, n_blocks=9))
-        chosen.device, chosen.epochs, chosen.input_size, chosen.pool, chosen.workers = "cpu", 1, 32, 2, 1
+        chosen.device = "cpu"
+        chosen.epochs = 1
+        chosen.input_size = 32
+        chosen.pool = 2
+        chosen.workers = 1
     device = choose_device(chosen.device)
     make_folder(chosen.out)
     make_folder(chosen.shared)
@@ -135,7 +141,11 @@ def check_even(trials: list[Trial]) -> None:
 
 
 def run_trials(
-    trials: list[Trial], chosen: argparse.Namespace, device: torch.device, shared: Path, began: float
+    trials: list[Trial],
+    chosen: argparse.Namespace,
+    device: torch.device,
+    shared: Path,
+    began: float,
 ) -> None:
     """Run the trunk once for all, then let workers take trials, those with the same tokens after each other."""
     loaded = _load_dataset(chosen, device, shared)
@@ -153,14 +163,19 @@ def run_trials(
     for trial in (trial for group in groups.values() for trial in group):
         waiting.put(trial)
     arguments = (waiting, chosen, device.type, shared, began)
-    workers = [context.Process(target=_work, args=arguments) for _ in range(min(chosen.workers, len(trials)))]
+    workers = [
+        context.Process(target=_work, args=arguments)
+        for _ in range(min(chosen.workers, len(trials)))
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
 
 
-def _work(waiting: Any, chosen: argparse.Namespace, device_type: str, shared: Path, began: float) -> None:
+def _work(
+    waiting: Any, chosen: argparse.Namespace, device_type: str, shared: Path, began: float
+) -> None:
     torch.set_num_threads(2)
     loaded = _load_dataset(chosen, torch.device(device_type), shared)
     while True:
@@ -184,15 +199,20 @@ def _work(waiting: Any, chosen: argparse.Namespace, device_type: str, shared: Pa
 
 def judge_trial(trial: Trial, loaded: LoadedDataset, settings: Any) -> dict[str, Any]:
     """Take labels away, run the method with what is left, and judge it on what was taken."""
-    images, method = loaded.train, trial.get("method", "cms")
+    images = loaded.train
+    method = trial.get("method", "cms")
     judge = take_labels(images.labels, settings.training.seed)
-    return run_trial(_task(trial, loaded, settings), method, settings, judge, images.n_classes, loaded.device)
+    return run_trial(
+        _task(trial, loaded, settings), method, settings, judge, images.n_classes, loaded.device
+    )
 
 
 def _task(trial: Trial, loaded: LoadedDataset, settings: Any) -> Task:
     """The images with the labels that are left, their tokens and views."""
-    images, seed = loaded.train, settings.training.seed
-    labels, is_chosen = take_labels(images.labels, seed).labels, "training.snapshot" in trial
+    images = loaded.train
+    seed = settings.training.seed
+    labels = take_labels(images.labels, seed).labels
+    is_chosen = "training.snapshot" in trial
     task = Task(
         pixels=images.pixels,
         labels=labels,
@@ -204,7 +224,9 @@ def _task(trial: Trial, loaded: LoadedDataset, settings: Any) -> Task:
 
 
 def _set_aside(labels: np.ndarray, seed: int) -> np.ndarray:
-    return hold_out_validation(labels, share=VALIDATION_SHARE, rng=np.random.default_rng(seed)).validation
+    return hold_out_validation(
+        labels, share=VALIDATION_SHARE, rng=np.random.default_rng(seed)
+    ).validation
 
 
 def run_trial(
@@ -216,24 +238,40 @@ def run_trial(
     plain = Tree(ward_linkage(learned.embeddings, device=device)).cut(n_classes)
     own = method.cluster(learned, task.labels, settings, n_clusters=n_classes, device=device)
     last = learned.metrics[-1]
-    found = {"tree": score(plain, judge), "shifted": score(own.clusters, judge), "n_shifts": own.n_shifts}
+    found = {
+        "tree": score(plain, judge),
+        "shifted": score(own.clusters, judge),
+        "n_shifts": own.n_shifts,
+    }
     if name != "cms":
-        other = shift_and_cut(learned, task.labels, CmsSettings(), n_clusters=n_classes, device=device)
+        other = shift_and_cut(
+            learned, task.labels, CmsSettings(), n_clusters=n_classes, device=device
+        )
         found |= {"algorithm1": score(other.clusters, judge)}
-    return found | {"epoch": learned.epoch} | {key: last[key] for key in last if key.startswith("loss")}
+    return (
+        found
+        | {"epoch": learned.epoch}
+        | {key: last[key] for key in last if key.startswith("loss")}
+    )
 
 
 def _judge_frozen(loaded: LoadedDataset, settings: Any, began: float) -> None:
     """Say what the encoder is worth as it is, for the seed of these settings."""
-    encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks, input_size=settings.input_size)
+    encoder = load_encoder(
+        settings.encoder, n_tail_blocks=settings.n_tail_blocks, input_size=settings.input_size
+    )
     tokens = loaded.tokens(settings)
     assert tokens is not None
-    device, n_classes = loaded.device, loaded.train.n_classes
+    device = loaded.device
+    n_classes = loaded.train.n_classes
     features = tokens.embed(encoder.to(device).tail, device)
     judge = take_labels(loaded.train.labels, settings.training.seed)
     plain = Tree(ward_linkage(features, device=device)).cut(n_classes)
     found = infer(features, judge.labels, n_classes, device=device)
-    _say(f"frozen: tree {score(plain, judge)}, after {found.n_shifts} shifts {score(found.labels, judge)}", began)
+    _say(
+        f"frozen: tree {score(plain, judge)}, after {found.n_shifts} shifts {score(found.labels, judge)}",
+        began,
+    )
 
 
 def score(clusters: np.ndarray, judge: Taken) -> list[float]:
@@ -244,23 +282,37 @@ def score(clusters: np.ndarray, judge: Taken) -> list[float]:
 
 def _settings(trial: Trial, chosen: argparse.Namespace) -> Any:
     method = trial.get("method", "cms")
-    changes = {f"{method}.{name}": value for name, value in trial.items() if name != "method"}  # it must have them
-    base = {"input_size": chosen.input_size, "training.epochs": chosen.epochs, "training.views.pool": chosen.pool}
+    changes = {
+        f"{method}.{name}": value for name, value in trial.items() if name != "method"
+    }  # it must have them
+    base = {
+        "input_size": chosen.input_size,
+        "training.epochs": chosen.epochs,
+        "training.views.pool": chosen.pool,
+    }
     if chosen.rehearse:
         base |= {"encoder": chosen.encoder, "training.batch_size": 64}
         base |= {"head.width": 32, "head.dim": 16, "head.bottleneck": 8}
-    return change_settings(load_recipe("default", method), method, base | changes, where=f"trial {trial}")
+    return change_settings(
+        load_recipe("default", method), method, base | changes, where=f"trial {trial}"
+    )
 
 
 def _load_dataset(chosen: argparse.Namespace, device: torch.device, shared: Path) -> LoadedDataset:
     return LoadedDataset(
-        "cub", chosen.data, device=device, input_size=chosen.input_size, scratch=chosen.out, shared=shared
+        "cub",
+        chosen.data,
+        device=device,
+        input_size=chosen.input_size,
+        scratch=chosen.out,
+        shared=shared,
     )
 
 
 def _tokens_key(trial: Trial, settings: Any) -> str:
     """Trials with equal ones look at the same views of the same images."""
-    training, is_chosen = settings.training, "training.snapshot" in trial
+    training = settings.training
+    is_chosen = "training.snapshot" in trial
     drawn = f"{training.views} {training.seed} {training.epochs} {training.batch_size} {is_chosen}"
     return f"{settings.encoder} {settings.n_tail_blocks} {drawn}"
 
@@ -275,7 +327,9 @@ def _say(text: str, began: float) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--trials", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
@@ -284,10 +338,16 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pool", type=int, default=16)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--minutes", type=float, default=8)
-    parser.add_argument("--shared", type=Path, default=Path("/dev/shm"), help="where workers leave each other files")
+    parser.add_argument(
+        "--shared", type=Path, default=Path("/dev/shm"), help="where workers leave each other files"
+    )
     parser.add_argument("--device", default=None)
-    parser.add_argument("--uneven", action="store_true", help="allow a list that compares within a method only")
-    parser.add_argument("--rehearse", action="store_true", help="drawings and a tiny network on the CPU, one epoch")
+    parser.add_argument(
+        "--uneven", action="store_true", help="allow a list that compares within a method only"
+    )
+    parser.add_argument(
+        "--rehearse", action="store_true", help="drawings and a tiny network on the CPU, one epoch"
+    )
     return parser.parse_args()
 
 

@@ -47,7 +47,9 @@ def choose(several: list[Judged]) -> Judged:
     reach = best.mean - (0.0 if math.isnan(best.error) else best.error)
     near = [one for one in several if one.mean >= reach and one.depth < best.depth]
     shallowest = min((one.depth for one in near), default=0)
-    return max((one for one in near if one.depth == shallowest), key=lambda one: one.mean, default=best)
+    return max(
+        (one for one in near if one.depth == shallowest), key=lambda one: one.mean, default=best
+    )
 
 
 def standard_error(values: np.ndarray) -> float:
@@ -64,7 +66,11 @@ def judged(out: Path) -> list[Judged]:
     return [
         Judged(
             json.loads(configuration),
-            {ours: np.array([one[key] for one in several]) for ours, key in names.items() if key in several[0]},
+            {
+                ours: np.array([one[key] for one in several])
+                for ours, key in names.items()
+                if key in several[0]
+            },
             float(np.mean([one["seconds"] for one in several])),
         )
         for configuration, several in found.items()
@@ -84,22 +90,34 @@ def table(out: Path) -> str:
     ]
     for method in sorted({one.trial.get("method", "cms") for one in rows}):
         several = [one for one in rows if one.trial.get("method", "cms") == method]
-        best, chosen = several[0], choose(several)
-        why = "the best mean" if chosen is best else f"the shallower tail within {best.error:.1f} of {best.mean:.1f}"
-        lines.append(f"Chosen for {method}: {_shown(chosen.trial)} ({chosen.mean:.1f}; {why}; of {len(several)}).")
+        best = several[0]
+        chosen = choose(several)
+        why = (
+            "the best mean"
+            if chosen is best
+            else f"the shallower tail within {best.error:.1f} of {best.mean:.1f}"
+        )
+        lines.append(
+            f"Chosen for {method}: {_shown(chosen.trial)} ({chosen.mean:.1f}; {why}; of {len(several)})."
+        )
     return "\n".join(lines)
 
 
 def _line(one: Judged) -> str:
     cells = [_spread(one.scores.get(name)) for name in ("tree", "own", "algorithm1")]
-    method, n_seeds = one.trial.get("method", "cms"), len(one.scores["own"])
-    return f"| {method} | {_shown(one.trial)} | {n_seeds} | {' | '.join(cells)} | {one.seconds:.0f} |"
+    method = one.trial.get("method", "cms")
+    n_seeds = len(one.scores["own"])
+    return (
+        f"| {method} | {_shown(one.trial)} | {n_seeds} | {' | '.join(cells)} | {one.seconds:.0f} |"
+    )
 
 
 def _spread(scores: np.ndarray | None) -> str:
     if scores is None:
         return "–"
-    return " / ".join(f"{column.mean():.1f}" + _plus_minus(standard_error(column)) for column in scores.T)
+    return " / ".join(
+        f"{column.mean():.1f}" + _plus_minus(standard_error(column)) for column in scores.T
+    )
 
 
 def _plus_minus(error: float) -> str:
@@ -107,9 +125,14 @@ def _plus_minus(error: float) -> str:
 
 
 def _shown(trial: Trial) -> str:
-    return ", ".join(f"{name} {value}" for name, value in trial.items() if name != "method") or "the recipe"
+    return (
+        ", ".join(f"{name} {value}" for name, value in trial.items() if name != "method")
+        or "the recipe"
+    )
 
 
 def configuration_of(trial: Trial) -> str:
     """What two trials that differ in their seed have in common."""
-    return json.dumps({name: value for name, value in trial.items() if name != "training.seed"}, sort_keys=True)
+    return json.dumps(
+        {name: value for name, value in trial.items() if name != "training.seed"}, sort_keys=True
+    )

@@ -26,11 +26,19 @@ from typing import Any
 
 import numpy as np
 
-D, N_CENTERS, NOISE, SEED = 768, 200, 1.45, 0
+D = 768
+N_CENTERS = 200
+NOISE = 1.45
+SEED = 0
 TOOLS = ("shoal", "shoal ready", "shoal shifted", "BLAS + fastcluster", "fastcluster", "scipy")
 TIGHT_TOOLS = ("shoal tight", "scipy tight")
 ONE_HOT_TOOLS = ("shoal one-hot", "scipy one-hot")
-MATRIX_LIMIT = {"scipy": 20_000, "scipy tight": 20_000, "fastcluster": 20_000, "BLAS + fastcluster": 30_000}
+MATRIX_LIMIT = {
+    "scipy": 20_000,
+    "scipy tight": 20_000,
+    "fastcluster": 20_000,
+    "BLAS + fastcluster": 30_000,
+}
 CPU_SIZES = [2_000, 5_000, 10_000, 20_000, 30_000]
 CUDA_SIZES = [6_000, 12_000, 50_000, 127_000, 1_280_000]
 TIMEOUT_S = 3600
@@ -45,7 +53,9 @@ def make_rows(n: int, shifted: bool = False) -> np.ndarray:
     for start in range(0, n, 4096):
         part = rows[start : start + 4096]
         noise = rng.standard_normal(size=part.shape, dtype=np.float32)
-        part[:] = (centers[rng.integers(N_CENTERS, size=len(part))] + np.float32(NOISE) * noise) * spectrum
+        part[:] = (
+            centers[rng.integers(N_CENTERS, size=len(part))] + np.float32(NOISE) * noise
+        ) * spectrum
         part /= np.linalg.norm(part, axis=1, keepdims=True)
     return shift(rows) if shifted else rows
 
@@ -64,7 +74,9 @@ def shift(rows: np.ndarray, n_steps: int = 12, k: int = 8) -> np.ndarray:
 
     moved = torch.as_tensor(rows)
     for _ in range(n_steps):
-        nearest = [(part @ moved.T).topk(k + 1, 1).indices[:, 1:] for part in torch.split(moved, 512)]
+        nearest = [
+            (part @ moved.T).topk(k + 1, 1).indices[:, 1:] for part in torch.split(moved, 512)
+        ]
         means = torch.cat([moved[index].mean(1) for index in nearest])
         moved = torch.nn.functional.normalize(0.5 * moved + 0.5 * means, dim=1)
     return moved.numpy()
@@ -92,10 +104,13 @@ def exact_neighbors(rows: np.ndarray, k: int) -> Any:
     from shoal.clustering.ward.exact_neighbors import as_exact_neighbors
 
     wide = torch.as_tensor(rows).double()
-    indices, values = [], []
+    indices = []
+    values = []
     for start in range(0, len(rows), 512):
         products = wide[start : start + 512] @ wide.T
-        products[torch.arange(len(products)), torch.arange(start, start + len(products))] = -torch.inf
+        products[
+            torch.arange(len(products)), torch.arange(start, start + len(products))
+        ] = -torch.inf
         best = products.topk(k, 1)
         indices.append(best.indices)
         values.append(best.values)
@@ -107,7 +122,11 @@ def prepared(tool: str, n: int) -> Callable[[], np.ndarray]:
     if tool.endswith("one-hot"):
         rows = np.eye(n, dtype=np.float32)
     else:
-        rows = tight_rows(n) if tool.endswith("tight") else make_rows(n, shifted=tool.endswith("shifted"))
+        rows = (
+            tight_rows(n)
+            if tool.endswith("tight")
+            else make_rows(n, shifted=tool.endswith("shifted"))
+        )
     if tool.startswith("shoal"):
         from shoal.clustering.ward import ward_linkage
 
@@ -129,11 +148,17 @@ def prepared(tool: str, n: int) -> Callable[[], np.ndarray]:
 
 def measure_here(tool: str, n: int, tree_file: str) -> dict[str, float]:
     call = prepared(tool, n)
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall = time.perf_counter()
+    cpu = time.process_time()
     Z = call()
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    wall = time.perf_counter() - wall
+    cpu = time.process_time() - cpu
     np.save(tree_file, Z)
-    return {"wall": wall, "cpu": cpu, "gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+    return {
+        "wall": wall,
+        "cpu": cpu,
+        "gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+    }
 
 
 def measure(tool: str, n: int, tree_file: Path) -> dict[str, float]:
@@ -149,13 +174,17 @@ def compare(ours: np.ndarray, theirs: np.ndarray) -> str:
     from shoal.clustering.tree import Tree
 
     error = float((np.abs(ours[:, 2] - theirs[:, 2]) / theirs[:, 2].clip(1e-12)).max())
-    a, b = Tree(ours), Tree(theirs)
+    a = Tree(ours)
+    b = Tree(theirs)
     same = all(np.array_equal(a.cut(k), b.cut(k)) for k in (50, 100, 200))
     return f"heights {error:.0e}, cuts {'same' if same else 'DIFFER'}"
 
 
 def cpu_table(sizes: list[int], tools: list[str]) -> list[str]:
-    lines = ["| N | tool | wall s | CPU s | peak GiB | against shoal |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| N | tool | wall s | CPU s | peak GiB | against shoal |",
+        "|---|---|---|---|---|---|",
+    ]
     with tempfile.TemporaryDirectory() as folder:
         for n in sizes:
             ours = None
@@ -184,7 +213,11 @@ def check_gpu() -> list[str]:
     twice[2_500:] = raw[:1_500]
     grid = np.random.default_rng(0).integers(0, 3, size=(1_500, 6)).astype(np.float32)
     kinds = {"raw": raw, "raw, odd": raw[:2_777, :301], "duplicates": twice, "ties": grid}
-    kinds |= {"shifted": shift(raw), "float64": raw[:1_500].astype(np.float64), "larger": make_rows(12_000)}
+    kinds |= {
+        "shifted": shift(raw),
+        "float64": raw[:1_500].astype(np.float64),
+        "larger": make_rows(12_000),
+    }
     kinds["tight"] = tight_rows(4_000)
     lines = []
     for name, rows in kinds.items():
@@ -216,13 +249,18 @@ def cuda_table(sizes: list[int], n_columns: int) -> list[str]:
 
     from shoal.clustering.ward import triton_scan, ward_linkage
 
-    lines = ["| N | kernel | wall s | best of | peak GiB on the card | same tree |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| N | kernel | wall s | best of | peak GiB on the card | same tree |",
+        "|---|---|---|---|---|---|",
+    ]
     ward_linkage(cuda_rows(40_000, n_columns))  # which compiles the kernels
     for n in sizes:
         rows = cuda_rows(n, n_columns)
         expected = None
         for is_fused in (True, False):
-            if (is_fused and not triton_scan.is_available(rows.device)) or (not is_fused and n > 200_000):
+            if (is_fused and not triton_scan.is_available(rows.device)) or (
+                not is_fused and n > 200_000
+            ):
                 continue
             repeats = 3 if n <= 200_000 else 1
             walls = []
@@ -252,11 +290,19 @@ def describe() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--sizes", type=int, nargs="+", help="numbers of rows (default: those of the table)")
-    parser.add_argument("--columns", type=int, default=D, help="columns of the rows on a GPU (default: %(default)s)")
-    parser.add_argument("--tools", nargs="+", choices=TOOLS + TIGHT_TOOLS + ONE_HOT_TOOLS, default=list(TOOLS))
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", help="numbers of rows (default: those of the table)"
+    )
+    parser.add_argument(
+        "--columns", type=int, default=D, help="columns of the rows on a GPU (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--tools", nargs="+", choices=TOOLS + TIGHT_TOOLS + ONE_HOT_TOOLS, default=list(TOOLS)
+    )
     parser.add_argument("--record", type=Path, help="Markdown file to write")
     parser.add_argument("--one", nargs=3, metavar=("TOOL", "N", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -270,7 +316,11 @@ def main() -> None:
         lines = [*check_gpu(), "", *cuda_table(options.sizes or CUDA_SIZES, options.columns)]
     if options.record:
         command = "python benchmarks/ward.py " + " ".join(sys.argv[1:])
-        text = f"# Exact Ward, {options.device}\n\n{describe()}. `{command}`\n\n" + "\n".join(lines) + "\n"
+        text = (
+            f"# Exact Ward, {options.device}\n\n{describe()}. `{command}`\n\n"
+            + "\n".join(lines)
+            + "\n"
+        )
         options.record.parent.mkdir(parents=True, exist_ok=True)
         options.record.write_text(text, encoding="utf-8")
 

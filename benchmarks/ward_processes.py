@@ -47,20 +47,25 @@ def counting(name: str, received: list[int]) -> Callable[..., Any]:
 
 def measure_here(n_rows: int, tree_file: str) -> dict[str, float]:
     """Link once; the main process has the rows, and saves the tree."""
-    cpu, received = torch.device("cpu"), [0]
+    cpu = torch.device("cpu")
+    received = [0]
     for name in ("broadcast", "all_gather", "all_reduce"):
         setattr(dist, name, counting(name, received))
-    ward.D, linkage.SHARED_PRODUCTS = D, 0.0  # also shared where that does not pay
+    # also shared where that does not pay
+    ward.D = D
+    linkage.SHARED_PRODUCTS = 0.0
     rows = ward.make_rows(n_rows) if distributed.is_main() else None
     ward_linkage(np.random.default_rng(0).normal(size=(300, 8)))
     with distributed.processes(cpu):
         distributed.barrier()
-        wall, used = time.perf_counter(), time.process_time()
+        wall = time.perf_counter()
+        used = time.process_time()
         if rows is not None:
             with distributed.others_waiting():
                 np.save(tree_file, ward_linkage(rows, device="cpu"))
         distributed.flag_from_main(True, cpu)
-        wall, used = time.perf_counter() - wall, time.process_time() - used
+        wall = time.perf_counter() - wall
+        used = time.process_time() - used
     return {"wall": wall, "cpu": used, "received": received[0]}
 
 
@@ -68,12 +73,20 @@ def run_processes(command: list[str], n_processes: int) -> list[dict[str, float]
     """What each of several processes says last, as JSON; started as torchrun starts them, with a thread each."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free.getsockname()[1], "WORLD_SIZE": n_processes}
+        shared = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": free.getsockname()[1],
+            "WORLD_SIZE": n_processes,
+        }
     started = []
     for rank in range(n_processes):
         names = shared | {"RANK": rank, "LOCAL_RANK": rank, "OMP_NUM_THREADS": 1}
         environment = os.environ | {name: str(value) for name, value in names.items()}
-        started.append(subprocess.Popen([sys.executable, *command], env=environment, stdout=subprocess.PIPE, text=True))
+        started.append(
+            subprocess.Popen(
+                [sys.executable, *command], env=environment, stdout=subprocess.PIPE, text=True
+            )
+        )
     said = [process.communicate(timeout=TIMEOUT_S)[0] for process in started]
     if any(process.returncode for process in started):
         raise SystemExit(f"{n_processes} processes failed: {' '.join(command)}")
@@ -90,7 +103,9 @@ def table(sizes: list[int], counts: list[int]) -> list[str]:
             expected = None
             for n_processes in counts:
                 file = Path(folder) / f"{n_rows}_{n_processes}.npy"
-                main, *others = run_processes([__file__, "--one", str(n_rows), str(file)], n_processes)
+                main, *others = run_processes(
+                    [__file__, "--one", str(n_rows), str(file)], n_processes
+                )
                 tree = np.load(file)
                 expected = tree if expected is None else expected
                 rest = " | " if not others else (
@@ -105,9 +120,13 @@ def table(sizes: list[int], counts: list[int]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sizes", type=int, nargs="+", default=[20_000], help="numbers of rows")
-    parser.add_argument("--counts", type=int, nargs="+", default=[1, 2, 4, 8], help="numbers of processes")
+    parser.add_argument(
+        "--counts", type=int, nargs="+", default=[1, 2, 4, 8], help="numbers of processes"
+    )
     parser.add_argument("--record", type=Path, help="Markdown file to write")
     parser.add_argument("--one", nargs=2, metavar=("N", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -117,7 +136,11 @@ def main() -> None:
     lines = table(options.sizes, options.counts)
     if options.record:
         command = "python benchmarks/ward_processes.py " + " ".join(sys.argv[1:])
-        text = f"# Exact Ward by several processes\n\n{ward.describe()}. `{command}`\n\n" + "\n".join(lines) + "\n"
+        text = (
+            f"# Exact Ward by several processes\n\n{ward.describe()}. `{command}`\n\n"
+            + "\n".join(lines)
+            + "\n"
+        )
         options.record.write_text(text, encoding="utf-8")
 
 

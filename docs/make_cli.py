@@ -29,7 +29,9 @@ def render() -> str:
     """The reference as Markdown."""
     parts = [HEADER]
     for words in commands(get_command(app)):
-        found = CliRunner().invoke(app, [*words, "--help"], prog_name="shoal", env={"COLUMNS": "80"})
+        found = CliRunner().invoke(
+            app, [*words, "--help"], prog_name="shoal", env={"COLUMNS": "80"}
+        )
         lines = "\n".join(line.rstrip() for line in found.stdout.strip("\n").splitlines())
         parts.append(f"\n## {' '.join(['shoal', *words])}\n\n```text\n{lines}\n```\n")
     return "".join(parts)

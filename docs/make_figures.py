@@ -15,12 +15,14 @@ from shoal.report.figures.writing import write_figures
 
 TARGET = Path(__file__).parent / "images"
 WANTED = ("map_pca", "shift_accuracy", "dendrogram", "n_clusters_curve")
-N_DIGITS, N_KNOWN = 1_000, 5
+N_DIGITS = 1_000
+N_KNOWN = 5
 
 
 def labeled_digits() -> LabeledEmbeddings:
     """The first digits as rows of pixels, half of those below 5 labeled."""
-    found, rng = load_digits(), np.random.default_rng(0)
+    found = load_digits()
+    rng = np.random.default_rng(0)
     digits = found.target[:N_DIGITS]
     is_labeled = (digits < N_KNOWN) & (rng.random(N_DIGITS) < 0.5)
     return LabeledEmbeddings(

@@ -25,16 +25,27 @@ def write_images(images, folder: Path) -> Path:
 def main() -> None:
     digits = load_digits()
     images = (digits.images * 15.9).astype("uint8")
-    labels = [str(digit) if digit < 5 and i % 2 == 0 else None for i, digit in enumerate(digits.target[:300])]
+    labels = [
+        str(digit) if digit < 5 and i % 2 == 0 else None
+        for i, digit in enumerate(digits.target[:300])
+    ]
     noise = np.random.default_rng(0).integers(0, 256, (5, 8, 8), dtype=np.uint8)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         run = shoal.discover(
-            images[:300], labels=labels, out=work / "run", train=False, input_size=40, pixel_size=40, verbose=False
+            images[:300],
+            labels=labels,
+            out=work / "run",
+            train=False,
+            input_size=40,
+            pixel_size=40,
+            verbose=False,
         )
         assigner = run.assigner()  # loads the model once; call it as often as images come
         for first in (300, 350):
-            rows, _unreadable = assigner.assign(write_images(images[first : first + 50], work / f"from-{first}"))
+            rows, _unreadable = assigner.assign(
+                write_images(images[first : first + 50], work / f"from-{first}")
+            )
             counts = Counter(row.category or "possibly new" for row in rows)
             print(f"images {first} to {first + 49}: {dict(counts.most_common(4))}")
         rows, _unreadable = assigner.assign(write_images(noise, work / "noise"))

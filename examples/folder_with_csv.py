@@ -34,8 +34,12 @@ def main() -> None:
         print(f"{run.n_clusters} categories")
         for category in run.categories:
             kind = "new" if category.is_novel else "known"
-            print(f"  {category.category:<10} {kind:<6} {category.size:>3} images, such as {category.exemplars[:1]}")
-        print(f"report: {run.report().name}, {run.assignments[0].path} -> {run.assignments[0].category}")
+            print(
+                f"  {category.category:<10} {kind:<6} {category.size:>3} images, such as {category.exemplars[:1]}"
+            )
+        print(
+            f"report: {run.report().name}, {run.assignments[0].path} -> {run.assignments[0].category}"
+        )
 
 
 if __name__ == "__main__":

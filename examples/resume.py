@@ -30,22 +30,30 @@ class Lines(logging.Handler):
 def discover(out, take_line=lambda line: None, **options):
     """Discover the categories of a few digits, a small network input: seconds, not minutes."""
     torch.set_num_threads(1)  # both processes must round alike
-    logger, handler = logging.getLogger("shoal"), Lines(take_line)
+    logger = logging.getLogger("shoal")
+    handler = Lines(take_line)
     logger.setLevel(logging.DEBUG)
     logger.addHandler(handler)
     digits = load_digits()
     images = (digits.images[:60] * 15.9).astype("uint8")
-    labels = [str(digit) if digit < 5 and i % 2 == 0 else None for i, digit in enumerate(digits.target[:60])]
+    labels = [
+        str(digit) if digit < 5 and i % 2 == 0 else None
+        for i, digit in enumerate(digits.target[:60])
+    ]
     small = {"recipe": "digits", "epochs": 3, "n_clusters": 10, "pixel_size": 40, "input_size": 40}
     try:
-        return shoal.discover(images, labels=labels, out=out, device="cpu", verbose=False, **small, **options)
+        return shoal.discover(
+            images, labels=labels, out=out, device="cpu", verbose=False, **small, **options
+        )
     finally:
         logger.removeHandler(handler)
 
 
 def kill_after_first_epoch(out):
     """Start a run as a process of its own, and kill it when it says that the first epoch is over."""
-    with subprocess.Popen([sys.executable, __file__, out], stdout=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(
+        [sys.executable, __file__, out], stdout=subprocess.PIPE, text=True
+    ) as child:
         for line in child.stdout:
             if line.startswith("epoch 1:"):
                 child.kill()  # it cannot tidy up: on Linux and macOS this is SIGKILL
@@ -58,9 +66,14 @@ def main() -> None:
         kill_after_first_epoch(str(Path(folder) / "run"))
         lines = []
         run = discover(Path(folder) / "run", lines.append, resume=True)
-        print("resumed with", next(line for line in lines if line.startswith("epoch")).partition(":")[0])
+        print(
+            "resumed with",
+            next(line for line in lines if line.startswith("epoch")).partition(":")[0],
+        )
         print(f"{run.n_clusters} categories")
-        same = (run.path / "assignments.csv").read_bytes() == (whole.path / "assignments.csv").read_bytes()
+        same = (run.path / "assignments.csv").read_bytes() == (
+            whole.path / "assignments.csv"
+        ).read_bytes()
         print(f"the same as without the interruption: {same}")
 
 

@@ -17,16 +17,42 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--mute-audio"),
-    *("--remote-debugging-pipe", "--hide-scrollbars", "--force-color-profile=srgb", "--disable-features=Translate"),
+    *(
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-sync",
+    ),
+    *(
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-dev-shm-usage",
+        "--mute-audio",
+    ),
+    *(
+        "--remote-debugging-pipe",
+        "--hide-scrollbars",
+        "--force-color-profile=srgb",
+        "--disable-features=Translate",
+    ),
     # A process for each tab is a fifth of what it costs to open one.
     *("--disable-site-isolation-trials", "--renderer-process-limit=1"),
 )
 WAIT_SECONDS = 300
-KEY_CODES = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+KEY_CODES = {
+    "Tab": 9,
+    "Enter": 13,
+    "Escape": 27,
+    "ArrowLeft": 37,
+    "ArrowUp": 38,
+    "ArrowRight": 39,
+    "ArrowDown": 40,
+}
 KEY_CODES |= {"PageUp": 33, "PageDown": 34, "End": 35, "Home": 36, "z": 90, "y": 89, "a": 65}
-CTRL, SHIFT = 2, 8
+CTRL = 2
+SHIFT = 8
 
 
 RENUMBER = """
@@ -43,7 +69,9 @@ class Browser:
     """A running Chromium; `open` gives pages."""
 
     def __init__(self, process: subprocess.Popen[bytes], reading: int, writing: int) -> None:
-        self.process, self.reading, self.writing = process, reading, writing
+        self.process = process
+        self.reading = reading
+        self.writing = writing
         self.rest = b""
         self.n_sent = 0
         self.events: list[dict[str, Any]] = []
@@ -52,7 +80,10 @@ class Browser:
         """Send a command and wait for its answer; events that come meanwhile are kept."""
         self.n_sent += 1
         message = {"id": self.n_sent, "method": method, "params": params}
-        os.write(self.writing, json.dumps({**message, **({"sessionId": session} if session else {})}).encode() + b"\0")
+        os.write(
+            self.writing,
+            json.dumps({**message, **({"sessionId": session} if session else {})}).encode() + b"\0",
+        )
         until = time.monotonic() + WAIT_SECONDS
         while True:
             answer = self._next(until)
@@ -86,15 +117,20 @@ class Browser:
 
         A tab is hidden behind the one that was opened last, or brought to the front; a new window is not.
         """
-        target = self.call("Target.createTarget", url="about:blank", newWindow=new_window)["targetId"]
+        target = self.call("Target.createTarget", url="about:blank", newWindow=new_window)[
+            "targetId"
+        ]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         address = place if isinstance(place, str) else place.resolve().as_uri()
-        page = Page(self, session, "file:" if isinstance(place, Path) else address[: address.index("/", 8)])
+        page = Page(
+            self, session, "file:" if isinstance(place, Path) else address[: address.index("/", 8)]
+        )
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.call(f"{domain}.enable")
         page.resize(width, height)
         page.call(
-            "Emulation.setEmulatedMedia", features=[_feature("prefers-color-scheme", "dark" if dark else "light")]
+            "Emulation.setEmulatedMedia",
+            features=[_feature("prefers-color-scheme", "dark" if dark else "light")],
         )
         page.call("Page.navigate", url=address)
         page.wait("document.readyState === 'complete'")
@@ -108,17 +144,27 @@ class Page:
     """One open page."""
 
     def __init__(self, browser: Browser, session: str, origin: str) -> None:
-        self.browser, self.session, self.origin = browser, session, origin
+        self.browser = browser
+        self.session = session
+        self.origin = origin
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         return self.browser.call(method, self.session, **params)
 
     def resize(self, width: int, height: int) -> None:
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
 
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression; a promise is waited for."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
@@ -131,7 +177,9 @@ class Page:
 
     def settle(self) -> None:
         """Wait for two frames, after which what was asked for is drawn."""
-        self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+        self.run(
+            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
+        )
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
@@ -155,7 +203,13 @@ class Page:
         """Press a key; a capital letter is pressed with Shift, as without Caps Lock."""
         modifiers |= SHIFT if len(key) == 1 and key.isupper() else 0
         code = {"windowsVirtualKeyCode": KEY_CODES[key]} if key in KEY_CODES else {}
-        text = {"text": "\r"} if key == "Enter" else {"text": key} if len(key) == 1 and not modifiers & CTRL else {}
+        text = (
+            {"text": "\r"}
+            if key == "Enter"
+            else {"text": key}
+            if len(key) == 1 and not modifiers & CTRL
+            else {}
+        )
         more = {"key": key, "code": key, "modifiers": modifiers, **code}
         self.call("Input.dispatchKeyEvent", type="keyDown", **more, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", **more)
@@ -179,7 +233,8 @@ class Page:
 
 
 def _complaint(event: dict[str, Any], origin: str) -> str | None:
-    method, params = event.get("method"), event.get("params", {})
+    method = event.get("method")
+    params = event.get("params", {})
     if method == "Runtime.exceptionThrown":
         return f"exception: {params['exceptionDetails']}"
     if method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
@@ -188,7 +243,9 @@ def _complaint(event: dict[str, Any], origin: str) -> str | None:
         return f"log: {params['entry']['text']}"
     if method == "Network.requestWillBeSent":
         url = params["request"]["url"]
-        is_own = url.startswith(origin) and (params["type"] == "Document" or origin.startswith("http:"))
+        is_own = url.startswith(origin) and (
+            params["type"] == "Document" or origin.startswith("http:")
+        )
         if not is_own and not url.startswith(("data:", "blob:")):
             return f"request: {url}"
     return None
@@ -201,12 +258,18 @@ def _feature(name: str, value: str) -> dict[str, str]:
 @contextmanager
 def launched(chromium: str) -> Iterator[Browser]:
     """Start Chromium with an empty profile, and end it."""
-    to_read, to_write = os.pipe(), os.pipe()  # it reads from 3 and writes to 4
-    with TemporaryDirectory(ignore_cleanup_errors=True) as profile:  # its children may write for a moment longer
+    # it reads from 3 and writes to 4
+    to_read = os.pipe()
+    to_write = os.pipe()
+    with TemporaryDirectory(
+        ignore_cleanup_errors=True
+    ) as profile:  # its children may write for a moment longer
         command = [chromium, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
         ends = (to_read[0], to_write[1])
         process = subprocess.Popen(
-            [sys.executable, "-c", RENUMBER, *map(str, ends), *command], pass_fds=ends, stderr=subprocess.DEVNULL
+            [sys.executable, "-c", RENUMBER, *map(str, ends), *command],
+            pass_fds=ends,
+            stderr=subprocess.DEVNULL,
         )
         os.close(to_read[0])
         os.close(to_write[1])

@@ -26,7 +26,9 @@ from no_figure import NoFigure
 from no_process import NoProcess
 
 ROOT = Path(__file__).resolve().parent.parent
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+CHROMIUM = (
+    os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+)
 DATA = Path(os.environ.get("SHOAL_DATA", ROOT.parent / "shared" / "data"))
 
 os.environ["SHOAL_ENGINE"] = (
@@ -67,7 +69,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     }
     for item in items:
         for marker, reason in absent.items():
-            if reason and item.get_closest_marker(marker):  # keywords hold folders' names too, such as tests/data
+            if reason and item.get_closest_marker(
+                marker
+            ):  # keywords hold folders' names too, such as tests/data
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
@@ -146,10 +150,19 @@ def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     transformers = import_transformers()
     folder = tmp_path_factory.mktemp("encoder") / "tiny-vit"
     torch.manual_seed(0)
-    small = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    transformers.ViTModel(transformers.ViTConfig(image_size=16, patch_size=8, **small)).save_pretrained(folder)
+    small = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
+    transformers.ViTModel(
+        transformers.ViTConfig(image_size=16, patch_size=8, **small)
+    ).save_pretrained(folder)
     half = [0.5, 0.5, 0.5]
-    (folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": half, "image_std": half, "size": 16}))
+    (folder / "preprocessor_config.json").write_text(
+        json.dumps({"image_mean": half, "image_std": half, "size": 16})
+    )
     return folder
 
 
@@ -202,7 +215,9 @@ def empty_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("categories", "curves"):
         monkeypatch.setattr(f"shoal.report.figures.{module}.new_figure", NoFigure)
     monkeypatch.setattr("shoal.report.figures.style._house_style", nullcontext)
-    monkeypatch.setattr("shoal.report.page.inline_svg", lambda figure, name, words: Markup(drawn).format(words))
+    monkeypatch.setattr(
+        "shoal.report.page.inline_svg", lambda figure, name, words: Markup(drawn).format(words)
+    )
 
 
 @pytest.fixture(scope="session")
@@ -224,7 +239,9 @@ def read_once(tiny_encoder: Path, tiny_model: object, monkeypatch: pytest.Monkey
     load = hub.load_model
 
     def copied(source: str, *, offline: str | None) -> object:
-        return deepcopy(tiny_model) if source == str(tiny_encoder) else load(source, offline=offline)
+        return (
+            deepcopy(tiny_model) if source == str(tiny_encoder) else load(source, offline=offline)
+        )
 
     monkeypatch.setattr(hub, "load_model", copied)
 

@@ -31,7 +31,9 @@ def picture(pixels: np.ndarray, kind: str = "WEBP") -> bytes:
         (64, 64), Image.Resampling.BICUBIC
     )
     file = io.BytesIO()
-    image.convert("RGB").save(file, kind, quality=80, method=0)  # the quick one; no other kind reads it
+    image.convert("RGB").save(
+        file, kind, quality=80, method=0
+    )  # the quick one; no other kind reads it
     return file.getvalue()
 
 
@@ -82,7 +84,9 @@ def describe(
                 confidence=float(shares[row, at]),
                 outlier_score=float(1 - likeness[row, at]),
                 nearest_known=names[ids[near]] if near is not None else "",
-                nearest_known_similarity=float(likeness[row, near]) if near is not None else float("nan"),
+                nearest_known_similarity=float(likeness[row, near])
+                if near is not None
+                else float("nan"),
                 second_category=names[ids[second]] if second is not None else "",
             )
         )
@@ -100,31 +104,41 @@ def describe(
                 n_labeled=int(labeled[mine].sum()),
                 confidence=float(shares[mine, at].mean()),
                 nearest_known=names[ids[near]] if near is not None else "",
-                nearest_known_similarity=float(means[at] @ means[near]) if near is not None else float("nan"),
+                nearest_known_similarity=float(means[at] @ means[near])
+                if near is not None
+                else float("nan"),
                 exemplars=tuple(paths[row] for row in mine[np.argsort(-likeness[mine, at])][:5]),
             )
         )
     return rows, categories
 
 
-def calibration_of(rows: list[Assignment], categories: list[Category], x: np.ndarray) -> dict[str, object]:
+def calibration_of(
+    rows: list[Assignment], categories: list[Category], x: np.ndarray
+) -> dict[str, object]:
     """What confidence would rest on, from the share of eight neighbors."""
     ids = {category.category: category.category_id for category in categories}
     found, given = (np.array([ids.get(name, -1) for name in column]) for column in zip(
         *((row.category, row.label_given) for row in rows), strict=True))  # fmt: skip
     near = other_neighbors(torch.from_numpy(x), 8).indices.numpy()
     share = (found[near] == found[:, None]).mean(axis=1)
-    sizes = {"n_categories": len(categories), "n_known": sum(not category.is_novel for category in categories)}
+    sizes = {
+        "n_categories": len(categories),
+        "n_known": sum(not category.is_novel for category in categories),
+    }
     return calibrate(found, given, share, near, x, **sizes).to_dict()
 
 
 def write_digits(path: Path, n_images: int = 1797) -> Run:
     """A whole run: 10 kinds of digit, 6 of them known from labels on half their images."""
     written = load_digits()
-    pictures, truth = written.images[:n_images], written.target[:n_images]
+    pictures = written.images[:n_images]
+    truth = written.target[:n_images]
     frozen = unit(pictures.reshape(-1, 64))
     within = np.stack([frozen[truth == c].mean(axis=0) for c in range(10)])[truth]
-    trained = unit(0.85 * frozen + 0.15 * within)  # what training would do: images of a kind move together
+    trained = unit(
+        0.85 * frozen + 0.15 * within
+    )  # what training would do: images of a kind move together
     rng = np.random.default_rng(0)
     given = [NAMES[c] if c < N_KNOWN and rng.random() < 0.5 else "" for c in truth]
     for row in np.flatnonzero([label == "three" for label in given])[:5]:
@@ -135,18 +149,32 @@ def write_digits(path: Path, n_images: int = 1797) -> Run:
     for _ in range(4):
         shifts.append(shift(shifts[-1], 1))
     trees = [ward(x) for x in shifts]
-    accuracies = [matched_accuracy(np.array(given)[labeled], fcluster(tree, 10, "maxclust")[labeled]) for tree in trees]
+    accuracies = [
+        matched_accuracy(np.array(given)[labeled], fcluster(tree, 10, "maxclust")[labeled])
+        for tree in trees
+    ]
     chosen = 1 + int(np.argmax(accuracies[1:]))  # at least one, so that there is something to see
-    shifted, tree = shifts[chosen], trees[chosen]
+    shifted = shifts[chosen]
+    tree = trees[chosen]
     numbers = list(range(4, 31))
-    curve = [matched_accuracy(np.array(given)[labeled], fcluster(tree, k, "maxclust")[labeled]) for k in numbers]
-    n_clusters = max(k for k, accuracy in zip(numbers, curve, strict=True) if accuracy >= max(curve) - 0.05)
+    curve = [
+        matched_accuracy(np.array(given)[labeled], fcluster(tree, k, "maxclust")[labeled])
+        for k in numbers
+    ]
+    n_clusters = max(
+        k for k, accuracy in zip(numbers, curve, strict=True) if accuracy >= max(curve) - 0.05
+    )
     clusters = fcluster(tree, n_clusters, "maxclust")
     rows, categories = describe(paths, shifted, clusters, given)
     run = Run.create(path)
     run.start(Settings(), seed=7, device="cpu (2 threads)", command="shoal discover digits --labels labels.csv",
               encoder="pixels", root="/data/digits", n_images=len(rows), n_labeled=int(labeled.sum()))  # fmt: skip
-    for name, array in (("frozen", frozen), ("embeddings", trained), ("shifted", shifted), ("tree", tree)):
+    for name, array in (
+        ("frozen", frozen),
+        ("embeddings", trained),
+        ("shifted", shifted),
+        ("tree", tree),
+    ):
         run.write_array(name, array)
     run.write_assignments(rows)
     run.write_categories(categories)
@@ -164,7 +192,9 @@ def write_digits(path: Path, n_images: int = 1797) -> Run:
             "stability": {"n_clusters": repeats},
         },
     )
-    run.write_json("shifts", {"accuracies": accuracies, "chosen": chosen, "n_neighbors": 8, "alpha": 0.5})
+    run.write_json(
+        "shifts", {"accuracies": accuracies, "chosen": chosen, "n_neighbors": 8, "alpha": 0.5}
+    )
     unlabeled = ~labeled
     found = gcd_accuracy(truth[unlabeled], clusters[unlabeled], truth[unlabeled] < N_KNOWN)
     run.write_json("accuracy", {"all": found.all, "known": found.known, "novel": found.novel,
@@ -189,7 +219,9 @@ def write_digits(path: Path, n_images: int = 1797) -> Run:
     return run
 
 
-def write_plain(path: Path, rows: list[Assignment], categories: list[Category] | None = None) -> Run:
+def write_plain(
+    path: Path, rows: list[Assignment], categories: list[Category] | None = None
+) -> Run:
     """A run with images and nothing else."""
     run = Run.create(path)
     run.start(Settings(), seed=0, device="cpu", command="shoal cluster")
@@ -215,7 +247,8 @@ HOSTILE = (
 def write_hostile(path: Path) -> Run:
     """A run whose images, labels and categories have the names of attacks; 6 images of each of 8 categories."""
     rng = np.random.default_rng(0)
-    rows, vectors = [], []
+    rows = []
+    vectors = []
     for at, name in enumerate(HOSTILE):
         for i in range(6):
             is_novel = at >= 4
@@ -241,7 +274,10 @@ def write_synthetic(path: Path, n_images: int, n_categories: int, n_dimensions: 
     ids = np.sort(rng.integers(0, n_categories, n_images))
     centers = rng.normal(size=(n_categories, n_dimensions))
     x = unit(centers[ids] + 1.5 * rng.normal(size=(n_images, n_dimensions)))
-    names = [f"species {c:03d}" if c < n_categories // 2 else f"novel-{c:03d}" for c in range(n_categories)]
+    names = [
+        f"species {c:03d}" if c < n_categories // 2 else f"novel-{c:03d}"
+        for c in range(n_categories)
+    ]
     rows = [
         Assignment(
             path=f"camera {row % 17}/2026/DSC_{row:06d}.jpg",

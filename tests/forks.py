@@ -26,7 +26,12 @@ IMPORTED = (
         "shoal.server.pictures",
         "PIL.JpegImagePlugin",
     ),
-    *("uvicorn.loops.auto", "uvicorn.protocols.http.auto", "uvicorn.protocols.utils", "uvicorn.lifespan.off"),
+    *(
+        "uvicorn.loops.auto",
+        "uvicorn.protocols.http.auto",
+        "uvicorn.protocols.utils",
+        "uvicorn.lifespan.off",
+    ),
 )
 
 
@@ -81,12 +86,14 @@ def _pipe() -> tuple[Any, int]:
 
 def _line(connection: socket.socket) -> tuple[bytes, list[int]]:
     """A line, and the descriptors that came with it; an empty one where the other side has ended."""
-    found, ends = b"", list[int]()
+    found = b""
+    ends = list[int]()
     while not found.endswith(b"\n"):
         part, came, _, _ = socket.recv_fds(connection, 1 << 16, 2)
         if not part:
             return b"", ends
-        found, ends = found + part, [*ends, *came]
+        found = found + part
+        ends = [*ends, *came]
     return found, ends
 
 
@@ -110,7 +117,9 @@ def _forks() -> socket.socket:
 def _fork_when_asked(number: int) -> None:
     for name in IMPORTED:
         importlib.import_module(name)
-    CliRunner().invoke(importlib.import_module("shoal.cli.main").app, ["review", __file__])  # is refused: no run
+    CliRunner().invoke(
+        importlib.import_module("shoal.cli.main").app, ["review", __file__]
+    )  # is refused: no run
     signal.signal(signal.SIGCHLD, _bury)
     connection = socket.socket(fileno=number)
     while line := _line(connection):

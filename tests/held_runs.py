@@ -71,7 +71,9 @@ def hold_lock(folder: Path) -> "subprocess.Popen[str]":
     """A process that holds the lock on a folder until it is told to go on."""
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    process = subprocess.Popen([sys.executable, "-c", HOLD_LOCK, str(folder)], **pipes, text=True, env=env)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD_LOCK, str(folder)], **pipes, text=True, env=env
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     return process

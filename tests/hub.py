@@ -23,7 +23,12 @@ def entry(file: Path, folder: Path) -> dict[str, Any]:
     """A file or folder as the tree of a repository lists it."""
     path = file.relative_to(folder).as_posix()
     if file.is_dir():
-        return {"type": "directory", "oid": hashlib.sha1(path.encode()).hexdigest(), "size": 0, "path": path}
+        return {
+            "type": "directory",
+            "oid": hashlib.sha1(path.encode()).hexdigest(),
+            "size": 0,
+            "path": path,
+        }
     data = file.read_bytes()
     return {"type": "file", "oid": hashlib.sha1(data).hexdigest(), "size": len(data), "path": path}
 

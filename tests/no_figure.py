@@ -19,7 +19,9 @@ class NoFigure:
         return self
 
     def __iter__(self) -> Iterator[Any]:
-        raise TypeError("this test looks at a figure: ask for `unchanged_photos`, whose figures are drawn")
+        raise TypeError(
+            "this test looks at a figure: ask for `unchanged_photos`, whose figures are drawn"
+        )
 
     def get_xlim(self) -> tuple[float, float]:
         return 0.0, 1.0

@@ -8,7 +8,9 @@ class NoProcess:
     """Stands in for a worker of the pool that decodes images."""
 
     def __init__(self, arguments: list[str]) -> None:
-        self.data, self.size, self.max_pixels = Path(arguments[0]), int(arguments[1]), int(arguments[2])
+        self.data = Path(arguments[0])
+        self.size = int(arguments[1])
+        self.max_pixels = int(arguments[2])
         self.process = self  # whose `kill` ends the work between two tasks
 
     def kill(self) -> None: ...
@@ -23,7 +25,11 @@ class NoProcess:
 
         try:
             with self.data.open("r+b", buffering=0) as rows:
-                return {"failed": decode_into(rows, task["row"], task["paths"], self.size, self.max_pixels)}
+                return {
+                    "failed": decode_into(
+                        rows, task["row"], task["paths"], self.size, self.max_pixels
+                    )
+                }
         except OSError as error:
             return {"error": [error.errno, error.strerror]}
 

@@ -10,7 +10,9 @@ from shoal.runs import Run
 
 
 def run_on(photos, out: Path, settings: DiscoverySettings, **options) -> Run:
-    return discover_images(read_collection(photos.folder, photos.labels), out, settings, device="cpu", **options)
+    return discover_images(
+        read_collection(photos.folder, photos.labels), out, settings, device="cpu", **options
+    )
 
 
 def stop(*_args: object, **_how: object) -> None:

@@ -52,7 +52,9 @@ def pictured(page: Page) -> None:
 
 def hold_back(page: Page, path: str) -> None:
     """Let no answer to this through until `let_through`: a slow server."""
-    page.run("window.asked ??= fetch, window.held = new Promise((done) => { window.through = done }), true")
+    page.run(
+        "window.asked ??= fetch, window.held = new Promise((done) => { window.through = done }), true"
+    )
     late = f"async (...of) => {{ if (String(of[0]).startsWith('{path}')) await held; return asked(...of) }}"
     page.run(f"window.fetch = {late}, true")
 

@@ -35,15 +35,24 @@ class Served:
         return parse_qs(urlsplit(self.url).query)["token"][0]
 
     def ask(
-        self, path: str, method: str = "GET", body: Any = None, headers: dict[str, str | None] | None = None
+        self,
+        path: str,
+        method: str = "GET",
+        body: Any = None,
+        headers: dict[str, str | None] | None = None,
     ) -> tuple[int, bytes, dict[str, str]]:
         """Status, body and headers of an answer; `headers` change those of the page, None leaves one out."""
-        sent: dict[str, str | None] = {"Host": f"127.0.0.1:{self.port}", "Cookie": f"shoal-{self.port}={self.token}"}
+        sent: dict[str, str | None] = {
+            "Host": f"127.0.0.1:{self.port}",
+            "Cookie": f"shoal-{self.port}={self.token}",
+        }
         if method == "POST":
             sent |= {"Origin": f"http://127.0.0.1:{self.port}", "X-Shoal-Csrf": self.csrf}
         sent |= headers or {}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANGS_S)
-        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        data = (
+            body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        )
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         if method == "POST":
             sent.setdefault("Content-Length", str(len(data)))
@@ -52,7 +61,11 @@ class Served:
                 connection.putheader(name, value)
         connection.endheaders(data)
         answer = connection.getresponse()
-        found = answer.status, answer.read(), {name.lower(): value for name, value in answer.getheaders()}
+        found = (
+            answer.status,
+            answer.read(),
+            {name.lower(): value for name, value in answer.getheaders()},
+        )
         connection.close()
         return found
 
@@ -61,11 +74,15 @@ class Served:
         assert status == 200, body
         return json.loads(body)
 
-    def act(self, action: str, base: int | None = None, by: str = "ann", **fields: Any) -> tuple[int, Any]:
+    def act(
+        self, action: str, base: int | None = None, by: str = "ann", **fields: Any
+    ) -> tuple[int, Any]:
         if not self.csrf:
             self.csrf = self.json("/api/run")["csrf"]
         base = self.json("/api/run")["seq"] if base is None else base
-        status, body, _ = self.ask("/api/act", "POST", {"action": action, "by": by, "base": base, **fields})
+        status, body, _ = self.ask(
+            "/api/act", "POST", {"action": action, "by": by, "base": base, **fields}
+        )
         return status, json.loads(body)
 
     def kill(self) -> None:
@@ -77,7 +94,9 @@ class Served:
 @contextmanager
 def served(run: Path, *options: str) -> Iterator[Served]:
     """Review a run until the block ends."""
-    with closing(Forked("review", str(run), "--no-open", "--json", "--port", "0", *options)) as process:
+    with closing(
+        Forked("review", str(run), "--no-open", "--json", "--port", "0", *options)
+    ) as process:
         line = process.stdout.readline()
         assert line, process.communicate()[1]
         said = json.loads(line)

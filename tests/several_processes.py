@@ -13,7 +13,12 @@ PATH = f"{TESTS.parent / 'src'}{os.pathsep}{TESTS}"
 
 def start_processes(code: str, n: int = 2) -> list[subprocess.Popen]:
     """Start `code` in n processes that know their rank and a free port."""
-    shared = {"PYTHONPATH": PATH, "WORLD_SIZE": n, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    shared = {
+        "PYTHONPATH": PATH,
+        "WORLD_SIZE": n,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": free_port(),
+    }
     started = []
     for rank in range(n):
         names = shared | {"RANK": rank, "LOCAL_RANK": rank}
@@ -34,7 +39,16 @@ def start_nodes(code: str, folder: Path, per_node: int = 1) -> list[subprocess.P
     """Two calls of torchrun that meet at a port, as on two machines; which of them has the main process is open."""
     script = folder / "run.py"
     script.write_text(code)
-    meet = ["--nnodes", "2", "--nproc-per-node", str(per_node), "--rdzv-backend", "c10d", "--rdzv-id", "test"]
+    meet = [
+        "--nnodes",
+        "2",
+        "--nproc-per-node",
+        str(per_node),
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-id",
+        "test",
+    ]
     meet += ["--rdzv-endpoint", f"localhost:{free_port()}", str(script)]
     return [start_torchrun("--node-rank", str(node), *meet) for node in range(2)]
 
@@ -57,7 +71,9 @@ def finish_processes(started: list[subprocess.Popen], timeout_s: float = 600) ->
     finally:
         for process in started:
             process.kill()
-    assert [process.returncode for process in started] == [0] * len(started), "\n".join(errors for _, errors in said)
+    assert [process.returncode for process in started] == [0] * len(started), "\n".join(
+        errors for _, errors in said
+    )
     return [printed for printed, _ in said]
 
 

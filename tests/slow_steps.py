@@ -41,7 +41,8 @@ def gradients(model, loss):
 
 def contrast(views, temperature):
     """InfoNCE of rows i and i + B."""
-    n_rows, total = len(views), 0.0
+    n_rows = len(views)
+    total = 0.0
     for i in range(n_rows):
         others = [torch.dot(views[i], views[j]) / temperature for j in range(n_rows) if j != i]
         positive = torch.dot(views[i], views[(i + n_rows // 2) % n_rows]) / temperature
@@ -51,7 +52,8 @@ def contrast(views, temperature):
 
 def supervise(views, labels, temperature):
     """The supervised contrastive loss over labeled rows, every other labeled row in the denominator."""
-    rows, total = [i for i in range(len(views)) if labels[i] >= 0], 0.0
+    rows = [i for i in range(len(views)) if labels[i] >= 0]
+    total = 0.0
     for i in rows:
         others = [j for j in rows if j != i]
         below = sum((torch.dot(views[i], views[j]) / temperature).exp() for j in others)
@@ -63,12 +65,18 @@ def supervise(views, labels, temperature):
 
 def affinities(nodes, n_views, k):
     """(V, G) affinities of the first of G unit nodes with all, by their definition: k neighbors besides itself."""
-    n_nodes, near = len(nodes), []
+    n_nodes = len(nodes)
+    near = []
     for node in range(n_nodes):
         others = [other for other in range(n_nodes) if other != node]
-        near.append([node, *sorted(others, key=lambda other: -float(nodes[node] @ nodes[other]))[:k]])
+        near.append(
+            [node, *sorted(others, key=lambda other: -float(nodes[node] @ nodes[other]))[:k]]
+        )
     counts = [
-        [0.0 if i == j else float(sum(i in each and j in each for each in near)) for j in range(n_nodes)]
+        [
+            0.0 if i == j else float(sum(i in each and j in each for each in near))
+            for j in range(n_nodes)
+        ]
         for i in range(n_nodes)
     ]
     steps = [[value / max(sum(row), 1) for value in row] for row in counts]

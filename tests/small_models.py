@@ -7,21 +7,47 @@ from functools import cache
 import torch
 from torch import nn
 
-SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "image_size": 32, "patch_size": 8}
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "image_size": 32,
+    "patch_size": 8,
+}
 VIT = {**SIZES, "intermediate_size": 64}
 NAFLEX = {name: value for name, value in VIT.items() if name != "image_size"}
-WINDOWS = {"image_size": 32, "patch_size": 2, "embed_dim": 8, "depths": [1, 2], "num_heads": [2, 2], "window_size": 4}
+WINDOWS = {
+    "image_size": 32,
+    "patch_size": 2,
+    "embed_dim": 8,
+    "depths": [1, 2],
+    "num_heads": [2, 2],
+    "window_size": 4,
+}
 STAGES = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 2, 1]}
 NARROW = {"depth_multiplier": 0.25, "image_size": 32}
-MOBILE = {"image_size": 64, "hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 8, 16, 16, 24, 32]}
+MOBILE = {
+    "image_size": 64,
+    "hidden_sizes": [16, 24, 32],
+    "neck_hidden_sizes": [8, 8, 8, 16, 16, 24, 32],
+}
 MAE = {"decoder_hidden_size": 16, "decoder_num_attention_heads": 2, "decoder_num_hidden_layers": 1}
-EFFICIENT = {"width_coefficient": 0.25, "depth_coefficient": 0.3, "hidden_dim": 320, "image_size": 32}
+EFFICIENT = {
+    "width_coefficient": 0.25,
+    "depth_coefficient": 0.3,
+    "hidden_dim": 320,
+    "image_size": 32,
+}
 
 KINDS = {
     "vit": ("ViTModel", "ViTConfig", VIT),
     "deit": ("DeiTModel", "DeiTConfig", VIT),
     "dinov2": ("Dinov2Model", "Dinov2Config", SIZES | {"mlp_ratio": 2}),
-    "dinov2-registers": ("Dinov2WithRegistersModel", "Dinov2WithRegistersConfig", SIZES | {"mlp_ratio": 2}),
+    "dinov2-registers": (
+        "Dinov2WithRegistersModel",
+        "Dinov2WithRegistersConfig",
+        SIZES | {"mlp_ratio": 2},
+    ),
     "dinov3": ("DINOv3ViTModel", "DINOv3ViTConfig", VIT | {"num_register_tokens": 2}),
     "dinov3-convnext": ("DINOv3ConvNextModel", "DINOv3ConvNextConfig", STAGES),
     "vit-msn": ("ViTMSNModel", "ViTMSNConfig", VIT),
@@ -42,7 +68,11 @@ KINDS = {
     "convnext": ("ConvNextModel", "ConvNextConfig", STAGES),
     "convnextv2": ("ConvNextV2Model", "ConvNextV2Config", STAGES),
     "resnet": ("ResNetModel", "ResNetConfig", STAGES | {"embedding_size": 8}),
-    "resnet-basic": ("ResNetModel", "ResNetConfig", STAGES | {"embedding_size": 8, "layer_type": "basic"}),
+    "resnet-basic": (
+        "ResNetModel",
+        "ResNetConfig",
+        STAGES | {"embedding_size": 8, "layer_type": "basic"},
+    ),
     "regnet": ("RegNetModel", "RegNetConfig", STAGES | {"embedding_size": 8, "groups_width": 8}),
     "bit": (
         "BitModel",
@@ -53,7 +83,11 @@ KINDS = {
     "mobilenet-v1": ("MobileNetV1Model", "MobileNetV1Config", NARROW),
     "mobilenet-v2": ("MobileNetV2Model", "MobileNetV2Config", NARROW),
     "mobilevit": ("MobileViTModel", "MobileViTConfig", MOBILE),
-    "mobilevitv2": ("MobileViTV2Model", "MobileViTV2Config", {"image_size": 64, "width_multiplier": 0.25}),
+    "mobilevitv2": (
+        "MobileViTV2Model",
+        "MobileViTV2Config",
+        {"image_size": 64, "width_multiplier": 0.25},
+    ),
     "pvt": ("PvtV2Model", "PvtV2Config", STAGES | {"num_attention_heads": [1, 1, 2, 4]}),
 }
 """Class, configuration and its sizes; the last one is none that can be split."""
@@ -87,18 +121,29 @@ def dino_weights(width=32, n_blocks=2, patch=8, n_patches=16):
         return 0.2 * torch.randn(shape, generator=generator)
 
     weights = {"cls_token": draw(1, 1, width), "pos_embed": draw(1, n_patches + 1, width)}
-    sizes = {"attn.qkv": (3 * width, width), "attn.proj": (width, width), "mlp.fc1": (2 * width, width)}
+    sizes = {
+        "attn.qkv": (3 * width, width),
+        "attn.proj": (width, width),
+        "mlp.fc1": (2 * width, width),
+    }
     sizes |= {"mlp.fc2": (width, 2 * width), "norm1": (width,), "norm2": (width,)}
     for number in range(n_blocks):
         for part, shape in sizes.items():
             weights[f"blocks.{number}.{part}.weight"] = draw(*shape)
             weights[f"blocks.{number}.{part}.bias"] = draw(shape[0])
-    weights |= {"patch_embed.proj.weight": draw(width, 3, patch, patch), "patch_embed.proj.bias": draw(width)}
+    weights |= {
+        "patch_embed.proj.weight": draw(width, 3, patch, patch),
+        "patch_embed.proj.bias": draw(width),
+    }
     return weights | {"norm.weight": draw(width), "norm.bias": draw(width)}
 
 
 def save_folder(model, folder, **preprocessor):
     """Save a model as transformers does, with what says how its images look."""
     model.save_pretrained(folder)
-    preprocessor = {"image_mean": [0.1, 0.2, 0.3], "image_std": [1, 2, 3], "crop_size": {"height": 32}} | preprocessor
+    preprocessor = {
+        "image_mean": [0.1, 0.2, 0.3],
+        "image_std": [1, 2, 3],
+        "crop_size": {"height": 32},
+    } | preprocessor
     (folder / "preprocessor_config.json").write_text(json.dumps(preprocessor))

@@ -27,7 +27,10 @@ def points(ids: np.ndarray, *, seed: int = 0) -> np.ndarray:
 
 
 def write_small(
-    path: Path, *, ids: tuple[int, ...] = (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3), names: tuple[str, ...] = NAMES
+    path: Path,
+    *,
+    ids: tuple[int, ...] = (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3),
+    names: tuple[str, ...] = NAMES,
 ) -> Run:
     """Image i is 'i.png' in category ids[i]; the first of each known category came with its label."""
     n_known = sum(not name.startswith("novel") for name in names)
@@ -73,4 +76,6 @@ def write_small(
 
 def append_metrics(run: Run, row: dict[str, Any]) -> None:
     """Add a row to metrics.jsonl, as training does."""
-    write_text(run.path / "metrics.jsonl", "".join(f"{json.dumps(each)}\n" for each in [*run.metrics, row]))
+    write_text(
+        run.path / "metrics.jsonl", "".join(f"{json.dumps(each)}\n" for each in [*run.metrics, row])
+    )

@@ -61,7 +61,9 @@ def write_parquets(folder: Path, labels: Mapping[str, str], out: Path, n_shards:
             for name in image_names(folder)[i::n_shards]
         ]
         table = pyarrow.Table.from_pylist(rows).replace_schema_metadata(about)
-        pyarrow.parquet.write_table(table, out / f"train-{i:05d}-of-{n_shards:05d}.parquet", row_group_size=8)
+        pyarrow.parquet.write_table(
+            table, out / f"train-{i:05d}-of-{n_shards:05d}.parquet", row_group_size=8
+        )
     return out
 
 
@@ -78,7 +80,9 @@ class Web:
 
     def drops(self, path: str) -> bool:
         self.asked[path] += 1
-        return self.asked[path] <= self.n_drops or path.partition("?")[0].endswith(tuple(self.always) or ("\0",))
+        return self.asked[path] <= self.n_drops or path.partition("?")[0].endswith(
+            tuple(self.always) or ("\0",)
+        )
 
 
 def send_file(handler: BaseHTTPRequestHandler, file: Path, *, has_ranges: bool = True) -> None:
@@ -86,7 +90,8 @@ def send_file(handler: BaseHTTPRequestHandler, file: Path, *, has_ranges: bool =
     if not file.is_file():
         handler.send_error(404)
         return
-    asked, n_bytes = handler.headers.get("Range", "") if has_ranges else "", file.stat().st_size
+    asked = handler.headers.get("Range", "") if has_ranges else ""
+    n_bytes = file.stat().st_size
     start, _, end = asked.removeprefix("bytes=").partition("-")
     with file.open("rb") as whole:
         whole.seek(int(start or 0))
@@ -102,7 +107,9 @@ def send_file(handler: BaseHTTPRequestHandler, file: Path, *, has_ranges: bool =
 
 
 @contextlib.contextmanager
-def web_server(folder: Path | None = None, *, upstream: str = "", has_ranges: bool = True) -> Iterator[Web]:
+def web_server(
+    folder: Path | None = None, *, upstream: str = "", has_ranges: bool = True
+) -> Iterator[Web]:
     """Serve the files of a folder, whole and in ranges, or hand everything on to another server."""
     web = Web()
 
@@ -119,12 +126,18 @@ def web_server(folder: Path | None = None, *, upstream: str = "", has_ranges: bo
         do_HEAD = do_GET
 
         def hand_on(self) -> None:
-            request = urllib.request.Request(upstream + self.path, headers=dict(self.headers), method=self.command)
+            request = urllib.request.Request(
+                upstream + self.path, headers=dict(self.headers), method=self.command
+            )
             try:
                 with urllib.request.urlopen(request) as found:
-                    status, headers, body = found.status, found.headers, found.read()
+                    status = found.status
+                    headers = found.headers
+                    body = found.read()
             except urllib.error.HTTPError as error:
-                status, headers, body = error.code, error.headers, error.read()
+                status = error.code
+                headers = error.headers
+                body = error.read()
             self.send_response(status)
             for name, value in headers.items():
                 if name.lower() not in ("connection", "transfer-encoding", "date", "server"):
@@ -136,7 +149,9 @@ def web_server(folder: Path | None = None, *, upstream: str = "", has_ranges: bo
             return
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+    ).start()
     web.address = f"http://127.0.0.1:{server.server_port}"
     try:
         yield web
@@ -152,14 +167,21 @@ def server_process(*words: str, ready: str) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     command = [sys.executable, *(port if word == "PORT" else word for word in words)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ))
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ)
+    )
     address = f"http://127.0.0.1:{port}"
     try:
         for _ in range(600):
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}{ready}", timeout=5):
+            with (
+                contextlib.suppress(OSError),
+                urllib.request.urlopen(f"{address}{ready}", timeout=5),
+            ):
                 break
             if process.poll() is not None:
-                pytest.skip(f"{words[1]}: the server could not start (exit code {process.returncode})")
+                pytest.skip(
+                    f"{words[1]}: the server could not start (exit code {process.returncode})"
+                )
             time.sleep(0.1)
         yield address
     finally:
@@ -171,7 +193,9 @@ def server_process(*words: str, ready: str) -> Iterator[str]:
 def object_store() -> Iterator[str]:
     """moto's S3 server; yields its address."""
     pytest.importorskip("moto.server", reason="no moto; pip install 'moto[s3]' flask flask-cors")
-    with server_process("-m", "moto.server", "-H", "127.0.0.1", "-p", "PORT", ready="/moto-api/") as address:
+    with server_process(
+        "-m", "moto.server", "-H", "127.0.0.1", "-p", "PORT", ready="/moto-api/"
+    ) as address:
         yield address
 
 
@@ -179,17 +203,35 @@ def object_store() -> Iterator[str]:
 def google_store(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """A folder in a bucket of an emulator of Google's store: its address, and the environment of who asks for it."""
     pytest.importorskip("gcsfs", reason="no gcsfs; pip install 'shoal[remote]'")
-    pytest.importorskip("gcp_storage_emulator", reason="no emulator; pip install gcp-storage-emulator")
-    words = ["-m", "gcp_storage_emulator", "start", "--host", "127.0.0.1", "--port", "PORT", "--in-memory"]
-    with server_process(*words, "--default-bucket", "bucket", ready="/storage/v1/b?project=test") as address:
+    pytest.importorskip(
+        "gcp_storage_emulator", reason="no emulator; pip install gcp-storage-emulator"
+    )
+    words = [
+        "-m",
+        "gcp_storage_emulator",
+        "start",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "PORT",
+        "--in-memory",
+    ]
+    with server_process(
+        *words, "--default-bucket", "bucket", ready="/storage/v1/b?project=test"
+    ) as address:
         for file in sorted(file for file in folder.rglob("*") if file.is_file()):
             name = quote(f"{folder.name}/{file.relative_to(folder).as_posix()}", safe="")
             where = f"{address}/upload/storage/v1/b/bucket/o?uploadType=media&name={name}"
-            with urllib.request.urlopen(urllib.request.Request(where, file.read_bytes(), method="POST")):
+            with urllib.request.urlopen(
+                urllib.request.Request(where, file.read_bytes(), method="POST")
+            ):
                 pass
         # The emulator speaks HTTP alone, and gcsfs asks Google's other interface what kind of bucket it is.
         alone = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
-        yield f"gs://bucket/{folder.name}", {"STORAGE_EMULATOR_HOST": address, "FSSPEC_GS_TOKEN": "anon", **alone}
+        yield (
+            f"gs://bucket/{folder.name}",
+            {"STORAGE_EMULATOR_HOST": address, "FSSPEC_GS_TOKEN": "anon", **alone},
+        )
 
 
 @contextlib.contextmanager
@@ -197,8 +239,13 @@ def hub_store(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """The same in a dataset repository of a stand-in for the Hugging Face Hub."""
     pytest.importorskip("huggingface_hub", reason="no huggingface_hub; pip install huggingface_hub")
     hub = str(Path(__file__).with_name("hub.py"))
-    with server_process(hub, str(folder.parent), "someone/set", "PORT", ready="/api/datasets/someone/set") as address:
-        yield f"hf://datasets/someone/set/{folder.name}", {"HF_ENDPOINT": address, "HF_HUB_DISABLE_XET": "1"}
+    with server_process(
+        hub, str(folder.parent), "someone/set", "PORT", ready="/api/datasets/someone/set"
+    ) as address:
+        yield (
+            f"hf://datasets/someone/set/{folder.name}",
+            {"HF_ENDPOINT": address, "HF_HUB_DISABLE_XET": "1"},
+        )
 
 
 def use_store(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,5 +273,7 @@ def upload(folder: Path, bucket: str) -> str:
         store.mkdir(bucket)
     for file in sorted(folder.rglob("*")):
         if file.is_file():
-            store.pipe_file(f"{bucket}/{folder.name}/{file.relative_to(folder).as_posix()}", file.read_bytes())
+            store.pipe_file(
+                f"{bucket}/{folder.name}/{file.relative_to(folder).as_posix()}", file.read_bytes()
+            )
     return f"s3://{bucket}/{folder.name}"

@@ -30,7 +30,11 @@ FEW = 1000
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux's allocators are told")
 def test_blocks_that_were_freed_are_not_faulted_in_again() -> None:
-    others = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "MIMALLOC_"))}
+    others = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MALLOC_", "MIMALLOC_"))
+    }
     command = [sys.executable, "-c", TAKE_AND_FREE]
     by_numpy, by_torch = map(int, subprocess.check_output(command, env=others, text=True).split())
     assert by_numpy < FEW

@@ -63,7 +63,9 @@ MAY_IMPORT = {
     "report": BELOW_REPORT | {"checksums", "review"},
     "discovery": BASE | PEERS | {"training", "methods", "review", "report"},
     "server": {*BELOW_REPORT, "review", "report", "data.pixels.decoding", "data.readers.originals"},
-    "cli": BASE | PEERS | {"training", "methods", "discovery", "reproduce", "review", "report", "server"},
+    "cli": BASE
+    | PEERS
+    | {"training", "methods", "discovery", "reproduce", "review", "report", "server"},
     "__main__": {"cli"},
 }
 
@@ -97,7 +99,9 @@ def test_imports_go_down_only(file: Path) -> None:
     if package == "__init__":
         assert not modules_imported_by(file)
         return
-    wrong = sorted(module for module in modules_imported_by(file) if not is_allowed(module, package))
+    wrong = sorted(
+        module for module in modules_imported_by(file) if not is_allowed(module, package)
+    )
     assert not wrong, f"{package} may import {sorted(MAY_IMPORT[package])}, not {wrong}"
 
 
@@ -117,14 +121,26 @@ def test_no_file_imports_itself_by_way_of_others() -> None:
 
 def _file_of(name: str, modules: set[str]) -> str | None:
     """The file that a name such as 'runs.Run', 'runs' or 'files' is imported from; a package is its __init__.py."""
-    places = [name, f"{name}.__init__", name.rpartition(".")[0], f"{name.rpartition('.')[0]}.__init__"]
+    places = [
+        name,
+        f"{name}.__init__",
+        name.rpartition(".")[0],
+        f"{name.rpartition('.')[0]}.__init__",
+    ]
     return next((place for place in places if place in modules), None)
 
 
 def test_no_file_is_over_400_lines() -> None:
     folders = [PACKAGE, ROOT / "tests", ROOT / "benchmarks", ROOT / "examples"]
-    files = [file for folder in folders for file in folder.rglob("*") if file.suffix in (".py", ".js", ".css", ".html")]
-    long = [file for file in files if len(file.read_text(encoding="utf-8").splitlines()) > MAX_LINES]
+    files = [
+        file
+        for folder in folders
+        for file in folder.rglob("*")
+        if file.suffix in (".py", ".js", ".css", ".html")
+    ]
+    long = [
+        file for file in files if len(file.read_text(encoding="utf-8").splitlines()) > MAX_LINES
+    ]
     assert files
     assert not long
 
@@ -132,14 +148,18 @@ def test_no_file_is_over_400_lines() -> None:
 def test_no_two_files_have_one_name() -> None:
     """A command and a figure are named after what they show; everything else has a name of its own."""
     shown = (PACKAGE / "cli", PACKAGE / "report" / "figures")
-    names = Counter(file.name for file in FILES if file.parent not in shown and file.name != "__init__.py")
+    names = Counter(
+        file.name for file in FILES if file.parent not in shown and file.name != "__init__.py"
+    )
     assert [name for name, n_files in names.items() if n_files > 1] == []
 
 
 def test_a_test_file_mirrors_every_package() -> None:
     """Each package that holds code is tested by a folder, each file of the base layer by a file, of the same name."""
     packages = {package_of(file) for file in FILES} - {"__init__", "__main__", "recipes"}
-    tests = {path.name.removeprefix("test_").removesuffix(".py") for path in (ROOT / "tests").iterdir()}
+    tests = {
+        path.name.removeprefix("test_").removesuffix(".py") for path in (ROOT / "tests").iterdir()
+    }
     assert packages <= tests, f"no tests for {sorted(packages - tests)}"
 
 
@@ -164,7 +184,11 @@ def _imported(node: ast.AST) -> set[str]:
     """The top-level modules that an import statement names."""
     if isinstance(node, ast.ImportFrom):
         return {(node.module or "").partition(".")[0]}
-    return {alias.name.partition(".")[0] for alias in node.names} if isinstance(node, ast.Import) else set()
+    return (
+        {alias.name.partition(".")[0] for alias in node.names}
+        if isinstance(node, ast.Import)
+        else set()
+    )
 
 
 def test_nothing_pickles() -> None:

@@ -19,7 +19,8 @@ from shoal.errors import DataError, UsageError
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"), [("f2", "f4"), ("f4", "f4"), ("f8", "f8"), ("i8", "f8"), ("u1", "f8"), ("?", "f8")]
+    ("given", "kept"),
+    [("f2", "f4"), ("f4", "f4"), ("f8", "f8"), ("i8", "f8"), ("u1", "f8"), ("?", "f8")],
 )
 def test_embeddings_keep_float32_and_float64_and_convert_the_rest(given: str, kept: str) -> None:
     assert as_embeddings(np.ones((3, 2), dtype=given)).dtype == np.dtype(kept)
@@ -35,7 +36,9 @@ def test_embeddings_keep_float32_and_float64_and_convert_the_rest(given: str, ke
         (np.array([[1.0], [np.nan], [np.inf]]), "rows 1, 2 (2 of 3)"),
     ],
 )
-def test_embeddings_that_cannot_be_used_are_refused_with_the_place(x: np.ndarray, words: str) -> None:
+def test_embeddings_that_cannot_be_used_are_refused_with_the_place(
+    x: np.ndarray, words: str
+) -> None:
     with pytest.raises(DataError) as caught:
         as_embeddings(x, name="bank")
     assert str(caught.value).startswith("bank: ")
@@ -67,9 +70,19 @@ def test_every_mark_for_unlabeled_means_it(label: object) -> None:
 
 @pytest.mark.parametrize(
     ("label", "expected"),
-    [(0, 0), (np.int64(3), 3), (3.0, 3), ("3", "3"), (" cat ", " cat "), (np.str_("a"), "a"), ("-x", "-x")],
+    [
+        (0, 0),
+        (np.int64(3), 3),
+        (3.0, 3),
+        ("3", "3"),
+        (" cat ", " cat "),
+        (np.str_("a"), "a"),
+        ("-x", "-x"),
+    ],
 )
-def test_a_class_is_kept_as_it_stands_and_whole_numbers_are_ints(label: object, expected: object) -> None:
+def test_a_class_is_kept_as_it_stands_and_whole_numbers_are_ints(
+    label: object, expected: object
+) -> None:
     found = as_class(label, fold_unlabeled())
     assert (found, type(found)) == (expected, type(expected))
 
@@ -77,11 +90,26 @@ def test_a_class_is_kept_as_it_stands_and_whole_numbers_are_ints(label: object, 
 @pytest.mark.parametrize(
     ("label", "expected"),
     [
-        *(("3.0", "3"), ("3.", "3"), (" 12.000 ", "12"), ("007.0", "007"), ("-0.0", "0"), (Decimal("3.00"), "3")),
-        *(("1.0.0", "1.0.0"), ("v3.0", "v3.0"), ("3.0 mm", "3.0 mm"), ("٣.0", "٣.0"), ("1e3", "1e3")),
+        *(
+            ("3.0", "3"),
+            ("3.", "3"),
+            (" 12.000 ", "12"),
+            ("007.0", "007"),
+            ("-0.0", "0"),
+            (Decimal("3.00"), "3"),
+        ),
+        *(
+            ("1.0.0", "1.0.0"),
+            ("v3.0", "v3.0"),
+            ("3.0 mm", "3.0 mm"),
+            ("٣.0", "٣.0"),
+            ("1e3", "1e3"),
+        ),
     ],
 )
-def test_a_text_that_reads_as_a_whole_number_is_its_digits_and_no_other_text_changes(label, expected: str) -> None:
+def test_a_text_that_reads_as_a_whole_number_is_its_digits_and_no_other_text_changes(
+    label, expected: str
+) -> None:
     assert as_class(label, fold_unlabeled()) == expected
 
 
@@ -90,9 +118,14 @@ def test_true_and_false_are_the_names_that_tables_write(label: object) -> None:
     assert as_class(label, fold_unlabeled()) == as_class(str(label), fold_unlabeled()) == str(label)
 
 
-@pytest.mark.parametrize("label", [0.5, -0.5, np.float32(1.5), np.inf, "0.5", " 1.50 ", "-7.25", Decimal("1.5")])
+@pytest.mark.parametrize(
+    "label", [0.5, -0.5, np.float32(1.5), np.inf, "0.5", " 1.50 ", "-7.25", Decimal("1.5")]
+)
 def test_a_fraction_is_no_class_as_text_either(label: object) -> None:
-    with pytest.raises(DataError, match=r"labels: found .*, expected whole numbers or names; a fraction is no class"):
+    with pytest.raises(
+        DataError,
+        match=r"labels: found .*, expected whole numbers or names; a fraction is no class",
+    ):
         as_class(label, fold_unlabeled())
 
 
@@ -100,7 +133,11 @@ def test_classes_that_are_all_whole_numbers_are_sorted_by_number_as_text_too() -
     assert sort_classes({10, 2, 1}) == [1, 2, 10]
     assert sort_classes({"10", "2", "1"}) == ["1", "2", "10"]
     assert sort_classes({"10", "2", "002"}) == ["002", "2", "10"]
-    assert sort_classes({"10", "2", "cat"}) == ["10", "2", "cat"]  # one of them is a name, so all of them are
+    assert sort_classes({"10", "2", "cat"}) == [
+        "10",
+        "2",
+        "cat",
+    ]  # one of them is a name, so all of them are
     assert sort_classes([]) == []
 
 
@@ -132,6 +169,16 @@ def test_a_number_is_a_real_one(value: object) -> None:
 
 def test_nan_is_null_wherever_it_is_and_nothing_else_changes() -> None:
     nan = float("nan")
-    given = {"share": nan, "rows": [1, nan, ("a", nan)], "in": {"x": np.float64("nan"), "y": 0.0}, "name": "nan"}
-    found = {"share": None, "rows": [1, None, ["a", None]], "in": {"x": None, "y": 0.0}, "name": "nan"}
+    given = {
+        "share": nan,
+        "rows": [1, nan, ("a", nan)],
+        "in": {"x": np.float64("nan"), "y": 0.0},
+        "name": "nan",
+    }
+    found = {
+        "share": None,
+        "rows": [1, None, ["a", None]],
+        "in": {"x": None, "y": 0.0},
+        "name": "nan",
+    }
     assert nan_to_null(given) == found

@@ -72,7 +72,8 @@ def test_what_clustering_writes_is_the_same_in_parts(run: Run, parts: None, tmp_
 def outputs(run: Run, out: Path) -> dict[str, object]:
     """What everything that reads a run makes of it."""
     truth = {f'a,"é {i:02d}".png': "abcde"[TRUTH[i]] for i in range(60)}
-    opened, x = ReviewedRun.open(run.path), np.array(run.embeddings())
+    opened = ReviewedRun.open(run.path)
+    x = np.array(run.embeddings())
     export_run(opened, "csv", out)
     public = shoal.load(run.path)
     return {
@@ -86,7 +87,9 @@ def outputs(run: Run, out: Path) -> dict[str, object]:
     }
 
 
-def test_all_that_reads_a_run_reads_parts(run: Run, parts: None, tmp_path: Path, monkeypatch) -> None:
+def test_all_that_reads_a_run_reads_parts(
+    run: Run, parts: None, tmp_path: Path, monkeypatch
+) -> None:
     assert pq.read_table(run.path / "assignments.parquet").num_rows == 60
     with monkeypatch.context() as small:
         small.setattr("shoal.runs.file_parts.PART_ROWS", 60)
@@ -113,7 +116,10 @@ def test_a_lost_or_damaged_part_is_named_with_the_remedy(run: Run, parts: None) 
     second = run.path / NAMES[1]
     whole = second.read_bytes()
     second.write_bytes(whole[:-20])
-    with pytest.raises(DataError, match=rf"{NAMES[1]}: damaged or edited, .*; put back a copy of it, or make the run"):
+    with pytest.raises(
+        DataError,
+        match=rf"{NAMES[1]}: damaged or edited, .*; put back a copy of it, or make the run",
+    ):
         Run.open(run.path)
     second.unlink()
     with pytest.raises(DataError, match=rf"{NAMES[1]}: .*part 2 of 3 is not there; put back"):
@@ -127,20 +133,28 @@ def test_a_lost_or_damaged_part_is_named_with_the_remedy(run: Run, parts: None) 
         Run.open(run.path)
 
 
-def test_a_run_made_again_leaves_no_part_of_the_other_kind(run: Run, parts: None, monkeypatch) -> None:
+def test_a_run_made_again_leaves_no_part_of_the_other_kind(
+    run: Run, parts: None, monkeypatch
+) -> None:
     listed = run.assignments
     run.write_assignments(listed)
     with monkeypatch.context() as small:
         small.setattr("shoal.runs.file_parts.PART_ROWS", 60)
         run.write_assignments(listed)
-    assert sorted(file.name for file in run.path.glob("assignments*")) == ["assignments.csv", "assignments.parquet"]
+    assert sorted(file.name for file in run.path.glob("assignments*")) == [
+        "assignments.csv",
+        "assignments.parquet",
+    ]
     run.write_assignments(listed)
     run.abandon()
     assert not run.path.exists()
 
 
-def test_without_pyarrow_a_large_table_is_one_csv_and_parts_say_what_to_install(run: Run, parts: None, monkeypatch):
-    listed, expected = run.assignments, (run.path / "assignments.csv").read_bytes()
+def test_without_pyarrow_a_large_table_is_one_csv_and_parts_say_what_to_install(
+    run: Run, parts: None, monkeypatch
+):
+    listed = run.assignments
+    expected = (run.path / "assignments.csv").read_bytes()
     run.write_assignments(listed)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)

@@ -18,7 +18,9 @@ from shoal.errors import MissingError, UsageError
 
 
 def test_auto_takes_cuda_where_there_is_one() -> None:
-    expected = "cuda" if torch.cuda.is_available() else "cpu"  # beside Apple's GPU too: that one runs encoders alone
+    expected = (
+        "cuda" if torch.cuda.is_available() else "cpu"
+    )  # beside Apple's GPU too: that one runs encoders alone
     assert choose_device().type == choose_device("auto").type == expected
 
 
@@ -35,7 +37,9 @@ def test_a_cuda_device_that_is_absent_is_missing() -> None:
 
 def test_apples_gpu_is_missing_where_torch_sees_none() -> None:
     if not torch.backends.mps.is_available():
-        with pytest.raises(MissingError, match=r"'mps', but torch .* sees no GPU of Apple's; use cpu"):
+        with pytest.raises(
+            MissingError, match=r"'mps', but torch .* sees no GPU of Apple's; use cpu"
+        ):
             encoder_device("mps")
 
 
@@ -47,7 +51,9 @@ def test_apples_gpu_runs_encoders_and_the_cpu_the_rest(monkeypatch: pytest.Monke
         assert encoder_device(name).type == "mps"
         assert choose_device(name) == torch.device("cpu")
     assert encoder_device("cpu") == torch.device("cpu")
-    assert device_in_words(encoder_device()).startswith("mps (Apple's GPU embeds images; training and clustering")
+    assert device_in_words(encoder_device()).startswith(
+        "mps (Apple's GPU embeds images; training and clustering"
+    )
     monkeypatch.setenv("WORLD_SIZE", "2")  # two processes would share it
     assert encoder_device() == torch.device("cpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -82,7 +88,9 @@ def test_the_memory_of_a_container_is_what_its_limit_leaves(tmp_path: Path) -> N
     assert _left_in_container(tmp_path) == float("inf")
 
 
-def test_free_memory_heeds_the_container_and_the_other_processes_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_memory_heeds_the_container_and_the_other_processes_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("shoal.device._left_in_container", lambda: 12345)
     assert free_memory(torch.device("cpu")) == 12345
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")  # as torchrun tells each of four processes

@@ -58,7 +58,9 @@ def test_a_process_without_a_gpu_of_its_own_is_told_so(monkeypatch: pytest.Monke
     monkeypatch.setenv("LOCAL_RANK", "2")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with (
-        pytest.raises(ShoalError, match=r"process 3 of this machine has no GPU, torch sees 2; lower"),
+        pytest.raises(
+            ShoalError, match=r"process 3 of this machine has no GPU, torch sees 2; lower"
+        ),
         distributed.processes(torch.device("cuda")),
     ):
         pass
@@ -70,14 +72,19 @@ def test_alone_every_call_is_a_no_op() -> None:
         assert not distributed.is_started()
         assert (distributed.rank(), distributed.world_size(), distributed.is_main()) == (0, 1, True)
         assert distributed.gather_rows(rows) is rows
-        assert torch.equal(distributed.take_rows(lambda own: rows[own], 5, torch.tensor([3, 0, 3])), rows[[3, 0, 3]])
+        assert torch.equal(
+            distributed.take_rows(lambda own: rows[own], 5, torch.tensor([3, 0, 3])),
+            rows[[3, 0, 3]],
+        )
         assert distributed.mean_over_processes(rows) is rows
         distributed.barrier()
 
 
 @pytest.mark.parametrize("n_rows", [0, 1, 5, 6, 7])
 @pytest.mark.parametrize("n_processes", [1, 2, 3, 8])
-def test_shards_cover_every_row_once(n_rows: int, n_processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_cover_every_row_once(
+    n_rows: int, n_processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     covered = []
     monkeypatch.setattr(distributed, "world_size", lambda: n_processes)
     for rank in range(n_processes):
@@ -106,6 +113,9 @@ dist.destroy_process_group()
 def test_nccl_carries_every_kind_of_message_that_is_sent(tmp_path: Path) -> None:
     """One process is a group too; more would need more GPUs."""
     found = subprocess.run(
-        [sys.executable, "-c", NCCL, f"file://{tmp_path}/meet"], capture_output=True, text=True, timeout=600
+        [sys.executable, "-c", NCCL, f"file://{tmp_path}/meet"],
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert found.stdout.split() == ["True", "91.0", "True"], found.stderr

@@ -24,7 +24,11 @@ def test_bad_arguments_and_bad_data_are_value_errors_as_scikit_learn_expects() -
 
 
 def test_an_unknown_name_comes_with_the_nearest_ones_and_all_of_them() -> None:
-    message = str(errors.UnknownName("encoder", "dino-vitb6", ["dino-vitb16", "clip-vitb16", "efficientnet-lite2"]))
+    message = str(
+        errors.UnknownName(
+            "encoder", "dino-vitb6", ["dino-vitb16", "clip-vitb16", "efficientnet-lite2"]
+        )
+    )
     assert message.startswith("no encoder 'dino-vitb6'; did you mean 'dino-vitb16'")
     assert message.endswith("known: clip-vitb16, dino-vitb16, efficientnet-lite2")
 
@@ -35,4 +39,6 @@ def test_known_names_are_listed_by_their_numbers() -> None:
 
 
 def test_a_missing_extra_names_the_command_that_installs_it() -> None:
-    assert "pip install 'shoal[parquet]'" in str(errors.missing_package("pyarrow", "parquet", "reading parquet"))
+    assert "pip install 'shoal[parquet]'" in str(
+        errors.missing_package("pyarrow", "parquet", "reading parquet")
+    )

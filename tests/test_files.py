@@ -35,7 +35,9 @@ def test_a_writer_killed_in_the_middle_leaves_the_old_file(tmp_path: Path) -> No
         f"with atomic_file(pathlib.Path({str(file)!r})) as out:\n"
         "    out.write(b'x' * 100_000); out.flush(); print('written', flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"written\n"
         writer.send_signal(signal.SIGKILL)
@@ -78,7 +80,10 @@ def test_a_read_only_folder_is_a_usage_error(tmp_path: Path) -> None:
         "write_text(pathlib.Path('a.txt'), 'x')"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "UsageError: a.txt: cannot be written (Permission denied); choose another path" in run.stderr
+    assert (
+        "UsageError: a.txt: cannot be written (Permission denied); choose another path"
+        in run.stderr
+    )
 
 
 def test_readers_see_only_whole_files_while_a_writer_rewrites(tmp_path: Path) -> None:
@@ -98,7 +103,9 @@ def test_readers_see_only_whole_files_while_a_writer_rewrites(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("place", ["/proc/a.csv", "/proc/self/none/a.csv"])
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a place that nobody can write to, root included")
+@pytest.mark.skipif(
+    not Path("/proc/self").exists(), reason="needs a place that nobody can write to, root included"
+)
 def test_a_file_that_cannot_be_written_is_refused_beforehand(place: str) -> None:
     with pytest.raises(ShoalError, match=r"/proc/.*: cannot be written .*; choose another path"):
         check_writable(Path(place), force=False)
@@ -121,6 +128,8 @@ def test_a_link_in_the_place_of_a_draft_is_not_written_through(tmp_path: Path) -
     mine = tmp_path / "mine.txt"
     mine.write_text("precious")
     (tmp_path / f".a.txt.{os.getpid()}.tmp").symlink_to(mine)
-    with pytest.raises(UsageError, match=r"a.txt: is a link where a file of our own belongs; remove it"):
+    with pytest.raises(
+        UsageError, match=r"a.txt: is a link where a file of our own belongs; remove it"
+    ):
         write_text(tmp_path / "a.txt", "new")
     assert mine.read_text() == "precious"

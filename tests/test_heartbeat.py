@@ -28,7 +28,9 @@ def test_a_process_that_is_lost_ends_the_others_with_a_word(how: str) -> None:
 
 
 @pytest.mark.parametrize(("sign", "is_lost"), [(ENDED, True), (LEFT, False)])
-def test_who_could_not_finish_is_lost_at_once_and_who_has_finished_never(sign: bytes, is_lost: bool) -> None:
+def test_who_could_not_finish_is_lost_at_once_and_who_has_finished_never(
+    sign: bytes, is_lost: bool
+) -> None:
     store = HashStore()
     store.set("shoal/alive/1", sign)
     heartbeat = Heartbeat(store, 0, 2)
@@ -36,7 +38,8 @@ def test_who_could_not_finish_is_lost_at_once_and_who_has_finished_never(sign: b
 
 
 def test_who_gives_no_new_sign_is_lost_after_some_and_found_again_with_the_next() -> None:
-    store, found = HashStore(), []
+    store = HashStore()
+    found = []
     heartbeat = Heartbeat(store, 0, 2)
     store.set("shoal/alive/1", b"1")
     found += [heartbeat._is_lost(1) for _ in range(N_MISSED + 2)]

@@ -33,7 +33,9 @@ def test_a_living_process_is_named_with_its_host_and_since_when(tmp_path: Path, 
     for look in (check_not_held, take):
         with pytest.raises(UsageError, match="wait until that ends") as refused:
             look(tmp_path / "run")
-        assert f"is being written by process {holder.pid} on {socket.gethostname()} (-c" in str(refused.value)
+        assert f"is being written by process {holder.pid} on {socket.gethostname()} (-c" in str(
+            refused.value
+        )
         assert ", since 20" in str(refused.value)
     holder.communicate("go on\n")
     assert holder.returncode == 0
@@ -41,10 +43,14 @@ def test_a_living_process_is_named_with_its_host_and_since_when(tmp_path: Path, 
     take(tmp_path / "run")
 
 
-def test_the_systems_lock_alone_keeps_others_out_where_the_file_names_nobody(tmp_path: Path, holder) -> None:
+def test_the_systems_lock_alone_keeps_others_out_where_the_file_names_nobody(
+    tmp_path: Path, holder
+) -> None:
     (tmp_path / "run" / LOCK).write_text("")  # as a full disk, or an editor, may leave it
     for look in (check_not_held, take):
-        with pytest.raises(UsageError, match="is being written by another process; wait until that ends"):
+        with pytest.raises(
+            UsageError, match="is being written by another process; wait until that ends"
+        ):
             look(tmp_path / "run")
 
 
@@ -76,7 +82,9 @@ def test_the_same_thread_may_take_it_again_and_another_may_not(tmp_path: Path) -
     ]
 
 
-def test_a_lock_that_was_removed_by_its_holder_in_the_last_moment_is_made_anew(tmp_path: Path, monkeypatch) -> None:
+def test_a_lock_that_was_removed_by_its_holder_in_the_last_moment_is_made_anew(
+    tmp_path: Path, monkeypatch
+) -> None:
     """Whoever waits has the old file open; without a second look it would lock one that nobody else can see."""
     (tmp_path / LOCK).touch()
     taken = []
@@ -93,12 +101,17 @@ def test_a_lock_that_was_removed_by_its_holder_in_the_last_moment_is_made_anew(t
 
 
 def foreign(folder: Path, **more: object) -> None:
-    (folder / LOCK).write_text(json.dumps({"pid": 1, "host": "elsewhere", "started": "5", "since": "s"} | more))
+    (folder / LOCK).write_text(
+        json.dumps({"pid": 1, "host": "elsewhere", "started": "5", "since": "s"} | more)
+    )
 
 
 def test_another_machine_counts_as_gone_after_two_minutes_of_silence(tmp_path: Path) -> None:
     foreign(tmp_path, command="shoal discover")
-    with pytest.raises(UsageError, match=r"process 1 on elsewhere \(shoal discover\), since s; .* try again 2 minutes"):
+    with pytest.raises(
+        UsageError,
+        match=r"process 1 on elsewhere \(shoal discover\), since s; .* try again 2 minutes",
+    ):
         take(tmp_path)
     check = (tmp_path / LOCK).stat()
     os.utime(tmp_path / LOCK, (check.st_atime, check.st_mtime - SILENT_S - 1))
@@ -110,7 +123,9 @@ def test_signs_of_life_are_given(tmp_path: Path, monkeypatch) -> None:
     renewed = threading.Event()
     utime = os.utime
     monkeypatch.setattr(lock, "RENEW_S", 0.01)
-    monkeypatch.setattr(lock.os, "utime", lambda *args, **more: (utime(*args, **more), renewed.set()))
+    monkeypatch.setattr(
+        lock.os, "utime", lambda *args, **more: (utime(*args, **more), renewed.set())
+    )
     with locked(tmp_path):
         assert renewed.wait(300)
 
@@ -126,7 +141,9 @@ def test_without_locks_of_the_file_system_a_living_process_of_this_machine_is_kn
     with pytest.raises(UsageError, match=f"process {holder.pid} on"):
         take(tmp_path / "run")
     file = tmp_path / "run" / LOCK
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"started": "an earlier process of that number"}))
+    file.write_text(
+        json.dumps(json.loads(file.read_text()) | {"started": "an earlier process of that number"})
+    )
     take(tmp_path / "run")
 
 
@@ -144,13 +161,17 @@ def test_a_file_that_names_nobody_is_taken(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs links")
-def test_a_link_in_the_place_of_the_lock_is_refused_and_what_it_leads_to_is_kept(tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_the_lock_is_refused_and_what_it_leads_to_is_kept(
+    tmp_path: Path,
+) -> None:
     """Somebody who gives away a run folder must not choose which of our files is written."""
     mine = tmp_path / "mine.txt"
     mine.write_text("precious")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / LOCK).symlink_to(mine)
-    with pytest.raises(UsageError, match=rf"{LOCK}: is a link where a file of our own belongs; remove it"):
+    with pytest.raises(
+        UsageError, match=rf"{LOCK}: is a link where a file of our own belongs; remove it"
+    ):
         take(tmp_path / "run")
     check_not_held(tmp_path / "run")
     assert mine.read_text() == "precious"

@@ -10,7 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="read from Linux's /proc")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="read from Linux's /proc"),
+]
 
 MEASURED = """
 import gc
@@ -29,7 +32,8 @@ print(memory("VmHWM") - start)
 """
 
 MB = 1_000_000
-FILE, IN_FLOAT32 = 205 * MB, 410 * MB
+FILE = 205 * MB
+IN_FLOAT32 = 410 * MB
 """Bytes of 400,000 x 256 numbers."""
 
 
@@ -66,12 +70,12 @@ def test_of_unit_rows_nothing_is_held_whole_but_themselves(large: Path) -> None:
 
 def test_neighbors_on_the_report_hold_a_block_of_images(tmp_path: Path) -> None:
     """256 queries and 400,000 images have 102 million similarities: 0.4 GB, and 1.6 with what sorts them."""
-    x = np.lib.format.open_memmap(tmp_path / "x.npy", mode="w+", dtype=np.float32, shape=(400_000, 32))
+    x = np.lib.format.open_memmap(
+        tmp_path / "x.npy", mode="w+", dtype=np.float32, shape=(400_000, 32)
+    )
     for start in range(0, len(x), 50_000):
         x[start : start + 50_000] = np.random.default_rng(start).normal(size=(50_000, 32))
-    before = (
-        f"from shoal.report.changed_neighbors import nearest\nx = np.load({str(tmp_path / 'x.npy')!r}, mmap_mode='r')"
-    )
+    before = f"from shoal.report.changed_neighbors import nearest\nx = np.load({str(tmp_path / 'x.npy')!r}, mmap_mode='r')"
     assert growth(before, "nearest(x[:256], x, np.arange(256), 8)") < x.nbytes + 400 * MB
 
 

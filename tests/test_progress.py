@@ -23,7 +23,9 @@ def clock() -> Clock:
     return Clock()
 
 
-def test_speed_is_measured_from_the_first_report_on_so_that_a_slow_start_does_not_count(clock) -> None:
+def test_speed_is_measured_from_the_first_report_on_so_that_a_slow_start_does_not_count(
+    clock,
+) -> None:
     pace = Pace(clock=clock)
     assert pace.seconds_left == 0.0
     clock.now += 500  # something is compiled
@@ -71,7 +73,9 @@ def test_an_expectation_serves_until_something_is_measured_and_what_follows_is_a
 
 
 @pytest.mark.parametrize("factor", [20, 1 / 20])
-def test_ten_seconds_correct_an_expectation_that_is_wrong_by_far_to_a_factor_of_two(clock, factor) -> None:
+def test_ten_seconds_correct_an_expectation_that_is_wrong_by_far_to_a_factor_of_two(
+    clock, factor
+) -> None:
     pace = Pace(Outlook("steps", unit_s=0.1, then_s=100), clock)
     pace.update(0, 100_000)
     clock.now += 10
@@ -128,7 +132,8 @@ def test_a_span_is_said_as_one_would_say_it(seconds, words) -> None:
 
 def test_a_second_listener_hears_how_something_goes_on(clock, monkeypatch) -> None:
     monkeypatch.setattr("shoal.progress.FIRST_LINE_S", 0.0)
-    first, second = [], []
+    first = []
+    second = []
     reporter = Reporter(first.append).also_to(second.append)
     with reporter.progress("training", Outlook("steps", unit_s=60.0)) as update:
         update(1, 10)
@@ -154,7 +159,9 @@ with show("training", Outlook("steps", unit_s=60.0), print) as update:
 def test_on_a_terminal_a_bar_is_drawn_with_its_unit_and_the_time_left() -> None:
     ours, theirs = os.openpty()
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm", "COLUMNS": "120"}
-    with subprocess.Popen([sys.executable, "-c", DRAW], stdout=subprocess.PIPE, stderr=theirs, env=env) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", DRAW], stdout=subprocess.PIPE, stderr=theirs, env=env
+    ) as process:
         os.close(theirs)
         drawn = _read_all(ours)
         assert process.communicate() == (b"", None)

@@ -26,7 +26,8 @@ def test_an_archive_is_read_as_zipfile_reads_it_without_listing_its_members(
     tmp_path: Path, n_images: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than 65,535 entries are counted in another place."""
-    run, rows = written(tmp_path / "run", n_images), [0, 1, n_images - 1]
+    run = written(tmp_path / "run", n_images)
+    rows = [0, 1, n_images - 1]
     with zipfile.ZipFile(run.path / "thumbnails.zip") as archive:
         expected = [archive.read(f"{row:08d}") for row in rows]
     monkeypatch.delattr(zipfile, "ZipFile")
@@ -34,7 +35,9 @@ def test_an_archive_is_read_as_zipfile_reads_it_without_listing_its_members(
     assert run.thumbnails(rows) == expected
 
 
-def test_of_many_images_there_are_parts_that_are_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_images_there_are_parts_that_are_read_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shoal.runs.file_parts.PART_ROWS", 4)
     run = written(tmp_path / "run", 4)
     assert [file.name for file in run.path.glob("thumb*")] == ["thumbnails.zip"]
@@ -51,7 +54,9 @@ def test_of_many_images_there_are_parts_that_are_read_as_one(tmp_path: Path, mon
     assert not run.path.exists()
 
 
-def test_parts_of_which_one_is_missing_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_which_one_is_missing_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As a run leaves them that was killed: it makes them anew when it goes on."""
     monkeypatch.setattr("shoal.runs.file_parts.PART_ROWS", 4)
     run = written(tmp_path / "run", 10)
@@ -64,13 +69,17 @@ def test_parts_of_which_one_is_missing_are_none(tmp_path: Path, monkeypatch: pyt
     assert [file.name for file in run.path.glob("thumb*")] == ["thumbnails.zip"]
 
 
-def test_a_byte_that_a_disk_has_changed_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_byte_that_a_disk_has_changed_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shoal.runs.file_parts.PART_ROWS", 4)
     run = written(tmp_path / "run", 10)
     file = run.path / "thumbnails-00001-of-00003.zip"
     file.write_bytes(file.read_bytes().replace(b"000000055", b"00000005x", 1))
     assert got(run, [4, 5, 6]) == [b"4", b"", b"6"]
-    with pytest.raises(DataError, match=r"00001-of-00003\.zip: damaged.*bad checksum.*; delete it to do without it"):
+    with pytest.raises(
+        DataError, match=r"00001-of-00003\.zip: damaged.*bad checksum.*; delete it to do without it"
+    ):
         run.thumbnails([5])
 
 

@@ -51,7 +51,12 @@ ROWS = [
         second_category="novel-001",
     ),
     Assignment(
-        path="line\nbreak.jpg", category_id=1, category="novel-001", is_novel=True, confidence=1.0, outlier_score=0.0
+        path="line\nbreak.jpg",
+        category_id=1,
+        category="novel-001",
+        is_novel=True,
+        confidence=1.0,
+        outlier_score=0.0,
     ),
 ]
 ALIKE = {"size": 1, "n_labeled": 0, "confidence": 0.5, "exemplars": ("a;b.jpg", "ü,.png")}
@@ -76,13 +81,19 @@ def test_what_was_written_is_read_back_equal(tmp_path: Path) -> None:
     assert run.array("embeddings").tolist() == np.eye(2, 3).tolist()
 
 
-def test_the_versions_of_packages_are_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_versions_of_packages_are_looked_up_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = finished_run(tmp_path / "first")
-    monkeypatch.setattr("shoal.runs.run.version", lambda name: pytest.fail(f"looks for {name} again"))
+    monkeypatch.setattr(
+        "shoal.runs.run.version", lambda name: pytest.fail(f"looks for {name} again")
+    )
     assert finished_run(tmp_path / "second").provenance["packages"] == first.provenance["packages"]
 
 
-def test_assignments_are_a_parquet_file_too_where_pyarrow_is_installed(tmp_path: Path, monkeypatch) -> None:
+def test_assignments_are_a_parquet_file_too_where_pyarrow_is_installed(
+    tmp_path: Path, monkeypatch
+) -> None:
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     run = finished_run(tmp_path / "run")
@@ -93,7 +104,9 @@ def test_assignments_are_a_parquet_file_too_where_pyarrow_is_installed(tmp_path:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     without = finished_run(tmp_path / "without")
     assert not without.has("assignments.parquet")
-    assert (without.path / "assignments.csv").read_bytes() == (run.path / "assignments.csv").read_bytes()
+    assert (without.path / "assignments.csv").read_bytes() == (
+        run.path / "assignments.csv"
+    ).read_bytes()
 
 
 def test_metrics_grow_by_a_row_and_skipped_files_keep_their_reason(tmp_path: Path) -> None:
@@ -105,7 +118,9 @@ def test_metrics_grow_by_a_row_and_skipped_files_keep_their_reason(tmp_path: Pat
     assert run.skipped == [Skip(path="x.jpg", reason="truncated, or so")]
 
 
-def test_thumbnails_come_back_by_row_and_the_archive_has_the_same_bytes_each_time(tmp_path: Path) -> None:
+def test_thumbnails_come_back_by_row_and_the_archive_has_the_same_bytes_each_time(
+    tmp_path: Path,
+) -> None:
     run = Run.create(tmp_path / "run")
     with pytest.raises(DataError, match="not in this run"):
         run.thumbnails([0])
@@ -124,7 +139,9 @@ def test_a_finished_run_is_overwritten_only_when_asked(tmp_path: Path) -> None:
         Run.create(run.path)
     assert Run.open(run.path).n_clusters == 3
     Run.create(run.path, force=True)
-    assert [file.name for file in run.path.iterdir()] == ["notes.txt"]  # only what a run wrote is removed
+    assert [file.name for file in run.path.iterdir()] == [
+        "notes.txt"
+    ]  # only what a run wrote is removed
 
 
 def test_an_unfinished_run_can_be_taken_up_again_but_not_read(tmp_path: Path) -> None:
@@ -209,7 +226,9 @@ def test_an_edited_table_says_which_cell_of_which_line_is_wrong(tmp_path: Path) 
         file.write_text(text.replace(old, new, 1))
         with pytest.raises(DataError, match=problem):
             _ = run.assignments
-    file.write_text("\ufeff" + text.replace("false", "FALSE").replace("true", "TRUE"))  # as a spreadsheet saves it
+    file.write_text(
+        "\ufeff" + text.replace("false", "FALSE").replace("true", "TRUE")
+    )  # as a spreadsheet saves it
     assert str(run.assignments) == str(ROWS)
 
 
@@ -230,18 +249,25 @@ def test_tables_that_were_edited_apart_are_refused_when_the_run_is_opened(
     assert Run.open(run.path).n_clusters == 4
     file = run.path / f"{part}.csv"
     file.write_text(re.sub(old, new, file.read_text(), count=1))
-    with pytest.raises(DataError, match=f"{problem}.*; put back a copy of it, or make the run again with --force"):
+    with pytest.raises(
+        DataError, match=f"{problem}.*; put back a copy of it, or make the run again with --force"
+    ):
         Run.open(run.path)
     run.drop("embeddings.npy", "categories.csv" if part == "assignments" else "assignments.csv")
     if "03.png" not in problem:
         Run.open(run.path)  # what there is says nothing else
 
 
-@given(st.lists(st.lists(st.text('a, "\n\r\0;é', max_size=3), min_size=1, max_size=3), max_size=4), st.booleans())
+@given(
+    st.lists(st.lists(st.text('a, "\n\r\0;é', max_size=3), min_size=1, max_size=3), max_size=4),
+    st.booleans(),
+)
 @example([["a", "b"], [], ["c", "d"]], False)
 @example([["a", "b"], ["c"], ["d", "e", "f"]], False)
 @example([["a"], ["x" * 200_000]], False)
-def test_the_columns_of_a_table_are_those_of_its_rows(rows: list[list[str]], is_quoted: bool) -> None:
+def test_the_columns_of_a_table_are_those_of_its_rows(
+    rows: list[list[str]], is_quoted: bool
+) -> None:
     """The short way, which tables without quotes are read, and the long one: what one refuses, the other does."""
     if is_quoted:
         out = io.StringIO()
@@ -263,7 +289,9 @@ def test_the_columns_of_a_table_are_those_of_its_rows(rows: list[list[str]], is_
 def test_a_damaged_run_is_cleared_by_force_and_by_nothing_else(tmp_path: Path) -> None:
     run = finished_run(tmp_path / "run")
     (run.path / "provenance.json").write_text("{")
-    with pytest.raises(DataError, match=r"provenance\.json, line 1: damaged .* make the run again with --force"):
+    with pytest.raises(
+        DataError, match=r"provenance\.json, line 1: damaged .* make the run again with --force"
+    ):
         Run.create(run.path)
     assert Run.create(run.path, force=True).path.is_dir()
     assert not run.has("assignments.csv")
@@ -289,7 +317,8 @@ def test_unit_rows_of_many_images_are_float16_and_what_a_run_goes_on_from_is_not
 ) -> None:
     monkeypatch.setattr("shoal.runs.file_parts.PART_ROWS", 7)
     monkeypatch.setattr("shoal.runs.run.ROWS_AT_ONCE", 3)
-    run, x = Run.create(tmp_path / "run"), np.random.default_rng(0).normal(size=(8, 5)).astype(np.float32)
+    run = Run.create(tmp_path / "run")
+    x = np.random.default_rng(0).normal(size=(8, 5)).astype(np.float32)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     for name in ("embeddings", "shifted", "frozen"):
         run.write_array(name, x)
@@ -305,8 +334,14 @@ def test_a_damaged_part_is_named(tmp_path: Path) -> None:
     (run.path / "estimate.json").write_text('{"n_clus')
     (run.path / "embeddings.npy").write_bytes(b"junk")
     (run.path / "thumbnails.zip").write_bytes(b"junk")
-    for read in (lambda: run.json("estimate"), lambda: run.array("embeddings"), lambda: run.thumbnails([0])):
-        with pytest.raises(DataError, match=r"run/(estimate|embeddings|thumbnails)\.\w+(, line 1)?: damaged"):
+    for read in (
+        lambda: run.json("estimate"),
+        lambda: run.array("embeddings"),
+        lambda: run.thumbnails([0]),
+    ):
+        with pytest.raises(
+            DataError, match=r"run/(estimate|embeddings|thumbnails)\.\w+(, line 1)?: damaged"
+        ):
             read()
 
 
@@ -314,9 +349,14 @@ def test_a_damaged_part_is_named(tmp_path: Path) -> None:
 def test_an_array_that_is_none_is_never_advised_to_be_unpickled(tmp_path: Path, name: str) -> None:
     run = finished_run(tmp_path / "run")
     file = run.path / f"{name}.npy"
-    for damage in (lambda: file.write_bytes(b"junk"), lambda: np.save(file, np.array([{}, []], dtype=object))):
+    for damage in (
+        lambda: file.write_bytes(b"junk"),
+        lambda: np.save(file, np.array([{}, []], dtype=object)),
+    ):
         damage()
-        with pytest.raises(DataError, match=rf"{name}\.npy: damaged or edited, not an array of numbers or texts; "):
+        with pytest.raises(
+            DataError, match=rf"{name}\.npy: damaged or edited, not an array of numbers or texts; "
+        ):
             run.array(name)
 
 
@@ -335,8 +375,17 @@ def test_a_known_category_that_no_cluster_is_matched_to_is_not_counted(tmp_path:
     run = Run(tmp_path)
     run.write_categories(
         [
-            Category(category_id=0, category="crab", is_novel=False, size=3, n_labeled=2, confidence=1.0),
-            Category(category_id=1, category="shrimp", is_novel=False, size=0, n_labeled=2, confidence=1.0),
+            Category(
+                category_id=0, category="crab", is_novel=False, size=3, n_labeled=2, confidence=1.0
+            ),
+            Category(
+                category_id=1,
+                category="shrimp",
+                is_novel=False,
+                size=0,
+                n_labeled=2,
+                confidence=1.0,
+            ),
         ]
     )
     assert (len(run.categories), run.n_clusters) == (2, 1)
@@ -353,6 +402,8 @@ def test_a_link_in_the_place_of_the_log_is_not_written_through(tmp_path: Path) -
     mine = tmp_path / "mine.txt"
     mine.write_text("precious")
     (tmp_path / "train.log").symlink_to(mine)
-    with pytest.raises(UsageError, match=r"train.log: is a link where a file of our own belongs; remove it"):
+    with pytest.raises(
+        UsageError, match=r"train.log: is a link where a file of our own belongs; remove it"
+    ):
         Run(tmp_path).log("trained")
     assert mine.read_text() == "precious"

@@ -6,7 +6,14 @@ from typing import Literal
 import pytest
 
 from shoal.errors import UsageError
-from shoal.settings import check_numbers, differences, dump_settings, from_dict, load_settings, to_dict
+from shoal.settings import (
+    check_numbers,
+    differences,
+    dump_settings,
+    from_dict,
+    load_settings,
+    to_dict,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +37,9 @@ class Everything:
 
 
 def test_settings_survive_yaml_and_back(tmp_path: Path) -> None:
-    settings = Everything(name="Möwe: 1", shift=Shift(alpha=5e-05), n_clusters=9, sizes=(1, 2), train=False)
+    settings = Everything(
+        name="Möwe: 1", shift=Shift(alpha=5e-05), n_clusters=9, sizes=(1, 2), train=False
+    )
     (tmp_path / "config.yaml").write_text(dump_settings(settings), encoding="utf-8")
     assert load_settings(Everything, tmp_path / "config.yaml") == settings
     assert list(to_dict(settings)) == ["name", "shift", "n_clusters", "rule", "sizes", "train"]
@@ -40,8 +49,14 @@ def test_settings_survive_yaml_and_back(tmp_path: Path) -> None:
     ("found", "words"),
     [
         ({"name": "a", "n_cluster": 3}, "unknown setting 'n_cluster'; did you mean 'n_clusters'?"),
-        ({"name": "a", "shift": {"alfa": 1}}, "shift: unknown setting 'alfa'; did you mean 'alpha'?"),
-        ({"name": "a", "shift": {"alpha": "much"}}, "shift: alpha: found 'much', expected a number"),
+        (
+            {"name": "a", "shift": {"alfa": 1}},
+            "shift: unknown setting 'alfa'; did you mean 'alpha'?",
+        ),
+        (
+            {"name": "a", "shift": {"alpha": "much"}},
+            "shift: alpha: found 'much', expected a number",
+        ),
         ({"name": "a", "shift": {"alpha": "5e-5"}}, "as in 5.0e-05"),
         ({"name": "a", "shift": {"alpha": 2}}, "shift: alpha must lie in [0, 1], got 2.0"),
         ({"name": "a", "shift": {"n_neighbors": True}}, "found True, expected a whole number"),
@@ -63,9 +78,12 @@ def test_what_does_not_fit_is_refused_with_its_place(found: object, words: str) 
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(b"a: [", "not valid YAML"), (b"\xff\xfe\x00", "UTF-8"), (None, "no such file")]
+    ("content", "words"),
+    [(b"a: [", "not valid YAML"), (b"\xff\xfe\x00", "UTF-8"), (None, "no such file")],
 )
-def test_a_file_that_cannot_be_read_is_a_usage_error(tmp_path: Path, content: bytes | None, words: str) -> None:
+def test_a_file_that_cannot_be_read_is_a_usage_error(
+    tmp_path: Path, content: bytes | None, words: str
+) -> None:
     file = tmp_path / "x.yaml"
     if content is not None:
         file.write_bytes(content)

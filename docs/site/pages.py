@@ -14,7 +14,11 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "benchmarks" / "results"
 
-ELSEWHERE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+ELSEWHERE = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
 """Files of the repository -> pages of the site."""
 
 
@@ -25,7 +29,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     added |= {f"records/{record.name}": record.read_text(encoding="utf-8") for record in records}
     added["records/index.md"] = index_of(records)
     linked = [ROOT / "CITATION.cff", *sorted((ROOT / "examples").glob("*.py"))]
-    added |= {file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8") for file in linked}
+    added |= {
+        file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8") for file in linked
+    }
     for uri, content in added.items():
         files.append(File.generated(config, uri, content=content))
     return files
@@ -33,7 +39,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def index_of(records: list[Path]) -> str:
     """A list of the records, newest first, by their titles."""
-    lines = ["# Records", "", "What was measured, each with command, commit, hardware and seeds.", ""]
+    lines = [
+        "# Records",
+        "",
+        "What was measured, each with command, commit, hardware and seeds.",
+        "",
+    ]
     for record in reversed(records):
         title = record.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
         lines.append(f"- {record.name[:10]}: [{title}]({record.name})")
@@ -43,7 +54,11 @@ def index_of(records: list[Path]) -> str:
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Lead links to where the site has what they mean."""
     depth = page.file.src_uri.count("/")
-    return re.sub(r"(\]\()([^)\s]+)(\))", lambda found: f"{found[1]}{moved(found[2], depth)}{found[3]}", markdown)
+    return re.sub(
+        r"(\]\()([^)\s]+)(\))",
+        lambda found: f"{found[1]}{moved(found[2], depth)}{found[3]}",
+        markdown,
+    )
 
 
 def moved(link: str, depth: int) -> str:

@@ -8,7 +8,8 @@ import ctypes
 import os
 import sys
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+M_TRIM_THRESHOLD = -1
+M_MMAP_THRESHOLD = -3
 """What glibc calls two of its settings, in malloc.h."""
 
 LARGEST_KEPT = 1 << 30

@@ -34,7 +34,12 @@ NUMBER = re.compile(r"\s*(-?\d+)(\.\d*)?\s*", re.ASCII)
 DAMAGED = (
     *(ValueError, OSError, EOFError, MemoryError, OverflowError, KeyError),
     *(tokenize.TokenError, SyntaxError),  # numpy reads an npy's header as Python text
-    *(zipfile.BadZipFile, zlib.error, RuntimeError, struct.error),  # an npz's; encrypted or of an unknown version
+    *(
+        zipfile.BadZipFile,
+        zlib.error,
+        RuntimeError,
+        struct.error,
+    ),  # an npz's; encrypted or of an unknown version
 )
 """What numpy may raise over a damaged npy or npz file."""
 
@@ -45,7 +50,9 @@ MAX_ROWS_NAMED = 5
 """How many bad rows an error message lists."""
 
 
-def archive_arrays(archive: Any, mapped: Mapping[str, NDArray[Any]] | None = None) -> dict[str, NDArray[Any]]:
+def archive_arrays(
+    archive: Any, mapped: Mapping[str, NDArray[Any]] | None = None
+) -> dict[str, NDArray[Any]]:
     """The arrays of an open npz; a member that is none, which numpy gives back as bytes, is an error.
 
     Those that the caller has `mapped` into memory are not read.
@@ -93,11 +100,17 @@ def as_matrix(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
     try:
         matrix = np.asarray(x)
     except ValueError as error:
-        raise DataError(f"{name}: found rows of different lengths, expected (N, D), a row per image") from error
+        raise DataError(
+            f"{name}: found rows of different lengths, expected (N, D), a row per image"
+        ) from error
     if matrix.dtype == object or matrix.dtype.kind not in "fiub":
-        raise DataError(f"{name}: found dtype {matrix.dtype}, expected numbers; convert it to float32")
+        raise DataError(
+            f"{name}: found dtype {matrix.dtype}, expected numbers; convert it to float32"
+        )
     if matrix.ndim != 2:
-        raise DataError(f"{name}: found shape {matrix.shape}, expected (N, D), a row per image; reshape it")
+        raise DataError(
+            f"{name}: found shape {matrix.shape}, expected (N, D), a row per image; reshape it"
+        )
     if len(matrix) < min_rows or matrix.shape[1] < 1:
         raise DataError(
             f"{name}: found shape {matrix.shape}, expected at least {count(min_rows, 'row')} and 1 column; "
@@ -114,14 +127,24 @@ def as_labels(y: ArrayLike, n_rows: int, *, name: str = "y") -> Ints:
     """Check N integer labels, -1 for unlabeled and nothing below."""
     labels = np.asarray(y)
     if labels.shape != (n_rows,):
-        raise DataError(f"{name}: found shape {labels.shape}, expected ({n_rows},), one label per row")
-    if labels.dtype.kind == "f" and np.isfinite(labels).all() and (labels == np.trunc(labels)).all():
+        raise DataError(
+            f"{name}: found shape {labels.shape}, expected ({n_rows},), one label per row"
+        )
+    if (
+        labels.dtype.kind == "f"
+        and np.isfinite(labels).all()
+        and (labels == np.trunc(labels)).all()
+    ):
         labels = labels.astype(np.int64)
     if labels.dtype.kind not in "iu":
-        raise DataError(f"{name}: found dtype {labels.dtype}, expected whole numbers with -1 for unlabeled")
+        raise DataError(
+            f"{name}: found dtype {labels.dtype}, expected whole numbers with -1 for unlabeled"
+        )
     bad = labels < UNLABELED
     if bad.any():
-        raise DataError(f"{name}: labels below -1 in {name_rows(bad)}; -1 means unlabeled, classes count from 0")
+        raise DataError(
+            f"{name}: labels below -1 in {name_rows(bad)}; -1 means unlabeled, classes count from 0"
+        )
     return labels.astype(np.int64)
 
 
@@ -134,7 +157,10 @@ def is_missing(label: Any) -> bool:
     """Whether a label is None, NaN, NA or NaT."""
     if isinstance(label, float | np.floating | Decimal):
         return bool(label != label)
-    return label is None or type(label).__name__ in ("NAType", "NaTType")  # pandas' own, known without importing it
+    return label is None or type(label).__name__ in (
+        "NAType",
+        "NaTType",
+    )  # pandas' own, known without importing it
 
 
 def nan_to_null(value: Any) -> Any:
@@ -171,16 +197,22 @@ def _class_of_text(label: str, unlabeled: frozenset[str]) -> str | None:
     number = NUMBER.fullmatch(label)
     if number is None:
         return label
-    return None if _class_of_number(float(label)) is None else number[1].removeprefix("-")  # '-0.0' is 0
+    return (
+        None if _class_of_number(float(label)) is None else number[1].removeprefix("-")
+    )  # '-0.0' is 0
 
 
 def _class_of_number(label: float) -> int | None:
     if label != label or label == UNLABELED:
         return None
     if isinstance(label, float) and not label.is_integer():
-        raise DataError(f"labels: found {label}, expected whole numbers or names; a fraction is no class, write a name")
+        raise DataError(
+            f"labels: found {label}, expected whole numbers or names; a fraction is no class, write a name"
+        )
     if label < UNLABELED:
-        raise DataError(f"labels: found {label:.0f}, expected 0 or more, a name, or -1 for unlabeled")
+        raise DataError(
+            f"labels: found {label:.0f}, expected 0 or more, a name, or -1 for unlabeled"
+        )
     return int(label)
 
 

@@ -26,6 +26,8 @@ def digest_rows(array: Any) -> str:
     step = max(1, BLOCK_NUMBERS // max(1, math.prod(array.shape[1:])))
     for start in range(0, len(array), step):
         rows = array[start : start + step]
-        block = rows.cpu().numpy() if hasattr(rows, "cpu") else rows  # a tensor, asked for without importing torch
+        block = (
+            rows.cpu().numpy() if hasattr(rows, "cpu") else rows
+        )  # a tensor, asked for without importing torch
         digest.update(np.ascontiguousarray(block).reshape(-1).data)
     return digest.hexdigest()[:16]

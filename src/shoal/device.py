@@ -35,7 +35,9 @@ def encoder_device(name: str | torch.device | None = None) -> torch.device:
             "use cpu, or install a CUDA build of torch"
         )
     if device.type == "mps" and not has_mps():
-        raise MissingError(f"device: found {name!r}, but torch {torch.__version__} sees no GPU of Apple's; use cpu")
+        raise MissingError(
+            f"device: found {name!r}, but torch {torch.__version__} sees no GPU of Apple's; use cpu"
+        )
     return device
 
 
@@ -123,7 +125,9 @@ def _left_in_container(root: Path = Path("/sys/fs/cgroup")) -> float:
     Cached files count as used there, but make room when it is asked for.
     """
     try:
-        limit, used = ((root / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        limit, used = (
+            (root / name).read_text().strip() for name in ("memory.max", "memory.current")
+        )
         stat = dict(line.split() for line in (root / "memory.stat").read_text().splitlines())
         return int(limit) - int(used) + int(stat.get("inactive_file", 0))
     except (OSError, ValueError):  # no such file, or 'max' for no limit

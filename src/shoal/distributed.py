@@ -65,11 +65,17 @@ def processes(device: torch.device) -> Iterator[None]:
     if str(device) == "cuda":  # no number: each process takes its own
         _take_gpu(int(os.environ.get("LOCAL_RANK", "0")))
     try:
-        store, number, n_processes = next(rendezvous("env://", timeout=datetime.timedelta(seconds=JOIN_S)))
+        store, number, n_processes = next(
+            rendezvous("env://", timeout=datetime.timedelta(seconds=JOIN_S))
+        )
         how: dict[str, Any] = {"store": store, "rank": number, "world_size": n_processes}
-        dist.init_process_group(_backend(device), **how, timeout=datetime.timedelta(seconds=MAX_WAIT_S))
+        dist.init_process_group(
+            _backend(device), **how, timeout=datetime.timedelta(seconds=MAX_WAIT_S)
+        )
     except (RuntimeError, ValueError) as error:
-        raise ShoalError(f"could not join the process group: {error}; start the command with torchrun") from error
+        raise ShoalError(
+            f"could not join the process group: {error}; start the command with torchrun"
+        ) from error
     try:
         with Heartbeat(store.clone(), number, n_processes), _interrupted_by_torchrun():
             yield
@@ -149,7 +155,8 @@ def object_from_main(value: Any, device: torch.device) -> Any:
 @contextmanager
 def others_waiting(are_waiting: bool = True) -> Iterator[None]:
     """Say, in the main process, whether the others wait for its word in `flag_from_main` meanwhile."""
-    before, _Others.are_waiting = _Others.are_waiting, are_waiting and is_started() and is_main()
+    before = _Others.are_waiting
+    _Others.are_waiting = are_waiting and is_started() and is_main()
     try:
         yield
     finally:
@@ -159,7 +166,8 @@ def others_waiting(are_waiting: bool = True) -> Iterator[None]:
 @contextmanager
 def together() -> Iterator[None]:
     """Say that all processes do the same meanwhile: make every call, in the same order, with the same values."""
-    before, _Others.do_the_same = _Others.do_the_same, is_started()
+    before = _Others.do_the_same
+    _Others.do_the_same = is_started()
     try:
         yield
     finally:
@@ -187,7 +195,9 @@ def _backend(device: torch.device) -> str:
     return "nccl" if device.type == "cuda" else "gloo"
 
 
-def tell_others(function: Function, tensors: Mapping[str, Tensor], device: torch.device, **options: Any) -> None:
+def tell_others(
+    function: Function, tensors: Mapping[str, Tensor], device: torch.device, **options: Any
+) -> None:
     """Have every other process call a function of a module with these tensors, and options that can be pickled.
 
     The main process goes on at once, and must send and receive what the function does. A process that
@@ -207,7 +217,10 @@ def tell_others(function: Function, tensors: Mapping[str, Tensor], device: torch
 def _take_part(device: torch.device) -> None:
     """Call what the main process calls."""
     function, shapes, options = object_from_main(None, device)
-    tensors = {name: torch.empty(shape, dtype=dtype, device=device) for name, (shape, dtype) in shapes.items()}
+    tensors = {
+        name: torch.empty(shape, dtype=dtype, device=device)
+        for name, (shape, dtype) in shapes.items()
+    }
     for tensor in tensors.values():
         with _explained():
             dist.broadcast(tensor, src=0)
@@ -274,18 +287,23 @@ def take_rows(read: Callable[[Tensor], Tensor], n_rows: int, wanted: Tensor) -> 
     """
     if not is_started():
         return read(wanted)
-    ends = torch.tensor([shard(n_rows, of).stop for of in range(world_size())], device=wanted.device)
+    ends = torch.tensor(
+        [shard(n_rows, of).stop for of in range(world_size())], device=wanted.device
+    )
     holder = torch.searchsorted(ends, wanted, right=True)  # (b,) who has each
     order = holder.argsort(stable=True)
     n_wanted = torch.bincount(holder, minlength=world_size())  # (P,) from each process
     n_asked = _exchange(n_wanted)  # (P,) by each process
-    from_each, to_each = n_wanted.tolist(), n_asked.tolist()
+    from_each = n_wanted.tolist()
+    to_each = n_asked.tolist()
     asked = _exchange(wanted[order], from_each, to_each)
     rows = _exchange(read(asked - shard(n_rows).start), to_each, from_each)
     return torch.empty_like(rows).index_copy_(0, order, rows)
 
 
-def _exchange(rows: Tensor, to_each: list[int] | None = None, from_each: list[int] | None = None) -> Tensor:
+def _exchange(
+    rows: Tensor, to_each: list[int] | None = None, from_each: list[int] | None = None
+) -> Tensor:
     """Send so many rows to each process, in their order, and receive as many as each has for this one; else one."""
     received = rows.new_empty((len(rows) if from_each is None else sum(from_each), *rows.shape[1:]))
     with _explained():

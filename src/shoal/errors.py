@@ -58,7 +58,9 @@ class MissingError(ShoalError):
 
 def missing_package(package: str, extra: str, what: str) -> MissingError:
     """The error for an optional package that is not installed, with the command that installs it."""
-    return MissingError(f"{what} needs the package {package!r}, which is not installed; pip install 'shoal[{extra}]'")
+    return MissingError(
+        f"{what} needs the package {package!r}, which is not installed; pip install 'shoal[{extra}]'"
+    )
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -71,4 +73,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def _by_number(name: str) -> list[tuple[int, str]]:
     """Sort '2' before '10', and 'table2' before 'table10'."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+    return [
+        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
+    ]

@@ -63,18 +63,28 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise ShoalError(f"{path}: no space left on the disk; free some, or write somewhere else") from error
+            raise ShoalError(
+                f"{path}: no space left on the disk; free some, or write somewhere else"
+            ) from error
         if error.errno == errno.ELOOP:
-            raise UsageError(f"{path}: is a link where a file of our own belongs; remove it") from error
+            raise UsageError(
+                f"{path}: is a link where a file of our own belongs; remove it"
+            ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR):
-            raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another path") from error
-        raise ShoalError(f"{path}: cannot be written ({error.strerror or error}); choose another path") from error
+            raise UsageError(
+                f"{path}: cannot be written ({error.strerror}); choose another path"
+            ) from error
+        raise ShoalError(
+            f"{path}: cannot be written ({error.strerror or error}); choose another path"
+        ) from error
 
 
 def check_writable(path: Path, *, force: bool) -> None:
     """Refuse a file that could not be written, or is there without `force`, before the work that goes into it."""
     if path.exists() and not path.is_dir() and not force:
-        raise UsageError(f"{path}: is there already; give --force to overwrite it, or another --out")
+        raise UsageError(
+            f"{path}: is there already; give --force to overwrite it, or another --out"
+        )
     make_folder(path.parent)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
@@ -90,7 +100,9 @@ def make_folder(path: Path) -> None:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
-            raise UsageError(f"{path}: is a file, expected a folder; choose another path") from error
+            raise UsageError(
+                f"{path}: is a file, expected a folder; choose another path"
+            ) from error
 
 
 def scratch_array(shape: tuple[int, ...], dtype: "DTypeLike", folder: Path) -> "NDArray[Any]":
@@ -105,7 +117,9 @@ def scratch_array(shape: tuple[int, ...], dtype: "DTypeLike", folder: Path) -> "
         return np.empty(shape, dtype=dtype)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as file:
-        if hasattr(os, "posix_fallocate"):  # a mapped file that outgrows the disk later would kill the process
+        if hasattr(
+            os, "posix_fallocate"
+        ):  # a mapped file that outgrows the disk later would kill the process
             os.posix_fallocate(file.fileno(), 0, n_bytes)
         return np.asarray(np.memmap(file, dtype=dtype, mode="w+", shape=shape))
 
@@ -116,7 +130,11 @@ def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
     if given:
         return Path(given).expanduser()
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "shoal" / "Cache"
+        return (
+            Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+            / "shoal"
+            / "Cache"
+        )
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "shoal"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal"

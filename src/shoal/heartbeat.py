@@ -20,7 +20,8 @@ N_MISSED = 9
 FAILED = 1
 """The exit code of a process that has lost another."""
 
-ENDED, LEFT = b"ended", b"left"
+ENDED = b"ended"
+LEFT = b"left"
 """Last signs: of a process that could not finish, and of one that has."""
 
 
@@ -40,7 +41,9 @@ class Heartbeat:
     """
 
     def __init__(self, store: Any, rank: int, n_processes: int) -> None:
-        self.store, self.rank, self.n_processes = store, rank, n_processes
+        self.store = store
+        self.rank = rank
+        self.n_processes = n_processes
         self._stop = threading.Event()
         self._talker = threading.Thread(target=self._talk, name="heartbeat", daemon=True)
         self._watcher = threading.Thread(target=self._watch, name="heartbeat-watch", daemon=True)
@@ -57,7 +60,10 @@ class Heartbeat:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._stop.set()
         self._watcher.join()
@@ -70,10 +76,17 @@ class Heartbeat:
         n_beats = 0
         while not self._stop.wait(BEAT_S):
             n_beats += 1
-            with contextlib.suppress(RuntimeError):  # the machine that holds the store does not answer
+            with contextlib.suppress(
+                RuntimeError
+            ):  # the machine that holds the store does not answer
                 self.store.set(self._key(self.rank), str(n_beats).encode())
-                lost_ones = [other for other in range(self.n_processes) if other != self.rank and self._is_lost(other)]
-                self._found_lost, self._n_waits = bool(lost_ones), 0
+                lost_ones = [
+                    other
+                    for other in range(self.n_processes)
+                    if other != self.rank and self._is_lost(other)
+                ]
+                self._found_lost = bool(lost_ones)
+                self._n_waits = 0
 
     def _watch(self) -> None:
         while not self._stop.wait(BEAT_S):

@@ -45,8 +45,11 @@ class Outlook:
 class Pace:
     """How fast something goes, measured, and how long it will still take."""
 
-    def __init__(self, outlook: Outlook | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self.outlook, self.clock = outlook or Outlook(), clock
+    def __init__(
+        self, outlook: Outlook | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.outlook = outlook or Outlook()
+        self.clock = clock
         self.began = clock()
         self.done = self.total = 0
         self._recent: deque[tuple[float, int]] = deque()
@@ -54,7 +57,8 @@ class Pace:
     def update(self, done: int, total: int) -> None:
         """Take note of how much is done; the first time is where measuring begins, after whatever starts slowly."""
         now = self.clock()
-        self.done, self.total = done, total
+        self.done = done
+        self.total = total
         self._recent.append((now, done))
         since = now - max(RECENT_S, (now - self.began) / 2)
         while len(self._recent) > 2 and self._recent[1][0] <= since:
@@ -66,7 +70,9 @@ class Pace:
 
         What follows takes as many times longer than expected as this does: others use the machine too.
         """
-        n_left, unit_s, expected = self.total - self.done, self._unit_s, self.outlook.unit_s
+        n_left = self.total - self.done
+        unit_s = self._unit_s
+        expected = self.outlook.unit_s
         then_s = self.outlook.then_s * (unit_s / expected if unit_s and expected else 1.0)
         if not n_left:
             return then_s
@@ -77,8 +83,11 @@ class Pace:
         """Seconds for one, by what is measured and expected; None where neither says any."""
         if not self._recent:
             return None
-        (first, before), (last, done) = self._recent[0], self._recent[-1]
-        seconds, n_done, expected = last - first, done - before, self.outlook.unit_s
+        (first, before) = self._recent[0]
+        (last, done) = self._recent[-1]
+        seconds = last - first
+        n_done = done - before
+        expected = self.outlook.unit_s
         if not n_done or not seconds:
             return expected or None
         measured = seconds / n_done
@@ -91,7 +100,8 @@ class Pace:
     def in_words(self) -> str:
         """'1,024 of 10,000 views, about 4 minutes left', 'in all' where something follows."""
         counted = f"{self.done:,} of {self.total:,} {self.outlook.unit}".rstrip()
-        left, in_all = self.seconds_left, " in all" if self.outlook.then_s else ""
+        left = self.seconds_left
+        in_all = " in all" if self.outlook.then_s else ""
         return counted if left is None else f"{counted}, {about(left)} left{in_all}"
 
 
@@ -102,12 +112,19 @@ def about(seconds: float) -> str:
     if seconds < 90:
         return f"about {round(seconds, -1 if seconds >= 20 else 0):.0f} seconds"
     minutes = round(seconds / 60)
-    return f"about {minutes} minutes" if minutes < 90 else f"about {minutes // 60} h {minutes % 60} min"
+    return (
+        f"about {minutes} minutes"
+        if minutes < 90
+        else f"about {minutes // 60} h {minutes % 60} min"
+    )
 
 
 @contextmanager
 def lines(
-    what: str, outlook: Outlook, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    what: str,
+    outlook: Outlook,
+    tell: Callable[[str], None],
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Progress]:
     """Tell a line after a few seconds, and then about every minute."""
     pace = Pace(outlook, clock)
@@ -133,7 +150,9 @@ def bar(what: str, outlook: Outlook, *, has_color: bool = True) -> Iterator[Prog
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
     pace = Pace(outlook)
-    with Bars(*columns, console=Console(stderr=True, no_color=not has_color or None), transient=True) as bars:
+    with Bars(
+        *columns, console=Console(stderr=True, no_color=not has_color or None), transient=True
+    ) as bars:
         task = bars.add_task(what, total=None, left="")
 
         def update(done: int, total: int) -> None:
@@ -145,7 +164,12 @@ def bar(what: str, outlook: Outlook, *, has_color: bool = True) -> Iterator[Prog
 
 @contextmanager
 def show(
-    what: str, outlook: Outlook, say: Callable[[str], None], *, has_bar: bool = True, has_color: bool = True
+    what: str,
+    outlook: Outlook,
+    say: Callable[[str], None],
+    *,
+    has_bar: bool = True,
+    has_color: bool = True,
 ) -> Iterator[Progress]:
     """Draw a bar where stderr is a terminal, unless told not to; else say that something begins, and how it goes on."""
     if has_bar and is_terminal():

@@ -53,22 +53,31 @@ def dump_settings(settings: Any) -> str:
 
 def to_dict(settings: Any) -> dict[str, Any]:
     """Turn settings into plain dictionaries and lists."""
-    return {_key(settings, field): _plain(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
+    return {
+        _key(settings, field): _plain(getattr(settings, field.name))
+        for field in dataclasses.fields(settings)
+    }
 
 
 def from_dict(cls: type[Settings], plain: Any, *, where: str = "settings") -> Settings:
     """Build `cls` from a mapping; an unknown key or a value of the wrong type is an error that names its place."""
     if not isinstance(plain, Mapping):
-        raise UsageError(f"{where}: found {_show(plain)}, expected keys and values of {cls.__name__}")
+        raise UsageError(
+            f"{where}: found {_show(plain)}, expected keys and values of {cls.__name__}"
+        )
     hints = dict(_hints(cls))  # type: ignore[arg-type]  # mypy takes no type[Settings] for hashable
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for field in [field for field in fields.values() if "named_by" in field.metadata]:
         plain, hints[field.name] = _take_named(field, plain, fields, where)
     for key in plain:
         if key not in fields:
-            raise UsageError(f"{where}: unknown setting {str(key)!r}{did_you_mean(str(key), fields)}")
+            raise UsageError(
+                f"{where}: unknown setting {str(key)!r}{did_you_mean(str(key), fields)}"
+            )
     values = {
-        key: _convert(hints[key], value, f"{where}: {plain.get(fields[key].metadata.get('named_by'), key)}")
+        key: _convert(
+            hints[key], value, f"{where}: {plain.get(fields[key].metadata.get('named_by'), key)}"
+        )
         for key, value in plain.items()
     }
     missing = [name for name, field in fields.items() if name not in values and _is_required(field)]
@@ -90,7 +99,8 @@ def differences(ours: Any, theirs: Any, prefix: str = "") -> list[str]:
     """List the fields in which two settings of one class differ: 'training.epochs: 20, was 10'."""
     changed: list[str] = []
     for field in dataclasses.fields(ours):
-        a, b = getattr(ours, field.name), getattr(theirs, field.name)
+        a = getattr(ours, field.name)
+        b = getattr(theirs, field.name)
         name = f"{prefix}{_key(ours, field)}"
         if dataclasses.is_dataclass(a) and type(a) is type(b):
             changed += differences(a, b, f"{name}.")
@@ -103,19 +113,31 @@ def differences(ours: Any, theirs: Any, prefix: str = "") -> list[str]:
 
 
 def _are_settings(value: Any) -> bool:
-    return isinstance(value, tuple) and bool(value) and all(dataclasses.is_dataclass(one) for one in value)
+    return (
+        isinstance(value, tuple)
+        and bool(value)
+        and all(dataclasses.is_dataclass(one) for one in value)
+    )
 
 
 def _key(settings: Any, field: dataclasses.Field[Any]) -> str:
     """What a field is called in YAML."""
-    return str(getattr(settings, field.metadata["named_by"])) if "named_by" in field.metadata else field.name
+    return (
+        str(getattr(settings, field.metadata["named_by"]))
+        if "named_by" in field.metadata
+        else field.name
+    )
 
 
 def _take_named(
-    field: dataclasses.Field[Any], plain: Mapping[str, Any], fields: Mapping[str, dataclasses.Field[Any]], where: str
+    field: dataclasses.Field[Any],
+    plain: Mapping[str, Any],
+    fields: Mapping[str, dataclasses.Field[Any]],
+    where: str,
 ) -> tuple[dict[str, Any], Any]:
     """What was found, with the block that another field names under the field's own name; and the type of the block."""
-    by, classes = field.metadata["named_by"], field.metadata["classes"]()
+    by = field.metadata["named_by"]
+    classes = field.metadata["classes"]()
     name = plain.get(by, fields[by].default)
     for other in classes:
         if other != name and plain.get(other) is not None:
@@ -129,7 +151,8 @@ def _take_named(
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:
-    origin, args = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    args = get_args(hint)
     if origin in (Union, types.UnionType):
         return _convert_union(args, value, where)
     if origin is Literal:
@@ -144,7 +167,9 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return float(value)
     if isinstance(value, hint) and not (hint in (int, float) and isinstance(value, bool)):
         return value
-    raise UsageError(f"{where}: found {_show(value)}, expected {_name(hint)}{_exponent_hint(hint, value)}")
+    raise UsageError(
+        f"{where}: found {_show(value)}, expected {_name(hint)}{_exponent_hint(hint, value)}"
+    )
 
 
 def _convert_union(choices: tuple[Any, ...], value: Any, where: str) -> Any:
@@ -165,7 +190,10 @@ def _convert_tuple(args: tuple[Any, ...], value: Any, where: str) -> tuple[Any, 
     kinds = [args[0]] * len(value) if args[-1] is Ellipsis else list(args)
     if len(kinds) != len(value):
         raise UsageError(f"{where}: found {len(value)} values, expected {len(kinds)}")
-    return tuple(_convert(kind, item, f"{where}[{i}]") for i, (kind, item) in enumerate(zip(kinds, value, strict=True)))
+    return tuple(
+        _convert(kind, item, f"{where}[{i}]")
+        for i, (kind, item) in enumerate(zip(kinds, value, strict=True))
+    )
 
 
 def _exponent_hint(hint: Any, value: Any) -> str:
@@ -196,7 +224,9 @@ def _show(value: Any) -> str:
 
 
 def _name(hint: Any) -> str:
-    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(hint, str(hint))
+    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(
+        hint, str(hint)
+    )
 
 
 def check_numbers(

@@ -27,7 +27,9 @@ def shown(text: str, longest: int | None = None) -> str:
 
 def escaped_json(text: str) -> str:
     """JSON with the same meaning in which every character that steers a terminal is written as its code."""
-    return re.sub(r"[^\x20-\x7e]", lambda match: match[0] if match[0].isprintable() else _code(match[0]), text)
+    return re.sub(
+        r"[^\x20-\x7e]", lambda match: match[0] if match[0].isprintable() else _code(match[0]), text
+    )
 
 
 def _code(letter: str) -> str:
@@ -42,4 +44,8 @@ def _visible(letter: str) -> str:
     if code in TURNS:
         return f"‹U+{code:04X}›"
     is_nothing = code == 0x7F or unicodedata.category(letter) in NOTHING
-    return "\N{REPLACEMENT CHARACTER}" if is_nothing or code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF else letter
+    return (
+        "\N{REPLACEMENT CHARACTER}"
+        if is_nothing or code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
+        else letter
+    )

@@ -9,12 +9,11 @@ PLURALS = {
     **{verb: verb.removesuffix("s") for verb in ("differs", "fits", "lies", "names", "repeats")},
 }
 
-FEW_LABELS, FEW_KNOWN = 5, 8
+FEW_LABELS = 5
+FEW_KNOWN = 8
 """Labeled images per known category, and known categories, below which an estimate of K is said to rest on few."""
 
-AVERAGE_LINKAGE = (
-    "clusters are joined by average linkage: it puts more of the labeled images, taken alone, right than Ward's"
-)
+AVERAGE_LINKAGE = "clusters are joined by average linkage: it puts more of the labeled images, taken alone, right than Ward's"
 """What is said where labels chose it."""
 
 
@@ -59,12 +58,17 @@ def duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+    return (
+        f"{minutes} min {rest:02d} s"
+        if minutes < 60
+        else f"{minutes // 60} h {minutes % 60:02d} min"
+    )
 
 
 def span(values: Sequence[Any]) -> str:
     """A range: '9 to 12', or '9' where there is only one."""
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     return f"{low}" if low == high else f"{low} to {high}"
 
 
@@ -100,7 +104,8 @@ def is_wide(interval: Sequence[int]) -> bool:
 
 def doubt_labels(n_labeled: int, n_known: int) -> str | None:
     """Say that an estimate of K rests on few labels, or on few known categories, where it does."""
-    known, remedy = count(n_known, "known category"), "give --n-clusters or label"
+    known = count(n_known, "known category")
+    remedy = "give --n-clusters or label"
     if n_labeled < FEW_LABELS * n_known:
         few = f"{count(n_labeled, 'labeled image')} for {known}"
         return f"the number of categories rests on few labels, {few}; {remedy} more"

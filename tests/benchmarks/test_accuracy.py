@@ -21,7 +21,9 @@ def arguments(accuracy, monkeypatch):
     """What the script makes of a command line."""
 
     def parse(*words):
-        monkeypatch.setattr(sys, "argv", ["accuracy.py", "--methods", "agglomerative", "gcd", "cms", *words])
+        monkeypatch.setattr(
+            sys, "argv", ["accuracy.py", "--methods", "agglomerative", "gcd", "cms", *words]
+        )
         return accuracy._arguments()
 
     return parse
@@ -33,14 +35,24 @@ def test_gcd_and_cms_have_the_same_budget(accuracy, arguments, protocol):
     for dataset, epochs, pool in (("cub", 25, 16), ("cifar100", 8, 8)):
         trained = [c for c in cells if c.dataset == dataset and c.method != "agglomerative"]
         assert {cell.method for cell in trained} == {"cms", "gcd"}
-        budgets = {(c.settings.training.epochs, c.settings.training.views.pool, c.settings.input_size) for c in trained}
+        budgets = {
+            (c.settings.training.epochs, c.settings.training.views.pool, c.settings.input_size)
+            for c in trained
+        }
         assert budgets == {(epochs, pool if protocol == "paper" else None, 224)}
 
 
 def test_cifar_100_is_four_things_to_learn_for_tables_1_3_and_4(accuracy, arguments):
-    cells = accuracy._wanted(arguments("--datasets", "cifar100", "--seeds", "0", "--tables", "1", "3", "4"))
+    cells = accuracy._wanted(
+        arguments("--datasets", "cifar100", "--seeds", "0", "--tables", "1", "3", "4")
+    )
     learned = [(group[0].method, group[0].selection) for group in accuracy.groups_of(cells)]
-    assert learned == [("agglomerative", "estimated"), ("gcd", "estimated"), ("cms", "estimated"), ("cms", "given")]
+    assert learned == [
+        ("agglomerative", "estimated"),
+        ("gcd", "estimated"),
+        ("cms", "estimated"),
+        ("cms", "given"),
+    ]
 
 
 @pytest.mark.parametrize(("dataset", "n_seeds"), [("cub", 2), ("cifar100", 1)])
@@ -48,7 +60,9 @@ def test_table_8_is_run_with_and_without_labels(accuracy, arguments, dataset, n_
     cells = accuracy._wanted(arguments("--datasets", dataset, "--seeds", "0", "1", "--tables", "8"))
     assert [cell.setup for cell in cells] == n_seeds * ["unsupervised", "transductive"]
     main = accuracy._wanted(arguments("--datasets", dataset, "--seeds", "0", "1", "--tables", "1"))
-    assert {cell.key for cell in cells if cell.setup == "transductive"} <= {cell.key for cell in main}
+    assert {cell.key for cell in cells if cell.setup == "transductive"} <= {
+        cell.key for cell in main
+    }
 
 
 def test_tables_can_be_chosen(accuracy, arguments):
@@ -66,12 +80,19 @@ def test_tables_can_be_chosen(accuracy, arguments):
         (["training.speed=1"], "unknown setting 'speed'"),
         (["training.lr=[1"], "--set training.lr: found '[1', expected a number"),
         (["n_tail_blocks"], "--set: found 'n_tail_blocks', expected NAME=VALUE"),
-        (["n_init=2", "--tables", "12"], "--set n_init: no row of what is run (12) has this setting"),
+        (
+            ["n_init=2", "--tables", "12"],
+            "--set n_init: no row of what is run (12) has this setting",
+        ),
         (["training.epochs=1", "--tables", "99"], "no table or figure '99'"),
     ],
 )
-def test_a_wrong_setting_is_one_line_and_nothing_is_written(accuracy, tmp_path, monkeypatch, capsys, words, message):
-    monkeypatch.setattr(sys, "argv", ["accuracy.py", "--out", str(tmp_path / "out"), "--set", *words])
+def test_a_wrong_setting_is_one_line_and_nothing_is_written(
+    accuracy, tmp_path, monkeypatch, capsys, words, message
+):
+    monkeypatch.setattr(
+        sys, "argv", ["accuracy.py", "--out", str(tmp_path / "out"), "--set", *words]
+    )
     with pytest.raises(SystemExit) as ended:
         accuracy.main()
     assert ended.value.code == 2
@@ -139,7 +160,17 @@ def test_a_rehearsal_leaves_a_record_and_the_next_call_goes_on_from_it(tmp_path)
     """The first call runs Table 1, the second adds what Table 4 needs from the same trainings, the third nothing."""
     told = []
     for tables in (["1"], ["1", "4"], ["1", "4"]):
-        command = [sys.executable, str(SCRIPT), "--rehearse", "--datasets", "cub", "--seeds", "0", "--workers", "2"]
+        command = [
+            sys.executable,
+            str(SCRIPT),
+            "--rehearse",
+            "--datasets",
+            "cub",
+            "--seeds",
+            "0",
+            "--workers",
+            "2",
+        ]
         command += ["--methods", "agglomerative", "gcd", "cms"]
         command += [
             "--tables",
@@ -151,7 +182,9 @@ def test_a_rehearsal_leaves_a_record_and_the_next_call_goes_on_from_it(tmp_path)
             "--shared",
             str(tmp_path),
         ]
-        found = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ))
+        found = subprocess.run(
+            command, capture_output=True, text=True, check=True, env=dict(os.environ)
+        )
         told.append(found.stderr)
     assert "cub: 3 trainings to do" in told[0]
     assert "cub: 2 trainings to do" in told[1]
@@ -159,10 +192,21 @@ def test_a_rehearsal_leaves_a_record_and_the_next_call_goes_on_from_it(tmp_path)
     assert "training" not in told[2].replace("0 trainings to do", "")
     summary = (tmp_path / "out" / "summary.md").read_text()
     assert summary == found.stdout.removesuffix("\n")
-    calls = [line for line in summary.splitlines() if line.startswith("- ") and "commit c0ffee" in line]
+    calls = [
+        line for line in summary.splitlines() if line.startswith("- ") and "commit c0ffee" in line
+    ]
     assert len(calls) == 3
-    for part in ("--rehearse --datasets cub", "seeds 0", "CPU", "processors", "minutes", "protocol 'paper'"):
+    for part in (
+        "--rehearse --datasets cub",
+        "seeds 0",
+        "CPU",
+        "processors",
+        "minutes",
+        "protocol 'paper'",
+    ):
         assert all(part in line for line in calls)
     assert "a rehearsal, no result" in summary
     assert len(list((tmp_path / "out" / "cub" / "cells").glob("*.json"))) == 11
-    assert [path.name for path in tmp_path.iterdir()] == ["out"], "nothing is left where workers share files"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"], (
+        "nothing is left where workers share files"
+    )

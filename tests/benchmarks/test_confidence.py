@@ -10,8 +10,12 @@ def confidence(load_script):
 
 
 def test_the_gap_is_that_of_each_bin_weighed_by_its_images(confidence) -> None:
-    assert confidence.gap(np.array([0.9, 0.9, 0.95, 1.0]), np.array([1.0, 1.0, 1.0, 0.0])) == pytest.approx(0.75 / 4)
-    assert confidence.gap(np.array([0.25, 0.75]), np.array([0.75, 0.25])) == pytest.approx(0.5)  # bins do not cancel
+    assert confidence.gap(
+        np.array([0.9, 0.9, 0.95, 1.0]), np.array([1.0, 1.0, 1.0, 0.0])
+    ) == pytest.approx(0.75 / 4)
+    assert confidence.gap(np.array([0.25, 0.75]), np.array([0.75, 0.25])) == pytest.approx(
+        0.5
+    )  # bins do not cancel
 
 
 def test_right_is_the_class_in_a_known_category_and_a_share_in_a_novel_one(confidence) -> None:

@@ -11,8 +11,17 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 @pytest.mark.slow
 def test_discover_has_a_row_for_every_stage(tmp_path: Path) -> None:
-    script = [sys.executable, str(FOLDER / "discover.py"), "--n", "24", "--record", str(tmp_path / "record.md")]
-    subprocess.run([*script, "--", "--no-train", "--n-clusters", "5"], check=True, capture_output=True)
+    script = [
+        sys.executable,
+        str(FOLDER / "discover.py"),
+        "--n",
+        "24",
+        "--record",
+        str(tmp_path / "record.md"),
+    ]
+    subprocess.run(
+        [*script, "--", "--no-train", "--n-clusters", "5"], check=True, capture_output=True
+    )
     record = (tmp_path / "record.md").read_text(encoding="utf-8")
     for stage in (
         "start: imports",

@@ -27,8 +27,11 @@ def test_the_same_seed_gives_the_same_faults_and_something_always_changes(fuzz) 
     assert sum(broken != content for broken in made[0]) > 190
 
 
-def test_a_reader_that_trips_is_a_fault_and_the_sound_file_is_put_back(fuzz, tmp_path: Path) -> None:
-    file, faults = tmp_path / "x.npy", []
+def test_a_reader_that_trips_is_a_fault_and_the_sound_file_is_put_back(
+    fuzz, tmp_path: Path
+) -> None:
+    file = tmp_path / "x.npy"
+    faults = []
     np.save(file, np.ones(3))
     sound = file.read_bytes()
     assert fuzz.try_input(file, lambda file: 1 // 0, random.Random(0), faults) == "traceback"
@@ -50,9 +53,23 @@ def test_inputs_and_kills_are_shared_among_processes(tmp_path: Path) -> None:
     command = [sys.executable, FOLDER / "fuzz.py", "--inputs", "20", "--kills", "4", "--jobs", "2"]
     env = os.environ | {"PYTHONPATH": str(FOLDER.parent / "src")}
     record = tmp_path / "record.md"
-    done = subprocess.run([*command, "--record", record], capture_output=True, text=True, check=False, env=env)
+    done = subprocess.run(
+        [*command, "--record", record], capture_output=True, text=True, check=False, env=env
+    )
     assert done.returncode == 0, done.stderr
-    found = {line.split("|")[1].strip(): line for line in record.read_text().splitlines() if line.startswith("| ")}
-    assert {"images", "tables", "configs", "embeddings", "run folders", "kills", "full disks"} < set(found)
+    found = {
+        line.split("|")[1].strip(): line
+        for line in record.read_text().splitlines()
+        if line.startswith("| ")
+    }
+    assert {
+        "images",
+        "tables",
+        "configs",
+        "embeddings",
+        "run folders",
+        "kills",
+        "full disks",
+    } < set(found)
     assert "lost" not in record.read_text()
     assert int(found["kills"].split(" killed")[0].rpartition(" ")[2]) >= 4

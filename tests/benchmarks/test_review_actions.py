@@ -23,9 +23,14 @@ def test_an_image_is_right_in_the_category_matched_to_its_class(script) -> None:
 
 
 def test_labeling_one_by_one_takes_an_action_per_image(script) -> None:
-    curve, truth = script.Curve(), np.array([0, 0, 1, 1])
+    curve = script.Curve()
+    truth = np.array([0, 0, 1, 1])
     script.label_one_by_one(
-        curve, np.array([0, 0, 0, 1]), np.array([0.9, 0.8, 0.1, 0.7]), truth, np.array([1, 0, 0, 0]) > 0
+        curve,
+        np.array([0, 0, 0, 1]),
+        np.array([0.9, 0.8, 0.1, 0.7]),
+        truth,
+        np.array([1, 0, 0, 0]) > 0,
     )
     assert (curve.actions, curve.right, curve.checked) == ([0, 3], [0.75, 1.0], [0.25, 1.0])
     assert (curve.until(0.7, "right"), curve.until(0.9, "right")) == (0, 3)
@@ -33,7 +38,10 @@ def test_labeling_one_by_one_takes_an_action_per_image(script) -> None:
 
 def test_neighbors_in_the_grid_are_picked_by_their_two_ends(script) -> None:
     n_picks = sys.modules["curator"].n_picks
-    assert [n_picks(np.array(places, dtype=int)) for places in ([], [4], [4, 5], [4, 5, 6, 7], [0, 2, 3, 4, 9])] == [
+    assert [
+        n_picks(np.array(places, dtype=int))
+        for places in ([], [4], [4, 5], [4, 5, 6, 7], [0, 2, 3, 4, 9])
+    ] == [
         *(0, 1, 2, 2),
         1 + 2 + 1,
     ]
@@ -41,7 +49,8 @@ def test_neighbors_in_the_grid_are_picked_by_their_two_ends(script) -> None:
 
 @pytest.fixture
 def curator(script, tmp_path: Path):
-    run, truth = write_digits(tmp_path / "run", 400), load_digits().target[:400]
+    run = write_digits(tmp_path / "run", 400)
+    truth = load_digits().target[:400]
     given = np.array([bool(row.label_given) for row in run.assignments]) & (truth < N_KNOWN)
     found = script.Curator(run, truth, given, script.Curve())
     found.did(0)
@@ -50,7 +59,8 @@ def curator(script, tmp_path: Path):
 
 def test_the_curator_ends_with_every_class_and_fewer_actions_than_images(curator) -> None:
     curator.finish()
-    curve, n_open = curator.curve, len(curator.truth) - curator.is_given.sum()
+    curve = curator.curve
+    n_open = len(curator.truth) - curator.is_given.sum()
     assert curve.actions[-1] == curator.n < n_open / 2
     assert curve.right[0] < 0.95
     assert curve.right[-1] == curve.checked[-1] == 1

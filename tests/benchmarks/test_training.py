@@ -13,7 +13,8 @@ def test_every_picture_is_different_and_made_again_is_the_same(load_script):
 
 def test_pictures_of_one_class_are_more_alike_than_others(load_script):
     setup = load_script("epoch_setup")
-    classes, made = setup.make_classes(setup.REHEARSAL), setup.pictures(setup.REHEARSAL).reshape(240, -1).astype(float)
+    classes = setup.make_classes(setup.REHEARSAL)
+    made = setup.pictures(setup.REHEARSAL).reshape(240, -1).astype(float)
     apart = np.linalg.norm(made[:, None, ::97] - made[None, :, ::97], axis=2)
     is_same = (classes[:, None] == classes) & ~np.eye(240, dtype=bool)
     assert apart[is_same].mean() < 0.9 * apart[classes[:, None] != classes].mean()

@@ -26,7 +26,9 @@ def archive(tmp_path: Path) -> Path:
         (":1", ["gull/1.webp", "heron/1.webp", "tern/1.webp"]),
     ],
 )
-def test_classes_are_folders_in_one_named_as_the_archive(unpack, archive: Path, tmp_path: Path, limit, wanted) -> None:
+def test_classes_are_folders_in_one_named_as_the_archive(
+    unpack, archive: Path, tmp_path: Path, limit, wanted
+) -> None:
     root = unpack(f"{archive}{limit}", tmp_path / "out")
     assert root == tmp_path / "out" / f"birds{limit.replace(':', '-')}"
     assert sorted(str(file.relative_to(root)) for file in root.glob("*/*")) == wanted
@@ -37,7 +39,8 @@ def test_classes_are_drawn_by_the_seed_and_a_folder_that_is_there_is_left(
     unpack, archive: Path, tmp_path: Path
 ) -> None:
     drawn = [
-        sorted(one.name for one in unpack(str(archive), tmp_path / str(seed), 2, seed).iterdir()) for seed in range(9)
+        sorted(one.name for one in unpack(str(archive), tmp_path / str(seed), 2, seed).iterdir())
+        for seed in range(9)
     ]
     assert {len(kinds) for kinds in drawn} == {2}
     assert len({tuple(kinds) for kinds in drawn}) > 1

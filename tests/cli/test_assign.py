@@ -35,7 +35,9 @@ def test_the_table_is_printed_or_written(run: Path, photos, tmp_path: Path) -> N
     assert printed.exit_code == 0, printed.stderr
     rows = list(csv.DictReader(io.StringIO(printed.stdout)))
     assert [row["path"] for row in rows] == sorted(photos.truth)
-    assert [row["category_id"] for row in rows] == [str(row.category_id) for row in Run.open(run).assignments]
+    assert [row["category_id"] for row in rows] == [
+        str(row.category_id) for row in Run.open(run).assignments
+    ]
     assert "60 images assigned, 0 of them possibly new (outlier score above" in printed.stderr
     written = invoke("assign", run, photos.folder, "--out", tmp_path / "new.csv", "--device", "cpu")
     assert written.stdout == f"{tmp_path / 'new.csv'}\n"
@@ -55,11 +57,17 @@ def test_json_is_one_object_with_a_row_per_image(run: Path, photos) -> None:
         (["nowhere", "IMAGES"], 3, "no run here"),
         (["RUN", "IMAGES", "--outlier-share", "2"], 2, "outlier_share: found 2"),
         (["RUN", "IMAGES", "--device", "tpu"], 2, "tpu"),
-        (["RUN", "IMAGES", "--every", "5"], 2, "every: found 5, but no folder is watched; give --watch too"),
+        (
+            ["RUN", "IMAGES", "--every", "5"],
+            2,
+            "every: found 5, but no folder is watched; give --watch too",
+        ),
     ],
     ids=str,
 )
-def test_a_mistake_is_one_line(run: Path, photos, arguments: list[str], code: int, word: str) -> None:
+def test_a_mistake_is_one_line(
+    run: Path, photos, arguments: list[str], code: int, word: str
+) -> None:
     arguments_of = {"RUN": str(run), "IMAGES": str(photos.folder)}
     found = invoke("assign", *[arguments_of.get(argument, argument) for argument in arguments])
     assert (found.exit_code, found.stdout) == (code, ""), found.stderr
@@ -78,7 +86,8 @@ def test_an_unfinished_run_is_not_used(run: Path, photos) -> None:
 def test_a_watched_folder_is_read_until_it_is_interrupted(
     run: Path, photos, tmp_path: Path, monkeypatch, flags
 ) -> None:
-    inbox, names = tmp_path / "inbox", iter(sorted(photos.truth)[:2])
+    inbox = tmp_path / "inbox"
+    names = iter(sorted(photos.truth)[:2])
     inbox.mkdir()
     n_looks = 0
 
@@ -111,12 +120,19 @@ def test_a_file_that_is_there_is_not_overwritten_unless_told(run, photos, tmp_pa
     assert refused.exit_code == 2
     assert "give --force" in refused.stderr
     assert out.read_text() == "mine\n"
-    assert invoke("assign", run, photos.folder, "--out", out, "--force", "--device", "cpu").exit_code == 0
+    assert (
+        invoke("assign", run, photos.folder, "--out", out, "--force", "--device", "cpu").exit_code
+        == 0
+    )
     assert out.read_text() != "mine\n"
 
 
-def test_a_table_that_cannot_be_written_is_refused_before_the_work(run, photos, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("shoal.discovery.assign.Assigner", lambda *given, **named: pytest.fail("the work is begun"))
+def test_a_table_that_cannot_be_written_is_refused_before_the_work(
+    run, photos, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(
+        "shoal.discovery.assign.Assigner", lambda *given, **named: pytest.fail("the work is begun")
+    )
     (tmp_path / "file").touch()
     refused = invoke("assign", run, photos.folder, "--out", tmp_path / "file" / "new.csv")
     assert refused.exit_code == 2
@@ -127,13 +143,18 @@ def test_a_watch_that_is_started_again_keeps_the_rows_of_images_moved_away(
     run: Path, photos, tmp_path: Path, monkeypatch
 ) -> None:
     first, second = sorted(photos.truth)[:2]
-    inbox, out = tmp_path / "inbox", tmp_path / "new.csv"
+    inbox = tmp_path / "inbox"
+    out = tmp_path / "new.csv"
     inbox.mkdir()
     for name in (first, second):
         looks = iter([None, KeyboardInterrupt])
-        monkeypatch.setattr("shoal.cli.assign.time.sleep", lambda seconds, looks=looks: _raise(next(looks)))
+        monkeypatch.setattr(
+            "shoal.cli.assign.time.sleep", lambda seconds, looks=looks: _raise(next(looks))
+        )
         shutil.copy(photos.folder / name, inbox)
-        assert invoke("assign", run, inbox, "--watch", "--out", out, "--device", "cpu").exit_code == 0
+        assert (
+            invoke("assign", run, inbox, "--watch", "--out", out, "--device", "cpu").exit_code == 0
+        )
         (inbox / name).unlink()
     assert [row["path"] for row in csv.DictReader(io.StringIO(out.read_text()))] == [first, second]
     out.write_text("mine\n")

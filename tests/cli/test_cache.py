@@ -14,7 +14,9 @@ def cache(*flags: str):
     return CliRunner().invoke(app, ["cache", *flags])
 
 
-def test_decoded_images_are_listed_and_deleted_and_the_originals_stay(photos, tmp_path: Path) -> None:
+def test_decoded_images_are_listed_and_deleted_and_the_originals_stay(
+    photos, tmp_path: Path
+) -> None:
     pixels = tmp_path / "cache" / "pixels"
     assert cache().stdout == f"      0.0 MB  of 50 GB in {pixels.parent}\n"
     load_pixels(read_collection(photos.folder, False), 64)
@@ -23,7 +25,9 @@ def test_decoded_images_are_listed_and_deleted_and_the_originals_stay(photos, tm
     assert [Path(store["folder"]).parent for store in found["stores"]] == [pixels]
     converted = pixels.parent / "engines" / "0123"
     converted.mkdir(parents=True)
-    assert str(converted) in {store["folder"] for store in json.loads(cache("--json").stdout)["stores"]}
+    assert str(converted) in {
+        store["folder"] for store in json.loads(cache("--json").stdout)["stores"]
+    }
     listed = cache()
     assert Path(found["stores"][0]["folder"]).name in listed.stdout
     assert "shoal cache --clear" in listed.stderr

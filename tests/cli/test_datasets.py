@@ -18,7 +18,9 @@ def test_list_shows_counts_and_terms_and_names_the_next_command() -> None:
     row = next(line for line in text.splitlines() if line.startswith("cub "))
     assert row.split()[:6] == ["cub", "5,994", "5,794", "200", "100", "1,498"]
     assert "non-commercial research only" in row
-    assert text.endswith("Next: shoal datasets prepare NAME ROOT says where to get one and unpacks it.\n")
+    assert text.endswith(
+        "Next: shoal datasets prepare NAME ROOT says where to get one and unpacks it.\n"
+    )
 
 
 def test_list_as_json_holds_every_benchmark() -> None:

@@ -34,16 +34,32 @@ def refused(run: Result, code: int, *words: str) -> None:
 
 @pytest.fixture
 def given(photos, tmp_path: Path) -> list[object]:
-    return [photos.folder, "--labels", photos.labels, "--config", photos.config, "--out", tmp_path / "run"]
+    return [
+        photos.folder,
+        "--labels",
+        photos.labels,
+        "--config",
+        photos.config,
+        "--out",
+        tmp_path / "run",
+    ]
 
 
-def test_it_says_what_it_found_and_ends_with_the_answer_the_run_and_the_next_command(given, tmp_path: Path) -> None:
+def test_it_says_what_it_found_and_ends_with_the_answer_the_run_and_the_next_command(
+    given, tmp_path: Path
+) -> None:
     run = discover(*given, "--n-clusters", 5)
     assert run.exit_code == 0, run.stderr
     lines = run.stderr.splitlines()
     assert lines[0] == "60 images, 18 labeled in 3 categories, 42 unlabeled"
-    assert any(line.startswith("first answer, without training: 3 known categories found") for line in lines)
-    assert lines[-1] == f"next: shoal report {tmp_path / 'run'} --open, then shoal review {tmp_path / 'run'}"
+    assert any(
+        line.startswith("first answer, without training: 3 known categories found")
+        for line in lines
+    )
+    assert (
+        lines[-1]
+        == f"next: shoal report {tmp_path / 'run'} --open, then shoal review {tmp_path / 'run'}"
+    )
     answer, path, report = run.stdout.splitlines()
     assert "<!doctype html>" in Path(report).read_text("utf-8")[:200].lower()
     assert answer.startswith("3 known categories found, 2 likely new, ")
@@ -52,33 +68,52 @@ def test_it_says_what_it_found_and_ends_with_the_answer_the_run_and_the_next_com
 
 
 @pytest.mark.slow
-def test_json_is_one_object_with_counts_doubts_choice_times_and_paths(given, photos, tmp_path: Path) -> None:
+def test_json_is_one_object_with_counts_doubts_choice_times_and_paths(
+    given, photos, tmp_path: Path
+) -> None:
     (photos.folder / "zzz.jpg").write_bytes(b"")
     run = discover(*given, "--stability", 2, "--json")
     assert run.exit_code == 0, run.stderr
-    found, opened = json.loads(run.stdout), Run.open(tmp_path / "run")
+    found = json.loads(run.stdout)
+    opened = Run.open(tmp_path / "run")
     assert (found["run"], found["answer"]) == (str(opened.path), answer_in_words(opened))
-    assert [found[f"n_{what}"] for what in ("images", "labeled", "unlabeled", "unreadable")] == [60, 18, 42, 1]
+    assert [found[f"n_{what}"] for what in ("images", "labeled", "unlabeled", "unreadable")] == [
+        60,
+        18,
+        42,
+        1,
+    ]
     assert found["n_clusters"] == found["n_known"] + found["n_novel"] == opened.n_clusters
     assert (found["estimate"]["rule"], len(found["estimate"]["stability"])) == ("pairs", 2)
     assert tuple(found["estimate"]["interval"]) == opened.n_clusters_interval
-    shares = dict(zip(*(opened.json("estimate")["curve"][name] for name in ("n_clusters", "accuracy")), strict=True))
+    shares = dict(
+        zip(
+            *(opened.json("estimate")["curve"][name] for name in ("n_clusters", "accuracy")),
+            strict=True,
+        )
+    )
     near = [number for number, share in shares.items() if share >= max(shares.values()) - 0.01]
     assert found["estimate"]["near_best"] == [min(near), max(near)]
     assert found["validation_accuracy"] == opened.metrics[-1]["validation_accuracy"]
     assert (found["choice"], found["other_answer"]) == (None, str(opened.path / "frozen"))
     assert found["seconds"] > 0
     assert found["files"]["report.html"] == str(opened.path / "report.html")
-    assert all(Path(file).is_file() for file in (*found["files"].values(), found["estimate"]["file"]))
+    assert all(
+        Path(file).is_file() for file in (*found["files"].values(), found["estimate"]["file"])
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [["--no-train"], []], ids=["frozen", "trained"])
-def test_a_number_of_categories_that_rests_on_few_labels_is_doubted_unless_it_is_given(photos, given, flags) -> None:
+def test_a_number_of_categories_that_rests_on_few_labels_is_doubted_unless_it_is_given(
+    photos, given, flags
+) -> None:
     """18 labels of 3 categories are six of each, but few categories; of 14 there are fewer than five of each."""
     runs = [discover(*given, *flags, "--json")]
     photos.labels.write_text("\n".join(photos.labels.read_text().splitlines()[:-4]))
-    runs += [discover(*given, *flags, "--force", "--json", *more) for more in ([], ["--n-clusters", 5])]
+    runs += [
+        discover(*given, *flags, "--force", "--json", *more) for more in ([], ["--n-clusters", 5])
+    ]
     doubts = [doubt_labels(18, 3), doubt_labels(14, 3), None]
     assert [json.loads(run.stdout)["estimate"]["doubt"] for run in runs] == doubts
     said = [[line for line in run.stderr.splitlines() if "rests on" in line] for run in runs]
@@ -93,7 +128,11 @@ def test_a_dry_run_says_what_was_found_once_and_writes_nothing(given, tmp_path: 
     assert "60 images" not in run.stderr
     found = json.loads(discover(*given, "--dry-run", "--json").stdout)
     assert (found["n_images"], found["n_labeled"], found["class_sizes"]) == (60, 18, [6, 6, 6])
-    assert (found["trains"], found["encoder_is_here"], found["out"]) == (True, True, str(tmp_path / "run"))
+    assert (found["trains"], found["encoder_is_here"], found["out"]) == (
+        True,
+        True,
+        str(tmp_path / "run"),
+    )
     assert not (tmp_path / "run").exists()
 
 
@@ -107,8 +146,16 @@ def test_a_dry_run_says_what_was_found_once_and_writes_nothing(given, tmp_path: 
         (["--input-size", 4], 2, "input size: found 4, expected at least 8"),
         (["--input-size", 100000], 2, "input size: found 100000, expected at most 4,096 pixels"),
         (["--device", "tpu"], 2, "found 'tpu', expected cpu"),
-        (["--seed", 99999999999999999999], 2, "seed: found 99999999999999999999, expected a whole number from 0"),
-        (["--seed", -1, "--method", "agglomerative"], 2, "seed: found -1, expected a whole number from 0"),
+        (
+            ["--seed", 99999999999999999999],
+            2,
+            "seed: found 99999999999999999999, expected a whole number from 0",
+        ),
+        (
+            ["--seed", -1, "--method", "agglomerative"],
+            2,
+            "seed: found -1, expected a whole number from 0",
+        ),
         (["--out", "photos"], 2, "photos: holds files but no run"),
         (["--out", "labels.csv"], 2, "labels.csv: is a file, expected a folder"),
         (["--out", "labels.csv/run"], 2, "labels.csv: is a file, expected a folder"),
@@ -121,22 +168,35 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    refused(CliRunner().invoke(app, ["discover", *map(str, [*given, "--dry-run", *flags])]), code, words)
+    refused(
+        CliRunner().invoke(app, ["discover", *map(str, [*given, "--dry-run", *flags])]), code, words
+    )
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_dry_run_refuses_a_finished_run_unless_it_may_be_overwritten_or_shown_again(given, tmp_path: Path) -> None:
+def test_a_dry_run_refuses_a_finished_run_unless_it_may_be_overwritten_or_shown_again(
+    given, tmp_path: Path
+) -> None:
     assert discover(*given, "--no-train").exit_code == 0
     refused(discover(*given, "--no-train", "--dry-run"), 2, "holds a finished run; give --force")
-    over, again = (discover(*given, "--no-train", "--dry-run", flag) for flag in ("--force", "--resume"))
+    over, again = (
+        discover(*given, "--no-train", "--dry-run", flag) for flag in ("--force", "--resume")
+    )
     assert (over.exit_code, again.exit_code) == (0, 0)
-    assert over.stderr.splitlines()[-1] == f"nothing was written; without --dry-run it goes to {tmp_path / 'run'}"
-    assert again.stderr.splitlines()[-1].startswith(f"{tmp_path / 'run'} is finished, there is nothing left to do; ")
+    assert (
+        over.stderr.splitlines()[-1]
+        == f"nothing was written; without --dry-run it goes to {tmp_path / 'run'}"
+    )
+    assert again.stderr.splitlines()[-1].startswith(
+        f"{tmp_path / 'run'} is finished, there is nothing left to do; "
+    )
     refused(discover(*given, "--dry-run", "--resume"), 2, "train: True, was False")
     assert Run.open(tmp_path / "run").is_finished
 
 
-def test_a_dry_run_downloads_nothing_and_says_that_the_run_would(given, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_downloads_nothing_and_says_that_the_run_would(
+    given, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def connect(*_arguments: object) -> None:
         raise AssertionError("a dry run asked the network")
 
@@ -155,8 +215,19 @@ def test_flags_win_over_the_config(given, tmp_path: Path) -> None:
     assert (config["cms"]["training"]["epochs"], config["cms"]["input_size"]) == (1, 24)
 
 
-def test_a_method_a_protocol_and_its_recipe_are_flags(photos, given, tiny_encoder: Path, tmp_path: Path) -> None:
-    flags = ["--method", "agglomerative", "--encoder", tiny_encoder, "--protocol", "paper", "--input-size", 16]
+def test_a_method_a_protocol_and_its_recipe_are_flags(
+    photos, given, tiny_encoder: Path, tmp_path: Path
+) -> None:
+    flags = [
+        "--method",
+        "agglomerative",
+        "--encoder",
+        tiny_encoder,
+        "--protocol",
+        "paper",
+        "--input-size",
+        16,
+    ]
     run = discover(*given, *flags)
     assert run.exit_code == 0, run.stderr
     config = Run.open(tmp_path / "run").config
@@ -199,27 +270,57 @@ def test_folders_are_labels_too_and_the_run_is_named_after_the_folder(
         (["--encoder", "./nowhere"], 4, ["no folder or file './nowhere'"]),
         (["--recipe", "cub"], 2, ["recipe and config: found both"]),
         (["--method", "kmeans"], 2, ["no method 'kmeans'; known: agglomerative, ", ", simgcd"]),
-        (["--method", "agglomerative", "--epochs", 3], 2, ["epochs: found 3, but the method agglomerative trains"]),
+        (
+            ["--method", "agglomerative", "--epochs", 3],
+            2,
+            ["epochs: found 3, but the method agglomerative trains"],
+        ),
         (["--protocol", "papers"], 2, ["did you mean 'paper'"]),
         (["--device", "tpu"], 2, ["found 'tpu', expected cpu"]),
         (["--epochs", 0], 2, ["epochs: found 0, expected at least 1"]),
         (["--input-size", 4], 2, ["input size: found 4, expected at least 8"]),
         (["--labels", "nowhere.csv"], 3, ["nowhere.csv: no such file"]),
         (["--config", "nowhere.yaml"], 2, ["nowhere.yaml: no such file"]),
-        (["--unlabeled", "."], 2, ["give `labeled` and `unlabeled` together, and neither images nor `labels` beside"]),
+        (
+            ["--unlabeled", "."],
+            2,
+            ["give `labeled` and `unlabeled` together, and neither images nor `labels` beside"],
+        ),
         (["--stability", -2], 2, ["error: stability: found -2, expected at least 0"]),
-        (["--labeled", "."], 2, ["give `labeled` and `unlabeled` together, and neither images nor"]),
-        (["--stability", 3, "--n-clusters", 5], 2, ["stability: found 3 with n_clusters 5", "leave one of them out"]),
+        (
+            ["--labeled", "."],
+            2,
+            ["give `labeled` and `unlabeled` together, and neither images nor"],
+        ),
+        (
+            ["--stability", 3, "--n-clusters", 5],
+            2,
+            ["stability: found 3 with n_clusters 5", "leave one of them out"],
+        ),
         (["--epochs", 5, "--no-train"], 2, ["epochs: found 5, but nothing is to be trained"]),
-        (["--method", "agglomerative", "--answer", "better"], 2, ["but the method agglomerative trains nothing"]),
-        (["--method", "agglomerative", "--train"], 2, ["train: asked for, but the method agglomerative"]),
+        (
+            ["--method", "agglomerative", "--answer", "better"],
+            2,
+            ["but the method agglomerative trains nothing"],
+        ),
+        (
+            ["--method", "agglomerative", "--train"],
+            2,
+            ["train: asked for, but the method agglomerative"],
+        ),
         (["--tensorboard", "--no-train"], 2, ["tensorboard: nothing is to be trained"]),
         (["--resume", "--force"], 2, ["resume and force: found both"]),
-        (["--answer", "trained", "--no-train"], 2, ["answer: found 'trained', but nothing is to be trained"]),
+        (
+            ["--answer", "trained", "--no-train"],
+            2,
+            ["answer: found 'trained', but nothing is to be trained"],
+        ),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else str(value),
 )
-def test_a_mistake_is_one_line_with_its_exit_code_and_leaves_nothing(given, tmp_path: Path, flags, code, words) -> None:
+def test_a_mistake_is_one_line_with_its_exit_code_and_leaves_nothing(
+    given, tmp_path: Path, flags, code, words
+) -> None:
     run = CliRunner().invoke(app, ["discover", *map(str, [*given, *flags])])
     refused(run, code, *words)
     assert not (tmp_path / "run").exists()
@@ -229,7 +330,15 @@ def test_a_column_is_refused_where_no_table_is_read(photos, tmp_path: Path) -> N
     for name, color in list(photos.truth.items())[:20]:
         (photos.folder / color).mkdir(exist_ok=True)
         (photos.folder / name).rename(photos.folder / color / name)
-    given = [photos.folder, "--config", photos.config, "--out", tmp_path / "run", "--label-column", "color"]
+    given = [
+        photos.folder,
+        "--config",
+        photos.config,
+        "--out",
+        tmp_path / "run",
+        "--label-column",
+        "color",
+    ]
     refused(discover(*given), 2, "column 'color': no table is read here")
 
 
@@ -239,9 +348,16 @@ def test_a_dry_run_counts_the_files_that_are_no_images(photos, given, tmp_path: 
     (photos.folder / "empty.jpg").write_bytes(b"")
     n = 17 if first in photos.labels.read_text() else 18
     run = discover(*given, "--dry-run")
-    assert run.stdout == f"59 images, {n} labeled in 3 categories, {59 - n} unlabeled, 2 unreadable\n"
+    assert (
+        run.stdout == f"59 images, {n} labeled in 3 categories, {59 - n} unlabeled, 2 unreadable\n"
+    )
     found = json.loads(discover(*given, "--dry-run", "--json").stdout)
-    assert [found[f"n_{what}"] for what in ("images", "labeled", "unlabeled", "unreadable")] == [59, n, 59 - n, 2]
+    assert [found[f"n_{what}"] for what in ("images", "labeled", "unlabeled", "unreadable")] == [
+        59,
+        n,
+        59 - n,
+        2,
+    ]
     assert discover(*given, "--no-train").stderr.splitlines()[0] == run.stdout.strip()
     for name in others[9:]:
         (photos.folder / name).write_bytes(b"no image")
@@ -254,12 +370,29 @@ def test_a_folder_that_is_not_there_and_one_without_images(tmp_path: Path) -> No
     refused(discover(tmp_path / "empty"), 3, "no images")
 
 
-def test_one_known_category_and_too_few_images_are_refused_with_the_number_needed(make_photos, tmp_path: Path) -> None:
+def test_one_known_category_and_too_few_images_are_refused_with_the_number_needed(
+    make_photos, tmp_path: Path
+) -> None:
     photos = make_photos(60)
-    rows = [row for row in photos.labels.read_text().splitlines() if not row.endswith(("red", "green"))]
+    rows = [
+        row for row in photos.labels.read_text().splitlines() if not row.endswith(("red", "green"))
+    ]
     photos.labels.write_text("\n".join(rows))
-    given = [photos.folder, "--labels", photos.labels, "--config", photos.config, "--out", tmp_path / "run"]
-    refused(discover(*given), 3, "needs labeled images of at least 2 categories, found 1", "with --n-clusters")
+    given = [
+        photos.folder,
+        "--labels",
+        photos.labels,
+        "--config",
+        photos.config,
+        "--out",
+        tmp_path / "run",
+    ]
+    refused(
+        discover(*given),
+        3,
+        "needs labeled images of at least 2 categories, found 1",
+        "with --n-clusters",
+    )
     for name in list(photos.truth)[8:]:
         (photos.folder / name).unlink()
     refused(discover(*given, "--allow-missing"), 3, "discovery needs at least 10 images; add 2")
@@ -274,7 +407,9 @@ def test_a_folder_that_holds_something_else_is_never_written_into(given, tmp_pat
     refused(discover(*given, "--out", tmp_path / "file"), 2, "is a file, expected a folder")
 
 
-def test_an_interrupted_run_asks_for_resume_and_other_settings_are_listed(given, tmp_path: Path, monkeypatch) -> None:
+def test_an_interrupted_run_asks_for_resume_and_other_settings_are_listed(
+    given, tmp_path: Path, monkeypatch
+) -> None:
     from shoal.discovery import pipeline as images
 
     def interrupt(*_arguments: object) -> None:
@@ -285,8 +420,14 @@ def test_an_interrupted_run_asks_for_resume_and_other_settings_are_listed(given,
         stopped = discover(*given, "--epochs", 1)
     assert stopped.exit_code == 130
     last = stopped.stderr.splitlines()[-1]
-    assert last.startswith("interrupted; `shoal discover` and `shoal compare` go on with --resume, every other command")
-    refused(discover(*given), 2, "holds an unfinished run; give --resume to go on with it, or --force to start over")
+    assert last.startswith(
+        "interrupted; `shoal discover` and `shoal compare` go on with --resume, every other command"
+    )
+    refused(
+        discover(*given),
+        2,
+        "holds an unfinished run; give --resume to go on with it, or --force to start over",
+    )
     refused(discover(*given, "--resume", "--epochs", 9), 2, "cms.training.epochs: 9, was 1")
     assert discover(*given, "--resume", "--epochs", 1).exit_code == 0
 
@@ -307,9 +448,15 @@ def test_images_of_every_odd_kind_are_read_or_listed(photos, given, tmp_path: Pa
     found = Run.open(tmp_path / "run")
     assert [skip.path for skip in found.skipped] == [names[4], names[5], names[6]]
     assert [row.path for row in found.assignments] == [*names[:4], *names[7:]]
-    counts = [line.rpartition("unlabeled, ")[2] for line in run.stderr.splitlines() if "unreadable" in line]
+    counts = [
+        line.rpartition("unlabeled, ")[2]
+        for line in run.stderr.splitlines()
+        if "unreadable" in line
+    ]
     assert counts == ["1 unreadable", f"3 unreadable, listed in {tmp_path / 'run' / 'skipped.csv'}"]
-    assert run.stderr.splitlines()[0].endswith(" unlabeled, 1 unreadable")  # by its first bytes; others when decoded
+    assert run.stderr.splitlines()[0].endswith(
+        " unlabeled, 1 unreadable"
+    )  # by its first bytes; others when decoded
 
 
 @pytest.mark.slow
@@ -319,7 +466,9 @@ def test_gray_images_alone_are_enough(photos, given, tmp_path: Path) -> None:
     assert discover(*given, "--n-clusters", 4).exit_code == 0
 
 
-def test_images_none_or_too_few_of_which_can_be_read_are_refused_and_leave_no_run(photos, given, tmp_path) -> None:
+def test_images_none_or_too_few_of_which_can_be_read_are_refused_and_leave_no_run(
+    photos, given, tmp_path
+) -> None:
     names = sorted(photos.truth)
     for name in names[:-3]:
         (photos.folder / name).write_bytes(b"no image")
@@ -348,11 +497,18 @@ def test_a_full_disk_is_said_in_words_and_the_run_can_be_resumed(
     assert Run.open(tmp_path / "run").is_finished
 
 
-def test_a_hub_encoder_without_a_network_says_where_to_get_it(given, tmp_path: Path, monkeypatch) -> None:
+def test_a_hub_encoder_without_a_network_says_where_to_get_it(
+    given, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    refused(discover(*given, "--encoder", "dino-vitb16"), 4, "(343 MB) are not here", "shoal encoders get dino-vitb16")
+    refused(
+        discover(*given, "--encoder", "dino-vitb16"),
+        4,
+        "(343 MB) are not here",
+        "shoal encoders get dino-vitb16",
+    )
     refused(discover(*given, "--encoder", "someone/some-model"), 4, "someone/some-model")
 
 
@@ -363,9 +519,13 @@ def test_hidden_labels_change_nothing_that_is_predicted(photos, given, tmp_path:
     labels = dict(line.split(",") for line in photos.labels.read_text().splitlines()[1:])
     colors = list(photos.truth.values())
     parts = ("assignments.csv", "categories.csv", "estimate.json", "shifts.json", "embeddings.npy")
-    found, scores = [], []
+    found = []
+    scores = []
     for truth in (colors, np.random.default_rng(0).permutation(colors).tolist()):
-        rows = [f"{name},{labels.get(name, '')},{color}" for name, color in zip(photos.truth, truth, strict=True)]
+        rows = [
+            f"{name},{labels.get(name, '')},{color}"
+            for name, color in zip(photos.truth, truth, strict=True)
+        ]
         photos.labels.write_text("\n".join(["path,label,color", *rows]))
         assert discover(*given, "--force", "--epochs", 1).exit_code == 0
         found.append([(tmp_path / "run" / part).read_bytes() for part in parts])
@@ -382,19 +542,34 @@ def test_it_works_as_a_program_too(given, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "shoal", "discover", *map(str, given), "--no-train"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    assert run.stdout.splitlines()[1:] == [str(tmp_path / "run"), str(tmp_path / "run" / "report.html")]
+    assert run.stdout.splitlines()[1:] == [
+        str(tmp_path / "run"),
+        str(tmp_path / "run" / "report.html"),
+    ]
 
 
 SHOAL = "import sys; from shoal.cli.main import main; sys.argv[1:] = {words!r}; main()"
 
 
 @pytest.mark.slow
-def test_two_processes_as_torchrun_starts_them_find_what_one_does_and_one_of_them_speaks(given, tmp_path: Path) -> None:
-    words = ["discover", *map(str, given[:-1]), str(tmp_path / "together"), "--n-clusters", "5", "--device", "cpu"]
+def test_two_processes_as_torchrun_starts_them_find_what_one_does_and_one_of_them_speaks(
+    given, tmp_path: Path
+) -> None:
+    words = [
+        "discover",
+        *map(str, given[:-1]),
+        str(tmp_path / "together"),
+        "--n-clusters",
+        "5",
+        "--device",
+        "cpu",
+    ]
     started = start_processes(SHOAL.format(words=words))
     assert discover(*given, "--n-clusters", 5).exit_code == 0
     first, second = finish_processes(started)
     assert "known categories found" in first
     assert second == ""
     alone, together = (Run(tmp_path / name).assignments for name in ("run", "together"))
-    assert [(row.path, row.category) for row in alone] == [(row.path, row.category) for row in together]
+    assert [(row.path, row.category) for row in alone] == [
+        (row.path, row.category) for row in together
+    ]

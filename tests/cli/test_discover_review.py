@@ -13,7 +13,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.slow
-def test_the_command_goes_on_from_a_review_and_says_what_changed(photos, tmp_path: Path, monkeypatch) -> None:
+def test_the_command_goes_on_from_a_review_and_says_what_changed(
+    photos, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     how = ["--config", str(photos.config), "--no-train", "--n-clusters", "5", "--device", "cpu"]
     first = CliRunner().invoke(app, ["discover", "photos", "--labels", "labels.csv", *how])
@@ -25,24 +27,37 @@ def test_the_command_goes_on_from_a_review_and_says_what_changed(photos, tmp_pat
     novel = next(row.category for row in run.categories if row.is_novel)
     run.rename(novel, "teal")
     run.confirm("teal")
-    run.reject([next(row.path for row in run.assignments if row.category == "red" and not row.label_given)])
-    dry = CliRunner().invoke(app, ["discover", "--review", "runs/photos", "--dry-run", "--json", "--device", "cpu"])
+    run.reject(
+        [next(row.path for row in run.assignments if row.category == "red" and not row.label_given)]
+    )
+    dry = CliRunner().invoke(
+        app, ["discover", "--review", "runs/photos", "--dry-run", "--json", "--device", "cpu"]
+    )
     assert dry.exit_code == 0, dry.stderr
     assert json.loads(dry.stdout)["out"] == "runs/photos-2"
     assert "teal" in json.loads(dry.stdout)["classes"]
     assert not Path("runs/photos-2").exists()
-    done = CliRunner().invoke(app, ["discover", "photos", "--review", "runs/photos", "--device", "cpu", "--json"])
+    done = CliRunner().invoke(
+        app, ["discover", "photos", "--review", "runs/photos", "--device", "cpu", "--json"]
+    )
     assert done.exit_code == 0, done.stderr
     n_teal = sum(row.category == "teal" for row in run.assignments)
-    assert f"from the review: {n_teal} images labeled by people, 1 image kept out of categories, " in done.stderr
+    assert (
+        f"from the review: {n_teal} images labeled by people, 1 image kept out of categories, "
+        in done.stderr
+    )
     assert "1 novel category known now (teal)" in done.stderr
     assert "of 60 images " in done.stderr
     assert "1 had none; categories: 5 stayed\n" in done.stderr
     assert done.stderr.splitlines()[-1] == "next: shoal review runs/photos-2"
     found = json.loads(done.stdout)["changes"]
     assert (found["became_known"], found["n_kept_out"], "moved" in found) == (["teal"], 1, False)
-    again = CliRunner().invoke(app, ["discover", "photos", "--review", "runs/photos", "--device", "cpu"])
+    again = CliRunner().invoke(
+        app, ["discover", "photos", "--review", "runs/photos", "--device", "cpu"]
+    )
     assert again.exit_code == 2
     assert "holds a review of its own" in again.stderr
-    resumed = CliRunner().invoke(app, ["discover", "--review", "runs/photos", "--device", "cpu", "--resume", "--json"])
+    resumed = CliRunner().invoke(
+        app, ["discover", "--review", "runs/photos", "--device", "cpu", "--resume", "--json"]
+    )
     assert json.loads(resumed.stdout)["changes"] == found

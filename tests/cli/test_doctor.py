@@ -18,7 +18,9 @@ def test_a_healthy_machine_is_told_so() -> None:
         assert f"ok   {what}" in run.stdout
 
 
-def test_an_engine_that_does_not_exist_is_one_line_of_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_does_not_exist_is_one_line_of_the_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SHOAL_ENGINE", "nonsense")
     run = CliRunner().invoke(app, ["doctor"])
     assert run.exit_code == 4
@@ -36,10 +38,14 @@ def test_a_torchvision_made_for_another_torch_is_detected_and_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A package of that name which fails on import, as a mismatched build does."""
-    (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    (tmp_path / "torchvision.py").write_text(
+        "raise RuntimeError('operator torchvision::nms does not exist')"
+    )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "torchvision", raising=False)  # an encoder loaded by another test bars it
+    monkeypatch.delitem(
+        sys.modules, "torchvision", raising=False
+    )  # an encoder loaded by another test bars it
     run = CliRunner().invoke(app, ["doctor"])
     assert run.exit_code == 4
     assert "BAD  torchvision" in run.stdout
@@ -47,7 +53,9 @@ def test_a_torchvision_made_for_another_torch_is_detected_and_explained(
     assert "pip uninstall torchvision" in run.stdout
 
 
-def test_a_missing_package_comes_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_comes_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def no_version(name: str) -> str:
         raise PackageNotFoundError(name)
 

@@ -17,17 +17,32 @@ def invoke(*arguments: object) -> Result:
 
 def test_embed_then_cluster(photos, tiny_encoder: Path, tmp_path: Path) -> None:
     out = tmp_path / "features.npz"
-    run = invoke("embed", photos.folder, "--labels", photos.labels, "--encoder", tiny_encoder, "--out", out, "--json")
+    run = invoke(
+        "embed",
+        photos.folder,
+        "--labels",
+        photos.labels,
+        "--encoder",
+        tiny_encoder,
+        "--out",
+        out,
+        "--json",
+    )
     assert run.exit_code == 0, run.stderr
     told = {"out": str(out), "n_images": 60, "n_columns": 16, "dtype": "float32", "n_skipped": 0}
     assert json.loads(run.stdout) == told
     assert run.stderr.splitlines()[-1] == f"next: shoal cluster {out}"
     clustered = invoke("cluster", out, "--n-clusters", 5, "--out", tmp_path / "run")
     assert clustered.exit_code == 0, clustered.stderr
-    assert clustered.stderr.splitlines()[0] == "60 embeddings of 16 numbers, 18 labeled in 3 categories, 42 unlabeled"
+    assert (
+        clustered.stderr.splitlines()[0]
+        == "60 embeddings of 16 numbers, 18 labeled in 3 categories, 42 unlabeled"
+    )
 
 
-def test_the_first_sentence_counts_the_files_that_are_no_images(photos, tiny_encoder: Path, tmp_path: Path) -> None:
+def test_the_first_sentence_counts_the_files_that_are_no_images(
+    photos, tiny_encoder: Path, tmp_path: Path
+) -> None:
     (photos.folder / "empty.jpg").write_bytes(b"")
     run = invoke("embed", photos.folder, "--encoder", tiny_encoder, "--out", tmp_path / "x.npz")
     assert run.exit_code == 0, run.stderr
@@ -45,4 +60,7 @@ def test_mistakes_are_one_line_and_come_before_the_work(photos, tmp_path: Path) 
     assert (run.exit_code, run.stdout) == (2, "")
     assert "dtype: found 'int8', expected float32 or float16" in run.stderr
     assert invoke("embed", tmp_path / "nowhere", "--out", tmp_path / "x.npz").exit_code == 3
-    assert invoke("embed", photos.folder, "--encoder", "nope", "--out", tmp_path / "x.npz").exit_code == 2
+    assert (
+        invoke("embed", photos.folder, "--encoder", "nope", "--out", tmp_path / "x.npz").exit_code
+        == 2
+    )

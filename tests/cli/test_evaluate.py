@@ -56,7 +56,9 @@ def evaluate(run: Run, truth: Path, *flags: str) -> Result:
     return CliRunner().invoke(app, ["evaluate", str(run.path), "--truth", str(truth), *flags])
 
 
-def test_only_unlabeled_images_count_and_clusters_are_matched_once(run: Run, tmp_path: Path) -> None:
+def test_only_unlabeled_images_count_and_clusters_are_matched_once(
+    run: Run, tmp_path: Path
+) -> None:
     """Matched: novel-001 with owl, which is right for d and e; the cats' cluster, with one unlabeled image of each
     class, with cat or with dog: so between none and 1 of 1 known image is right, and between 2 and 3 of 4 novel ones.
     """
@@ -65,19 +67,27 @@ def test_only_unlabeled_images_count_and_clusters_are_matched_once(run: Run, tmp
     assert found.stdout == (
         "All 60.0 / Known 50.0 / Novel 62.5 on 5 unlabeled images; 2 categories found, 3 true classes among them\n"
     )
-    assert found.stderr == f"written to {run.path / 'accuracy.json'}; next: shoal report {run.path}\n"
+    assert (
+        found.stderr == f"written to {run.path / 'accuracy.json'}; next: shoal report {run.path}\n"
+    )
 
 
-def test_json_holds_the_same_numbers_and_they_are_kept_with_the_run(run: Run, tmp_path: Path) -> None:
+def test_json_holds_the_same_numbers_and_they_are_kept_with_the_run(
+    run: Run, tmp_path: Path
+) -> None:
     found = json.loads(evaluate(run, write_truth(tmp_path / "truth.csv", TRUTH), "--json").stdout)
     assert (found["all"], found["known"], found["novel"]) == (0.6, 0.5, 0.625)
     assert (found["n_images"], found["n_classes"], found["n_clusters"]) == (5, 3, 2)
     kept = run.json("accuracy")
-    assert kept.pop("categories") == digest_rows(np.array([row.category_id for row in run.assignments]))
+    assert kept.pop("categories") == digest_rows(
+        np.array([row.category_id for row in run.assignments])
+    )
     assert kept == found
 
 
-def test_columns_of_other_names_are_named_by_the_flags_that_the_error_asks_for(run: Run, tmp_path: Path) -> None:
+def test_columns_of_other_names_are_named_by_the_flags_that_the_error_asks_for(
+    run: Run, tmp_path: Path
+) -> None:
     table = write_truth(tmp_path / "truth.csv", TRUTH)
     table.write_text(table.read_text().replace("path,label", "photo,species"))
     refused = evaluate(run, table)
@@ -95,12 +105,18 @@ def test_images_without_a_true_class_are_left_out(run: Run, tmp_path: Path) -> N
     assert (found["n_images"], found["all"]) == (2, 1.0)
 
 
-def test_where_no_novel_image_has_a_class_there_is_no_novel_accuracy(run: Run, tmp_path: Path) -> None:
-    found = json.loads(evaluate(run, write_truth(tmp_path / "t.csv", {"a": "cat", "b": "cat"}), "--json").stdout)
+def test_where_no_novel_image_has_a_class_there_is_no_novel_accuracy(
+    run: Run, tmp_path: Path
+) -> None:
+    found = json.loads(
+        evaluate(run, write_truth(tmp_path / "t.csv", {"a": "cat", "b": "cat"}), "--json").stdout
+    )
     assert found["novel"] is None
 
 
-def test_names_spelled_differently_are_said_and_not_only_a_missing_accuracy(run: Run, tmp_path: Path) -> None:
+def test_names_spelled_differently_are_said_and_not_only_a_missing_accuracy(
+    run: Run, tmp_path: Path
+) -> None:
     truth = {name: label.upper() for name, label in TRUTH.items()}
     found = evaluate(run, write_truth(tmp_path / "truth.csv", truth))
     assert found.exit_code == 0
@@ -113,11 +129,15 @@ def test_names_spelled_differently_are_said_and_not_only_a_missing_accuracy(run:
     assert "Known – / " in found.stdout
 
 
-def test_rows_of_the_truth_that_name_no_image_of_the_run_are_counted(run: Run, tmp_path: Path) -> None:
+def test_rows_of_the_truth_that_name_no_image_of_the_run_are_counted(
+    run: Run, tmp_path: Path
+) -> None:
     table = write_truth(tmp_path / "truth.csv", TRUTH | {"x": "cat", "y": "dog"})
     found = evaluate(run, table)
     assert found.stdout.startswith("All 60.0 / Known 50.0 / Novel 62.5")
-    note = "note: 2 rows name images that are not there (truth.csv, line 8: x; truth.csv, line 9: y)"
+    note = (
+        "note: 2 rows name images that are not there (truth.csv, line 8: x; truth.csv, line 9: y)"
+    )
     assert found.stderr.splitlines()[0] == note
 
 
@@ -131,7 +151,9 @@ def test_rows_of_the_truth_that_name_no_image_of_the_run_are_counted(run: Run, t
         ("", 3, "empty"),
     ],
 )
-def test_a_truth_that_cannot_be_used_is_one_line(run: Run, tmp_path: Path, truth: str, code: int, word: str) -> None:
+def test_a_truth_that_cannot_be_used_is_one_line(
+    run: Run, tmp_path: Path, truth: str, code: int, word: str
+) -> None:
     (tmp_path / "truth.csv").write_text(truth)
     found = evaluate(run, tmp_path / "truth.csv")
     assert (found.exit_code, found.stdout) == (code, "")
@@ -151,4 +173,6 @@ def test_a_run_whose_images_were_all_labeled_has_nothing_to_score(run: Run, tmp_
     run.write_assignments(rows)
     found = evaluate(Run.open(run.path), write_truth(tmp_path / "truth.csv", TRUTH))
     assert (found.exit_code, found.stdout) == (3, "")
-    assert "all of its 6 images were labeled, so nothing is unlabeled" in " ".join(found.stderr.split())
+    assert "all of its 6 images were labeled, so nothing is unlabeled" in " ".join(
+        found.stderr.split()
+    )

@@ -25,7 +25,15 @@ def discover(*arguments: object) -> Result:
 
 @pytest.fixture
 def given(photos, tmp_path: Path) -> list[object]:
-    return [photos.folder, "--labels", photos.labels, "--config", photos.config, "--out", tmp_path / "run"]
+    return [
+        photos.folder,
+        "--labels",
+        photos.labels,
+        "--config",
+        photos.config,
+        "--out",
+        tmp_path / "run",
+    ]
 
 
 @pytest.mark.slow
@@ -54,13 +62,21 @@ def test_a_folder_that_a_living_process_writes_to_is_refused_whatever_is_asked_a
 def test_no_command_writes_into_a_run_that_another_process_writes_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.server.serving.serve", lambda *given: pytest.fail("a review is begun"))
+    monkeypatch.setattr(
+        "shoal.server.serving.serve", lambda *given: pytest.fail("a review is begun")
+    )
     run = write_small(tmp_path / "run")
     truth = tmp_path / "truth.csv"
-    truth.write_text("path,label\n" + "".join(f"{row.path},{row.category}\n" for row in run.assignments))
+    truth.write_text(
+        "path,label\n" + "".join(f"{row.path},{row.category}\n" for row in run.assignments)
+    )
     with hold_lock(run.path) as holder:
         before = {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()}
-        for command in (["report"], ["review", "--no-open", "--port", "0"], ["evaluate", "--truth", str(truth)]):
+        for command in (
+            ["report"],
+            ["review", "--no-open", "--port", "0"],
+            ["evaluate", "--truth", str(truth)],
+        ):
             found = CliRunner().invoke(app, [command[0], str(run.path), *command[1:]])
             assert found.exit_code == 2, (command, found.stderr)
             assert f"is being written by process {holder.pid} on " in found.stderr.splitlines()[-1]
@@ -87,10 +103,18 @@ def test_ctrl_c_once_keeps_the_best_answer_so_far_and_resume_goes_on_to_the_same
     ask_to_stop(process)
     printed, said = finish(process)
     assert process.returncode == 0, said
-    found, run = json.loads(printed), Run.open(tmp_path / "run")
-    assert found["stopped_early"] == {"epochs": n_epochs, "of": 2} == run.provenance["stopped_early"]
-    assert f"training was stopped after {n_epochs} of 2 epochs; the same command with --resume goes on with it" in said
-    assert f"Training was stopped after {n_epochs} of 2 epochs." in (run.path / "report.html").read_text("utf-8")
+    found = json.loads(printed)
+    run = Run.open(tmp_path / "run")
+    assert (
+        found["stopped_early"] == {"epochs": n_epochs, "of": 2} == run.provenance["stopped_early"]
+    )
+    assert (
+        f"training was stopped after {n_epochs} of 2 epochs; the same command with --resume goes on with it"
+        in said
+    )
+    assert f"Training was stopped after {n_epochs} of 2 epochs." in (
+        run.path / "report.html"
+    ).read_text("utf-8")
     assert not run.has("model.safetensors")  # fewer than three epochs teach nothing
     assert "the first answer, without training, stands" in said
     refused = discover(*given)
@@ -123,10 +147,15 @@ def test_ctrl_c_twice_quits_at_once_and_the_run_can_be_resumed(given, tmp_path: 
 
 
 @pytest.mark.slow
-def test_before_training_it_says_what_that_will_take_and_how_to_stop_it(given, tmp_path: Path) -> None:
+def test_before_training_it_says_what_that_will_take_and_how_to_stop_it(
+    given, tmp_path: Path
+) -> None:
     run = discover(*given)
     (line,) = [line for line in run.stderr.splitlines() if line.startswith("training takes")]
-    assert re.match(r"training takes (a few|about) .* on this machine \(60 views and 6 steps\); it may help ", line)
+    assert re.match(
+        r"training takes (a few|about) .* on this machine \(60 views and 6 steps\); it may help ",
+        line,
+    )
     assert line.endswith(
         "Ctrl-C once stops it and keeps the best answer so far, Ctrl-C twice quits and --resume goes on"
     )

@@ -34,7 +34,8 @@ def command_that_says() -> typer.Typer:
 
 
 def test_a_result_that_is_not_for_a_terminal_is_written_as_it_is() -> None:
-    app, name = typer.Typer(cls=main.Commands), "red\x1b[31m\x1b]0;title\x07.jpg"
+    app = typer.Typer(cls=main.Commands)
+    name = "red\x1b[31m\x1b]0;title\x07.jpg"
 
     @app.command()
     def table() -> None:
@@ -54,7 +55,9 @@ def test_a_result_that_is_not_for_a_terminal_is_written_as_it_is() -> None:
         (KeyboardInterrupt(), 130),
     ],
 )
-def test_an_error_becomes_one_line_on_stderr_and_its_exit_code(error: BaseException, code: int) -> None:
+def test_an_error_becomes_one_line_on_stderr_and_its_exit_code(
+    error: BaseException, code: int
+) -> None:
     run = CliRunner().invoke(command_that_raises(error), ["break-"])
     assert run.exit_code == code
     assert run.stdout == ""
@@ -65,11 +68,15 @@ def test_an_error_becomes_one_line_on_stderr_and_its_exit_code(error: BaseExcept
     )
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")])
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")]
+)
 def test_out_of_memory_says_what_to_lower_wherever_it_happens(error: Exception) -> None:
     run = CliRunner().invoke(command_that_raises(error), ["break-"])
     assert run.exit_code == 1
-    assert run.stderr.startswith("error: out of memory; lower --input-size, take a smaller --encoder")
+    assert run.stderr.startswith(
+        "error: out of memory; lower --input-size, take a smaller --encoder"
+    )
 
 
 def test_a_mistake_of_ours_is_one_line_too_and_debug_shows_the_traceback() -> None:
@@ -81,7 +88,11 @@ def test_a_mistake_of_ours_is_one_line_too_and_debug_shows_the_traceback() -> No
 
 
 def test_a_traceback_steers_no_terminal_either() -> None:
-    said = CliRunner().invoke(command_that_raises(DataError("no\x1b]0;owned\x07")), ["--debug", "break-"]).stderr
+    said = (
+        CliRunner()
+        .invoke(command_that_raises(DataError("no\x1b]0;owned\x07")), ["--debug", "break-"])
+        .stderr
+    )
     assert "DataError: no␛]0;owned␇" in said
     assert "\x1b" not in said
 
@@ -98,7 +109,11 @@ def test_general_options_stand_before_or_behind_the_command(place: str, monkeypa
     app = command_that_says()
 
     def invoke(*flags: str) -> str:
-        return CliRunner().invoke(app, [*flags, "talk"] if place == "before" else ["talk", *flags]).stderr
+        return (
+            CliRunner()
+            .invoke(app, [*flags, "talk"] if place == "before" else ["talk", *flags])
+            .stderr
+        )
 
     assert invoke() == "hello\n"
     assert invoke("-v") == invoke("--verbose") == "hello\na trifle\n"
@@ -119,5 +134,15 @@ def test_help_loads_nothing_large_and_opens_with_an_example() -> None:
     run = subprocess.run(asking, capture_output=True, text=True, check=True)
     loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in run.stderr.splitlines()}
     assert {"shoal", "typer"} <= loaded
-    assert not loaded & {"torch", "numpy", "scipy", "sklearn", "PIL", "matplotlib", "transformers", "yaml", "jinja2"}
+    assert not loaded & {
+        "torch",
+        "numpy",
+        "scipy",
+        "sklearn",
+        "PIL",
+        "matplotlib",
+        "transformers",
+        "yaml",
+        "jinja2",
+    }
     assert run.stdout.index("shoal doctor") < run.stdout.index("Options:")

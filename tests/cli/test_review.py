@@ -34,7 +34,9 @@ def test_ctrl_c_ends_it_with_what_was_decided_and_the_next_command(run: Run) -> 
     verbs.decide(Review(run), "confirm", "gull", None)
     command = [sys.executable, "-m", "shoal", "review", str(run.path), "--no-open", "--port", "0"]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+    )
     assert process.stdout is not None
     assert process.stdout.readline().startswith("http://127.0.0.1:")
     process.send_signal(signal.SIGINT)
@@ -74,18 +76,27 @@ def test_a_browser_that_stays_in_the_foreground_is_answered_and_its_command_open
         assert found["again"] == 200, "with its cookie"
         with pytest.raises(HTTPError, match="403") as refused:
             urlopen(found["command"][1])
-        assert "The key that this browser was started with has been used" in refused.value.read().decode()
+        assert (
+            "The key that this browser was started with has been used"
+            in refused.value.read().decode()
+        )
         thief = Request(url.partition("?")[0], headers={"Cookie": found["cookie"]})
         with pytest.raises(HTTPError, match="403") as shut:
             urlopen(thief)
-        assert "has been used a second time, so what it had opened is shut" in shut.value.read().decode()
-        assert build_opener(HTTPCookieProcessor()).open(url).status == 200, "the printed address, as often as wanted"
+        assert (
+            "has been used a second time, so what it had opened is shut"
+            in shut.value.read().decode()
+        )
+        assert build_opener(HTTPCookieProcessor()).open(url).status == 200, (
+            "the printed address, as often as wanted"
+        )
 
 
 def test_a_key_for_once_opens_once_and_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("shoal.server.guard.time.monotonic", lambda: now[0])
-    key, late = KeyForOnce(), KeyForOnce()
+    key = KeyForOnce()
+    late = KeyForOnce()
     assert not key.opens("", b"")
     assert [key.opens(key.secret, b""), key.opens(key.secret, key.cookie.encode())] == [True, False]
     now[0] += 61
@@ -110,7 +121,8 @@ def test_half_a_line_is_told_where_nothing_may_be_written(run: Run) -> None:
     with served(run.path, "--read-only") as server:
         server.process.send_signal(signal.SIGINT)
         assert (
-            "review.jsonl, which was never answered, is not counted" in server.process.communicate(timeout=HANGS_S)[1]
+            "review.jsonl, which was never answered, is not counted"
+            in server.process.communicate(timeout=HANGS_S)[1]
         )
     assert (run.path / "review.jsonl").read_text().endswith("half")
 
@@ -124,7 +136,10 @@ def test_half_a_line_is_told(run: Run, line: str) -> None:
         names = [category["name"] for category in server.json("/api/run")["categories"]]
         assert names[0] == "tern"
         server.process.send_signal(signal.SIGINT)
-        assert "half a line at the end of review.jsonl" in server.process.communicate(timeout=HANGS_S)[1]
+        assert (
+            "half a line at the end of review.jsonl"
+            in server.process.communicate(timeout=HANGS_S)[1]
+        )
     assert (run.path / "review.jsonl").read_text().endswith('"name":"tern"}\n')
 
 
@@ -135,12 +150,16 @@ def test_a_review_that_changes_nothing_does_not_speak_of_changes(run: Run) -> No
         said = server.process.communicate(timeout=HANGS_S)[1]
     assert "whoever has this address can see everything" in said
     by_address = Access(host="0.0.0.0", port=server.port, token=server.token).url_by_address
-    assert (f"where that name is not known: {by_address}" in said) == bool(by_address), "there may be no network"
+    assert (f"where that name is not known: {by_address}" in said) == bool(by_address), (
+        "there may be no network"
+    )
     assert "change the review" not in said
     assert "everything done" not in said
 
 
-def test_images_that_have_moved_are_told_and_found_in_another_folder(run: Run, tmp_path: Path) -> None:
+def test_images_that_have_moved_are_told_and_found_in_another_folder(
+    run: Run, tmp_path: Path
+) -> None:
     moved = tmp_path / "moved"
     moved.mkdir()
     run.note(root=str(tmp_path / "photos"))
@@ -152,17 +171,25 @@ def test_images_that_have_moved_are_told_and_found_in_another_folder(run: Run, t
             return f"{status} {server.process.communicate(timeout=HANGS_S)[1]}"
 
     note = "note: no original can be shown enlarged: the"
-    assert said().startswith(f"400 {note} folder of the images is not there ({tmp_path / 'photos'})")
-    assert said("--images", str(moved)).startswith(f"400 {note} images are not in {moved}; if they have moved,")
+    assert said().startswith(
+        f"400 {note} folder of the images is not there ({tmp_path / 'photos'})"
+    )
+    assert said("--images", str(moved)).startswith(
+        f"400 {note} images are not in {moved}; if they have moved,"
+    )
     Image.new("RGB", (40, 20)).save(moved / run.assignments[0].path)
     assert said("--images", str(moved)).startswith("200 Ctrl-C")
 
 
-def test_the_review_of_another_run_is_replayed_and_what_does_not_fit_is_said(run: Run, tmp_path: Path) -> None:
+def test_the_review_of_another_run_is_replayed_and_what_does_not_fit_is_said(
+    run: Run, tmp_path: Path
+) -> None:
     review = Review(run)
     verbs.rename(review, "novel-001", "tern")
     verbs.rename(review, "novel-002", "skua")
-    other = write_small(tmp_path / "other", ids=(0, 0, 0, 1, 1, 0, 2, 2, 2), names=("gull", "heron", "novel-001"))
+    other = write_small(
+        tmp_path / "other", ids=(0, 0, 0, 1, 1, 0, 2, 2, 2), names=("gull", "heron", "novel-001")
+    )
     with served(other.path, "--replay", str(run.path)) as server:
         (misfit,) = server.said["does_not_fit"]
         assert misfit.endswith("(action 2): there is no category for novel-002 any more")
@@ -174,7 +201,9 @@ def test_a_run_made_anew_replays_its_own_review(run: Run) -> None:
     Run.create(run.path, force=True)
     write_small(run.path, ids=(0, 0, 0, 1, 1, 0, 3, 3, 3, 2, 2, 2))
     with served(run.path) as server:
-        names = {category["id"]: category["name"] for category in server.json("/api/run")["categories"]}
+        names = {
+            category["id"]: category["name"] for category in server.json("/api/run")["categories"]
+        }
         assert names[3] == "tern"
 
 
@@ -194,11 +223,15 @@ def test_user_errors(run: Run, tmp_path: Path) -> None:
     assert "expected 0 to 65535" in refused(str(run.path), "--port", "70000")
     assert "there is no review to replay" in refused(str(run.path), "--replay", str(tmp_path))
     assert "cannot be listened on" in refused(str(run.path), "--host", "203.0.113.7")
-    assert "--host: found no address" in refused(str(run.path), "--host", "")  # would be every address
+    assert "--host: found no address" in refused(
+        str(run.path), "--host", ""
+    )  # would be every address
     table = run.path / "assignments.csv"
     before = table.read_text()
     table.write_text(before.replace("05.png,,1,heron", "05.png,,1,egret"))
-    assert "assignments.csv, line 7: damaged or edited, the category 1 is 'egret'" in refused(str(run.path))
+    assert "assignments.csv, line 7: damaged or edited, the category 1 is 'egret'" in refused(
+        str(run.path)
+    )
     table.write_text(before.replace("05.png", "04.png"))
     assert "line 7: damaged or edited, '04.png' is an image of line 6 too" in refused(str(run.path))
     table.write_text(before)

@@ -57,39 +57,74 @@ def in_two(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., str]
 @pytest.fixture
 def features(tmp_path: Path) -> Path:
     draw = np.random.default_rng(0)
-    truth, file = draw.integers(0, 6, 300), tmp_path / "features.npz"
+    truth = draw.integers(0, 6, 300)
+    file = tmp_path / "features.npz"
     rows = draw.normal(size=(300, 16)) + 2 * draw.normal(size=(6, 16))[truth]
-    np.savez(file, X=rows.astype(np.float32), y=np.where((truth < 3) & (draw.random(300) < 0.5), truth, -1))
+    np.savez(
+        file,
+        X=rows.astype(np.float32),
+        y=np.where((truth < 3) & (draw.random(300) < 0.5), truth, -1),
+    )
     return file
 
 
 def test_cluster_writes_the_same_bytes_once(in_two, features: Path, tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    said = [run("cluster", features, "--out", out, "--device", "cpu") for run, out in ((alone, one), (in_two, two))]
+    one = tmp_path / "one"
+    two = tmp_path / "two"
+    said = [
+        run("cluster", features, "--out", out, "--device", "cpu")
+        for run, out in ((alone, one), (in_two, two))
+    ]
     assert said[0].replace(str(one), str(two)) == said[1]
-    for name in ("assignments.csv", "categories.csv", "tree.npy", "embeddings.npy", "estimate.json"):
+    for name in (
+        "assignments.csv",
+        "categories.csv",
+        "tree.npy",
+        "embeddings.npy",
+        "estimate.json",
+    ):
         assert (one / name).read_bytes() == (two / name).read_bytes(), name
 
 
 def test_embed_gives_the_same_rows_to_rounding(in_two, photos, tmp_path: Path) -> None:
     files = [tmp_path / "one.npz", tmp_path / "two.npz"]
     for run, file in zip((alone, in_two), files, strict=True):
-        assert run("embed", photos.folder, "--out", file, "--device", "cpu", "--input-size", 64) == f"{file}\n"
+        assert (
+            run("embed", photos.folder, "--out", file, "--device", "cpu", "--input-size", 64)
+            == f"{file}\n"
+        )
     one, two = (read_embeddings(file) for file in files)
     assert one.names == two.names
     np.testing.assert_allclose(one.x, two.x, atol=1e-5)
 
 
 def test_discover_then_assign(in_two, photos, tmp_path: Path) -> None:
-    given = [photos.folder, "--labels", photos.labels, "--config", photos.config, "--n-clusters", 5, "--device", "cpu"]
+    given = [
+        photos.folder,
+        "--labels",
+        photos.labels,
+        "--config",
+        photos.config,
+        "--n-clusters",
+        5,
+        "--device",
+        "cpu",
+    ]
     alone("discover", *given, "--out", tmp_path / "one")
     in_two("discover", *given, "--out", tmp_path / "two")
-    found = [[(row.path, row.category) for row in Run.open(tmp_path / name).assignments] for name in ("one", "two")]
+    found = [
+        [(row.path, row.category) for row in Run.open(tmp_path / name).assignments]
+        for name in ("one", "two")
+    ]
     assert found[0] == found[1]
     words = ["assign", tmp_path / "one", photos.folder, "--device", "cpu", "--json"]
     one, two = (json.loads(run(*words))["assignments"] for run in (alone, in_two))
-    assert [(row["path"], row["category"]) for row in one] == [(row["path"], row["category"]) for row in two]
-    in_two("assign", tmp_path / "one", photos.folder, "--device", "cpu", "--out", tmp_path / "new.csv")
+    assert [(row["path"], row["category"]) for row in one] == [
+        (row["path"], row["category"]) for row in two
+    ]
+    in_two(
+        "assign", tmp_path / "one", photos.folder, "--device", "cpu", "--out", tmp_path / "new.csv"
+    )
     assert len((tmp_path / "new.csv").read_text().splitlines()) == 1 + len(one)
 
 
@@ -102,9 +137,25 @@ def half_labeled(make_photos, folder: Path) -> tuple[Any, Path]:
 def comparison_of(make_photos, folder: Path) -> list[object]:
     """The words of a small comparison of two methods."""
     photos, labels = half_labeled(make_photos, folder)
-    changes = ["training.epochs=2", "training.batch_size=16", "head.width=32", "head.dim=12", "head.bottleneck=8"]
+    changes = [
+        "training.epochs=2",
+        "training.batch_size=16",
+        "head.width=32",
+        "head.dim=12",
+        "head.bottleneck=8",
+    ]
     small = [word for change in changes for word in ("--set", change)]
-    given = [photos.folder, "--labels", labels, "--config", photos.config, "--methods", "cms,gcd", "--device", "cpu"]
+    given = [
+        photos.folder,
+        "--labels",
+        labels,
+        "--config",
+        photos.config,
+        "--methods",
+        "cms,gcd",
+        "--device",
+        "cpu",
+    ]
     return ["compare", *given, *small, "--n-clusters", 5, "--json"]
 
 
@@ -112,14 +163,22 @@ def ranks(said: str) -> list[tuple[Any, ...]]:
     return [(row["method"], row["rank"], row["accuracy"]) for row in json.loads(said)["rows"]]
 
 
-def test_compare_ranks_the_same_methods_by_the_same_numbers(in_two, make_photos, tmp_path: Path) -> None:
+def test_compare_ranks_the_same_methods_by_the_same_numbers(
+    in_two, make_photos, tmp_path: Path
+) -> None:
     words = comparison_of(make_photos, tmp_path)
-    assert ranks(alone(*words, "--out", tmp_path / "one")) == ranks(in_two(*words, "--out", tmp_path / "two"))
+    assert ranks(alone(*words, "--out", tmp_path / "one")) == ranks(
+        in_two(*words, "--out", tmp_path / "two")
+    )
 
 
-def test_a_comparison_whose_process_was_killed_goes_on_with_one(make_photos, tmp_path: Path) -> None:
+def test_a_comparison_whose_process_was_killed_goes_on_with_one(
+    make_photos, tmp_path: Path
+) -> None:
     words = comparison_of(make_photos, tmp_path)
-    code = DYING.format(rank="1") + SHOAL.format(words=[*map(str, words), "--out", str(tmp_path / "run")])
+    code = DYING.format(rank="1") + SHOAL.format(
+        words=[*map(str, words), "--out", str(tmp_path / "run")]
+    )
     status, said = end_first(start_processes(code))
     assert status == 1
     assert "error: process 0 of 2 ends, because another one has ended" in said.splitlines()[-1]
@@ -147,7 +206,17 @@ def test_a_run_whose_process_was_killed_goes_on_with_another_number_of_them(
     photos, tmp_path: Path, before: int, after: int
 ) -> None:
     """The last process is killed after its second epoch; the main one, where there are two, says so and ends."""
-    given = [photos.folder, "--labels", photos.labels, "--config", photos.config, "--n-clusters", 5, "--device", "cpu"]
+    given = [
+        photos.folder,
+        "--labels",
+        photos.labels,
+        "--config",
+        photos.config,
+        "--n-clusters",
+        5,
+        "--device",
+        "cpu",
+    ]
     words = ["discover", *given, "--epochs", 4, "--out", tmp_path / "run"]
     code = DYING.format(rank=str(before - 1)) + SHOAL.format(words=[*map(str, words)])
     status, said = end_first(start_processes(code, before))
@@ -159,7 +228,10 @@ def test_a_run_whose_process_was_killed_goes_on_with_another_number_of_them(
     assert not Run(tmp_path / "run").is_finished
     (alone if after == 1 else in_processes)(*words, "--resume")
     alone("discover", *given, "--epochs", 4, "--out", tmp_path / "whole")
-    found = [[(row.path, row.category) for row in Run.open(tmp_path / name).assignments] for name in ("run", "whole")]
+    found = [
+        [(row.path, row.category) for row in Run.open(tmp_path / name).assignments]
+        for name in ("run", "whole")
+    ]
     assert found[0] == found[1]
 
 
@@ -196,8 +268,11 @@ def test_a_process_that_dies_ends_every_command_with_a_word(
     assert "error: process 0 of 2 ends, because another one has ended" in said.splitlines()[-1]
 
 
-def test_two_nodes_of_two_processes_cluster_as_one_process_does(features: Path, tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
+def test_two_nodes_of_two_processes_cluster_as_one_process_does(
+    features: Path, tmp_path: Path
+) -> None:
+    one = tmp_path / "one"
+    two = tmp_path / "two"
     alone("cluster", features, "--out", one, "--device", "cpu")
     code = SHOAL.format(words=["cluster", str(features), "--out", str(two), "--device", "cpu"])
     started = start_nodes(code, tmp_path, per_node=2)

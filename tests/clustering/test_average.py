@@ -30,9 +30,14 @@ def same_parts(one: np.ndarray, other: np.ndarray) -> bool:
 
 def slow_join(rows: np.ndarray, groups: list[list[int]], n_clusters: int) -> np.ndarray:
     """Join the two groups with the smallest mean squared distance of their rows, again and again."""
-    groups, gaps = [list(group) for group in groups], squareform(pdist(rows, "sqeuclidean"))
+    groups = [list(group) for group in groups]
+    gaps = squareform(pdist(rows, "sqeuclidean"))
     while len(groups) > n_clusters:
-        means = {(a, b): gaps[np.ix_(groups[a], groups[b])].mean() for a in range(len(groups)) for b in range(a)}
+        means = {
+            (a, b): gaps[np.ix_(groups[a], groups[b])].mean()
+            for a in range(len(groups))
+            for b in range(a)
+        }
         a, b = min(means, key=lambda pair: means[pair])
         groups[b] += groups.pop(a)
     clusters = np.empty(len(rows), dtype=int)
@@ -43,13 +48,17 @@ def slow_join(rows: np.ndarray, groups: list[list[int]], n_clusters: int) -> np.
 
 def long_tail(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Rows and classes: four long classes of 120 images, and twelve round ones of 6 that lie close to each other."""
-    rng, dim = np.random.default_rng(seed), 24
+    rng = np.random.default_rng(seed)
+    dim = 24
     centers = np.zeros((16, dim))
     centers[range(4), range(4)] = 3
     centers[4:, 4] = 3
     centers[range(4, 16), range(5, 17)] = 2.8
     sizes = [120] * 4 + [6] * 12
-    rows = [center + 0.15 * rng.normal(size=(size, dim)) for center, size in zip(centers, sizes, strict=True)]
+    rows = [
+        center + 0.15 * rng.normal(size=(size, dim))
+        for center, size in zip(centers, sizes, strict=True)
+    ]
     for number in range(4):
         rows[number][:, 17 + number] += rng.normal(size=120)
     return np.concatenate(rows), np.repeat(np.arange(16), sizes)
@@ -96,7 +105,8 @@ def test_ward_and_too_many_clusters_leave_the_tree_alone(monkeypatch: pytest.Mon
     assert join_small(rows, tree, 30, "average") is tree
     monkeypatch.setattr(average, "MAX_SMALL", 4)
     assert join_small(rows, tree, 4, "average") is tree
-    settings, labels = InferenceSettings(shift=FEW_NEIGHBORS), np.full(30, -1)
+    settings = InferenceSettings(shift=FEW_NEIGHBORS)
+    labels = np.full(30, -1)
     found = infer(rows.numpy(), labels, 4, settings, n_shifts=0, linkage_method="average")
     assert found.linkage_method == "ward", "what was done is said, not what was asked for"
 
@@ -140,19 +150,30 @@ def test_on_a_long_tail_labels_choose_average_linkage(
     rows, classes, labels = tail
     settings = InferenceSettings(shift=FEW_NEIGHBORS, must_link=must_link)
     ward = infer(rows, labels, 16, settings)
-    both = infer(rows, labels, 16, InferenceSettings(shift=FEW_NEIGHBORS, must_link=must_link, try_average=True))
+    both = infer(
+        rows,
+        labels,
+        16,
+        InferenceSettings(shift=FEW_NEIGHBORS, must_link=must_link, try_average=True),
+    )
     assert (ward.linkage_method, both.linkage_method) == ("ward", "average")
     assert all_right(classes, labels, both.labels) > all_right(classes, labels, ward.labels) + 0.2
     again = infer(rows, labels, 16, settings, n_shifts=both.n_shifts, linkage_method="average")
     np.testing.assert_array_equal(again.labels, both.labels)
 
 
-def test_the_labels_that_judge_a_trial_see_the_linkage(tail: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+def test_the_labels_that_judge_a_trial_see_the_linkage(
+    tail: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> None:
     rows, _, labels = tail
-    unit, judged = unit_points(rows), np.flatnonzero(labels >= 0)
-    settings, how = InferenceSettings(shift=FEW_NEIGHBORS), {"seed": 0, "weights": (1.0,)}
+    unit = unit_points(rows)
+    judged = np.flatnonzero(labels >= 0)
+    settings = InferenceSettings(shift=FEW_NEIGHBORS)
+    how = {"seed": 0, "weights": (1.0,)}
     (ward,) = try_weights(unit, unit, labels, judged, 16, settings, **how)
-    (average,) = try_weights(unit, unit, labels, judged, 16, settings, **how, linkage_method="average")
+    (average,) = try_weights(
+        unit, unit, labels, judged, 16, settings, **how, linkage_method="average"
+    )
     assert average.right.sum() > ward.right.sum()
 
 
@@ -170,7 +191,9 @@ def test_equal_classes_of_which_some_are_labeled_more_keep_wards_tree() -> None:
     assert choose_linkage(unit, labels, FEW_NEIGHBORS, 1) == "ward"
 
 
-def test_labels_in_proportion_are_kept_in_proportion(tail: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+def test_labels_in_proportion_are_kept_in_proportion(
+    tail: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> None:
     rows, _, labels = tail
     drawn = draw_in_proportion(unit_points(rows), labels)
     counts = np.bincount(labels[drawn], minlength=10)
@@ -180,8 +203,10 @@ def test_labels_in_proportion_are_kept_in_proportion(tail: tuple[np.ndarray, np.
 
 def test_few_labels_keep_wards_tree(tail: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
     rows, _, labels = tail
-    unit, none = unit_points(rows), np.full(len(labels), -1)
-    one_class, few = np.where(labels == 0, 0, -1), none.copy()
+    unit = unit_points(rows)
+    none = np.full(len(labels), -1)
+    one_class = np.where(labels == 0, 0, -1)
+    few = none.copy()
     few[[0, 1, 200]] = [0, 0, 1]
     copies = unit_points(np.repeat(rows[:1], 400, axis=0))
     assert choose_linkage(unit, labels, FEW_NEIGHBORS, 1) == "ward"  # fewer than 200

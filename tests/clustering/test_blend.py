@@ -8,7 +8,14 @@ import torch
 
 from shoal.clustering import blend as module
 from shoal.clustering import iterates
-from shoal.clustering.blend import USUAL_WEIGHT, TriedWeight, blend, choose_weight, is_worse, try_weights
+from shoal.clustering.blend import (
+    USUAL_WEIGHT,
+    TriedWeight,
+    blend,
+    choose_weight,
+    is_worse,
+    try_weights,
+)
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
 
@@ -34,7 +41,8 @@ def trial(weight: float, right: list[int]) -> TriedWeight:
 
 
 def test_squared_distances_add_up_by_their_weights() -> None:
-    first, second = points(np.arange(8) % 6, 0.3), points(np.arange(8) % 5, 0.3, seed=1)
+    first = points(np.arange(8) % 6, 0.3)
+    second = points(np.arange(8) % 5, 0.3, seed=1)
     both = blend(first, second, 0.65)
     expected = 0.65 * torch.cdist(first, first) ** 2 + 0.35 * torch.cdist(second, second) ** 2
     torch.testing.assert_close(torch.cdist(both, both) ** 2, expected, atol=1e-5, rtol=0)
@@ -43,11 +51,18 @@ def test_squared_distances_add_up_by_their_weights() -> None:
     assert blend(first, second, 0.0) is second
 
 
-@pytest.mark.parametrize(("noises", "good", "bad"), [((0.05, 1.5), 1.0, 0.0), ((1.5, 0.05), 0.0, 1.0)])
-def test_the_embedding_that_parts_the_classes_is_right_more_often(task, noises, good: float, bad: float) -> None:
+@pytest.mark.parametrize(
+    ("noises", "good", "bad"), [((0.05, 1.5), 1.0, 0.0), ((1.5, 0.05), 0.0, 1.0)]
+)
+def test_the_embedding_that_parts_the_classes_is_right_more_often(
+    task, noises, good: float, bad: float
+) -> None:
     truth, labels, judged = task
     first, second = (points(truth, noise, seed) for seed, noise in enumerate(noises))
-    shares = {one.weight: one.right.mean() for one in try_weights(first, second, labels, judged, 6, SETTINGS, seed=0)}
+    shares = {
+        one.weight: one.right.mean()
+        for one in try_weights(first, second, labels, judged, 6, SETTINGS, seed=0)
+    }
     assert shares[good] == 1.0
     assert shares[bad] < 0.8
 
@@ -55,7 +70,8 @@ def test_the_embedding_that_parts_the_classes_is_right_more_often(task, noises, 
 def test_a_weight_is_judged_by_the_judging_labels_alone(task) -> None:
     """The labels that training saw may be anything, and hidden ones are not even there."""
     truth, labels, judged = task
-    first, second = points(truth, 0.4), points(truth, 0.5, seed=1)
+    first = points(truth, 0.4)
+    second = points(truth, 0.5, seed=1)
     before = try_weights(first, second, labels, judged, 6, SETTINGS, seed=0)
     others = np.setdiff1d(np.arange(90), judged)
     scrambled = labels.copy()
@@ -67,9 +83,13 @@ def test_a_weight_is_judged_by_the_judging_labels_alone(task) -> None:
 
 
 @pytest.mark.parametrize("n_known", [0, 2, 7])
-def test_the_trees_of_clusters_that_are_known_are_not_made_again(task, monkeypatch, n_known: int) -> None:
+def test_the_trees_of_clusters_that_are_known_are_not_made_again(
+    task, monkeypatch, n_known: int
+) -> None:
     truth, labels, judged = task
-    first, made, link = points(truth, 0.4), [], iterates.link_rows
+    first = points(truth, 0.4)
+    made = []
+    link = iterates.link_rows
     how = {"seed": 0, "weights": (1.0,)}
     (plain,) = try_weights(first, first, labels, judged, 6, SETTINGS, **how)
     cuts = [one.tree.cut(6) for one in islice(iterates.iterates(first, SETTINGS.shift), n_known)]
@@ -77,7 +97,8 @@ def test_the_trees_of_clusters_that_are_known_are_not_made_again(task, monkeypat
     (found,) = try_weights(first, first, labels, judged, 6, SETTINGS, **how, first_cuts=cuts)
     assert found.n_shifts == plain.n_shifts
     np.testing.assert_array_equal(found.right, plain.right)
-    n_made, made[:] = len(made), []
+    n_made = len(made)
+    made[:] = []
     try_weights(first, first, labels, judged, 6, SETTINGS, **how)
     assert n_made == max(0, len(made) - n_known) < 7
 
@@ -85,14 +106,17 @@ def test_the_trees_of_clusters_that_are_known_are_not_made_again(task, monkeypat
 def test_rows_too_much_alike_for_so_many_clusters_are_left_out(task) -> None:
     truth, labels, judged = task
     collapsed = torch.ones(90, 6) / 6**0.5
-    found = try_weights(points(truth, 0.1), collapsed, labels, judged, 6, SETTINGS, seed=0, weights=(0.0, 1.0))
+    found = try_weights(
+        points(truth, 0.1), collapsed, labels, judged, 6, SETTINGS, seed=0, weights=(0.0, 1.0)
+    )
     assert [one.weight for one in found] == [1.0]
 
 
 def test_large_collections_are_judged_on_a_sample_that_holds_every_judge(task, monkeypatch) -> None:
     truth, labels, judged = task
     monkeypatch.setattr(module, "MAX_ROWS", 60)
-    first, second = points(truth, 0.05), points(truth, 0.05, seed=1)
+    first = points(truth, 0.05)
+    second = points(truth, 0.05, seed=1)
     found = try_weights(first, second, labels, judged, 6, SETTINGS, seed=0)
     assert all(len(one.right) == len(judged) and one.right.all() for one in found)
     assert len(module.sample_rows(90, judged, 3, 0)) == 60
@@ -102,7 +126,9 @@ def test_large_collections_are_judged_on_a_sample_that_holds_every_judge(task, m
 
 
 @pytest.mark.parametrize(("usual", "taken"), [(0, 0), (1, 1), (2, 2), (5, 2)])
-def test_where_every_judge_is_right_anyhow_the_usual_number_of_shifts_is_taken(task, usual: int, taken: int) -> None:
+def test_where_every_judge_is_right_anyhow_the_usual_number_of_shifts_is_taken(
+    task, usual: int, taken: int
+) -> None:
     """After three iterates that are as good, Algorithm 1 looks at no other."""
     truth, labels, judged = task
     rows = points(truth, 0.05), points(truth, 0.05, seed=1)
@@ -122,13 +148,17 @@ def test_more_right_counts_for_more_than_the_usual_number_of_shifts(task) -> Non
 
 def test_of_equals_the_one_nearest_to_the_usual_weight_is_taken() -> None:
     same = [1] * 8 + [0] * 2
-    assert choose_weight([trial(weight, same) for weight in (0.0, 0.35, 0.65, 1.0)]).weight == USUAL_WEIGHT
+    assert (
+        choose_weight([trial(weight, same) for weight in (0.0, 0.35, 0.65, 1.0)]).weight
+        == USUAL_WEIGHT
+    )
     assert choose_weight([trial(0.0, same), trial(1.0, same)]).weight == 1.0
 
 
 def test_no_weight_is_taken_that_is_worse_than_the_first_embedding_alone() -> None:
     """One image of one that differs is within the error, but it would be a training for fewer images right."""
-    first, blended = trial(1.0, [1] * 9 + [0]), trial(0.65, [1] * 8 + [0] * 2)
+    first = trial(1.0, [1] * 9 + [0])
+    blended = trial(0.65, [1] * 8 + [0] * 2)
     assert choose_weight([trial(0.0, [1] * 5 + [0] * 5), blended, first]).weight == 1.0
     assert choose_weight([trial(0.8, [1] * 10), blended, first]).weight == 0.8
 
@@ -139,7 +169,9 @@ def test_a_clearly_better_weight_wins_over_the_usual_one() -> None:
 
 
 def test_a_difference_within_one_standard_error_is_none() -> None:
-    best, close, worse = (np.array(right, dtype=bool) for right in ([1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]))
+    best, close, worse = (
+        np.array(right, dtype=bool) for right in ([1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0])
+    )
     assert not is_worse(close, best)  # one of one that differ
     assert is_worse(worse, best)  # two of two
     assert not is_worse(best, worse)

@@ -32,14 +32,18 @@ class Task:
     def calibrate(self, labels: np.ndarray | None = None, **options) -> Calibration:
         labels = self.labels if labels is None else labels
         sizes = {"n_categories": self.n_categories, "n_known": 5}
-        return calibrate(self.categories, labels, self.share, self.neighbors, self.rows, **sizes, **options)
+        return calibrate(
+            self.categories, labels, self.share, self.neighbors, self.rows, **sizes, **options
+        )
 
     @property
     def right(self) -> np.ndarray:
         """In a known category whether the class is its own; in a novel one which share of it is of the same class."""
         counts = np.zeros((self.n_categories, 10))
         np.add.at(counts, (self.categories, self.truth), 1)
-        alike = (counts[self.categories, self.truth] - 1) / np.maximum(counts.sum(axis=1)[self.categories] - 1, 1)
+        alike = (counts[self.categories, self.truth] - 1) / np.maximum(
+            counts.sum(axis=1)[self.categories] - 1, 1
+        )
         return np.where(self.categories < 5, self.truth == self.categories, alike)
 
 
@@ -74,7 +78,10 @@ def draw_task(seed: int, labeled: float, n_clusters: int) -> Task:
 def error(confidence: np.ndarray, right: np.ndarray) -> float:
     """The expected calibration error over ten bins."""
     bins = np.minimum((confidence * 10).astype(int), 9)
-    gaps = [abs(confidence[bins == b].mean() - right[bins == b].mean()) * (bins == b).mean() for b in np.unique(bins)]
+    gaps = [
+        abs(confidence[bins == b].mean() - right[bins == b].mean()) * (bins == b).mean()
+        for b in np.unique(bins)
+    ]
     return float(sum(gaps))
 
 
@@ -92,20 +99,28 @@ def test_the_rate_of_labels_is_read_off_the_neighbors_of_labeled_images(task: Ta
     digests = np.array(_digests(task.rows))
     for labels, rate in ((task.labels, 0.5), (few, 0.125)):
         judged = np.flatnonzero(labels >= 0)
-        assert estimate_label_rate(labels, task.neighbors, judged, digests) == pytest.approx(rate, rel=0.2)
+        assert estimate_label_rate(labels, task.neighbors, judged, digests) == pytest.approx(
+            rate, rel=0.2
+        )
 
 
 def test_the_order_of_images_changes_nothing(task: Task) -> None:
     found = task.calibrate().confidence(task.share, task.categories, task.labels >= 0)
     order = np.random.default_rng(1).permutation(len(task.labels))
-    neighbors, rows = np.argsort(order)[task.neighbors[order]], task.rows[order]
+    neighbors = np.argsort(order)[task.neighbors[order]]
+    rows = task.rows[order]
     categories, labels, share = (each[order] for each in (task.categories, task.labels, task.share))
-    turned = calibrate(categories, labels, share, neighbors, rows, n_categories=task.n_categories, n_known=5)
+    turned = calibrate(
+        categories, labels, share, neighbors, rows, n_categories=task.n_categories, n_known=5
+    )
     assert np.abs(turned.confidence(share, categories, labels >= 0) - found[order]).max() < 1e-12
 
 
 def test_with_few_labels_nothing_is_calibrated_and_confidence_is_the_share(task: Task) -> None:
-    for labels in (np.full(len(task.labels), -1), np.where(np.cumsum(task.labels >= 0) <= 19, task.labels, -1)):
+    for labels in (
+        np.full(len(task.labels), -1),
+        np.where(np.cumsum(task.labels >= 0) <= 19, task.labels, -1),
+    ):
         found = task.calibrate(labels)
         assert found.label_rate is None
         assert found.to_dict()["is_calibrated"] is False
@@ -124,11 +139,14 @@ def test_what_was_written_is_read_back(task: Task) -> None:
     again = Calibration.from_dict(found.to_dict())
     at = np.array([0, 4, task.n_categories - 1])
     share = np.array([0.0, 0.4, 1.0])
-    assert found.confidence(share, at, at < 0).tolist() == again.confidence(share, at, at < 0).tolist()
+    assert (
+        found.confidence(share, at, at < 0).tolist() == again.confidence(share, at, at < 0).tolist()
+    )
 
 
 def test_what_classes_agree_on_counts_and_what_hangs_on_some_of_them_does_not() -> None:
-    change, same = np.full(6, -0.3), np.full(6, -0.3)
+    change = np.full(6, -0.3)
+    same = np.full(6, -0.3)
     assert _trust(change, [same] * 5) == 1
     assert _trust(change, [same, same, same, 0 * same, 2 * same]) == 0
     assert 0.2 < _trust(change, [same, 1.2 * same, 0.9 * same, 0.9 * same, same]) < 0.9
@@ -138,11 +156,15 @@ def test_what_classes_agree_on_counts_and_what_hangs_on_some_of_them_does_not() 
 
 def test_what_does_not_count_leaves_the_share_of_neighbors(task: Task, monkeypatch) -> None:
     """Known and novel categories have each their own part of it."""
-    free, is_known = task.labels < 0, task.categories < 5
+    free = task.labels < 0
+    is_known = task.categories < 5
     trusted = iter([0.5, 0.0])
     monkeypatch.setattr(module, "_trust", lambda change, others: next(trusted))
     found = task.calibrate()
-    said, alone = (one.confidence(task.share, task.categories, ~free) for one in (found, replace(found, weight=1.0)))
+    said, alone = (
+        one.confidence(task.share, task.categories, ~free)
+        for one in (found, replace(found, weight=1.0))
+    )
     np.testing.assert_allclose(said[~is_known], task.share[~is_known])
     np.testing.assert_allclose(said[is_known], 0.5 * alone[is_known] + 0.5 * task.share[is_known])
     assert Calibration.from_dict(found.to_dict()).weight == 0.5
@@ -153,8 +175,12 @@ def test_where_nothing_counts_nothing_is_calibrated(task: Task, monkeypatch) -> 
     assert task.calibrate().to_dict()["is_calibrated"] is False
 
 
-@pytest.mark.parametrize("draw", [(1, 0.2, 10), (3, 0.2, 10), (7, 0.5, 14), (8, 0.5, 14), (9, 0.2, 10)], ids=str)
-def test_few_labels_of_few_classes_make_confidence_no_worse_than_the_share_of_neighbors(draw, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    "draw", [(1, 0.2, 10), (3, 0.2, 10), (7, 0.5, 14), (8, 0.5, 14), (9, 0.2, 10)], ids=str
+)
+def test_few_labels_of_few_classes_make_confidence_no_worse_than_the_share_of_neighbors(
+    draw, monkeypatch
+) -> None:
     """Draws of digits in which what the labels say, taken at its word, is farther from the truth than the share."""
     small = draw_task(*draw)
     free = small.labels < 0

@@ -26,7 +26,9 @@ def at(*degrees: float) -> torch.Tensor:
 
 
 POINTS = at(0, 10, 20, 90, 100, 180)
-CATEGORIES = np.array([0, 0, 0, 2, 2, 3])  # category 1 is known but nothing was put in it; 2 and 3 are novel
+CATEGORIES = np.array(
+    [0, 0, 0, 2, 2, 3]
+)  # category 1 is known but nothing was put in it; 2 and 3 are novel
 N_KNOWN = 2
 
 
@@ -42,13 +44,24 @@ def test_members_are_described_as_worked_out_by_hand() -> None:
     assert found.outlier_score[:3] == pytest.approx(expected)
     # Centers lie at 10°, 95° and 180°.
     assert found.typicality == pytest.approx([cosine(a) for a in (10, 0, 10, 5, 5, 0)])
-    assert found.second.tolist() == [2, 2, 2, 0, 3, 2]  # 90° is nearer to 10° (80°) than to 180° (90°)
+    assert found.second.tolist() == [
+        2,
+        2,
+        2,
+        0,
+        3,
+        2,
+    ]  # 90° is nearer to 10° (80°) than to 180° (90°)
     assert found.nearest_known.tolist() == [0] * 6  # never the empty category 1
-    assert found.nearest_known_similarity == pytest.approx([cosine(a) for a in (10, 0, 10, 80, 90, 170)], abs=1e-12)
+    assert found.nearest_known_similarity == pytest.approx(
+        [cosine(a) for a in (10, 0, 10, 80, 90, 170)], abs=1e-12
+    )
 
 
 def test_without_known_categories_there_is_no_nearest_one_and_alone_there_is_no_second() -> None:
-    found = describe_members(POINTS, np.zeros(6, dtype=np.int64), n_categories=1, n_known=0, n_neighbors=2)
+    found = describe_members(
+        POINTS, np.zeros(6, dtype=np.int64), n_categories=1, n_known=0, n_neighbors=2
+    )
     assert (found.nearest_known == NONE).all()
     assert np.isnan(found.nearest_known_similarity).all()
     assert (found.second == NONE).all()
@@ -80,7 +93,9 @@ def crowd() -> tuple[torch.Tensor, np.ndarray]:
     """600 float32 rows of 96 columns in 12 categories: sums of 50 rows, products of 96 columns, all inexact."""
     generator = torch.Generator().manual_seed(0)
     categories = torch.randint(0, 12, (600,), generator=generator)
-    rows = torch.randn(12, 96, generator=generator)[categories] + 2 * torch.randn(600, 96, generator=generator)
+    rows = torch.randn(12, 96, generator=generator)[categories] + 2 * torch.randn(
+        600, 96, generator=generator
+    )
     return torch.nn.functional.normalize(rows, dim=1), categories.numpy()
 
 
@@ -88,9 +103,12 @@ def bits(found: Membership, rows: object = slice(None)) -> dict[str, bytes]:
     return {name: getattr(found, name)[rows].tobytes() for name in Membership.__slots__}
 
 
-def test_members_are_described_alike_whatever_the_order_of_rows_and_the_number_of_threads(crowd) -> None:
+def test_members_are_described_alike_whatever_the_order_of_rows_and_the_number_of_threads(
+    crowd,
+) -> None:
     points, categories = crowd
-    whole, n_threads = describe_members(points, categories, 12, 7, 10), torch.get_num_threads()
+    whole = describe_members(points, categories, 12, 7, 10)
+    n_threads = torch.get_num_threads()
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(600)
         try:
@@ -120,7 +138,9 @@ def test_the_nearest_centers_are_those_of_a_loop(crowd) -> None:
     cosines = rows @ (centers / np.linalg.norm(centers, axis=1, keepdims=True)).T
     for i, row in enumerate(cosines):
         assert found.nearest_known[i] == row[:7].argmax()
-        assert found.second[i] == max((c for c in range(12) if c != categories[i]), key=row.__getitem__)
+        assert found.second[i] == max(
+            (c for c in range(12) if c != categories[i]), key=row.__getitem__
+        )
         assert found.nearest_known_similarity[i] == pytest.approx(row[:7].max(), abs=1e-12)
         assert found.typicality[i] == pytest.approx(row[categories[i]], abs=1e-12)
 
@@ -128,10 +148,13 @@ def test_the_nearest_centers_are_those_of_a_loop(crowd) -> None:
 @pytest.mark.gpu
 def test_members_and_newcomers_are_described_alike_on_cpu_and_gpu(crowd) -> None:
     points, categories = crowd
-    on_cpu, on_gpu = (describe_members(rows, categories, 12, 7, 10) for rows in (points, points.cuda()))
+    on_cpu, on_gpu = (
+        describe_members(rows, categories, 12, 7, 10) for rows in (points, points.cuda())
+    )
     assert bits(on_gpu) == bits(on_cpu)
     placed = [
-        assign_newcomers(rows[:100], rows[100:], categories[100:], 12, 7, 10)[1] for rows in (points, points.cuda())
+        assign_newcomers(rows[:100], rows[100:], categories[100:], 12, 7, 10)[1]
+        for rows in (points, points.cuda())
     ]
     assert bits(placed[1]) == bits(placed[0])
 
@@ -144,7 +167,9 @@ def test_votes_shares_and_scores_agree_with_a_loop() -> None:
     for i in range(40):
         names = [int(categories[j]) for j in lists.indices[i]]
         most = max(names.count(name) for name in names)
-        assert vote(lists, categories)[i] == next(name for name in names if names.count(name) == most)
+        assert vote(lists, categories)[i] == next(
+            name for name in names if names.count(name) == most
+        )
         assert same_category_share(lists, categories)[i] == names.count(int(categories[i])) / 6
         mean = sum(float(points[i] @ points[j]) for j in lists.indices[i]) / 6
         assert outlier_scores(lists)[i] == pytest.approx(1 - mean)
@@ -160,14 +185,17 @@ def test_known_clusters_take_their_classs_number_and_novel_ones_follow_by_fallin
 
 
 def test_novel_clusters_of_one_size_are_ordered_by_their_rows_whatever_their_number() -> None:
-    rows, labels = np.array([[3.0], [3.5], [1.0], [2.0]]), np.full(4, -1)
+    rows = np.array([[3.0], [3.5], [1.0], [2.0]])
+    labels = np.full(4, -1)
     first, _ = number_clusters(np.array([0, 0, 1, 1]), labels, 0, rows)
     other, _ = number_clusters(np.array([1, 1, 0, 0]), labels, 0, rows)
     assert first.tolist() == other.tolist() == [1, 1, 0, 0]
 
 
 @pytest.mark.parametrize("column", [0, 7, 8, 30])
-def test_novel_clusters_of_one_size_are_ordered_by_whichever_column_tells_them_apart(column: int) -> None:
+def test_novel_clusters_of_one_size_are_ordered_by_whichever_column_tells_them_apart(
+    column: int,
+) -> None:
     """Two clusters of two rows, alike but for one column, in which the second cluster's rows are smaller."""
     rows = np.zeros((4, 31))
     rows[:, column] = [5, 4, 3, 9]
@@ -176,7 +204,9 @@ def test_novel_clusters_of_one_size_are_ordered_by_whichever_column_tells_them_a
         assert found.tolist() == np.array([1, 1, 0, 0])[order].tolist()
 
 
-def test_a_tie_of_the_matching_goes_to_the_larger_cluster_and_then_by_rows_whatever_the_order() -> None:
+def test_a_tie_of_the_matching_goes_to_the_larger_cluster_and_then_by_rows_whatever_the_order() -> (
+    None
+):
     """One labeled image in each of two clusters: class 0 takes the larger one; of equals, the one with smaller rows."""
     for sizes, expected in ((2, 3), 1), ((2, 2), 0):
         clusters = np.repeat([0, 1], sizes)
@@ -184,7 +214,9 @@ def test_a_tie_of_the_matching_goes_to_the_larger_cluster_and_then_by_rows_whate
         rows = np.arange(len(clusters), dtype=float)[:, None]
         for order in (np.arange(len(clusters)), np.arange(len(clusters))[::-1]):
             _, renumbered = np.unique(clusters[order], return_inverse=True)
-            renumbered = renumbered if order[0] == 0 else 1 - renumbered  # by first image, as a cut numbers them
+            renumbered = (
+                renumbered if order[0] == 0 else 1 - renumbered
+            )  # by first image, as a cut numbers them
             found, n_novel = number_clusters(renumbered, labels[order], 1, rows[order])
             assert found.tolist() == (clusters[order] != expected).astype(int).tolist()
             assert n_novel == 1
@@ -210,6 +242,7 @@ def test_the_nearest_of_equals_wins_even_when_listed_apart() -> None:
 
 
 def test_a_category_whose_images_cancel_out_has_no_direction() -> None:
-    points, categories = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]]), np.array([0, 0, 1])
+    points = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]])
+    categories = np.array([0, 0, 1])
     assert category_centers(points, categories, 2).tolist() == [[0.0, 0.0], [0.0, 1.0]]
     assert describe_members(points, categories, 2, 0, 1).typicality.tolist() == [0.0, 0.0, 1.0]

@@ -25,7 +25,9 @@ def clouds(
     return Tree(linkage(centers[y] + noise * rng.normal(size=(len(y), 24)), "ward")), y, rng
 
 
-def label(y: np.ndarray, rng: np.random.Generator, n_known: int, n_each: int | None = None) -> np.ndarray:
+def label(
+    y: np.ndarray, rng: np.random.Generator, n_known: int, n_each: int | None = None
+) -> np.ndarray:
     """Label half of the images of some classes, drawn regardless of class, or so many of each."""
     known = rng.permutation(y.max() + 1)[:n_known]
     if n_each is None:
@@ -43,10 +45,13 @@ def renumbered(labels: np.ndarray) -> np.ndarray:
 def test_the_chances_are_those_of_a_loop_over_pairs_of_labeled_images() -> None:
     """An image weighs 1 / the size of its cluster, and its pairs within a class as many as the class has labels."""
     tree, y, rng = clouds(0, n_classes=6)
-    known, clusters = renumbered(label(y, rng, 4)), tree.cut(9)
+    known = renumbered(label(y, rng, 4))
+    clusters = tree.cut(9)
     labels = np.bincount(known[known >= 0]).astype(float)
     sizes = np.bincount(clusters)
-    same, different = np.zeros(2), np.zeros(2)  # weight of the pairs that share a cluster, and of all
+    # weight of the pairs that share a cluster, and of all
+    same = np.zeros(2)
+    different = np.zeros(2)
     for i in np.flatnonzero(known >= 0):
         for j in np.flatnonzero(known >= 0):
             if i != j:
@@ -62,7 +67,8 @@ def test_the_chances_are_those_of_a_loop_over_pairs_of_labeled_images() -> None:
 
 def test_leaving_a_class_out_is_having_no_label_of_it() -> None:
     tree, y, rng = clouds(1, n_classes=8)
-    known, clusters = renumbered(label(y, rng, 6)), tree.cut(12)
+    known = renumbered(label(y, rng, 6))
+    clusters = tree.cut(12)
     labels = np.bincount(known[known >= 0]).astype(float)
     found = _terms(_Cut.of(clusters, known, 6), labels, labels, True, len(y))
     for c in range(6):
@@ -74,7 +80,8 @@ def test_leaving_a_class_out_is_having_no_label_of_it() -> None:
 
 def test_k_follows_from_any_cut_where_clusters_are_parts_of_classes() -> None:
     """Eight classes of twelve, each in three clusters of four: 24 clusters, and half of each known class labeled."""
-    y, clusters = np.repeat(np.arange(8), 12), np.arange(96) // 4
+    y = np.repeat(np.arange(8), 12)
+    clusters = np.arange(96) // 4
     known = np.where((y < 5) & (np.arange(96) % 2 == 0), y, -1)
     labels = np.full(5, 6.0)
     # Six labels of a class are the half of twelve images; as a random share of them, so are 5 others of 11.
@@ -85,7 +92,9 @@ def test_k_follows_from_any_cut_where_clusters_are_parts_of_classes() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_each", "n_held"), [(None, 33), (5, 37)], ids=["half", "five each"])
-def test_the_interval_holds_the_truth_in_about_four_of_five_draws(n_each: int | None, n_held: int) -> None:
+def test_the_interval_holds_the_truth_in_about_four_of_five_draws(
+    n_each: int | None, n_held: int
+) -> None:
     """40 draws of overlapping clouds, long-tailed ones every other time, of which half or two thirds are known."""
     held = 0
     for seed in range(40):
@@ -133,7 +142,9 @@ def test_the_interval_reaches_the_truth_where_few_classes_are_known(n_each: int 
     assert 15 <= held <= 18
 
 
-def test_the_upper_end_does_not_move_where_half_of_the_classes_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_upper_end_does_not_move_where_half_of_the_classes_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tree, y, rng = clouds(0)
     found = estimate_n_clusters(tree, label(y, rng, 14))
     assert found.n_clusters <= 2 * 14
@@ -145,10 +156,17 @@ def test_the_order_of_rows_and_the_names_of_classes_change_nothing() -> None:
     rng = np.random.default_rng(0)
     y = rng.integers(0, 12, 300)
     rows = rng.normal(size=(12, 16))[y] + 0.9 * rng.normal(size=(300, 16))
-    labels, order = label(y, rng, 8), rng.permutation(300)
+    labels = label(y, rng, 8)
+    order = rng.permutation(300)
     plain = estimate_n_clusters(Tree(linkage(rows, "ward")), labels)
-    other = estimate_n_clusters(Tree(linkage(rows[order], "ward")), np.where(labels < 0, -1, 50 - labels)[order])
-    assert (plain.n_clusters, plain.interval, plain.rule) == (other.n_clusters, other.interval, other.rule)
+    other = estimate_n_clusters(
+        Tree(linkage(rows[order], "ward")), np.where(labels < 0, -1, 50 - labels)[order]
+    )
+    assert (plain.n_clusters, plain.interval, plain.rule) == (
+        other.n_clusters,
+        other.interval,
+        other.rule,
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,14 +203,17 @@ def test_k_and_its_interval_keep_to_the_range_asked_for(rule: str) -> None:
         assert least <= found.n_clusters <= most
         assert least <= found.interval[0] <= found.interval[1] <= most
         assert np.array_equal(found.curve.n_clusters, np.arange(least, most + 1))
-    whole, part = accuracy_curve(tree, labels), accuracy_curve(tree, labels, min_clusters=20, max_clusters=40)
+    whole = accuracy_curve(tree, labels)
+    part = accuracy_curve(tree, labels, min_clusters=20, max_clusters=40)
     assert np.array_equal(part.accuracy, whole.accuracy[6:27])
 
 
 def test_a_range_that_holds_no_number_is_refused() -> None:
     tree, y, rng = clouds(0)
     labels = label(y, rng, 14)
-    with pytest.raises(UsageError, match="min_clusters: found 481, expected at most 480, the largest number"):
+    with pytest.raises(
+        UsageError, match="min_clusters: found 481, expected at most 480, the largest number"
+    ):
         estimate_n_clusters(tree, labels, min_clusters=481)
     with pytest.raises(UsageError, match="max_clusters: found 13 with 14 known classes"):
         estimate_n_clusters(tree, labels, max_clusters=13)

@@ -23,7 +23,9 @@ def test_each_point_is_linked_with_its_nearest_once_and_by_their_cosine():
     points = on_circle(0, 10, 20, 90, 100, 115)
     found = links(link_neighbors(points, NOBODY, n_neighbors=2, min_similarity=0.5))
     pairs = [(0, 1, 10), (0, 2, 20), (1, 2, 10), (3, 4, 10), (3, 5, 25), (4, 5, 15)]
-    assert found == {(i, j): pytest.approx(np.cos(np.radians(angle)), abs=1e-6) for i, j, angle in pairs}
+    assert found == {
+        (i, j): pytest.approx(np.cos(np.radians(angle)), abs=1e-6) for i, j, angle in pairs
+    }
     fewer = links(link_neighbors(points, NOBODY, n_neighbors=2, min_similarity=0.95))
     assert set(fewer) == {(0, 1), (1, 2), (3, 4), (4, 5)}
 
@@ -32,7 +34,9 @@ def test_labels_part_neighbors_of_two_classes_and_join_those_of_one():
     points = on_circle(0, 10, 20, 90, 100, 115)
     labels = np.array([7, 2, 7, -1, 2, -1])
     found = links(link_neighbors(points, labels, n_neighbors=2, min_similarity=0.95))
-    assert set(found) == {(0, 2), (3, 4), (4, 5)}, "0 and 2 are linked though their cosine is below 0.95"
+    assert set(found) == {(0, 2), (3, 4), (4, 5)}, (
+        "0 and 2 are linked though their cosine is below 0.95"
+    )
     assert found[0, 2] == 1.0
 
 
@@ -43,7 +47,10 @@ def test_communities_are_the_two_rings_of_a_graph_drawn_by_hand():
     graph = NeighborGraph(11, ends[:, 0], ends[:, 1], np.ones(len(ends)))
     found = find_communities(graph, resolution=1.0, min_members=2, seed=0)
     assert found.tolist() == [0] * 4 + [1] * 4 + [2] * 2 + [-1]
-    assert find_communities(graph, resolution=1.0, min_members=3, seed=0).tolist() == [0] * 4 + [1] * 4 + [-1] * 3
+    assert (
+        find_communities(graph, resolution=1.0, min_members=3, seed=0).tolist()
+        == [0] * 4 + [1] * 4 + [-1] * 3
+    )
     one = find_communities(graph, resolution=1e-6, min_members=3, seed=0)
     assert one.tolist() == [0] * 8 + [-1] * 3, "a low resolution joins what is linked at all"
 
@@ -54,7 +61,9 @@ def test_they_are_the_same_again_and_many_groups_need_a_high_resolution():
     centers = torch.randn(60, 16, generator=generator)
     points = F.normalize(centers[truth] + 0.7 * torch.randn(600, 16, generator=generator), dim=1)
     graph = link_neighbors(points, np.full(600, -1), n_neighbors=8, min_similarity=0.0)
-    found = [find_communities(graph, resolution=each, min_members=3, seed=1) for each in (1.0, 8.0, 8.0)]
+    found = [
+        find_communities(graph, resolution=each, min_members=3, seed=1) for each in (1.0, 8.0, 8.0)
+    ]
     assert np.array_equal(found[1], found[2])
     assert found[0].max() + 1 < 40 < found[1].max() + 1
 
@@ -64,11 +73,15 @@ def test_they_are_as_modular_as_those_of_another_search():
     points = F.normalize(torch.randn(400, 8, generator=torch.Generator().manual_seed(3)), dim=1)
     graph = link_neighbors(points, np.full(400, -1), n_neighbors=6, min_similarity=0.0)
     network = networkx.Graph()
-    network.add_weighted_edges_from(zip(graph.first.tolist(), graph.second.tolist(), graph.weights, strict=True))
+    network.add_weighted_edges_from(
+        zip(graph.first.tolist(), graph.second.tolist(), graph.weights, strict=True)
+    )
     found = find_communities(graph, resolution=2.0, min_members=1, seed=0)
     ours = [np.flatnonzero(found == each).tolist() for each in range(found.max() + 1)]
     theirs = networkx.community.louvain_communities(network, resolution=2.0, seed=0)
-    modularity = [networkx.community.modularity(network, each, resolution=2.0) for each in (ours, theirs)]
+    modularity = [
+        networkx.community.modularity(network, each, resolution=2.0) for each in (ours, theirs)
+    ]
     assert modularity[0] >= 0.98 * modularity[1]
 
 

@@ -8,7 +8,9 @@ from shoal.clustering.duplicates import equal_rows, matrix_hash, row_hashes
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_equal_rows_are_grouped_by_their_first(dtype: torch.dtype) -> None:
-    rows = torch.tensor([[1.0, 2], [3, 4], [1, 2], [0.0, 5], [-0.0, 5], [3, 4], [1, 2]], dtype=dtype)
+    rows = torch.tensor(
+        [[1.0, 2], [3, 4], [1, 2], [0.0, 5], [-0.0, 5], [3, 4], [1, 2]], dtype=dtype
+    )
     groups = equal_rows(rows)
     assert groups.first.tolist() == [0, 1, 3]
     assert groups.member.tolist() == [0, 1, 0, 2, 2, 1, 0]
@@ -23,7 +25,9 @@ def test_rows_that_differ_in_one_bit_are_not_equal() -> None:
 
 
 def test_a_collision_of_hashes_joins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplicates, "row_hashes", lambda rows: torch.zeros(len(rows), dtype=torch.int64))
+    monkeypatch.setattr(
+        duplicates, "row_hashes", lambda rows: torch.zeros(len(rows), dtype=torch.int64)
+    )
     groups = equal_rows(torch.tensor([[1.0], [2.0], [1.0], [3.0]]))
     assert groups.first.tolist() == [0, 1, 3]
     assert groups.member.tolist() == [0, 1, 0, 2]

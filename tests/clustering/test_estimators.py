@@ -65,7 +65,9 @@ def test_known_classes_come_first_and_novel_ones_by_size(
     assert model.curve_ is None
 
 
-def test_k_is_estimated_and_its_curve_kept(clouds: tuple[np.ndarray, np.ndarray], names: np.ndarray) -> None:
+def test_k_is_estimated_and_its_curve_kept(
+    clouds: tuple[np.ndarray, np.ndarray], names: np.ndarray
+) -> None:
     model = MeanShiftClustering(rule="precision").fit(clouds[0], names)
     assert model.n_clusters_ == len(np.unique(model.labels_)) == 4
     assert model.curve_.n_clusters[0] == 2
@@ -78,10 +80,13 @@ def test_the_estimator_is_the_public_one_and_its_example_runs() -> None:
     assert doctest.testmod(module).failed == 0
 
 
-def test_the_order_of_rows_changes_no_category(clouds: tuple[np.ndarray, np.ndarray], names: np.ndarray) -> None:
+def test_the_order_of_rows_changes_no_category(
+    clouds: tuple[np.ndarray, np.ndarray], names: np.ndarray
+) -> None:
     rows, _ = clouds
     order = np.random.default_rng(2).permutation(90)
-    plain, shuffled = MeanShiftClustering().fit(rows, names), MeanShiftClustering().fit(rows[order], names[order])
+    plain = MeanShiftClustering().fit(rows, names)
+    shuffled = MeanShiftClustering().fit(rows[order], names[order])
     assert np.array_equal(shuffled.labels_, plain.labels_[order])
     assert np.array_equal(shuffled.outlier_score_, plain.outlier_score_[order])
     assert shuffled.classes_.tolist() == plain.classes_.tolist()
@@ -89,7 +94,9 @@ def test_the_order_of_rows_changes_no_category(clouds: tuple[np.ndarray, np.ndar
 
 def test_confidence_is_the_share_of_neighbors_that_agree() -> None:
     """Directions 0, 1, 2 and 50 degrees in two clusters: 50 is alone, so none of its two neighbors agrees."""
-    model = MeanShiftClustering(n_clusters=2, n_neighbors=2, max_shifts=0).fit(on_circle(0, 1, 2, 50), [0, -1, -1, 1])
+    model = MeanShiftClustering(n_clusters=2, n_neighbors=2, max_shifts=0).fit(
+        on_circle(0, 1, 2, 50), [0, -1, -1, 1]
+    )
     assert model.labels_.tolist() == [0, 0, 0, 1]
     assert model.confidence_.tolist() == [1.0, 1.0, 1.0, 0.0]
     expected = 1 - (np.cos(np.deg2rad(1)) + np.cos(np.deg2rad(2))) / 2
@@ -110,7 +117,9 @@ def test_predict_gives_existing_categories_and_minus_one_far_away(
     assert (model.predict(rows)[model.outlier_score_ <= model.threshold_] >= 0).all()
 
 
-def test_predict_does_not_depend_on_the_company(clouds: tuple[np.ndarray, np.ndarray], names: np.ndarray) -> None:
+def test_predict_does_not_depend_on_the_company(
+    clouds: tuple[np.ndarray, np.ndarray], names: np.ndarray
+) -> None:
     rows, _ = clouds
     model = MeanShiftClustering(n_clusters=4).fit(rows, names)
     new = rows + 0.3 * np.random.default_rng(3).normal(size=rows.shape)
@@ -120,7 +129,9 @@ def test_predict_does_not_depend_on_the_company(clouds: tuple[np.ndarray, np.nda
 def test_a_vote_that_ties_goes_to_the_nearest() -> None:
     """Four rows at 0, 10 | 60, 70 degrees, k = 2: at 32 one against one, and 10 is nearer than 60; at 38 it is not."""
     rows = on_circle(0, 10, 60, 70)
-    model = MeanShiftClustering(n_clusters=2, n_neighbors=2, outlier_share=0.0).fit(rows, [0, 0, 1, 1])
+    model = MeanShiftClustering(n_clusters=2, n_neighbors=2, outlier_share=0.0).fit(
+        rows, [0, 0, 1, 1]
+    )
     model.threshold_ = 2.0  # nobody is too far
     assert model.predict(on_circle(32, 38)).tolist() == [0, 1]
 
@@ -135,9 +146,12 @@ def test_the_stated_share_of_fitted_rows_lies_beyond_the_threshold(
 
 def test_a_row_exactly_at_the_threshold_still_joins() -> None:
     """Two fitted rows, their cosine 0.6 to the last bit; so is that of the mirrored row. Any farther is too far."""
-    model = MeanShiftClustering(n_clusters=2, n_neighbors=1, outlier_share=0.0).fit([[5.0, 0.0], [3.0, 4.0]])
+    model = MeanShiftClustering(n_clusters=2, n_neighbors=1, outlier_share=0.0).fit(
+        [[5.0, 0.0], [3.0, 4.0]]
+    )
     assert model.threshold_ == model.outlier_score_[0] == 1 - 0.6
-    mirrored, beyond = [3.0, -4.0], [2.99, -4.0]
+    mirrored = [3.0, -4.0]
+    beyond = [2.99, -4.0]
     assert model.predict([mirrored, beyond]).tolist() == [model.labels_[0], -1]
 
 
@@ -146,7 +160,9 @@ def test_predict_asks_the_rows_where_they_were_given_not_where_they_were_shifted
 
     46 degrees is nearer to 30 than to 70, but nearer to 75 than to 15.
     """
-    model = MeanShiftClustering(n_clusters=2, n_neighbors=1, outlier_share=0.0).fit(on_circle(0, 30, 70, 80))
+    model = MeanShiftClustering(n_clusters=2, n_neighbors=1, outlier_share=0.0).fit(
+        on_circle(0, 30, 70, 80)
+    )
     assert model.n_shifts_ == 1
     assert model.labels_[0] == model.labels_[1] != model.labels_[2]
     assert model.predict(on_circle(46)).tolist() == [model.labels_[1]]
@@ -168,7 +184,9 @@ def test_a_fitted_model_holds_nothing_of_a_device_and_predicts_alike_once_loaded
     model = MeanShiftClustering(n_clusters=4).fit(clouds[0], names)
     stored = pickle.dumps(model)
     assert b"torch" not in stored
-    assert np.array_equal(pickle.loads(stored).predict(clouds[0] + 0.1), model.predict(clouds[0] + 0.1))
+    assert np.array_equal(
+        pickle.loads(stored).predict(clouds[0] + 0.1), model.predict(clouds[0] + 0.1)
+    )
 
 
 @pytest.mark.parametrize("kernel", ["uniform", "gaussian"])
@@ -212,7 +230,9 @@ def test_it_can_be_cloned_with_its_parameters() -> None:
         (None, [], [-1, -1, -1, -1]),
     ],
 )
-def test_labels_are_ints_or_names_with_marks_for_unlabeled(y: object, classes: list, labels: list[int]) -> None:
+def test_labels_are_ints_or_names_with_marks_for_unlabeled(
+    y: object, classes: list, labels: list[int]
+) -> None:
     found = encode_labels(y, 4)
     assert (found[0], found[1].tolist()) == (classes, labels)
 
@@ -237,7 +257,8 @@ def test_labels_that_cannot_be_read_are_refused(y: object, message: str) -> None
 
 def test_a_known_class_without_a_cluster_keeps_its_number() -> None:
     """Classes 0 and 1 share cluster 0, which 0 wins with two images to one; cluster 1 is novel and gets number 2."""
-    clusters, labels = np.array([0, 0, 0, 1, 1]), np.array([0, 0, 1, -1, -1])
+    clusters = np.array([0, 0, 0, 1, 1])
+    labels = np.array([0, 0, 1, -1, -1])
     found, n_novel = number_clusters(clusters, labels, 2, np.arange(5.0)[:, None])
     assert (found.tolist(), n_novel) == ([0, 0, 0, 2, 2], 1)
 
@@ -278,9 +299,27 @@ def test_bad_input_is_refused(clouds: tuple[np.ndarray, np.ndarray], names: np.n
 @pytest.mark.parametrize(
     "given",
     [
-        *({"n_clusters": 4.0}, {"n_clusters": "4"}, {"n_neighbors": 8.0}, {"n_neighbors": None}, {"n_neighbors": True}),
-        *({"alpha": None}, {"alpha": "0.5"}, {"max_shifts": 2.0}, {"estimate_shifts": None}, {"max_clusters": "9"}),
-        *({"outlier_share": None}, {"alpha": 1j}, {"n_clusters": True}, {"max_shifts": "2"}, {"outlier_share": "0.1"}),
+        *(
+            {"n_clusters": 4.0},
+            {"n_clusters": "4"},
+            {"n_neighbors": 8.0},
+            {"n_neighbors": None},
+            {"n_neighbors": True},
+        ),
+        *(
+            {"alpha": None},
+            {"alpha": "0.5"},
+            {"max_shifts": 2.0},
+            {"estimate_shifts": None},
+            {"max_clusters": "9"},
+        ),
+        *(
+            {"outlier_share": None},
+            {"alpha": 1j},
+            {"n_clusters": True},
+            {"max_shifts": "2"},
+            {"outlier_share": "0.1"},
+        ),
     ],
     ids=str,
 )
@@ -304,28 +343,39 @@ def test_what_is_set_after_fitting_waits_for_the_next_fit_and_a_device_that_is_n
 
 
 def test_the_rule_that_decided_is_told(clouds: tuple[np.ndarray, np.ndarray]) -> None:
-    few = np.where(np.isin(np.arange(90), [0, 1, 2, 15, 16, 17, 35, 36, 37]), clouds[1], -1)  # three of each of three
+    few = np.where(
+        np.isin(np.arange(90), [0, 1, 2, 15, 16, 17, 35, 36, 37]), clouds[1], -1
+    )  # three of each of three
     model = MeanShiftClustering(rule="precision").fit(clouds[0], few)
     assert model.rule_ == "median"
     assert MeanShiftClustering(rule="paper").fit(clouds[0], few).rule_ == "paper"
     assert MeanShiftClustering(n_clusters=4).fit(clouds[0]).rule_ is None
 
 
-def test_numbers_of_numpy_are_numbers(clouds: tuple[np.ndarray, np.ndarray], names: np.ndarray) -> None:
-    model = MeanShiftClustering(np.int64(4), n_neighbors=np.int32(8), alpha=np.float32(0.5)).fit(clouds[0], names)
+def test_numbers_of_numpy_are_numbers(
+    clouds: tuple[np.ndarray, np.ndarray], names: np.ndarray
+) -> None:
+    model = MeanShiftClustering(np.int64(4), n_neighbors=np.int32(8), alpha=np.float32(0.5)).fit(
+        clouds[0], names
+    )
     assert model.n_clusters_ == 4
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_rows_that_are_not_finite_are_named(clouds: tuple[np.ndarray, np.ndarray], value: float) -> None:
-    model, rows = MeanShiftClustering(n_clusters=4).fit(clouds[0]), clouds[0].copy()
+def test_rows_that_are_not_finite_are_named(
+    clouds: tuple[np.ndarray, np.ndarray], value: float
+) -> None:
+    model = MeanShiftClustering(n_clusters=4).fit(clouds[0])
+    rows = clouds[0].copy()
     rows[[3, 7], 2] = value
     for use in (model.fit, model.predict, WardClustering(n_clusters=4).fit):
         with pytest.raises(DataError, match=r"X: NaN or infinity in rows 3, 7 \(2 of 90\)"):
             use(rows)
 
 
-def test_a_novel_category_never_takes_the_name_of_a_known_one(clouds: tuple[np.ndarray, np.ndarray]) -> None:
+def test_a_novel_category_never_takes_the_name_of_a_known_one(
+    clouds: tuple[np.ndarray, np.ndarray],
+) -> None:
     """Somebody goes on with names found earlier: 'novel-001' is known now."""
     y = np.where((clouds[1] == 1) & (np.arange(90) % 2 == 0), "novel-001", "")
     assert MeanShiftClustering(n_clusters=4).fit(clouds[0], y).classes_.tolist() == [
@@ -338,7 +388,9 @@ def test_whole_numbers_may_have_rows_of_zeros_whatever_holds_them(container: Cal
     """Counts of nothing are data; they take the direction that prefers no column, and are named."""
     counts = np.array([[3, 0], [4, 0], [0, 2], [0, 5], [0, 0], [1, 1]])
     model = MeanShiftClustering(n_clusters=3, n_neighbors=1, max_shifts=0)
-    with pytest.warns(UserWarning, match=r"only zeros in row 4 \(1 of 6\), so no direction; taken for") as told:
+    with pytest.warns(
+        UserWarning, match=r"only zeros in row 4 \(1 of 6\), so no direction; taken for"
+    ) as told:
         model.fit(container(counts))
     assert told[0].filename == __file__
     assert model.labels_[4] == model.labels_[5]

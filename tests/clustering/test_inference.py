@@ -8,7 +8,14 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from shoal.clustering import iterates as iterates_module
 from shoal.clustering import neighbors as neighbors_module
 from shoal.clustering import sums
-from shoal.clustering.inference import PAPER, Inference, InferenceSettings, infer, infer_inductive, stops
+from shoal.clustering.inference import (
+    PAPER,
+    Inference,
+    InferenceSettings,
+    infer,
+    infer_inductive,
+    stops,
+)
 from shoal.clustering.iterates import unit_tree
 from shoal.clustering.links import Links
 from shoal.clustering.matching import adjusted_rand, matched_accuracy
@@ -36,7 +43,8 @@ def slow_infer(
 ) -> tuple[list, int, list]:
     """Algorithm 1 as it is printed: every line a loop over points, scipy's tree, the answer looked up at the end."""
     points = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    clusters, accuracies = [], []
+    clusters = []
+    accuracies = []
     for t in range(max_shifts + 1):
         clusters.append(fcluster(linkage(points, "ward"), n_clusters, "maxclust"))
         labeled = labels >= 0
@@ -45,7 +53,9 @@ def slow_infer(
             return clusters[t - 2].tolist(), t - 2, accuracies
         moved = []
         for i in range(len(points)):
-            others = sorted((-float(points[i] @ points[j]), j) for j in range(len(points)) if j != i)[:k]
+            others = sorted(
+                (-float(points[i] @ points[j]), j) for j in range(len(points)) if j != i
+            )[:k]
             mean = 0.5 * points[i] + 0.5 / k * sum(points[j] for _, j in others)
             moved.append(mean / np.linalg.norm(mean))
         points = np.array(moved)
@@ -54,7 +64,8 @@ def slow_infer(
 
 
 @pytest.mark.parametrize(
-    ("seed", "max_shifts"), [(0, 20), (1, 1), *(pytest.param(seed, 20, marks=pytest.mark.slow) for seed in (1, 2))]
+    ("seed", "max_shifts"),
+    [(0, 20), (1, 1), *(pytest.param(seed, 20, marks=pytest.mark.slow) for seed in (1, 2))],
 )
 def test_inference_is_algorithm_1_as_printed(seed: int, max_shifts: int) -> None:
     rows, labels, _ = draw(seed)
@@ -77,7 +88,9 @@ def test_inference_is_algorithm_1_as_printed(seed: int, max_shifts: int) -> None
         ([0.9, 0.1, 0.5, 0.4], False),  # only the iterate two back is asked
     ],
 )
-def test_an_iterate_is_returned_when_neither_of_the_next_two_is_better(accuracies: list[float], expected: bool) -> None:
+def test_an_iterate_is_returned_when_neither_of_the_next_two_is_better(
+    accuracies: list[float], expected: bool
+) -> None:
     assert stops(accuracies) is expected
 
 
@@ -128,7 +141,8 @@ def test_batch_size_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) 
 def test_the_order_of_files_changes_nothing() -> None:
     rows, labels, _ = draw(2)
     order = np.random.default_rng(0).permutation(len(rows))
-    plain, shuffled = infer(rows, labels), infer(rows[order], labels[order])
+    plain = infer(rows, labels)
+    shuffled = infer(rows[order], labels[order])
     assert (shuffled.n_clusters, shuffled.n_shifts) == (plain.n_clusters, plain.n_shifts)
     assert shuffled.accuracies == plain.accuracies
     assert torch.equal(shuffled.embeddings, plain.embeddings[order])
@@ -142,15 +156,26 @@ def test_k_is_estimated_after_the_shifts_asked_for(estimate_shifts: int) -> None
     rows, labels, _ = draw(1, per_class=30, noise=1.5)
     settings = InferenceSettings(rule="paper", estimate_shifts=estimate_shifts, max_clusters=40)
     found = infer(rows, labels, settings=settings)
-    points, own, expected = unit_points(rows), torch.arange(len(rows)), []
+    points = unit_points(rows)
+    own = torch.arange(len(rows))
+    expected = []
     for _ in range(5):
         tree = Tree(linkage(points.numpy(), "ward"))
         expected.append(estimate_n_clusters(tree, labels, rule="paper", max_clusters=40).n_clusters)
-        points = mean_shift(points, points, k_nearest(points, points, 8, exclude=own).indices, alpha=0.5)
+        points = mean_shift(
+            points, points, k_nearest(points, points, 8, exclude=own).indices, alpha=0.5
+        )
     assert expected == [7, 4, 5, 4, 8]
     assert found.estimate is not None
-    assert found.n_clusters == found.estimate.n_clusters == expected[estimate_shifts] == len(np.unique(found.labels))
-    assert_same(infer(rows, labels, found.n_clusters), found)  # the estimate aside, K given or found is the same
+    assert (
+        found.n_clusters
+        == found.estimate.n_clusters
+        == expected[estimate_shifts]
+        == len(np.unique(found.labels))
+    )
+    assert_same(
+        infer(rows, labels, found.n_clusters), found
+    )  # the estimate aside, K given or found is the same
 
 
 def test_the_papers_settings_are_the_papers() -> None:
@@ -188,7 +213,8 @@ def test_inductive_inference_on_the_validation_set_itself_is_transductive() -> N
 def test_inductive_inference_stops_by_the_validation_set_alone() -> None:
     """Other test images, same validation: the accuracies, hence the number of shifts, are the same."""
     rows, labels, _ = draw(7)
-    one, other = infer_inductive(draw(8)[0], rows, labels), infer_inductive(draw(9)[0], rows, labels)
+    one = infer_inductive(draw(8)[0], rows, labels)
+    other = infer_inductive(draw(9)[0], rows, labels)
     assert one.accuracies == other.accuracies
     assert (one.n_shifts, one.n_clusters) == (other.n_shifts, other.n_clusters)
     assert len(np.unique(one.labels)) == one.n_clusters
@@ -205,14 +231,18 @@ def test_inductive_inference_stops_by_the_validation_set_alone() -> None:
 def test_every_kernel_of_the_paper_runs_through_inference(moves: ShiftSettings) -> None:
     rows, labels, _ = draw(0)
     settings = InferenceSettings(shift=moves, max_shifts=3)
-    found, again = (infer(rows, labels, 6, settings, generator=torch.Generator().manual_seed(0)) for _ in range(2))
+    found, again = (
+        infer(rows, labels, 6, settings, generator=torch.Generator().manual_seed(0))
+        for _ in range(2)
+    )
     assert len(np.unique(found.labels)) == 6
     assert_same(found, again)
 
 
 def test_duplicates_end_in_one_cluster() -> None:
     rows, labels, _ = draw(1)
-    rows, labels = np.repeat(rows, 3, axis=0), np.repeat(labels, 3)
+    rows = np.repeat(rows, 3, axis=0)
+    labels = np.repeat(labels, 3)
     found = infer(rows, labels, 6)
     assert (found.labels.reshape(-1, 3) == found.labels[::3, None]).all()
 
@@ -226,7 +256,9 @@ def test_tensors_and_arrays_are_alike() -> None:
 
 def test_unit_rows_hold_at_any_scale() -> None:
     rows = np.array([[3e-200, 4e-200], [3e200, 4e200], [3.0, 4.0]])
-    torch.testing.assert_close(unit_points(rows), torch.tensor([[0.6, 0.8]] * 3, dtype=torch.float64))
+    torch.testing.assert_close(
+        unit_points(rows), torch.tensor([[0.6, 0.8]] * 3, dtype=torch.float64)
+    )
     assert unit_points(torch.ones(2, 4, dtype=torch.float16)).dtype == torch.float32
 
 
@@ -278,7 +310,8 @@ def test_one_labeled_class_is_enough_where_k_is_given() -> None:
 @pytest.mark.gpu
 def test_cpu_and_gpu_agree() -> None:
     rows, labels, _ = draw(3, per_class=100)
-    on_cpu, on_gpu = infer(rows, labels, device="cpu"), infer(rows, labels, device="cuda")
+    on_cpu = infer(rows, labels, device="cpu")
+    on_gpu = infer(rows, labels, device="cuda")
     assert torch.equal(on_gpu.embeddings.cpu(), on_cpu.embeddings)
     assert np.array_equal(on_gpu.labels, on_cpu.labels)
     assert on_gpu.accuracies == on_cpu.accuracies
@@ -300,7 +333,11 @@ def test_linked_classes_give_the_tree_of_weighted_class_means() -> None:
     groups += [[row] for row in range(12, 40)]
     points = x.double().numpy()
     while len(groups) > 9:
-        pairs = [(_ward_cost(points, a, b), i, j) for i, a in enumerate(groups) for j, b in enumerate(groups[:i])]
+        pairs = [
+            (_ward_cost(points, a, b), i, j)
+            for i, a in enumerate(groups)
+            for j, b in enumerate(groups[:i])
+        ]
         _, i, j = min(pairs)
         groups[j] += groups.pop(i)
     expected = np.empty(40, dtype=int)
@@ -321,14 +358,26 @@ def test_no_cluster_holds_two_classes_and_there_are_as_many_as_asked_for(n_clust
     assert len(np.unique(tree.cut(n_clusters)[:6])) < 6  # without parting, classes share a cluster
     found = links.cut(tree, n_clusters)
     assert len(np.unique(found)) == n_clusters
-    assert len({(int(label), int(cluster)) for label, cluster in zip(labels[:60], found[:60], strict=True)}) == 6
+    assert (
+        len(
+            {
+                (int(label), int(cluster))
+                for label, cluster in zip(labels[:60], found[:60], strict=True)
+            }
+        )
+        == 6
+    )
     assert len(np.unique(found[:6])) == 6
     assert found[0] == 0  # numbered by their first image
 
 
 def test_a_parted_image_goes_to_the_nearest_class_mean() -> None:
     """Two classes in one cluster: of the unlabeled images each is with the class whose mean is nearer."""
-    x = unit_points(np.array([[1.0, 0.1], [1.0, 0.0], [1.0, -0.1], [1.0, -0.2], [1.0, 0.08], [1.0, -0.19], [-1.0, 0]]))
+    x = unit_points(
+        np.array(
+            [[1.0, 0.1], [1.0, 0.0], [1.0, -0.1], [1.0, -0.2], [1.0, 0.08], [1.0, -0.19], [-1.0, 0]]
+        )
+    )
     labels = np.array([0, 0, 1, 1, -1, -1, -1])
     links = Links.of(x, labels)
     np.testing.assert_array_equal(links.cut(unit_tree(links.rows), 3), [0, 0, 1, 1, 0, 1, 2])
@@ -343,7 +392,8 @@ def test_must_links_change_neither_the_number_of_clusters_nor_of_shifts() -> Non
     """Both are chosen before: the labels would agree with links whatever is chosen."""
     x, labels, _ = draw(0)
     settings = InferenceSettings(shift=ShiftSettings(n_neighbors=4))
-    plain, linked = infer(x, labels, None, settings), infer(x, labels, None, replace(settings, must_link=True))
+    plain = infer(x, labels, None, settings)
+    linked = infer(x, labels, None, replace(settings, must_link=True))
     assert (plain.n_clusters, plain.n_shifts, plain.accuracies) == (
         linked.n_clusters,
         linked.n_shifts,
@@ -355,7 +405,8 @@ def test_must_links_change_neither_the_number_of_clusters_nor_of_shifts() -> Non
 def test_a_copy_of_a_labeled_row_stays_with_it() -> None:
     x, labels, _ = draw(0)
     copied = np.flatnonzero(labels >= 0)[:5]
-    both, given = np.concatenate([x, x[copied]]), np.concatenate([labels, np.full(5, -1)])
+    both = np.concatenate([x, x[copied]])
+    given = np.concatenate([labels, np.full(5, -1)])
     found = infer(both, given, 6, InferenceSettings(max_shifts=0, must_link=True)).labels
     np.testing.assert_array_equal(found[copied], found[-5:])
 
@@ -364,7 +415,9 @@ def test_must_links_that_leave_too_few_distinct_rows_are_left_out() -> None:
     x, _, truth = draw(0, n_classes=2, per_class=4)
     settings = InferenceSettings(shift=ShiftSettings(n_neighbors=2), max_shifts=0)
     labels = np.where(np.arange(8) < 7, truth, -1)
-    plain, linked = (infer(x, labels, 6, replace(settings, must_link=links)) for links in (False, True))
+    plain, linked = (
+        infer(x, labels, 6, replace(settings, must_link=links)) for links in (False, True)
+    )
     np.testing.assert_array_equal(plain.labels, linked.labels)
 
 

@@ -15,7 +15,9 @@ from shoal.errors import DataError, UsageError
 
 KERNELS = {
     "knn": ShiftSettings(),
-    "whole groups": ShiftSettings(n_neighbors=14, alpha=14 / 15),  # a shift takes 15 rows to their mean at once
+    "whole groups": ShiftSettings(
+        n_neighbors=14, alpha=14 / 15
+    ),  # a shift takes 15 rows to their mean at once
     "uniform": ShiftSettings(kernel="uniform"),
     "gaussian": ShiftSettings(kernel="gaussian"),
 }
@@ -44,7 +46,9 @@ def n_apart(found: Inference) -> int:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("n_clusters", [3, 12, 60])
-def test_the_order_of_rows_changes_nothing_for_any_kernel(dtype: str, kernel: str, n_clusters: int) -> None:
+def test_the_order_of_rows_changes_nothing_for_any_kernel(
+    dtype: str, kernel: str, n_clusters: int
+) -> None:
     rows, labels = draw_groups(dtype)
     settings = InferenceSettings(shift=KERNELS[kernel])
     plain = infer(rows, labels, n_clusters, settings)
@@ -107,7 +111,11 @@ def test_rows_in_a_narrow_cone_are_no_copies() -> None:
 def test_known_classes_that_share_a_row_are_refused() -> None:
     rows = np.repeat(np.eye(2), 3, axis=0)
     with pytest.raises(DataError, match=r"known classes: found 3 with 2 distinct rows among 6"):
-        infer(rows, [0, 1, -1, 2, 2, -1], settings=InferenceSettings(shift=ShiftSettings(n_neighbors=2)))
+        infer(
+            rows,
+            [0, 1, -1, 2, 2, -1],
+            settings=InferenceSettings(shift=ShiftSettings(n_neighbors=2)),
+        )
 
 
 def test_rounding_makes_no_clusters_where_k_is_estimated() -> None:
@@ -116,7 +124,9 @@ def test_rounding_makes_no_clusters_where_k_is_estimated() -> None:
     group = np.repeat(np.arange(8), 6)
     rows = torch.from_numpy(rng.normal(size=(8, 16))[group])
     linkage = ward_linkage(rows + 1e-9 * torch.from_numpy(rng.normal(size=rows.shape)))
-    labels = np.where((np.arange(48) % 6 == 0) & (group < 3), group, -1)  # one label each: "gap" decides
+    labels = np.where(
+        (np.arange(48) % 6 == 0) & (group < 3), group, -1
+    )  # one label each: "gap" decides
     curve = estimate_n_clusters(Tree(linkage, rounding=1e-6), labels).curve
     assert (curve.n_distinct, curve.n_clusters[-1], curve.gap[-1]) == (8, 8, 0.0)
     assert estimate_n_clusters(Tree(linkage), labels).curve.n_distinct == 48

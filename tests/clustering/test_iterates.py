@@ -13,7 +13,8 @@ from shoal.clustering.neighbors import Neighbors, k_nearest
 
 def draw() -> tuple[np.ndarray, np.ndarray]:
     """90 rows around six centers, and labels of every other row of the first four."""
-    rng, truth = np.random.default_rng(3), np.arange(90) % 6
+    rng = np.random.default_rng(3)
+    truth = np.arange(90) % 6
     rows = rng.normal(size=(6, 10))[truth] + 1.1 * rng.normal(size=(90, 10))
     return rows, np.where((truth < 4) & (np.arange(90) < 45), truth, -1)
 
@@ -33,7 +34,10 @@ def linked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Neighbors]]:
 
 @pytest.mark.parametrize(("n_tabled", "n_listed"), [(0, 16), (10_000, 8)])
 def test_ward_is_given_the_lists_that_the_shift_uses_and_longer_ones_where_it_reads_them(
-    linked: list[tuple[Tensor, Neighbors]], n_tabled: int, n_listed: int, monkeypatch: pytest.MonkeyPatch
+    linked: list[tuple[Tensor, Neighbors]],
+    n_tabled: int,
+    n_listed: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(iterates, "FEW", {"cpu": n_tabled})
     rows, labels = draw()
@@ -44,7 +48,9 @@ def test_ward_is_given_the_lists_that_the_shift_uses_and_longer_ones_where_it_re
         assert torch.equal(lists.indices, k_nearest(points, points, n_listed, exclude=own).indices)
 
 
-def test_only_the_tree_that_is_cut_is_made_where_no_label_judges(linked: list[tuple[Tensor, Neighbors]]) -> None:
+def test_only_the_tree_that_is_cut_is_made_where_no_label_judges(
+    linked: list[tuple[Tensor, Neighbors]],
+) -> None:
     rows, labels = draw()
     found = infer(rows, labels, 6, n_shifts=3)
     ((points, _),) = linked

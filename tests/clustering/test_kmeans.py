@@ -7,7 +7,9 @@ from shoal.clustering.kmeans import KMeansResult, semi_supervised_kmeans
 from shoal.errors import UsageError
 
 
-def run(points: Tensor, labels: Tensor, n_clusters: int, seed: int = 0, **settings: float) -> KMeansResult:
+def run(
+    points: Tensor, labels: Tensor, n_clusters: int, seed: int = 0, **settings: float
+) -> KMeansResult:
     generator = torch.Generator().manual_seed(seed)
     return semi_supervised_kmeans(points, labels, n_clusters, generator=generator, **settings)
 
@@ -22,7 +24,9 @@ def clouds() -> tuple[Tensor, Tensor, Tensor]:
     return points, labels, truth
 
 
-def test_clouds_are_found_and_known_ones_keep_their_number(clouds: tuple[Tensor, Tensor, Tensor]) -> None:
+def test_clouds_are_found_and_known_ones_keep_their_number(
+    clouds: tuple[Tensor, Tensor, Tensor],
+) -> None:
     points, labels, truth = clouds
     found = run(points, labels, 5).labels
     assert torch.equal(found[truth < 2], truth[truth < 2])
@@ -31,7 +35,9 @@ def test_clouds_are_found_and_known_ones_keep_their_number(clouds: tuple[Tensor,
     assert (novel == novel[:, :1]).all()
 
 
-def test_where_everything_is_labeled_the_labels_stand(clouds: tuple[Tensor, Tensor, Tensor]) -> None:
+def test_where_everything_is_labeled_the_labels_stand(
+    clouds: tuple[Tensor, Tensor, Tensor],
+) -> None:
     points, _, truth = clouds
     found = run(points, truth, 5)
     assert torch.equal(found.labels, truth)
@@ -41,14 +47,20 @@ def test_where_everything_is_labeled_the_labels_stand(clouds: tuple[Tensor, Tens
 
 def slow_kmeans(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[list[int], Tensor]:
     """Lloyd's steps from given centers, point by point, until no point changes its cluster."""
-    rows, assigned = points.double(), []
+    rows = points.double()
+    assigned = []
     while True:
         nearest = [int(((row - centers) ** 2).sum(dim=1).argmin()) for row in rows]
-        found = [given if given >= 0 else near for given, near in zip(labels.tolist(), nearest, strict=True)]
+        found = [
+            given if given >= 0 else near
+            for given, near in zip(labels.tolist(), nearest, strict=True)
+        ]
         if found == assigned:
             return assigned, centers
         assigned = found
-        members = [torch.tensor([c == cluster for c in assigned]) for cluster in range(len(centers))]
+        members = [
+            torch.tensor([c == cluster for c in assigned]) for cluster in range(len(centers))
+        ]
         centers = torch.stack([rows[chosen].mean(dim=0) for chosen in members])
 
 
@@ -72,7 +84,8 @@ def test_a_run_stops_when_centers_move_less_than_the_root_of_the_tolerance() -> 
 
     1.2² = 1.44, so a tolerance of 1.5 stops after that step, and one of 1.3 takes a second, still one to see it stop.
     """
-    points, labels = torch.tensor([[0.0], [10.0], [2.4]]), torch.tensor([0, 1, -1])
+    points = torch.tensor([[0.0], [10.0], [2.4]])
+    labels = torch.tensor([0, 1, -1])
     assert run(points, labels, 2, tolerance=1.5).n_iterations == 1
     assert run(points, labels, 2, tolerance=1.3).n_iterations == 2
 
@@ -89,7 +102,8 @@ def test_first_centers_are_drawn_far_from_those_there_are() -> None:
 
 def test_first_centers_of_novel_clusters_are_unlabeled_points() -> None:
     """Labeled points at -100 and 100 lie far from their mean 0, but are taken; those free to be drawn are 1 and 2."""
-    points, labels = torch.tensor([[-100.0], [100.0], [1.0], [2.0]]), torch.tensor([0, 0, -1, -1])
+    points = torch.tensor([[-100.0], [100.0], [1.0], [2.0]])
+    labels = torch.tensor([0, 0, -1, -1])
     for seed in range(20):
         first = module._first_centers(points, labels, 1, 3, torch.Generator().manual_seed(seed))
         assert sorted(first[:, 0].tolist()) == [0.0, 1.0, 2.0]
@@ -117,12 +131,15 @@ def test_without_labels_it_is_plain_kmeans(clouds: tuple[Tensor, Tensor, Tensor]
 def test_an_empty_cluster_takes_the_farthest_point() -> None:
     """Points 0, 1, 10 and 100, all in cluster 0 of three: 100 and then 10 are the farthest from its center."""
     assigned = torch.zeros(4, dtype=torch.int64)
-    filled = module._fill_empty(assigned, torch.tensor([0.0, 1.0, 100.0, 10_000.0]), torch.full((4,), -1), 3)
+    filled = module._fill_empty(
+        assigned, torch.tensor([0.0, 1.0, 100.0, 10_000.0]), torch.full((4,), -1), 3
+    )
     assert filled.tolist() == [0, 0, 2, 1]
 
 
 def test_filling_takes_neither_labeled_points_nor_the_last_of_a_cluster() -> None:
-    assigned, labels = torch.tensor([0, 0, 1, 1]), torch.tensor([0, -1, -1, -1])
+    assigned = torch.tensor([0, 0, 1, 1])
+    labels = torch.tensor([0, -1, -1, -1])
     filled = module._fill_empty(assigned, torch.tensor([9.0, 1.0, 5.0, 8.0]), labels, 4)
     assert filled.tolist() == [0, 3, 1, 2]
 
@@ -145,12 +162,15 @@ def test_more_runs_are_never_worse(clouds: tuple[Tensor, Tensor, Tensor]) -> Non
 
 def test_the_same_seed_gives_the_same_result(clouds: tuple[Tensor, Tensor, Tensor]) -> None:
     points, labels, _ = clouds
-    first, again = run(points, labels, 12, n_init=1), run(points, labels, 12, n_init=1)
+    first = run(points, labels, 12, n_init=1)
+    again = run(points, labels, 12, n_init=1)
     assert torch.equal(first.labels, again.labels)
     assert torch.equal(first.centers, again.centers)
 
 
-def test_blocks_change_nothing(clouds: tuple[Tensor, Tensor, Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_change_nothing(
+    clouds: tuple[Tensor, Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
     points, labels, _ = clouds
     whole = run(points, labels, 7)
     monkeypatch.setitem(module.BLOCK_BYTES, "cpu", 8 * 8 * 13)
@@ -160,7 +180,9 @@ def test_blocks_change_nothing(clouds: tuple[Tensor, Tensor, Tensor], monkeypatc
 
 
 @pytest.mark.parametrize("n_clusters", [0, 1, 83])
-def test_k_lies_between_known_classes_and_points(clouds: tuple[Tensor, Tensor, Tensor], n_clusters: int) -> None:
+def test_k_lies_between_known_classes_and_points(
+    clouds: tuple[Tensor, Tensor, Tensor], n_clusters: int
+) -> None:
     points, labels, _ = clouds
     with pytest.raises(UsageError, match="expected 2 to 82"):
         run(points, labels, n_clusters)
@@ -169,7 +191,9 @@ def test_k_lies_between_known_classes_and_points(clouds: tuple[Tensor, Tensor, T
 @pytest.mark.gpu
 def test_gpu_finds_the_same_clouds(clouds: tuple[Tensor, Tensor, Tensor]) -> None:
     points, labels, _ = clouds
-    assert torch.equal(run(points.cuda(), labels.cuda(), 5).labels.cpu(), run(points, labels, 5).labels)
+    assert torch.equal(
+        run(points.cuda(), labels.cuda(), 5).labels.cpu(), run(points, labels, 5).labels
+    )
 
 
 @pytest.mark.parametrize("numbers", [1, 7, 300, 5000, 1 << 20])

@@ -26,12 +26,18 @@ from shoal.errors import DataError
 
 def all_best_matchings(y_true: np.ndarray, y_pred: np.ndarray) -> list[np.ndarray]:
     """Which images are right, for every one-to-one assignment that gets the most right."""
-    clusters, classes = np.unique(y_pred).tolist(), np.unique(y_true).tolist()
+    clusters = np.unique(y_pred).tolist()
+    classes = np.unique(y_true).tolist()
     width = max(len(clusters), len(classes))
     classes += [None] * (width - len(classes))
     clusters += [None] * (width - len(clusters))
     rights = [
-        np.array([dict(zip(clusters, order, strict=True))[p] == t for t, p in zip(y_true, y_pred, strict=True)])
+        np.array(
+            [
+                dict(zip(clusters, order, strict=True))[p] == t
+                for t, p in zip(y_true, y_pred, strict=True)
+            ]
+        )
         for order in itertools.permutations(classes)
     ]
     most = max(right.sum() for right in rights)
@@ -42,7 +48,8 @@ def all_best_matchings(y_true: np.ndarray, y_pred: np.ndarray) -> list[np.ndarra
 @pytest.mark.parametrize("seed", range(5))
 def test_the_matching_is_the_best_of_all_permutations(n_clusters: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    y_true, y_pred = rng.integers(0, 4, 30), rng.integers(0, n_clusters, 30)
+    y_true = rng.integers(0, 4, 30)
+    y_pred = rng.integers(0, n_clusters, 30)
     assert matched_accuracy(y_true, y_pred) == all_best_matchings(y_true, y_pred)[0].mean()
 
 
@@ -78,9 +85,12 @@ def middle(values: list[float]) -> float:
 
 @pytest.mark.parametrize("n_clusters", [1, 3, 4, 5])
 @pytest.mark.parametrize("seed", range(6))
-def test_known_and_novel_are_the_middle_over_all_best_permutations(n_clusters: int, seed: int) -> None:
+def test_known_and_novel_are_the_middle_over_all_best_permutations(
+    n_clusters: int, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
-    y_true, y_pred = rng.integers(0, 4, 12), rng.integers(0, n_clusters, 12)
+    y_true = rng.integers(0, 4, 12)
+    y_pred = rng.integers(0, n_clusters, 12)
     known = y_true < 2
     best = all_best_matchings(y_true, y_pred)
     found = gcd_accuracy(y_true, y_pred, known)
@@ -94,11 +104,15 @@ Labels = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6)), min_size=1, m
 
 @settings(max_examples=100, deadline=None)
 @given(Labels, st.randoms(use_true_random=False))
-def test_no_name_and_no_order_of_images_changes_an_accuracy(pairs: list[tuple[int, int]], random: object) -> None:
+def test_no_name_and_no_order_of_images_changes_an_accuracy(
+    pairs: list[tuple[int, int]], random: object
+) -> None:
     """Small counts make many ties between matchings; none may be broken by a name or by the order of files."""
     y_true, y_pred = np.array(pairs).T
     rng = np.random.default_rng(random.getrandbits(32))
-    classes, clusters, order = rng.permutation(6), rng.permutation(7), rng.permutation(len(pairs))
+    classes = rng.permutation(6)
+    clusters = rng.permutation(7)
+    order = rng.permutation(len(pairs))
     expected = gcd_accuracy(y_true, y_pred, y_true < 3)
     found = gcd_accuracy(classes[y_true][order], clusters[y_pred][order], (y_true < 3)[order])
     assert (found.all, found.known, found.novel) == pytest.approx(
@@ -108,11 +122,15 @@ def test_no_name_and_no_order_of_images_changes_an_accuracy(pairs: list[tuple[in
 
 @settings(max_examples=100, deadline=None)
 @given(Labels)
-def test_all_is_the_mean_of_known_and_novel_weighted_by_their_images(pairs: list[tuple[int, int]]) -> None:
+def test_all_is_the_mean_of_known_and_novel_weighted_by_their_images(
+    pairs: list[tuple[int, int]],
+) -> None:
     y_true, y_pred = np.array(pairs).T
     known = y_true < 3
     found = gcd_accuracy(y_true, y_pred, known)
-    weighted = [value * n for value, n in ((found.known, known.sum()), (found.novel, (~known).sum())) if n]
+    weighted = [
+        value * n for value, n in ((found.known, known.sum()), (found.novel, (~known).sum())) if n
+    ]
     assert sum(weighted) == pytest.approx(found.all * len(pairs), abs=1e-9)
     assert found.all == matched_accuracy(y_true, y_pred)
 
@@ -143,7 +161,9 @@ def test_images_without_a_label_are_named_not_counted_as_wrong(missing: object) 
         matched_accuracy([np.nan, 1.0], [0, 1])
 
 
-@pytest.mark.parametrize("y_true", [[0, -1, 1], [0.0, -1.0, 1.0], ["a", -1, "b"], np.array([0, -1, 1], dtype=object)])
+@pytest.mark.parametrize(
+    "y_true", [[0, -1, 1], [0.0, -1.0, 1.0], ["a", -1, "b"], np.array([0, -1, 1], dtype=object)]
+)
 def test_the_mark_of_unlabeled_images_is_not_scored_as_a_class(y_true: object) -> None:
     with pytest.raises(DataError, match=r"y_true: -1, unlabeled, in row 1 \(1 of 3\)"):
         gcd_accuracy(y_true, [0, -1, 1], [True, True, False])
@@ -167,7 +187,11 @@ def test_contingency_counts_pairs() -> None:
 def test_pairs_that_share_no_image_are_not_matched() -> None:
     """Cluster 0 holds three images of class 0 and one of class 1; cluster 1, left over, holds none of class 1."""
     matching = match([0, 0, 0, 1, 0], [0, 0, 0, 0, 1])
-    assert (matching.clusters.tolist(), matching.classes.tolist(), matching.counts.tolist()) == ([0], [0], [3])
+    assert (matching.clusters.tolist(), matching.classes.tolist(), matching.counts.tolist()) == (
+        [0],
+        [0],
+        [3],
+    )
 
 
 def test_recall_asks_for_one_neighbor_of_the_same_class() -> None:
@@ -179,7 +203,8 @@ def test_recall_asks_for_one_neighbor_of_the_same_class() -> None:
 
 
 def test_nmi_and_ari_are_those_of_scikit_learn() -> None:
-    y_true, y_pred = [0, 0, 1, 1, 2], [1, 1, 0, 2, 2]
+    y_true = [0, 0, 1, 1, 2]
+    y_pred = [1, 1, 0, 2, 2]
     assert normalized_mutual_info(y_true, y_pred) == normalized_mutual_info_score(y_true, y_pred)
     assert adjusted_rand(y_true, y_pred) == adjusted_rand_score(y_true, y_pred)
 

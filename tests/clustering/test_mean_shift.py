@@ -38,7 +38,10 @@ def slow_shift(points: Tensor, neighbors: Tensor, alpha: float) -> Tensor:
     for i in range(len(points)):
         row = [(1 - alpha) * float(value) for value in points[i]]
         for j in neighbors[i].tolist():
-            row = [value + alpha / k * float(other) for value, other in zip(row, points[j], strict=True)]
+            row = [
+                value + alpha / k * float(other)
+                for value, other in zip(row, points[j], strict=True)
+            ]
         length = math.sqrt(sum(value * value for value in row))
         moved.append([value / length for value in row])
     return torch.tensor(moved, dtype=torch.float64)
@@ -47,7 +50,9 @@ def slow_shift(points: Tensor, neighbors: Tensor, alpha: float) -> Tensor:
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.5, 1.0])
 def test_a_step_is_the_double_loop(points: Tensor, own: Tensor, alpha: float) -> None:
     neighbors = k_nearest(points, points, 5, exclude=own).indices
-    torch.testing.assert_close(mean_shift(points, points, neighbors, alpha=alpha), slow_shift(points, neighbors, alpha))
+    torch.testing.assert_close(
+        mean_shift(points, points, neighbors, alpha=alpha), slow_shift(points, neighbors, alpha)
+    )
 
 
 def test_two_points_at_a_right_angle_meet_half_way() -> None:
@@ -92,7 +97,9 @@ def test_steps_in_batches_are_steps_at_once_bit_for_bit(
         whole = mean_shift(whole, whole, lists, alpha=0.5)
         lists = k_nearest(parts, parts, 5, exclude=own, block_rows=batch).indices
         rows = range(0, 40, batch)
-        parts = torch.cat([mean_shift(parts[r : r + batch], parts, lists[r : r + batch], alpha=0.5) for r in rows])
+        parts = torch.cat(
+            [mean_shift(parts[r : r + batch], parts, lists[r : r + batch], alpha=0.5) for r in rows]
+        )
     assert torch.equal(whole, parts)
 
 
@@ -117,7 +124,10 @@ def test_the_uniform_kernel_averages_everything_within_its_radius() -> None:
 def test_the_radius_of_the_uniform_kernel_is_inside() -> None:
     """(1, 0) and (0.6, 0.8) have the cosine 0.6 to the last bit: with δ = 0.6 they move to their mean, above it not."""
     points = torch.tensor([[1.0, 0.0], [0.6, 0.8]], dtype=torch.float64)
-    for delta, expected in ((0.6, unit(points.sum(dim=0, keepdim=True)).expand(2, 2)), (0.6 + 1e-12, points)):
+    for delta, expected in (
+        (0.6, unit(points.sum(dim=0, keepdim=True)).expand(2, 2)),
+        (0.6 + 1e-12, points),
+    ):
         settings = ShiftSettings(kernel="uniform", min_similarity=delta)
         lists = find_neighbors(points, points, settings, exclude=torch.arange(2))
         assert lists.similarities.tolist() == [[0.6], [0.6]]
@@ -127,7 +137,9 @@ def test_the_radius_of_the_uniform_kernel_is_inside() -> None:
 def test_the_gaussian_kernel_is_a_weighted_mean(points: Tensor, own: Tensor) -> None:
     settings = ShiftSettings(kernel="gaussian", bandwidth=0.5)
     moved = shift(points, points, find_neighbors(points, points, settings, exclude=own), settings)
-    weights = torch.exp((points @ points.T - 1) / (2 * 0.5**2))  # the diagonal is the point itself: weight 1
+    weights = torch.exp(
+        (points @ points.T - 1) / (2 * 0.5**2)
+    )  # the diagonal is the point itself: weight 1
     torch.testing.assert_close(moved, unit(weights @ points))
 
 
@@ -144,8 +156,12 @@ def test_longer_lists_than_the_kernel_uses_are_cut(points: Tensor, own: Tensor) 
     assert torch.equal(shift(points, points, long, settings), expected)
 
 
-def test_random_neighbors_are_different_rows_and_never_the_point(points: Tensor, own: Tensor) -> None:
-    drawn = random_neighbors(points, points, 39, exclude=own, generator=torch.Generator().manual_seed(0)).indices
+def test_random_neighbors_are_different_rows_and_never_the_point(
+    points: Tensor, own: Tensor
+) -> None:
+    drawn = random_neighbors(
+        points, points, 39, exclude=own, generator=torch.Generator().manual_seed(0)
+    ).indices
     everyone_else = [[j for j in range(40) if j != i] for i in range(40)]
     assert drawn.sort(dim=1).values.tolist() == everyone_else
 
@@ -154,7 +170,11 @@ def test_random_neighbors_reach_every_row_where_none_is_left_out(points: Tensor)
     """-1 leaves out nobody: over 4,000 draws of 3 among 40 rows each comes up about 300 times, the last one too."""
     queries = points[:1].expand(4000, -1)
     drawn = random_neighbors(
-        queries, points, 3, exclude=torch.full((4000,), -1), generator=torch.Generator().manual_seed(0)
+        queries,
+        points,
+        3,
+        exclude=torch.full((4000,), -1),
+        generator=torch.Generator().manual_seed(0),
     ).indices
     counts = torch.bincount(drawn.flatten(), minlength=40)
     assert (counts > 200).all()
@@ -165,7 +185,9 @@ def test_random_neighbors_reach_every_row_where_none_is_left_out(points: Tensor)
 def test_random_neighbors_follow_the_generator(points: Tensor, own: Tensor) -> None:
     settings = ShiftSettings(retrieval="random")
     first, again, other = (
-        find_neighbors(points, points, settings, exclude=own, generator=torch.Generator().manual_seed(s)).indices
+        find_neighbors(
+            points, points, settings, exclude=own, generator=torch.Generator().manual_seed(s)
+        ).indices
         for s in (0, 0, 1)
     )
     assert torch.equal(first, again)
@@ -185,7 +207,13 @@ def test_attention_with_equal_keys_is_the_mean(points: Tensor, own: Tensor) -> N
 def test_attention_learns(points: Tensor, own: Tensor) -> None:
     attention = NeighborAttention(6).double()
     settings = ShiftSettings(aggregation="attention")
-    moved = shift(points, points, find_neighbors(points, points, settings, exclude=own), settings, attention=attention)
+    moved = shift(
+        points,
+        points,
+        find_neighbors(points, points, settings, exclude=own),
+        settings,
+        attention=attention,
+    )
     moved[:, 0].sum().backward()
     assert attention.query.weight.grad is not None
     assert attention.query.weight.grad.abs().sum() > 0
@@ -229,7 +257,10 @@ def test_cpu_and_gpu_shift_to_the_same_place_bit_for_bit() -> None:
     points = unit(torch.randn(500, 96, generator=torch.Generator().manual_seed(4)))
     lists = k_nearest(points, points, 8, exclude=torch.arange(500))
     on_gpu = shift(
-        points.cuda(), points.cuda(), Neighbors(lists.indices.cuda(), lists.similarities.cuda()), ShiftSettings()
+        points.cuda(),
+        points.cuda(),
+        Neighbors(lists.indices.cuda(), lists.similarities.cuda()),
+        ShiftSettings(),
     )
     assert torch.equal(on_gpu.cpu(), shift(points, points, lists, ShiftSettings()))
 
@@ -237,17 +268,25 @@ def test_cpu_and_gpu_shift_to_the_same_place_bit_for_bit() -> None:
 @pytest.mark.parametrize("kernel", ["knn", "uniform", "gaussian"])
 def test_a_detached_norm_leaves_the_value_and_lets_no_gradient_through_the_length(kernel):
     """Of z = m / |m| with |m| a constant, the gradient in the point is its own weight in m over |m|."""
-    points = F.normalize(torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), dim=1)
+    points = F.normalize(
+        torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), dim=1
+    )
     bank = F.normalize(points + 0.1 * points.flip(0), dim=1)
     settings = ShiftSettings(kernel=kernel, n_neighbors=3, min_similarity=0.2, bandwidth=0.5)
     neighbors = find_neighbors(points, bank, settings)
     points.requires_grad_()
-    plain, found = (shift(points, bank, neighbors, settings, detach_norm=detach) for detach in (False, True))
+    plain, found = (
+        shift(points, bank, neighbors, settings, detach_norm=detach) for detach in (False, True)
+    )
     torch.testing.assert_close(found, plain)
     (gradient,) = torch.autograd.grad(found.sum(), points)
     own = 0.5 if kernel == "knn" else 1.0
-    moved = own * points + (bank[neighbors.indices] * weights_of(kernel, neighbors, settings)[:, :, None]).sum(dim=1)
-    torch.testing.assert_close(gradient, (own / moved.norm(dim=1, keepdim=True)).expand_as(gradient).detach())
+    moved = own * points + (
+        bank[neighbors.indices] * weights_of(kernel, neighbors, settings)[:, :, None]
+    ).sum(dim=1)
+    torch.testing.assert_close(
+        gradient, (own / moved.norm(dim=1, keepdim=True)).expand_as(gradient).detach()
+    )
     (through,) = torch.autograd.grad(plain.sum(), points)
     assert not torch.allclose(through, gradient)
 

@@ -27,12 +27,16 @@ def change(clusters, labels=LABELS, seed=0):
 
 
 def same_groups(first, second):
-    return len(np.unique(first)) == len(np.unique(second)) == len(set(zip(first, second, strict=True)))
+    return (
+        len(np.unique(first)) == len(np.unique(second)) == len(set(zip(first, second, strict=True)))
+    )
 
 
 def test_the_evidence_is_the_product_of_what_each_point_was_predicted_with():
     """Each point is predicted from those before it by Student's t, and then the four numbers are updated."""
-    mean, weight, freedom = np.array([0.3, -0.2, 0.1]), 0.7, 6.5
+    mean = np.array([0.3, -0.2, 0.1])
+    weight = 0.7
+    freedom = 6.5
     scatter = np.array([[2.0, 0.3, 0], [0.3, 1.0, 0.1], [0, 0.1, 3.0]])
     points = RNG.normal(size=(5, 3))
     found = log_evidence(points, Prior(mean, weight, scatter, freedom))
@@ -41,15 +45,20 @@ def test_the_evidence_is_the_product_of_what_each_point_was_predicted_with():
         df = freedom - 2
         expected += multivariate_t.logpdf(point, mean, scatter * (weight + 1) / (weight * df), df)
         scatter = scatter + weight / (weight + 1) * np.outer(point - mean, point - mean)
-        mean, weight, freedom = (weight * mean + point) / (weight + 1), weight + 1, freedom + 1
+        mean = (weight * mean + point) / (weight + 1)
+        weight = weight + 1
+        freedom = freedom + 1
     assert found == pytest.approx(expected, rel=1e-10)
 
 
 def test_the_ratio_is_written_out():
-    first, second = POINTS[TRUTH == 0][:7], POINTS[TRUTH == 1][:4]
+    first = POINTS[TRUTH == 0][:7]
+    second = POINTS[TRUTH == 1][:4]
     whole = np.concatenate([first, second])
     expected = np.log(2.5) + gammaln(7) + gammaln(4) - gammaln(11)
-    expected += log_evidence(first, PRIOR) + log_evidence(second, PRIOR) - log_evidence(whole, PRIOR)
+    expected += (
+        log_evidence(first, PRIOR) + log_evidence(second, PRIOR) - log_evidence(whole, PRIOR)
+    )
     assert log_split_ratio(whole, first, second, PRIOR, 2.5) == pytest.approx(expected)
 
 
@@ -98,7 +107,9 @@ def test_copies_and_tiny_clusters_are_not_split():
     points = np.zeros((12, 2))
     prior = prior_of_classes(points, np.full(12, -1))
     generator = torch.Generator().manual_seed(0)
-    found = split_and_merge(points, np.zeros(12, int), np.full(12, -1), prior, concentration=1.0, generator=generator)
+    found = split_and_merge(
+        points, np.zeros(12, int), np.full(12, -1), prior, concentration=1.0, generator=generator
+    )
     assert found.tolist() == [0] * 12
 
 
@@ -106,6 +117,8 @@ def test_principal_columns_keep_distances_and_the_first_left_out_vary_least():
     points = torch.from_numpy(POINTS) * torch.tensor([1.0, 10.0, 0.1])
     whole = principal_columns(points, 5)
     assert whole.shape == (200, 3)
-    np.testing.assert_allclose(np.linalg.norm(whole[3] - whole[8]), float((points[3] - points[8]).norm()))
+    np.testing.assert_allclose(
+        np.linalg.norm(whole[3] - whole[8]), float((points[3] - points[8]).norm())
+    )
     one = principal_columns(points, 1)
     assert abs(np.corrcoef(one[:, 0], POINTS[:, 1])[0, 1]) > 0.99

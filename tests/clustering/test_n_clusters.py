@@ -36,7 +36,8 @@ def curve(
     n_distinct: int = 20_000,
 ) -> Curve:
     """A curve from K = 2 up with two known classes."""
-    n_clusters, flat = np.arange(2, 2 + len(accuracy)), np.ones(len(accuracy))
+    n_clusters = np.arange(2, 2 + len(accuracy))
+    flat = np.ones(len(accuracy))
     fits, gaps = (flat if given is None else np.array(given) for given in (fit, gap))
     return Curve(n_clusters, np.array(accuracy), fits, gaps, np.array(class_sizes), n_distinct)
 
@@ -69,7 +70,8 @@ def test_the_fit_of_the_sweep_is_that_of_the_loop(seed: int) -> None:
         for c in classes:
             of_class = labels == c
             shares = [
-                np.mean(cut[of_class] == cluster) * np.mean(of_class[cut == cluster]) for cluster in np.unique(cut)
+                np.mean(cut[of_class] == cluster) * np.mean(of_class[cut == cluster])
+                for cluster in np.unique(cut)
             ]
             best.append(np.sqrt(max(shares)))
         assert fit == pytest.approx(np.mean(best))
@@ -79,29 +81,39 @@ def test_the_fit_of_the_sweep_is_that_of_the_loop(seed: int) -> None:
 def test_the_running_matching_is_the_best_after_every_merge(seed: int) -> None:
     """Tables of every shape and density; the value is compared with a matching solved from scratch."""
     rng = np.random.default_rng(seed)
-    n_clusters, n_classes = int(rng.integers(1, 14)), int(rng.integers(1, 7))
+    n_clusters = int(rng.integers(1, 14))
+    n_classes = int(rng.integers(1, 7))
     counts = rng.poisson(rng.choice([0.3, 1, 5]), (n_clusters, n_classes))
-    running, live = RunningMatching(counts), list(range(n_clusters))
+    running = RunningMatching(counts)
+    live = list(range(n_clusters))
     while len(live) > 1:
         kept, gone = rng.choice(live, 2, replace=False).tolist()
         live.remove(gone)
         running.merge(kept, gone)
         counts[kept] += counts[gone]
         counts[gone] = 0
-        y_pred, y_true = (np.repeat(axis.ravel(), counts.ravel()) for axis in np.indices(counts.shape))
-        assert running.total == round(matched_accuracy(y_true, y_pred) * len(y_true) if len(y_true) else 0)
+        y_pred, y_true = (
+            np.repeat(axis.ravel(), counts.ravel()) for axis in np.indices(counts.shape)
+        )
+        assert running.total == round(
+            matched_accuracy(y_true, y_pred) * len(y_true) if len(y_true) else 0
+        )
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_classes_with_few_labels_have_no_say_in_the_fit(seed: int) -> None:
     """The fit of all classes but two, which keep four labels, is that without the labels of these two."""
     tree, labels = overlapping(seed)
-    few, none = labels.copy(), labels.copy()
+    few = labels.copy()
+    none = labels.copy()
     for c in (0, 2):
         rows = np.flatnonzero(labels == c)
         few[rows[MIN_FIT_LABELS - 1 :]] = none[rows] = -1
-    found, expected = accuracy_curve(tree, few), accuracy_curve(tree, none)
-    assert np.array_equal(found.fit, expected.fit[2:])  # without the two classes the sweep goes down to K = 2
+    found = accuracy_curve(tree, few)
+    expected = accuracy_curve(tree, none)
+    assert np.array_equal(
+        found.fit, expected.fit[2:]
+    )  # without the two classes the sweep goes down to K = 2
 
 
 def test_six_points_with_two_known_classes() -> None:
@@ -152,8 +164,11 @@ def test_the_plateau_rule_is_the_papers_when_labels_leave_no_doubt() -> None:
 
 def test_the_balance_is_the_geometric_mean_of_plateau_and_precision() -> None:
     """Accuracy is best at K = 4 beyond doubt, accuracy · fit at K = 16: √(4·16) = 8, where (4 + 16)/2 would be 10."""
-    accuracy, fit = [0.1] * 20, [0.1] * 20
-    accuracy[2], accuracy[14], fit[14] = 0.9, 0.8, 1.0
+    accuracy = [0.1] * 20
+    fit = [0.1] * 20
+    accuracy[2] = 0.9
+    accuracy[14] = 0.8
+    fit[14] = 1.0
     found = curve(accuracy, fit=fit)
     assert [round(RULES[rule](found)) for rule in ("plateau", "precision", "balance")] == [4, 16, 8]
 
@@ -161,7 +176,8 @@ def test_the_balance_is_the_geometric_mean_of_plateau_and_precision() -> None:
 def test_only_the_end_of_a_rule_is_rounded() -> None:
     """Equal accuracy at K = 2 and 3, which weigh 1/2 and 1/3: the plateau lies at 2^(3/5)·3^(2/5) = 2.35. With
     precision at 20 the balance is √(2.35·20) = 6.9, seven clusters; with a plateau of two it would be √40 = 6.3."""
-    accuracy, fit = [0.9, 0.9, *[0.01] * 18], [0.001] * 20
+    accuracy = [0.9, 0.9, *[0.01] * 18]
+    fit = [0.001] * 20
     fit[18] = 1.0
     found = curve(accuracy, fit=fit)
     assert RULES["plateau"](found) == pytest.approx(2 ** (3 / 5) * 3 ** (2 / 5))
@@ -221,7 +237,9 @@ def test_few_labels_do_not_make_hundreds_of_clusters(n_labels: int) -> None:
     found = estimate_n_clusters(tree, label_some(y, [n_labels] * 5))
     assert 7 <= found.n_clusters <= 14
     assert found.rule == ("gap" if n_labels < 2 else "pairs")
-    assert choose(found.curve, "balance")[1] == ("gap" if n_labels < 2 else "median" if n_labels < 8 else "balance")
+    assert choose(found.curve, "balance")[1] == (
+        "gap" if n_labels < 2 else "median" if n_labels < 8 else "balance"
+    )
 
 
 @pytest.mark.parametrize(
@@ -232,16 +250,25 @@ def test_few_labels_do_not_make_hundreds_of_clusters(n_labels: int) -> None:
         ((2, 1), 16),  # plateau needs two per class in it: gap alone
     ],
 )
-def test_the_median_is_that_of_the_rules_whose_labels_suffice(class_sizes: tuple[int, ...], expected: int) -> None:
+def test_the_median_is_that_of_the_rules_whose_labels_suffice(
+    class_sizes: tuple[int, ...], expected: int
+) -> None:
     """Accuracy is best at K = 4 beyond doubt, accuracy · fit at K = 20, and the gap is widest at K = 16."""
-    accuracy, fit, gap = [0.1] * 20, [0.1] * 20, [0.0] * 20
-    accuracy[2], accuracy[18], fit[18], gap[14] = 0.9, 0.3, 1.0, 1.0
+    accuracy = [0.1] * 20
+    fit = [0.1] * 20
+    gap = [0.0] * 20
+    accuracy[2] = 0.9
+    accuracy[18] = 0.3
+    fit[18] = 1.0
+    gap[14] = 1.0
     found = curve(accuracy, fit=fit, gap=gap, class_sizes=class_sizes, n_distinct=1000)
     assert (RULES["precision"](found), RULES["gap"](found)) == (20, 16)
     assert choose(found, "median")[0] == expected
 
 
-@pytest.mark.parametrize(("rule", "expected"), [("paper", {6, 7, 8}), ("plateau", {7, 8, 9}), ("precision", {8, 9})])
+@pytest.mark.parametrize(
+    ("rule", "expected"), [("paper", {6, 7, 8}), ("plateau", {7, 8, 9}), ("precision", {8, 9})]
+)
 def test_far_apart_classes_are_counted(rule: str, expected: set[int]) -> None:
     """8 far-apart classes, 6 of them known: joining the novel two costs nothing by the paper's rule."""
     rng = np.random.default_rng(0)
@@ -263,7 +290,8 @@ def test_names_of_classes_change_nothing(rule: str) -> None:
 
 def test_the_sweep_stops_at_max_clusters() -> None:
     tree, labels = overlapping(0)
-    short, whole = accuracy_curve(tree, labels, max_clusters=20), accuracy_curve(tree, labels)
+    short = accuracy_curve(tree, labels, max_clusters=20)
+    whole = accuracy_curve(tree, labels)
     assert short.n_clusters.tolist() == list(range(4, 21))
     assert np.array_equal(short.accuracy, whole.accuracy[: len(short.accuracy)])
 
@@ -273,8 +301,13 @@ def test_the_sweep_goes_up_to_ten_times_the_known_classes(n_rows: int, expected:
     """150 known classes: 1,500 clusters, where there are as many images; for few classes it is 1,000."""
     rng = np.random.default_rng(0)
     tree = grow(rng.normal(size=(n_rows, 2)))
-    assert accuracy_curve(tree, label_some(np.arange(n_rows) % 150, [1] * 150)).n_clusters[-1] == expected
-    assert accuracy_curve(tree, label_some(np.arange(n_rows) % 150, [1] * 99)).n_clusters[-1] == 1000
+    assert (
+        accuracy_curve(tree, label_some(np.arange(n_rows) % 150, [1] * 150)).n_clusters[-1]
+        == expected
+    )
+    assert (
+        accuracy_curve(tree, label_some(np.arange(n_rows) % 150, [1] * 99)).n_clusters[-1] == 1000
+    )
 
 
 def test_a_class_with_a_single_labeled_image_counts() -> None:
@@ -290,13 +323,17 @@ def test_no_more_clusters_than_distinct_points(rule: str) -> None:
     found = estimate_n_clusters(grow(np.eye(5)[y]), label_some(y, [5, 5]), rule=rule)
     assert found.curve.n_clusters.tolist() == [2, 3, 4, 5]
     assert found.n_clusters <= 5
-    assert found.accuracy == 1.0 or rule == "gap"  # to it copies are one image, and five images no clusters
+    assert (
+        found.accuracy == 1.0 or rule == "gap"
+    )  # to it copies are one image, and five images no clusters
 
 
 def test_a_linkage_matrix_is_not_taken_for_a_tree() -> None:
     linkage = grow(np.eye(4)).linkage
     for given in (linkage, linkage.tolist()):
-        with pytest.raises(UsageError, match=r"tree: found (ndarray|list), expected a Tree; pass Tree\(linkage\)"):
+        with pytest.raises(
+            UsageError, match=r"tree: found (ndarray|list), expected a Tree; pass Tree\(linkage\)"
+        ):
             estimate_n_clusters(given, [0, 1, -1, -1])
 
 
@@ -335,9 +372,13 @@ def test_labels_that_cannot_be_used_are_refused(labels: np.ndarray, message: str
 
 def test_max_clusters_is_no_fewer_than_the_known_classes_and_no_more_than_the_images() -> None:
     tree, labels = overlapping(0)
-    with pytest.raises(UsageError, match="max_clusters: found 3 with 4 known classes, expected 4 or more"):
+    with pytest.raises(
+        UsageError, match="max_clusters: found 3 with 4 known classes, expected 4 or more"
+    ):
         estimate_n_clusters(tree, labels, max_clusters=3)
-    assert np.array_equal(accuracy_curve(tree, labels, max_clusters=1000).n_clusters, np.arange(4, 121))
+    assert np.array_equal(
+        accuracy_curve(tree, labels, max_clusters=1000).n_clusters, np.arange(4, 121)
+    )
 
 
 def test_a_largest_k_that_is_no_whole_number_is_refused() -> None:
@@ -355,10 +396,12 @@ def test_an_unknown_rule_is_answered_with_the_known_ones() -> None:
 def test_where_all_classes_are_known_the_interval_holds_their_number() -> None:
     """Few labels of each of ten digits: in two of these draws it would begin at 11, as if some were new."""
     x, truth = load_digits(return_X_y=True)
-    x, truth = x[:1000], truth[:1000]
+    x = x[:1000]
+    truth = truth[:1000]
     tree = next(islice(iterates(unit_points(x), ShiftSettings()), 1, None)).tree
     for n_each, seed in product((2, 5), range(5)):
-        rng, labels = np.random.default_rng(seed), np.full(len(x), -1)
+        rng = np.random.default_rng(seed)
+        labels = np.full(len(x), -1)
         for digit in range(10):
             labels[rng.choice(np.flatnonzero(truth == digit), n_each, replace=False)] = digit
         assert estimate_n_clusters(tree, labels).interval[0] == 10

@@ -87,7 +87,13 @@ def test_what_labels_say_is_kept_where_it_lies_outside_of_a_range(bundles) -> No
     tree: Tree = unit_tree(unit_points(x))
     free = estimate_n_clusters(tree, labels)
     assert (free.interval, free.by_labels) == ((4, 7), None)
-    for low, high, by_labels in ((8, 9, (4, 7)), (3, 3, (4, 7)), (7, 9, None), (3, 4, None), (5, 6, None)):
+    for low, high, by_labels in (
+        (8, 9, (4, 7)),
+        (3, 3, (4, 7)),
+        (7, 9, None),
+        (3, 4, None),
+        (5, 6, None),
+    ):
         kept = estimate_n_clusters(tree, labels, min_clusters=low, max_clusters=high)
         assert kept.by_labels == free.keeping_to(low, high).by_labels == by_labels
 
@@ -103,9 +109,13 @@ def test_a_range_in_which_nothing_can_be_is_refused_before_any_work(bundles) -> 
         with pytest.raises(UsageError, match=said):
             MeanShiftClustering(n_clusters=numbers).fit(x, labels)
     check_task(labels, None, InferenceSettings().with_range((1, 1000)))  # 3 to 60 of it can be
-    with pytest.raises(UsageError, match="found a range and no labels; give the number of clusters, or labels"):
+    with pytest.raises(
+        UsageError, match="found a range and no labels; give the number of clusters, or labels"
+    ):
         check_task(np.full(60, -1), None, InferenceSettings().with_range((3, 9)))
-    with pytest.raises(UsageError, match="max_clusters: found 9 with a range of n_clusters; leave it out"):
+    with pytest.raises(
+        UsageError, match="max_clusters: found 9 with a range of n_clusters; leave it out"
+    ):
         MeanShiftClustering(n_clusters=(3, 9), max_clusters=9).fit(x, labels)
 
 
@@ -120,4 +130,7 @@ def test_a_range_is_held_against_as_many_clusters_as_are_tried_without_it(monkey
     tree = unit_tree(unit_points(points))
     free = estimate_n_clusters(tree, labels)
     assert free.interval[0] > 20
-    assert estimate_n_clusters(tree, labels, min_clusters=12, max_clusters=20).by_labels == free.interval
+    assert (
+        estimate_n_clusters(tree, labels, min_clusters=12, max_clusters=20).by_labels
+        == free.interval
+    )

@@ -44,7 +44,8 @@ def test_a_range_is_kept_to():
 
 def test_there_are_no_more_clusters_than_known_classes_and_unlabeled_images():
     """Of 400 images all but five are labeled, in 40 classes; the more clusters, the better they agree."""
-    labels, tried = np.where(np.arange(400) < 395, TRUTH, -1), []
+    labels = np.where(np.arange(400) < 395, TRUTH, -1)
+    tried = []
 
     def cluster(n_clusters):
         tried.append(n_clusters)

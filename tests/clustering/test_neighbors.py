@@ -18,7 +18,9 @@ def points() -> Tensor:
     return unit(torch.randn(60, 24, generator=torch.Generator().manual_seed(0)))
 
 
-def slow_k_nearest(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None = None) -> Neighbors:
+def slow_k_nearest(
+    queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None = None
+) -> Neighbors:
     """Every pair's similarity, then a full sort by (-similarity, index)."""
     everything = torch.arange(len(bank)).expand(len(queries), -1)
     scores = similarities(queries, bank, everything)
@@ -26,7 +28,10 @@ def slow_k_nearest(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None
         for row, left_out in enumerate(exclude.tolist()):
             if left_out >= 0:
                 scores[row, left_out] = -torch.inf
-    order = [sorted(range(len(bank)), key=lambda j, r=row: (-scores[r, j].item(), j))[:k] for row in range(len(scores))]
+    order = [
+        sorted(range(len(bank)), key=lambda j, r=row: (-scores[r, j].item(), j))[:k]
+        for row in range(len(scores))
+    ]
     indices = torch.tensor(order)
     return Neighbors(indices, scores.gather(1, indices))
 
@@ -65,11 +70,14 @@ def test_queries_may_differ_from_the_bank(points: Tensor) -> None:
 def test_neighbors_do_not_depend_on_the_block_size(points: Tensor, block_rows: int) -> None:
     own = torch.arange(60)
     assert_same(
-        k_nearest(points, points, 5, exclude=own, block_rows=block_rows), k_nearest(points, points, 5, exclude=own)
+        k_nearest(points, points, 5, exclude=own, block_rows=block_rows),
+        k_nearest(points, points, 5, exclude=own),
     )
 
 
-def test_neighbors_do_not_depend_on_threads_or_chunks(points: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbors_do_not_depend_on_threads_or_chunks(
+    points: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = k_nearest(points, points, 5)
     monkeypatch.setitem(sums.CHUNK_ELEMENTS, "cpu", 100)
     monkeypatch.setitem(module.BLOCK_BYTES, "cpu", 1000)
@@ -84,7 +92,8 @@ def test_neighbors_do_not_depend_on_threads_or_chunks(points: Tensor, monkeypatc
 def test_neighbors_do_not_depend_on_the_order_of_rows(points: Tensor) -> None:
     order = torch.randperm(60, generator=torch.Generator().manual_seed(1))
     own = torch.arange(60)
-    plain, shuffled = k_nearest(points, points, 5, exclude=own), k_nearest(points[order], points[order], 5, exclude=own)
+    plain = k_nearest(points, points, 5, exclude=own)
+    shuffled = k_nearest(points[order], points[order], 5, exclude=own)
     assert torch.equal(order[shuffled.indices], plain.indices[order])
     assert torch.equal(shuffled.similarities, plain.similarities[order])
 
@@ -112,11 +121,16 @@ def test_crowds_of_near_duplicates_are_told_apart(points: Tensor, noise: float) 
     shake = noise * torch.randn(30, 24, generator=torch.Generator().manual_seed(2))
     bank = torch.cat([points, points[:1] + shake])
     own = torch.arange(90)
-    assert_same(k_nearest(bank, bank, 5, exclude=own, block_rows=11), slow_k_nearest(bank, bank, 5, own))
+    assert_same(
+        k_nearest(bank, bank, 5, exclude=own, block_rows=11), slow_k_nearest(bank, bank, 5, own)
+    )
 
 
 def test_rows_of_any_length_are_ranked_by_inner_product() -> None:
-    rows = torch.randn(50, 8, generator=torch.Generator().manual_seed(3)) * torch.logspace(-6, 6, 50)[:, None]
+    rows = (
+        torch.randn(50, 8, generator=torch.Generator().manual_seed(3))
+        * torch.logspace(-6, 6, 50)[:, None]
+    )
     assert_same(k_nearest(rows, rows, 4), slow_k_nearest(rows, rows, 4))
 
 
@@ -192,7 +206,9 @@ def test_a_precision_that_settles_few_queries_is_not_tried_again(
     assert_same(found, slow_k_nearest(bank, bank, 3))
 
 
-def test_queries_of_a_small_bank_are_not_rounded_first(points: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queries_of_a_small_bank_are_not_rounded_first(
+    points: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tried = with_tiles(monkeypatch)
     monkeypatch.setattr(module, "SMALL_BANK", 61)
     k_nearest(points, points, 3)
@@ -206,7 +222,9 @@ def test_the_largest_products_are_among_the_groups_with_the_largest_maxima(
     """Groups of 4 columns, 301 columns, 5 wanted: with 3 different values nearly everything is tied."""
     monkeypatch.setattr(module, "GROUP", 4)
     padded = torch.full((50, 304), -torch.inf)
-    padded[:, :301] = torch.randint(n_values, (50, 301), generator=torch.Generator().manual_seed(5)).float()
+    padded[:, :301] = torch.randint(
+        n_values, (50, 301), generator=torch.Generator().manual_seed(5)
+    ).float()
     values, columns = module._largest(padded[:, :301], padded, 5)
     assert torch.equal(values, padded.topk(5, dim=1).values)
     assert torch.equal(values, padded.gather(1, columns))
@@ -238,4 +256,7 @@ def test_cpu_and_gpu_find_the_same_bit_for_bit() -> None:
     rows[1000:1100] = rows[0]
     own = torch.arange(3000)
     on_gpu = k_nearest(rows.cuda(), rows.cuda(), 8, exclude=own.cuda())
-    assert_same(Neighbors(on_gpu.indices.cpu(), on_gpu.similarities.cpu()), k_nearest(rows, rows, 8, exclude=own))
+    assert_same(
+        Neighbors(on_gpu.indices.cpu(), on_gpu.similarities.cpu()),
+        k_nearest(rows, rows, 8, exclude=own),
+    )

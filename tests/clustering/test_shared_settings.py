@@ -13,7 +13,9 @@ from shoal.clustering.workers import SharedSetting
 def unit_rows(n: int, seed: int) -> np.ndarray:
     """So many rows in 256 columns that bfloat16 products come first and float32 ones after them."""
     rng = np.random.default_rng(seed)
-    rows = rng.normal(size=(n // 20, 256))[rng.integers(n // 20, size=n)] + 0.3 * rng.normal(size=(n, 256))
+    rows = rng.normal(size=(n // 20, 256))[rng.integers(n // 20, size=n)] + 0.3 * rng.normal(
+        size=(n, 256)
+    )
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
@@ -51,5 +53,7 @@ rows = np.random.default_rng(0).normal(size=(3000, 64))
 shoal.ward_linkage(rows)
 print(torch.backends.mkldnn.matmul.fp32_precision, torch.backends.cuda.matmul.fp32_precision)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert done.stdout.split() == ["bf16", "none"], done.stderr

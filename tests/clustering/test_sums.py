@@ -23,7 +23,9 @@ def test_the_order_of_additions_is_the_halving_one() -> None:
 
 def test_a_root_is_the_nearest_number_for_any_size_and_stride() -> None:
     """torch's own is off by one bit in about one of a hundred on a CPU."""
-    squares = torch.rand(30_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 10
+    squares = (
+        torch.rand(30_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 10
+    )
     expected = torch.tensor([math.sqrt(square) for square in squares.tolist()], dtype=torch.float64)
     assert torch.equal(root(squares), expected)
     assert torch.equal(root(squares[::7]), expected[::7])
@@ -31,32 +33,48 @@ def test_a_root_is_the_nearest_number_for_any_size_and_stride() -> None:
 
 
 def test_a_root_has_its_gradient() -> None:
-    squares = torch.rand(20, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).add(0.1).requires_grad_()
+    squares = (
+        torch.rand(20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        .add(0.1)
+        .requires_grad_()
+    )
     assert torch.autograd.gradcheck(root, squares)
 
 
 @pytest.mark.gpu
 def test_roots_on_the_gpu_are_those_of_the_cpu() -> None:
-    squares = torch.rand(100_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 10
+    squares = (
+        torch.rand(100_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 10
+    )
     assert torch.equal(root(squares.cuda()).cpu(), root(squares))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_sums_of_groups_are_those_of_a_loop_and_have_the_same_bits_in_any_order(dtype: torch.dtype) -> None:
+def test_sums_of_groups_are_those_of_a_loop_and_have_the_same_bits_in_any_order(
+    dtype: torch.dtype,
+) -> None:
     generator = torch.Generator().manual_seed(0)
-    rows = torch.nn.functional.normalize(torch.randn(3000, 7, dtype=dtype, generator=generator), dim=1)
+    rows = torch.nn.functional.normalize(
+        torch.randn(3000, 7, dtype=dtype, generator=generator), dim=1
+    )
     groups = torch.randint(0, 4, (3000,), generator=generator)
     groups[groups == 2] = 3  # nobody is in group 2
     found = grouped_sums(rows, groups, 4)
-    expected = [[math.fsum(rows[groups == group, column].tolist()) for column in range(7)] for group in range(4)]
+    expected = [
+        [math.fsum(rows[groups == group, column].tolist()) for column in range(7)]
+        for group in range(4)
+    ]
     assert torch.allclose(found, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-10)
     for _ in range(3):
         order = torch.randperm(3000, generator=generator)
         assert torch.equal(grouped_sums(rows[order], groups[order], 4), found)
 
 
-def test_sums_of_groups_do_not_depend_on_the_size_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, groups = torch.rand(100, 5, generator=torch.Generator().manual_seed(0)), torch.arange(100) % 3
+def test_sums_of_groups_do_not_depend_on_the_size_of_a_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = torch.rand(100, 5, generator=torch.Generator().manual_seed(0))
+    groups = torch.arange(100) % 3
     whole = grouped_sums(rows, groups, 3)
     monkeypatch.setattr("shoal.clustering.sums.BLOCK_ELEMENTS", 35)
     assert torch.equal(grouped_sums(rows, groups, 3), whole)
@@ -65,17 +83,24 @@ def test_sums_of_groups_do_not_depend_on_the_size_of_a_block(monkeypatch: pytest
 def test_the_largest_entries_of_all_rows_together_do_not_overflow() -> None:
     for n_rows in (1, 2, 255, 256):
         rows = torch.full((n_rows, 1), 2 - 2.0**-23)
-        assert grouped_sums(rows, torch.zeros(n_rows, dtype=torch.int64), 1).item() == n_rows * (2 - 2.0**-23)
+        assert grouped_sums(rows, torch.zeros(n_rows, dtype=torch.int64), 1).item() == n_rows * (
+            2 - 2.0**-23
+        )
 
 
 @pytest.mark.gpu
 def test_sums_of_groups_on_the_gpu_are_those_of_the_cpu() -> None:
     generator = torch.Generator().manual_seed(0)
-    rows, groups = torch.rand(50_000, 64, generator=generator), torch.randint(0, 30, (50_000,), generator=generator)
-    assert torch.equal(grouped_sums(rows.cuda(), groups.cuda(), 30).cpu(), grouped_sums(rows, groups, 30))
+    rows = torch.rand(50_000, 64, generator=generator)
+    groups = torch.randint(0, 30, (50_000,), generator=generator)
+    assert torch.equal(
+        grouped_sums(rows.cuda(), groups.cuda(), 30).cpu(), grouped_sums(rows, groups, 30)
+    )
 
 
-def test_unit_rows_do_not_depend_on_how_rows_lie_in_memory_or_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unit_rows_do_not_depend_on_how_rows_lie_in_memory_or_on_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     x = np.random.default_rng(0).normal(size=(7, 3))
     expected = unit_points(x)
     monkeypatch.setattr(sums, "ROWS_AT_ONCE", 2)

@@ -31,7 +31,11 @@ def test_cuts_agree_with_scipy_at_every_number_of_clusters() -> None:
     for n_clusters in range(1, 61):
         theirs = fcluster(tree.linkage, n_clusters, "maxclust")
         ours = tree.cut(n_clusters)
-        assert len(set(zip(ours.tolist(), theirs.tolist(), strict=True))) == n_clusters == len(set(ours.tolist()))
+        assert (
+            len(set(zip(ours.tolist(), theirs.tolist(), strict=True)))
+            == n_clusters
+            == len(set(ours.tolist()))
+        )
 
 
 def test_tied_heights_still_give_exactly_the_clusters_asked_for() -> None:
@@ -111,7 +115,9 @@ def test_an_impossible_number_of_clusters_is_refused(n_clusters: int) -> None:
         ([[0, 1, 1, 2], [2, 3, 2, 4]], "not the number of leaves"),
     ],
 )
-def test_a_matrix_that_is_no_tree_is_refused(linkage_matrix: list[list[float]], message: str | None) -> None:
+def test_a_matrix_that_is_no_tree_is_refused(
+    linkage_matrix: list[list[float]], message: str | None
+) -> None:
     if message is None:
         Tree(linkage_matrix)
         return
@@ -142,7 +148,9 @@ def test_what_is_no_whole_number_is_refused(value: object) -> None:
 def test_a_chain_of_many_merges_is_cut_quickly() -> None:
     """The deepest tree there is, 20,000 merges each onto the last."""
     n = 20_000
-    chain = np.column_stack([np.r_[0, np.arange(n, 2 * n - 2)], np.arange(1, n), np.arange(n - 1), np.arange(2, n + 1)])
+    chain = np.column_stack(
+        [np.r_[0, np.arange(n, 2 * n - 2)], np.arange(1, n), np.arange(n - 1), np.arange(2, n + 1)]
+    )
     assert Tree(chain).cut(2).sum() == 1
 
 

@@ -29,7 +29,8 @@ LADDERS = {
 @pytest.fixture(autouse=True, scope="module", params=["lists", "table", "few rows"])
 def finder(request: pytest.FixtureRequest) -> Iterator[str]:
     """Every test by lists and scans to the end, by the table that takes over when few are left, and as few rows are."""
-    before, few_products = FEW.copy(), entry.FEW_PRODUCTS
+    before = FEW.copy()
+    few_products = entry.FEW_PRODUCTS
     FEW.update(before if request.param == "table" else dict.fromkeys(before, 0))
     entry.FEW_PRODUCTS = 1 << 40 if request.param == "few rows" else 0
     yield request.param
@@ -69,7 +70,8 @@ def greedy(rows: np.ndarray) -> np.ndarray:
                     if best is None or d < best[0]:
                         best = (d, i, j)
         d, i, j = best
-        (ci, a, u), (cj, b, v) = clusters[i], clusters.pop(j)
+        (ci, a, u) = clusters[i]
+        (cj, b, v) = clusters.pop(j)
         clusters[i] = ((ci * a + cj * b) / (a + b), a + b, len(rows) + len(made))
         made.append([min(u, v), max(u, v), np.sqrt(d) / scale, a + b])
     return np.array(made)
@@ -79,16 +81,20 @@ def assert_every_merge_is_a_cheapest(Z: np.ndarray, rows: np.ndarray, rel: float
     """With ties there are many Ward trees; each merges, at every step, some pair that no other pair undercuts."""
     rows = rows.astype(np.float64)
     n = len(rows)
-    center, size = dict(enumerate(rows)), dict.fromkeys(range(n), 1)
+    center = dict(enumerate(rows))
+    size = dict.fromkeys(range(n), 1)
     for step, (left, right, height, count) in enumerate(Z):
         live = np.array(list(center))
-        c, s = np.stack([center[i] for i in live]), np.array([size[i] for i in live], float)
+        c = np.stack([center[i] for i in live])
+        s = np.array([size[i] for i in live], float)
         squared = ((c[:, None] - c[None]) ** 2).sum(-1) * 2 * s[:, None] * s / (s[:, None] + s)
         np.fill_diagonal(squared, np.inf)
-        i, j = np.flatnonzero(live == left)[0], np.flatnonzero(live == right)[0]
+        i = np.flatnonzero(live == left)[0]
+        j = np.flatnonzero(live == right)[0]
         assert height == pytest.approx(np.sqrt(squared[i, j]), rel=rel, abs=1e-12)
         assert height <= np.sqrt(squared.min()) * (1 + rel) + 1e-12
-        a, b = size.pop(int(left)), size.pop(int(right))
+        a = size.pop(int(left))
+        b = size.pop(int(right))
         center[n + step] = (center.pop(int(left)) * a + center.pop(int(right)) * b) / (a + b)
         size[n + step] = a + b
         assert count == a + b
@@ -98,7 +104,8 @@ def assert_same_tree(ours: np.ndarray, theirs: np.ndarray) -> None:
     """Equal heights, and equal flat clusters wherever heights are distinct."""
     assert is_valid_linkage(ours)
     np.testing.assert_allclose(ours[:, 2], theirs[:, 2], rtol=1e-9, atol=1e-12)
-    a, b = Tree(ours), Tree(theirs)
+    a = Tree(ours)
+    b = Tree(theirs)
     gaps = np.diff(np.r_[0.0, theirs[:, 2]])
     for step in np.flatnonzero(gaps > 1e-6 * theirs[:, 2])[-60:]:
         assert np.array_equal(a.cut(len(theirs) + 1 - step), b.cut(len(theirs) + 1 - step))
@@ -107,7 +114,9 @@ def assert_same_tree(ours: np.ndarray, theirs: np.ndarray) -> None:
 def test_four_points_on_a_line_merge_as_by_hand() -> None:
     """0 and 1 join at 1; 5 and 7 at 2; the pairs, centers 0.5 and 6, at sqrt(2·2·2/4)·5.5."""
     Z = ward_linkage(np.array([[0.0], [1.0], [5.0], [7.0]]))
-    np.testing.assert_allclose(Z, [[0, 1, 1, 2], [2, 3, 2, 2], [4, 5, 5.5 * np.sqrt(2), 4]], rtol=1e-15)
+    np.testing.assert_allclose(
+        Z, [[0, 1, 1, 2], [2, 3, 2, 2], [4, 5, 5.5 * np.sqrt(2), 4]], rtol=1e-15
+    )
 
 
 def test_the_tree_is_the_greedy_one_bit_for_bit() -> None:
@@ -132,23 +141,33 @@ def test_the_tree_is_scipys(n: int) -> None:
     offset=st.sampled_from([0.0, 1e3]),
     seed=st.integers(0, 2**20),
 )
-def test_every_merge_is_a_cheapest_one(n: int, d: int, decimals: int, copies: int, offset: float, seed: int) -> None:
+def test_every_merge_is_a_cheapest_one(
+    n: int, d: int, decimals: int, copies: int, offset: float, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     rows = np.round(rng.normal(size=(n, d)), decimals) + offset
     rows = np.concatenate([rows, rows[rng.integers(n, size=copies)]])
     Z = ward_linkage(rows)
     assert is_valid_linkage(Z)
-    assert_every_merge_is_a_cheapest(Z, rows - rows[0] if offset else rows)  # exact: all within a factor of two
+    assert_every_merge_is_a_cheapest(
+        Z, rows - rows[0] if offset else rows
+    )  # exact: all within a factor of two
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ladder", LADDERS)
 @pytest.mark.parametrize("kind", ["raw", "clumps", "far away", "duplicates"])
-def test_no_precision_of_the_products_changes_a_bit(ladder: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_precision_of_the_products_changes_a_bit(
+    ladder: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = clustered(400, d=24)
-    if kind == "clumps":  # squared distances of 1e-10 inside a clump: below what float32 products can tell
+    if (
+        kind == "clumps"
+    ):  # squared distances of 1e-10 inside a clump: below what float32 products can tell
         rng = np.random.default_rng(1)
-        rows = rows[rng.integers(12, size=400)].astype(np.float64) + 1e-5 * rng.normal(size=(400, 24))
+        rows = rows[rng.integers(12, size=400)].astype(np.float64) + 1e-5 * rng.normal(
+            size=(400, 24)
+        )
     elif kind == "far away":  # float64 products cannot tell these apart either
         rows = 1e-7 * rows.astype(np.float64)
         rows[:200] += 1.0
@@ -162,12 +181,16 @@ def test_no_precision_of_the_products_changes_a_bit(ladder: str, kind: str, monk
 @pytest.mark.parametrize("kind", ["clumps", "far away"])
 def test_tight_clumps_have_scipys_heights(kind: str) -> None:
     rng = np.random.default_rng(2)
-    rows = clustered(12, d=24)[rng.integers(12, size=300)].astype(np.float64) + 1e-6 * rng.normal(size=(300, 24))
+    rows = clustered(12, d=24)[rng.integers(12, size=300)].astype(np.float64) + 1e-6 * rng.normal(
+        size=(300, 24)
+    )
     np.testing.assert_allclose(ward_linkage(rows)[:, 2], linkage(rows, "ward")[:, 2], rtol=1e-8)
 
 
 @pytest.mark.slow
-def test_memory_threads_and_list_length_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_threads_and_list_length_do_not_change_a_bit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows = clustered(700, d=33)
     expected = ward_linkage(rows)
     for memory in (24 * 700 * torch.get_num_threads(), 100_003, 1 << 20):
@@ -194,10 +217,12 @@ def test_blocks_of_columns_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) 
 def test_the_order_of_rows_only_renames_leaves() -> None:
     rows = clustered(250)
     order = np.random.default_rng(3).permutation(250)
-    ours, theirs = Tree(ward_linkage(rows)), Tree(ward_linkage(rows[order]))
+    ours = Tree(ward_linkage(rows))
+    theirs = Tree(ward_linkage(rows[order]))
     np.testing.assert_allclose(ours.heights, theirs.heights, rtol=1e-12)
     for k in (2, 10, 60):
-        a, b = ours.cut(k)[order], theirs.cut(k)
+        a = ours.cut(k)[order]
+        b = theirs.cut(k)
         assert len(set(zip(a.tolist(), b.tolist(), strict=True))) == k
 
 
@@ -230,7 +255,8 @@ def test_strided_and_transposed_input_is_read_right() -> None:
 @pytest.mark.parametrize("factor", [2.0**-600, 2.0**400])
 def test_a_power_of_two_scales_the_heights_and_nothing_else(factor: float) -> None:
     rows = clustered(60).astype(np.float64)
-    Z, scaled = ward_linkage(rows), ward_linkage(rows * factor)
+    Z = ward_linkage(rows)
+    scaled = ward_linkage(rows * factor)
     assert np.array_equal(scaled[:, 2], Z[:, 2] * factor)
     assert np.array_equal(scaled[:, [0, 1, 3]], Z[:, [0, 1, 3]])
 
@@ -246,7 +272,9 @@ def test_thousands_of_duplicates_are_quick_and_right() -> None:
     Z = ward_linkage(rows)
     assert is_valid_linkage(Z)
     assert (Z[:3960, 2] == 0).all()
-    np.testing.assert_allclose(Z[:, 2], linkage(rows.astype(np.float64), "ward")[:, 2], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        Z[:, 2], linkage(rows.astype(np.float64), "ward")[:, 2], rtol=1e-9, atol=1e-12
+    )
 
 
 def test_negative_zero_equals_zero() -> None:
@@ -259,7 +287,9 @@ def test_growing_gaps_on_a_line_take_many_rounds_and_end() -> None:
 
 
 @pytest.mark.parametrize("n", [3, 17, 20, 33])
-def test_rows_equally_far_from_each_other_make_a_tree(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_equally_far_from_each_other_make_a_tree(
+    n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of one-hot rows every merge ties with all others, and a union is as far from a third row as its parts are."""
     rows = np.eye(n)
     Z = ward_linkage(rows)
@@ -312,7 +342,9 @@ def test_bad_input_is_refused_with_the_place(rows: object, message: str) -> None
 
 
 def test_too_little_memory_says_what_is_needed() -> None:
-    with pytest.raises(UsageError, match=r"memory: found 10 bytes, expected at least \d,\d00, one row"):
+    with pytest.raises(
+        UsageError, match=r"memory: found 10 bytes, expected at least \d,\d00, one row"
+    ):
         ward_linkage(clustered(100), memory=10)
 
 
@@ -365,7 +397,9 @@ def test_the_gpu_gives_the_cpus_bits(kind: str) -> None:
         rows = np.random.default_rng(0).integers(0, 3, size=(1000, 5)).astype(np.float32)
     elif kind == "tight":  # a millionth apart around a few places
         rng = np.random.default_rng(0)
-        rows = (rows[rng.integers(8, size=1000)] + 1e-7 * rng.normal(size=(1000, 96))).astype(np.float32)
+        rows = (rows[rng.integers(8, size=1000)] + 1e-7 * rng.normal(size=(1000, 96))).astype(
+            np.float32
+        )
     elif kind == "orthonormal":  # equally far apart but for rounding
         rows = np.linalg.qr(np.random.default_rng(0).normal(size=(384, 384)))[0]
     expected = ward_linkage(rows, device="cpu")

@@ -29,7 +29,9 @@ ALL = {
 
 
 def true_height(a: torch.Tensor, b: torch.Tensor, s: float, t: float) -> Fraction:
-    squared = sum((Fraction(x) - Fraction(y)) ** 2 for x, y in zip(a.tolist(), b.tolist(), strict=True))
+    squared = sum(
+        (Fraction(x) - Fraction(y)) ** 2 for x, y in zip(a.tolist(), b.tolist(), strict=True)
+    )
     return squared * 2 * Fraction(s) * Fraction(t) / (Fraction(s) + Fraction(t))
 
 
@@ -37,9 +39,13 @@ def true_height(a: torch.Tensor, b: torch.Tensor, s: float, t: float) -> Fractio
 def scanner() -> Scanner:
     rng = np.random.default_rng(0)
     rows = torch.as_tensor(rng.normal(size=(60, 37))) / 8
-    rows[30:] = rows[:30] + 1e-4 * torch.as_tensor(rng.normal(size=(30, 37)))  # near pairs, where bounds are tight
+    rows[30:] = rows[:30] + 1e-4 * torch.as_tensor(
+        rng.normal(size=(30, 37))
+    )  # near pairs, where bounds are tight
     sizes = torch.as_tensor(rng.integers(1, 9, size=60)).double()
-    return Scanner(Geometry(rows, sizes), (FLOAT64,), Margins.of(37, 3.0), 12, 1 << 20, Workers(rows.device))
+    return Scanner(
+        Geometry(rows, sizes), (FLOAT64,), Margins.of(37, 3.0), 12, 1 << 20, Workers(rows.device)
+    )
 
 
 @pytest.mark.slow
@@ -51,7 +57,8 @@ def test_lows_of_products_never_exceed_the_distance(name: str, scanner: Scanner)
     rows = torch.arange(60)
     with matmul_precision(precision.matmul):
         lists, _ = scanner._listed(rows, scanner._propose(rows, precision), precision)
-    centroids, sizes = scanner.geometry.centroids, scanner.geometry.sizes
+    centroids = scanner.geometry.centroids
+    sizes = scanner.geometry.sizes
     for i in range(60):
         listed = set(lists.index[i].tolist())
         assert i not in listed
@@ -64,12 +71,16 @@ def test_lows_of_products_never_exceed_the_distance(name: str, scanner: Scanner)
 
 
 def test_distances_are_symmetric_and_within_eta(scanner: Scanner) -> None:
-    geometry, margins = scanner.geometry, scanner.margins
-    i, j = torch.arange(30), torch.arange(30) + 30
+    geometry = scanner.geometry
+    margins = scanner.margins
+    i = torch.arange(30)
+    j = torch.arange(30) + 30
     d = geometry.distances(i, j)
     assert torch.equal(d, geometry.distances(j, i))
     for e in range(30):
-        true = true_height(geometry.centroids[e], geometry.centroids[e + 30], *geometry.sizes[[e, e + 30]].tolist())
+        true = true_height(
+            geometry.centroids[e], geometry.centroids[e + 30], *geometry.sizes[[e, e + 30]].tolist()
+        )
         assert abs(Fraction(float(d[e])) - true) <= Fraction(margins.eta) * true
         assert Fraction(float(margins.low(d)[e])) <= true
 
@@ -83,19 +94,26 @@ def test_lows_of_unions_never_exceed_the_distance() -> None:
         sizes = torch.as_tensor(rng.integers(1, 50, size=8)).double()
         points[1] = points[0] + 0.05 * torch.as_tensor(rng.normal(size=5))
         geometry = Geometry(points.clone(), sizes.clone())
-        zero, one, rest = torch.zeros(6).long(), torch.ones(6).long(), torch.arange(2, 8)
-        h, x, y = geometry.distances(zero, one), geometry.distances(zero, rest), geometry.distances(one, rest)
+        zero = torch.zeros(6).long()
+        one = torch.ones(6).long()
+        rest = torch.arange(2, 8)
+        h = geometry.distances(zero, one)
+        x = geometry.distances(zero, rest)
+        y = geometry.distances(one, rest)
         if (h > torch.minimum(x, y)).any():
             continue
-        x, y = margins.low(x), margins.low(y)
+        x = margins.low(x)
+        y = margins.low(y)
         low = merged_low(x, y, h, sizes[0], sizes[1], sizes[rest], margins.eta)
-        low, least = (
-            margins.moved(low, sizes[rest]),
-            margins.moved(torch.minimum(x, y) * (1 - 8 * margins.eta), sizes[rest]),
-        )
+        low = margins.moved(low, sizes[rest])
+        least = margins.moved(torch.minimum(x, y) * (1 - 8 * margins.eta), sizes[rest])
         geometry.merge(torch.tensor([0]), torch.tensor([1]))
         for at, other in enumerate(rest.tolist()):
-            true = true_height(geometry.centroids[0], geometry.centroids[other], *geometry.sizes[[0, other]].tolist())
+            true = true_height(
+                geometry.centroids[0],
+                geometry.centroids[other],
+                *geometry.sizes[[0, other]].tolist(),
+            )
             assert Fraction(float(low[at])) <= true
             assert Fraction(float(least[at])) <= true
         torch.testing.assert_close(geometry.distances(zero, rest), low, rtol=1e-12, atol=0)
@@ -113,7 +131,8 @@ def test_the_low_of_a_union_is_monotone_in_the_size_of_the_other() -> None:
 
 
 def test_nothing_is_certain_on_equality_and_everything_against_nobody() -> None:
-    margins, one = Margins.of(4, 1.0), torch.ones(1)
+    margins = Margins.of(4, 1.0)
+    one = torch.ones(1)
     assert not margins.certain(one, one)
     assert not margins.certain(torch.zeros(1), torch.zeros(1))
     assert margins.certain(one, one * 1.001)
@@ -122,7 +141,8 @@ def test_nothing_is_certain_on_equality_and_everything_against_nobody() -> None:
 
 
 def test_a_low_falls_with_every_doubt() -> None:
-    height, w = torch.tensor(1.0).double(), torch.tensor(1.0).double()
+    height = torch.tensor(1.0).double()
+    w = torch.tensor(1.0).double()
     none = lower(height, w, 0 * w, 0 * w)
     assert none == 1
     assert lower(height, w, 0.1 * w, 0 * w) < none
@@ -143,11 +163,16 @@ def test_rounded_numbers_fit_their_bits(precision: Precision) -> None:
 def test_reduced_products_of_rounded_points_are_summed_in_float32() -> None:
     """The claim behind BFLOAT16 on this machine: only summation errs, by less than γ."""
     generator = torch.Generator().manual_seed(0)
-    a, b = (BFLOAT16.round(torch.randn(200, 300, dtype=torch.float64, generator=generator)) for _ in range(2))
+    a, b = (
+        BFLOAT16.round(torch.randn(200, 300, dtype=torch.float64, generator=generator))
+        for _ in range(2)
+    )
     with matmul_precision(BFLOAT16.matmul):
         found = (a @ b.T).double()
     true = a.double() @ b.double().T
-    assert ((found - true).abs() <= BFLOAT16.gamma(300) * (a.double().abs() @ b.double().abs().T)).all()
+    assert (
+        (found - true).abs() <= BFLOAT16.gamma(300) * (a.double().abs() @ b.double().abs().T)
+    ).all()
 
 
 def test_the_halving_sum_adds_every_term_once() -> None:
@@ -157,7 +182,8 @@ def test_the_halving_sum_adds_every_term_once() -> None:
 
 
 def test_weights_are_symmetric() -> None:
-    a, b = torch.rand(100).double() * 50, torch.rand(100).double() * 50
+    a = torch.rand(100).double() * 50
+    b = torch.rand(100).double() * 50
     assert torch.equal(weight(a, b), weight(b, a))
 
 

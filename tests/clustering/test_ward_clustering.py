@@ -27,7 +27,9 @@ def test_more_clusters_than_rows_is_refused() -> None:
         WardClustering(n_clusters=4).fit(np.eye(3))
 
 
-@pytest.mark.parametrize("given", [{"n_clusters": 2.0}, {"n_clusters": "2"}, {"n_clusters": True}, {"memory": "1G"}])
+@pytest.mark.parametrize(
+    "given", [{"n_clusters": 2.0}, {"n_clusters": "2"}, {"n_clusters": True}, {"memory": "1G"}]
+)
 def test_a_parameter_of_a_wrong_type_is_refused_by_name(given: dict) -> None:
     name, value = next(iter(given.items()))
     with pytest.raises(UsageError, match=f"{name}: found {value!r}, expected a whole number"):

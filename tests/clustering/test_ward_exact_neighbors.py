@@ -49,7 +49,9 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("k", [1, 4, 16])
 @pytest.mark.parametrize("copies", [0, 40])
-def test_exact_lists_spare_the_scan_and_give_the_same_bits(k: int, copies: int, scanned: list[int]) -> None:
+def test_exact_lists_spare_the_scan_and_give_the_same_bits(
+    k: int, copies: int, scanned: list[int]
+) -> None:
     rows = unit_rows(400)
     rows[400 - copies :] = rows[:copies]
     expected = ward_linkage(rows)
@@ -60,12 +62,16 @@ def test_exact_lists_spare_the_scan_and_give_the_same_bits(k: int, copies: int, 
 
 
 def test_lists_of_another_matrix_are_not_used(scanned: list[int]) -> None:
-    rows, other = unit_rows(300), unit_rows(300, seed=1)
+    rows = unit_rows(300)
+    other = unit_rows(300, seed=1)
     expected = ward_linkage(rows)
     neighbors = as_exact_neighbors(other, *exact_lists(other, 8))
     assert np.array_equal(ward_linkage(rows, neighbors=neighbors), expected)
     swapped = rows[torch.randperm(300, generator=torch.Generator().manual_seed(0))]
-    assert np.array_equal(ward_linkage(rows, neighbors=as_exact_neighbors(swapped, *exact_lists(swapped, 8))), expected)
+    assert np.array_equal(
+        ward_linkage(rows, neighbors=as_exact_neighbors(swapped, *exact_lists(swapped, 8))),
+        expected,
+    )
     assert scanned == [300, 300, 300]
 
 
@@ -118,7 +124,8 @@ def test_lists_of_the_transpose_or_of_the_same_bits_in_another_type_are_not_used
     assert matrix_hash(row_hashes(rows)) != matrix_hash(row_hashes(rows.T.contiguous()))
     assert matrix_hash(row_hashes(rows)) != matrix_hash(row_hashes(rows.view(torch.float64)))
     swapped = rows.clone()
-    swapped[3, 7], swapped[7, 3] = rows[7, 3], rows[3, 7]
+    swapped[3, 7] = rows[7, 3]
+    swapped[7, 3] = rows[3, 7]
     assert matrix_hash(row_hashes(rows)) != matrix_hash(row_hashes(swapped))
 
 
@@ -136,17 +143,24 @@ def test_a_tree_from_lists_of_the_transpose_is_right() -> None:
     lists = as_exact_neighbors(points, top.indices, top.values)
     other = np.ascontiguousarray(rows.T)
     memory = 24 * n * 2  # no room for the table that needs no lists
-    assert np.array_equal(ward_linkage(other, memory=memory, neighbors=lists), ward_linkage(other, memory=memory))
+    assert np.array_equal(
+        ward_linkage(other, memory=memory, neighbors=lists), ward_linkage(other, memory=memory)
+    )
 
 
 @pytest.mark.slow
 def test_lists_longer_than_needed_are_cut_and_give_the_same_tree() -> None:
     rng = np.random.default_rng(1)
-    points = torch.as_tensor(rng.normal(size=(8, 20))[rng.integers(0, 8, 400)] + 0.5 * rng.normal(size=(400, 20)))
+    points = torch.as_tensor(
+        rng.normal(size=(8, 20))[rng.integers(0, 8, 400)] + 0.5 * rng.normal(size=(400, 20))
+    )
     products = (points @ points.T).fill_diagonal_(-torch.inf)
     top = products.topk(150, dim=1)
     memory = 24 * 400 * 2
     expected = ward_linkage(points, memory=memory)
     assert np.array_equal(
-        ward_linkage(points, memory=memory, neighbors=as_exact_neighbors(points, top.indices, top.values)), expected
+        ward_linkage(
+            points, memory=memory, neighbors=as_exact_neighbors(points, top.indices, top.values)
+        ),
+        expected,
     )

@@ -24,7 +24,9 @@ def assert_same_tree(ours: np.ndarray, theirs: np.ndarray) -> None:
 
 def test_an_offset_changes_nothing() -> None:
     """Times, coordinates: whole numbers far from zero, whose differences are exact."""
-    rows = np.random.default_rng(0).integers(-500_000, 500_000, size=(300, 2)).astype(np.float64)  # no ties
+    rows = (
+        np.random.default_rng(0).integers(-500_000, 500_000, size=(300, 2)).astype(np.float64)
+    )  # no ties
     for offset in (1e9, -(2.0**52)):
         assert_same_tree(ward_linkage(rows + offset), linkage(rows, "ward"))
     far = np.column_stack([rows[:, 0] + 1.8e9, rows[:, 1]])
@@ -84,7 +86,9 @@ def test_neighbors_of_a_single_row_that_name_others_are_refused() -> None:
 
 def test_tensors_that_hold_no_plain_numbers_are_refused() -> None:
     for found in (torch.eye(4).to_sparse(), torch.empty(4, 4, device="meta")):
-        with pytest.raises(DataError, match="X: found a sparse, quantized or empty tensor, expected plain numbers"):
+        with pytest.raises(
+            DataError, match="X: found a sparse, quantized or empty tensor, expected plain numbers"
+        ):
             ward_linkage(found)
 
 
@@ -97,16 +101,23 @@ def test_views_and_short_floats_are_taken_for_their_numbers() -> None:
     rows = torch.as_tensor(np.random.default_rng(0).integers(-8, 8, size=(30, 4))).float()
     expected = ward_linkage(rows)
     assert np.array_equal(ward_linkage(torch._neg_view(-rows)), expected)
-    assert np.array_equal(ward_linkage(rows.to(torch.float8_e4m3fn)), expected)  # whole numbers to 16 fit
+    assert np.array_equal(
+        ward_linkage(rows.to(torch.float8_e4m3fn)), expected
+    )  # whole numbers to 16 fit
 
 
 def test_neighbors_in_a_tensor_without_plain_numbers_are_refused() -> None:
-    for found in (torch.eye(30).long().to_sparse(), torch.empty(30, 4, dtype=torch.int64, device="meta")):
+    for found in (
+        torch.eye(30).long().to_sparse(),
+        torch.empty(30, 4, dtype=torch.int64, device="meta"),
+    ):
         with pytest.raises(UsageError, match="neighbors: found Tensor, expected"):
             ward_linkage(np.random.default_rng(0).normal(size=(30, 4)), neighbors=found)
 
 
-@pytest.mark.parametrize("found", ["x", [[0, 1, 1, 2], [2, 3]], np.full((1, 4), 1j), [[0, 1e300, 1, 2]]])
+@pytest.mark.parametrize(
+    "found", ["x", [[0, 1, 1, 2], [2, 3]], np.full((1, 4), 1j), [[0, 1e300, 1, 2]]]
+)
 def test_what_is_no_linkage_makes_no_tree(found: object) -> None:
     with pytest.raises(DataError, match="linkage: "):
         Tree(found)
@@ -125,7 +136,9 @@ def test_progress_that_cannot_be_called_is_refused() -> None:
 
 
 @pytest.mark.parametrize("n", [400, 3000])
-def test_a_row_far_beyond_the_others_is_no_reason_to_measure_them_all(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_far_beyond_the_others_is_no_reason_to_measure_them_all(
+    n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Products say nothing about the others' distances to it, its distance from the center does."""
     rows = np.random.default_rng(0).normal(size=(n, 16))
     rows[0] = 1e8

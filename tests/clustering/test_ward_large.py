@@ -11,7 +11,9 @@ from shoal.clustering.ward.linkage import ward_linkage
 def nearest_neighbor_chain(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Ward's tree in O(N) memory: follow nearest neighbors until two point at each other, merge them, go on."""
     n = len(rows)
-    centroids, sizes, nodes = rows.copy(), np.ones(n), np.arange(n)
+    centroids = rows.copy()
+    sizes = np.ones(n)
+    nodes = np.arange(n)
     norms = (centroids**2).sum(1)
     chain: list[int] = []
     made = []
@@ -20,7 +22,9 @@ def nearest_neighbor_chain(rows: NDArray[np.float64]) -> NDArray[np.float64]:
         if not chain:
             chain = [0]
         i = chain[-1]
-        heights = (norms + norms[i] - 2 * (centroids @ centroids[i])) * (2 * sizes * sizes[i] / (sizes + sizes[i]))
+        heights = (norms + norms[i] - 2 * (centroids @ centroids[i])) * (
+            2 * sizes * sizes[i] / (sizes + sizes[i])
+        )
         heights[i] = np.inf
         j = int(heights.argmin())
         if len(chain) > 1 and heights[j] >= heights[chain[-2]] * (1 - 1e-12):
@@ -29,17 +33,26 @@ def nearest_neighbor_chain(rows: NDArray[np.float64]) -> NDArray[np.float64]:
             chain.append(j)
             continue
         chain = chain[:-2]
-        a, b = sizes[i], sizes[j]
+        a = sizes[i]
+        b = sizes[j]
         height = ((centroids[i] - centroids[j]) ** 2).sum() * 2 * a * b / (a + b)
         made.append((nodes[i], nodes[j], np.sqrt(height), a + b))
-        kept, gone = min(i, j), max(i, j)
+        kept = min(i, j)
+        gone = max(i, j)
         centroids[kept] = (a * centroids[i] + b * centroids[j]) / (a + b)
-        sizes[kept], norms[kept], nodes[kept] = a + b, (centroids[kept] ** 2).sum(), n + len(made) - 1
+        sizes[kept], norms[kept], nodes[kept] = (
+            a + b,
+            (centroids[kept] ** 2).sum(),
+            n + len(made) - 1,
+        )
         n_live -= 1
         for array in (centroids, sizes, norms, nodes):  # the last live slot moves into the gap
             array[gone] = array[n_live]
         chain = [gone if k == n_live else k for k in chain]
-        centroids, sizes, norms, nodes = centroids[:n_live], sizes[:n_live], norms[:n_live], nodes[:n_live]
+        centroids = centroids[:n_live]
+        sizes = sizes[:n_live]
+        norms = norms[:n_live]
+        nodes = nodes[:n_live]
     return sorted_by_height(np.array(made), n)
 
 
@@ -59,9 +72,11 @@ def rows_of(n: int, d: int) -> NDArray[np.float32]:
 
 
 def assert_same(rows: NDArray[np.float32]) -> None:
-    ours, theirs = ward_linkage(rows), nearest_neighbor_chain(rows.astype(np.float64))
+    ours = ward_linkage(rows)
+    theirs = nearest_neighbor_chain(rows.astype(np.float64))
     np.testing.assert_allclose(ours[:, 2], theirs[:, 2], rtol=1e-9)
-    a, b = Tree(ours), Tree(theirs)
+    a = Tree(ours)
+    b = Tree(theirs)
     for n_clusters in (2, 10, 50, 100, 200, 500, len(rows) // 10, len(rows) // 2):
         assert np.array_equal(a.cut(n_clusters), b.cut(n_clusters))
 

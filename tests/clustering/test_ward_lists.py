@@ -32,11 +32,14 @@ def mutual(geometry: Geometry) -> Pairs:
     distance, nearest = all_distances(geometry).min(1)
     slots = torch.arange(len(nearest))
     kept = ((nearest[nearest] == slots) & (slots < nearest)).nonzero()[:, 0]
-    gone, sizes = nearest[kept], geometry.sizes
+    gone = nearest[kept]
+    sizes = geometry.sizes
     return Pairs(kept, gone, sizes[kept], sizes[gone], distance[kept])
 
 
-def floors_of(geometry: Geometry, is_live: Tensor | None = None, margins: Margins = MARGINS) -> Tensor:
+def floors_of(
+    geometry: Geometry, is_live: Tensor | None = None, margins: Margins = MARGINS
+) -> Tensor:
     """What is known of every cluster once its nearest is: nobody is nearer."""
     distance = all_distances(geometry)
     if is_live is not None:
@@ -61,7 +64,9 @@ def test_lows_stay_below_the_distances_when_listed_clusters_and_their_own_merge(
     rng = np.random.default_rng(seed)
     sizes = torch.as_tensor(rng.integers(1, 5, size=40)).double()
     geometry = Geometry(torch.as_tensor(rng.normal(size=(40, 5))), sizes)
-    lists, pairs, before = nearest_lists(geometry, 7), mutual(geometry), sizes.clone()
+    lists = nearest_lists(geometry, 7)
+    pairs = mutual(geometry)
+    before = sizes.clone()
     assert len(pairs.kept) > 3
     partners = Partners.of(pairs, before, floors_of(geometry), MARGINS.eta)
     follow(lists, before, partners, MARGINS)
@@ -104,10 +109,14 @@ def test_lows_of_entries_stay_true_when_every_round_moves_unions_against_us() ->
     sizes = torch.ones(n + 1, dtype=torch.float64)
     sizes[n] = 1e4
     geometry = Geometry(rows, sizes)
-    live, first = torch.arange(n), geometry.all_distances(torch.tensor([n]), slice(0, n))
-    lists = Lists(live[None].clone(), COARSE.low(first), torch.full((1,), torch.inf, dtype=torch.float64))
+    live = torch.arange(n)
+    first = geometry.all_distances(torch.tensor([n]), slice(0, n))
+    lists = Lists(
+        live[None].clone(), COARSE.low(first), torch.full((1,), torch.inf, dtype=torch.float64)
+    )
     while len(live) > 1:
-        kept, gone = live[::2], live[1::2]
+        kept = live[::2]
+        gone = live[1::2]
         before = geometry.sizes.clone()
         pairs = Pairs(kept, gone, before[kept], before[gone], geometry.distances(kept, gone))
         is_live = torch.zeros(n + 1, dtype=torch.bool)
@@ -116,7 +125,8 @@ def test_lows_of_entries_stay_true_when_every_round_moves_unions_against_us() ->
         follow(lists, before[n:], Partners.of(pairs, before, floors, COARSE.eta), COARSE)
         geometry.merge(kept, gone)
         geometry.centroids[kept, 1] += COARSE.kappa
-        live, true = kept, geometry.distances(torch.full_like(kept, n), kept)
+        live = kept
+        true = geometry.distances(torch.full_like(kept, n), kept)
         lows = torch.stack([lists.low[0][lists.index[0] == slot].min() for slot in live.tolist()])
         assert (lows <= true).all()
         assert (lows > 0.5 * true).all()
@@ -127,10 +137,14 @@ def test_what_is_outside_a_list_stays_true_when_unions_are_moved_against_us(n_pa
     """The corners of a tetrahedron, D = 1 between any two, and still 1 between a corner and the union of two others and
     between the unions of two pairs. Each union is stored κ nearer to the rest, and nobody has anybody in its list."""
     rise = 0.125**0.5
-    rows = torch.tensor([[-0.5, 0, -rise], [0.5, 0, -rise], [0, -0.5, rise], [0, 0.5, rise], [9, 9, 9]]).double()
-    geometry, ones = Geometry(rows, torch.ones(5).double()), torch.ones(5).double()
+    rows = torch.tensor(
+        [[-0.5, 0, -rise], [0.5, 0, -rise], [0, -0.5, rise], [0, 0.5, rise], [9, 9, 9]]
+    ).double()
+    geometry = Geometry(rows, torch.ones(5).double())
+    ones = torch.ones(5).double()
     lists = Lists(torch.full((5, 1), 4), torch.full((5, 1), torch.inf).double(), COARSE.low(ones))
-    kept, gone = torch.tensor([0, 2])[:n_pairs], torch.tensor([1, 3])[:n_pairs]
+    kept = torch.tensor([0, 2])[:n_pairs]
+    gone = torch.tensor([1, 3])[:n_pairs]
     pairs = Pairs(kept, gone, ones[kept], ones[gone], geometry.distances(kept, gone))
     partners = Partners.of(pairs, ones, COARSE.low(ones), COARSE.eta)
     follow(lists, ones, partners, COARSE)
@@ -141,23 +155,33 @@ def test_what_is_outside_a_list_stays_true_when_unions_are_moved_against_us(n_pa
     geometry.centroids[0] += toward
     geometry.centroids[2] -= toward * (n_pairs - 1)
     live = geometry.sizes[torch.tensor([0, 2])]
-    parts, span = (lists.take(kept), lists.take(gone)), (live.min(), live.max())
-    outside = join(*parts, pairs, (floors[kept], floors[gone]), geometry.sizes, span, COARSE).outside
+    parts = (lists.take(kept), lists.take(gone))
+    span = (live.min(), live.max())
+    outside = join(
+        *parts, pairs, (floors[kept], floors[gone]), geometry.sizes, span, COARSE
+    ).outside
     outside = lists.outside[2:3] if n_pairs == 1 else outside
     assert 0.98 < outside[0] <= geometry.distances(torch.tensor([2]), torch.tensor([0])) < 1
 
 
-def test_a_cluster_that_waits_is_not_taken_to_have_the_nearest_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_waits_is_not_taken_to_have_the_nearest_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """0 and 1 merge, and their union is stored κ nearer to 2 than 3 is, which 2 has waited for. Its own nearest is
     another union, so 2 hears nothing of it and merges with 3: lows of 0 must not rest on 3 being 2's nearest."""
-    kappa, rise, e = 1e-3, 0.125**0.5, torch.eye(8, dtype=torch.float64)
+    kappa = 1e-3
+    rise = 0.125**0.5
+    e = torch.eye(8, dtype=torch.float64)
     s = 0.01 * kappa
     u = -rise * e[2]
     v = u + 0.5**0.5 * e[4]
     w = v + 0.5**0.5 * e[6]
-    a, b = -0.5 * e[1] + (rise + s) * e[2], 0.5 * e[1] + (rise + s) * e[2]
+    a = -0.5 * e[1] + (rise + s) * e[2]
+    b = 0.5 * e[1] + (rise + s) * e[2]
     ends = [(u, e[0]), (v, e[5]), (w, e[7])]
-    (u0, u1), (v0, v1), (w0, w1) = ((at - (0.5 - s) * way, at + (0.5 - s) * way) for at, way in ends)
+    (u0, u1), (v0, v1), (w0, w1) = (
+        (at - (0.5 - s) * way, at + (0.5 - s) * way) for at, way in ends
+    )
     rows = torch.stack([u0, u1, a, b, b + (1 - s) * e[3], b + 1.5 * e[3], v0, v1, w0, w1])
     toward_b = (b - u) / (b - u).norm()
     aside = (a - u) - (a - u) @ toward_b * toward_b
@@ -168,7 +192,8 @@ def test_a_cluster_that_waits_is_not_taken_to_have_the_nearest_of_all(monkeypatc
         8: -e[6],
         2: half_way / half_way.norm(),
     }
-    geometry, margins = Geometry(rows, torch.ones(10).double()), Margins(Margins.of(8, 4.0).eta, kappa)
+    geometry = Geometry(rows, torch.ones(10).double())
+    margins = Margins(Margins.of(8, 4.0).eta, kappa)
     exact = geometry.merge
 
     def merge_coarsely(kept: Tensor, gone: Tensor) -> None:
@@ -181,7 +206,12 @@ def test_a_cluster_that_waits_is_not_taken_to_have_the_nearest_of_all(monkeypatc
     monkeypatch.setattr(rounds, "LIVE_SHARE", 0)
     workers = Workers(rows.device)
     at_work = rounds.Rounds(
-        Scanner(geometry, (FLOAT64,), margins, 9, 1 << 24, workers), margins, workers, torch.arange(10), 10, 0
+        Scanner(geometry, (FLOAT64,), margins, 9, 1 << 24, workers),
+        margins,
+        workers,
+        torch.arange(10),
+        10,
+        0,
     )
     at_work.start(None, lambda n_rows: None)
     was_misled = False
@@ -199,12 +229,20 @@ def test_a_cluster_that_waits_is_not_taken_to_have_the_nearest_of_all(monkeypatc
 def test_a_list_that_holds_both_parts_knows_the_distance_of_their_union() -> None:
     """On a line: 0 and 1 merge at D = 1. From 5 they were 25 and 16 away, their union is 2·2·1/3 · 4.5² = 27."""
     geometry = Geometry(torch.tensor([[0.0], [1.0], [5.0]]).double(), torch.ones(3).double())
-    lists, pairs = nearest_lists(geometry, 1), mutual(geometry)
+    lists = nearest_lists(geometry, 1)
+    pairs = mutual(geometry)
     lists = Lists(
-        torch.tensor([[1, 2], [0, 2], [1, 0]]), torch.tensor([[1.0, 25], [1, 16], [16, 25]]).double(), lists.outside
+        torch.tensor([[1, 2], [0, 2], [1, 0]]),
+        torch.tensor([[1.0, 25], [1, 16], [16, 25]]).double(),
+        lists.outside,
     )
     lists.outside.fill_(torch.inf)
-    follow(lists, geometry.sizes, Partners.of(pairs, geometry.sizes, floors_of(geometry), 0.0), Margins(0.0, 0.0))
+    follow(
+        lists,
+        geometry.sizes,
+        Partners.of(pairs, geometry.sizes, floors_of(geometry), 0.0),
+        Margins(0.0, 0.0),
+    )
     assert lists.index[2].tolist() == [0, 0]
     assert lists.low[2].tolist() == pytest.approx([27.0, 27.0], rel=1e-15)
 
@@ -214,7 +252,9 @@ def test_a_partner_outside_the_list_counts_with_what_is_outside() -> None:
     which is more than 20, so that 20 stays."""
     geometry = Geometry(torch.tensor([[0.0], [1.0], [5.0]]).double(), torch.ones(3).double())
     lists = Lists(
-        torch.tensor([[1], [0], [1]]), torch.tensor([[1.0], [1], [16]]).double(), torch.full((3,), 20.0).double()
+        torch.tensor([[1], [0], [1]]),
+        torch.tensor([[1.0], [1], [16]]).double(),
+        torch.full((3,), 20.0).double(),
     )
     partners = Partners.of(mutual(geometry), geometry.sizes, floors_of(geometry), 0.0)
     follow(lists, geometry.sizes, partners, Margins(0.0, 0.0))
@@ -222,7 +262,9 @@ def test_a_partner_outside_the_list_counts_with_what_is_outside() -> None:
     assert lists.low[2].tolist() == pytest.approx([20.0], rel=1e-15)
 
 
-def test_two_entries_that_lead_to_one_cluster_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_entries_that_lead_to_one_cluster_are_measured_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     geometry = Geometry(torch.tensor([[0.0], [1.0], [5.0]]).double(), torch.ones(3).double())
     measured = []
     distances = geometry.distances
@@ -232,7 +274,11 @@ def test_two_entries_that_lead_to_one_cluster_are_measured_once(monkeypatch: pyt
         return distances(rows, others)
 
     monkeypatch.setattr(geometry, "distances", counted)
-    lists = Lists(torch.tensor([[0, 0, 1]]), torch.tensor([[1.0, 2.0, 3.0]]).double(), torch.tensor([40.0]).double())
+    lists = Lists(
+        torch.tensor([[0, 0, 1]]),
+        torch.tensor([[1.0, 2.0, 3.0]]).double(),
+        torch.tensor([40.0]).double(),
+    )
     decision = settle(geometry, MARGINS, torch.tensor([2]), lists)
     assert sorted(measured) == [0, 1]
     assert decision.nearest.tolist() == [1]
@@ -243,7 +289,9 @@ def test_two_entries_that_lead_to_one_cluster_are_measured_once(monkeypatch: pyt
 def test_nothing_more_is_measured_for_a_list_that_cannot_win() -> None:
     """The first entry is 25 away, and something outside may be as near as 9: what is listed beyond that cannot help."""
     geometry = Geometry(torch.tensor([[0.0], [1.0], [5.0]]).double(), torch.ones(3).double())
-    lists = Lists(torch.tensor([[0, 1]]), torch.tensor([[1.0, 9.0]]).double(), torch.tensor([9.0]).double())
+    lists = Lists(
+        torch.tensor([[0, 1]]), torch.tensor([[1.0, 9.0]]).double(), torch.tensor([9.0]).double()
+    )
     decision = settle(geometry, MARGINS, torch.tensor([2]), lists)
     assert decision.distance.tolist() == [25.0]
     assert decision.is_certain.tolist() == [False]

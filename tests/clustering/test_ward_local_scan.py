@@ -24,7 +24,9 @@ def tight_groups(n: int, n_groups: int, noise: float = 1e-6, n_columns: int = 48
     rng = np.random.default_rng(0)
     centers = rng.normal(size=(n_groups, n_columns))
     centers /= np.linalg.norm(centers, axis=1, keepdims=True)
-    rows = centers[np.arange(n) % n_groups] + noise * rng.normal(size=(n, n_columns)) / n_columns**0.5
+    rows = (
+        centers[np.arange(n) % n_groups] + noise * rng.normal(size=(n, n_columns)) / n_columns**0.5
+    )
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
@@ -32,7 +34,8 @@ def tight_groups(n: int, n_groups: int, noise: float = 1e-6, n_columns: int = 48
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many distances each call measured directly."""
     counts: list[int] = []
-    distances, all_distances = Geometry.distances, Geometry.all_distances
+    distances = Geometry.distances
+    all_distances = Geometry.all_distances
 
     def some(self: Geometry, rows: Tensor, others: Tensor) -> Tensor:
         counts.append(len(rows))
@@ -53,11 +56,14 @@ def test_tight_groups_far_apart_give_scipys_tree_with_few_distances(
 ) -> None:
     rows = tight_groups(600, 4)
     monkeypatch.setitem(FEW, "cpu", n_tabled)
-    ours, theirs = ward_linkage(rows, device=torch.device("cpu")), linkage(rows.astype(np.float64), "ward")
+    ours = ward_linkage(rows, device=torch.device("cpu"))
+    theirs = linkage(rows.astype(np.float64), "ward")
     np.testing.assert_allclose(ours[:, 2], theirs[:, 2], rtol=1e-9)
     for n_clusters in range(2, 300, 7):
         np.testing.assert_array_equal(Tree(ours).cut(n_clusters), Tree(theirs).cut(n_clusters))
-    assert sum(measured) < 600 * 150 / 2  # half of the pairs within groups, let alone every round again
+    assert (
+        sum(measured) < 600 * 150 / 2
+    )  # half of the pairs within groups, let alone every round again
 
 
 @pytest.mark.parametrize("memory", [1, 1 << 14, 1 << 24])
@@ -68,7 +74,8 @@ def test_a_local_scan_is_certain_and_its_lists_are_true(memory: int) -> None:
     sizes[20] = 5
     is_live = torch.ones(60, dtype=torch.bool)
     is_live[[7, 8]] = False
-    geometry, margins = Geometry(rows, sizes), Margins.of(8, 1.01)
+    geometry = Geometry(rows, sizes)
+    margins = Margins.of(8, 1.01)
     open_rows = is_live.nonzero()[:, 0]
     seen = []
     local = LocalScanner(geometry, margins, is_live, rows.mean(0), 5, memory, Workers(rows.device))
@@ -83,7 +90,9 @@ def test_a_local_scan_is_certain_and_its_lists_are_true(memory: int) -> None:
         for at, row in enumerate(part.tolist()):
             bound = torch.full((60,), float(lists.outside[at]), dtype=torch.float64)
             bound[lists.index[at]] = lists.low[at]
-            assert (margins.low(distance[row]) >= margins.bar(bound))[is_live & (torch.arange(60) != row)].all()
+            assert (margins.low(distance[row]) >= margins.bar(bound))[
+                is_live & (torch.arange(60) != row)
+            ].all()
         assert (lists.low[:, 0] > 0.9 * decision.distance).all()  # and of use
 
 
@@ -93,11 +102,19 @@ def test_sharpened_lows_never_exceed_the_distance_and_come_close_to_it() -> None
     geometry = Geometry(rows, sizes)
     everyone = torch.arange(12)
     low = torch.zeros(12, 12, dtype=torch.float64)
-    sharpen(geometry, everyone, low, (everyone[:, None] % 2 == everyone % 2) & (everyone[:, None] != everyone))
+    sharpen(
+        geometry,
+        everyone,
+        low,
+        (everyone[:, None] % 2 == everyone % 2) & (everyone[:, None] != everyone),
+    )
     for i in range(12):
         for j in range(12):
             if i != j and i % 2 == j % 2:
-                gaps = [Fraction(a) - Fraction(b) for a, b in zip(rows[i].tolist(), rows[j].tolist(), strict=True)]
+                gaps = [
+                    Fraction(a) - Fraction(b)
+                    for a, b in zip(rows[i].tolist(), rows[j].tolist(), strict=True)
+                ]
                 true = sum(gap**2 for gap in gaps) * 2 * (i + 1) * (j + 1) / (i + j + 2)
                 assert Fraction(999, 1000) * true < Fraction(float(low[i, j])) <= true
             else:

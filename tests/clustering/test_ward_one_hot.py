@@ -23,25 +23,38 @@ def one_hot(n: int) -> np.ndarray:
 def test_one_entry_instead_of_all_columns_gives_the_same_bits(n_columns: int) -> None:
     draw = torch.Generator().manual_seed(n_columns)
     rows = torch.zeros(40, n_columns, dtype=torch.float64)
-    rows[torch.arange(30), torch.randint(n_columns, (30,), generator=draw)] = torch.rand(30, generator=draw).double()
+    rows[torch.arange(30), torch.randint(n_columns, (30,), generator=draw)] = torch.rand(
+        30, generator=draw
+    ).double()
     rows[30:] = torch.rand(10, n_columns, generator=draw)
-    sizes, everyone = torch.randint(1, 5, (40,), generator=draw).double(), torch.arange(40)
-    plain, single = Geometry(rows.clone(), sizes.clone()), Geometry(rows.clone(), sizes.clone())
+    sizes = torch.randint(1, 5, (40,), generator=draw).double()
+    everyone = torch.arange(40)
+    plain = Geometry(rows.clone(), sizes.clone())
+    single = Geometry(rows.clone(), sizes.clone())
     single.look_for_singles()
     for columns in (slice(0, 40), slice(5, 37)):
-        assert torch.equal(single.all_distances(everyone, columns), plain.all_distances(everyone, columns))
+        assert torch.equal(
+            single.all_distances(everyone, columns), plain.all_distances(everyone, columns)
+        )
     for each in (plain, single):
         each.merge(torch.tensor([2, 8]), torch.tensor([3, 35]))
-    assert torch.equal(single.all_distances(everyone, slice(0, 40)), plain.all_distances(everyone, slice(0, 40)))
+    assert torch.equal(
+        single.all_distances(everyone, slice(0, 40)), plain.all_distances(everyone, slice(0, 40))
+    )
 
 
 def test_minima_of_groups_find_the_first_smallest_entry_after_any_merge() -> None:
-    n, draw = 2 * WIDTH + 9, torch.Generator().manual_seed(0)
-    heights, dead = torch.randint(0, 4, (n, n), generator=draw).double(), torch.zeros(n)
-    minima, everyone = GroupMinima(heights, dead), torch.arange(n)
+    n = 2 * WIDTH + 9
+    draw = torch.Generator().manual_seed(0)
+    heights = torch.randint(0, 4, (n, n), generator=draw).double()
+    dead = torch.zeros(n)
+    minima = GroupMinima(heights, dead)
+    everyone = torch.arange(n)
     for kept, gone in ((0, n - 1), (3, WIDTH), (WIDTH + 1, 7)):
         fresh = torch.randint(0, 4, (n,), generator=draw).double()
-        heights[kept], heights[:, kept], dead[gone] = fresh, fresh, torch.inf
+        heights[kept] = fresh
+        heights[:, kept] = fresh
+        dead[gone] = torch.inf
         minima.renew(torch.tensor([kept]), torch.tensor([gone]))
         slots, least = minima.first(everyone)
         expected = (heights + dead).numpy()
@@ -49,7 +62,9 @@ def test_minima_of_groups_find_the_first_smallest_entry_after_any_merge() -> Non
         assert np.array_equal(least, expected.min(1))
 
 
-def test_the_tree_is_the_same_with_and_without_a_table_of_distances(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tree_is_the_same_with_and_without_a_table_of_distances(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows = one_hot(40)
     usual = ward_linkage(rows, device="cpu")  # few enough for a table from the start
     kinds: list[bool] = []
@@ -62,7 +77,9 @@ def test_the_tree_is_the_same_with_and_without_a_table_of_distances(monkeypatch:
     monkeypatch.setattr(HeightTable, "__init__", note)
     monkeypatch.setitem(rounds.FEW, "cpu", 5)
     assert np.array_equal(ward_linkage(rows, device="cpu"), usual)
-    assert kinds == [True]  # the first scan has found that all are tied, and 40 rows fit into a table
+    assert kinds == [
+        True
+    ]  # the first scan has found that all are tied, and 40 rows fit into a table
     monkeypatch.setattr(local_scan, "TIED_SHARE", 2)
     assert np.array_equal(ward_linkage(rows, device="cpu"), usual)
     assert kinds == [True, False]  # ties are measured, row by row, until five clusters are left
@@ -70,12 +87,15 @@ def test_the_tree_is_the_same_with_and_without_a_table_of_distances(monkeypatch:
 
 def test_all_heights_are_those_of_scipy() -> None:
     rows = one_hot(120)
-    found, expected = ward_linkage(rows, device="cpu"), scipy_linkage(rows, "ward")
+    found = ward_linkage(rows, device="cpu")
+    expected = scipy_linkage(rows, "ward")
     np.testing.assert_allclose(found[:, 2], expected[:, 2], rtol=1e-12)
     assert found[-1, 3] == 120
 
 
-def test_a_row_with_several_entries_is_not_taken_for_one_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_with_several_entries_is_not_taken_for_one_with_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows = np.vstack([one_hot(60), np.ones((3, 63), np.float32) / 8, np.zeros((1, 63), np.float32)])
 
     def never(self: Geometry) -> None:

@@ -74,6 +74,8 @@ def test_fused_kernels_propose_what_a_product_does_and_change_no_bit() -> None:
     source = str(Path(__file__).resolve().parents[2] / "src")
     path = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("same\n")

@@ -58,7 +58,9 @@ def test_scratch_memory_is_reused_within_a_thread_and_not_shared_between_threads
     assert scratch.array("a", (2, 3), torch.float32).data_ptr() == first.data_ptr()
     assert scratch.array("b", (4, 5), torch.float32).data_ptr() != first.data_ptr()
     seen: list[int] = []
-    thread = threading.Thread(target=lambda: seen.append(scratch.array("a", (4, 5), torch.float32).data_ptr()))
+    thread = threading.Thread(
+        target=lambda: seen.append(scratch.array("a", (4, 5), torch.float32).data_ptr())
+    )
     thread.start()
     thread.join()
     assert seen != [first.data_ptr()]

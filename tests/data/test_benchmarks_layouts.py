@@ -23,7 +23,9 @@ class StandIn:
     class_ids: dict[Part, list[int]]
 
 
-N_TRAIN, N_TEST = 3, 1  # images per class
+# images per class
+N_TRAIN = 3
+N_TEST = 1
 
 
 def names_of(name: str) -> tuple[str, ...]:
@@ -43,7 +45,9 @@ def touch(root: Path, names: list[str]) -> None:
         (root / name).touch()
 
 
-def write_bins(root: Path, files: list[str], class_ids: list[int], label_bytes: Callable[[int], list[int]]) -> None:
+def write_bins(
+    root: Path, files: list[str], class_ids: list[int], label_bytes: Callable[[int], list[int]]
+) -> None:
     """Record i has every red byte i, every green byte its class, blue a ramp along each row."""
     planes = np.zeros((len(class_ids), 3, 32, 32), dtype=np.uint8)
     planes[:, 0] = np.arange(len(class_ids)).reshape(-1, 1, 1) % 256
@@ -62,16 +66,22 @@ def make_cifar(root: Path, name: str) -> StandIn:
     n_classes = 100 if is_100 else 10
     label_bytes = (lambda i: [i // 5, i]) if is_100 else (lambda i: [i])  # coarse, then fine
     train_files = ["train.bin"] if is_100 else [f"data_batch_{i}.bin" for i in range(1, 6)]
-    ids: dict[Part, list[int]] = {"train": shuffled_ids(n_classes, 5, 0), "test": shuffled_ids(n_classes, 2, 1)}
+    ids: dict[Part, list[int]] = {
+        "train": shuffled_ids(n_classes, 5, 0),
+        "test": shuffled_ids(n_classes, 2, 1),
+    }
     write_bins(home, train_files, ids["train"], label_bytes)
     write_bins(home, ["test.bin" if is_100 else "test_batch.bin"], ids["test"], label_bytes)
-    names: dict[Part, list[str]] = {part: [f"{part}-{i:05d}" for i in range(len(ids[part]))] for part in ids}
+    names: dict[Part, list[str]] = {
+        part: [f"{part}-{i:05d}" for i in range(len(ids[part]))] for part in ids
+    }
     return StandIn(root, names, ids)
 
 
 def make_cub(root: Path, _: str) -> StandIn:
     """Ids count over both parts, and inside a class neither names nor parts are in order, as in the original."""
-    home, classes = root / "CUB_200_2011", names_of("cub")
+    home = root / "CUB_200_2011"
+    classes = names_of("cub")
     ids = np.repeat(np.arange(200), N_TRAIN + N_TEST).tolist()
     stems = [f"{classes[c]}/Bird_{(7 * i) % 97:04d}_{i}.jpg" for i, c in enumerate(ids)]
     is_training = [i % 4 != 1 for i in range(len(ids))]
@@ -107,30 +117,56 @@ def annotations(names: list[str], class_ids: list[int] | None) -> np.ndarray:
 
 
 def make_cars(root: Path, _: str) -> StandIn:
-    ids: dict[Part, list[int]] = {"train": shuffled_ids(196, N_TRAIN, 0), "test": shuffled_ids(196, N_TEST, 1)}
-    files: dict[Part, list[str]] = {part: [f"{i + 1:05d}.jpg" for i in range(len(ids[part]))] for part in ids}
+    ids: dict[Part, list[int]] = {
+        "train": shuffled_ids(196, N_TRAIN, 0),
+        "test": shuffled_ids(196, N_TEST, 1),
+    }
+    files: dict[Part, list[str]] = {
+        part: [f"{i + 1:05d}.jpg" for i in range(len(ids[part]))] for part in ids
+    }
     (root / "devkit").mkdir(parents=True)
-    savemat(root / "devkit/cars_meta.mat", {"class_names": np.array(names_of("cars"), dtype=object).reshape(1, -1)})
-    savemat(root / "devkit/cars_train_annos.mat", {"annotations": annotations(files["train"], ids["train"])})
+    savemat(
+        root / "devkit/cars_meta.mat",
+        {"class_names": np.array(names_of("cars"), dtype=object).reshape(1, -1)},
+    )
+    savemat(
+        root / "devkit/cars_train_annos.mat",
+        {"annotations": annotations(files["train"], ids["train"])},
+    )
     savemat(root / "devkit/cars_test_annos.mat", {"annotations": annotations(files["test"], None)})
-    savemat(root / "devkit/cars_test_annos_withlabels.mat", {"annotations": annotations(files["test"], ids["test"])})
-    names: dict[Part, list[str]] = {part: [f"cars_{part}/{file}" for file in files[part]] for part in files}
+    savemat(
+        root / "devkit/cars_test_annos_withlabels.mat",
+        {"annotations": annotations(files["test"], ids["test"])},
+    )
+    names: dict[Part, list[str]] = {
+        part: [f"cars_{part}/{file}" for file in files[part]] for part in files
+    }
     touch(root, names["train"] + names["test"])
     return StandIn(root, names, ids)
 
 
 def make_aircraft(root: Path, _: str) -> StandIn:
     """variants.txt is in another order than the sorted names, and images_variant_train.txt is half of trainval."""
-    home, classes = root / "fgvc-aircraft-2013b", names_of("aircraft")
-    ids: dict[Part, list[int]] = {"train": shuffled_ids(100, N_TRAIN, 0), "test": shuffled_ids(100, N_TEST, 1)}
+    home = root / "fgvc-aircraft-2013b"
+    classes = names_of("aircraft")
+    ids: dict[Part, list[int]] = {
+        "train": shuffled_ids(100, N_TRAIN, 0),
+        "test": shuffled_ids(100, N_TEST, 1),
+    }
     numbers = np.random.default_rng(2).permutation(100 * (N_TRAIN + N_TEST)) + 34309
     of_part: dict[Part, list[str]] = {
         "train": [f"{i:07d}" for i in numbers[: len(ids["train"])]],
         "test": [f"{i:07d}" for i in numbers[len(ids["train"]) :]],
     }
-    names: dict[Part, list[str]] = {part: [f"data/images/{i}.jpg" for i in of_part[part]] for part in of_part}
+    names: dict[Part, list[str]] = {
+        part: [f"data/images/{i}.jpg" for i in of_part[part]] for part in of_part
+    }
     touch(home, names["train"] + names["test"])
-    for file, part, end in (("trainval", "train", None), ("train", "train", 150), ("test", "test", None)):
+    for file, part, end in (
+        ("trainval", "train", None),
+        ("train", "train", 150),
+        ("test", "test", None),
+    ):
         lines = [f"{i} {classes[c]}\n" for i, c in zip(of_part[part], ids[part], strict=True)][:end]
         (home / f"data/images_variant_{file}.txt").write_text("".join(lines))
     (home / "data/variants.txt").write_text("\n".join(reversed(classes)))
@@ -140,7 +176,8 @@ def make_aircraft(root: Path, _: str) -> StandIn:
 def make_folders(
     root: Path, classes: list[str], folders: dict[Part, str], suffix: str, n_each: tuple[int, int]
 ) -> StandIn:
-    names, ids = {}, {}
+    names = {}
+    ids = {}
     for (part, folder), n in zip(folders.items(), n_each, strict=True):
         names[part] = [f"{folder}/{c}/{c}_{i}{suffix}" for c in classes for i in range(n)]
         ids[part] = np.repeat(np.arange(len(classes)), n).tolist()
@@ -150,11 +187,19 @@ def make_folders(
 
 def make_herbarium(root: Path, _: str) -> StandIn:
     classes = sorted(str(i) for i in range(683))  # text order: 0, 1, 10, 100, …
-    return make_folders(root, classes, {"train": "small-train", "test": "small-validation"}, ".jpg", (2, 1))
+    return make_folders(
+        root, classes, {"train": "small-train", "test": "small-validation"}, ".jpg", (2, 1)
+    )
 
 
 def make_imagenet(root: Path, _: str) -> StandIn:
-    return make_folders(root, list(names_of("imagenet100")), {"train": "train", "test": "val"}, ".JPEG", (N_TRAIN, 1))
+    return make_folders(
+        root,
+        list(names_of("imagenet100")),
+        {"train": "train", "test": "val"},
+        ".JPEG",
+        (N_TRAIN, 1),
+    )
 
 
 MAKERS = {
@@ -183,9 +228,12 @@ def test_there_is_a_stand_in_for_every_benchmark() -> None:
 def test_every_image_is_read_with_its_class_known_classes_first(
     stand_ins: dict[str, StandIn], name: str, part: Part
 ) -> None:
-    made, split = stand_ins[name], load_split(name)
+    made = stand_ins[name]
+    split = load_split(name)
     found = read_benchmark(name, made.root, part=part)
-    expected = dict(zip(made.names[part], split.positions[made.class_ids[part]].tolist(), strict=True))
+    expected = dict(
+        zip(made.names[part], split.positions[made.class_ids[part]].tolist(), strict=True)
+    )
     assert dict(zip(found.truth.names, found.truth.labels.tolist(), strict=True)) == expected
     assert found.collection.names == found.truth.names == tuple(sorted(expected))
     assert found.truth.n_known == len(split.known)
@@ -193,21 +241,33 @@ def test_every_image_is_read_with_its_class_known_classes_first(
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_the_labeled_images_are_the_draw_over_the_official_order(stand_ins: dict[str, StandIn], name: str) -> None:
-    made, split = stand_ins[name], load_split(name)
+def test_the_labeled_images_are_the_draw_over_the_official_order(
+    stand_ins: dict[str, StandIn], name: str
+) -> None:
+    made = stand_ins[name]
+    split = load_split(name)
     drawn = known_novel_split(np.array(made.class_ids["train"]), split.known, 0.5, seed=0)
-    expected = {image for image, label in zip(made.names["train"], drawn, strict=True) if label != -1}
+    expected = {
+        image for image, label in zip(made.names["train"], drawn, strict=True) if label != -1
+    }
     collection = read_benchmark(name, made.root).collection
-    labeled = {image for image, is_labeled in zip(collection.names, collection.is_labeled, strict=True) if is_labeled}
+    labeled = {
+        image
+        for image, is_labeled in zip(collection.names, collection.is_labeled, strict=True)
+        if is_labeled
+    }
     assert labeled == expected
     n_known_images = int(np.isin(made.class_ids["train"], split.known).sum())
     assert collection.n_labeled == n_known_images // 2
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_labels_are_the_truth_where_given_and_minus_one_elsewhere(stand_ins: dict[str, StandIn], name: str) -> None:
+def test_labels_are_the_truth_where_given_and_minus_one_elsewhere(
+    stand_ins: dict[str, StandIn], name: str
+) -> None:
     found = read_benchmark(name, stand_ins[name].root)
-    labels, is_labeled = found.collection.labels, found.collection.is_labeled
+    labels = found.collection.labels
+    is_labeled = found.collection.is_labeled
     assert (labels[is_labeled] == found.truth.labels[is_labeled]).all()
     assert found.truth.is_known[is_labeled].all()
     assert (labels[~is_labeled] == -1).all()
@@ -224,19 +284,24 @@ def test_the_test_part_carries_no_label_at_all(stand_ins: dict[str, StandIn], na
 
 
 def test_another_seed_draws_other_images_of_the_same_number(stand_ins: dict[str, StandIn]) -> None:
-    first, second = (read_benchmark("cub", stand_ins["cub"].root, seed=seed).collection for seed in (0, 1))
+    first, second = (
+        read_benchmark("cub", stand_ins["cub"].root, seed=seed).collection for seed in (0, 1)
+    )
     assert first.n_labeled == second.n_labeled
     assert (first.is_labeled != second.is_labeled).any()
 
 
 def test_a_count_that_is_not_the_published_one_is_a_note(stand_ins: dict[str, StandIn]) -> None:
     notes = read_benchmark("cub", stand_ins["cub"].root).collection.notes
-    assert notes == ("600 images, but the published train part has 5,994: results cannot be compared",)
+    assert notes == (
+        "600 images, but the published train part has 5,994: results cannot be compared",
+    )
 
 
 def test_the_root_may_be_the_official_folder_itself(stand_ins: dict[str, StandIn]) -> None:
     root = stand_ins["cub"].root
-    outside, inside = read_benchmark("cub", root), read_benchmark("cub", root / "CUB_200_2011")
+    outside = read_benchmark("cub", root)
+    inside = read_benchmark("cub", root / "CUB_200_2011")
     assert outside.collection.names == inside.collection.names
     assert (outside.collection.labels == inside.collection.labels).all()
 
@@ -255,14 +320,19 @@ def test_a_cut_off_cifar_file_is_refused(tmp_path: Path) -> None:
     made = make_cifar(tmp_path, "cifar10")
     file = made.root / "cifar-10-batches-bin" / "data_batch_3.bin"
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"data_batch_3\.bin: found 30,729 bytes, expected a whole number of records"):
+    with pytest.raises(
+        DataError,
+        match=r"data_batch_3\.bin: found 30,729 bytes, expected a whole number of records",
+    ):
         read_benchmark("cifar10", tmp_path)
 
 
 def test_cifar_pickles_are_never_opened_and_the_error_says_why(tmp_path: Path) -> None:
     (tmp_path / "cifar-100-python").mkdir()
     (tmp_path / "cifar-100-python" / "train").write_bytes(b"cos\nsystem\n(S'touch opened'\ntR.")
-    with pytest.raises(DataError, match=r"missing: train\.bin .*cifar-100-python is there, but holds pickles"):
+    with pytest.raises(
+        DataError, match=r"missing: train\.bin .*cifar-100-python is there, but holds pickles"
+    ):
         read_benchmark("cifar100", tmp_path)
     assert not (tmp_path / "opened").exists()
 
@@ -287,13 +357,19 @@ def test_cars_test_labels_beside_the_devkit_are_found_too(tmp_path: Path) -> Non
     assert len(read_benchmark("cars", tmp_path, part="test").collection) == len(made.names["test"])
 
 
-def test_cars_in_class_folders_are_matched_by_name_because_folders_sort_otherwise(tmp_path: Path) -> None:
+def test_cars_in_class_folders_are_matched_by_name_because_folders_sort_otherwise(
+    tmp_path: Path,
+) -> None:
     classes = names_of("cars")
     folders = [name.replace("/", "-") for name in classes]  # Ram C/V … cannot be a folder
     made = make_folders(tmp_path, folders, {"train": "train", "test": "test"}, ".jpg", (2, 1))
     found = read_benchmark("cars", tmp_path)
     expected = dict(
-        zip(made.names["train"], load_split("cars").positions[made.class_ids["train"]].tolist(), strict=True)
+        zip(
+            made.names["train"],
+            load_split("cars").positions[made.class_ids["train"]].tolist(),
+            strict=True,
+        )
     )
     assert dict(zip(found.truth.names, found.truth.labels.tolist(), strict=True)) == expected
     assert ORDER_IS_LOST in found.collection.notes
@@ -311,24 +387,34 @@ def test_listed_images_that_are_absent_are_an_error_not_another_split(tmp_path: 
     made = make_cub(tmp_path, "cub")
     for name in made.names["train"][:2]:
         (tmp_path / "CUB_200_2011" / name).unlink()
-    with pytest.raises(DataError, match=rf"2 of the files .*{made.names['train'][0]}.*datasets verify cub"):
+    with pytest.raises(
+        DataError, match=rf"2 of the files .*{made.names['train'][0]}.*datasets verify cub"
+    ):
         read_benchmark("cub", tmp_path)
     assert len(read_benchmark("cub", tmp_path, part="test").collection) == len(made.names["test"])
 
 
 def test_a_herbarium_without_all_classes_is_refused_because_ids_would_shift(tmp_path: Path) -> None:
-    make_folders(tmp_path, ["1", "2"], {"train": "small-train", "test": "small-validation"}, ".jpg", (2, 1))
+    make_folders(
+        tmp_path, ["1", "2"], {"train": "small-train", "test": "small-validation"}, ".jpg", (2, 1)
+    )
     with pytest.raises(DataError, match="found 2 class folders, expected 683"):
         read_benchmark("herbarium19", tmp_path)
 
 
-def test_the_other_900_synsets_may_lie_beside_the_100(stand_ins: dict[str, StandIn], tmp_path: Path) -> None:
+def test_the_other_900_synsets_may_lie_beside_the_100(
+    stand_ins: dict[str, StandIn], tmp_path: Path
+) -> None:
     made = make_imagenet(tmp_path, "imagenet100")
     touch(tmp_path, ["train/n00000001/a.JPEG", "train/n99999999/a.JPEG", "val/n00000001/a.JPEG"])
-    alone, beside = (read_benchmark("imagenet100", root) for root in (stand_ins["imagenet100"].root, tmp_path))
+    alone, beside = (
+        read_benchmark("imagenet100", root) for root in (stand_ins["imagenet100"].root, tmp_path)
+    )
     assert beside.collection.names == alone.collection.names
     assert (beside.truth.labels == alone.truth.labels).all()
-    assert (beside.truth.labels == made.class_ids["train"]).all()  # relabeled 0 to 99, the first 50 known
+    assert (
+        beside.truth.labels == made.class_ids["train"]
+    ).all()  # relabeled 0 to 99, the first 50 known
 
 
 def test_among_1000_synsets_the_100_stand_at_the_published_places(tmp_path: Path) -> None:
@@ -349,12 +435,17 @@ def test_a_missing_class_folder_is_named(tmp_path: Path) -> None:
     make_imagenet(tmp_path, "imagenet100")
     for file in (tmp_path / "train/n01443537").iterdir():
         file.unlink()
-    with pytest.raises(DataError, match=r"1 of the files and classes of ImageNet-100 .*train/n01443537/"):
+    with pytest.raises(
+        DataError, match=r"1 of the files and classes of ImageNet-100 .*train/n01443537/"
+    ):
         read_benchmark("imagenet100", tmp_path)
 
 
 def test_an_empty_folder_and_a_wrong_part_say_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"missing: images\.txt.*`shoal datasets prepare cub .*` says where to get it"):
+    with pytest.raises(
+        DataError,
+        match=r"missing: images\.txt.*`shoal datasets prepare cub .*` says where to get it",
+    ):
         read_benchmark("cub", tmp_path)
     with pytest.raises(UnknownName, match="no part 'tst'; did you mean 'test'"):
         read_benchmark("cub", tmp_path, part="tst")

@@ -46,7 +46,9 @@ def cub_members(n_train: int, n_test: int) -> dict[str, bytes]:
         rows["train_test_split"].append(int(i < n_train))
     files = {**rows, "classes": list(classes)}
     lists = {
-        f"CUB_200_2011/{name}.txt": "".join(f"{i + 1} {value}\n" for i, value in enumerate(values)).encode()
+        f"CUB_200_2011/{name}.txt": "".join(
+            f"{i + 1} {value}\n" for i, value in enumerate(values)
+        ).encode()
         for name, values in files.items()
     }
     return lists | {f"CUB_200_2011/images/{name}": b"" for name in rows["images"]}
@@ -68,7 +70,9 @@ def cub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_downloaded_archive_is_unpacked_indexed_and_complete(cub: Path) -> None:
     found = prepare("cub", cub)
     assert found.unpacked == ("CUB_200_2011.tgz: unpacked CUB_200_2011",)
-    assert found.index == ("cub-train.csv: written, 400 images, 100 labeled in 100 categories, 300 unlabeled",)
+    assert found.index == (
+        "cub-train.csv: written, 400 images, 100 labeled in 100 categories, 300 unlabeled",
+    )
     assert found.to_fetch == ()
     assert found.verification.is_complete
     assert [count.found for count in found.verification.parts[0].counts] == [400, 200, 100, 300]
@@ -88,13 +92,17 @@ def test_the_index_is_a_table_that_reads_back_as_the_same_collection(cub: Path) 
     prepare("cub", cub)
     benchmark = read_benchmark("cub", cub).collection
     table = read_collection(cub / "cub-train.csv", classes=benchmark.classes)
-    assert [str(table.source(i)) for i in range(len(table))] == [str(benchmark.source(i)) for i in range(len(table))]
+    assert [str(table.source(i)) for i in range(len(table))] == [
+        str(benchmark.source(i)) for i in range(len(table))
+    ]
     assert table.labels.tolist() == benchmark.labels.tolist()
 
 
 def test_an_index_of_somebody_else_is_not_overwritten(cub: Path) -> None:
     (cub / "cub-train.csv").write_text("mine")
-    assert prepare("cub", cub).index == ("cub-train.csv: there already with other content; not overwritten",)
+    assert prepare("cub", cub).index == (
+        "cub-train.csv: there already with other content; not overwritten",
+    )
     assert (cub / "cub-train.csv").read_text() == "mine"
 
 
@@ -121,13 +129,27 @@ def test_a_wrong_count_is_said_in_words_and_is_not_complete(tmp_path: Path) -> N
     assert "DIFFERS  images 400 (published 5,994)" in found.describe()
     assert "ok       classes 200 (published 200)" in found.describe()
     counts = found.to_dict()["parts"][0]["counts"]
-    assert counts[0] == {"what": "images", "found": 400, "published": 5_994, "within": 0, "is_right": False}
+    assert counts[0] == {
+        "what": "images",
+        "found": 400,
+        "published": 5_994,
+        "within": 0,
+        "is_right": False,
+    }
     json.dumps(found.to_dict())
 
 
-def test_many_missing_images_are_summed_up_in_words_and_listed_in_full_as_data(tmp_path: Path) -> None:
-    members = {name: content for name, content in cub_members(400, 200).items() if not name.endswith(".jpg")}
-    unpack(write_tar(tmp_path / "CUB_200_2011.tgz", members | {"CUB_200_2011/images/x": b""}), tmp_path)
+def test_many_missing_images_are_summed_up_in_words_and_listed_in_full_as_data(
+    tmp_path: Path,
+) -> None:
+    members = {
+        name: content
+        for name, content in cub_members(400, 200).items()
+        if not name.endswith(".jpg")
+    }
+    unpack(
+        write_tar(tmp_path / "CUB_200_2011.tgz", members | {"CUB_200_2011/images/x": b""}), tmp_path
+    )
     found = verify("cub", tmp_path)
     assert "… and 380 more" in found.describe()
     assert len(found.to_dict()["parts"][0]["missing"]) == 400
@@ -162,7 +184,9 @@ def test_the_imagenet_tar_of_tars_yields_only_the_100_synsets(tmp_path: Path) ->
     assert len(found.verification.parts[0].missing) == 99
 
 
-def test_the_test_part_of_imagenet_is_named_too_and_said_to_be_sorted_by_hand(tmp_path: Path) -> None:
+def test_the_test_part_of_imagenet_is_named_too_and_said_to_be_sorted_by_hand(
+    tmp_path: Path,
+) -> None:
     """Its tar holds 50,000 images and no folder: unpacked here they would lie about, and in no class."""
     first, *_, last = prepare("imagenet100", tmp_path).to_fetch
     assert first == "to fetch: ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar"
@@ -173,14 +197,22 @@ def test_the_test_part_of_imagenet_is_named_too_and_said_to_be_sorted_by_hand(tm
     assert found.unpacked == ()
     assert files_under(tmp_path) == {"ILSVRC2012_img_val.tar"}
     assert found.to_fetch[0] == "to fetch: nothing more"
-    (sentence,) = [text for text in found.to_fetch if text.startswith("by hand: ILSVRC2012_img_val.tar, ")]
-    assert "sort its images into val/<synset>/ by ILSVRC2012_validation_ground_truth.txt" in sentence
+    (sentence,) = [
+        text for text in found.to_fetch if text.startswith("by hand: ILSVRC2012_img_val.tar, ")
+    ]
+    assert (
+        "sort its images into val/<synset>/ by ILSVRC2012_validation_ground_truth.txt" in sentence
+    )
     (tmp_path / "val").mkdir()
-    assert not any("ILSVRC2012_img_val" in text for text in prepare("imagenet100", tmp_path).to_fetch)
+    assert not any(
+        "ILSVRC2012_img_val" in text for text in prepare("imagenet100", tmp_path).to_fetch
+    )
 
 
 @pytest.mark.parametrize("place", ["", "devkit", "stanford_cars/devkit"])
-def test_the_labels_of_the_test_part_of_cars_are_to_be_fetched_until_they_are_there(tmp_path: Path, place: str) -> None:
+def test_the_labels_of_the_test_part_of_cars_are_to_be_fetched_until_they_are_there(
+    tmp_path: Path, place: str
+) -> None:
     name = "cars_test_annos_withlabels.mat"
     before = prepare("cars", tmp_path).to_fetch
     assert before[0] == f"to fetch: car_devkit.tgz, cars_train.tgz, cars_test.tgz, {name}"
@@ -192,7 +224,9 @@ def test_the_labels_of_the_test_part_of_cars_are_to_be_fetched_until_they_are_th
     assert not any(text.startswith("by hand") for text in after)
 
 
-@pytest.mark.parametrize("name", ["../out.txt", "/out.txt", "a/../../out.txt", "C:/out.txt", "a\\..\\out.txt"])
+@pytest.mark.parametrize(
+    "name", ["../out.txt", "/out.txt", "a/../../out.txt", "C:/out.txt", "a\\..\\out.txt"]
+)
 def test_a_zip_that_leads_out_of_the_folder_is_refused_whole(tmp_path: Path, name: str) -> None:
     root = tmp_path / "root"
     root.mkdir()
@@ -248,7 +282,9 @@ def test_a_zip_read_in_place_is_not_complete_when_the_bytes_of_its_images_are_da
     classes = load_split("cub").class_names or ()
     for part, count in (("train", 2), ("test", 1)):
         names = [f"{part}/{c}/{c}_{i}.png" for c in classes for i in range(count)]
-        write_zip(tmp_path / f"cub200-{part}.zip", {name: name.encode().ljust(40, b"-") for name in names})
+        write_zip(
+            tmp_path / f"cub200-{part}.zip", {name: name.encode().ljust(40, b"-") for name in names}
+        )
     shown: list[str] = []
 
     @contextmanager
@@ -262,7 +298,10 @@ def test_a_zip_read_in_place_is_not_complete_when_the_bytes_of_its_images_are_da
     zeroed(tmp_path / "cub200-train.zip", third.header_offset + 30 + len(third.filename), 20)
     found = verify("cub", tmp_path)
     assert not found.is_complete
-    assert f"1 of 400 members are damaged, the first is {third.filename}; fetch it again" in found.parts[0].problem
+    assert (
+        f"1 of 400 members are damaged, the first is {third.filename}; fetch it again"
+        in found.parts[0].problem
+    )
     assert "BAD      " in found.describe()
     assert found.parts[1].is_complete
 
@@ -278,7 +317,9 @@ def test_a_downloaded_archive_that_is_not_unpacked_is_whole_or_damaged(tmp_path:
     assert verify("cub", tmp_path).downloaded == (), "what is read is the folder"
 
 
-def test_a_plain_tar_has_no_checksum_of_its_members_but_must_end_where_it_ends(tmp_path: Path) -> None:
+def test_a_plain_tar_has_no_checksum_of_its_members_but_must_end_where_it_ends(
+    tmp_path: Path,
+) -> None:
     file = write_tar(tmp_path / "some.tar", {f"{i}": NOISE for i in range(8)})
     assert find_damage(file) == ""
     whole = file.read_bytes()
@@ -303,7 +344,9 @@ def test_what_is_no_archive_is_refused_in_one_line(tmp_path: Path, content: byte
 
 
 @pytest.mark.parametrize("start", [200_000, -8])
-def test_a_gzipped_tar_with_wrong_bytes_inside_or_a_wrong_checksum_is_refused(tmp_path: Path, start: int) -> None:
+def test_a_gzipped_tar_with_wrong_bytes_inside_or_a_wrong_checksum_is_refused(
+    tmp_path: Path, start: int
+) -> None:
     file = write_tar(tmp_path / "CUB_200_2011.tgz", {"CUB_200_2011/images/x": NOISE})
     zeroed(file, start % file.stat().st_size, 4)
     with pytest.raises(DataError, match="cannot be unpacked") as refused:
@@ -314,7 +357,9 @@ def test_a_gzipped_tar_with_wrong_bytes_inside_or_a_wrong_checksum_is_refused(tm
 
 def test_what_is_there_is_never_overwritten_by_an_archive(tmp_path: Path) -> None:
     (tmp_path / "kept.txt").write_text("old")
-    archive = write_zip(tmp_path / "some.zip", {"kept.txt": b"from the archive", "added.txt": b"added"})
+    archive = write_zip(
+        tmp_path / "some.zip", {"kept.txt": b"from the archive", "added.txt": b"added"}
+    )
     assert unpack(archive, tmp_path) == ("added.txt",)
     assert (tmp_path / "kept.txt").read_text() == "old"
     assert files_under(tmp_path) == {"kept.txt", "added.txt", "some.zip"}

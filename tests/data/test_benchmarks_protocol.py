@@ -20,7 +20,8 @@ def test_the_real_archives_have_the_published_counts(
     name: str, n_labeled: int, n_known_unlabeled: int, n_novel: int, n_test: int, data_dir: Path
 ) -> None:
     found = read_benchmark(name, data_dir)
-    is_labeled, is_known = found.collection.is_labeled, found.truth.is_known
+    is_labeled = found.collection.is_labeled
+    is_known = found.truth.is_known
     assert int(is_labeled.sum()) == n_labeled
     assert int((is_known & ~is_labeled).sum()) == n_known_unlabeled
     assert int((~is_known).sum()) == n_novel
@@ -30,7 +31,9 @@ def test_the_real_archives_have_the_published_counts(
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["cub", "cifar100"])
-def test_real_images_are_read_in_place_and_stay_closed_until_asked_for(name: str, data_dir: Path) -> None:
+def test_real_images_are_read_in_place_and_stay_closed_until_asked_for(
+    name: str, data_dir: Path
+) -> None:
     whole = read_benchmark(name, data_dir)
     assert isinstance(whole.collection.images, ZipImages)
     for i in (0, len(whole.collection) // 2, len(whole.collection) - 1):
@@ -50,5 +53,7 @@ def test_the_labeled_cub_images_are_drawn_in_the_order_of_the_archive(data_dir: 
     of_known = [member for member in members if int(member.split("/")[1][:3]) - 1 in known]
     drawn = np.random.RandomState(0).choice(len(of_known), int(0.5 * len(of_known)), replace=False)
     collection = read_benchmark("cub", data_dir).collection
-    labeled = {name for name, yes in zip(collection.names, collection.is_labeled, strict=True) if yes}
+    labeled = {
+        name for name, yes in zip(collection.names, collection.is_labeled, strict=True) if yes
+    }
     assert labeled == {of_known[i] for i in drawn}

@@ -43,7 +43,11 @@ def test_the_facts_are_the_published_counts(name: str) -> None:
 
 def test_every_benchmark_has_a_split_and_every_split_a_benchmark() -> None:
     folder = files("shoal.data.benchmarks") / "splits"
-    stored = {entry.name.removesuffix(".json") for entry in folder.iterdir() if entry.name.endswith(".json")}
+    stored = {
+        entry.name.removesuffix(".json")
+        for entry in folder.iterdir()
+        if entry.name.endswith(".json")
+    }
     assert stored == set(BENCHMARKS) == set(PUBLISHED)
 
 
@@ -52,18 +56,24 @@ def test_each_class_is_either_known_or_novel_and_has_the_place_of_its_turn(name:
     split = load_split(name)
     assert sorted(split.known + split.novel) == list(range(split.n_classes))
     assert split.positions[list(split.known)].tolist() == list(range(len(split.known)))
-    assert split.positions[list(split.novel)].tolist() == list(range(len(split.known), split.n_classes))
+    assert split.positions[list(split.novel)].tolist() == list(
+        range(len(split.known), split.n_classes)
+    )
     assert (split.labeled_share, split.seed) == (0.5, 0)
 
 
-@pytest.mark.parametrize(("name", "n_known"), [("cifar10", 5), ("cifar100", 80), ("imagenet100", 50)])
+@pytest.mark.parametrize(
+    ("name", "n_known"), [("cifar10", 5), ("cifar100", 80), ("imagenet100", 50)]
+)
 def test_the_known_classes_of_generic_images_are_the_first(name: str, n_known: int) -> None:
     assert load_split(name).known == tuple(range(n_known))
 
 
 def test_a_changed_split_is_refused() -> None:
     raw = split_file("cub").replace(b'"id": 150,', b'"id": 151,', 1)
-    with pytest.raises(DataError, match=r"cub\.json: found SHA-256 .* expected fe58691969b2.*install shoal again"):
+    with pytest.raises(
+        DataError, match=r"cub\.json: found SHA-256 .* expected fe58691969b2.*install shoal again"
+    ):
         parse_split("cub", raw, expected_sha256=load_split("cub").sha256)
 
 
@@ -115,7 +125,9 @@ def test_the_labeled_draw_is_the_global_legacy_stream_of_the_released_code() -> 
     true_labels = np.random.default_rng(3).integers(0, 6, 500)
     known_images = np.flatnonzero(np.isin(true_labels, [4, 1]))
     np.random.seed(0)  # noqa: NPY002
-    chosen = np.random.choice(range(len(known_images)), replace=False, size=int(0.5 * len(known_images)))  # noqa: NPY002
+    chosen = np.random.choice(  # noqa: NPY002
+        range(len(known_images)), replace=False, size=int(0.5 * len(known_images))
+    )
     labels = known_novel_split(true_labels, [4, 1], 0.5, seed=0)
     assert np.flatnonzero(labels != -1).tolist() == sorted(known_images[chosen].tolist())
 
@@ -147,10 +159,14 @@ FACT_FILES = {
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", FACT_FILES)
-def test_the_splits_agree_with_the_independent_copies_beside_the_images(name: str, data_dir: Path) -> None:
+def test_the_splits_agree_with_the_independent_copies_beside_the_images(
+    name: str, data_dir: Path
+) -> None:
     facts = json.loads((data_dir / "splits" / FACT_FILES[name]).read_text(encoding="utf-8"))
     novel = (
-        facts["novel"] if isinstance(facts["novel"], list) else [i for part in facts["novel"].values() for i in part]
+        facts["novel"]
+        if isinstance(facts["novel"], list)
+        else [i for part in facts["novel"].values() for i in part]
     )
     split = load_split(name)
     assert (list(split.known), list(split.novel)) == (facts["known"], novel)
@@ -158,5 +174,7 @@ def test_the_splits_agree_with_the_independent_copies_beside_the_images(name: st
 
 @pytest.mark.data
 def test_the_cars_names_agree_with_the_devkit(data_dir: Path) -> None:
-    facts = json.loads((data_dir / "splits" / "stanford_cars_class_names.json").read_text(encoding="utf-8"))
+    facts = json.loads(
+        (data_dir / "splits" / "stanford_cars_class_names.json").read_text(encoding="utf-8")
+    )
     assert load_split("cars").class_names == tuple(facts["class_names"])

@@ -29,26 +29,35 @@ def write_zip(file: Path, members: list[str]) -> None:
 
 def test_a_zip_is_read_in_place_in_the_order_of_its_members(tmp_path: Path) -> None:
     """CUB's archive keeps the official order, in which the names of a class are not sorted."""
-    split, classes = load_split("cub"), CLASSES
+    split = load_split("cub")
+    classes = CLASSES
     members = [f"train/{c}/{c}_{i}.png" for c in classes for i in (2, 0, 1)]
     write_zip(tmp_path / "cub200-train.zip", members)
     found = read_benchmark("cub", tmp_path)
     ids = np.repeat(np.arange(200), 3)
     drawn = known_novel_split(ids, split.known, 0.5)
     expected = dict(zip(members, drawn.tolist(), strict=True))
-    assert dict(zip(found.collection.names, found.collection.labels.tolist(), strict=True)) == expected
+    assert (
+        dict(zip(found.collection.names, found.collection.labels.tolist(), strict=True)) == expected
+    )
     for i in (0, 1, 599):  # each image is the one of its name
         number = members.index(found.collection.names[i])
         assert found.collection.source(i).getpixel((0, 0)) == (number % 256, number // 256, 0)
 
 
-def test_a_missing_test_part_is_asked_for_in_the_layout_that_the_training_part_has(tmp_path: Path) -> None:
+def test_a_missing_test_part_is_asked_for_in_the_layout_that_the_training_part_has(
+    tmp_path: Path,
+) -> None:
     write_zip(tmp_path / "cub200-train.zip", [f"train/{c}/{c}.png" for c in CLASSES])
-    with pytest.raises(DataError, match=r"the test part of CUB-200-2011 is not there; missing: cub200-test\.zip"):
+    with pytest.raises(
+        DataError, match=r"the test part of CUB-200-2011 is not there; missing: cub200-test\.zip"
+    ):
         read_benchmark("cub", tmp_path, part="test")
 
 
-def test_a_zip_unpacked_beside_itself_gives_files_in_the_order_of_the_archive(tmp_path: Path) -> None:
+def test_a_zip_unpacked_beside_itself_gives_files_in_the_order_of_the_archive(
+    tmp_path: Path,
+) -> None:
     """The same labeled images as in place; without the archive its order is lost, and so is that draw."""
     file = tmp_path / "cub200-train.zip"
     write_zip(file, [f"train/{c}/{c}_{i}.png" for c in CLASSES for i in (2, 0, 1)])
@@ -75,7 +84,9 @@ def test_threads_read_a_zip_together(tmp_path: Path) -> None:
     assert pixels[:][:, 0, 0, 0].tolist() == [members.index(name) for name in collection.names]
 
 
-def test_a_forked_or_copied_reader_opens_the_zip_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_or_copied_reader_opens_the_zip_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two processes that share one open file share its position, and would read each other's bytes."""
     write_zip(tmp_path / "cub200-train.zip", [f"train/{c}/{c}.png" for c in CLASSES])
     images = read_benchmark("cub", tmp_path).collection.images

@@ -7,15 +7,23 @@ from shoal.data.collection import Collection, Truth, check_for_discovery
 from shoal.errors import DataError, UsageError
 
 
-def collection(given: list[int], classes: tuple[str, ...] = ("cat", "dog"), /, **changes: object) -> Collection:
+def collection(
+    given: list[int], classes: tuple[str, ...] = ("cat", "dog"), /, **changes: object
+) -> Collection:
     names = tuple(f"image-{i:04d}" for i in range(len(given)))
     images = np.zeros((len(given), 4, 4), dtype=np.uint8)
-    return Collection(**{"names": names, "labels": np.array(given), "classes": classes, "images": images} | changes)
+    return Collection(
+        **{"names": names, "labels": np.array(given), "classes": classes, "images": images}
+        | changes
+    )
 
 
 def test_describe_says_counts_layout_and_notes() -> None:
     found = collection([0, 0, 1, -1], layout="a test", notes=("3 files ignored",))
-    assert found.describe() == "4 images, 3 labeled in 2 categories, 1 unlabeled\nread as a test\nnote: 3 files ignored"
+    assert (
+        found.describe()
+        == "4 images, 3 labeled in 2 categories, 1 unlabeled\nread as a test\nnote: 3 files ignored"
+    )
     assert (len(found), found.n_labeled, found.n_classes) == (4, 3, 2)
     np.testing.assert_array_equal(found.is_labeled, [True, True, True, False])
     np.testing.assert_array_equal(found.class_sizes, [2, 1])
@@ -36,7 +44,10 @@ def test_a_subset_keeps_class_ids_names_and_images() -> None:
 
 
 def test_a_subset_takes_booleans_too() -> None:
-    assert collection([0, 1, -1]).subset(np.array([True, False, True])).names == ("image-0000", "image-0002")
+    assert collection([0, 1, -1]).subset(np.array([True, False, True])).names == (
+        "image-0000",
+        "image-0002",
+    )
 
 
 @pytest.mark.parametrize("index", [[2, 1], [0, 0], [5], [-1], [], [[0]], [0.5], [True]])
@@ -77,7 +88,10 @@ def test_an_inconsistent_collection_is_refused(changes: dict[str, object], messa
     [
         ([0, 0, -1, -1], "labeled images of at least 2 categories, found 1; label a few"),
         ([-1, -1, -1, -1], "none labeled.*at least 2 categories, found 0"),
-        ([0, 1, 0, 1], "every image is labeled, so nothing is left to discover; add unlabeled images"),
+        (
+            [0, 1, 0, 1],
+            "every image is labeled, so nothing is left to discover; add unlabeled images",
+        ),
         ([0, 1, -1], "at least 4 images; add 1"),
     ],
 )

@@ -25,6 +25,8 @@ def test_pixels_are_those_of_scikit_learn() -> None:
 
 
 def test_the_seed_chooses_which_are_labeled() -> None:
-    first, again, other = digits(1)[0], digits(1)[0], digits(2)[0]
+    first = digits(1)[0]
+    again = digits(1)[0]
+    other = digits(2)[0]
     np.testing.assert_array_equal(first.labels, again.labels)
     assert not np.array_equal(first.labels, other.labels)

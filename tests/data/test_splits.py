@@ -13,12 +13,18 @@ from shoal.errors import DataError, UsageError
 
 
 @given(
-    labels=st.lists(st.integers(-1, 4), min_size=1, max_size=60), share=st.floats(0.05, 0.95), seed=st.integers(0, 99)
+    labels=st.lists(st.integers(-1, 4), min_size=1, max_size=60),
+    share=st.floats(0.05, 0.95),
+    seed=st.integers(0, 99),
 )
-def test_every_image_is_on_one_side_and_every_class_on_both(labels: list[int], share: float, seed: int) -> None:
+def test_every_image_is_on_one_side_and_every_class_on_both(
+    labels: list[int], share: float, seed: int
+) -> None:
     y = np.array(labels)
     split = hold_out_validation(y, share=share, rng=np.random.default_rng(seed))
-    np.testing.assert_array_equal(np.sort(np.r_[split.training, split.validation]), np.arange(len(y)))
+    np.testing.assert_array_equal(
+        np.sort(np.r_[split.training, split.validation]), np.arange(len(y))
+    )
     sizes = {label: int((y == label).sum()) for label in set(labels) - {-1}}
     assert set(split.too_small) == {label for label, size in sizes.items() if size == 1}
     for label, size in sizes.items():
@@ -34,7 +40,9 @@ def test_the_share_holds_per_class_and_for_the_unlabeled() -> None:
 
 def test_the_same_seed_gives_the_same_split() -> None:
     y = np.repeat([0, 1, -1], 20)
-    first, again, other = (hold_out_validation(y, share=0.3, rng=np.random.default_rng(s)) for s in (1, 1, 2))
+    first, again, other = (
+        hold_out_validation(y, share=0.3, rng=np.random.default_rng(s)) for s in (1, 1, 2)
+    )
     np.testing.assert_array_equal(first.validation, again.validation)
     assert not np.array_equal(first.validation, other.validation)
 
@@ -77,7 +85,9 @@ def test_a_known_class_that_does_not_occur_is_refused() -> None:
 def test_cub_has_the_published_counts(data_dir: Path) -> None:
     import zipfile
 
-    names = sorted(n for n in zipfile.ZipFile(data_dir / "cub200-train.zip").namelist() if n.endswith(".webp"))
+    names = sorted(
+        n for n in zipfile.ZipFile(data_dir / "cub200-train.zip").namelist() if n.endswith(".webp")
+    )
     classes = sorted({name.split("/")[1] for name in names})
     truth = [classes.index(name.split("/")[1]) for name in names]
     known = json.loads((data_dir / "splits" / "cub200.json").read_text())["known"]

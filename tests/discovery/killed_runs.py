@@ -47,14 +47,18 @@ def die_before_metrics():
 def die_in_tables(of_first):
     """Die when assignments.csv is written and categories.csv is not: of the first answer, or of the one that stands."""
     write = Run.write_categories
-    Run.write_categories = lambda run, rows: die() if (run.path.name == "frozen") == of_first else write(run, rows)
+    Run.write_categories = lambda run, rows: (
+        die() if (run.path.name == "frozen") == of_first else write(run, rows)
+    )
     return Reporter()
 
 
 def die_holding():
     """Die when everything is done but the lock on the run folder is still held."""
     release = lock._release
-    lock._release = lambda file, held: release(file, held) if file.parent.name == "frozen" else die()
+    lock._release = lambda file, held: (
+        release(file, held) if file.parent.name == "frozen" else die()
+    )
     return Reporter()
 
 
@@ -101,7 +105,9 @@ def run_forked(arguments, cache, make_reporter, resume):
 
 def main(folder, labels, config, runs, *moments):
     torch.set_num_threads(1)
-    torch.backends.mkldnn.set_flags(False)  # its threads on ARM do not survive a fork, and children wait for them
+    torch.backends.mkldnn.set_flags(
+        False
+    )  # its threads on ARM do not survive a fork, and children wait for them
     runs = Path(runs)
     os.environ["SHOAL_CACHE"] = str(runs / "cache")
     given = folder, labels, config
@@ -109,7 +115,8 @@ def main(folder, labels, config, runs, *moments):
     discover(*given, runs / "warm", Reporter(), settings={"train": False})
     ends = {"whole": [run_forked((*given, runs / "whole"), runs / "cache", Reporter, False)]}
     for moment in moments:
-        arguments, cache = (*given, runs / moment), runs / ("new-cache" if moment == "decoding" else "cache")
+        arguments = (*given, runs / moment)
+        cache = runs / ("new-cache" if moment == "decoding" else "cache")
         ends[moment] = [
             run_forked(arguments, cache, MOMENTS[moment], False),
             run_forked(arguments, cache, Reporter, True),

@@ -14,7 +14,12 @@ from shoal.clustering.sums import unit_points
 from shoal.discovery.answers import UNCHECKED, Answer, answer_in_words
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.facts import collect_facts
-from shoal.discovery.named_categories import NamedCategories, assignment_rows, category_rows, name_categories
+from shoal.discovery.named_categories import (
+    NamedCategories,
+    assignment_rows,
+    category_rows,
+    name_categories,
+)
 from shoal.methods.clusters import Discovery
 from shoal.runs import Run
 
@@ -60,7 +65,10 @@ def test_the_answer_counts_categories_with_images_and_images_among_strangers(
 @pytest.mark.parametrize(
     ("repeats", "words"),
     [
-        ([2, 1, 3], "1 to 3 categories over 3 random parts of the images: fewer than the 4 on all of them, so that"),
+        (
+            [2, 1, 3],
+            "1 to 3 categories over 3 random parts of the images: fewer than the 4 on all of them, so that",
+        ),
         ([1], "1 category over 1 random part of the images: fewer than the 4 on all of them"),
         ([5, 5], "5 categories over 2 random parts of the images: more than the 4 on all of them"),
     ],
@@ -71,7 +79,12 @@ def test_a_number_outside_of_what_its_repetitions_gave_is_doubted_in_the_same_se
     """Also as a fact for a script; with the number inside, or as an end of the range, there is nothing to doubt."""
     run = write(found, tmp_path / "run")
     run.start(DiscoverySettings(), seed=0, device="cpu", command="")
-    estimate = {"n_clusters": 4, "rule": "median", "is_given": False, "stability": {"n_clusters": repeats}}
+    estimate = {
+        "n_clusters": 4,
+        "rule": "median",
+        "is_given": False,
+        "stability": {"n_clusters": repeats},
+    }
     run.write_json("estimate", estimate)
     assert answer_in_words(run).startswith(f"{COUNTS}; {words}")
     doubt = collect_facts(run)["estimate"]["doubt"]
@@ -84,7 +97,9 @@ def test_a_number_outside_of_what_its_repetitions_gave_is_doubted_in_the_same_se
         assert "random parts" not in collect_facts(run)["estimate"]["doubt"]
 
 
-def test_every_image_has_a_row_with_its_own_label_beside_the_category(found: NamedCategories) -> None:
+def test_every_image_has_a_row_with_its_own_label_beside_the_category(
+    found: NamedCategories,
+) -> None:
     rows = [*assignment_rows(found)]
     assert [row.path for row in rows] == list("abcdef")
     assert [row.label_given for row in rows] == ["cat", "", "", "", "dog", ""]
@@ -94,7 +109,9 @@ def test_every_image_has_a_row_with_its_own_label_beside_the_category(found: Nam
     assert {row.nearest_known for row in rows} == {"cat"}
 
 
-def test_every_category_has_a_row_even_an_empty_one_and_exemplars_are_the_most_typical(found: NamedCategories) -> None:
+def test_every_category_has_a_row_even_an_empty_one_and_exemplars_are_the_most_typical(
+    found: NamedCategories,
+) -> None:
     rows = category_rows(found)
     assert [row.category_id for row in rows] == [0, 1, 2, 3]
     assert [row.size for row in rows] == [3, 0, 2, 1]
@@ -106,17 +123,23 @@ def test_every_category_has_a_row_even_an_empty_one_and_exemplars_are_the_most_t
     assert np.isnan(rows[0].nearest_known_similarity)
 
 
-def test_where_training_left_too_few_labels_unseen_confidence_is_checked_on_the_first_answer(tmp_path: Path) -> None:
+def test_where_training_left_too_few_labels_unseen_confidence_is_checked_on_the_first_answer(
+    tmp_path: Path,
+) -> None:
     """Digits, five of ten known: with ten unseen labels nothing is learned, and the first answer's curve is taken."""
     images, digits = load_digits(return_X_y=True)
-    images, digits = images[:600], digits[:600]
+    images = images[:600]
+    digits = digits[:600]
     given = np.where((digits < 5) & (np.random.default_rng(0).random(600) < 0.5), digits, -1)
     points = unit_points(images)
     clusters = infer(points, given, 8).labels  # too few, so that a good part is put wrong
     discovery = Discovery(clusters=clusters, n_clusters=8, embeddings=points.numpy())
     about = (discovery, [str(row) for row in range(600)], given, tuple("01234"))
     first = name_categories(*about, n_neighbors=8)
-    assert (list(first.classes), list(first.ids)) == ([*"01234", "novel-001", "novel-002", "novel-003"], list(range(8)))
+    assert (list(first.classes), list(first.ids)) == (
+        [*"01234", "novel-001", "novel-002", "novel-003"],
+        list(range(8)),
+    )
     few = np.flatnonzero(given >= 0)[:10]
     alone = name_categories(*about, n_neighbors=8, unseen=few)
     carried = name_categories(*about, n_neighbors=8, unseen=few, otherwise=first.calibration)

@@ -27,7 +27,9 @@ def test_three_lines_give_categories_assignments_and_a_report(
     unchanged_photos, tmp_path: Path, monkeypatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run = shoal.discover("photos/", labels="labels.csv", config=unchanged_photos.config, n_clusters=5, device="cpu")
+    run = shoal.discover(
+        "photos/", labels="labels.csv", config=unchanged_photos.config, n_clusters=5, device="cpu"
+    )
     assert run.n_clusters == len(run.categories) == 5
     assert len(run.assignments) == 60
     assert run.path == Path("runs/photos")
@@ -58,7 +60,9 @@ def test_the_log_and_the_shell_say_the_same_and_each_thing_once(
     photos.labels.write_text(f"{photos.labels.read_text().rstrip()}\ngone.png,red\n")
     monkeypatch.chdir(tmp_path)
     with caplog.at_level(logging.INFO, logger="shoal"):
-        run = shoal.discover("photos", "labels.csv", config=photos.config, train=False, device="cpu", verbose=False)
+        run = shoal.discover(
+            "photos", "labels.csv", config=photos.config, train=False, device="cpu", verbose=False
+        )
     assert capsys.readouterr() == ("", "")
     told = [record.message for record in caplog.records if record.name == "shoal"]
     assert told[:2] == [
@@ -71,27 +75,48 @@ def test_the_log_and_the_shell_say_the_same_and_each_thing_once(
     assert "not there (labels.csv, line 20: gone.png)" in notes[0]
     assert "rests on 3 known categories" in notes[1]
     assert len(set(told)) == len(told)
-    words = ["photos", "--labels", "labels.csv", "--config", str(photos.config), "--no-train", "--device", "cpu"]
+    words = [
+        "photos",
+        "--labels",
+        "labels.csv",
+        "--config",
+        str(photos.config),
+        "--no-train",
+        "--device",
+        "cpu",
+    ]
     shell = CliRunner().invoke(app, ["discover", *words, "--out", str(run.path), "--force"])
     assert [line for line in shell.stderr.splitlines() if not line.endswith(" …")][:-1] == told[:-1]
     assert shell.stdout.splitlines()[0] == answer_in_words(run)
 
 
-def test_what_is_strange_about_the_images_is_said_before_they_are_refused(photos, tmp_path: Path, caplog) -> None:
-    photos.labels.write_text("path,label\ngone.png,red\n" + photos.labels.read_text().splitlines()[1])
+def test_what_is_strange_about_the_images_is_said_before_they_are_refused(
+    photos, tmp_path: Path, caplog
+) -> None:
+    photos.labels.write_text(
+        "path,label\ngone.png,red\n" + photos.labels.read_text().splitlines()[1]
+    )
     how = {"out": tmp_path / "run", "device": "cpu", "verbose": False}
-    with caplog.at_level(logging.INFO, logger="shoal"), pytest.raises(DataError, match="at least 2 categories"):
+    with (
+        caplog.at_level(logging.INFO, logger="shoal"),
+        pytest.raises(DataError, match="at least 2 categories"),
+    ):
         shoal.discover(photos.folder, photos.labels, config=photos.config, **how)
-    assert any("1 row names images that are not there" in record.message for record in caplog.records)
+    assert any(
+        "1 row names images that are not there" in record.message for record in caplog.records
+    )
 
 
 def test_images_in_memory_with_a_label_each_are_fine_too(photos, tmp_path: Path) -> None:
     names = sorted(photos.truth)
     images = np.stack([np.asarray(Image.open(photos.folder / name)) for name in names])
     known = [
-        photos.truth[name] if photos.truth[name] in ("red", "blue") and i % 2 else None for i, name in enumerate(names)
+        photos.truth[name] if photos.truth[name] in ("red", "blue") and i % 2 else None
+        for i, name in enumerate(names)
     ]
-    run = shoal.discover(images, known, config=photos.config, train=False, out=tmp_path / "run", device="cpu")
+    run = shoal.discover(
+        images, known, config=photos.config, train=False, out=tmp_path / "run", device="cpu"
+    )
     assert [category.category for category in run.categories[:2]] == ["blue", "red"]
     given = [row.label_given or None for row in run.assignments]
     assert given == known
@@ -114,19 +139,37 @@ def test_a_run_is_named_after_its_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_trained_run_shows_its_losses_its_learning_rate_and_its_snapshot(unchanged_photos, tmp_path: Path) -> None:
+def test_a_trained_run_shows_its_losses_its_learning_rate_and_its_snapshot(
+    unchanged_photos, tmp_path: Path
+) -> None:
     """The report and the trainer agree on what the rows of metrics.jsonl are called."""
     photos = unchanged_photos
-    run = shoal.discover(photos.folder, photos.labels, config=photos.config, out=tmp_path / "run", device="cpu")
+    run = shoal.discover(
+        photos.folder, photos.labels, config=photos.config, out=tmp_path / "run", device="cpu"
+    )
     panels = training_curves(run).axes
-    assert [axes.get_ylabel() for axes in panels] == ["loss", "validation accuracy, %", "learning rate"]
-    assert [line.get_label() for line in panels[0].get_lines()[:3]] == ["total", "supervised", "with neighbors"]
+    assert [axes.get_ylabel() for axes in panels] == [
+        "loss",
+        "validation accuracy, %",
+        "learning rate",
+    ]
+    assert [line.get_label() for line in panels[0].get_lines()[:3]] == [
+        "total",
+        "supervised",
+        "with neighbors",
+    ]
     assert any("snapshot: epoch" in text.get_text() for text in panels[0].texts)
 
 
 def test_a_run_without_any_label_has_a_report_too(photos, tmp_path: Path) -> None:
     run = shoal.discover(
-        photos.folder, False, config=photos.config, n_clusters=5, train=False, out=tmp_path / "run", device="cpu"
+        photos.folder,
+        False,
+        config=photos.config,
+        n_clusters=5,
+        train=False,
+        out=tmp_path / "run",
+        device="cpu",
     )
     page = (run.path / "report.html").read_text(encoding="utf-8")
     assert "no image was labeled to measure it with" in page
@@ -138,14 +181,20 @@ def test_columns_with_other_names_are_named(photos, tmp_path: Path) -> None:
     how = {"config": photos.config, "train": False, "out": tmp_path / "run", "device": "cpu"}
     with pytest.raises(DataError, match="path_column"):
         shoal.discover(photos.folder, photos.labels, **how)
-    run = shoal.discover(photos.folder, photos.labels, path_column="where", label_column="bird", **how)
+    run = shoal.discover(
+        photos.folder, photos.labels, path_column="where", label_column="bird", **how
+    )
     assert sum(bool(row.label_given) for row in run.assignments) == 18
 
 
 def test_the_command_and_python_take_the_same() -> None:
     """But for what only a shell has, and the listener that only Python has; `settings` stands for more names."""
-    ours, theirs, settings = (set(signature(one).parameters) for one in (shoal.discover, command, choose_settings))
-    assert theirs - {"dry_run", "json"} <= ours | settings | {one.name for one in fields(DiscoverySettings)}
+    ours, theirs, settings = (
+        set(signature(one).parameters) for one in (shoal.discover, command, choose_settings)
+    )
+    assert theirs - {"dry_run", "json"} <= ours | settings | {
+        one.name for one in fields(DiscoverySettings)
+    }
     assert ours - {"reporter", "verbose", "settings"} <= theirs
 
 
@@ -156,9 +205,12 @@ def test_a_run_is_read_scored_exported_and_takes_images_and_offers_nothing_that_
     run = shoal.discover(photos.folder, photos.labels, out=tmp_path / "run", **how)
     offered = {name for name in dir(run) if not name.startswith("_")}
     assert not {name for name in offered if name.startswith(("write_", "drop", "append"))}
-    assert offered.isdisjoint({"abandon", "create", "start", "finish", "note", "log", "share", "keep_model"})
+    assert offered.isdisjoint(
+        {"abandon", "create", "start", "finish", "note", "log", "share", "keep_model"}
+    )
     again = shoal.load(run.path)
-    table, categories = again.to_pandas(), again.to_pandas("categories")
+    table = again.to_pandas()
+    categories = again.to_pandas("categories")
     assert table["category"].tolist() == [row.category for row in run.assignments]
     assert categories["size"].sum() == len(table)
     with pytest.raises(UsageError, match="expected assignments or categories"):
@@ -173,7 +225,9 @@ def test_a_run_is_read_scored_exported_and_takes_images_and_offers_nothing_that_
     assert score == again.evaluate(write_table(tmp_path / "truth.csv", photos.truth))
     frame = table.assign(label=[photos.truth[path] for path in table["path"]])[["path", "label"]]
     assert score == again.evaluate(frame)
-    with pytest.raises(UsageError, match="truth: found int, expected a table, a data frame, an npy or a mapping"):
+    with pytest.raises(
+        UsageError, match="truth: found int, expected a table, a data frame, an npy or a mapping"
+    ):
         again.evaluate(5)
     assert again.json("accuracy")["all"] == score.accuracy.all
     assert again.export("csv", tmp_path / "csv").folder == tmp_path / "csv"

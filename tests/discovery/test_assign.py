@@ -16,7 +16,11 @@ from shoal.data.readers import read_collection
 from shoal.discovery import assign as module
 from shoal.discovery import read_and_embed as reading
 from shoal.discovery.assign import Assigner
-from shoal.discovery.cluster_embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
+from shoal.discovery.cluster_embeddings import (
+    ClusterSettings,
+    LabeledEmbeddings,
+    cluster_embeddings,
+)
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.pipeline import discover_images
 from shoal.discovery.reporter import Reporter
@@ -32,7 +36,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def discovered(photos, out: Path, **changes) -> Run:
     settings = choose_settings(config=photos.config, n_clusters=5)
     settings = replace(settings, **changes)
-    return discover_images(read_collection(photos.folder, photos.labels), out, settings, device="cpu")
+    return discover_images(
+        read_collection(photos.folder, photos.labels), out, settings, device="cpu"
+    )
 
 
 BOTTLENECK = HeadSettings(kind="bottleneck", width=24, dim=12, bottleneck=8)
@@ -49,13 +55,17 @@ def test_the_runs_own_images_are_embedded_as_they_were(photos, tmp_path: Path, k
         "frozen": {"train": False},
     }
     run = discovered(photos, tmp_path / "run", **changes[kind])
-    again = Assigner(run, device="cpu").networks.embed(load_pixels(read_collection(photos.folder, False), 16))
+    again = Assigner(run, device="cpu").networks.embed(
+        load_pixels(read_collection(photos.folder, False), 16)
+    )
     assert again.shape[1] == {"both": 16 + 12, "trained": 12, "bottleneck": 8, "frozen": 16}[kind]
     assert np.allclose(again.numpy(), run.array("embeddings"), atol=1e-6)
 
 
 @pytest.mark.parametrize("train", [True, False], ids=["trained", "frozen"])
-def test_the_runs_own_images_keep_their_categories(same_photos, discover_same, train: bool, monkeypatch) -> None:
+def test_the_runs_own_images_keep_their_categories(
+    same_photos, discover_same, train: bool, monkeypatch
+) -> None:
     """All but the share beyond the threshold: of 60 images at most the one that lies farthest out."""
     run = Run(discover_same(train))
     monkeypatch.setattr(reading, "LONG_S", 0.0)
@@ -68,12 +78,18 @@ def test_the_runs_own_images_keep_their_categories(same_photos, discover_same, t
     assert len(heard) == 1
     assert re.fullmatch(r"embedding 60 images takes (a few|about) .* on this machine", heard[0])
     assert skipped == ()
-    changed = [new for new, old in zip(rows, run.assignments, strict=True) if new.category_id != old.category_id]
+    changed = [
+        new
+        for new, old in zip(rows, run.assignments, strict=True)
+        if new.category_id != old.category_id
+    ]
     assert len(changed) <= 1
     assert {row.category_id for row in changed} <= {-1}
 
 
-def test_the_model_is_loaded_once_and_nothing_of_the_run_changes(same_photos, discover_same, monkeypatch) -> None:
+def test_the_model_is_loaded_once_and_nothing_of_the_run_changes(
+    same_photos, discover_same, monkeypatch
+) -> None:
     run = Run(discover_same(train=True))
     before = {file.name: file.read_bytes() for file in run.path.rglob("*") if file.is_file()}
     loads = []
@@ -84,7 +100,9 @@ def test_the_model_is_loaded_once_and_nothing_of_the_run_changes(same_photos, di
         rows, _ = assigner.assign(same_photos.folder / name)
         assert [row.path for row in rows] == [name]
     assert loads == [1]
-    assert {file.name: file.read_bytes() for file in run.path.rglob("*") if file.is_file()} == before
+    assert {
+        file.name: file.read_bytes() for file in run.path.rglob("*") if file.is_file()
+    } == before
 
 
 def test_what_looks_like_nothing_in_the_run_is_possibly_new(discover_same, tmp_path: Path) -> None:
@@ -112,12 +130,20 @@ def embedded() -> LabeledEmbeddings:
     truth = np.arange(60) % 5
     x = (np.eye(5)[truth] + 0.2 * rng.normal(size=(60, 5))).astype(np.float32)
     labels = np.where((truth < 3) & (np.arange(60) < 30), truth, -1)
-    return LabeledEmbeddings(names=[f"{i:02d}" for i in range(60)], x=x, labels=labels, classes=("a", "b", "c"))
+    return LabeledEmbeddings(
+        names=[f"{i:02d}" for i in range(60)], x=x, labels=labels, classes=("a", "b", "c")
+    )
 
 
-def test_embeddings_are_assigned_as_the_estimator_predicts(embedded: LabeledEmbeddings, tmp_path: Path) -> None:
-    run = cluster_embeddings(embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu")
-    model = MeanShiftClustering(n_clusters=5, device="cpu").fit(np.asarray(embedded.x), embedded.labels)
+def test_embeddings_are_assigned_as_the_estimator_predicts(
+    embedded: LabeledEmbeddings, tmp_path: Path
+) -> None:
+    run = cluster_embeddings(
+        embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu"
+    )
+    model = MeanShiftClustering(n_clusters=5, device="cpu").fit(
+        np.asarray(embedded.x), embedded.labels
+    )
     new = np.random.default_rng(1).normal(size=(200, 5)).astype(np.float32)
     rows = Assigner(run, device="cpu").assign_embeddings([str(i) for i in range(200)], new)
     predicted = model.predict(new)
@@ -140,19 +166,31 @@ def test_a_file_assigned_in_blocks_gives_the_rows_of_the_whole_and_names_its_bad
         assigner.assign_embeddings([f"{i}" for i in range(len(x))], x)
 
 
-def test_a_run_made_from_embeddings_refuses_images_and_takes_files(embedded, same_photos, tmp_path: Path) -> None:
-    run = cluster_embeddings(embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu")
+def test_a_run_made_from_embeddings_refuses_images_and_takes_files(
+    embedded, same_photos, tmp_path: Path
+) -> None:
+    run = cluster_embeddings(
+        embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu"
+    )
     assigner = Assigner(run, device="cpu")
-    with pytest.raises(UsageError, match="was made from ready embeddings, so nothing here can embed images"):
+    with pytest.raises(
+        UsageError, match="was made from ready embeddings, so nothing here can embed images"
+    ):
         assigner.assign(same_photos.folder)
-    np.savez(tmp_path / "new.npz", X=np.asarray(embedded.x)[:4], paths=np.array(["p", "q", "r", "s"]))
+    np.savez(
+        tmp_path / "new.npz", X=np.asarray(embedded.x)[:4], paths=np.array(["p", "q", "r", "s"])
+    )
     rows, _ = assigner.assign(tmp_path / "new.npz")
     assert [row.path for row in rows] == ["p", "q", "r", "s"]
     assert [row.category_id for row in rows] == [row.category_id for row in run.assignments[:4]]
 
 
-def test_embeddings_of_another_kind_are_refused(embedded: LabeledEmbeddings, tmp_path: Path) -> None:
-    run = cluster_embeddings(embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu")
+def test_embeddings_of_another_kind_are_refused(
+    embedded: LabeledEmbeddings, tmp_path: Path
+) -> None:
+    run = cluster_embeddings(
+        embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu"
+    )
     with pytest.raises(DataError, match=r"found shape \(2, 3\), expected \(2, 5\)"):
         Assigner(run, device="cpu").assign_embeddings(["a", "b"], np.ones((2, 3)))
     with pytest.raises(UsageError, match="outlier_share: found 1"):
@@ -162,28 +200,46 @@ def test_embeddings_of_another_kind_are_refused(embedded: LabeledEmbeddings, tmp
 def test_a_wrong_value_in_the_settings_of_a_run_is_named_with_file_line_and_remedy(
     embedded: LabeledEmbeddings, tmp_path: Path
 ) -> None:
-    run = cluster_embeddings(embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu")
-    file, remedy = run.path / "config.yaml", "; put back a copy of it, or make the run again with --force"
+    run = cluster_embeddings(
+        embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu"
+    )
+    file = run.path / "config.yaml"
+    remedy = "; put back a copy of it, or make the run again with --force"
     of_images = dump_settings(DiscoverySettings(train=False))
     for config, value, read, problem in (
-        (file.read_text(), "n_neighbors: many", "shift", "inference: shift: n_neighbors: found 'many'"),
+        (
+            file.read_text(),
+            "n_neighbors: many",
+            "shift",
+            "inference: shift: n_neighbors: found 'many'",
+        ),
         (of_images, "input_size: abc", "settings", "cms: input_size: found 'abc'"),
         (of_images, "seed: -1", "settings", "seed: found -1"),
     ):
         name = value.partition(":")[0]
         file.write_text(edited := re.sub(rf"\b{name}: .*", value, config, count=1))
-        line = next(at for at, text in enumerate(edited.splitlines(), start=1) if text.strip() == value)
-        with pytest.raises(DataError, match=rf"config.yaml, line {line}: damaged or edited, {problem}.*{remedy}"):
+        line = next(
+            at for at, text in enumerate(edited.splitlines(), start=1) if text.strip() == value
+        )
+        with pytest.raises(
+            DataError, match=rf"config.yaml, line {line}: damaged or edited, {problem}.*{remedy}"
+        ):
             getattr(Assigner(run, device="cpu"), read)
-    for value, problem in (("encoder: nope", "no encoder 'nope'"), ("input_size: -4", "input size: found -4")):
+    for value, problem in (
+        ("encoder: nope", "no encoder 'nope'"),
+        ("input_size: -4", "input size: found -4"),
+    ):
         file.write_text(re.sub(rf"\b{value.partition(':')[0]}: .*", value, of_images, count=1))
-        with pytest.raises(DataError, match=rf"config.yaml: damaged or edited, {problem}.*{remedy}"):
+        with pytest.raises(
+            DataError, match=rf"config.yaml: damaged or edited, {problem}.*{remedy}"
+        ):
             _ = Assigner(run, device="cpu").networks
 
 
 def test_a_trained_run_without_its_model_is_refused(discover_same, tmp_path: Path) -> None:
     run = Run(discover_same(train=True))
-    about, remedy = run.json("model"), "put back a copy of it, or make the run again with --force"
+    about = run.json("model")
+    remedy = "put back a copy of it, or make the run again with --force"
     for edit, problem in (
         ({"frozen_weight": 7}, "frozen_weight is 7, and not from 0 to 1"),
         ({"n_tail_blocks": 99}, "n_tail_blocks: found 99, but .* has . blocks"),
@@ -191,13 +247,19 @@ def test_a_trained_run_without_its_model_is_refused(discover_same, tmp_path: Pat
         ({"classifier": "none"}, "classifier: found 'none', expected a list, each a whole number"),
     ):
         run.write_json("model", about | edit)
-        with pytest.raises(DataError, match=rf"model.json: damaged or edited, {problem}.*; {remedy}"):
+        with pytest.raises(
+            DataError, match=rf"model.json: damaged or edited, {problem}.*; {remedy}"
+        ):
             _ = Assigner(run, device="cpu").networks
     (tmp_path / "empty").mkdir()
     for part in ("model.json", "model.safetensors"):
         (run.path / part).unlink()
-        with pytest.raises(DataError, match=rf"{part}: not in this run, which was trained; {remedy}"):
-            Assigner(run, device="cpu").assign(tmp_path / "empty")  # said before images are looked for
+        with pytest.raises(
+            DataError, match=rf"{part}: not in this run, which was trained; {remedy}"
+        ):
+            Assigner(run, device="cpu").assign(
+                tmp_path / "empty"
+            )  # said before images are looked for
         run.write_json("model", about)
 
 
@@ -215,7 +277,9 @@ def test_images_of_damaged_shards_are_assigned_without_what_is_lost(
     run = Run(discover_same())
     shards = write_tars(same_photos.folder, {}, tmp_path / "shards")
     (tmp_path / "shards" / "photos-001.tar").write_bytes(b"no tar file" * 500)
-    with pytest.raises(DataError, match=r"photos-001.tar: .*--allow-missing \(allow_missing=True in Python\)"):
+    with pytest.raises(
+        DataError, match=r"photos-001.tar: .*--allow-missing \(allow_missing=True in Python\)"
+    ):
         shoal.load(run.path).predict(shards, device="cpu")
     with caplog.at_level(logging.WARNING, logger="shoal"):
         rows = shoal.load(run.path).predict(shards, allow_missing=True, device="cpu")
@@ -224,32 +288,50 @@ def test_images_of_damaged_shards_are_assigned_without_what_is_lost(
     assert "note: photos-001.tar: not a tar shard that can be read" in caplog.text
 
 
-def test_arrays_that_assign_refuses_are_refused_by_the_report_in_the_same_words(embedded, tmp_path: Path) -> None:
-    run = cluster_embeddings(embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu")
+def test_arrays_that_assign_refuses_are_refused_by_the_report_in_the_same_words(
+    embedded, tmp_path: Path
+) -> None:
+    run = cluster_embeddings(
+        embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu"
+    )
     whole = np.array(run.array("embeddings"))
     for row, value in ((3, np.nan), (7, 0.0)):
         broken = whole.copy()
         broken[row] = value
         run.write_array("embeddings", broken)
         said = []
-        for read in (lambda: Assigner(run, device="cpu"), lambda: shoal.load(run.path).report(tmp_path / "r.html")):
-            with pytest.raises(DataError, match=rf"embeddings.npy: damaged or edited, found .* in row {row} ") as error:
+        for read in (
+            lambda: Assigner(run, device="cpu"),
+            lambda: shoal.load(run.path).report(tmp_path / "r.html"),
+        ):
+            with pytest.raises(
+                DataError, match=rf"embeddings.npy: damaged or edited, found .* in row {row} "
+            ) as error:
                 read()
             said.append(str(error.value))
         assert said[0] == said[1]
 
 
-def test_a_run_edited_so_that_its_parts_contradict_each_other_is_refused(same_photos, discover_same) -> None:
+def test_a_run_edited_so_that_its_parts_contradict_each_other_is_refused(
+    same_photos, discover_same
+) -> None:
     run = Run(discover_same())
     run.note(answer="best")
-    with pytest.raises(DataError, match=r"provenance.json: damaged .*answer: found 'best', expected frozen or trained"):
+    with pytest.raises(
+        DataError,
+        match=r"provenance.json: damaged .*answer: found 'best', expected frozen or trained",
+    ):
         Assigner(run, device="cpu").assign(same_photos.folder)
     run.note(answer="frozen")
     run.write_array("embeddings", np.array(run.array("embeddings")[:, :5]))
-    with pytest.raises(DataError, match=r"embeddings.npy: .*found 5 columns, but the run's networks give 16; put back"):
+    with pytest.raises(
+        DataError,
+        match=r"embeddings.npy: .*found 5 columns, but the run's networks give 16; put back",
+    ):
         Assigner(run, device="cpu").assign(same_photos.folder / min(same_photos.truth))
     run.write_assignments([replace(row, outlier_score=float("nan")) for row in run.assignments])
     with pytest.raises(
-        DataError, match=r"assignments.csv: .*outlier_score: found none for 'photo.*, expected a number"
+        DataError,
+        match=r"assignments.csv: .*outlier_score: found none for 'photo.*, expected a number",
     ):
         Assigner(run, device="cpu")

@@ -19,18 +19,33 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
-def both(photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Run, Run, list[str]]:
+def both(
+    photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Run, Run, list[str]]:
     """The same photos with Ward's linkage, and as if labels had chosen average linkage; what is said of that."""
-    wanted, heard = replace(settings, n_clusters=5, train=False), list[str]()
+    wanted = replace(settings, n_clusters=5, train=False)
+    heard = list[str]()
     ward = run_on(photos, tmp_path / "ward", wanted)
     monkeypatch.setattr("shoal.clustering.inference.choose_linkage", lambda *_: "average")
-    return ward, run_on(photos, tmp_path / "average", wanted, reporter=Reporter(heard.append), report=True), heard
+    return (
+        ward,
+        run_on(photos, tmp_path / "average", wanted, reporter=Reporter(heard.append), report=True),
+        heard,
+    )
 
 
-def test_a_run_says_how_its_clusters_were_joined_and_its_tree_is_the_one_that_was_cut(both, photos) -> None:
+def test_a_run_says_how_its_clusters_were_joined_and_its_tree_is_the_one_that_was_cut(
+    both, photos
+) -> None:
     ward, average, heard = both
     assert [collect_facts(run)["linkage"] for run in both[:2]] == ["ward", "average"]
-    assert sum(line.startswith("clusters are joined by average linkage: it puts more") for line in heard) == 1
+    assert (
+        sum(
+            line.startswith("clusters are joined by average linkage: it puts more")
+            for line in heard
+        )
+        == 1
+    )
     trees = [Tree(np.array(run.array("tree"))) for run in (ward, average)]
     n_small = 6 * 5
     np.testing.assert_array_equal(trees[0].cut(n_small), trees[1].cut(n_small))
@@ -58,4 +73,7 @@ def test_the_estimator_says_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.random.default_rng(0).normal(size=(60, 5))
     labels = np.where(np.arange(60) < 20, np.arange(60) % 4, -1)
     assert MeanShiftClustering(n_clusters=6).fit(rows, labels).linkage_method_ == "average"
-    assert MeanShiftClustering(n_clusters=6, try_average=False).fit(rows, labels).linkage_method_ == "ward"
+    assert (
+        MeanShiftClustering(n_clusters=6, try_average=False).fit(rows, labels).linkage_method_
+        == "ward"
+    )

@@ -30,11 +30,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_what_was_not_used_for_longest_goes_first_and_only_as_much_as_must(cache: Path, tmp_path: Path) -> None:
+def test_what_was_not_used_for_longest_goes_first_and_only_as_much_as_must(
+    cache: Path, tmp_path: Path
+) -> None:
     """Of 400 + 400 + 400 bytes the oldest must go; the one of 100 that is older still fits again and stays."""
     now = 100 * DAY
     own = fill(cache, store_folder(cache, tmp_path, 16).name, 400, 0)
-    newer, older = fill(cache, "newer", 400, now - 2 * DAY), fill(cache, "older", 400, now - 3 * DAY)
+    newer = fill(cache, "newer", 400, now - 2 * DAY)
+    older = fill(cache, "older", 400, now - 3 * DAY)
     small = fill(cache, "small", 100, now - 4 * DAY)
     assert [store.folder for store in bound_cache(tmp_path, 16, now=now)] == [older]
     assert [folder.exists() for folder in (own, newer, older, small)] == [True, True, False, True]
@@ -59,7 +62,9 @@ def test_a_cache_of_real_images_is_listed_with_its_size(photos) -> None:
 
 
 @pytest.mark.parametrize("given", ["much", "-1", "nan"])
-def test_a_bound_that_is_no_number_is_refused(cache: Path, tmp_path: Path, monkeypatch, given: str) -> None:
+def test_a_bound_that_is_no_number_is_refused(
+    cache: Path, tmp_path: Path, monkeypatch, given: str
+) -> None:
     monkeypatch.setenv("SHOAL_CACHE_GB", given)
     with pytest.raises(UsageError, match=f"SHOAL_CACHE_GB: found '{given}'"):
         bound_cache(tmp_path, 16)

@@ -23,14 +23,17 @@ def learned(predicted: list[int], n_known: int) -> Representation:
     model = torch.nn.Module()
     model.shape = TaskShape(n_images=len(predicted), n_known=n_known, n_clusters=4)
     rows = torch.nn.functional.normalize(torch.arange(2.0 * len(predicted)).reshape(-1, 2) + 1)
-    return Representation(embeddings=rows, embed=lambda pixels: rows, model=model, predicted=np.array(predicted))
+    return Representation(
+        embeddings=rows, embed=lambda pixels: rows, model=model, predicted=np.array(predicted)
+    )
 
 
 def test_where_labels_bind_a_labeled_image_is_in_the_cluster_of_its_class() -> None:
     """Classes 3 and 7 are outputs 0 and 1; a classifier that has not seen both of them is left alone."""
     settings = load_recipe(method="uno")
     bound = replace(settings, inference=replace(settings.inference, must_link=True))
-    labels, predicted = np.array([3, 7, -1, -1]), [2, 1, 0, 2]
+    labels = np.array([3, 7, -1, -1])
+    predicted = [2, 1, 0, 2]
     how = {"n_clusters": None, "device": torch.device("cpu")}
     found = cluster_by_classifier(learned(predicted, 2), labels, bound, **how)
     assert found.clusters.tolist() == [0, 1, 0, 2]
@@ -46,13 +49,19 @@ def test_every_label_that_was_given_is_kept_and_later_images_go_where_images_of_
     """After one epoch at a rate that teaches nothing, the classifier is wrong about most labels."""
     cms = settings.of_method
     training = replace(cms.training, epochs=1, lr=1e-9)
-    chosen = replace(load_recipe(method="uno"), encoder=cms.encoder, input_size=cms.input_size, training=training)
-    wanted = DiscoverySettings(method="uno", method_settings=chosen, n_clusters=5, pixel_size=16, hidden_share=0.0)
+    chosen = replace(
+        load_recipe(method="uno"), encoder=cms.encoder, input_size=cms.input_size, training=training
+    )
+    wanted = DiscoverySettings(
+        method="uno", method_settings=chosen, n_clusters=5, pixel_size=16, hidden_share=0.0
+    )
     run = run_on(photos, tmp_path / "run", wanted)
     labeled = [row for row in run.assignments if row.label_given]
     assert labeled
     assert [row.category for row in labeled] == [row.label_given for row in labeled]
-    later, skipped = load(run.path).assigner(device="cpu").assign_images(read_collection(photos.folder))
+    later, skipped = (
+        load(run.path).assigner(device="cpu").assign_images(read_collection(photos.folder))
+    )
     assert not skipped
     free = {row.path: row.category for row in run.assignments if not row.label_given}
     sure = [row for row in later if row.path in free and row.category]

@@ -14,7 +14,11 @@ from shoal.clustering.estimators import MeanShiftClustering
 from shoal.clustering.inference import InferenceSettings, infer_unit_rows
 from shoal.clustering.sums import unit_points
 from shoal.data.readers import read_embeddings
-from shoal.discovery.cluster_embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
+from shoal.discovery.cluster_embeddings import (
+    ClusterSettings,
+    LabeledEmbeddings,
+    cluster_embeddings,
+)
 from shoal.discovery.reporter import Reporter
 from shoal.errors import DataError
 from shoal.methods import clusters
@@ -28,7 +32,9 @@ def given() -> LabeledEmbeddings:
     truth = np.arange(60) % 5
     x = np.eye(5)[truth] + 0.25 * rng.normal(size=(60, 5))
     labels = np.where((truth < 3) & (np.arange(60) < 30), truth, -1)
-    return LabeledEmbeddings(names=[f"{i:02d}" for i in range(60)], x=x, labels=labels, classes=("a", "b", "c"))
+    return LabeledEmbeddings(
+        names=[f"{i:02d}" for i in range(60)], x=x, labels=labels, classes=("a", "b", "c")
+    )
 
 
 def test_the_run_says_what_the_estimator_says(given: LabeledEmbeddings, tmp_path: Path) -> None:
@@ -37,7 +43,9 @@ def test_the_run_says_what_the_estimator_says(given: LabeledEmbeddings, tmp_path
     assert [row.category_id for row in run.assignments] == model.labels_.tolist()
     assert [row.category for row in run.categories[3:]] == model.classes_[3:].tolist()
     assert run.json("estimate")["n_clusters"] == model.n_clusters_ == run.n_clusters
-    assert [row.outlier_score for row in run.assignments] == pytest.approx(model.outlier_score_, abs=1e-6)
+    assert [row.outlier_score for row in run.assignments] == pytest.approx(
+        model.outlier_score_, abs=1e-6
+    )
     assert [row.confidence for row in run.assignments] == pytest.approx(model.confidence_, abs=1e-6)
     assert run.json("shifts")["chosen"] == model.n_shifts_
     np.testing.assert_array_equal(run.array("tree"), model.tree_.linkage)
@@ -54,11 +62,20 @@ def test_a_file_of_float16_gives_the_answer_of_its_values_in_memory(
     runs = {}
     for name, x in (("mapped", mapped), ("float16", half), ("float32", half.astype(np.float32))):
         runs[name] = cluster_embeddings(replace(given, x=x), tmp_path / name, device="cpu")
-    for part in ("assignments.csv", "categories.csv", "embeddings.npy", "shifted.npy", "tree.npy", "estimate.json"):
+    for part in (
+        "assignments.csv",
+        "categories.csv",
+        "embeddings.npy",
+        "shifted.npy",
+        "tree.npy",
+        "estimate.json",
+    ):
         assert len({(run.path / part).read_bytes() for run in runs.values()}) == 1
 
 
-def test_copies_of_large_tensors_go_to_a_mapped_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_of_large_tensors_go_to_a_mapped_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = torch.from_numpy(np.random.default_rng(0).normal(size=(20, 3)))
     plain = to_numpy(rows)
     monkeypatch.setattr(files, "MAX_SCRATCH_BYTES", 0)
@@ -74,7 +91,10 @@ def test_copies_of_large_tensors_go_to_a_mapped_file(tmp_path: Path, monkeypatch
 def test_neighbors_that_clustering_has_looked_up_are_those_of_the_rows_that_are_written(
     given: LabeledEmbeddings,
 ) -> None:
-    for dtype in torch.float32, torch.float64:  # of float64 rows what is written is rounded, and may have others
+    for dtype in (
+        torch.float32,
+        torch.float64,
+    ):  # of float64 rows what is written is rounded, and may have others
         points = unit_points(torch.tensor(given.x, dtype=dtype))
         found = as_discovery(infer_unit_rows(points, given.labels, 5, InferenceSettings()), points)
         assert (found.neighbors is None) == (dtype == torch.float64)
@@ -84,16 +104,21 @@ def test_neighbors_that_clustering_has_looked_up_are_those_of_the_rows_that_are_
             assert torch.equal(found.neighbors.similarities, lists.similarities)
 
 
-def test_novel_categories_of_one_size_have_the_same_names_whatever_the_order_of_rows(tmp_path: Path) -> None:
+def test_novel_categories_of_one_size_have_the_same_names_whatever_the_order_of_rows(
+    tmp_path: Path,
+) -> None:
     """Three bundles of ten rows along columns 20, 21 and 22: the first twenty columns say nothing."""
     bundle = np.repeat([20, 21, 22], 10)
     x = np.eye(24)[bundle]
     x[:, 23] = np.random.default_rng(0).normal(scale=0.01, size=30)
     found = []
     for name, order in ("plain", np.arange(30)), ("reversed", np.arange(30)[::-1]):
-        labels, names = np.full(30, -1), [f"{bundle[i]}-{i:02d}" for i in order]
+        labels = np.full(30, -1)
+        names = [f"{bundle[i]}-{i:02d}" for i in order]
         given = LabeledEmbeddings(names=names, x=x[order], labels=labels, classes=())
-        run = cluster_embeddings(given, tmp_path / name, ClusterSettings(n_clusters=3), device="cpu")
+        run = cluster_embeddings(
+            given, tmp_path / name, ClusterSettings(n_clusters=3), device="cpu"
+        )
         found.append({row.path: row.category for row in run.assignments})
         model = MeanShiftClustering(n_clusters=3, device="cpu").fit(x[order])
         assert [row.category_id for row in run.assignments] == model.labels_.tolist()
@@ -108,19 +133,30 @@ def test_the_order_of_rows_changes_no_bit_of_what_is_written(tmp_path: Path) -> 
     x = (rng.normal(size=(12, 64))[truth] + 1.2 * rng.normal(size=(1500, 64))).astype(np.float32)
     x[:20] = x[20:40]
     labels = np.where((truth < 7) & (rng.random(1500) < 0.5), truth, -1)
-    names, found = np.array([f"{i:04d}" for i in range(1500)]), []
+    names = np.array([f"{i:04d}" for i in range(1500)])
+    found = []
     for order in np.arange(1500), rng.permutation(1500), np.arange(1500)[::-1]:
         given = LabeledEmbeddings(
             names=names[order].tolist(), x=x[order], labels=labels[order], classes=tuple("abcdefg")
         )
-        run = cluster_embeddings(given, tmp_path / "run", ClusterSettings(n_clusters=12), device="cpu", force=True)
+        run = cluster_embeddings(
+            given, tmp_path / "run", ClusterSettings(n_clusters=12), device="cpu", force=True
+        )
         header, *rows = (run.path / "assignments.csv").read_text().splitlines()
         found.append((header, sorted(rows), (run.path / "categories.csv").read_text()))
     assert found[0] == found[1] == found[2]
 
 
-def test_the_run_can_be_opened_and_names_its_settings(given: LabeledEmbeddings, tmp_path: Path) -> None:
-    cluster_embeddings(given, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu", command="shoal cluster x")
+def test_the_run_can_be_opened_and_names_its_settings(
+    given: LabeledEmbeddings, tmp_path: Path
+) -> None:
+    cluster_embeddings(
+        given,
+        tmp_path / "run",
+        ClusterSettings(n_clusters=5),
+        device="cpu",
+        command="shoal cluster x",
+    )
     run = Run.open(tmp_path / "run")
     assert run.config["n_clusters"] == 5
     assert run.config["inference"]["shift"]["n_neighbors"] == 8
@@ -138,28 +174,40 @@ def test_the_run_can_be_opened_and_names_its_settings(given: LabeledEmbeddings, 
     assert run.n_clusters_interval is None
 
 
-def test_a_run_holds_the_interval_of_the_number_that_it_estimated(given: LabeledEmbeddings, tmp_path: Path) -> None:
+def test_a_run_holds_the_interval_of_the_number_that_it_estimated(
+    given: LabeledEmbeddings, tmp_path: Path
+) -> None:
     run = cluster_embeddings(given, tmp_path / "run", device="cpu")
     assert run.n_clusters_interval == tuple(run.json("estimate")["interval"])
     assert run.n_clusters_interval[0] <= run.n_clusters <= run.n_clusters_interval[1]
 
 
 def test_labels_of_another_length_are_refused(given: LabeledEmbeddings, tmp_path: Path) -> None:
-    wrong = LabeledEmbeddings(names=given.names, x=given.x, labels=given.labels[:-1], classes=given.classes)
+    wrong = LabeledEmbeddings(
+        names=given.names, x=given.x, labels=given.labels[:-1], classes=given.classes
+    )
     with pytest.raises(DataError, match=r"labels: found shape \(59,\)"):
         cluster_embeddings(wrong, tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(("n_each", "rule"), [(1, "gap"), (2, None), (12, None)])
-def test_it_is_said_when_labels_are_too_few_for_the_rule(n_each: int, rule: str | None, tmp_path: Path) -> None:
+def test_it_is_said_when_labels_are_too_few_for_the_rule(
+    n_each: int, rule: str | None, tmp_path: Path
+) -> None:
     truth = np.arange(125) % 5
     x = np.eye(5)[truth] + 0.25 * np.random.default_rng(0).normal(size=(125, 5))
     labels = np.where((truth < 3) & (np.arange(125) < 5 * n_each), truth, -1)
-    given = LabeledEmbeddings(names=[f"{i:03d}" for i in range(125)], x=x, labels=labels, classes=("a", "b", "c"))
+    given = LabeledEmbeddings(
+        names=[f"{i:03d}" for i in range(125)], x=x, labels=labels, classes=("a", "b", "c")
+    )
     said: list[str] = []
-    run = cluster_embeddings(given, tmp_path / "run", device="cpu", reporter=Reporter(say=said.append))
+    run = cluster_embeddings(
+        given, tmp_path / "run", device="cpu", reporter=Reporter(say=said.append)
+    )
     assert run.json("estimate")["rule"] == (rule or "pairs")
     notes = [line for line in said if "too few" in line]
     assert [line.startswith("note: ") for line in notes] == ([True] if rule else [])
-    assert not any("rule" in line or "'" in line for line in notes)  # plain words; estimate.json names what decided
+    assert not any(
+        "rule" in line or "'" in line for line in notes
+    )  # plain words; estimate.json names what decided

@@ -106,7 +106,9 @@ OWN: dict[str, dict[str, Damage]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_each", [1, 7])
-def test_every_command_on_a_damaged_run_answers_or_names_the_file(photos, tmp_path: Path, n_each: int) -> None:
+def test_every_command_on_a_damaged_run_answers_or_names_the_file(
+    photos, tmp_path: Path, n_each: int
+) -> None:
     """All of the damages; in the quick one each meets one of the seven commands, in turn."""
     (photos.folder / "zzz.png").write_bytes(b"")
     config = choose_settings(config=photos.config)
@@ -114,7 +116,8 @@ def test_every_command_on_a_damaged_run_answers_or_names_the_file(photos, tmp_pa
     made.write_json("choice", Choice(hidden=("red",), tried=TRIALS).to_dict())
     whole = made.path
     truth = write_table(tmp_path / "truth.csv", photos.truth)
-    run, out = tmp_path / "run", tmp_path / "out"
+    run = tmp_path / "run"
+    out = tmp_path / "out"
     photos_of = [photos.folder, "--labels", photos.labels, "--config", whole / "config.yaml"]
     commands = {
         "report": ["report", run, "--figures", out],
@@ -125,7 +128,8 @@ def test_every_command_on_a_damaged_run_answers_or_names_the_file(photos, tmp_pa
         "labelstudio": ["export", run, "--to", "labelstudio", "--out", out],
         "resume": ["discover", *photos_of, "--out", run, "--resume", "--device", "cpu", "--json"],
     }
-    turn, wrong = cycle(commands), []
+    turn = cycle(commands)
+    wrong = []
     for part in OWN:
         for damage, edit in {**ANY, **OWN[part]}.items():
             for name in [next(turn) for _ in range(n_each)]:
@@ -136,6 +140,8 @@ def test_every_command_on_a_damaged_run_answers_or_names_the_file(photos, tmp_pa
                 edit(run / part)
                 ended = CliRunner().invoke(app, [str(word) for word in words])
                 text = ended.stderr.strip().splitlines()[-1] if ended.exit_code else ""
-                if ended.exit_code not in (0, 2, 3) or (ended.exit_code == 3 and part.split(".")[0] not in text):
+                if ended.exit_code not in (0, 2, 3) or (
+                    ended.exit_code == 3 and part.split(".")[0] not in text
+                ):
                     wrong.append(f"{part} {damage}: {name} ended with {ended.exit_code}: {text}")
     assert not wrong, "\n".join(wrong)

@@ -18,7 +18,14 @@ from shoal.methods.registry import load_recipe
 from shoal.runs import Assignment, Run
 
 BLIND = (
-    *("assignments.csv", "categories.csv", "estimate.json", "shifts.json", "embeddings.npy", "tree.npy"),
+    *(
+        "assignments.csv",
+        "categories.csv",
+        "estimate.json",
+        "shifts.json",
+        "embeddings.npy",
+        "tree.npy",
+    ),
     *("choice.json", "model.json", "model.safetensors", "calibration.json"),
 )
 """What is made without the truth."""
@@ -26,15 +33,24 @@ BLIND = (
 
 def few_digits(seed: int = 0, n: int = 200):
     collection, truth = digits(seed)
-    return collection.subset(range(n)), Truth(truth.names[:n], truth.labels[:n], truth.classes, truth.n_known)
+    return collection.subset(range(n)), Truth(
+        truth.names[:n], truth.labels[:n], truth.classes, truth.n_known
+    )
 
 
-def test_images_that_came_later_are_right_in_the_category_their_class_was_matched_with(tmp_path: Path) -> None:
+def test_images_that_came_later_are_right_in_the_category_their_class_was_matched_with(
+    tmp_path: Path,
+) -> None:
     """Of the run's own images c and d are cats, so category 0 is cat's; the later ones: right, wrong, possibly new."""
 
     def row(path: str, category: int) -> Assignment:
         return Assignment(
-            path=path, category_id=category, category="", is_novel=True, confidence=1.0, outlier_score=0.0
+            path=path,
+            category_id=category,
+            category="",
+            is_novel=True,
+            confidence=1.0,
+            outlier_score=0.0,
         )
 
     run = Run.create(tmp_path / "run")
@@ -64,12 +80,18 @@ def test_it_ends_with_a_score_and_a_report(quick, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_scrambled_truth_changes_the_score_and_nothing_else(quick, tmp_path: Path, monkeypatch) -> None:
+def test_a_scrambled_truth_changes_the_score_and_nothing_else(
+    quick, tmp_path: Path, monkeypatch
+) -> None:
     """K with its interval, the linkage, the trial, the weight of the frozen encoder and the training with all labels:
     all of them are chosen or made here, in both runs alike."""
     judged = list[object]()
-    monkeypatch.setattr("shoal.clustering.average.MIN_LABELED", 20)  # 53 labels are to choose the linkage
-    monkeypatch.setattr("shoal.clustering.average.is_worse", lambda *right: judged.append(right) or is_worse(*right))
+    monkeypatch.setattr(
+        "shoal.clustering.average.MIN_LABELED", 20
+    )  # 53 labels are to choose the linkage
+    monkeypatch.setattr(
+        "shoal.clustering.average.is_worse", lambda *right: judged.append(right) or is_worse(*right)
+    )
     settings = replace(quick, n_clusters=None).with_epochs(5)
     first = run_demo(tmp_path / "a", settings, device="cpu")
     collection, truth = few_digits()
@@ -81,8 +103,17 @@ def test_a_scrambled_truth_changes_the_score_and_nothing_else(quick, tmp_path: P
     assert first.score.accuracy != second.score.accuracy
     assert len(judged) == 2
     assert first.run.json("estimate")["interval"] is not None
-    assert [tried["weight"] for tried in first.run.json("choice")["tried"]] == [0.0, 0.35, 0.65, 0.8, 1.0]
-    assert (first.run.provenance["trial_epochs"], len(first.run.metrics)) == (5, 2)  # it went on from the trial
+    assert [tried["weight"] for tried in first.run.json("choice")["tried"]] == [
+        0.0,
+        0.35,
+        0.65,
+        0.8,
+        1.0,
+    ]
+    assert (first.run.provenance["trial_epochs"], len(first.run.metrics)) == (
+        5,
+        2,
+    )  # it went on from the trial
 
 
 def test_its_settings_are_the_recipe_and_the_seed() -> None:

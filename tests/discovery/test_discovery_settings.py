@@ -31,7 +31,9 @@ def test_another_encoder_brings_its_own_number_of_trained_blocks() -> None:
 
 
 def test_a_runs_config_is_read_back_whole(tmp_path: Path) -> None:
-    settings = choose_settings(recipe="cifar100", hidden_share=0.5, seed=4, stability=2, input_size=64)
+    settings = choose_settings(
+        recipe="cifar100", hidden_share=0.5, seed=4, stability=2, input_size=64
+    )
     (tmp_path / "config.yaml").write_text(dump_settings(settings))
     assert choose_settings(config=tmp_path / "config.yaml") == settings
 
@@ -54,18 +56,25 @@ def test_another_method_than_the_configs_starts_from_its_own_default(tmp_path: P
     (tmp_path / "config.yaml").write_text(dump_settings(choose_settings(n_clusters=9, epochs=3)))
     found = choose_settings(config=tmp_path / "config.yaml", method="gcd")
     assert (found.n_clusters, found.method_settings) == (9, load_recipe(method="gcd"))
-    assert choose_settings(method="gcd", recipe="dino").method_settings == load_recipe("dino", "gcd")
+    assert choose_settings(method="gcd", recipe="dino").method_settings == load_recipe(
+        "dino", "gcd"
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_papers_protocol_is_one_word_for_every_method(method: str) -> None:
     found = choose_settings(method=method, protocol="paper")
-    assert (found.of_method.inference.rule, found.of_method.inference.estimate_shifts) == ("paper", 0)
+    assert (found.of_method.inference.rule, found.of_method.inference.estimate_shifts) == (
+        "paper",
+        0,
+    )
     assert found.of_method.inference == PAPER
     assert found.hidden_share == 0
     ours = choose_settings(method=method, protocol="shoal")
     n_shifts = 0 if method == "agglomerative" else 1
-    assert ours.of_method.inference == InferenceSettings(must_link=True, try_average=True, estimate_shifts=n_shifts)
+    assert ours.of_method.inference == InferenceSettings(
+        must_link=True, try_average=True, estimate_shifts=n_shifts
+    )
     assert ours.hidden_share == DiscoverySettings().hidden_share
 
 
@@ -74,9 +83,15 @@ def test_the_trained_answer_is_had_by_hiding_nothing_from_training() -> None:
     assert choose_settings(answer="better") == choose_settings()
 
 
-def test_the_better_answer_hides_some_where_a_protocol_or_a_config_hides_none(tmp_path: Path) -> None:
+def test_the_better_answer_hides_some_where_a_protocol_or_a_config_hides_none(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "config.yaml"
-    assert choose_settings(answer="better", protocol="paper").hidden_share == DiscoverySettings().hidden_share > 0
+    assert (
+        choose_settings(answer="better", protocol="paper").hidden_share
+        == DiscoverySettings().hidden_share
+        > 0
+    )
     for share, expected in ((0.0, DiscoverySettings().hidden_share), (0.5, 0.5)):
         file.write_text(dump_settings(choose_settings(hidden_share=share)))
         assert choose_settings(config=file, answer="better").hidden_share == expected
@@ -85,11 +100,26 @@ def test_the_better_answer_hides_some_where_a_protocol_or_a_config_hides_none(tm
 def test_the_released_codes_protocol_is_its_losses_head_and_bank() -> None:
     found = choose_settings(protocol="reference").of_method
     assert (found.loss.denominator, found.loss.detach_norm) == ("reference", True)
-    assert (found.head.kind, found.training.bank, found.inference.rule) == ("bottleneck", "views", "paper")
-    assert (found.training.views.pool, found.training.views.jitter, found.training.views.hue) == (None, 0, 0)
+    assert (found.head.kind, found.training.bank, found.inference.rule) == (
+        "bottleneck",
+        "views",
+        "paper",
+    )
+    assert (found.training.views.pool, found.training.views.jitter, found.training.views.hue) == (
+        None,
+        0,
+        0,
+    )
     papers = choose_settings(protocol="paper").of_method
-    assert (papers.training.views.pool, papers.training.views.jitter) == (None, load_recipe().training.views.jitter)
-    assert (papers.loss.denominator, papers.head.kind, papers.training.bank) == ("paper", "paper", "images")
+    assert (papers.training.views.pool, papers.training.views.jitter) == (
+        None,
+        load_recipe().training.views.jitter,
+    )
+    assert (papers.loss.denominator, papers.head.kind, papers.training.bank) == (
+        "paper",
+        "paper",
+        "images",
+    )
     assert papers.loss.temperature == load_recipe().loss.temperature
 
 
@@ -110,7 +140,10 @@ def test_the_released_codes_protocol_is_its_losses_head_and_bank() -> None:
             {"method": "agglomerative", "answer": "trained"},
             "answer: found 'trained', but the method agglomerative trains",
         ),
-        ({"method": "agglomerative", "train": True}, "train: asked for, but the method agglomerative trains nothing"),
+        (
+            {"method": "agglomerative", "train": True},
+            "train: asked for, but the method agglomerative trains nothing",
+        ),
         ({"seed": 1 << 32}, "seed: found 4294967296, expected a whole number from 0 to 4294967295"),
         ({"seed": -1, "method": "agglomerative"}, "seed: found -1, expected a whole number from 0"),
         ({"seed": "one"}, "settings: seed: found 'one', expected a whole number"),
@@ -127,14 +160,38 @@ def test_what_cannot_be_used_is_refused(given: dict[str, object], words: str) ->
 @pytest.mark.parametrize(
     ("config", "given", "words", "mended"),
     [
-        ({"train": False}, {"epochs": 3}, "epochs: found 3, .* give --train, which .*yaml turns off", {"train": True}),
-        ({"train": False}, {"answer": "better"}, "answer: found 'better', .* give --train", {"train": True}),
-        ({"stability": 3}, {"n_clusters": 5}, "stability 3 in .*yaml, .* give --stability 0 too", {"stability": 0}),
-        ({"n_clusters": 5}, {"stability": 3}, "n_clusters 5 in .*yaml, .* leave out --stability", {"stability": 0}),
+        (
+            {"train": False},
+            {"epochs": 3},
+            "epochs: found 3, .* give --train, which .*yaml turns off",
+            {"train": True},
+        ),
+        (
+            {"train": False},
+            {"answer": "better"},
+            "answer: found 'better', .* give --train",
+            {"train": True},
+        ),
+        (
+            {"stability": 3},
+            {"n_clusters": 5},
+            "stability 3 in .*yaml, .* give --stability 0 too",
+            {"stability": 0},
+        ),
+        (
+            {"n_clusters": 5},
+            {"stability": 3},
+            "n_clusters 5 in .*yaml, .* leave out --stability",
+            {"stability": 0},
+        ),
     ],
 )
 def test_what_a_config_forbids_names_the_config_and_the_way_out_and_no_flag_that_was_not_given(
-    tmp_path: Path, config: dict[str, object], given: dict[str, object], words: str, mended: dict[str, object]
+    tmp_path: Path,
+    config: dict[str, object],
+    given: dict[str, object],
+    words: str,
+    mended: dict[str, object],
 ) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(dump_settings(choose_settings(**config)))
@@ -151,16 +208,22 @@ def test_a_config_keeps_its_encoder_under_another_method(tmp_path: Path) -> None
         found = choose_settings(config=file, method=method).of_method
         assert (found.encoder, found.input_size) == ("dino-vitb16", 96)
     assert (
-        choose_settings(config=file, method="gcd", encoder="efficientnet-lite2").method_settings.encoder
+        choose_settings(
+            config=file, method="gcd", encoder="efficientnet-lite2"
+        ).method_settings.encoder
         == "efficientnet-lite2"
     )
 
 
 def test_settings_of_a_method_that_is_not_used_are_refused() -> None:
     plain = to_dict(choose_settings())
-    with pytest.raises(UsageError, match=r"gcd: found settings of a method that is not used; .* or set method: gcd"):
+    with pytest.raises(
+        UsageError, match=r"gcd: found settings of a method that is not used; .* or set method: gcd"
+    ):
         from_dict(DiscoverySettings, plain | {"gcd": to_dict(load_recipe(method="gcd"))})
-    assert from_dict(DiscoverySettings, plain | {"gcd": None}) == choose_settings(), "as earlier versions wrote it"
+    assert from_dict(DiscoverySettings, plain | {"gcd": None}) == choose_settings(), (
+        "as earlier versions wrote it"
+    )
 
 
 def test_an_unknown_recipe_lists_the_known_ones() -> None:
@@ -169,8 +232,13 @@ def test_an_unknown_recipe_lists_the_known_ones() -> None:
 
 
 def test_any_setting_is_changed_by_its_name() -> None:
-    found = choose_settings(changes={"training.batch_size": 48, "cms.training.lr": 0.5, "hidden_share": 0.4, "seed": 7})
-    assert (found.method_settings.training.batch_size, found.method_settings.training.lr) == (48, 0.5)
+    found = choose_settings(
+        changes={"training.batch_size": 48, "cms.training.lr": 0.5, "hidden_share": 0.4, "seed": 7}
+    )
+    assert (found.method_settings.training.batch_size, found.method_settings.training.lr) == (
+        48,
+        0.5,
+    )
     assert (found.hidden_share, found.seed) == (0.4, 7)
     assert found.method_settings.encoder == choose_settings().method_settings.encoder
 
@@ -193,7 +261,11 @@ def test_any_setting_is_changed_by_its_name() -> None:
             1,
             "simgcd: unknown setting 'first_stage'; known: encoder, entropy_weight, .*teacher_warm",
         ),
-        ("simgcd.teacher_warmu", 1, "unknown setting 'simgcd.teacher_warmu'; did you mean 'simgcd.teacher_warmup'?"),
+        (
+            "simgcd.teacher_warmu",
+            1,
+            "unknown setting 'simgcd.teacher_warmu'; did you mean 'simgcd.teacher_warmup'?",
+        ),
         ("simgcd.head.width_", 1, "simgcd: head: unknown setting 'width_'; did you mean 'width'"),
         ("agglomerative.training.epochs", 1, "agglomerative has: encoder, inference, input_size$"),
         ("training", 8, "a group of settings, expected one of them by name"),
@@ -233,7 +305,9 @@ def test_a_range_of_n_clusters_means_the_same_in_a_file_with_set_and_as_a_flag(
     config = tmp_path / "config.yaml"
     config.write_text(f"n_clusters: {written}\nmethod: {method}\n")
     assert choose_settings(config=config) == as_flag
-    assert choose_settings(method=method, changes=read_changes([f"n_clusters={written}"])) == as_flag
+    assert (
+        choose_settings(method=method, changes=read_changes([f"n_clusters={written}"])) == as_flag
+    )
     config.write_text(f"n_clusters: {written}\n")
     assert choose_settings(config=config, method=method) == as_flag  # kept under another method
 
@@ -241,7 +315,9 @@ def test_a_range_of_n_clusters_means_the_same_in_a_file_with_set_and_as_a_flag(
 def test_a_range_in_a_file_that_cannot_be_read_names_the_file(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("n_clusters: 50-30\n")
-    with pytest.raises(UsageError, match=r"config\.yaml: n_clusters: found 50-30, expected the smaller"):
+    with pytest.raises(
+        UsageError, match=r"config\.yaml: n_clusters: found 50-30, expected the smaller"
+    ):
         choose_settings(config=config)
     with pytest.raises(UsageError, match="--set: n_clusters: found 'many'"):
         choose_settings(changes={"n_clusters": "many"})

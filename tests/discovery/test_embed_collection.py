@@ -32,7 +32,9 @@ def found(photos, tiny_encoder):
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
-def test_what_is_written_is_read_back_with_names_and_labels(found, photos, tmp_path: Path, suffix: str) -> None:
+def test_what_is_written_is_read_back_with_names_and_labels(
+    found, photos, tmp_path: Path, suffix: str
+) -> None:
     file = tmp_path / f"features{suffix}"
     write_embeddings(found, file)
     read = read_embeddings(file)
@@ -43,9 +45,13 @@ def test_what_is_written_is_read_back_with_names_and_labels(found, photos, tmp_p
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".npy", ".parquet"])
-def test_float16_is_written_and_read_as_such(photos, tiny_encoder, found, tmp_path: Path, suffix: str) -> None:
+def test_float16_is_written_and_read_as_such(
+    photos, tiny_encoder, found, tmp_path: Path, suffix: str
+) -> None:
     collection = read_collection(photos.folder, photos.labels)
-    half = embed_collection(collection, str(tiny_encoder), pixel_size=16, device="cpu", dtype="float16")
+    half = embed_collection(
+        collection, str(tiny_encoder), pixel_size=16, device="cpu", dtype="float16"
+    )
     np.testing.assert_array_equal(half.x, found.x.astype(np.float16))
     write_embeddings(half, tmp_path / f"x{suffix}")
     read = read_embeddings(tmp_path / f"x{suffix}").x
@@ -66,7 +72,9 @@ def test_a_large_collection_goes_through_a_mapped_file_to_the_same_bytes(
     assert (tmp_path / f"blocks{suffix}").read_bytes() == (tmp_path / f"whole{suffix}").read_bytes()
 
 
-def test_parquet_in_blocks_is_the_table_of_one(found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_in_blocks_is_the_table_of_one(
+    found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_embeddings(found, tmp_path / "one.parquet")
     monkeypatch.setattr(module, "ROWS_AT_ONCE", 7)
     write_embeddings(found, tmp_path / "blocks.parquet")
@@ -94,18 +102,22 @@ def test_images_in_which_the_encoder_sees_nothing_are_named_with_what_helps(tmp_
     said = r"gray0.png, gray1.png, gray2.png, …: .* only zeros at 32 px \(4 of 4 images\), .*; raise --input-size"
     with pytest.raises(DataError, match=said):
         embed_collection(collection, input_size=32, pixel_size=40, device="cpu")
-    assert embed_collection(collection, input_size=64, pixel_size=40, device="cpu").x.any(axis=1).all()
+    assert (
+        embed_collection(collection, input_size=64, pixel_size=40, device="cpu").x.any(axis=1).all()
+    )
 
 
 def test_what_embedding_takes_is_timed_on_few_images_and_said_where_it_is_long() -> None:
-    now, heard = [0.0], []
+    now = [0.0]
+    heard = []
 
     def embed_some(some: np.ndarray) -> torch.Tensor:
         now[0] += 0.05 * len(some) + (5 if now[0] == 0 else 0)  # the first call loads and compiles
         return torch.zeros(len(some), 4)
 
     def announce(n_images: int) -> Outlook:
-        pixels, now[0] = np.zeros((n_images, 8, 8, 3), dtype=np.uint8), 0.0
+        pixels = np.zeros((n_images, 8, 8, 3), dtype=np.uint8)
+        now[0] = 0.0
         return reading.announce_embedding(
             embed_some, pixels, torch.device("cpu"), Reporter(heard.append), lambda: now[0]
         )
@@ -114,11 +126,16 @@ def test_what_embedding_takes_is_timed_on_few_images_and_said_where_it_is_long()
     assert heard == ["embedding 4,000 images takes about 3 minutes on this machine"]
     assert now[0] < 5 + 0.05 * 4000 / 50  # a few images, not many
     assert announce(150).unit_s == pytest.approx(0.05)  # seven seconds are not long
-    assert (announce(20), now[0]) == (Outlook("images"), 0)  # so few are embedded before they are timed
+    assert (announce(20), now[0]) == (
+        Outlook("images"),
+        0,
+    )  # so few are embedded before they are timed
     assert len(heard) == 1
 
 
-def test_it_is_said_before_the_first_image_is_embedded(photos, tiny_encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_said_before_the_first_image_is_embedded(
+    photos, tiny_encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reading, "LONG_S", 0.0)
     monkeypatch.setattr(reading, "FEW", 1)
     heard: list[str] = []
@@ -135,7 +152,9 @@ def test_it_is_said_before_the_first_image_is_embedded(photos, tiny_encoder, mon
     assert heard[-1] == "embedding images"
 
 
-def test_a_file_of_another_kind_or_one_that_is_there_is_refused_before_the_work(tmp_path: Path) -> None:
+def test_a_file_of_another_kind_or_one_that_is_there_is_refused_before_the_work(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(UsageError, match=r"found the suffix '.txt', expected .npz, .npy, .parquet"):
         check_target(tmp_path / "x.txt", force=False)
     (tmp_path / "x.npz").write_bytes(b"")

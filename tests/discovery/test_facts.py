@@ -15,12 +15,25 @@ from shoal.cli.main import app
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_console_python_csv_report_and_json_agree_on_how_many_categories_there_are(photos, tmp_path: Path) -> None:
+def test_console_python_csv_report_and_json_agree_on_how_many_categories_there_are(
+    photos, tmp_path: Path
+) -> None:
     """Half of the red ones are labeled crimson, so one of these two gets no image: it is named, and not counted."""
     lines = photos.labels.read_text().splitlines()
     reds = [line for line in lines if line.endswith(",red")]
-    photos.labels.write_text("\n".join(f"{line[:-3]}crimson" if line in reds[::2] else line for line in lines))
-    given = [photos.folder, "--labels", photos.labels, "--config", photos.config, "--no-train", "--n-clusters", 5]
+    photos.labels.write_text(
+        "\n".join(f"{line[:-3]}crimson" if line in reds[::2] else line for line in lines)
+    )
+    given = [
+        photos.folder,
+        "--labels",
+        photos.labels,
+        "--config",
+        photos.config,
+        "--no-train",
+        "--n-clusters",
+        5,
+    ]
     given += ["--set", "must_link=false"]  # with links both would get the images labeled so
     words = ["discover", *given, "--out", tmp_path / "run", "--device", "cpu"]
     console = CliRunner().invoke(app, [str(word) for word in words])
@@ -37,7 +50,9 @@ def test_console_python_csv_report_and_json_agree_on_how_many_categories_there_a
     assert re.search(r"<title>(.*?) ·", page)[1] == "5 categories in 60 images"
     assert f"1 known category got no image ({empty}) and is not counted." in page
     assert re.findall(r"(known|novel)</dt><dd>(\d+)</dd>", page) == [("known", "3"), ("novel", "2")]
-    facts = json.loads(CliRunner().invoke(app, [str(word) for word in [*words, "--resume", "--json"]]).stdout)
+    facts = json.loads(
+        CliRunner().invoke(app, [str(word) for word in [*words, "--resume", "--json"]]).stdout
+    )
     assert (facts["n_clusters"], facts["n_known"], facts["n_novel"]) == (5, 3, 2)
     assert facts["known_without_images"] == [empty]
     truth = write_table(tmp_path / "truth.csv", photos.truth)

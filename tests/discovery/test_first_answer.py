@@ -11,7 +11,11 @@ from torch.nn import functional as F
 from photo_runs import run_on
 from shoal.discovery import first_answer as module
 from shoal.discovery.facts import collect_facts
-from shoal.discovery.first_answer import NearestLabelAccuracy, advise_encoder, nearest_label_accuracy
+from shoal.discovery.first_answer import (
+    NearestLabelAccuracy,
+    advise_encoder,
+    nearest_label_accuracy,
+)
 from shoal.discovery.reporter import Reporter
 
 
@@ -55,29 +59,37 @@ def test_few_labels_or_one_category_say_nothing() -> None:
     assert nearest_label_accuracy(rows, single).n_images == 40
 
 
-def test_an_encoder_that_hardly_sees_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    weak, good = (
-        NearestLabelAccuracy(accuracy=0.2, chance=0.01, n_images=300),
-        NearestLabelAccuracy(accuracy=0.8, chance=0.01, n_images=300),
-    )
+def test_an_encoder_that_hardly_sees_is_said_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    weak = NearestLabelAccuracy(accuracy=0.2, chance=0.01, n_images=300)
+    good = NearestLabelAccuracy(accuracy=0.8, chance=0.01, n_images=300)
     monkeypatch.setattr(module, "is_available", lambda name: False)
     said = advise_encoder(weak, "efficientnet-lite2")
-    assert said.startswith("efficientnet-lite2 hardly tells the categories apart: of 300 labeled images 20 % have")
+    assert said.startswith(
+        "efficientnet-lite2 hardly tells the categories apart: of 300 labeled images 20 % have"
+    )
     assert said.endswith(
         "by chance 1 %; dinov2-small may: `shoal encoders get dinov2-small` downloads it (88 MB), once"
     )
     monkeypatch.setattr(module, "is_available", lambda name: True)
-    assert advise_encoder(weak, "efficientnet-lite2").endswith("by chance 1 %; --encoder dinov2-small may")
+    assert advise_encoder(weak, "efficientnet-lite2").endswith(
+        "by chance 1 %; --encoder dinov2-small may"
+    )
     assert advise_encoder(good, "efficientnet-lite2") is None
     assert advise_encoder(weak, "dinov2-base") is None
 
 
-def test_discover_says_it_and_keeps_what_it_rests_on(photos, settings, tmp_path: Path, monkeypatch) -> None:
+def test_discover_says_it_and_keeps_what_it_rests_on(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
     """Every encoder hardly sees where nothing suffices; the colors are seen."""
     monkeypatch.setattr(module, "MIN_JUDGED", 4)
     monkeypatch.setattr(module, "HARDLY", 2.0)
     heard: list[str] = []
-    run = run_on(photos, tmp_path / "run", replace(settings, train=False), reporter=Reporter(heard.append))
+    run = run_on(
+        photos, tmp_path / "run", replace(settings, train=False), reporter=Reporter(heard.append)
+    )
     said = [line for line in heard if "hardly tells the categories apart" in line]
     assert len(said) == 1
     assert said[0].startswith("note: ")

@@ -19,20 +19,27 @@ from shoal.encoders.catalog import ENCODERS, EncoderInfo, is_available, load_enc
 from shoal.encoders.vision import InputFormat
 from shoal.errors import MissingError, UnknownName
 
-NAME, HUB_ID = "tiny-vit", "someone/tiny-vit"
+NAME = "tiny-vit"
+HUB_ID = "someone/tiny-vit"
 WIDTH = 16
 
 
 class Hub(ThreadingHTTPServer):
     """A server of files by path; large ones lie elsewhere, and the redirect has their size and checksum."""
 
-    daemon_threads = False  # closing it waits for answers that are under way, so that no socket outlives a test
+    daemon_threads = (
+        False  # closing it waits for answers that are under way, so that no socket outlives a test
+    )
 
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), Answers)
-        self.files, self.asked, self.n_sent = files, list[str](), 0
+        self.files = files
+        self.asked = list[str]()
+        self.n_sent = 0
         self.breaks_after: int | None = None
-        self.takes_ranges, self.names_sums, self.lies = True, True, False
+        self.takes_ranges = True
+        self.names_sums = True
+        self.lies = False
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -50,7 +57,10 @@ class Answers(BaseHTTPRequestHandler):
         found = hashlib.sha256(b"other" if self.server.lies else content).hexdigest()
         about = {"X-Linked-Size": len(content), "X-Repo-Commit": "c0ffee"}
         self.answer(
-            302, about | {"X-Linked-Etag": f'"{found}"' if self.server.names_sums else '"abc"'} | self.elsewhere
+            302,
+            about
+            | {"X-Linked-Etag": f'"{found}"' if self.server.names_sums else '"abc"'}
+            | self.elsewhere,
         )
 
     def do_GET(self) -> None:
@@ -60,8 +70,14 @@ class Answers(BaseHTTPRequestHandler):
             self.answer(302, self.elsewhere)
             return
         content = self.server.files[Path(self.path).name]
-        start = int(re.fullmatch(r"bytes=(\d+)-", asked)[1]) if asked and self.server.takes_ranges else 0
-        range_ = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
+        start = (
+            int(re.fullmatch(r"bytes=(\d+)-", asked)[1])
+            if asked and self.server.takes_ranges
+            else 0
+        )
+        range_ = (
+            {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
+        )
         self.answer(206 if start else 200, range_ | {"Content-Length": len(content) - start})
         sent = content[start:][: self.server.breaks_after]
         self.wfile.write(sent)
@@ -117,7 +133,9 @@ def test_weights_come_once_with_their_size_said_first_and_are_found(hub: Hub, fo
     assert not hub.asked  # a name alone never causes a download
     heard: list[str] = []
     found = get_encoder(NAME, Reporter(heard.append))
-    assert re.fullmatch(rf"tiny-vit: 0 MB from http://127\.0\.0\.1:\d+/{HUB_ID} into {folder}", heard[0])
+    assert re.fullmatch(
+        rf"tiny-vit: 0 MB from http://127\.0\.0\.1:\d+/{HUB_ID} into {folder}", heard[0]
+    )
     assert load_encoder(NAME).feature_dim == WIDTH
     weights = hub.files["model.safetensors"]
     assert (folder / "model.safetensors").read_bytes() == weights
@@ -125,7 +143,11 @@ def test_weights_come_once_with_their_size_said_first_and_are_found(hub: Hub, fo
     record = json.loads((folder / "download.json").read_text())
     assert (record["commit"], record["sha256"]["model.safetensors"]) == ("c0ffee", found.sha256)
     assert record["checked_against"] == "the hub's own checksum"
-    assert {file.name for file in folder.iterdir()} == {"config.json", "model.safetensors", "download.json"}
+    assert {file.name for file in folder.iterdir()} == {
+        "config.json",
+        "model.safetensors",
+        "download.json",
+    }
     n_asked = len(hub.asked)
     assert get_encoder(NAME, Reporter(heard.append)).path is None
     assert heard[-1] == "tiny-vit is here already"
@@ -137,7 +159,11 @@ def test_a_connection_that_breaks_is_taken_up_where_it_broke(hub: Hub, folder: P
     get_encoder(NAME, Reporter(lambda text: None))
     size = len(hub.files["model.safetensors"])
     assert hub.n_sent == size + len(hub.files["config.json"])  # not one byte twice
-    starts = [line.rpartition("bytes=")[2] for line in hub.asked if line.startswith("GET /elsewhere/") and "=" in line]
+    starts = [
+        line.rpartition("bytes=")[2]
+        for line in hub.asked
+        if line.startswith("GET /elsewhere/") and "=" in line
+    ]
     assert starts == [f"{start}-" for start in range(10_000, size, 10_000)]
     assert load_encoder(NAME).feature_dim == WIDTH
 
@@ -148,10 +174,13 @@ def test_what_is_here_of_a_download_that_was_given_up_is_not_fetched_again(
     hub.breaks_after = 10_000
     with monkeypatch.context() as patch:
         patch.setattr(download, "_append", stop_after(2, download._append))
-        with pytest.raises(MissingError, match=r"lost \(unplugged\); 20,000 of [\d,]+ bytes are here, and the same"):
+        with pytest.raises(
+            MissingError, match=r"lost \(unplugged\); 20,000 of [\d,]+ bytes are here, and the same"
+        ):
             get_encoder(NAME, Reporter(lambda text: None))
     assert not is_available(NAME)
-    hub.breaks_after, before = None, hub.n_sent
+    hub.breaks_after = None
+    before = hub.n_sent
     get_encoder(NAME, Reporter(lambda text: None))
     assert before == 20_000
     assert hub.n_sent == len(hub.files["model.safetensors"]) + len(hub.files["config.json"])
@@ -170,27 +199,33 @@ def stop_after(n_calls, append):
     return call
 
 
-def test_a_server_that_knows_no_ranges_starts_over(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_knows_no_ranges_starts_over(
+    hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hub.breaks_after = 10_000
     with monkeypatch.context() as patch:
         patch.setattr(download, "_append", stop_after(1, download._append))
         with pytest.raises(MissingError):
             get_encoder(NAME, Reporter(lambda text: None))
-    hub.breaks_after, hub.takes_ranges = None, False
+    hub.breaks_after = None
+    hub.takes_ranges = False
     get_encoder(NAME, Reporter(lambda text: None))
     assert (folder / "model.safetensors").read_bytes() == hub.files["model.safetensors"]
 
 
 def test_a_file_with_another_checksum_is_thrown_away(hub: Hub, folder: Path) -> None:
     hub.lies = True
-    with pytest.raises(MissingError, match=r"what came is not what the hub announced .*so it was thrown away"):
+    with pytest.raises(
+        MissingError, match=r"what came is not what the hub announced .*so it was thrown away"
+    ):
         get_encoder(NAME, Reporter(lambda text: None))
     assert not list(folder.iterdir())
     assert not is_available(NAME)
 
 
 def test_without_a_checksum_that_is_said_and_written_down(hub: Hub, folder: Path) -> None:
-    hub.names_sums, heard = False, []
+    hub.names_sums = False
+    heard = []
     found = get_encoder(NAME, Reporter(heard.append))
     assert "note: the server names no checksum" in heard[1]
     record = json.loads((folder / "download.json").read_text())
@@ -199,7 +234,9 @@ def test_without_a_checksum_that_is_said_and_written_down(hub: Hub, folder: Path
 
 
 def test_a_model_of_another_shape_under_that_name_is_not_kept(hub: Hub, folder: Path) -> None:
-    hub.files["config.json"] = hub.files["config.json"].replace(b'"hidden_size": 16', b'"hidden_size": 32')
+    hub.files["config.json"] = hub.files["config.json"].replace(
+        b'"hidden_size": 16', b'"hidden_size": 32'
+    )
     with pytest.raises(MissingError, match=r"do not fit the architecture|found hidden_size 32"):
         get_encoder(NAME, Reporter(lambda text: None))
     assert not is_available(NAME)
@@ -212,14 +249,18 @@ def test_only_safetensors_are_fetched(hub: Hub, folder: Path) -> None:
     ) as caught:
         get_encoder(NAME, Reporter(lambda text: None))
     assert not [line for line in hub.asked if line.startswith("GET")]
-    assert caught.value.__cause__.closed  # the connection, which whoever keeps the error would keep open
+    assert (
+        caught.value.__cause__.closed
+    )  # the connection, which whoever keeps the error would keep open
 
 
 def test_a_file_that_is_gone_when_it_is_fetched_is_said_at_once(
     hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Answers, "do_GET", lambda answers: answers.send_error(410))
-    with pytest.raises(MissingError, match=r"the connection was lost \(HTTP Error 410: Gone\); 0 of") as caught:
+    with pytest.raises(
+        MissingError, match=r"the connection was lost \(HTTP Error 410: Gone\); 0 of"
+    ) as caught:
         get_encoder(NAME, Reporter(lambda text: None))
     assert caught.value.__cause__.closed
 

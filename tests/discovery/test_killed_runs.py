@@ -30,19 +30,27 @@ TIMED = ("provenance.json", "metrics.jsonl", "train.log", "report.html")
 def kill_and_resume(photos, runs: Path, moments: tuple[str, ...]) -> dict[str, list[int]]:
     runs.mkdir()
     arguments = [photos.folder, photos.labels, photos.config, runs, *moments]
-    done = subprocess.run([sys.executable, PROGRAM, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, PROGRAM, *arguments], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def assert_same(resumed: Run, whole: Run, moment: str) -> None:
-    parts, held = ({file.relative_to(run.path) for file in run.path.rglob("*")} for run in (whole, resumed))
+    parts, held = (
+        {file.relative_to(run.path) for file in run.path.rglob("*")} for run in (whole, resumed)
+    )
     assert held == parts, f"{moment}: something was left behind"
     for part in parts:
         if part.suffix and part.name not in TIMED:
-            assert (resumed.path / part).read_bytes() == (whole.path / part).read_bytes(), f"{moment}: {part}"
+            assert (resumed.path / part).read_bytes() == (whole.path / part).read_bytes(), (
+                f"{moment}: {part}"
+            )
     assert [row["epoch"] for row in resumed.metrics] == [1, 2], moment
-    assert [row["loss"] for row in resumed.metrics] == [row["loss"] for row in whole.metrics], moment
+    assert [row["loss"] for row in resumed.metrics] == [row["loss"] for row in whole.metrics], (
+        moment
+    )
 
 
 def test_interrupted_between_two_epochs_and_resumed_equals_uninterrupted(
@@ -64,9 +72,13 @@ def test_interrupted_between_two_epochs_and_resumed_equals_uninterrupted(
 def test_killed_and_resumed_equals_uninterrupted(photos, tmp_path: Path) -> None:
     # Five known categories, of which one is hidden from training, so that the answers are compared as well.
     labeled = list(photos.truth.items())[:40]
-    photos.labels.write_text("\n".join(["path,label", *(f"{name},{color}" for name, color in labeled)]))
+    photos.labels.write_text(
+        "\n".join(["path,label", *(f"{name},{color}" for name, color in labeled)])
+    )
     # The last snapshot, whatever validation says of it: what a resume has lost would show there.
-    photos.config.write_text(photos.config.read_text().replace("epochs: 2,", "epochs: 2, snapshot: last,"))
+    photos.config.write_text(
+        photos.config.read_text().replace("epochs: 2,", "epochs: 2, snapshot: last,")
+    )
     ends = kill_and_resume(photos, tmp_path / "runs", MOMENTS)
     assert ends.pop("whole") == [0]
     assert ends == {moment: [-signal.SIGKILL, 0] for moment in MOMENTS}

@@ -45,17 +45,36 @@ def tables(run: Run) -> tuple[bytes, bytes]:
 
 def test_five_colors_are_found_when_three_are_known(photos, settings, tmp_path: Path) -> None:
     heard: list[str] = []
-    run = run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), reporter=Reporter(heard.append))
+    run = run_on(
+        photos, tmp_path / "run", replace(settings, n_clusters=5), reporter=Reporter(heard.append)
+    )
     score = score_run(run, photos.truth)
     assert score.accuracy.all > 0.9, score.in_words()
     assert [category.category for category in run.categories[:3]] == ["blue", "green", "red"]
     assert [category.is_novel for category in run.categories] == [False] * 3 + [True] * 2
-    assert heard[2].startswith("first answer, without training: 3 known categories found, 2 likely new")
+    assert heard[2].startswith(
+        "first answer, without training: 3 known categories found, 2 likely new"
+    )
     assert heard[3] == "11 images set aside for validation, 3 labels kept from training"
     held = {file.name for file in run.path.iterdir()}
-    assert {"config.yaml", "provenance.json", "metrics.jsonl", "model.safetensors", "embeddings.npy"} <= held
-    assert {"shifted.npy", "frozen.npy", "tree.npy", "estimate.json", "shifts.json", "thumbnails.zip"} <= held
-    assert not [name for name in held if "checkpoint" in name or "best-" in name or name.endswith(".tmp")]
+    assert {
+        "config.yaml",
+        "provenance.json",
+        "metrics.jsonl",
+        "model.safetensors",
+        "embeddings.npy",
+    } <= held
+    assert {
+        "shifted.npy",
+        "frozen.npy",
+        "tree.npy",
+        "estimate.json",
+        "shifts.json",
+        "thumbnails.zip",
+    } <= held
+    assert not [
+        name for name in held if "checkpoint" in name or "best-" in name or name.endswith(".tmp")
+    ]
     assert len(run.metrics) == 2
     assert run.provenance["root"] == str(photos.folder)
 
@@ -97,13 +116,23 @@ def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw_
     for found, name in ((run, kept), (other, lost)):
         assert found.has("model.safetensors") == (name == "trained")
         assert np.array_equal(found.array("embeddings"), run.array("frozen")) == (name == "frozen")
-        rows, _ = Assigner(found, device="cpu").assign_images(read_collection(known_colors.folder, False))
-        assert sum(new.category_id != old.category_id for new, old in zip(rows, found.assignments, strict=True)) <= 1
+        rows, _ = Assigner(found, device="cpu").assign_images(
+            read_collection(known_colors.folder, False)
+        )
+        assert (
+            sum(
+                new.category_id != old.category_id
+                for new, old in zip(rows, found.assignments, strict=True)
+            )
+            <= 1
+        )
         assert len(found.thumbnails(range(60))) == 60
 
 
 @pytest.mark.slow
-def test_a_run_that_starts_over_without_training_leaves_no_other_answer(photos, settings, tmp_path: Path) -> None:
+def test_a_run_that_starts_over_without_training_leaves_no_other_answer(
+    photos, settings, tmp_path: Path
+) -> None:
     run = run_on(photos, tmp_path / "run", settings)
     alone = run_on(photos, tmp_path / "alone", replace(settings, train=False))
     assert tables(Run.open(run.path / "frozen")) == tables(alone)
@@ -112,7 +141,9 @@ def test_a_run_that_starts_over_without_training_leaves_no_other_answer(photos, 
     assert tables(run) == tables(alone)
 
 
-def test_a_finished_run_survives_a_start_over_with_images_that_cannot_be_read(photos, settings, tmp_path: Path) -> None:
+def test_a_finished_run_survives_a_start_over_with_images_that_cannot_be_read(
+    photos, settings, tmp_path: Path
+) -> None:
     settings = replace(settings, train=False)
     run = run_on(photos, tmp_path / "run", settings)
     before = tables(run)
@@ -127,20 +158,27 @@ def test_a_finished_run_survives_a_start_over_with_images_that_cannot_be_read(ph
 def test_the_comparison_is_made_by_labels_and_written_down(
     known_colors, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, compare = [], JudgingImages.compare
+    seen = []
+    compare = JudgingImages.compare
 
     def judge(images, *args, **how):
         seen.append(images)
         return compare(images, *args, **how)
 
     monkeypatch.setattr(JudgingImages, "compare", judge)
-    lines = known_colors.labels.read_text().splitlines()  # every fourth is called red, so not all can be put right
-    wrong = [f"{line.partition(',')[0]},red" if row % 4 == 1 else line for row, line in enumerate(lines)]
+    lines = (
+        known_colors.labels.read_text().splitlines()
+    )  # every fourth is called red, so not all can be put right
+    wrong = [
+        f"{line.partition(',')[0]},red" if row % 4 == 1 else line for row, line in enumerate(lines)
+    ]
     known_colors.labels.write_text("\n".join(wrong))
     run = run_on(known_colors, tmp_path / "run", settings)
     found = run.json("choice")
     names = [row.label_given for row in run.assignments]
-    given = np.array([sorted({*names}).index(name) for name in names])  # "" of the unlabeled ones is 0
+    given = np.array(
+        [sorted({*names}).index(name) for name in names]
+    )  # "" of the unlabeled ones is 0
     frozen = torch.from_numpy(run.array("frozen").copy())
     (expected,) = replace(seen[-1], frozen=frozen, labels=given).judge_frozen()
     assert found["accuracy"]["frozen"] == expected.right.mean() < 1
@@ -149,11 +187,15 @@ def test_the_comparison_is_made_by_labels_and_written_down(
     assert len(judged) == found["n_images"]
     assert judged.count(hidden) == names.count(hidden)
     assert {*judged} == {*names} - {""}  # and a validation image or two of each of the other four
-    assert not run_on(known_colors, tmp_path / "all", replace(settings, hidden_share=0.0)).has("choice.json")
+    assert not run_on(known_colors, tmp_path / "all", replace(settings, hidden_share=0.0)).has(
+        "choice.json"
+    )
 
 
 @pytest.mark.parametrize("method", ["gcd", "agglomerative"])
-def test_other_methods_find_the_colors_too_and_take_new_images(photos, settings, tmp_path: Path, method: str) -> None:
+def test_other_methods_find_the_colors_too_and_take_new_images(
+    photos, settings, tmp_path: Path, method: str
+) -> None:
     cms = settings.of_method
     common = {"encoder": cms.encoder, "input_size": cms.input_size, "inference": cms.inference}
     own = GcdSettings(**common, head=cms.head, training=cms.training)
@@ -163,35 +205,56 @@ def test_other_methods_find_the_colors_too_and_take_new_images(photos, settings,
     assert score_run(run, photos.truth).accuracy.all > 0.9
     assert run.has("model.safetensors") == (method == "gcd")
     assert len(run.metrics) == (2 if method == "gcd" else 0)
-    again = Assigner(run, device="cpu").networks.embed(load_pixels(read_collection(photos.folder, False), 16))
+    again = Assigner(run, device="cpu").networks.embed(
+        load_pixels(read_collection(photos.folder, False), 16)
+    )
     assert np.allclose(again.numpy(), run.array("embeddings"), atol=1e-6)
 
 
-def test_what_is_said_and_every_epoch_are_in_the_log_of_the_run(photos, settings, tmp_path: Path) -> None:
+def test_what_is_said_and_every_epoch_are_in_the_log_of_the_run(
+    photos, settings, tmp_path: Path
+) -> None:
     heard: list[str] = []
-    run = run_on(photos, tmp_path / "run", settings, reporter=Reporter(heard.append, detail=lambda text: None))
+    run = run_on(
+        photos,
+        tmp_path / "run",
+        settings,
+        reporter=Reporter(heard.append, detail=lambda text: None),
+    )
     lines = (run.path / "train.log").read_text().splitlines()
     told = [line.split("  ", 1)[1] for line in lines if "  " in line]
     assert [line for line in heard if line not in told] == []
     assert told[0] == "60 images, 18 labeled in 3 categories, 42 unlabeled"
-    assert [line.split(":")[0] for line in told if line.startswith("epoch")] == ["epoch 1", "epoch 2"]
+    assert [line.split(":")[0] for line in told if line.startswith("epoch")] == [
+        "epoch 1",
+        "epoch 2",
+    ]
     assert told[-1] == answer_in_words(run)
     # Clustering takes minutes where there are many images: it is named before the first answer and after training.
     first, last = (i for i, line in enumerate(told) if line == "finding categories …")
     assert told[first + 1] == "writing the first report …"
-    assert [line.split(":")[0] for line in told[:last] if line.startswith("epoch")] == ["epoch 1", "epoch 2"]
+    assert [line.split(":")[0] for line in told[:last] if line.startswith("epoch")] == [
+        "epoch 1",
+        "epoch 2",
+    ]
 
 
 @pytest.mark.slow
-def test_metrics_reach_tensorboard_when_asked(photos, settings, tmp_path: Path, monkeypatch) -> None:
-    opened, written = [], []
+def test_metrics_reach_tensorboard_when_asked(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
+    opened = []
+    written = []
     writer = SimpleNamespace(add_scalar=lambda *scalar: written.append(scalar), flush=lambda: None)
     stand_in = types.ModuleType("torch.utils.tensorboard")
     stand_in.SummaryWriter = lambda folder: opened.append(folder) or writer
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", stand_in)
     run = run_on(photos, tmp_path / "run", settings, tensorboard=True)
     assert opened == [str(run.path)]
-    assert [(name, step) for name, _value, step in written if name == "loss"] == [("loss", 1), ("loss", 2)]
+    assert [(name, step) for name, _value, step in written if name == "loss"] == [
+        ("loss", 1),
+        ("loss", 2),
+    ]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(MissingError, match="pip install 'shoal"):
         run_on(photos, tmp_path / "other", settings, tensorboard=True)
@@ -218,9 +281,13 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_file_order_and_the_work
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy made in another order has other inodes and times, and is decoded anew by another number of processes."""
-    monkeypatch.setattr("shoal.data.pixels.worker_pool._Worker", Worker)  # processes, unlike in other tests with photos
+    monkeypatch.setattr(
+        "shoal.data.pixels.worker_pool._Worker", Worker
+    )  # processes, unlike in other tests with photos
     with monkeypatch.context() as patched:
-        patched.setattr("shoal.discovery.read_and_embed.load_pixels", partial(load_pixels, n_workers=2))
+        patched.setattr(
+            "shoal.discovery.read_and_embed.load_pixels", partial(load_pixels, n_workers=2)
+        )
         first = run_on(photos, tmp_path / "first", settings)
     copy = tmp_path / "elsewhere" / "photos"
     copy.mkdir(parents=True)
@@ -272,13 +339,17 @@ def test_unreadable_files_are_listed_and_shift_no_row(photos, settings, tmp_path
     (photos.folder / "aaa.png").write_bytes(b"no image")
     (photos.folder / "zzz.jpg").write_bytes(b"")
     heard: list[str] = []
-    run = run_on(photos, tmp_path / "run", replace(settings, train=False), reporter=Reporter(heard.append))
+    run = run_on(
+        photos, tmp_path / "run", replace(settings, train=False), reporter=Reporter(heard.append)
+    )
     assert [skip.path for skip in run.skipped] == ["aaa.png", "zzz.jpg"]
     assert [row.path for row in run.assignments] == sorted(photos.truth)
     assert "2 unreadable" in heard[0]
 
 
-def test_images_without_features_are_named_and_leave_no_run_behind(photos, settings, tmp_path, monkeypatch) -> None:
+def test_images_without_features_are_named_and_leave_no_run_behind(
+    photos, settings, tmp_path, monkeypatch
+) -> None:
     rows = torch.tensor([7, 31])
     monkeypatch.setattr(
         "shoal.discovery.read_and_embed.embed",
@@ -286,7 +357,8 @@ def test_images_without_features_are_named_and_leave_no_run_behind(photos, setti
     )
     first, second = (sorted(photos.truth)[row] for row in rows.tolist())
     with pytest.raises(
-        DataError, match=rf"^{first}, {second}: .* only zeros .*\(2 of 60 images\).* raise --input-size"
+        DataError,
+        match=rf"^{first}, {second}: .* only zeros .*\(2 of 60 images\).* raise --input-size",
     ):
         run_on(photos, tmp_path / "run", settings)
     assert not (tmp_path / "run").exists()
@@ -299,10 +371,13 @@ def test_k_is_that_of_the_first_answer_unless_the_papers_rule_estimates_it(
 ) -> None:
     """Its interval and its repetitions too, which are made with the embeddings that K was estimated on."""
     followed = replace(
-        settings, method_settings=follow_protocol(settings.method_settings, protocol, "cms"), stability=2
+        settings,
+        method_settings=follow_protocol(settings.method_settings, protocol, "cms"),
+        stability=2,
     )
     run = run_on(photos, tmp_path / "run", followed)
-    found, first = run.json("estimate"), Run.open(run.path / "frozen").json("estimate")
+    found = run.json("estimate")
+    first = Run.open(run.path / "frozen").json("estimate")
     assert (found["curve"] == first["curve"]) == (protocol == "shoal")
     if protocol == "shoal":
         assert (found["n_clusters"], found["interval"]) == (first["n_clusters"], first["interval"])
@@ -310,7 +385,9 @@ def test_k_is_that_of_the_first_answer_unless_the_papers_rule_estimates_it(
         assert found["stability"] == alone.json("estimate")["stability"]
 
 
-def test_the_number_of_clusters_is_repeated_on_parts_when_asked(photos, settings, tmp_path: Path) -> None:
+def test_the_number_of_clusters_is_repeated_on_parts_when_asked(
+    photos, settings, tmp_path: Path
+) -> None:
     run = run_on(photos, tmp_path / "run", replace(settings, train=False, stability=3))
     repeats = run.json("estimate")["stability"]["n_clusters"]
     assert len(repeats) == 3
@@ -319,7 +396,9 @@ def test_the_number_of_clusters_is_repeated_on_parts_when_asked(photos, settings
 
 def test_without_labels_the_given_number_is_found(photos, settings, tmp_path: Path) -> None:
     collection = read_collection(photos.folder, False)
-    run = discover_images(collection, tmp_path / "run", replace(settings, n_clusters=5), device="cpu")
+    run = discover_images(
+        collection, tmp_path / "run", replace(settings, n_clusters=5), device="cpu"
+    )
     assert run.n_clusters == 5
     assert all(category.is_novel for category in run.categories)
     assert answer_in_words(run).startswith("0 known categories found, 5 likely new")
@@ -330,7 +409,9 @@ def test_a_category_with_one_labeled_image_is_named(photos, settings, tmp_path: 
     yellow = next(name for name, color in photos.truth.items() if color == "yellow")
     photos.labels.write_text(photos.labels.read_text() + f"{yellow},yellow\n")
     heard: list[str] = []
-    run = run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), reporter=Reporter(heard.append))
+    run = run_on(
+        photos, tmp_path / "run", replace(settings, n_clusters=5), reporter=Reporter(heard.append)
+    )
     assert "note: 1 category has a single labeled image (yellow)" in "\n".join(heard)
     assert sum(not category.is_novel for category in run.categories) == 4
 
@@ -348,14 +429,19 @@ def test_twenty_images_are_enough_and_batches_shrink_to_fit(
     assert len(run.metrics) == 2
     shrunk = [line for line in heard if line.startswith("note: batches of")]
     assert shrunk == (
-        ["note: batches of 14 images instead of 16, because there are no more to train on"] * (n_images == 14)
+        ["note: batches of 14 images instead of 16, because there are no more to train on"]
+        * (n_images == 14)
     )
 
 
-def test_too_few_images_to_train_on_are_refused_before_anything_is_written(make_photos, tmp_path: Path) -> None:
+def test_too_few_images_to_train_on_are_refused_before_anything_is_written(
+    make_photos, tmp_path: Path
+) -> None:
     photos = make_photos(12)
     settings = choose_settings(config=photos.config)
-    wide = replace(settings.method_settings.inference, shift=replace(settings.shift, n_neighbors=12))
+    wide = replace(
+        settings.method_settings.inference, shift=replace(settings.shift, n_neighbors=12)
+    )
     settings = replace(settings, method_settings=replace(settings.method_settings, inference=wide))
     with pytest.raises(DataError, match="needs more than 12 images, found 12"):
         run_on(photos, tmp_path / "run", settings)
@@ -366,7 +452,9 @@ def test_too_few_images_to_train_on_are_refused_before_anything_is_written(make_
 def test_a_number_of_clusters_out_of_range_is_refused_before_anything_is_written(
     photos, settings, tmp_path: Path, n_clusters: int
 ) -> None:
-    with pytest.raises(UsageError, match=f"found {n_clusters} with 3 known classes and 60 images, expected 3 to 60"):
+    with pytest.raises(
+        UsageError, match=f"found {n_clusters} with 3 known classes and 60 images, expected 3 to 60"
+    ):
         run_on(photos, tmp_path / "run", replace(settings, n_clusters=n_clusters))
     assert not (tmp_path / "run").exists()
 
@@ -376,7 +464,9 @@ def test_an_encoder_that_is_not_here_leaves_no_run_behind(photos, settings, tmp_
         run_on(
             photos,
             tmp_path / "run",
-            replace(settings, method_settings=replace(settings.method_settings, encoder="./nowhere")),
+            replace(
+                settings, method_settings=replace(settings.method_settings, encoder="./nowhere")
+            ),
         )
     assert not (tmp_path / "run").exists()
 
@@ -385,7 +475,8 @@ def test_more_trained_blocks_than_the_encoder_has_are_refused_before_any_image_i
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "shoal.discovery.read_and_embed.load_pixels", lambda *given, **named: pytest.fail("images were read")
+        "shoal.discovery.read_and_embed.load_pixels",
+        lambda *given, **named: pytest.fail("images were read"),
     )
     too_many = replace(settings, method_settings=replace(settings.method_settings, n_tail_blocks=3))
     with pytest.raises(UsageError, match=r"n_tail_blocks: found 3, but .* has 2 blocks; give 0–2"):
@@ -394,7 +485,9 @@ def test_more_trained_blocks_than_the_encoder_has_are_refused_before_any_image_i
 
 
 def test_one_known_category_is_refused(photos, settings, tmp_path: Path) -> None:
-    rows = [row for row in photos.labels.read_text().splitlines() if not row.endswith(("red", "green"))]
+    rows = [
+        row for row in photos.labels.read_text().splitlines() if not row.endswith(("red", "green"))
+    ]
     photos.labels.write_text("\n".join(rows))
     with pytest.raises(DataError, match="needs labeled images of at least 2 categories, found 1"):
         run_on(photos, tmp_path / "run", settings)

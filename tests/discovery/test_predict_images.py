@@ -30,7 +30,13 @@ def test_listed_paths_have_a_row_each_in_their_order(run, photos, caplog) -> Non
     """Backwards, one twice, one by its whole path, one unreadable: joined by path or by position, it is the same."""
     pandas = pytest.importorskip("pandas")
     first, second, *_, last = sorted(photos.truth)
-    paths = [f"photos/{last}", f"photos/{first}", "odd/cut.png", f"./photos/{last}", str(photos.folder / second)]
+    paths = [
+        f"photos/{last}",
+        f"photos/{first}",
+        "odd/cut.png",
+        f"./photos/{last}",
+        str(photos.folder / second),
+    ]
     paths.append(paths[0])
     with caplog.at_level(logging.WARNING, logger="shoal"):
         rows = run.predict(paths, device="cpu")
@@ -39,7 +45,11 @@ def test_listed_paths_have_a_row_each_in_their_order(run, photos, caplog) -> Non
     expected = [found[Path(path).name] if path != "odd/cut.png" else "" for path in paths]
     assert [row.category for row in rows] == expected
     unreadable = rows[2]
-    assert (unreadable.category_id, unreadable.is_novel, unreadable.status) == (-1, False, "unreadable")
+    assert (unreadable.category_id, unreadable.is_novel, unreadable.status) == (
+        -1,
+        False,
+        "unreadable",
+    )
     assert np.isnan(unreadable.outlier_score)
     assert [row.status for row in rows].count("predicted") == 5
     assert "note: odd/cut.png: cannot be decoded" in caplog.text
@@ -51,7 +61,9 @@ def test_listed_paths_have_a_row_each_in_their_order(run, photos, caplog) -> Non
 
 def test_a_listed_path_that_is_not_there_or_a_folder_is_named(run, photos) -> None:
     there = [f"photos/{name}" for name in sorted(photos.truth)]
-    with pytest.raises(DataError, match=r"1 of the 61 listed images is not there \(path 60: photos/nope.png\)"):
+    with pytest.raises(
+        DataError, match=r"1 of the 61 listed images is not there \(path 60: photos/nope.png\)"
+    ):
         run.predict([*there, "photos/nope.png"], device="cpu")
     with pytest.raises(DataError, match="path 1: photos is a folder; give a folder by itself"):
         run.predict([there[0], "photos"], device="cpu")
@@ -62,7 +74,10 @@ def test_a_listed_path_that_is_not_there_or_a_folder_is_named(run, photos) -> No
 def test_images_in_memory_keep_their_order_and_the_unreadable_their_rows(run, photos) -> None:
     names = sorted(photos.truth, reverse=True)[:3]
     found = {row.path: row.category for row in run.assignments}
-    with Image.open(photos.folder / names[0]) as first, Image.open(photos.folder / names[1]) as second:
+    with (
+        Image.open(photos.folder / names[0]) as first,
+        Image.open(photos.folder / names[1]) as second,
+    ):
         array = np.asarray(first)
         cut = Image.open(io.BytesIO(Path("odd/cut.png").read_bytes()))
         rows = run.predict([array, cut, second, array], device="cpu")

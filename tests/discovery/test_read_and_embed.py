@@ -43,17 +43,36 @@ def test_the_first_answer_is_a_finished_run_with_its_report_before_training_star
         first = Run.open(tmp_path / "run" / "frozen")
         assert len(first.assignments) == len(first.thumbnails(range(60))) == 60
         assert "5 categories in 60 images" in (first.path / "report.html").read_text()
-        assert heard[-1].startswith("first answer, without training: 3 known categories found, 2 likely new")
+        assert heard[-1].startswith(
+            "first answer, without training: 3 known categories found, 2 likely new"
+        )
         assert heard[-1].endswith(f"; open {first.path / 'report.html'} while training goes on")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "answer_trained", look)
     with pytest.raises(KeyboardInterrupt):
-        run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), reporter=Reporter(heard.append))
+        run_on(
+            photos,
+            tmp_path / "run",
+            replace(settings, n_clusters=5),
+            reporter=Reporter(heard.append),
+        )
     log = tmp_path / "run" / "train.log"
-    assert log.read_text().splitlines()[-1].endswith("interrupted; the same command with --resume goes on")
-    with pytest.raises(KeyboardInterrupt):  # and is there again, without being made again, when it is resumed
-        run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), reporter=Reporter(heard.append), resume=True)
+    assert (
+        log.read_text()
+        .splitlines()[-1]
+        .endswith("interrupted; the same command with --resume goes on")
+    )
+    with pytest.raises(
+        KeyboardInterrupt
+    ):  # and is there again, without being made again, when it is resumed
+        run_on(
+            photos,
+            tmp_path / "run",
+            replace(settings, n_clusters=5),
+            reporter=Reporter(heard.append),
+            resume=True,
+        )
     (said,) = [line for line in heard if line.startswith("embedding")]
     assert re.fullmatch(r"embedding 60 images takes (a few|about) .* on this machine", said)
 
@@ -66,7 +85,9 @@ def test_an_image_replaced_by_another_of_the_same_size_in_bytes_is_not_resumed_w
     n_bytes = first.stat().st_size
     Image.fromarray(255 - np.asarray(Image.open(first))).save(first, format="BMP")
     assert first.stat().st_size == n_bytes
-    with pytest.raises(UsageError, match=r"cannot be resumed, because the images changed .* give --force"):
+    with pytest.raises(
+        UsageError, match=r"cannot be resumed, because the images changed .* give --force"
+    ):
         run_on(photos, interrupted.path, settings, resume=True)
     assert run_on(photos, interrupted.path, settings, force=True).is_finished
 
@@ -84,7 +105,9 @@ def test_other_weights_in_the_folder_of_the_encoder_are_not_resumed_with(
 
     with monkeypatch.context() as patched:
         patched.setattr(module, "load_encoder", load_other)
-        with pytest.raises(UsageError, match="cannot be resumed, because the encoder changed after"):
+        with pytest.raises(
+            UsageError, match="cannot be resumed, because the encoder changed after"
+        ):
             run_on(photos, interrupted.path, settings, resume=True)
     assert run_on(photos, interrupted.path, settings, resume=True).is_finished
 
@@ -124,7 +147,10 @@ def test_a_resumed_run_keeps_to_the_engine_that_it_was_begun_with(
         with monkeypatch.context() as patched:
             patched.setattr(engines, "has_openvino", lambda: False)
             if engine == "openvino":
-                with pytest.raises(MissingError, match=r"begun with the engine 'openvino': .* pip install .* --force"):
+                with pytest.raises(
+                    MissingError,
+                    match=r"begun with the engine 'openvino': .* pip install .* --force",
+                ):
                     run_on(photos, place, settings, resume=True)
         monkeypatch.setenv("SHOAL_ENGINE", other)
         compiled.clear()

@@ -11,7 +11,9 @@ def bundles(noise: float) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     truth = np.arange(100) % 5
     x = np.eye(5)[truth] + noise * rng.normal(size=(100, 5))
-    return x / np.linalg.norm(x, axis=1, keepdims=True), np.where((truth < 3) & (np.arange(100) < 60), truth, -1)
+    return x / np.linalg.norm(x, axis=1, keepdims=True), np.where(
+        (truth < 3) & (np.arange(100) < 60), truth, -1
+    )
 
 
 def test_clear_bundles_give_nearly_the_same_number_each_time() -> None:
@@ -32,14 +34,20 @@ def test_a_class_with_one_labeled_image_is_never_left_out() -> None:
         assert _draw(members, np.random.default_rng(seed)).tolist() == [7]
 
 
-@pytest.mark.parametrize("settings", [PAPER, InferenceSettings(), InferenceSettings(estimate_shifts=3)])
+@pytest.mark.parametrize(
+    "settings", [PAPER, InferenceSettings(), InferenceSettings(estimate_shifts=3)]
+)
 def test_on_all_images_it_is_the_estimate_that_is_used(settings: InferenceSettings) -> None:
     x, labels = bundles(0.5)
     assert (
-        repeat_estimate(x, labels, 2, settings, seed=0, share=1.0) == [infer(x, labels, None, settings).n_clusters] * 2
+        repeat_estimate(x, labels, 2, settings, seed=0, share=1.0)
+        == [infer(x, labels, None, settings).n_clusters] * 2
     )
 
 
 def test_a_range_is_kept_to_on_parts_with_fewer_images_than_it_begins_at() -> None:
     x, labels = bundles(0.1)
-    assert repeat_estimate(x, labels, 2, InferenceSettings().with_range((90, 95)), seed=0) == [90, 90]
+    assert repeat_estimate(x, labels, 2, InferenceSettings().with_range((90, 95)), seed=0) == [
+        90,
+        90,
+    ]

@@ -12,7 +12,9 @@ def test_nothing_is_printed_and_the_log_has_it(capsys, caplog) -> None:
     with caplog.at_level(logging.INFO, logger="shoal"):
         reporter.say("hello\x1b]0;owned")
         reporter.detail("a trifle")
-    assert [(record.levelname, record.message) for record in caplog.records] == [("INFO", "hello␛]0;owned")]
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        ("INFO", "hello␛]0;owned")
+    ]
     with caplog.at_level(logging.DEBUG, logger="shoal"):
         reporter.detail("a trifle\x1b]0;owned")
     assert caplog.records[-1].message == "a trifle␛]0;owned"
@@ -45,7 +47,8 @@ def test_what_is_said_and_done_reaches_the_given_callables() -> None:
 
 
 def test_a_second_listener_hears_lines_and_details_too() -> None:
-    first, second = [], []
+    first = []
+    second = []
     reporter = Reporter(first.append, detail=lambda text: None).also_to(second.append)
     reporter.say("hello")
     reporter.detail("a trifle")

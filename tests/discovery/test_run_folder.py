@@ -22,7 +22,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def test_an_unfinished_run_is_taken_up_only_when_asked(photos, settings, tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run")
     run.start(settings, seed=0, device="cpu", command="")
-    with pytest.raises(UsageError, match="holds an unfinished run; give --resume to go on with it, or --force"):
+    with pytest.raises(
+        UsageError, match="holds an unfinished run; give --resume to go on with it, or --force"
+    ):
         run_on(photos, run.path, settings)
     assert run_on(photos, run.path, replace(settings, train=False), force=True).is_finished
     with pytest.raises(UsageError, match="holds a finished run; give --force"):
@@ -35,7 +37,9 @@ def test_a_full_cache_leaves_no_run_so_that_the_same_call_works_when_there_is_ro
     settings = replace(settings, train=False)
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 100, 0))
-        with pytest.raises(ShoalError, match=r"60 images need 46\.1 kB, but 0\.0 kB are free; make room, or set"):
+        with pytest.raises(
+            ShoalError, match=r"60 images need 46\.1 kB, but 0\.0 kB are free; make room, or set"
+        ):
             run_on(photos, tmp_path / "run", settings)
     assert not (tmp_path / "run").exists()
     assert run_on(photos, tmp_path / "run", settings).is_finished
@@ -64,9 +68,14 @@ def test_what_fails_before_embeddings_are_kept_leaves_a_run_only_where_it_may_st
     assert run_on(photos, tmp_path / "run", settings, resume=True).is_finished
 
 
-def test_a_finished_run_is_left_as_it_is_when_it_is_resumed(photos, settings, tmp_path: Path) -> None:
+def test_a_finished_run_is_left_as_it_is_when_it_is_resumed(
+    photos, settings, tmp_path: Path
+) -> None:
     settings = replace(settings, train=False)
-    before = {file.name: file.read_bytes() for file in run_on(photos, tmp_path / "run", settings).path.iterdir()}
+    before = {
+        file.name: file.read_bytes()
+        for file in run_on(photos, tmp_path / "run", settings).path.iterdir()
+    }
     heard: list[str] = []
     run = run_on(photos, tmp_path / "run", settings, resume=True, reporter=Reporter(heard.append))
     assert heard[2:] == [f"{run.path} is finished, there is nothing left to do"]
@@ -82,16 +91,22 @@ def test_a_resumed_run_must_be_the_same_run_and_differences_are_listed(
         patched.setattr(module, "answer_trained", stop)
         with pytest.raises(KeyboardInterrupt):
             run_on(photos, tmp_path / "run", settings)
-    longer = replace(settings.method_settings, training=replace(settings.method_settings.training, epochs=7))
+    longer = replace(
+        settings.method_settings, training=replace(settings.method_settings.training, epochs=7)
+    )
     with pytest.raises(UsageError) as refused:
-        run_on(photos, tmp_path / "run", replace(settings, seed=3, method_settings=longer), resume=True)
+        run_on(
+            photos, tmp_path / "run", replace(settings, seed=3, method_settings=longer), resume=True
+        )
     assert "seed: 3, was 0; cms.training.epochs: 7, was 2" in str(refused.value)
     photos.labels.write_text(photos.labels.read_text().replace("blue", "navy"))
     with pytest.raises(UsageError, match="the images or their labels"):
         run_on(photos, tmp_path / "run", settings, resume=True)
     config = tmp_path / "run" / "config.yaml"
     config.write_text(config.read_text().replace("seed: 0", "seed: first"))
-    with pytest.raises(DataError, match=r"config.yaml, line \d+: damaged or edited, seed: found 'first', expected"):
+    with pytest.raises(
+        DataError, match=r"config.yaml, line \d+: damaged or edited, seed: found 'first', expected"
+    ):
         run_on(photos, tmp_path / "run", settings, resume=True)
 
 

@@ -60,7 +60,9 @@ def assigned(run: Run) -> bytes:
     return (run.path / "assignments.csv").read_bytes()
 
 
-def test_a_bucket_and_shards_give_the_same_assignments_as_the_folder(photos, tmp_path: Path, settings) -> None:
+def test_a_bucket_and_shards_give_the_same_assignments_as_the_folder(
+    photos, tmp_path: Path, settings
+) -> None:
     labels = labels_of(photos)
     expected = assigned(discover(photos.folder, photos.labels, tmp_path / "local", settings))
     address = upload(photos.folder, "same")
@@ -77,7 +79,8 @@ def test_a_bucket_and_shards_give_the_same_assignments_as_the_folder(photos, tmp
 def test_a_run_on_a_bucket_resumes_and_refuses_images_that_changed(
     photos, tmp_path: Path, untrained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address, out = upload(photos.folder, "resumed"), tmp_path / "run"
+    address = upload(photos.folder, "resumed")
+    out = tmp_path / "run"
     with monkeypatch.context() as patched:
         patched.setattr(discovering, "answer_first", stop)
         with pytest.raises(KeyboardInterrupt):
@@ -89,17 +92,21 @@ def test_a_run_on_a_bucket_resumes_and_refuses_images_that_changed(
         discover(address, photos.labels, out, untrained, resume=True)
     file_system("s3").pipe_file(f"resumed/photos/{first}", image)
     found = discover(address, photos.labels, out, untrained, resume=True)
-    assert assigned(found) == assigned(discover(photos.folder, photos.labels, tmp_path / "local", untrained))
+    assert assigned(found) == assigned(
+        discover(photos.folder, photos.labels, tmp_path / "local", untrained)
+    )
 
 
 def test_what_could_not_be_read_is_in_skipped_csv(
     photos, tmp_path: Path, untrained, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address, lost = upload(photos.folder, "lost"), sorted(photos.truth)[7]
+    address = upload(photos.folder, "lost")
+    lost = sorted(photos.truth)[7]
     monkeypatch.setenv("SHOAL_TRIES", "2")
     with web_server(upstream=store) as web:
         use_store(web.address, monkeypatch)
-        web.n_drops, web.always = 1, (f"/{lost}",)
+        web.n_drops = 1
+        web.always = (f"/{lost}",)
         run = discover(address, photos.labels, tmp_path / "run", untrained)
     rows = list(csv.DictReader((run.path / "skipped.csv").read_text().splitlines()))
     assert [row["path"] for row in rows] == [lost]
@@ -108,7 +115,9 @@ def test_what_could_not_be_read_is_in_skipped_csv(
 
 
 @pytest.mark.parametrize("kind", ["bucket", "tar", "parquet"])
-def test_the_original_of_an_image_is_found_again_for_the_review(kind: str, photos, tmp_path: Path, untrained) -> None:
+def test_the_original_of_an_image_is_found_again_for_the_review(
+    kind: str, photos, tmp_path: Path, untrained
+) -> None:
     places = {
         "bucket": lambda: upload(photos.folder, "reviewed"),
         "tar": lambda: write_tars(photos.folder, {}, tmp_path / "tars"),
@@ -119,14 +128,17 @@ def test_the_original_of_an_image_is_found_again_for_the_review(kind: str, photo
     originals = Originals(RunView.open(run.path), [*paths[:3], "../secret.png"])
     assert originals.is_there
     for row in range(3):
-        shown, file = Image.open(io.BytesIO(originals.get(row, 512))), photos.folder / paths[row]
+        shown = Image.open(io.BytesIO(originals.get(row, 512)))
+        file = photos.folder / paths[row]
         with Image.open(file) as there:
             assert shown.size == there.size
     with pytest.raises(Exception, match=r"leads out of the collection|is not in .* any more"):
         originals.get(3, 512)
 
 
-def test_later_images_of_a_bucket_are_assigned_and_watched(photos, tmp_path: Path, untrained) -> None:
+def test_later_images_of_a_bucket_are_assigned_and_watched(
+    photos, tmp_path: Path, untrained
+) -> None:
     run = discover(photos.folder, photos.labels, tmp_path / "run", untrained)
     names = sorted(photos.truth)[:3]
     inbox = tmp_path / "inbox"
@@ -148,9 +160,13 @@ def test_later_images_of_a_bucket_are_assigned_and_watched(photos, tmp_path: Pat
     assert [row.path for row in watch.poll()[0]] == names[2:]
 
 
-def test_a_review_goes_on_from_the_bucket_and_links_need_a_folder(photos, tmp_path: Path, untrained) -> None:
+def test_a_review_goes_on_from_the_bucket_and_links_need_a_folder(
+    photos, tmp_path: Path, untrained
+) -> None:
     run = discover(upload(photos.folder, "refined"), photos.labels, tmp_path / "run", untrained)
-    with pytest.raises(UsageError, match=r"its images lie in s3://refined/photos, .* copy them to a folder"):
+    with pytest.raises(
+        UsageError, match=r"its images lie in s3://refined/photos, .* copy them to a folder"
+    ):
         export_run(run, "imagefolder", tmp_path / "sorted")
     export_run(run, "imagefolder", tmp_path / "sorted", images=photos.folder)
     assert len(list((tmp_path / "sorted").rglob("*.png"))) == len(photos.truth)

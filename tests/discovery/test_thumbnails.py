@@ -20,7 +20,10 @@ def collection(side: int) -> Collection:
 
 def test_each_image_has_its_own_small_picture() -> None:
     for side in (SIDE // 2, 4 * SIDE):
-        pictures = [Image.open(io.BytesIO(one)) for one in make_thumbnails(load_pixels(collection(side), side))]
+        pictures = [
+            Image.open(io.BytesIO(one))
+            for one in make_thumbnails(load_pixels(collection(side), side))
+        ]
         assert [picture.size for picture in pictures] == [(min(side, SIDE),) * 2] * 3
         for picture, color in zip(pictures, COLORS, strict=True):
             assert picture.format == "WEBP"

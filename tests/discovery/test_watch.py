@@ -25,7 +25,9 @@ def assigner(discover_same) -> Assigner:
 
 
 @pytest.mark.slow
-def test_each_image_is_assigned_once_when_two_looks_find_it_the_same(photos, assigner, tmp_path: Path) -> None:
+def test_each_image_is_assigned_once_when_two_looks_find_it_the_same(
+    photos, assigner, tmp_path: Path
+) -> None:
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     watch = Watch(assigner, inbox)
@@ -60,8 +62,11 @@ def test_a_broken_image_is_named_and_stops_nothing(photos, assigner, tmp_path: P
     assert [row.path for row in watch.poll()[0]] == [good]
 
 
-def test_the_model_is_loaded_once_for_all_looks(photos, assigner, tmp_path: Path, monkeypatch) -> None:
-    loads, real = [], assigning.load_networks
+def test_the_model_is_loaded_once_for_all_looks(
+    photos, assigner, tmp_path: Path, monkeypatch
+) -> None:
+    loads = []
+    real = assigning.load_networks
     monkeypatch.setattr(assigning, "load_networks", lambda *a: loads.append(1) or real(*a))
     inbox = tmp_path / "inbox"
     inbox.mkdir()

@@ -14,7 +14,11 @@ import shoal
 DOCUMENTED = sorted({*shoal.__all__} - {"UNLABELED", "ShoalError"})
 ON_PHOTOS = ("discover", "load", "refine")
 """Their examples go on from each other, in this order."""
-METHODS = [name for name, of in vars(shoal.DiscoveredRun).items() if inspect.isfunction(of) and name[0] != "_"]
+METHODS = [
+    name
+    for name, of in vars(shoal.DiscoveredRun).items()
+    if inspect.isfunction(of) and name[0] != "_"
+]
 """Of a run; their examples go on from that of the class, in this order."""
 
 
@@ -26,7 +30,9 @@ def section(text: str, title: str) -> str:
 
 def check_parameters(of: Callable[..., object]) -> None:
     listed = re.findall(r"(?m)^\**(\w+)$", section(of.__doc__ or "", "Parameters"))
-    assert listed == [parameter for parameter in inspect.signature(of).parameters if parameter != "self"]
+    assert listed == [
+        parameter for parameter in inspect.signature(of).parameters if parameter != "self"
+    ]
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
@@ -40,7 +46,9 @@ def test_every_parameter_is_documented_and_what_a_function_returns(name: str) ->
 def test_every_parameter_of_a_method_of_a_run_is_documented_and_what_it_returns(name: str) -> None:
     of = getattr(shoal.DiscoveredRun, name)
     check_parameters(of)
-    assert bool(section(of.__doc__, "Returns")) == (inspect.signature(of).return_annotation is not None)
+    assert bool(section(of.__doc__, "Returns")) == (
+        inspect.signature(of).return_annotation is not None
+    )
 
 
 PUBLIC_METHODS = [
@@ -68,7 +76,9 @@ def run_examples(of: Callable[..., object], names: dict[str, object] | None = No
             names |= test.globs
 
 
-@pytest.mark.parametrize("name", [name for name in DOCUMENTED if name not in (*ON_PHOTOS, "DiscoveredRun")])
+@pytest.mark.parametrize(
+    "name", [name for name in DOCUMENTED if name not in (*ON_PHOTOS, "DiscoveredRun")]
+)
 def test_the_example_runs(name: str) -> None:
     run_examples(getattr(shoal, name))
 
@@ -87,7 +97,9 @@ def test_the_examples_of_a_run_and_its_methods_run_one_after_the_other(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread", "photos")
-def test_the_examples_on_images_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_on_images_run_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ON_PHOTOS:
         run_examples(getattr(shoal, name))

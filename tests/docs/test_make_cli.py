@@ -27,13 +27,17 @@ def test_the_reference_is_what_help_prints(make_cli: ModuleType) -> None:
     assert pinned is not None
     if version("typer") != pinned[1]:
         pytest.skip(f"typer {version('typer')}, the reference is written with {pinned[1]}")
-    assert make_cli.TARGET.read_text(encoding="utf-8") == make_cli.render(), "docs/cli.md is old; run make docs"
+    assert make_cli.TARGET.read_text(encoding="utf-8") == make_cli.render(), (
+        "docs/cli.md is old; run make docs"
+    )
 
 
 def test_every_command_is_in_it(make_cli: ModuleType) -> None:
     from shoal.cli.main import app
 
-    names = [info.name for info in app.registered_commands] + [group.name for group in app.registered_groups]
+    names = [info.name for info in app.registered_commands] + [
+        group.name for group in app.registered_groups
+    ]
     written = make_cli.render()
     for name in names:
         assert f"\n## shoal {name}\n" in written
@@ -44,5 +48,7 @@ def test_every_command_is_in_it(make_cli: ModuleType) -> None:
 )
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-    broken = [link for link in links if not link.startswith("http") and not (page.parent / link).exists()]
+    broken = [
+        link for link in links if not link.startswith("http") and not (page.parent / link).exists()
+    ]
     assert not broken

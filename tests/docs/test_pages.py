@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/results/*.md"), ROOT / "CHANGELOG.md"])
+PAGES = sorted(
+    [*ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/results/*.md"), ROOT / "CHANGELOG.md"]
+)
 
 
 def test_the_readme_is_short() -> None:
@@ -17,7 +19,8 @@ def test_the_readme_is_short() -> None:
 
 def prose(page: Path) -> list[str]:
     """The lines of a page outside of code and tables, which cannot be wrapped."""
-    kept, is_code = [], False
+    kept = []
+    is_code = False
     for line in page.read_text(encoding="utf-8").splitlines():
         is_code ^= line.lstrip().startswith("```")
         if not is_code and not line.startswith(("|", "    ", "#")):
@@ -33,11 +36,15 @@ def test_prose_is_wrapped(page: Path) -> None:
 def sentences(record: Path) -> list[str]:
     """What a record says outside of its title, tables, lists and pictures."""
     blocks = [block.strip() for block in record.read_text(encoding="utf-8").split("\n\n")]
-    text = " ".join(" ".join(block.split()) for block in blocks if not block.startswith(("|", "#", "- ", "!")))
+    text = " ".join(
+        " ".join(block.split()) for block in blocks if not block.startswith(("|", "#", "- ", "!"))
+    )
     return re.findall(r"\S.*?[.?!](?= [A-Z*`\d]|$)", text)
 
 
-@pytest.mark.parametrize("record", sorted(ROOT.glob("benchmarks/results/*.md")), ids=lambda record: record.name)
+@pytest.mark.parametrize(
+    "record", sorted(ROOT.glob("benchmarks/results/*.md")), ids=lambda record: record.name
+)
 def test_a_record_is_tables_and_at_most_five_sentences(record: Path) -> None:
     text = record.read_text(encoding="utf-8")
     assert "\n|---" in text
@@ -52,7 +59,9 @@ def test_files_of_the_package_that_pages_name_are_there() -> None:
     named = {
         name
         for page in pages
-        for name in re.findall(r"`(?:src/shoal/)?([a-z_/0-9]+\.py)", page.read_text(encoding="utf-8"))
+        for name in re.findall(
+            r"`(?:src/shoal/)?([a-z_/0-9]+\.py)", page.read_text(encoding="utf-8")
+        )
         if name.partition("/")[0] in packages
     }
     assert len(named) > 20
@@ -61,9 +70,15 @@ def test_files_of_the_package_that_pages_name_are_there() -> None:
 
 def test_files_that_pages_name_without_a_folder_are_there() -> None:
     tracked = {
-        path.name for folder in ("src", "tests", "benchmarks", "examples") for path in ROOT.glob(f"{folder}/**/*.py")
+        path.name
+        for folder in ("src", "tests", "benchmarks", "examples")
+        for path in ROOT.glob(f"{folder}/**/*.py")
     }
     pages = [*ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
-    named = {name for page in pages for name in re.findall(r"`([a-z_0-9]+\.py)`", page.read_text(encoding="utf-8"))}
+    named = {
+        name
+        for page in pages
+        for name in re.findall(r"`([a-z_0-9]+\.py)`", page.read_text(encoding="utf-8"))
+    }
     assert len(named) > 5
     assert sorted(named - tracked) == []

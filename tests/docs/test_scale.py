@@ -37,4 +37,6 @@ def test_the_kubernetes_job_starts_one_process_group_on_all_its_pods() -> None:
     first = f"{job['metadata']['name']}-0.{service['metadata']['name']}"
     assert f"--rdzv-endpoint={first}:29500" in words
     assert pod["subdomain"] == service["metadata"]["name"]
-    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == {
+        volume["name"] for volume in pod["volumes"]
+    }

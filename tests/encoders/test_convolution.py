@@ -10,7 +10,13 @@ from shoal.encoders import convolution
 @pytest.mark.parametrize("has_activation", [False, True])
 @pytest.mark.parametrize(
     ("kernel", "groups", "stride", "padding", "is_other"),
-    [(1, 1, 1, 0, True), (3, 6, 1, 1, True), (5, 6, 1, 2, True), (3, 6, 2, 1, False), (3, 1, 1, 1, False)],
+    [
+        (1, 1, 1, 0, True),
+        (3, 6, 1, 1, True),
+        (5, 6, 1, 2, True),
+        (3, 6, 2, 1, False),
+        (3, 1, 1, 1, False),
+    ],
 )
 def test_values_and_gradients_are_those_of_torch(
     kernel: int,
@@ -37,21 +43,32 @@ def test_values_and_gradients_are_those_of_torch(
         assert (type(ours.grad_fn) is type(theirs.grad_fn)) == (not is_other)
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
     toward = 0.01 * torch.randn(ours.shape, generator=generator)
-    for a, b in zip(torch.autograd.grad(ours, given, toward), torch.autograd.grad(theirs, given, toward), strict=True):
+    for a, b in zip(
+        torch.autograd.grad(ours, given, toward),
+        torch.autograd.grad(theirs, given, toward),
+        strict=True,
+    ):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
 def test_the_gradient_of_what_was_given_is_left_out_where_nobody_asks() -> None:
-    features, weight, bias = torch.randn(2, 6, 3, 3), torch.randn(4, 6, 1, 1).requires_grad_(), torch.randn(4)
-    out = convolution.convolve(features, weight, bias.requires_grad_(), 1, 0, 1, has_activation=True)
+    features = torch.randn(2, 6, 3, 3)
+    weight = torch.randn(4, 6, 1, 1).requires_grad_()
+    bias = torch.randn(4)
+    out = convolution.convolve(
+        features, weight, bias.requires_grad_(), 1, 0, 1, has_activation=True
+    )
     out.sum().backward()
     assert weight.grad is not None
     assert features.grad is None
 
 
 def test_the_mean_over_places_is_that_of_torch_bit_for_bit_with_its_gradient() -> None:
-    features = torch.randn(3, 5, 7, 7).contiguous(memory_format=torch.channels_last).requires_grad_()
+    features = (
+        torch.randn(3, 5, 7, 7).contiguous(memory_format=torch.channels_last).requires_grad_()
+    )
     toward = torch.randn(3, 5)
-    ours, theirs = convolution.mean_over_places(features), features.mean(dim=(2, 3))
+    ours = convolution.mean_over_places(features)
+    theirs = features.mean(dim=(2, 3))
     assert torch.equal(ours, theirs)
     assert torch.equal(*(torch.autograd.grad(each, features, toward)[0] for each in (ours, theirs)))

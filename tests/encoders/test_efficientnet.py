@@ -24,7 +24,9 @@ def efficientnet():
 
     torch.manual_seed(0)
     network = EfficientNet.from_name("efficientnet-lite0", image_size=None)
-    for module in network.modules():  # statistics that differ from 0 and 1, so that the mode of the norms matters
+    for module in (
+        network.modules()
+    ):  # statistics that differ from 0 and 1, so that the mode of the norms matters
         if isinstance(module, nn.BatchNorm2d):
             nn.init.normal_(module.running_mean, std=0.1)
             nn.init.uniform_(module.running_var, 0.5, 1.5)
@@ -75,7 +77,10 @@ def test_the_default_encoder_is_as_close_to_float64_as_its_networks_own_forward(
         exact = copy.deepcopy(shipped).double().extract_features(images.double()).mean(dim=(2, 3))
         last = copy.deepcopy(shipped).to(memory_format=torch.channels_last)
         alike = images.contiguous(memory_format=torch.channels_last)
-        owns = [net.extract_features(x).mean(dim=(2, 3)) for net, x in ((shipped, images), (last, alike))]
+        owns = [
+            net.extract_features(x).mean(dim=(2, 3))
+            for net, x in ((shipped, images), (last, alike))
+        ]
         found = encoder(images)
     largest = exact.abs().max()
     own_error = max(float((own - exact).abs().max() / largest) for own in owns)
@@ -87,13 +92,21 @@ def test_gradients_of_the_tail_are_those_of_the_whole_efficientnet(efficientnet,
     efficientnet.requires_grad_(True)
     efficientnet.zero_grad(set_to_none=True)
     efficientnet.extract_features(images).mean(dim=(2, 3)).pow(2).sum().backward()
-    expected = {name: value.grad.clone() for name, value in efficientnet.named_parameters() if value.grad is not None}
+    expected = {
+        name: value.grad.clone()
+        for name, value in efficientnet.named_parameters()
+        if value.grad is not None
+    }
     efficientnet.zero_grad(set_to_none=True)
     encoder = Encoder("e", split_efficientnet(efficientnet), FORMAT, 2)
     with torch.inference_mode():
         tokens = encoder.trunk(images)
     encoder.tail(tokens.clone()).pow(2).sum().backward()
-    trained = {name: value.grad for name, value in efficientnet.named_parameters() if value.grad is not None}
+    trained = {
+        name: value.grad
+        for name, value in efficientnet.named_parameters()
+        if value.grad is not None
+    }
     assert "_conv_head.weight" in trained
     assert len(trained) == sum(value.requires_grad for value in encoder.parameters())
     for name, grad in trained.items():
@@ -134,7 +147,9 @@ def test_frozen_weights_follow_the_precision_in_use_and_go_back(efficientnet, im
 
 @pytest.mark.parametrize("n_tail_blocks", [-1, 17])
 def test_a_tail_longer_than_the_network_is_refused(efficientnet, n_tail_blocks):
-    with pytest.raises(UsageError, match=f"n_tail_blocks: found {n_tail_blocks}, but e has 16 blocks"):
+    with pytest.raises(
+        UsageError, match=f"n_tail_blocks: found {n_tail_blocks}, but e has 16 blocks"
+    ):
         Encoder("e", split_efficientnet(efficientnet), FORMAT, n_tail_blocks)
 
 
@@ -151,7 +166,9 @@ def test_the_default_encoder_knows_a_picture_again_when_it_is_shifted():
     encoder = load_encoder("efficientnet-lite2", input_size=96)
     with torch.no_grad():
         features = nn.functional.normalize(encoder(encoder.normalize(pictures)), dim=1)
-        shifted = nn.functional.normalize(encoder(encoder.normalize(pictures.roll(5, dims=3))), dim=1)
+        shifted = nn.functional.normalize(
+            encoder(encoder.normalize(pictures.roll(5, dims=3))), dim=1
+        )
     assert features.shape == (6, 1280)
     assert (features @ shifted.T).argmax(dim=1).tolist() == list(range(6))
     assert encoder.n_blocks == 21

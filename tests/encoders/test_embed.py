@@ -8,7 +8,14 @@ from torch.nn import functional as F
 
 from several_processes import finish_processes, start_processes
 from shoal.encoders import embed as module
-from shoal.encoders.embed import center_images, check_pixels, crop_size, embed, embed_blocks, explain_out_of_memory
+from shoal.encoders.embed import (
+    center_images,
+    check_pixels,
+    crop_size,
+    embed,
+    embed_blocks,
+    explain_out_of_memory,
+)
 from shoal.encoders.head import Head, HeadSettings
 from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.errors import DataError, ShoalError, UsageError
@@ -39,7 +46,9 @@ def pixels():
 
 def test_embeddings_are_the_normalized_features_of_center_crops(pixels):
     encoder = tiny_encoder(size=14)
-    cut = torch.from_numpy(pixels[:, 1:15, 1:15]).permute(0, 3, 1, 2) / 255  # 14 of 16 pixels, no scaling needed
+    cut = (
+        torch.from_numpy(pixels[:, 1:15, 1:15]).permute(0, 3, 1, 2) / 255
+    )  # 14 of 16 pixels, no scaling needed
     with torch.no_grad():
         expected = F.normalize(encoder((cut - 0.5) / 0.25), dim=1)
     torch.testing.assert_close(embed(pixels, encoder), expected)
@@ -49,7 +58,9 @@ def test_embeddings_are_the_normalized_features_of_center_crops(pixels):
 def test_embeddings_do_not_depend_on_batch_size(pixels, batch_size):
     encoder = tiny_encoder()
     whole = embed(pixels, encoder, batch_size=23)
-    torch.testing.assert_close(embed(pixels, encoder, batch_size=batch_size), whole, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        embed(pixels, encoder, batch_size=batch_size), whole, rtol=1e-6, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("size", [8, 64])
@@ -63,7 +74,9 @@ def test_images_are_scaled_to_the_encoders_input(pixels, size):
 
 def test_a_plain_image_stays_plain_when_scaled():
     pixels = torch.full((1, 20, 20, 3), 51, dtype=torch.uint8)  # 51 / 255 = 0.2
-    torch.testing.assert_close(center_images(pixels, tiny_encoder(32)), torch.full((1, 3, 32, 32), (0.2 - 0.5) / 0.25))
+    torch.testing.assert_close(
+        center_images(pixels, tiny_encoder(32)), torch.full((1, 3, 32, 32), (0.2 - 0.5) / 0.25)
+    )
 
 
 def test_the_crop_keeps_seven_eighths():
@@ -71,15 +84,19 @@ def test_the_crop_keeps_seven_eighths():
 
 
 def test_the_head_is_applied_and_its_embeddings_are_unit_rows(pixels):
-    encoder, head = tiny_encoder(), Head(7, HeadSettings(width=16, dim=5, bottleneck=4))
-    embeddings = ImageInputs(pixels, encoder, 10).embed(lambda images: head(encoder(images)), torch.device("cpu"))
+    encoder = tiny_encoder()
+    head = Head(7, HeadSettings(width=16, dim=5, bottleneck=4))
+    embeddings = ImageInputs(pixels, encoder, 10).embed(
+        lambda images: head(encoder(images)), torch.device("cpu")
+    )
     assert embeddings.shape == (23, 5)
     torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(23))
     assert not embeddings.requires_grad
 
 
 def test_a_memory_map_and_a_tensor_give_what_an_array_gives(tmp_path, pixels):
-    encoder, file = tiny_encoder(), tmp_path / "pixels.npy"
+    encoder = tiny_encoder()
+    file = tmp_path / "pixels.npy"
     np.save(file, pixels)
     expected = embed(pixels, encoder)
     assert torch.equal(embed(np.load(file, mmap_mode="r"), encoder), expected)
@@ -88,7 +105,12 @@ def test_a_memory_map_and_a_tensor_give_what_an_array_gives(tmp_path, pixels):
 
 def test_progress_counts_up_to_all_images(pixels):
     seen = []
-    embed(pixels, tiny_encoder(), batch_size=10, progress=lambda done, total: seen.append((done, total)))
+    embed(
+        pixels,
+        tiny_encoder(),
+        batch_size=10,
+        progress=lambda done, total: seen.append((done, total)),
+    )
     assert seen == [(10, 23), (20, 23), (23, 23)]
 
 
@@ -97,7 +119,9 @@ def test_blocks_as_they_come_are_the_rows_of_the_whole(pixels, monkeypatch):
     encoder = tiny_encoder()
     found = [(rows, block.clone()) for rows, block in embed_blocks(pixels, encoder, batch_size=4)]
     assert [(rows.start, rows.stop) for rows, _ in found] == [(0, 8), (8, 16), (16, 23)]
-    assert torch.equal(torch.cat([block for _, block in found]), embed(pixels, encoder, batch_size=4))
+    assert torch.equal(
+        torch.cat([block for _, block in found]), embed(pixels, encoder, batch_size=4)
+    )
 
 
 def test_no_images_give_no_embeddings():
@@ -106,7 +130,11 @@ def test_no_images_give_no_embeddings():
 
 @pytest.mark.parametrize(
     "bad",
-    [np.zeros((2, 8, 8, 3), np.float32), np.zeros((2, 8, 9, 3), np.uint8), np.zeros((8, 8, 3), np.uint8)],
+    [
+        np.zeros((2, 8, 8, 3), np.float32),
+        np.zeros((2, 8, 9, 3), np.uint8),
+        np.zeros((8, 8, 3), np.uint8),
+    ],
     ids=["float", "not square", "one image"],
 )
 def test_anything_but_square_bytes_is_refused(bad):
@@ -119,7 +147,9 @@ def test_a_batch_of_nothing_is_refused(pixels):
         embed(pixels, tiny_encoder(), batch_size=0)
 
 
-def test_a_device_that_nobody_has_tried_is_used_where_its_features_are_the_cpus(monkeypatch, caplog):
+def test_a_device_that_nobody_has_tried_is_used_where_its_features_are_the_cpus(
+    monkeypatch, caplog
+):
     """The CPU stands for it: there is no other device everywhere."""
     monkeypatch.setattr(module, "UNTRIED", ("cpu",))
     encoder = tiny_encoder()
@@ -128,26 +158,36 @@ def test_a_device_that_nobody_has_tried_is_used_where_its_features_are_the_cpus(
 
 
 @pytest.mark.parametrize("fault", ["wrong", "absent"])
-def test_a_device_that_gives_other_features_or_none_leaves_the_encoder_on_the_cpu(monkeypatch, caplog, fault):
-    encoder, calls = tiny_encoder(), []
+def test_a_device_that_gives_other_features_or_none_leaves_the_encoder_on_the_cpu(
+    monkeypatch, caplog, fault
+):
+    encoder = tiny_encoder()
+    calls = []
 
     def forward(images):
         calls.append(images)
         features = Encoder.forward(encoder, images)
         if len(calls) > 1 and fault == "absent":
-            raise NotImplementedError("The operator 'aten::x' is not implemented for the MPS device")
+            raise NotImplementedError(
+                "The operator 'aten::x' is not implemented for the MPS device"
+            )
         return features.flip(1) if len(calls) > 1 else features
 
     monkeypatch.setattr(module, "UNTRIED", ("cpu",))
     monkeypatch.setattr(encoder, "forward", forward)
     assert module.move_encoder(encoder, torch.device("cpu")).device == torch.device("cpu")
-    said = {"wrong": "its features differ from the CPU's by", "absent": "'aten::x' is not implemented"}
+    said = {
+        "wrong": "its features differ from the CPU's by",
+        "absent": "'aten::x' is not implemented",
+    }
     assert said[fault] in caplog.text
     assert "so the CPU does" in caplog.text
 
 
 @pytest.mark.gpu
-def test_where_another_device_computes_images_are_scaled_and_embeddings_come_back_there(monkeypatch, pixels):
+def test_where_another_device_computes_images_are_scaled_and_embeddings_come_back_there(
+    monkeypatch, pixels
+):
     """A GPU of NVIDIA's as Apple's is used: the network runs there, the rest on the CPU."""
     expected = embed(pixels, tiny_encoder())
     monkeypatch.setattr(module, "computing_device", lambda device: torch.device("cpu"))
@@ -199,4 +239,6 @@ def test_two_processes_share_the_rows_and_agree_with_one(tmp_path, pixels):
     out = tmp_path / "found.npy"
     code = TWO.format(tests=str(Path(__file__).parent), out=str(out))
     finish_processes(start_processes(code))
-    np.testing.assert_allclose(np.load(out), embed(pixels, tiny_encoder()).numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        np.load(out), embed(pixels, tiny_encoder()).numpy(), rtol=1e-5, atol=1e-6
+    )

@@ -16,14 +16,23 @@ from torch.nn import functional as F
 
 from shoal.encoders import engines, openvino_trunk
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.engines import TORCH, check_engine, choose_engine, has_openvino, native_precisions, use_engine
+from shoal.encoders.engines import (
+    TORCH,
+    check_engine,
+    choose_engine,
+    has_openvino,
+    native_precisions,
+    use_engine,
+)
 from shoal.encoders.openvino_trunk import CHUNK, compile_trunk, converted_file
 from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat
 from shoal.errors import MissingError, UsageError
 from small_models import KINDS, make_model
 
-needs_openvino = pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="OpenVINO is not installed")
+needs_openvino = pytest.mark.skipif(
+    importlib.util.find_spec("openvino") is None, reason="OpenVINO is not installed"
+)
 SIZE = 64
 
 
@@ -52,14 +61,18 @@ def features(encoder: Encoder, x: Tensor) -> Tensor:
 @needs_openvino
 @pytest.mark.parametrize("n_tail_blocks", [1, 5, 16])
 def test_features_are_those_of_torch(n_tail_blocks: int) -> None:
-    ours, theirs = encoder_with("openvino", n_tail_blocks), encoder_with(TORCH, n_tail_blocks)
+    ours = encoder_with("openvino", n_tail_blocks)
+    theirs = encoder_with(TORCH, n_tail_blocks)
     assert (ours.engine, theirs.engine) == ("openvino", TORCH)
-    assert (features(ours, images(CHUNK + 3)) - features(theirs, images(CHUNK + 3))).abs().max() < 1e-5
+    assert (
+        features(ours, images(CHUNK + 3)) - features(theirs, images(CHUNK + 3))
+    ).abs().max() < 1e-5
 
 
 @needs_openvino
 def test_tokens_are_the_same_bits_in_every_batch_and_with_any_number_of_threads() -> None:
-    x, before = images(2 * CHUNK + 1), torch.get_num_threads()
+    x = images(2 * CHUNK + 1)
+    before = torch.get_num_threads()
     tokens = encoder_with("openvino").run_trunk(x)
     try:
         torch.set_num_threads(1)
@@ -72,13 +85,17 @@ def test_tokens_are_the_same_bits_in_every_batch_and_with_any_number_of_threads(
 
 @needs_openvino
 @pytest.mark.skipif(
-    not hasattr(os, "sched_getaffinity"), reason="this system does not say which cores a thread may use"
+    not hasattr(os, "sched_getaffinity"),
+    reason="this system does not say which cores a thread may use",
 )
 def test_a_trunk_is_bound_to_no_core_so_that_processes_do_not_share_one() -> None:
     """Seen from another thread, because OpenVINO would bind this one while it computes and then let it go."""
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("there is one core only")
-    thread, before, seen, is_over = threading.get_native_id(), torch.get_num_threads(), set(), threading.Event()
+    thread = threading.get_native_id()
+    before = torch.get_num_threads()
+    seen = set()
+    is_over = threading.Event()
 
     def look() -> None:
         while not is_over.is_set():
@@ -86,7 +103,8 @@ def test_a_trunk_is_bound_to_no_core_so_that_processes_do_not_share_one() -> Non
 
     try:
         torch.set_num_threads(1)
-        encoder, watcher = encoder_with("openvino"), threading.Thread(target=look)
+        encoder = encoder_with("openvino")
+        watcher = threading.Thread(target=look)
         watcher.start()
         for _ in range(20):
             encoder.run_trunk(images(CHUNK))
@@ -101,14 +119,19 @@ def test_a_trunk_is_bound_to_no_core_so_that_processes_do_not_share_one() -> Non
 @needs_openvino
 def test_encoders_with_the_same_trunk_share_it_while_one_of_them_is_there() -> None:
     openvino_trunk._PROVEN.clear()
-    first, same, other = encoder_with("openvino"), encoder_with("openvino"), encoder_with("openvino", n_tail_blocks=2)
+    first = encoder_with("openvino")
+    same = encoder_with("openvino")
+    other = encoder_with("openvino", n_tail_blocks=2)
     for encoder in (first, same, other):
         assert encoder.engine == "openvino"
     assert first._compiled is same._compiled
     assert first._compiled is not other._compiled
     with torch.no_grad():
         other.trunk[0].conv.kept.weight.mul_(2)
-    assert compile_trunk(other.trunk, other.tail, SIZE, "openvino", is_wanted=True) is not other._compiled
+    assert (
+        compile_trunk(other.trunk, other.tail, SIZE, "openvino", is_wanted=True)
+        is not other._compiled
+    )
     del first, other, encoder
     assert len(openvino_trunk._PROVEN) == 1
     del same
@@ -122,12 +145,18 @@ def test_a_damaged_converted_trunk_is_converted_again() -> None:
     weights = openvino_trunk.converted_file(encoder.trunk, SIZE).with_suffix(".bin")
     whole = weights.read_bytes()
     nan = np.full(len(whole) // 4, np.nan, np.float32).tobytes()
-    for damaged in (whole[: len(whole) // 2], bytes(len(whole)), nan):  # cannot be read; reads, with other weights
+    for damaged in (
+        whole[: len(whole) // 2],
+        bytes(len(whole)),
+        nan,
+    ):  # cannot be read; reads, with other weights
         weights.write_bytes(damaged)
         openvino_trunk._PROVEN.clear()
         assert encoder_with("openvino").engine == "openvino"
         assert weights.read_bytes() == whole
-    assert weights.parent.stat().st_mode == weights.parent.parent.stat().st_mode  # other accounts may read it too
+    assert (
+        weights.parent.stat().st_mode == weights.parent.parent.stat().st_mode
+    )  # other accounts may read it too
 
 
 @needs_openvino
@@ -147,8 +176,12 @@ def test_where_a_trunk_cannot_be_kept_it_runs_all_the_same(
     assert (near[0] - near[1]).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("broken", [None, SimpleNamespace(Core=lambda: 1 / 0)], ids=["absent", "fails"])
-def test_an_openvino_that_does_not_load_is_none(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "broken", [None, SimpleNamespace(Core=lambda: 1 / 0)], ids=["absent", "fails"]
+)
+def test_an_openvino_that_does_not_load_is_none(
+    broken: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     has_openvino.cache_clear()
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "openvino", broken)
@@ -162,7 +195,10 @@ def test_an_openvino_that_does_not_load_is_none(broken: Any, monkeypatch: pytest
 def test_16_bits_are_used_where_the_processor_has_them_and_refused_where_not() -> None:
     for engine, precision in (("openvino-f16", "f16"), ("openvino-bf16", "bf16")):
         if precision in native_precisions():
-            near = features(encoder_with(engine), images(4)), features(encoder_with(TORCH), images(4))
+            near = (
+                features(encoder_with(engine), images(4)),
+                features(encoder_with(TORCH), images(4)),
+            )
             assert 1e-6 < (near[0] - near[1]).abs().max() < 0.02
         else:
             with pytest.raises(MissingError, match="does not multiply"):
@@ -170,12 +206,23 @@ def test_16_bits_are_used_where_the_processor_has_them_and_refused_where_not() -
 
 
 @needs_openvino
-def test_a_converted_trunk_is_kept_by_weights_split_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_converted_trunk_is_kept_by_weights_split_and_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     encoder = encoder_with("openvino")
     assert encoder.engine == "openvino"
     file = converted_file(encoder.trunk, SIZE)
     assert file.is_file()
-    assert len({file, converted_file(encoder.trunk, 96), converted_file(encoder_with(TORCH, 2).trunk, SIZE)}) == 3
+    assert (
+        len(
+            {
+                file,
+                converted_file(encoder.trunk, 96),
+                converted_file(encoder_with(TORCH, 2).trunk, SIZE),
+            }
+        )
+        == 3
+    )
     assert not [path for path in file.parent.parent.iterdir() if path.name.startswith(".")]
 
     def convert(*_: object) -> None:
@@ -200,10 +247,14 @@ def test_trunks_of_every_architecture_are_converted(kind: str) -> None:
 
 
 @needs_openvino
-def test_a_trunk_that_openvino_cannot_run_is_left_to_torch(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_trunk_that_openvino_cannot_run_is_left_to_torch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Odd(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return x.mean((2, 3)) if x.shape[0] == CHUNK else x.amax((2, 3))  # traced with a chunk, probed with two
+            return (
+                x.mean((2, 3)) if x.shape[0] == CHUNK else x.amax((2, 3))
+            )  # traced with a chunk, probed with two
 
     assert compile_trunk(Odd(), nn.Identity(), SIZE, "openvino", is_wanted=False) is None
     assert "so torch does" in caplog.text
@@ -229,7 +280,10 @@ def test_the_engine_is_chosen_by_what_is_there(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(engines, "has_openvino", lambda: False)
     assert choose_engine().engine == TORCH
     assert "pip install 'shoal[openvino]'" in choose_engine().why
-    with pytest.raises(MissingError, match=r"pip install 'shoal\[openvino\]'"), use_engine("openvino"):
+    with (
+        pytest.raises(MissingError, match=r"pip install 'shoal\[openvino\]'"),
+        use_engine("openvino"),
+    ):
         pass
     with pytest.raises(UsageError, match="torch"):
         check_engine("tensorrt")

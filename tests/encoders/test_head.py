@@ -50,7 +50,8 @@ def test_embeddings_are_unit_rows(features, kind):
 def test_the_papers_head_starts_with_outputs_about_as_long_as_its_features(width):
     """Short outputs would make the first gradient, which is divided by their length, as large as they are short."""
     torch.manual_seed(0)
-    head, features = Head(64, HeadSettings(kind="paper", width=width, dim=64)), torch.randn(50, 64)
+    head = Head(64, HeadSettings(kind="paper", width=width, dim=64))
+    features = torch.randn(50, 64)
     ratio = head.layers(features).norm(dim=1).mean() / features.norm(dim=1).mean()
     assert 0.1 < ratio < 3
 
@@ -58,9 +59,13 @@ def test_the_papers_head_starts_with_outputs_about_as_long_as_its_features(width
 def test_the_released_head_is_drawn_with_a_spread_of_002():
     torch.manual_seed(0)
     layers = [
-        layer for layer in Head(512, HeadSettings(kind="bottleneck", width=512)).layers if hasattr(layer, "weight")
+        layer
+        for layer in Head(512, HeadSettings(kind="bottleneck", width=512)).layers
+        if hasattr(layer, "weight")
     ]
-    assert [layer.weight.std().item() for layer in layers] == pytest.approx([0.02] * len(layers), rel=0.01)
+    assert [layer.weight.std().item() for layer in layers] == pytest.approx(
+        [0.02] * len(layers), rel=0.01
+    )
 
 
 def test_the_output_is_a_weight_normed_layer_over_a_normed_bottleneck(bottleneck, features):
@@ -72,7 +77,8 @@ def test_the_output_is_a_weight_normed_layer_over_a_normed_bottleneck(bottleneck
 
 
 def test_compact_embeddings_have_the_same_dot_products(bottleneck, features):
-    embeddings, basis = bottleneck(features).detach(), bottleneck.basis()
+    embeddings = bottleneck(features).detach()
+    basis = bottleneck.basis()
     short = compact(embeddings, basis)
     assert short.shape == (15, 6)
     torch.testing.assert_close(short @ short.T, embeddings @ embeddings.T, rtol=0, atol=1e-6)
@@ -87,7 +93,9 @@ def test_compact_embeddings_are_the_cholesky_isometry(bottleneck, features):
         hidden = nn.functional.normalize(bottleneck.layers(features), dim=1).double()
         by_cholesky = nn.functional.normalize(hidden @ factor.T, dim=1)
         short = compact(bottleneck(features), bottleneck.basis()).double()
-    torch.testing.assert_close(torch.cdist(short, short), torch.cdist(by_cholesky, by_cholesky), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        torch.cdist(short, short), torch.cdist(by_cholesky, by_cholesky), rtol=0, atol=1e-5
+    )
 
 
 def test_the_papers_head_is_its_own_compact_form(features):
@@ -99,7 +107,8 @@ def test_the_papers_head_is_its_own_compact_form(features):
 
 
 def test_a_shift_may_be_done_in_compact_form(bottleneck, features):
-    embeddings, basis = bottleneck(features).detach(), bottleneck.basis()
+    embeddings = bottleneck(features).detach()
+    basis = bottleneck.basis()
     neighbors = torch.tensor([[1, 2], [3, 4]])
     centers = expand(compact(embeddings, basis)[neighbors].mean(dim=1), basis)
     torch.testing.assert_close(centers, embeddings[neighbors].mean(dim=1), rtol=0, atol=1e-6)

@@ -31,11 +31,15 @@ def test_transformers_is_imported_past_a_torchvision_of_another_torch(tmp_path):
     )
     (package / "ops.py").write_text("")
     env = dict(os.environ, PYTHONPATH=f"{tmp_path}{os.pathsep}{SOURCE}")
-    ran = subprocess.run([sys.executable, "-c", CODE], env=env, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", CODE], env=env, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
 
 
-def test_transformers_keeps_its_verbosity_after_a_model_is_built(transformers, make_transformer, tmp_path):
+def test_transformers_keeps_its_verbosity_after_a_model_is_built(
+    transformers, make_transformer, tmp_path
+):
     from shoal.encoders.hub import load_model
 
     make_transformer("vit").save_pretrained(tmp_path / "model")
@@ -72,7 +76,9 @@ def test_what_no_feature_depends_on_may_lie_in_a_dino_file(tmp_path, along):
     torch.save(weights, tmp_path / "plain.pth")
     torch.save(weights | {along: torch.ones(1, 64)}, tmp_path / "more.pth")
     images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
-    plain, more = (load_encoder(str(tmp_path / name), input_size=32) for name in ("plain.pth", "more.pth"))
+    plain, more = (
+        load_encoder(str(tmp_path / name), input_size=32) for name in ("plain.pth", "more.pth")
+    )
     assert torch.equal(plain(images), more(images))
 
 
@@ -87,7 +93,8 @@ def test_a_dino_file_without_any_one_piece_is_refused(tmp_path, piece):
     del weights[piece]
     torch.save(weights, tmp_path / "dino.pth")
     with pytest.raises(
-        MissingError, match=r"dino\.pth: (the weights do not fit|not the weights of|found tensors such)"
+        MissingError,
+        match=r"dino\.pth: (the weights do not fit|not the weights of|found tensors such)",
     ):
         load_encoder(str(tmp_path / "dino.pth"))
 
@@ -106,7 +113,9 @@ def test_a_dino_file_without_any_one_piece_is_refused(tmp_path, piece):
 )
 def test_a_dino_file_with_a_piece_of_another_shape_is_refused(tmp_path, name, value):
     torch.save(dino_weights(width=64) | {name: value}, tmp_path / "dino.pth")
-    with pytest.raises(MissingError, match=r"dino\.pth: (the weights do not fit|not the weights of)"):
+    with pytest.raises(
+        MissingError, match=r"dino\.pth: (the weights do not fit|not the weights of)"
+    ):
         load_encoder(str(tmp_path / "dino.pth"))
 
 
@@ -124,11 +133,15 @@ def change_config(folder, **values):
 def test_a_folder_with_more_blocks_than_its_config_says_is_refused(make_transformer, tmp_path):
     save_folder(make_transformer("vit"), tmp_path / "model")
     change_config(tmp_path / "model", num_hidden_layers=2)
-    with pytest.raises(MissingError, match=r"do not fit the architecture, 16 tensors have no place in it"):
+    with pytest.raises(
+        MissingError, match=r"do not fit the architecture, 16 tensors have no place in it"
+    ):
         load_encoder(str(tmp_path / "model"))
 
 
-def test_a_classifiers_folder_with_more_blocks_than_its_config_says_is_refused(transformers, tmp_path):
+def test_a_classifiers_folder_with_more_blocks_than_its_config_says_is_refused(
+    transformers, tmp_path
+):
     """Its tensors carry a prefix, and its head may come along: that must not hide a block."""
     model = transformers.ViTForImageClassification(transformers.ViTConfig(**VIT))
     save_folder(model, tmp_path / "model")
@@ -138,15 +151,21 @@ def test_a_classifiers_folder_with_more_blocks_than_its_config_says_is_refused(t
         load_encoder(str(tmp_path / "model"))
 
 
-def test_a_model_used_whole_with_more_blocks_than_its_config_says_is_refused(make_transformer, tmp_path):
+def test_a_model_used_whole_with_more_blocks_than_its_config_says_is_refused(
+    make_transformer, tmp_path
+):
     save_folder(make_transformer("pvt"), tmp_path / "model")
     change_config(tmp_path / "model", depths=[1, 1, 1, 1])
     with pytest.raises(MissingError, match="have no place in it"):
         load_encoder(str(tmp_path / "model"))
 
 
-@pytest.mark.parametrize("extra", ["layers.0.layer_scale1.lambda1", "embeddings.register_tokens", "pre_layernorm.bias"])
-def test_a_folder_with_a_tensor_that_the_model_has_not_is_refused(make_transformer, tmp_path, extra):
+@pytest.mark.parametrize(
+    "extra", ["layers.0.layer_scale1.lambda1", "embeddings.register_tokens", "pre_layernorm.bias"]
+)
+def test_a_folder_with_a_tensor_that_the_model_has_not_is_refused(
+    make_transformer, tmp_path, extra
+):
     save_folder(make_transformer("vit"), tmp_path / "model")
     file = tmp_path / "model" / "model.safetensors"
     save_file(load_file(file) | {extra: torch.ones(32)}, file, metadata={"format": "pt"})
@@ -171,7 +190,9 @@ def test_a_folder_with_a_tensor_that_the_model_has_not_is_refused(make_transform
 def test_what_a_model_was_trained_with_may_lie_in_its_folder(transformers, tmp_path, kind, whole):
     _, config, sizes = KINDS[kind]
     torch.manual_seed(0)
-    save_folder(getattr(transformers, whole)(getattr(transformers, config)(**sizes)), tmp_path / "model")
+    save_folder(
+        getattr(transformers, whole)(getattr(transformers, config)(**sizes)), tmp_path / "model"
+    )
     assert load_encoder(str(tmp_path / "model")).feature_dim > 0
 
 
@@ -179,20 +200,29 @@ def test_a_folder_with_weights_of_another_width_is_refused(make_transformer, tmp
     save_folder(make_transformer("vit"), tmp_path / "model")
     config = tmp_path / "model" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"hidden_size": 64}))
-    with pytest.raises(MissingError, match=r"do not fit the architecture, \d+ tensors are missing or of another shape"):
+    with pytest.raises(
+        MissingError,
+        match=r"do not fit the architecture, \d+ tensors are missing or of another shape",
+    ):
         load_encoder(str(tmp_path / "model"))
 
 
 def test_a_folder_with_weights_of_another_architecture_is_refused(make_transformer, tmp_path):
     save_folder(make_transformer("vit"), tmp_path / "model")
-    save_file({"other.weight": torch.zeros(2)}, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    save_file(
+        {"other.weight": torch.zeros(2)},
+        tmp_path / "model" / "model.safetensors",
+        metadata={"format": "pt"},
+    )
     with pytest.raises(MissingError, match="do not fit the architecture"):
         load_encoder(str(tmp_path / "model"))
 
 
 @pytest.mark.parametrize("kind", ["vit", "clip", "dinov2", "swin", "resnet"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_weights_in_half_precision_are_widened_and_split_as_others_are(make_transformer, tmp_path, kind, dtype):
+def test_weights_in_half_precision_are_widened_and_split_as_others_are(
+    make_transformer, tmp_path, kind, dtype
+):
     save_folder(make_transformer(kind).to(dtype), tmp_path / "model")
     encoder = load_encoder(str(tmp_path / "model"))
     parameters = [*encoder.trunk.parameters(), *encoder.tail.parameters()]
@@ -201,13 +231,18 @@ def test_weights_in_half_precision_are_widened_and_split_as_others_are(make_tran
 
 
 def test_a_dino_file_in_half_precision_is_widened(tmp_path):
-    torch.save({name: value.half() for name, value in dino_weights(width=64).items()}, tmp_path / "dino.pth")
+    torch.save(
+        {name: value.half() for name, value in dino_weights(width=64).items()},
+        tmp_path / "dino.pth",
+    )
     encoder = load_encoder(str(tmp_path / "dino.pth"))
     assert {parameter.dtype for parameter in encoder.tail.parameters()} == {torch.float32}
     assert encoder.n_tail_blocks == 1
 
 
-def test_a_beit_pretrained_by_masking_has_the_mean_of_its_patches_for_a_feature(transformers, tmp_path):
+def test_a_beit_pretrained_by_masking_has_the_mean_of_its_patches_for_a_feature(
+    transformers, tmp_path
+):
     """Its file has no pooler; the norm in it is then a plain one, which is not random. A broken one is refused."""
     _, config, sizes = KINDS["beit"]
     torch.manual_seed(0)
@@ -217,11 +252,17 @@ def test_a_beit_pretrained_by_masking_has_the_mean_of_its_patches_for_a_feature(
     images = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         patches = model.beit(images).last_hidden_state[:, 1:]  # (B, T, C) without the class token
-        expected = torch.nn.functional.layer_norm(patches.mean(1), patches.shape[-1:], eps=model.config.layer_norm_eps)
+        expected = torch.nn.functional.layer_norm(
+            patches.mean(1), patches.shape[-1:], eps=model.config.layer_norm_eps
+        )
         torch.testing.assert_close(encoder(images), expected, rtol=1e-5, atol=1e-5)
     file = tmp_path / "model" / "model.safetensors"
     weights = load_file(file)
     name = next(name for name in weights if name.endswith("layernorm_before.weight"))
-    save_file({key: value for key, value in weights.items() if key != name}, file, metadata={"format": "pt"})
+    save_file(
+        {key: value for key, value in weights.items() if key != name},
+        file,
+        metadata={"format": "pt"},
+    )
     with pytest.raises(MissingError, match="1 tensors are missing or of another shape"):
         load_encoder(str(tmp_path / "model"))

@@ -13,7 +13,15 @@ from small_models import KINDS
 
 SPLIT = [kind for kind in KINDS if kind != "pvt"]
 CLASS_TOKEN = ("vit", "deit", "dinov2", "dinov2-registers", "dinov3", "vit-msn")
-WITH_BATCH_NORM = ("resnet", "regnet", "efficientnet", "mobilenet-v1", "mobilenet-v2", "mobilevit", "mobilevitv2")
+WITH_BATCH_NORM = (
+    "resnet",
+    "regnet",
+    "efficientnet",
+    "mobilenet-v1",
+    "mobilenet-v2",
+    "mobilevit",
+    "mobilevitv2",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +38,9 @@ def format_of(size):
 
 
 def make_images(kind):
-    return torch.randn(3, 3, size_of(kind), size_of(kind), generator=torch.Generator().manual_seed(0))
+    return torch.randn(
+        3, 3, size_of(kind), size_of(kind), generator=torch.Generator().manual_seed(0)
+    )
 
 
 def split(model, kind, n_tail_blocks):
@@ -39,9 +49,13 @@ def split(model, kind, n_tail_blocks):
 
 def own_feature(model, kind, images):
     """What the library's own forward says, without anything of ours."""
-    if kind == "siglip2":  # takes patches: cut, each with its pixels in the order rows, columns, channels
+    if (
+        kind == "siglip2"
+    ):  # takes patches: cut, each with its pixels in the order rows, columns, channels
         tiles = images.unfold(2, 8, 8).unfold(3, 8, 8)  # (B, 3, 4, 4, 8, 8)
-        patches = torch.stack([tiles[:, :, i, j] for i in range(4) for j in range(4)], dim=1)  # (B, 16, 3, 8, 8)
+        patches = torch.stack(
+            [tiles[:, :, i, j] for i in range(4) for j in range(4)], dim=1
+        )  # (B, 16, 3, 8, 8)
         patches = patches.permute(0, 1, 3, 4, 2).flatten(2)
         shapes = torch.full((len(images), 2), 4)
         return model(patches, torch.ones(len(images), 16, dtype=torch.long), shapes).pooler_output
@@ -52,13 +66,18 @@ def own_feature(model, kind, images):
         out = model(images)
     if kind == "ijepa":
         return out.last_hidden_state.mean(dim=1)
-    return out.last_hidden_state[:, 0] if kind in (*CLASS_TOKEN, "vit-mae") else out.pooler_output.flatten(1)
+    return (
+        out.last_hidden_state[:, 0]
+        if kind in (*CLASS_TOKEN, "vit-mae")
+        else out.pooler_output.flatten(1)
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SPLIT)
 def test_trunk_and_tail_are_the_models_own_forward(make_transformer, kind):
-    model, images = make_transformer(kind), make_images(kind)
+    model = make_transformer(kind)
+    images = make_images(kind)
     with torch.no_grad():
         own = own_feature(model, kind, images)
         n_blocks = len(split_model(model, size_of(kind)).blocks)
@@ -72,7 +91,8 @@ def test_trunk_and_tail_are_the_models_own_forward(make_transformer, kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SPLIT)
 def test_gradients_of_the_tail_are_those_of_the_whole_model(make_transformer, kind):
-    model, images = make_transformer(kind), make_images(kind)
+    model = make_transformer(kind)
+    images = make_images(kind)
     whole = {name: value for name, value in model.named_parameters() if value.requires_grad}
     own_feature(model, kind, images).pow(2).sum().backward()
     expected = {name: value.grad.clone() for name, value in whole.items() if value.grad is not None}
@@ -114,13 +134,22 @@ def test_trunk_and_final_norm_stay_frozen(make_transformer, kind):
 
 @pytest.mark.parametrize("kind", SPLIT)
 def test_a_model_takes_images_of_another_size(make_transformer, kind):
-    model, size = make_transformer(kind), size_of(kind) * 3 // 2
+    model = make_transformer(kind)
+    size = size_of(kind) * 3 // 2
     encoder = split(model, kind, 1)
     images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         found = encoder(images)
         assert found.shape == (2, encoder.feature_dim)
-        if kind in ("beit-shared", "beit-relative", "dinov3", "swin", "swinv2", "convnext", "resnet"):
+        if kind in (
+            "beit-shared",
+            "beit-relative",
+            "dinov3",
+            "swin",
+            "swinv2",
+            "convnext",
+            "resnet",
+        ):
             own = own_feature(model, kind, images)  # these need no word about the size
             assert (found - own).abs().max() <= 1e-6 * own.abs().max()
 
@@ -140,12 +169,15 @@ def test_batch_norm_statistics_stay_frozen_in_training(make_transformer, kind):
 def test_what_blocks_share_is_moved_with_them_and_saved_with_none(make_transformer, kind):
     encoder = split(make_transformer(kind), kind, 2).to(torch.float64)
     assert encoder(make_images(kind).double()).dtype == torch.float64
-    assert not any(name.startswith("context") or "shared" in name for name in encoder.tail.state_dict())
+    assert not any(
+        name.startswith("context") or "shared" in name for name in encoder.tail.state_dict()
+    )
     assert not any(value.requires_grad for value in encoder.context.parameters())
 
 
 def test_a_model_that_cannot_be_split_is_used_whole_and_says_so(make_transformer, caplog):
-    model, images = make_transformer("pvt"), make_images("pvt")
+    model = make_transformer("pvt")
+    images = make_images("pvt")
     with caplog.at_level(logging.WARNING):
         encoder = split(model, "pvt", 0)
     assert "PvtV2Model is none of the architectures that can be split" in caplog.text
@@ -154,11 +186,15 @@ def test_a_model_that_cannot_be_split_is_used_whole_and_says_so(make_transformer
         own = model(images).last_hidden_state.mean(dim=(2, 3))
         torch.testing.assert_close(encoder(images), own, rtol=0, atol=0)
     assert not any(value.requires_grad for value in encoder.parameters())
-    with pytest.raises(UsageError, match="pvt has 0 blocks; give 0, because it can only be used whole"):
+    with pytest.raises(
+        UsageError, match="pvt has 0 blocks; give 0, because it can only be used whole"
+    ):
         split(model, "pvt", 1)
 
 
-def test_a_run_that_loads_its_encoder_twice_says_once_that_it_is_used_whole(make_transformer, caplog):
+def test_a_run_that_loads_its_encoder_twice_says_once_that_it_is_used_whole(
+    make_transformer, caplog
+):
     for _ in range(2):
         split(make_transformer("pvt"), "pvt", 0)
     assert len(caplog.records) == 1
@@ -170,12 +206,14 @@ def test_a_run_that_loads_its_encoder_twice_says_once_that_it_is_used_whole(make
 
 
 def test_a_split_that_comes_out_otherwise_is_used_whole_and_says_so(make_transformer, caplog):
-    model, images = make_transformer("clip"), make_images("clip")
+    model = make_transformer("clip")
+    images = make_images("clip")
 
     class Doubled(nn.Module):
         def __init__(self):
             super().__init__()
-            self.vision_model, self.config = model, model.config
+            self.vision_model = model
+            self.config = model.config
 
         def forward(self, pixel_values):
             out = model(pixel_values)
@@ -191,7 +229,9 @@ def test_a_split_that_comes_out_otherwise_is_used_whole_and_says_so(make_transfo
 def test_a_model_without_the_modules_of_its_kind_is_used_whole(make_transformer, caplog):
     model = make_transformer("vit")
     model.renamed = model.layernorm
-    model.forward = lambda pixel_values: nn.Module.forward if pixel_values is None else Output(model, pixel_values)
+    model.forward = lambda pixel_values: (
+        nn.Module.forward if pixel_values is None else Output(model, pixel_values)
+    )
     del model.layernorm
     assert not split_model(model, 32).blocks
     assert "ViTModel could not be split" in caplog.text
@@ -200,12 +240,18 @@ def test_a_model_without_the_modules_of_its_kind_is_used_whole(make_transformer,
 class Output:
     def __init__(self, model, images):
         tokens = model.embeddings(images)
-        self.last_hidden_state, self.pooler_output = model.renamed(tokens), None
+        self.last_hidden_state = model.renamed(tokens)
+        self.pooler_output = None
 
 
 def test_a_model_that_takes_no_images_is_refused(transformers):
     text = transformers.BertModel(
-        transformers.BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+        transformers.BertConfig(
+            hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+        )
     )
-    with pytest.raises(UsageError, match=r"BertModel does not turn images of 32 px into features.*use a vision model"):
+    with pytest.raises(
+        UsageError,
+        match=r"BertModel does not turn images of 32 px into features.*use a vision model",
+    ):
         split_model(text, 32)

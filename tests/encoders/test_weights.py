@@ -5,14 +5,22 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from shoal.encoders.weights import is_dino, package_weights, read_weights, rename_dino, weights_folder
+from shoal.encoders.weights import (
+    is_dino,
+    package_weights,
+    read_weights,
+    rename_dino,
+    weights_folder,
+)
 from shoal.errors import MissingError
 
 WEIGHTS = {"a.weight": torch.arange(6.0).view(2, 3), "a.bias": torch.ones(2)}
 
 
 def same(found, expected):
-    return found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
+    return found.keys() == expected.keys() and all(
+        torch.equal(found[name], expected[name]) for name in expected
+    )
 
 
 @pytest.mark.parametrize("name", ["w.pth", "w.pt", "w.bin"])
@@ -44,7 +52,8 @@ class Bomb:
 
 @pytest.mark.parametrize("way", ["torch", "pickle"])
 def test_a_file_that_runs_code_is_refused_and_runs_nothing(tmp_path, way):
-    file, trace = tmp_path / "w.pth", tmp_path / "it-ran"
+    file = tmp_path / "w.pth"
+    trace = tmp_path / "it-ran"
     content = {"a.weight": Bomb(trace)}
     if way == "torch":
         torch.save(content, file)
@@ -68,7 +77,9 @@ def test_a_file_cut_short_is_refused(tmp_path, name, share):
         read_weights(file)
 
 
-@pytest.mark.parametrize("content", [torch.ones(3), {"epoch": 3}, {}], ids=["tensor", "number", "nothing"])
+@pytest.mark.parametrize(
+    "content", [torch.ones(3), {"epoch": 3}, {}], ids=["tensor", "number", "nothing"]
+)
 def test_a_file_without_named_tensors_is_refused(tmp_path, content):
     torch.save(content, tmp_path / "w.pth")
     with pytest.raises(MissingError, match="expected named tensors"):

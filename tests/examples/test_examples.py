@@ -31,7 +31,9 @@ def test_every_example_is_tested() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROMISED)
-def test_an_example_runs_and_prints_what_it_promises(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_example_runs_and_prints_what_it_promises(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

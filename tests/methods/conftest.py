@@ -26,9 +26,16 @@ class Mean(nn.Module):
 
 def make_tiny_encoder(name, *, n_tail_blocks=None, input_size=None):
     torch.manual_seed(1)
-    blocks = [nn.Sequential(nn.ReLU(), nn.Conv2d(12, 16, 3)), nn.Sequential(nn.ReLU(), nn.Conv2d(16, 16, 3))]
+    blocks = [
+        nn.Sequential(nn.ReLU(), nn.Conv2d(12, 16, 3)),
+        nn.Sequential(nn.ReLU(), nn.Conv2d(16, 16, 3)),
+    ]
     parts = Parts(
-        stem=nn.Conv2d(3, 12, 3, stride=2), blocks=blocks, finish=Mean(), is_finish_trained=False, feature_dim=16
+        stem=nn.Conv2d(3, 12, 3, stride=2),
+        blocks=blocks,
+        finish=Mean(),
+        is_finish_trained=False,
+        feature_dim=16,
     )
     return Encoder(name, parts, InputFormat(size=14, mean=(0.5,) * 3, std=(0.25,) * 3), 1)
 
@@ -57,10 +64,13 @@ def make_truth():
 
 
 def make_task():
-    rng, truth = np.random.default_rng(0), make_truth()
+    rng = np.random.default_rng(0)
+    truth = make_truth()
     pixels = COLORS[truth][:, None, None] + rng.integers(-50, 51, size=(100, 16, 16, 3))
     labels = np.where((truth < 3) & (rng.random(100) < 0.6), truth, -1)
-    return Task(pixels=pixels.clip(0, 255).astype(np.uint8), labels=labels, validation=np.arange(0, 100, 3))
+    return Task(
+        pixels=pixels.clip(0, 255).astype(np.uint8), labels=labels, validation=np.arange(0, 100, 3)
+    )
 
 
 @pytest.fixture
@@ -76,7 +86,8 @@ def task():
 @pytest.fixture
 def dim_task():
     """Twice as many images in very different light, which the frozen encoder takes for different colors; the truth."""
-    rng, truth = np.random.default_rng(0), np.arange(200) % 5
+    rng = np.random.default_rng(0)
+    truth = np.arange(200) % 5
     light = rng.uniform(0.3, 1.25, size=(200, 1, 1, 1))
     pixels = COLORS[truth][:, None, None] * light + rng.integers(-40, 41, size=(200, 16, 16, 3))
     labels = np.where((truth < 3) & (rng.random(200) < 0.6), truth, -1)
@@ -96,7 +107,9 @@ def frozen_accuracy(dim_task, score, tiny_encoder):
     """The same of the encoder as it comes, clustered by Algorithm 1."""
     task, _ = dim_task
     frozen = embed(task.pixels, tiny_encoder("tiny"))
-    return score(infer(frozen, task.labels, 5, InferenceSettings(), device=torch.device("cpu")).labels)
+    return score(
+        infer(frozen, task.labels, 5, InferenceSettings(), device=torch.device("cpu")).labels
+    )
 
 
 class TinyVit:
@@ -108,11 +121,17 @@ class TinyVit:
     def __init__(self):
         transformers = import_transformers()
         parts = split_model(make_model(transformers, "vit"), 32)
-        self.encoder = Encoder("vit", parts, InputFormat(size=32, mean=(0.5,) * 3, std=(0.5,) * 3), 1)
+        self.encoder = Encoder(
+            "vit", parts, InputFormat(size=32, mean=(0.5,) * 3, std=(0.5,) * 3), 1
+        )
         self.whole = make_model(transformers, "vit").requires_grad_(False)
-        self.layers = next(module for module in self.whole.modules() if isinstance(module, nn.ModuleList))
+        self.layers = next(
+            module for module in self.whole.modules() if isinstance(module, nn.ModuleList)
+        )
         self.layers[-1].requires_grad_(True)
-        self.views = torch.randn(12, 3, 32, 32, generator=torch.Generator().manual_seed(5))  # two each of six images
+        self.views = torch.randn(
+            12, 3, 32, 32, generator=torch.Generator().manual_seed(5)
+        )  # two each of six images
 
     def features(self):
         """(12, 32) of the views, by the whole model."""
@@ -135,10 +154,13 @@ class TinyVit:
         torch.testing.assert_close(loss, expected)
         loss.backward(retain_graph=True)
         expected.backward(retain_graph=True)
-        ours, theirs = self.encoder.tail[0].parameters(), self.layers[-1].parameters()
+        ours = self.encoder.tail[0].parameters()
+        theirs = self.layers[-1].parameters()
         for a, b in zip(ours, theirs, strict=True):
             assert float(b.grad.abs().max()) > 0
-            torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-5 * max(1.0, float(b.grad.abs().max())))
+            torch.testing.assert_close(
+                a.grad, b.grad, rtol=1e-3, atol=1e-5 * max(1.0, float(b.grad.abs().max()))
+            )
 
 
 @pytest.fixture

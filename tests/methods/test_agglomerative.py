@@ -17,7 +17,8 @@ from shoal.methods.clusters import Representation
 from shoal.methods.registry import get_method
 
 CPU = torch.device("cpu")
-agglomerative, represent = get_method("agglomerative").run, get_method("agglomerative").represent
+agglomerative = get_method("agglomerative").run
+represent = get_method("agglomerative").represent
 
 
 def test_it_is_scipys_ward_of_the_frozen_features(task, tiny_encoder):
@@ -65,5 +66,7 @@ def test_copies_are_not_parted_by_their_place_in_the_file():
     nobody = np.full(30, -1)
     found = module.cluster(learned, nobody, AgglomerativeSettings(), n_clusters=6, device=CPU)
     assert found.clusters.tolist() == list(range(6)) * 5
-    with pytest.raises(TooFewDistinct, match=r"n_clusters: found 9 with 6 distinct rows among 30 embeddings"):
+    with pytest.raises(
+        TooFewDistinct, match=r"n_clusters: found 9 with 6 distinct rows among 30 embeddings"
+    ):
         module.cluster(learned, nobody, AgglomerativeSettings(), n_clusters=9, device=CPU)

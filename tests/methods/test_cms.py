@@ -40,13 +40,17 @@ def test_five_colors_are_found_when_three_are_known(task, truth):
     assert accuracy.all > 0.9
     assert accuracy.novel > 0.85
     assert found.n_clusters == 5
-    assert found.embeddings.shape == found.shifted.shape == (100, 8)  # compact: the rank of the bottleneck
+    assert (
+        found.embeddings.shape == found.shifted.shape == (100, 8)
+    )  # compact: the rank of the bottleneck
     assert found.linkage.shape == (99, 4)
     assert len(found.metrics) == 3
 
 
 def test_the_number_of_clusters_is_the_one_of_the_best_snapshot(task, monkeypatch):
-    validations = iter([Validation(accuracy=a, n_clusters=k) for a, k in ((0.5, 4), (0.9, 6), (0.7, 8))])
+    validations = iter(
+        [Validation(accuracy=a, n_clusters=k) for a, k in ((0.5, 4), (0.9, 6), (0.7, 8))]
+    )
     monkeypatch.setattr(Trainer, "validate", lambda *_, **__: next(validations))
     discovery = cms(task, SETTINGS, device=CPU)
     assert (discovery.epoch, discovery.n_clusters) == (2, 6)
@@ -63,7 +67,11 @@ def test_the_number_of_clusters_may_be_estimated_on_all_labels_instead(task):
 def test_without_validation_images_the_number_is_estimated_on_the_final_tree(task):
     found = cms(replace(task, validation=None), SETTINGS, device=CPU)
     assert found.epoch == 3
-    assert found.n_clusters == infer(found.embeddings, task.labels, None, SETTINGS.inference).n_clusters > 3
+    assert (
+        found.n_clusters
+        == infer(found.embeddings, task.labels, None, SETTINGS.inference).n_clusters
+        > 3
+    )
 
 
 def test_without_labels_the_method_runs_with_a_given_number(task):
@@ -77,11 +85,17 @@ def test_without_labels_the_method_runs_with_a_given_number(task):
     "changes",
     [
         {"head": HeadSettings(kind="paper", width=32, dim=12)},
-        {"inference": InferenceSettings(shift=ShiftSettings(n_neighbors=4, aggregation="attention"))},
+        {
+            "inference": InferenceSettings(
+                shift=ShiftSettings(n_neighbors=4, aggregation="attention")
+            )
+        },
         {"inference": InferenceSettings(shift=ShiftSettings(n_neighbors=4, retrieval="random"))},
         {"inference": InferenceSettings(shift=ShiftSettings(kernel="gaussian"))},
         {
-            "loss": LossSettings(denominator="reference", detach_norm=True, supervised_input="shifted"),
+            "loss": LossSettings(
+                denominator="reference", detach_norm=True, supervised_input="shifted"
+            ),
             "training": TrainSettings(epochs=2, batch_size=16, lr=0.01, bank="views"),
         },
     ],
@@ -143,10 +157,19 @@ def test_the_loss_is_equation_8_on_shifted_views_and_plain_labeled_ones(tiny_enc
     generator = torch.Generator().manual_seed(0)
     views = F.normalize(torch.randn(6, 5, generator=generator), dim=1)
     rows = F.normalize(torch.randn(3, 5, generator=generator), dim=1)
-    images, labels = torch.tensor([0, 1, 2, 0, 1, 2]), torch.tensor([0, 0, -1, 0, 0, -1])
-    loss, moves = LossSettings(supervised_weight=0.3, temperature=0.2), ShiftSettings(n_neighbors=1)
+    images = torch.tensor([0, 1, 2, 0, 1, 2])
+    labels = torch.tensor([0, 0, -1, 0, 0, -1])
+    loss = LossSettings(supervised_weight=0.3, temperature=0.2)
+    moves = ShiftSettings(n_neighbors=1)
     found = make_model(loss, moves, Bank(rows=rows, basis=None), tiny_encoder).loss(
-        Batch(images=images, inputs=views, outputs={"embeddings": views}, labels=labels, epoch=0, generator=generator)
+        Batch(
+            images=images,
+            inputs=views,
+            outputs={"embeddings": views},
+            labels=labels,
+            epoch=0,
+            generator=generator,
+        )
     )
     near = [
         max((r for r in range(3) if r != own), key=lambda r, i=i: float(views[i] @ rows[r]))
@@ -156,16 +179,21 @@ def test_the_loss_is_equation_8_on_shifted_views_and_plain_labeled_ones(tiny_enc
     expected = 0.3 * supervised_loss(views, labels, 0.07) + 0.7 * contrastive_loss(shifted, 0.2)
     torch.testing.assert_close(found["loss"], expected)
     assert not torch.isclose(
-        found["loss"], 0.3 * supervised_loss(views, labels, 0.07) + 0.7 * contrastive_loss(views, 0.2)
+        found["loss"],
+        0.3 * supervised_loss(views, labels, 0.07) + 0.7 * contrastive_loss(views, 0.2),
     )
 
 
 def slow_step(views, images, labels, rows, *, released):
     """Equations 5 to 8 row by row: k = 2, α = 0.5, τ_u = 0.2, τ_s = 0.07, λ = 0.35; or the released code's."""
-    labels, n_views, shifted = labels * 2, len(views), []
+    labels = labels * 2
+    n_views = len(views)
+    shifted = []
     for view, own in zip(views, images, strict=True):
         closeness = (rows @ view.detach()).tolist()
-        others = sorted((j for j in range(len(rows)) if j != own), key=closeness.__getitem__, reverse=True)
+        others = sorted(
+            (j for j in range(len(rows)) if j != own), key=closeness.__getitem__, reverse=True
+        )
         moved = 0.5 * view + 0.5 * sum(rows[j] for j in others[:2]) / 2
         shifted.append(moved / (moved.norm().detach() if released else moved.norm()))
     contrastive = 0.0
@@ -173,8 +201,11 @@ def slow_step(views, images, labels, rows, *, released):
         other = (i + n_views // 2) % n_views
         below = [j for j in range(n_views) if j != i and not (released and j == other)]
         total = sum((shifted[i] @ shifted[j] / 0.2).exp() for j in below)
-        contrastive = contrastive - ((shifted[i] @ shifted[other] / 0.2).exp() / total).log() / n_views
-    supervised, known = 0.0, [i for i in range(n_views) if labels[i] >= 0]
+        contrastive = (
+            contrastive - ((shifted[i] @ shifted[other] / 0.2).exp() / total).log() / n_views
+        )
+    supervised = 0.0
+    known = [i for i in range(n_views) if labels[i] >= 0]
     for i in known:
         alike = [j for j in known if j != i and labels[j] == labels[i]]
         below = [j for j in known if j != i and (released or j not in alike)]
@@ -190,7 +221,9 @@ def test_a_step_is_that_of_a_slow_version_on_a_vit(tiny_vit, head, released):
     labels = [0, 1, 0, -1, -1, 1]
     settings = CmsSettings(
         head=HeadSettings(kind=head, width=16, dim=8, bottleneck=4),
-        loss=LossSettings(temperature=0.2, denominator="reference" if released else "paper", detach_norm=released),
+        loss=LossSettings(
+            temperature=0.2, denominator="reference" if released else "paper", detach_norm=released
+        ),
         inference=InferenceSettings(shift=ShiftSettings(n_neighbors=2)),
     )
     torch.manual_seed(0)
@@ -204,7 +237,9 @@ def test_a_step_is_that_of_a_slow_version_on_a_vit(tiny_vit, head, released):
     tiny_vit.check(loss, expected)
 
 
-def test_random_neighbors_are_shared_by_both_views_of_an_image_and_are_never_the_image_itself(tiny_encoder):
+def test_random_neighbors_are_shared_by_both_views_of_an_image_and_are_never_the_image_itself(
+    tiny_encoder,
+):
     """Section 5.3; four images, two views each, in the layout of a batch: view 1 of all, then view 2."""
     generator = torch.Generator().manual_seed(0)
     views = F.normalize(torch.randn(8, 5, generator=generator), dim=1)
@@ -225,4 +260,6 @@ def test_random_neighbors_are_shared_by_both_views_of_an_image_and_are_never_the
     assert len({tuple(row) for row in first.indices[:4].tolist()}) == 4, "each image has its own"
     assert not torch.equal(first.indices, second.indices), "and others in the next step"
     assert not (first.indices == images[:, None]).any()
-    assert torch.allclose(first.similarities.float(), (views[:, None] * bank.rows[first.indices]).sum(dim=2))
+    assert torch.allclose(
+        first.similarities.float(), (views[:, None] * bank.rows[first.indices]).sum(dim=2)
+    )

@@ -10,7 +10,14 @@ from shoal.clustering.matching import gcd_accuracy
 from shoal.encoders.head import HeadSettings
 from shoal.errors import UsageError
 from shoal.methods.clusters import Representation
-from shoal.methods.dccl import Dccl, DcclSettings, choose_resolution, cluster, count_concepts, find_concepts
+from shoal.methods.dccl import (
+    Dccl,
+    DcclSettings,
+    choose_resolution,
+    cluster,
+    count_concepts,
+    find_concepts,
+)
 from shoal.methods.registry import get_method
 from shoal.training.loop import train
 from shoal.training.model import Epoch, TaskShape, shape_of
@@ -33,7 +40,9 @@ CONCEPTS = torch.tensor([2, 0, -1, 1, 1, 0])
 
 def make_model(**changes):
     torch.manual_seed(0)
-    return Dccl(tiny_vit(), replace(SETTINGS, **changes), TaskShape(n_images=6, n_known=2, n_clusters=None))
+    return Dccl(
+        tiny_vit(), replace(SETTINGS, **changes), TaskShape(n_images=6, n_known=2, n_clusters=None)
+    )
 
 
 def with_concepts(model):
@@ -53,7 +62,8 @@ def test_a_step_on_a_vision_transformer_is_that_of_a_slow_version():
     batch = make_batch(model, LABELS, epoch=1)
     found = model.loss(batch)
     views = torch.stack([model.head(model.encoder.tail(row[None]))[0] for row in batch.inputs])
-    concept, n_rows = 0.0, 0
+    concept = 0.0
+    n_rows = 0
     for row, of in zip(slow_features(model, batch), CONCEPTS.repeat(2).tolist(), strict=True):
         if of >= 0:
             cosines = [torch.dot(row, center) / 0.05 for center in model.centers]
@@ -65,7 +75,9 @@ def test_a_step_on_a_vision_transformer_is_that_of_a_slow_version():
     expected = expected + (0.04 + 0.5 * (0.4 - 0.04)) * concept  # the first of two epochs is over
     assert found["loss_concept"].item() == pytest.approx(concept.item(), rel=1e-4)
     assert found["loss"].item() == pytest.approx(expected.item(), rel=1e-4)
-    torch.testing.assert_close(gradients(model, found["loss"]), gradients(model, expected), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(
+        gradients(model, found["loss"]), gradients(model, expected), rtol=1e-3, atol=1e-4
+    )
 
 
 def test_the_weight_of_concepts_has_risen_before_the_end_of_a_training_of_any_length():
@@ -119,7 +131,9 @@ def test_concepts_and_centers_are_renewed_before_an_epoch_and_the_first_chooses_
     assert row == {"n_concepts": 4.0, "in_concepts": 1.0}
     assert float(model.resolution) == 1.0, "with 1e-9 all that is linked is one concept"
     assert np.array_equal(model.concepts.numpy(), truth)
-    expected = torch.stack([F.normalize(points[truth == each].mean(dim=0), dim=0) for each in range(4)])
+    expected = torch.stack(
+        [F.normalize(points[truth == each].mean(dim=0), dim=0) for each in range(4)]
+    )
     torch.testing.assert_close(model.centers, expected)
     assert "resolution" in model.saved_tensors(), "a resumed run goes on with it"
     model.resolution.fill_(1e-9)
@@ -128,7 +142,8 @@ def test_concepts_and_centers_are_renewed_before_an_epoch_and_the_first_chooses_
 
 def test_the_resolution_is_chosen_without_what_labels_say_about_links():
     """Two linked groups: with 1e-9 labels alone would part them, with 1.0 they part by themselves."""
-    truth, nobody = np.repeat(np.arange(2), 10), np.full(20, -1)
+    truth = np.repeat(np.arange(2), 10)
+    nobody = np.full(20, -1)
     noise = torch.randn(20, 8, generator=torch.Generator().manual_seed(0))
     points = F.normalize(torch.eye(8)[truth] + 0.1 + 0.02 * noise, dim=1)
     settings = replace(SETTINGS, resolutions=(1e-9, 1.0), n_neighbors=19, min_similarity=0.0)
@@ -154,7 +169,9 @@ def test_the_number_of_clusters_is_that_of_communities():
     assert cluster(learned, labels, SETTINGS, n_clusters=9, device=CPU).n_clusters == 9
     ranged = replace(SETTINGS, inference=InferenceSettings(max_clusters=5))
     assert count_concepts(points, labels, 1.0, ranged) == 5
-    assert count_concepts(points, labels, 1.0, replace(SETTINGS, min_members=50)) == 3, "not below the known classes"
+    assert count_concepts(points, labels, 1.0, replace(SETTINGS, min_members=50)) == 3, (
+        "not below the known classes"
+    )
     by_rule = replace(SETTINGS, search_n_clusters=False)
     assert cluster(learned, labels, by_rule, n_clusters=None, device=CPU).n_clusters == 17
     assert METHOD.number(SETTINGS)
@@ -180,20 +197,30 @@ def test_killed_and_resumed_every_part_ends_in_the_same_bytes(task, tmp_path):
         if row["epoch"] == 1:
             raise KeyboardInterrupt
 
-    whole, resumed = make(), make()
+    whole = make()
+    resumed = make()
     expected = train(task.training_data, whole, chosen.training, folder=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         train(task.training_data, make(), chosen.training, folder=tmp_path / "cut", on_epoch=die)
-    found = train(task.training_data, resumed, chosen.training, folder=tmp_path / "cut", resume=True)
+    found = train(
+        task.training_data, resumed, chosen.training, folder=tmp_path / "cut", resume=True
+    )
     assert float(whole.resolution) != 1e-9
-    ours, theirs = resumed.saved_tensors(), whole.saved_tensors()
+    ours = resumed.saved_tensors()
+    theirs = whole.saved_tensors()
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
     assert [row["loss"] for row in found.metrics] == [row["loss"] for row in expected.metrics]
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"n_neighbors": 0}, {"resolutions": (0.0,)}, {"concept_temperature": 0.0}, {"concept_ramp": 12}, {"n_init": 0}],
+    [
+        {"n_neighbors": 0},
+        {"resolutions": (0.0,)},
+        {"concept_temperature": 0.0},
+        {"concept_ramp": 12},
+        {"n_init": 0},
+    ],
     ids=str,
 )
 def test_settings_that_cannot_be_used_are_refused(wrong):

@@ -29,7 +29,13 @@ TRAINED = [name for name, method in METHODS.items() if method.trains]
 def small_settings(name, **training):
     """The default recipe with small networks, two epochs, the last of its second stage, and few neighbors."""
     chosen = load_recipe(method=name)
-    how = {"epochs": 2, "batch_size": 16, "lr": 0.005, "max_gradient": 10.0, "snapshot": chosen.training.snapshot}
+    how = {
+        "epochs": 2,
+        "batch_size": 16,
+        "lr": 0.005,
+        "max_gradient": 10.0,
+        "snapshot": chosen.training.snapshot,
+    }
     changes = {
         "training": TrainSettings(**how | training),
         "inference": InferenceSettings(shift=ShiftSettings(n_neighbors=4)),
@@ -45,7 +51,12 @@ def small_settings(name, **training):
         changes |= {"width": 32, "dim": 12}
     if "first_stage" in named:
         epochs = changes["training"].epochs
-        changes |= {"first_stage": (epochs - 1) / epochs, "affinity_epochs": 0, "memory_size": 32, "n_negatives": 16}
+        changes |= {
+            "first_stage": (epochs - 1) / epochs,
+            "affinity_epochs": 0,
+            "memory_size": 32,
+            "n_negatives": 16,
+        }
     return replace(chosen, **changes)
 
 
@@ -92,7 +103,9 @@ def find_named(file, name):
 @pytest.mark.parametrize("page", ["methods.md", "paper.md"])
 def test_what_the_docs_name_is_where_they_say(page):
     """`methods/gcd.py`: `Gcd.loss`, `search_by_kmeans`"""
-    found = re.findall(r"`([\w/]+)\.py`: ((?:`[\w.]+`(?:, )?)+)", (DOCS / page).read_text(encoding="utf-8"))
+    found = re.findall(
+        r"`([\w/]+)\.py`: ((?:`[\w.]+`(?:, )?)+)", (DOCS / page).read_text(encoding="utf-8")
+    )
     assert len(found) > 5
     for file, names in found:
         for name in re.findall(r"`([\w.]+)`", names):
@@ -106,20 +119,26 @@ def test_the_lines_of_equations_are_those_of_the_functions_that_the_docs_name(pa
     rows = re.findall(r"(?m)^\|.* \| `([\w/]+)\.py`: `([\w.]+)` \| `(.+)` \|$", text)
     assert len(rows) >= n_least
     for file, name, line in rows:
-        lines = [one.strip().partition("  #")[0] for one in inspect.getsource(find_named(file, name)).splitlines()]
+        lines = [
+            one.strip().partition("  #")[0]
+            for one in inspect.getsource(find_named(file, name)).splitlines()
+        ]
         assert line in lines, f"{page}: {file}.py: {name} has no line {line!r}"
 
 
 def test_every_method_that_trains_has_a_table_of_lines():
     """That of CMS is in paper.md."""
     sections = re.split(r"(?m)^## ", (DOCS / "methods.md").read_text(encoding="utf-8"))
-    with_lines = {section.partition("\n")[0] for section in sections if " | where | line |" in section}
+    with_lines = {
+        section.partition("\n")[0] for section in sections if " | where | line |" in section
+    }
     assert with_lines == {*TRAINED} - {"cms"}
 
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_killed_and_resumed_a_method_gives_the_same_bytes(task, tmp_path, name):
-    run, settings = get_method(name).run, small_settings(name)
+    run = get_method(name).run
+    settings = small_settings(name)
     given = replace(task, n_clusters=5)
     expected = run(given, settings, device=CPU, folder=tmp_path / "whole")
 
@@ -146,11 +165,14 @@ OTHER_VALUES = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in TRAINED if hasattr(load_recipe(method=name), "loss")])
+@pytest.mark.parametrize(
+    "name", [name for name in TRAINED if hasattr(load_recipe(method=name), "loss")]
+)
 def test_every_setting_of_a_loss_changes_what_is_learned(task, name):
     """What a method does not read it does not have, so that it is refused and not ignored."""
     n_stages = 2 if hasattr(load_recipe(method=name), "first_stage") else 1  # of an epoch each
-    settings, given = small_settings(name, snapshot="last", epochs=n_stages), replace(task, n_clusters=5)
+    settings = small_settings(name, snapshot="last", epochs=n_stages)
+    given = replace(task, n_clusters=5)
     represent = get_method(name).represent
     expected = represent(given, settings, device=CPU).embeddings
     for field in fields(settings.loss):
@@ -162,14 +184,22 @@ def test_every_setting_of_a_loss_changes_what_is_learned(task, name):
 
 def test_settings_of_a_loss_or_a_bank_that_a_method_has_not_are_refused():
     for setting in ("denominator", "detach_norm", "supervised_input"):
-        with pytest.raises(UsageError, match=f"simgcd: loss: unknown setting '{setting}'; .*known: supervised_temp"):
-            change_settings(load_recipe(method="simgcd"), "simgcd", {f"simgcd.loss.{setting}": "paper"})
+        with pytest.raises(
+            UsageError, match=f"simgcd: loss: unknown setting '{setting}'; .*known: supervised_temp"
+        ):
+            change_settings(
+                load_recipe(method="simgcd"), "simgcd", {f"simgcd.loss.{setting}": "paper"}
+            )
     for setting in ("detach_norm", "supervised_input"):
-        with pytest.raises(UsageError, match=f"gcd: loss: unknown setting '{setting}'; .*known: denominator"):
+        with pytest.raises(
+            UsageError, match=f"gcd: loss: unknown setting '{setting}'; .*known: denominator"
+        ):
             change_settings(load_recipe(method="gcd"), "gcd", {f"gcd.loss.{setting}": "paper"})
     for name in TRAINED:
         if name != "cms":
-            with pytest.raises(UsageError, match=r"training\.bank: found 'views' for a method without a bank"):
+            with pytest.raises(
+                UsageError, match=r"training\.bank: found 'views' for a method without a bank"
+            ):
                 change_settings(load_recipe(method=name), name, {"training.bank": "views"})
 
 
@@ -185,7 +215,8 @@ def test_a_step_of_every_method_can_be_timed_before_it_trains(task, name):
 @pytest.mark.parametrize("name", TRAINED)
 def test_labels_that_the_loss_does_not_see_change_no_weight(task, name):
     """Other labels on the validation images; the last snapshot is kept, so that they do not choose it either."""
-    settings, labels = small_settings(name, snapshot="last", epochs=1), task.labels.copy()
+    settings = small_settings(name, snapshot="last", epochs=1)
+    labels = task.labels.copy()
     labels[task.validation] = np.random.default_rng(1).permutation(labels[task.validation])
     assert not np.array_equal(labels, task.labels)
     found = [
@@ -200,10 +231,14 @@ def test_labels_that_the_loss_does_not_see_change_no_weight(task, name):
 def test_other_images_are_embedded_and_clustered_as_those_that_were_trained_on(task, name):
     settings = small_settings(name, epochs=1)
     learned = get_method(name).represent(replace(task, n_clusters=5), settings, device=CPU)
-    torch.testing.assert_close(learned.embed(task.pixels[:9]), learned.embeddings[:9], atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        learned.embed(task.pixels[:9]), learned.embeddings[:9], atol=1e-4, rtol=0
+    )
     if learned.predicted is not None:
         assert learned.predicted.max() < 5
-        assert torch.equal(learned.model.predict(learned.embeddings), torch.from_numpy(learned.predicted))
+        assert torch.equal(
+            learned.model.predict(learned.embeddings), torch.from_numpy(learned.predicted)
+        )
 
 
 TWO = """
@@ -235,17 +270,27 @@ def test_two_processes_learn_as_one_does(task, tmp_path):
     alone = {}
     for name in TRAINED:
         settings = small_settings(name, batch_size=15)
-        alone[name] = get_method(name).represent(replace(task, n_clusters=5), settings, device=CPU).embeddings
+        alone[name] = (
+            get_method(name).represent(replace(task, n_clusters=5), settings, device=CPU).embeddings
+        )
     finish_processes(running)
     for name, expected in alone.items():
         together = torch.from_numpy(np.load(tmp_path / f"{name}.npy"))
-        torch.testing.assert_close(together, expected, rtol=0, atol=2e-3, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            together, expected, rtol=0, atol=2e-3, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 PLAIN = {"n_init": 3}
 GRAPH = {"n_init": 20, "n_neighbors": 15, "min_similarity": 0.5, "resolutions": (0.5, 1.0)}
 PURE = PLAIN | {"fit_steps": 200, "sureness_weights": (0.2, 1.0)}
-MEMORY = {"memory_size": 128, "n_neighbors": 4, "n_negatives": 64, "first_stage": 3 / 8, "affinity_epochs": 4}
+MEMORY = {
+    "memory_size": 128,
+    "n_neighbors": 4,
+    "n_negatives": 64,
+    "first_stage": 3 / 8,
+    "affinity_epochs": 4,
+}
 
 
 @pytest.mark.parametrize(
@@ -273,7 +318,9 @@ def test_training_finds_colors_where_the_frozen_encoder_sees_their_light(
     head = HeadSettings(kind=chosen.head.kind, width=32, dim=16, bottleneck=8)
     found = []
     for seed in range(n_seeds):
-        training = TrainSettings(epochs=8, batch_size=25, lr=lr, max_gradient=1.0, snapshot="last", seed=seed)
+        training = TrainSettings(
+            epochs=8, batch_size=25, lr=lr, max_gradient=1.0, snapshot="last", seed=seed
+        )
         settings = replace(chosen, training=training, head=head, **changes)
         found.append(score(get_method(name).run(dim_task[0], settings, device=CPU).clusters).all)
     assert np.mean(found) > frozen_accuracy.all + gain

@@ -27,7 +27,8 @@ from shoal.training.view_pool import ViewPool
 from slow_steps import contrast, supervise
 
 CPU = torch.device("cpu")
-gcd, represent = get_method("gcd").run, get_method("gcd").represent
+gcd = get_method("gcd").run
+represent = get_method("gcd").represent
 SETTINGS = GcdSettings(
     head=HeadSettings(width=32, dim=12),
     training=TrainSettings(epochs=2, batch_size=16, lr=0.01),
@@ -45,7 +46,9 @@ def test_five_colors_are_found_when_three_are_known(task, truth):
     assert len(found.metrics) == 2
 
 
-def test_images_are_clustered_by_the_encoders_features_and_the_head_is_discarded(task, tiny_encoder):
+def test_images_are_clustered_by_the_encoders_features_and_the_head_is_discarded(
+    task, tiny_encoder
+):
     learned = represent(task, SETTINGS, device=CPU)
     assert learned.embeddings.shape == (100, 16)  # the features; the head has 12 outputs
     torch.testing.assert_close(learned.embed(task.pixels), learned.embeddings, atol=2e-3, rtol=0)
@@ -80,7 +83,9 @@ def test_the_number_of_clusters_comes_from_the_validation_images_or_from_all_lab
 
 
 def test_without_labels_it_is_plain_k_means(task):
-    found = gcd(replace(task, labels=np.full(100, -1), validation=None, n_clusters=5), SETTINGS, device=CPU)
+    found = gcd(
+        replace(task, labels=np.full(100, -1), validation=None, n_clusters=5), SETTINGS, device=CPU
+    )
     assert len(np.unique(found.clusters)) == 5
 
 
@@ -120,12 +125,16 @@ def test_the_loss_is_the_weighted_sum_of_two_losses_written_out(tiny_encoder):
     )
     loss = GcdLossSettings(temperature=1.0, denominator="reference")
     settings = GcdSettings(loss=loss, head=HeadSettings(width=16, dim=8))
-    found = Gcd(tiny_encoder("tiny"), settings, TaskShape(n_images=2, n_known=1, n_clusters=None)).loss(batch)
+    found = Gcd(
+        tiny_encoder("tiny"), settings, TaskShape(n_images=2, n_known=1, n_clusters=None)
+    ).loss(batch)
     contrastive = supervised = 0.0
     for i in range(4):
         others = [j for j in range(4) if j != i]
         for temperature, positives in ((1.0, [(i + 2) % 4]), (0.07, others)):
-            log_sum = torch.logsumexp(torch.stack([views[i] @ views[j] / temperature for j in others]), dim=0)
+            log_sum = torch.logsumexp(
+                torch.stack([views[i] @ views[j] / temperature for j in others]), dim=0
+            )
             terms = [log_sum - views[i] @ views[j] / temperature for j in positives]
             value = float(sum(terms)) / len(terms) / 4
             if temperature == 1.0:
@@ -148,7 +157,9 @@ def test_a_step_is_that_of_a_slow_version_on_a_vit(tiny_vit):
 
 
 def test_fewer_clusters_than_known_classes_are_refused(task):
-    learned = Representation(embeddings=torch.eye(100, 16) + 0.01, embed=lambda pixels: torch.empty(0))
+    learned = Representation(
+        embeddings=torch.eye(100, 16) + 0.01, embed=lambda pixels: torch.empty(0)
+    )
     with pytest.raises(UsageError, match="n_clusters: found 2 with 3 known classes"):
         cluster(learned, task.labels, SETTINGS, n_clusters=2, device=CPU)
     with pytest.raises(UsageError, match="n_init"):
@@ -170,13 +181,19 @@ def test_a_task_hands_everything_to_the_trainer(task, tiny_encoder):
         assert getattr(given.training_data, field.name) is getattr(given, field.name), field.name
 
 
-def test_the_number_of_clusters_is_searched_on_the_encoders_features_as_they_came(task, tiny_encoder, monkeypatch):
-    searching = replace(SETTINGS, search_n_clusters=True, inference=InferenceSettings(max_clusters=20))
+def test_the_number_of_clusters_is_searched_on_the_encoders_features_as_they_came(
+    task, tiny_encoder, monkeypatch
+):
+    searching = replace(
+        SETTINGS, search_n_clusters=True, inference=InferenceSettings(max_clusters=20)
+    )
     learned = represent(task, searching, device=CPU)
     frozen = embed(task.pixels, tiny_encoder("tiny"))
     torch.testing.assert_close(learned.embed_frozen(), frozen)
     expected = search_by_kmeans(unit_points(frozen), task.labels, searching)
-    found = cluster(replace(learned, n_clusters=17), task.labels, searching, n_clusters=None, device=CPU)
+    found = cluster(
+        replace(learned, n_clusters=17), task.labels, searching, n_clusters=None, device=CPU
+    )
     assert found.n_clusters == expected != 17
     assert cluster(learned, task.labels, searching, n_clusters=7, device=CPU).n_clusters == 7
     assert "Brent" in get_method("gcd").number(searching)

@@ -35,14 +35,18 @@ CLUSTERS = torch.tensor([0, 2, 1, 2, 0, 0])
 def make_model(n_images=6, n_known=2, n_clusters=None, **changes):
     torch.manual_seed(0)
     return Gpc(
-        tiny_vit(), replace(SETTINGS, **changes), TaskShape(n_images=n_images, n_known=n_known, n_clusters=n_clusters)
+        tiny_vit(),
+        replace(SETTINGS, **changes),
+        TaskShape(n_images=n_images, n_known=n_known, n_clusters=n_clusters),
     )
 
 
 def test_a_step_on_a_vision_transformer_is_that_of_a_slow_version():
     model = make_model(prototype_weight=0.7)
     model.clusters = CLUSTERS
-    model.prototypes = F.normalize(torch.randn(3, 32, generator=torch.Generator().manual_seed(2)), dim=1)
+    model.prototypes = F.normalize(
+        torch.randn(3, 32, generator=torch.Generator().manual_seed(2)), dim=1
+    )
     model.temperatures = torch.tensor([0.2, 0.3, 0.5])
     batch = make_batch(model, LABELS)
     found = model.loss(batch)
@@ -51,12 +55,21 @@ def test_a_step_on_a_vision_transformer_is_that_of_a_slow_version():
     for tokens, own in zip(batch.inputs, CLUSTERS.repeat(2).tolist(), strict=True):
         feature = model.encoder.tail(tokens[None])[0]
         feature = feature / feature.norm()
-        powers = [(torch.dot(feature, model.prototypes[k]) / model.temperatures[k]).exp() for k in range(3)]
+        powers = [
+            (torch.dot(feature, model.prototypes[k]) / model.temperatures[k]).exp()
+            for k in range(3)
+        ]
         drawn = drawn - (powers[own] / sum(powers)).log() / 12
-    expected = 0.65 * contrast(views, 1.0) + 0.35 * supervise(views, batch.labels.tolist(), 0.07) + 0.7 * drawn
+    expected = (
+        0.65 * contrast(views, 1.0)
+        + 0.35 * supervise(views, batch.labels.tolist(), 0.07)
+        + 0.7 * drawn
+    )
     assert found["loss_prototype"].item() == pytest.approx(drawn.item(), rel=1e-4)
     assert found["loss"].item() == pytest.approx(expected.item(), rel=1e-4)
-    torch.testing.assert_close(gradients(model, found["loss"]), gradients(model, expected), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(
+        gradients(model, found["loss"]), gradients(model, expected), rtol=1e-3, atol=1e-4
+    )
 
 
 def test_without_prototypes_the_loss_is_gcds():
@@ -73,14 +86,20 @@ def groups(n_groups=6, size=20, seed=1):
 
 
 def begin(model, number, points, labels):
-    how = {"labels": torch.from_numpy(labels), "embed_views": None, "generator": torch.Generator().manual_seed(number)}
+    how = {
+        "labels": torch.from_numpy(labels),
+        "embed_views": None,
+        "generator": torch.Generator().manual_seed(number),
+    }
     return model.begin_epoch(Epoch(number=number, embed=lambda: points, **how))
 
 
 def test_the_number_begins_at_the_known_classes_and_a_constant_and_goes_on_from_epoch_to_epoch():
     points, truth, labels = groups()
     model = make_model(n_images=120, n_known=3)
-    assert begin(model, 0, points, labels) == {"n_prototypes": 4.0}, "the first epoch has no prototypes"
+    assert begin(model, 0, points, labels) == {"n_prototypes": 4.0}, (
+        "the first epoch has no prototypes"
+    )
     assert len(model.prototypes) == 0
     numbers = [begin(model, number, points, labels)["n_prototypes"] for number in range(1, 5)]
     n_found = int(model.n_clusters)
@@ -111,7 +130,9 @@ def test_the_temperature_of_a_cluster_is_its_width_written_out():
         widths.append(total / len(own) / math.log(len(own) + 10) if len(own) else 0.0)
     low, high = np.quantile(widths, [0.1, 0.9])
     expected = np.clip(widths, max(low, 1e-6), high)
-    np.testing.assert_allclose(spread_of(points, clusters, prototypes), expected / expected.mean(), rtol=1e-5)
+    np.testing.assert_allclose(
+        spread_of(points, clusters, prototypes), expected / expected.mean(), rtol=1e-5
+    )
 
 
 def test_the_number_of_clusters_is_that_of_gaussians():
@@ -151,11 +172,14 @@ def test_killed_and_resumed_every_part_ends_in_the_same_bytes(task, tmp_path):
         if row["epoch"] == 2:
             raise KeyboardInterrupt
 
-    whole, resumed = make(), make()
+    whole = make()
+    resumed = make()
     expected = train(task.training_data, whole, chosen.training, folder=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         train(task.training_data, make(), chosen.training, folder=tmp_path / "cut", on_epoch=die)
-    found = train(task.training_data, resumed, chosen.training, folder=tmp_path / "cut", resume=True)
+    found = train(
+        task.training_data, resumed, chosen.training, folder=tmp_path / "cut", resume=True
+    )
     theirs = whole.saved_tensors()
     assert all(torch.equal(value, theirs[name]) for name, value in resumed.saved_tensors().items())
     for name in ("loss", "n_prototypes"):
@@ -165,7 +189,12 @@ def test_killed_and_resumed_every_part_ends_in_the_same_bytes(task, tmp_path):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"first_novel": -1}, {"mixture_columns": 0}, {"concentration": 0.0}, {"prototype_temperature": 0.0}],
+    [
+        {"first_novel": -1},
+        {"mixture_columns": 0},
+        {"concentration": 0.0},
+        {"prototype_temperature": 0.0},
+    ],
     ids=str,
 )
 def test_settings_that_cannot_be_used_are_refused(wrong):

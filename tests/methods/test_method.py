@@ -9,7 +9,12 @@ PIXELS = np.zeros((4, 8, 8, 3), np.uint8)
 
 
 def test_a_task_knows_which_images_are_labeled():
-    assert Task(pixels=PIXELS, labels=np.array([0, -1, 1, -1])).is_labeled.tolist() == [True, False, True, False]
+    assert Task(pixels=PIXELS, labels=np.array([0, -1, 1, -1])).is_labeled.tolist() == [
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_the_number_from_validation_images_keeps_to_a_range():
@@ -17,8 +22,13 @@ def test_the_number_from_validation_images_keeps_to_a_range():
     labels = np.array([0, 1, -1, -1])
     ranges = (None, (1, 2), (4, 5), (2, 4))
     found = [
-        n_clusters_to_use(None, learned, labels, "validation", InferenceSettings().with_range(numbers))
+        n_clusters_to_use(
+            None, learned, labels, "validation", InferenceSettings().with_range(numbers)
+        )
         for numbers in ranges
     ]
     assert found == [3, 2, 4, 3]
-    assert n_clusters_to_use(2, learned, labels, "validation", InferenceSettings().with_range((4, 5))) == 2
+    assert (
+        n_clusters_to_use(2, learned, labels, "validation", InferenceSettings().with_range((4, 5)))
+        == 2
+    )

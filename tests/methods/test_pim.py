@@ -44,11 +44,16 @@ def draw(*shape, seed=0):
 
 def written_out(logits, labels, weight):
     """The objective, image by image."""
-    n_rows, n_clusters = len(logits), len(logits[0])
+    n_rows = len(logits)
+    n_clusters = len(logits[0])
     p = [[math.exp(logits[i][k]) for k in range(n_clusters)] for i in range(n_rows)]
     p = [[value / sum(row) for value in row] for row in p]
     mean = [sum(row[k] for row in p) / n_rows for k in range(n_clusters)]
-    unsure = [-sum(value * math.log(value) for value in row) for row, y in zip(p, labels, strict=True) if y < 0]
+    unsure = [
+        -sum(value * math.log(value) for value in row)
+        for row, y in zip(p, labels, strict=True)
+        if y < 0
+    ]
     wrong = [-math.log(row[y]) for row, y in zip(p, labels, strict=True) if y >= 0]
     spread = -sum(value * math.log(value) for value in mean)
     total = -spread + (weight * sum(unsure) / len(unsure) if unsure else 0)
@@ -64,10 +69,12 @@ def test_the_objective_is_what_a_loop_computes(labels, weight):
 
 
 def test_the_fit_is_adam_written_out_on_numeric_gradients():
-    points, centers = F.normalize(draw(6, 4), dim=1).double(), draw(3, 4, seed=1).double()
+    points = F.normalize(draw(6, 4), dim=1).double()
+    centers = draw(3, 4, seed=1).double()
     settings = replace(SETTINGS, fit_steps=3, fit_lr=0.1, sharpness=3.0)
     w = (centers / centers.norm(dim=1, keepdim=True)).numpy().copy()
-    mean, square = np.zeros_like(w), np.zeros_like(w)
+    mean = np.zeros_like(w)
+    square = np.zeros_like(w)
 
     def value(at):
         return written_out((3.0 * points.numpy() @ at.T).tolist(), LABELS.tolist(), 0.5)
@@ -78,7 +85,8 @@ def test_the_fit_is_adam_written_out_on_numeric_gradients():
             nudge = np.zeros_like(w)
             nudge[place] = 1e-6
             slope[place] = (value(w + nudge) - value(w - nudge)) / 2e-6 + 0.01 * w[place]
-        mean, square = 0.9 * mean + 0.1 * slope, 0.999 * square + 0.001 * slope**2
+        mean = 0.9 * mean + 0.1 * slope
+        square = 0.999 * square + 0.001 * slope**2
         w -= 0.1 * (mean / (1 - 0.9**step)) / (np.sqrt(square / (1 - 0.999**step)) + 1e-8)
     directions = fit_directions(points, centers, LABELS, 0.5, settings)
     np.testing.assert_allclose(directions.numpy(), w, atol=1e-4)
@@ -103,14 +111,18 @@ def test_the_weight_of_most_labeled_images_right_is_chosen(monkeypatch):
     def fit(points, centers, labels, weight, settings):
         seen.append(labels)
         n_right = right[weight]
-        return torch.from_numpy(np.where(np.cumsum(labels_given) <= n_right, truth, (truth + 1) % 3))
+        return torch.from_numpy(
+            np.where(np.cumsum(labels_given) <= n_right, truth, (truth + 1) % 3)
+        )
 
     labels_given = labels >= 0
     monkeypatch.setattr(pim, "fit", fit)
     chosen = replace(SETTINGS, sureness_weights=(0.2, 0.6, 1.0))
     assert choose_sureness_weight(points, labels, 3, chosen) == 0.6
     assert seen == [None] * 3, "no fit that is judged by labels sees one"
-    assert choose_sureness_weight(points, np.full(90, -1), 3, chosen) == 0.6, "the middle one without labels"
+    assert choose_sureness_weight(points, np.full(90, -1), 3, chosen) == 0.6, (
+        "the middle one without labels"
+    )
     assert len(seen) == 3
 
 
@@ -128,7 +140,9 @@ def test_the_number_of_clusters_is_searched_with_no_label_in_the_fit(monkeypatch
     points = F.normalize(torch.eye(12)[truth] + 0.1 * draw(120, 12), dim=1)
     labels = np.where((truth < 3) & (np.arange(120) % 2 == 0), truth, -1)
     learned = Representation(embeddings=points, embed=lambda pixels: points, n_clusters=3)
-    quick = replace(SETTINGS, inference=replace(SETTINGS.inference, max_clusters=12), sureness_weights=(1.0,))
+    quick = replace(
+        SETTINGS, inference=replace(SETTINGS.inference, max_clusters=12), sureness_weights=(1.0,)
+    )
     assert cluster(learned, labels, quick, n_clusters=None, device=CPU).n_clusters in (5, 6, 7)
     assert METHOD.number(quick)
     by_rule = replace(quick, search_n_clusters=False)
@@ -153,11 +167,15 @@ def test_the_search_for_the_number_of_clusters_is_by_mutual_information(monkeypa
     (weight,) = {weight for _, weight in seen}
     shares = draw(6, 3).double().softmax(dim=1)  # of an image, over clusters
     information = sum(
-        float(share / 6 * (share / shares[:, cluster].mean()).log())  # p(i, k) log p(i, k) / (p(i) p(k)), p(i) = 1 / 6
+        float(
+            share / 6 * (share / shares[:, cluster].mean()).log()
+        )  # p(i, k) log p(i, k) / (p(i) p(k)), p(i) = 1 / 6
         for row in shares
         for cluster, share in enumerate(row)
     )
-    assert float(objective(shares.log(), torch.full((6,), -1), weight)) == pytest.approx(-information, rel=1e-6)
+    assert float(objective(shares.log(), torch.full((6,), -1), weight)) == pytest.approx(
+        -information, rel=1e-6
+    )
 
 
 def test_a_step_on_a_vision_transformer_is_that_of_a_slow_version():
@@ -169,12 +187,20 @@ def test_a_step_on_a_vision_transformer_is_that_of_a_slow_version():
     views = torch.stack([model.head(model.encoder.tail(row[None]))[0] for row in batch.inputs])
     expected = 0.65 * contrast(views, 1.0) + 0.35 * supervise(views, batch.labels.tolist(), 0.07)
     assert found.item() == pytest.approx(expected.item(), rel=1e-4)
-    torch.testing.assert_close(gradients(model, found), gradients(model, expected), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(
+        gradients(model, found), gradients(model, expected), rtol=1e-3, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"sureness_weights": ()}, {"fit_steps": 0}, {"fit_lr": 0.0}, {"sharpness": -1.0}, {"fit_weight_decay": -0.1}],
+    [
+        {"sureness_weights": ()},
+        {"fit_steps": 0},
+        {"fit_lr": 0.0},
+        {"sharpness": -1.0},
+        {"fit_weight_decay": -0.1},
+    ],
     ids=str,
 )
 def test_settings_that_cannot_be_used_are_refused(wrong):

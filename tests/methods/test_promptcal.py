@@ -62,17 +62,21 @@ def slow_features(tiny_vit, prompts):
         given = torch.cat([tokens[:, :1], own.repeat(len(tokens), 1, 1), tokens[:, 1:]], dim=1)
         out = layer(given)
         out = out[0] if isinstance(out, tuple) else out
-        read, tokens = out[:, 1:3].mean(dim=1), torch.cat([out[:, :1], out[:, 1 + len(own) :]], dim=1)
+        read = out[:, 1:3].mean(dim=1)
+        tokens = torch.cat([out[:, :1], out[:, 1 + len(own) :]], dim=1)
     return tiny_vit.whole.layernorm(tokens[:, 0]), tiny_vit.whole.layernorm(read)
 
 
 def slow_pull(views, nodes, positives, negatives, temperature):
     """The mean over views with positives of how far these are behind positives and negatives together."""
-    total, n_rows = 0.0, 0
+    total = 0.0
+    n_rows = 0
     for view, ours, theirs in zip(views, positives, negatives, strict=True):
         if ours:
             below = sum((view @ nodes[j] / temperature).exp() for j in [*ours, *theirs])
-            total = total - sum(((view @ nodes[j] / temperature).exp() / below).log() for j in ours) / len(ours)
+            total = total - sum(
+                ((view @ nodes[j] / temperature).exp() / below).log() for j in ours
+            ) / len(ours)
             n_rows += 1
     return total / n_rows
 
@@ -103,16 +107,22 @@ def taught_by(tiny_vit, model):
     with torch.no_grad():
         for part in (model.teacher["tail"][0], model.teacher["prompts"], model.teacher["heads"]):
             for value in part.parameters():
-                value.add_(0.3 * torch.randn(value.shape, generator=generator) * value.std(unbiased=False))
+                value.add_(
+                    0.3 * torch.randn(value.shape, generator=generator) * value.std(unbiased=False)
+                )
         whole = copy.deepcopy(tiny_vit)
-        for ours, theirs in zip(whole.layers[-1].parameters(), model.teacher["tail"][0].parameters(), strict=True):
+        for ours, theirs in zip(
+            whole.layers[-1].parameters(), model.teacher["tail"][0].parameters(), strict=True
+        ):
             ours.copy_(theirs)
         return slow_features(whole, model.teacher["prompts"].tokens)
 
 
 def drawn_rows(n_rows, n_drawn):
     """The places of the memory that a step draws its negatives from."""
-    return set(torch.randperm(n_rows, generator=torch.Generator().manual_seed(9))[:n_drawn].tolist())
+    return set(
+        torch.randperm(n_rows, generator=torch.Generator().manual_seed(9))[:n_drawn].tolist()
+    )
 
 
 def slow_positives(found, labels, limit):
@@ -135,8 +145,12 @@ def test_a_step_of_the_second_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit)
     model = PromptCal(tiny_vit.encoder, settings(n_negatives=10), SHAPE)
     begin(model, 1)
     taught = taught_by(tiny_vit, model)
-    generator, told = torch.Generator().manual_seed(3), [0, 1, -1, -1, 0, -1]
-    kept = {kind: F.normalize(torch.randn(6, 32, generator=generator), dim=1) for kind in ("", "prompt_")}
+    generator = torch.Generator().manual_seed(3)
+    told = [0, 1, -1, -1, 0, -1]
+    kept = {
+        kind: F.normalize(torch.randn(6, 32, generator=generator), dim=1)
+        for kind in ("", "prompt_")
+    }
     for kind, rows in kept.items():
         model.get_buffer(f"{kind}memory")[:6] = rows
     model.memory_labels[:6] = torch.tensor(told)
@@ -145,15 +159,25 @@ def test_a_step_of_the_second_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit)
     assert 12 < len(others) < 18
     loss = model.loss(tiny_vit.batch(model, LABELS, epoch=2))["loss"]
     prompts = model.prompts.tokens.detach().clone().requires_grad_()
-    expected, share, labels = 0.0, 0.6 / 4, [*LABELS, *LABELS, *told]
+    expected = 0.0
+    share = 0.6 / 4
+    labels = [*LABELS, *LABELS, *told]
     by_kind = zip(("", "prompt_"), (1, 0.35), slow_features(tiny_vit, prompts), taught, strict=True)
     for kind, weight, rows, their_rows in by_kind:
         views = F.normalize(model.heads[f"{kind}head"].layers(rows), dim=1)
-        targets = F.normalize(model.teacher["heads"][f"{kind}head"].layers(their_rows), dim=1).detach()
-        assert float((views @ targets.T).diagonal().min().detach()) < 0.99, "the teacher is another network"
+        targets = F.normalize(
+            model.teacher["heads"][f"{kind}head"].layers(their_rows), dim=1
+        ).detach()
+        assert float((views @ targets.T).diagonal().min().detach()) < 0.99, (
+            "the teacher is another network"
+        )
         known = [i for i in range(12) if labels[i] >= 0]
-        same = [[j for j in known if labels[j] == labels[i]] if i in known else [] for i in range(12)]
-        other = [[j for j in known if labels[j] != labels[i]] if i in known else [] for i in range(12)]
+        same = [
+            [j for j in known if labels[j] == labels[i]] if i in known else [] for i in range(12)
+        ]
+        other = [
+            [j for j in known if labels[j] != labels[i]] if i in known else [] for i in range(12)
+        ]
         supervised = slow_pull(views, targets, same, other, 0.3)
         features = F.normalize(rows, dim=1)
         nodes = torch.cat([F.normalize(their_rows, dim=1), kept[kind]])
@@ -169,7 +193,8 @@ def test_a_step_of_the_second_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit)
 
 
 def test_labels_have_the_last_word_about_pairs_that_they_know():
-    group, labels = torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 1, -1, 0, -1, -1])
+    group = torch.tensor([0, 0, 0, 1, 1, 1])
+    labels = torch.tensor([0, 1, -1, 0, -1, -1])
     found = group[:, None] == group[None, :]
     calibrated = calibrate(found, labels, labels)
     assert calibrated[0].tolist() == [True, False, True, True, False, False]
@@ -177,7 +202,9 @@ def test_labels_have_the_last_word_about_pairs_that_they_know():
 
 
 def test_a_view_without_positives_counts_for_nothing():
-    rows = F.normalize(torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), dim=1).requires_grad_()
+    rows = F.normalize(
+        torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), dim=1
+    ).requires_grad_()
     nobody = torch.zeros(3, 3, dtype=torch.bool)
     loss = contrast(rows, rows.detach(), nobody, nobody, 0.1)
     loss.backward()
@@ -191,7 +218,9 @@ def test_the_teacher_is_the_average_in_closed_form_and_the_memory_a_ring(tiny_vi
     with torch.no_grad():
         model.prompts.tokens.add_(1)  # what the first stage has learned
     begin(model, 1)
-    first, seen, told = model.prompts.tokens.detach().clone(), [], []
+    first = model.prompts.tokens.detach().clone()
+    seen = []
+    told = []
     assert torch.equal(model.teacher["prompts"].tokens, first)
     for step in range(4):
         batch = tiny_vit.batch(model, LABELS, epoch=1)
@@ -201,7 +230,9 @@ def test_the_teacher_is_the_average_in_closed_form_and_the_memory_a_ring(tiny_vi
             model.after_step(batch)
         seen.append(model.prompts.tokens.detach().clone())
         told.append(model.taught["features"][:6].clone())
-    expected = 0.9**4 * first + sum(0.1 * 0.9 ** (3 - step) * value for step, value in enumerate(seen))
+    expected = 0.9**4 * first + sum(
+        0.1 * 0.9 ** (3 - step) * value for step, value in enumerate(seen)
+    )
     torch.testing.assert_close(model.teacher["prompts"].tokens, expected)
     assert int(model.n_remembered) == 24
     rows = torch.cat(told)  # 24 rows written into 16 places
@@ -223,7 +254,9 @@ def test_an_encoder_without_tokens_learns_a_border_that_is_nothing_at_first(tiny
     torch.testing.assert_close(model.represent(images), encoder(images + edge))
 
 
-def test_five_colors_are_found_when_three_are_known_and_labeled_images_keep_their_class(task, truth):
+def test_five_colors_are_found_when_three_are_known_and_labeled_images_keep_their_class(
+    task, truth
+):
     chosen = settings(training=TrainSettings(epochs=2, batch_size=20, lr=0.01))
     found = get_method("promptcal").run(replace(task, n_clusters=5), chosen, device=CPU)
     hidden = ~task.is_labeled
@@ -254,17 +287,23 @@ def test_killed_in_either_stage_it_ends_in_the_same_bytes(task, tmp_path, restar
         with pytest.raises(KeyboardInterrupt):
             represent(task, chosen, device=CPU, folder=folder, on_epoch=die)
         found = represent(task, chosen, device=CPU, folder=folder, resume=True)
-        ours, theirs = found.model.saved_tensors(), whole.model.saved_tensors()
+        ours = found.model.saved_tensors()
+        theirs = whole.model.saved_tensors()
         assert {"memory", "n_remembered", "prompts/border"} <= ours.keys()
         assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
         assert torch.equal(found.embeddings, whole.embeddings)
 
 
 @pytest.mark.parametrize(("n_first", "is_second"), [(1, True), (3, False)])
-def test_a_step_of_the_second_stage_is_timed_where_there_is_one(task, monkeypatch, n_first, is_second):
+def test_a_step_of_the_second_stage_is_timed_where_there_is_one(
+    task, monkeypatch, n_first, is_second
+):
     chosen = settings(training=TrainSettings(epochs=3, batch_size=20), n_first=n_first)
-    timed, second_stage = [], PromptCal.second_stage
-    monkeypatch.setattr(PromptCal, "second_stage", lambda *given: timed.append(1) or second_stage(*given))
+    timed = []
+    second_stage = PromptCal.second_stage
+    monkeypatch.setattr(
+        PromptCal, "second_stage", lambda *given: timed.append(1) or second_stage(*given)
+    )
     data = task.training_data
     measure_cost(data, get_method("promptcal").build(chosen, shape_of(data, 5)), chosen.training)
     assert bool(timed) == is_second
@@ -278,7 +317,14 @@ def test_more_neighbors_than_views_are_refused_before_any_work(tiny_vit):
 
 
 @pytest.mark.parametrize(
-    "bad", [{"n_prompts": 0}, {"quantile": 1.1}, {"prompt_weight": -1}, {"n_init": 0}, {"first_stage": 200}]
+    "bad",
+    [
+        {"n_prompts": 0},
+        {"quantile": 1.1},
+        {"prompt_weight": -1},
+        {"n_init": 0},
+        {"first_stage": 200},
+    ],
 )
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(UsageError, match=next(iter(bad))):
@@ -287,7 +333,10 @@ def test_settings_out_of_range_are_refused(bad):
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 0.6, 0.66667, 0.74074, 0.99, 1.0])
 def test_both_stages_grow_with_the_training_and_one_that_is_asked_for_is_there(share):
-    firsts = [settings(first_stage=share, training=TrainSettings(epochs=epochs)).n_first for epochs in range(1, 400)]
+    firsts = [
+        settings(first_stage=share, training=TrainSettings(epochs=epochs)).n_first
+        for epochs in range(1, 400)
+    ]
     seconds = [epochs - first for epochs, first in enumerate(firsts, start=1)]
     for stage in (firsts, seconds):
         assert set(np.diff(stage)) <= {0, 1}, "an epoch more makes one of the stages longer by one"
@@ -295,12 +344,16 @@ def test_both_stages_grow_with_the_training_and_one_that_is_asked_for_is_there(s
     assert (min(seconds) >= 1) == (share < 1)
 
 
-@pytest.mark.parametrize(("epochs", "n_first"), [(25, 15), (16, 10), (15, 9), (3, 2), (2, 1), (1, 0)])
+@pytest.mark.parametrize(
+    ("epochs", "n_first"), [(25, 15), (16, 10), (15, 9), (3, 2), (2, 1), (1, 0)]
+)
 def test_the_first_stage_of_a_shorter_training_is_the_same_share_of_it(epochs, n_first):
     assert settings(first_stage=0.6, training=TrainSettings(epochs=epochs)).n_first == n_first
 
 
-@pytest.mark.parametrize(("n_first", "weights"), [(3, [0, 0.3, 0.6, 0.6]), (3, [0.0, 0.6]), (2, [0.6])])
+@pytest.mark.parametrize(
+    ("n_first", "weights"), [(3, [0, 0.3, 0.6, 0.6]), (3, [0.0, 0.6]), (2, [0.6])]
+)
 def test_the_positives_of_the_graph_count_in_a_short_second_stage(n_first, weights):
     epochs = n_first + len(weights)
     chosen = settings(n_first=n_first, affinity_epochs=2, training=TrainSettings(epochs=epochs))

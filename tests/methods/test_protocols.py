@@ -20,22 +20,34 @@ def test_the_released_codes_protocol_is_its_losses_head_bank_and_views():
     assert (found.training.views.jitter, found.training.views.hue) == (0, 0)
     assert (found.inference.rule, found.inference.estimate_shifts) == ("paper", 0)
     recipe = load_recipe("cub")
-    assert (found.loss.temperature, found.training.lr) == (recipe.loss.temperature, recipe.training.lr)
+    assert (found.loss.temperature, found.training.lr) == (
+        recipe.loss.temperature,
+        recipe.training.lr,
+    )
 
 
 @pytest.mark.parametrize("protocol", ["paper", "reference"])
 @pytest.mark.parametrize("method", ["cms", "gcd"])
 def test_neither_the_paper_nor_the_released_code_cuts_gradients(method, protocol):
     recipe = load_recipe(method=method)
-    assert recipe.training.max_gradient is not None, "the default recipe cuts them, or this test proves nothing"
+    assert recipe.training.max_gradient is not None, (
+        "the default recipe cuts them, or this test proves nothing"
+    )
     assert follow_protocol(recipe, protocol, method).training.max_gradient is None
-    assert follow_protocol(recipe, "shoal", method).training.max_gradient == recipe.training.max_gradient
+    assert (
+        follow_protocol(recipe, "shoal", method).training.max_gradient
+        == recipe.training.max_gradient
+    )
 
 
 def test_another_method_keeps_its_own_losses_and_head():
     recipe = load_recipe(method="gcd")
     found = follow_protocol(recipe, "reference", "gcd")
-    assert (found.loss, found.head, found.training.bank) == (recipe.loss, recipe.head, recipe.training.bank)
+    assert (found.loss, found.head, found.training.bank) == (
+        recipe.loss,
+        recipe.head,
+        recipe.training.bank,
+    )
     assert found.training.views.jitter == 0
 
 

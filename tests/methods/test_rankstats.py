@@ -16,7 +16,9 @@ SHAPE = TaskShape(n_images=6, n_known=2, n_clusters=4)
 
 
 @pytest.mark.slow
-def test_colors_are_found_where_the_frozen_encoder_sees_their_light(dim_task, score, frozen_accuracy):
+def test_colors_are_found_where_the_frozen_encoder_sees_their_light(
+    dim_task, score, frozen_accuracy
+):
     """The mean of five seeds, with images in each of the five outputs.
 
     In the mean of eight it gains 0.05 in all, of known and of novel colors alike, single seeds -0.01 to 0.10: that is
@@ -25,8 +27,12 @@ def test_colors_are_found_where_the_frozen_encoder_sees_their_light(dim_task, sc
     """
     found = []
     for seed in range(5):
-        training = TrainSettings(epochs=15, batch_size=50, lr=0.03, max_gradient=1.0, snapshot="last", seed=seed)
-        settings = RankStatsSettings(training=training, n_ranked=7, consistency_weight=5, start="images")
+        training = TrainSettings(
+            epochs=15, batch_size=50, lr=0.03, max_gradient=1.0, snapshot="last", seed=seed
+        )
+        settings = RankStatsSettings(
+            training=training, n_ranked=7, consistency_weight=5, start="images"
+        )
         clusters = get_method("rankstats").run(dim_task[0], settings, device=CPU).clusters
         assert np.bincount(clusters, minlength=5).min() >= 5
         found.append(score(clusters))
@@ -39,10 +45,16 @@ def slow_step(features, weight, settings, weight_of_consistency, n_known=2):
     """The loss of RankStats+ of features (2B, C), pair by pair."""
     n_images = len(features) // 2
     logits = [
-        torch.stack([(row / row.norm()) @ (center / center.norm()) / settings.temperature for center in weight])
+        torch.stack(
+            [
+                (row / row.norm()) @ (center / center.norm()) / settings.temperature
+                for center in weight
+            ]
+        )
         for row in features
     ]
-    classified, n_labeled = 0.0, 0
+    classified = 0.0
+    n_labeled = 0
     for row, values in enumerate(logits):
         label = LABELS[row % n_images]
         if label >= 0:
@@ -53,7 +65,9 @@ def slow_step(features, weight, settings, weight_of_consistency, n_known=2):
     for row in features.detach().tolist():
         order = sorted(range(len(row)), key=lambda entry: -abs(row[entry]))
         ranked.append(set(order[: settings.n_ranked]))
-    pairs, n_alike, free = [], 0, [image for image in range(n_images) if LABELS[image] < 0]
+    pairs = []
+    n_alike = 0
+    free = [image for image in range(n_images) if LABELS[image] < 0]
     for i in free:
         for j in free:
             agreement = shares[i] @ shares[n_images + j]
@@ -61,18 +75,23 @@ def slow_step(features, weight, settings, weight_of_consistency, n_known=2):
             n_alike += ranked[i] == ranked[j]
     consistent = 0.0
     for image in range(n_images):
-        one, two = logits[image], logits[n_images + image]
+        one = logits[image]
+        two = logits[n_images + image]
         known = one[:n_known].softmax(0) - two[:n_known].softmax(0)
         both = one.softmax(0) - two.softmax(0)
         consistent = consistent + (known**2).mean() / n_images + (both**2).mean() / n_images
-    return classified / n_labeled + sum(pairs) / len(pairs) + weight_of_consistency * consistent, n_alike
+    return classified / n_labeled + sum(pairs) / len(
+        pairs
+    ) + weight_of_consistency * consistent, n_alike
 
 
 def test_a_step_is_that_of_a_slow_version_on_a_vit(tiny_vit):
     torch.manual_seed(0)
     tiny_vit.views[4] = 0.9 * tiny_vit.views[3]  # two images that rank alike
     training = TrainSettings(epochs=20)
-    settings = RankStatsSettings(n_ranked=3, consistency_weight=20, consistency_ramp=0.5, training=training)
+    settings = RankStatsSettings(
+        n_ranked=3, consistency_weight=20, consistency_ramp=0.5, training=training
+    )
     model = RankStats(tiny_vit.encoder, settings, SHAPE)
     loss = model.loss(tiny_vit.batch(model, LABELS, epoch=4))["loss"]
     weight = model.classifier.weight.detach().clone().requires_grad_()
@@ -91,14 +110,18 @@ def test_ranks_are_of_magnitudes_and_a_set():
 def test_consistency_rises_to_its_weight_in_a_training_of_any_length(epochs, n_rising):
     settings = RankStatsSettings(training=TrainSettings(epochs=epochs))
     weights = [settings.consistency_at(epoch) for epoch in range(epochs)]
-    assert weights == [50 * math.exp(-5 * (1 - min(1.0, epoch / n_rising)) ** 2) for epoch in range(epochs)]
+    assert weights == [
+        50 * math.exp(-5 * (1 - min(1.0, epoch / n_rising)) ** 2) for epoch in range(epochs)
+    ]
     assert weights[0] < 0.5
     assert weights[-1] == weights[n_rising] == 50
     assert RankStatsSettings(consistency_ramp=0.0).consistency_at(0) == 50
 
 
 def test_without_labels_it_trains(tiny_vit):
-    model = RankStats(tiny_vit.encoder, RankStatsSettings(), TaskShape(n_images=6, n_known=0, n_clusters=3))
+    model = RankStats(
+        tiny_vit.encoder, RankStatsSettings(), TaskShape(n_images=6, n_known=0, n_clusters=3)
+    )
     losses = model.loss(tiny_vit.batch(model, [-1] * 6))
     losses["loss"].backward()
     assert torch.isfinite(losses["loss"])
@@ -111,7 +134,8 @@ def test_more_ranks_than_entries_are_refused_before_any_work(tiny_vit):
 
 
 @pytest.mark.parametrize(
-    "bad", [{"n_ranked": 0}, {"temperature": 0}, {"consistency_weight": -1}, {"consistency_ramp": 150}]
+    "bad",
+    [{"n_ranked": 0}, {"temperature": 0}, {"consistency_weight": -1}, {"consistency_ramp": 150}],
 )
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(UsageError, match=next(iter(bad))):

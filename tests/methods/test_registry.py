@@ -5,10 +5,18 @@ import pytest
 from shoal.data.benchmarks import BENCHMARKS
 from shoal.errors import UnknownName, UsageError
 from shoal.methods.cms import CmsSettings
-from shoal.methods.registry import DEFAULT_METHOD, METHODS, get_method, load_recipe, recipe_for, recipe_names
+from shoal.methods.registry import (
+    DEFAULT_METHOD,
+    METHODS,
+    get_method,
+    load_recipe,
+    recipe_for,
+    recipe_names,
+)
 from shoal.settings import dump_settings, load_settings, to_dict
 
-GENERIC, FINE = ["cifar10", "cifar100", "imagenet100"], ["cub", "aircraft", "herbarium19", "cars"]
+GENERIC = ["cifar10", "cifar100", "imagenet100"]
+FINE = ["cub", "aircraft", "herbarium19", "cars"]
 BENCHMARK_RECIPES = [name + end for name in [*GENERIC, *FINE] for end in ("", "-clip")]
 
 
@@ -34,7 +42,9 @@ def test_an_unknown_method_lists_the_nearest():
 
 
 def test_there_is_a_recipe_for_each_benchmark_and_a_default():
-    assert recipe_names() == sorted([*BENCHMARK_RECIPES, "cpu", "default", "digits", "fine-grained", "generic"])
+    assert recipe_names() == sorted(
+        [*BENCHMARK_RECIPES, "cpu", "default", "digits", "fine-grained", "generic"]
+    )
     assert set(BENCHMARKS) == {*GENERIC, *FINE}
 
 
@@ -49,7 +59,10 @@ def test_the_recipe_follows_the_family_of_the_encoder():
 @pytest.mark.parametrize(
     ("method", "benchmark", "values"),
     [
-        *(("simgcd", name, {"entropy_weight": 1.0}) for name in ("imagenet100", "cars", "aircraft", "herbarium19")),
+        *(
+            ("simgcd", name, {"entropy_weight": 1.0})
+            for name in ("imagenet100", "cars", "aircraft", "herbarium19")
+        ),
         ("simgcd", "cub", {"entropy_weight": 2.0}),
         ("simgcd", "cifar100", {"entropy_weight": 4.0}),
         ("promptcal", "cub", {"n_neighbors": 5, "quantile": 0.8, "restarts_lr": True}),
@@ -61,7 +74,9 @@ def test_the_recipe_follows_the_family_of_the_encoder():
     ],
     ids=str,
 )
-def test_values_that_were_published_for_a_benchmark_are_those_of_its_recipe(method, benchmark, values):
+def test_values_that_were_published_for_a_benchmark_are_those_of_its_recipe(
+    method, benchmark, values
+):
     found = to_dict(load_recipe(recipe_for(benchmark, "dino-vitb16", method), method))
     usual = to_dict(load_recipe("dino", method))
     assert {name: found[name] for name in values} == values
@@ -104,7 +119,9 @@ def test_the_stages_of_promptcal_take_the_published_number_of_epochs(recipe, sta
 def test_a_recipe_of_a_benchmark_comes_before_that_of_its_kind_and_has_one_with_clip_too():
     found = load_recipe("imagenet100-clip", "promptcal")
     with_dino = load_recipe("imagenet100", "promptcal")
-    assert found == replace(with_dino, encoder="clip-vitb16", training=replace(with_dino.training, lr=0.01))
+    assert found == replace(
+        with_dino, encoder="clip-vitb16", training=replace(with_dino.training, lr=0.01)
+    )
     assert found.training.epochs == 170
     assert load_recipe("cifar10-clip", "promptcal").training.epochs == 270
     assert len(recipe_names("promptcal")) == len(set(recipe_names("promptcal")))
@@ -127,25 +144,37 @@ def test_the_recipes_of_gcd_hold_its_published_values(encoder):
     assert settings.encoder == f"{encoder}-vitb16"
     assert (settings.loss.temperature, settings.loss.supervised_temperature) == (1.0, 0.07)
     assert settings.loss.supervised_weight == 0.35
-    assert (settings.training.lr, settings.training.lr * settings.training.min_lr) == (0.1, pytest.approx(1e-4))
+    assert (settings.training.lr, settings.training.lr * settings.training.min_lr) == (
+        0.1,
+        pytest.approx(1e-4),
+    )
     assert (settings.head.dim, settings.n_init) == (65536, 100)
 
 
 def test_the_default_recipe_of_gcd_trains_as_that_of_cms_does():
-    ours, theirs = load_recipe(method="cms"), load_recipe(method="gcd")
+    ours = load_recipe(method="cms")
+    theirs = load_recipe(method="gcd")
     assert replace(ours.training, lr=theirs.training.lr) == theirs.training
     assert ours.n_tail_blocks == theirs.n_tail_blocks == 1
 
 
 @pytest.mark.parametrize(
-    ("names", "temperature", "lr", "min_lr"), [(GENERIC, 0.3, 0.01, 0.001), (FINE, 0.25, 0.05, 0.005)]
+    ("names", "temperature", "lr", "min_lr"),
+    [(GENERIC, 0.3, 0.01, 0.001), (FINE, 0.25, 0.05, 0.005)],
 )
 def test_the_recipes_hold_the_papers_values(names, temperature, lr, min_lr):
     for name in [name + end for name in names for end in ("", "-clip")]:
         settings = load_recipe(name)
         assert settings.encoder == ("clip-vitb16" if name.endswith("-clip") else "dino-vitb16")
-        assert (settings.loss.temperature, settings.training.lr, settings.training.min_lr) == (temperature, lr, min_lr)
-        assert (settings.loss.supervised_temperature, settings.loss.supervised_weight) == (0.07, 0.35)
+        assert (settings.loss.temperature, settings.training.lr, settings.training.min_lr) == (
+            temperature,
+            lr,
+            min_lr,
+        )
+        assert (settings.loss.supervised_temperature, settings.loss.supervised_weight) == (
+            0.07,
+            0.35,
+        )
         assert (settings.training.epochs, settings.training.batch_size) == (200, 128)
         assert (settings.training.momentum, settings.training.weight_decay) == (0.9, 5e-5)
         assert (settings.inference.rule, settings.inference.estimate_shifts) == ("paper", 0)
@@ -176,7 +205,10 @@ def test_an_unknown_recipe_lists_the_nearest():
         ("loss: {temperature: -1}", "loss.temperature: found -1"),
         ("loss: {supervised_weight: 1.5}", "expected λ in"),
         ("training: {bank: rows}", "bank: found 'rows'"),
-        ("training: {bank: views}\ninference: {shift: {retrieval: random}}", "goes with the k nearest only"),
+        (
+            "training: {bank: views}\ninference: {shift: {retrieval: random}}",
+            "goes with the k nearest only",
+        ),
         ("heads: {}", "unknown setting 'heads'; did you mean 'head'"),
     ],
 )

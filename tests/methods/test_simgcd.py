@@ -25,7 +25,8 @@ SMALL = SimGcdSettings(head=HeadSettings(kind="mlp", width=16, dim=8))
 
 def slow_loss(cosines, views, epoch):
     """Six rows, two views of three images, the sum written out row by row."""
-    n, sharp = len(cosines), 0.07 + min(1, epoch / 30) * (0.04 - 0.07)
+    n = len(cosines)
+    sharp = 0.07 + min(1, epoch / 30) * (0.04 - 0.07)
     probabilities = [torch.softmax(row / 0.1, dim=0) for row in cosines]
     taught = 0.0
     for i in range(n):
@@ -43,7 +44,9 @@ def slow_loss(cosines, views, epoch):
         rest = [j for j in labeled if j != i]
         log_sum = torch.stack([views[i] @ views[j] / 0.07 for j in rest]).logsumexp(0)
         alike = [j for j in rest if LABELS[j] == LABELS[i]]
-        supervised = supervised + sum(log_sum - views[i] @ views[j] / 0.07 for j in alike) / len(alike) / len(labeled)
+        supervised = supervised + sum(log_sum - views[i] @ views[j] / 0.07 for j in alike) / len(
+            alike
+        ) / len(labeled)
     return 0.65 * (taught + 2 * spread + contrastive) + 0.35 * (classified + supervised)
 
 
@@ -59,14 +62,21 @@ def test_a_whole_step_on_a_tiny_vit_has_the_loss_and_the_gradients_of_a_slow_ver
     model = SimGcd(tiny_vit(), settings, TaskShape(n_images=3, n_known=2, n_clusters=5))
     images = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     inputs = model.encoder.trunk(images)
-    how = {"images": torch.arange(3).repeat(2), "labels": LABELS, "epoch": epoch, "generator": torch.Generator()}
+    how = {
+        "images": torch.arange(3).repeat(2),
+        "labels": LABELS,
+        "epoch": epoch,
+        "generator": torch.Generator(),
+    }
     found = model.loss(Batch(inputs=inputs, outputs=model(inputs), **how))["loss"]
     found.backward()
     ours = [value.grad.clone() for value in model.trained_parameters()]
     model.zero_grad()
     features = [model.encoder(image[None])[0] for image in images]
     directions = [row / row.norm() for row in model.classifier.weight]
-    cosines = torch.stack([torch.stack([(f / f.norm()) @ direction for direction in directions]) for f in features])
+    cosines = torch.stack(
+        [torch.stack([(f / f.norm()) @ direction for direction in directions]) for f in features]
+    )
     hidden = [model.head.layers(feature) for feature in features]
     expected = slow_loss(cosines, torch.stack([row / row.norm() for row in hidden]), epoch)
     expected.backward()
@@ -78,11 +88,14 @@ def test_a_whole_step_on_a_tiny_vit_has_the_loss_and_the_gradients_of_a_slow_ver
 def test_a_target_is_the_other_views_and_carries_no_gradient():
     torch.manual_seed(0)
     model = SimGcd(tiny_vit(), SMALL, TaskShape(n_images=2, n_known=1, n_clusters=3))
-    cosines = torch.tensor([[0.9, 0.0, 0.0], [0.0, 0.9, 0.0], [0.0, 0.9, 0.0], [0.9, 0.0, 0.0]], requires_grad=True)
+    cosines = torch.tensor(
+        [[0.9, 0.0, 0.0], [0.0, 0.9, 0.0], [0.0, 0.9, 0.0], [0.9, 0.0, 0.0]], requires_grad=True
+    )
     fixed = torch.zeros(4, 3)
     assert not model.taught_loss(cosines, fixed, 0).requires_grad
     logits = {
-        name: 9.0 * F.one_hot(torch.tensor(c), 3) for name, c in (("swapped", [1, 0, 0, 1]), ("same", [0, 1, 1, 0]))
+        name: 9.0 * F.one_hot(torch.tensor(c), 3)
+        for name, c in (("swapped", [1, 0, 0, 1]), ("same", [0, 1, 1, 0]))
     }
     swapped, plain = (model.taught_loss(cosines, logits[name], 40) for name in ("swapped", "same"))
     assert float(swapped) < 0.01 < float(plain)
@@ -90,14 +103,21 @@ def test_a_target_is_the_other_views_and_carries_no_gradient():
 
 def test_the_teachers_temperature_falls_along_a_line_and_stays():
     settings = SimGcdSettings()
-    assert [round(settings.teacher_temperature_at(epoch), 4) for epoch in (0, 15, 30, 99)] == [0.07, 0.055, 0.04, 0.04]
+    assert [round(settings.teacher_temperature_at(epoch), 4) for epoch in (0, 15, 30, 99)] == [
+        0.07,
+        0.055,
+        0.04,
+        0.04,
+    ]
     assert replace(settings, teacher_warmup=0).teacher_temperature_at(0) == 0.04
 
 
 @pytest.mark.parametrize(("epochs", "n_falling"), [(200, 30), (60, 30), (8, 4), (3, 1), (1, 0)])
 def test_the_teachers_temperature_has_fallen_before_the_end_of_a_short_training(epochs, n_falling):
     settings = SimGcdSettings(training=TrainSettings(epochs=epochs))
-    has_fallen = [settings.teacher_temperature_at(epoch) == pytest.approx(0.04) for epoch in range(epochs)]
+    has_fallen = [
+        settings.teacher_temperature_at(epoch) == pytest.approx(0.04) for epoch in range(epochs)
+    ]
     assert has_fallen == [epoch >= n_falling for epoch in range(epochs)]
 
 
@@ -110,17 +130,29 @@ def test_biases_do_not_decay():
 
 
 def test_values_out_of_range_are_refused():
-    for name, value in (("student_temperature", 0), ("teacher_warmup", -1), ("entropy_weight", -0.5)):
+    for name, value in (
+        ("student_temperature", 0),
+        ("teacher_warmup", -1),
+        ("entropy_weight", -0.5),
+    ):
         with pytest.raises(UsageError, match=name):
             SimGcdSettings(**{name: value})
 
 
 def test_the_recipe_for_dino_holds_the_published_values():
     settings = load_recipe("dino", "simgcd")
-    assert (settings.student_temperature, settings.first_teacher_temperature, settings.teacher_temperature) == (
+    assert (
+        settings.student_temperature,
+        settings.first_teacher_temperature,
+        settings.teacher_temperature,
+    ) == (
         0.1,
         0.07,
         0.04,
     )
-    assert (settings.teacher_warmup, settings.loss.supervised_weight, settings.training.lr) == (30, 0.35, 0.1)
+    assert (settings.teacher_warmup, settings.loss.supervised_weight, settings.training.lr) == (
+        30,
+        0.35,
+        0.1,
+    )
     assert settings.training.snapshot == "last"

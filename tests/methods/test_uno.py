@@ -19,7 +19,9 @@ SMALL = {"width": 32, "dim": 16, "n_heads": 2}
 
 
 @pytest.mark.slow
-def test_colors_are_found_where_the_frozen_encoder_sees_their_light(dim_task, score, frozen_accuracy):
+def test_colors_are_found_where_the_frozen_encoder_sees_their_light(
+    dim_task, score, frozen_accuracy
+):
     training = TrainSettings(epochs=15, batch_size=25, lr=0.1, max_gradient=1.0, snapshot="last")
     found = get_method("uno").run(dim_task[0], UnoSettings(training=training, **SMALL), device=CPU)
     assert score(found.clusters).all > frozen_accuracy.all + 0.08
@@ -28,7 +30,8 @@ def test_colors_are_found_where_the_frozen_encoder_sees_their_light(dim_task, sc
 
 def slow_sinkhorn(cosines, epsilon, n_rounds):
     """Shares of some rows, entry by entry."""
-    n_rows, n_columns = len(cosines), len(cosines[0])
+    n_rows = len(cosines)
+    n_columns = len(cosines[0])
     shares = [[math.exp(float(value) / epsilon) for value in row] for row in cosines]
     for _ in range(n_rounds):
         for column in range(n_columns):
@@ -45,7 +48,9 @@ def test_sinkhorn_is_that_of_a_slow_loop_and_rows_that_do_not_count_give_nothing
     cosines = torch.rand(5, 3, generator=torch.Generator().manual_seed(0)) * 2 - 1
     is_counted = torch.tensor([True, False, True, True, False])
     found = sinkhorn(cosines, is_counted, 0.2, 3)
-    torch.testing.assert_close(found[is_counted], torch.tensor(slow_sinkhorn(cosines[is_counted].tolist(), 0.2, 3)))
+    torch.testing.assert_close(
+        found[is_counted], torch.tensor(slow_sinkhorn(cosines[is_counted].tolist(), 0.2, 3))
+    )
     assert not found[~is_counted].any()
     assert not sinkhorn(cosines, torch.zeros(5, dtype=torch.bool), 0.2, 3).any()
 
@@ -55,7 +60,9 @@ def test_sinkhorn_comes_to_its_fixed_point():
     cosines = (torch.rand(7, 4, generator=torch.Generator().manual_seed(1)) * 2 - 1).double()
     shares = sinkhorn(cosines, torch.ones(7, dtype=torch.bool), 0.3, 300).double()
     torch.testing.assert_close(shares.sum(dim=1), torch.ones(7).double(), rtol=0, atol=1e-5)
-    torch.testing.assert_close(shares.sum(dim=0), torch.full((4,), 7 / 4).double(), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        shares.sum(dim=0), torch.full((4,), 7 / 4).double(), rtol=0, atol=1e-5
+    )
     factors = shares.log() - cosines / 0.3
     plane = factors.mean(dim=1, keepdim=True) + factors.mean(dim=0) - factors.mean()
     torch.testing.assert_close(factors, plane, rtol=0, atol=1e-4)
@@ -66,22 +73,32 @@ def slow_head(feature, heads, number):
     hidden = heads.hidden[number].T @ feature
     hidden = (hidden - hidden.mean()) / (hidden.var(unbiased=False) + 1e-5).sqrt()
     row = heads.out[number].T @ hidden.clamp_min(0)
-    return [(row / row.norm()) @ (prototype / prototype.norm()) for prototype in heads.prototypes[number]]
+    return [
+        (row / row.norm()) @ (prototype / prototype.norm())
+        for prototype in heads.prototypes[number]
+    ]
 
 
 def slow_losses(features, known, heads, settings):
     """The loss of each head, of features (2B, C), row by row."""
-    n_images, losses = len(features) // 2, []
+    n_images = len(features) // 2
+    losses = []
     for number in range(settings.n_heads):
         cosines = []
         for feature in features:
             own = feature / feature.norm()
-            cosines.append(torch.stack([own @ (row / row.norm()) for row in known] + slow_head(own, heads, number)))
+            cosines.append(
+                torch.stack(
+                    [own @ (row / row.norm()) for row in known] + slow_head(own, heads, number)
+                )
+            )
         unlabeled = [image for image in range(n_images) if LABELS[image] < 0]
         total = 0.0
         for view in (0, 1):
             other = [cosines[n_images * (1 - view) + image].detach() for image in unlabeled]
-            shares = slow_sinkhorn([row.tolist() for row in other], settings.epsilon, settings.n_rounds)
+            shares = slow_sinkhorn(
+                [row.tolist() for row in other], settings.epsilon, settings.n_rounds
+            )
             for image in range(n_images):
                 logits = cosines[n_images * view + image] / settings.temperature
                 log_shares = logits - logits.exp().sum().log()
@@ -89,7 +106,9 @@ def slow_losses(features, known, heads, settings):
                     total = total - log_shares[LABELS[image]]
                 else:
                     target = shares[unlabeled.index(image)]
-                    total = total - sum(share * value for share, value in zip(target, log_shares, strict=True))
+                    total = total - sum(
+                        share * value for share, value in zip(target, log_shares, strict=True)
+                    )
         losses.append(total / (2 * n_images))
     return losses
 
@@ -100,7 +119,8 @@ def test_a_step_is_that_of_a_slow_version_on_a_vit(tiny_vit):
     model = Uno(tiny_vit.encoder, settings, SHAPE)
     loss = model.loss(tiny_vit.batch(model, LABELS))["loss"]
     known = model.known.weight.detach().clone().requires_grad_()
-    features, copies = tiny_vit.features(), copy.deepcopy((model.heads, model.finer_heads))
+    features = tiny_vit.features()
+    copies = copy.deepcopy((model.heads, model.finer_heads))
     coarse, fine = (slow_losses(features, known, heads, settings) for heads in copies)
     tiny_vit.check(loss, (sum(coarse) + sum(fine)) / 4)
     ours = [model.known.weight, *model.heads.parameters(), *model.finer_heads.parameters()]
@@ -122,7 +142,9 @@ def test_the_head_with_the_lowest_loss_of_the_epoch_answers(tiny_encoder):
     for number, answer in enumerate(answers):
         for row, found in zip(rows, answer, strict=True):
             known = [row @ F.normalize(each, dim=0) for each in model.known.weight]
-            assert int(torch.stack(known + slow_head(row, model.heads, number)).argmax()) == int(found)
+            assert int(torch.stack(known + slow_head(row, model.heads, number)).argmax()) == int(
+                found
+            )
 
 
 def test_losses_of_an_earlier_epoch_do_not_choose_the_head(task):
@@ -136,14 +158,20 @@ def test_losses_of_an_earlier_epoch_do_not_choose_the_head(task):
 
 @pytest.mark.parametrize(("n_known", "n_clusters"), [(0, 3), (2, 2)])
 def test_without_known_or_without_novel_classes_it_trains(tiny_vit, n_known, n_clusters):
-    model = Uno(tiny_vit.encoder, UnoSettings(**SMALL), TaskShape(n_images=6, n_known=n_known, n_clusters=n_clusters))
+    model = Uno(
+        tiny_vit.encoder,
+        UnoSettings(**SMALL),
+        TaskShape(n_images=6, n_known=n_known, n_clusters=n_clusters),
+    )
     labels = [-1] * 6 if n_known == 0 else [0, 1, 0, 1, 1, -1]
     loss = model.loss(tiny_vit.batch(model, labels))["loss"]
     loss.backward()
     assert torch.isfinite(loss)
 
 
-@pytest.mark.parametrize("bad", [{"n_heads": 0}, {"epsilon": 0.001}, {"temperature": 0}, {"n_rounds": 0}])
+@pytest.mark.parametrize(
+    "bad", [{"n_heads": 0}, {"epsilon": 0.001}, {"temperature": 0}, {"n_rounds": 0}]
+)
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(UsageError, match=next(iter(bad))):
         UnoSettings(**bad)

@@ -12,15 +12,20 @@ from shoal.runs import Assignment, Run
 def test_nearest_is_a_full_sort_without_the_image_itself() -> None:
     rng = np.random.default_rng(0)
     bank = rng.normal(size=(50, 6))
-    queries, own = bank[[3, 7, 11]] + 0.1, np.array([3, 7, 11])
+    queries = bank[[3, 7, 11]] + 0.1
+    own = np.array([3, 7, 11])
     unit = bank / np.linalg.norm(bank, axis=1, keepdims=True)
-    for query, row, found in zip(queries, own, nearest(queries, bank, own, 5, block=2), strict=True):
+    for query, row, found in zip(
+        queries, own, nearest(queries, bank, own, 5, block=2), strict=True
+    ):
         order = [at for at in np.argsort(-(unit @ query)) if at != row]
         assert found.tolist() == order[:5]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_bank_read_in_blocks_gives_the_neighbors_of_the_whole(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+def test_a_bank_read_in_blocks_gives_the_neighbors_of_the_whole(
+    monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
     bank = np.random.default_rng(0).normal(size=(50, 3)).astype(dtype)
     own = np.arange(0, 50, 7)
     whole = nearest(bank[own], bank, own, 6)
@@ -30,9 +35,12 @@ def test_a_bank_read_in_blocks_gives_the_neighbors_of_the_whole(monkeypatch: pyt
 
 
 def test_a_bank_in_float16_has_the_neighbors_that_its_numbers_have_in_float32() -> None:
-    bank, own = np.random.default_rng(0).normal(size=(3000, 64)).astype(np.float16), np.arange(50)
+    bank = np.random.default_rng(0).normal(size=(3000, 64)).astype(np.float16)
+    own = np.arange(50)
     found = nearest(bank[own], bank, own, 8)
-    np.testing.assert_array_equal(found, nearest(bank[own].astype(np.float32), bank.astype(np.float32), own, 8))
+    np.testing.assert_array_equal(
+        found, nearest(bank[own].astype(np.float32), bank.astype(np.float32), own, 8)
+    )
 
 
 def circle(degrees: list[float]) -> np.ndarray:
@@ -51,7 +59,13 @@ def test_the_share_of_right_neighbors_by_hand(plain_run: Callable[..., Run]) -> 
     run = plain_run(
         [
             Assignment(
-                path=str(i), label_given=y, category_id=i, category=y, is_novel=False, confidence=1, outlier_score=0
+                path=str(i),
+                label_given=y,
+                category_id=i,
+                category=y,
+                is_novel=False,
+                confidence=1,
+                outlier_score=0,
             )
             for i, y in enumerate(labels)
         ]

@@ -22,8 +22,19 @@ from small_runs import write_small
 
 
 def row(method: str, title: str, rank: str, share: float, **more: Any) -> dict[str, Any]:
-    shares = {"accuracy": {"all": share, "known": share, "novel": None}, "interval": [share - 0.1, share + 0.1]}
-    return {"method": method, "title": title, "rank": rank, "failed": "", "seconds": 75.0, **shares, **more}
+    shares = {
+        "accuracy": {"all": share, "known": share, "novel": None},
+        "interval": [share - 0.1, share + 0.1],
+    }
+    return {
+        "method": method,
+        "title": title,
+        "rank": rank,
+        "failed": "",
+        "seconds": 75.0,
+        **shares,
+        **more,
+    }
 
 
 def write_comparison(path: Path, runs: list[Run], label: str, rows: list[dict[str, Any]]) -> Run:
@@ -47,33 +58,58 @@ def write_comparison(path: Path, runs: list[Run], label: str, rows: list[dict[st
         write(["draw", "path", "label", "whole_category", *(f"{name}_right" for name in names)])
         for image in runs[0].assignments:
             if image.is_novel:
-                write(["1", image.path, label, "true", *("true" if at == 0 else "false" for at in range(len(names)))])
+                write(
+                    [
+                        "1",
+                        image.path,
+                        label,
+                        "true",
+                        *("true" if at == 0 else "false" for at in range(len(names))),
+                    ]
+                )
                 break
         write(["2", runs[0].assignments[1].path, label, "false", *("true" for _ in names)])
     return run
 
 
 def parsed(page: str) -> ElementTree.Element:
-    found: ElementTree.Element = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page)
+    found: ElementTree.Element = html5lib.HTMLParser(
+        strict=True, namespaceHTMLElements=False
+    ).parse(page)
     return found
 
 
 @pytest.fixture(scope="module")
 def digits_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("comparison") / "run"
-    runs = [write_digits(path / "methods" / name, n) for name, n in (("cms", 200), ("gcd", 200), ("frozen", 200))]
+    runs = [
+        write_digits(path / "methods" / name, n)
+        for name, n in (("cms", 200), ("gcd", 200), ("frozen", 200))
+    ]
     rows = [
         row("cms", "CMS", "1–2", 0.8),
         row("gcd", "GCD", "1–2", 0.75),
         row("frozen", "the encoder as it came", "3", 0.3),
     ]
-    rows.append(row("uno", "UNO+", "–", 0.0, accuracy=None, interval=None, failed="training has left nothing"))
+    rows.append(
+        row(
+            "uno",
+            "UNO+",
+            "–",
+            0.0,
+            accuracy=None,
+            interval=None,
+            failed="training has left nothing",
+        )
+    )
     page = path / "compare.html"
     page.write_text(render_comparison(write_comparison(path, runs, "nine", rows)), encoding="utf-8")
     return page
 
 
-def test_it_holds_the_table_ties_the_command_and_every_methods_categories(digits_page: Path) -> None:
+def test_it_holds_the_table_ties_the_command_and_every_methods_categories(
+    digits_page: Path,
+) -> None:
     page = digits_page.read_text(encoding="utf-8")
     tree = parsed(page)
     text = " ".join("".join(tree.itertext()).split())
@@ -94,7 +130,11 @@ def test_it_holds_the_table_ties_the_command_and_every_methods_categories(digits
     run = Run(digits_page.parent / "methods" / "cms")
     assert all(category.category in text for category in run.categories)
     assert "matched with the kept nine" in text
-    marks = ["".join(mark.itertext()) for mark in tree.iter("span") if "mark-right" in mark.get("class", "")]
+    marks = [
+        "".join(mark.itertext())
+        for mark in tree.iter("span")
+        if "mark-right" in mark.get("class", "")
+    ]
     assert set(marks) <= {"✓"}
 
 
@@ -144,7 +184,12 @@ def test_names_of_any_kind_are_text(tmp_path: Path) -> None:
         text = "".join(tree.itertext())
         assert shown(name) in text
         assert {element.tag for element in tree.iter()}.isdisjoint({"script", "iframe", "object"})
-        assert not [key for element in tree.iter() for key in element.keys() if key.startswith("on")]  # noqa: SIM118
+        assert not [
+            key
+            for element in tree.iter()
+            for key in element.keys()  # noqa: SIM118
+            if key.startswith("on")
+        ]
 
 
 def sides(tmp_path: Path, *ids: tuple[int, ...]) -> list[Side]:
@@ -152,26 +197,36 @@ def sides(tmp_path: Path, *ids: tuple[int, ...]) -> list[Side]:
     return [Side(method=f"{at}", run=Snapshot(run), kept={}) for at, run in enumerate(runs)]
 
 
-def test_known_categories_stand_beside_each_other_by_name_and_novel_ones_by_their_images(tmp_path: Path) -> None:
+def test_known_categories_stand_beside_each_other_by_name_and_novel_ones_by_their_images(
+    tmp_path: Path,
+) -> None:
     """Ids 0 and 1 are known; the second method calls 3 what the first calls 2, and has nothing else."""
-    found = sides(tmp_path, (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3), (0, 0, 0, 1, 1, 1, 3, 3, 3, 0, 0, 0))
+    found = sides(
+        tmp_path, (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3), (0, 0, 0, 1, 1, 1, 3, 3, 3, 0, 0, 0)
+    )
     lines, n_left = side_by_side(found)
     assert lines == [[0, 0], [1, 1], [2, 3], [3, None]]
     assert n_left == 0
 
 
 def test_what_the_first_method_does_not_have_gets_a_line_of_its_own(tmp_path: Path) -> None:
-    found = sides(tmp_path, (0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1), (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3))
+    found = sides(
+        tmp_path, (0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1), (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3)
+    )
     lines, _ = side_by_side(found)
     assert lines == [[0, 0], [1, 1], [None, 2], [None, 3]]
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("width", "is_dark"), [(1280, False), (390, False), (1280, True)])
-def test_in_a_browser_it_fits_and_nothing_goes_wrong(browser: Browser, digits_page: Path, width, is_dark) -> None:
+def test_in_a_browser_it_fits_and_nothing_goes_wrong(
+    browser: Browser, digits_page: Path, width, is_dark
+) -> None:
     with browser.open(digits_page, width=width, dark=is_dark) as page:
         assert page.run("document.documentElement.scrollWidth") <= width
-        shades = page.run("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+        shades = page.run(
+            "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
+        )
         assert (np.mean(shades) < 100) == is_dark
         assert page.run("[...document.images].every((image) => image.alt)")
         assert page.complaints() == []
@@ -182,7 +237,10 @@ def test_hostile_names_do_nothing_in_a_browser(browser: Browser, tmp_path: Path)
     runs = [write_hostile(tmp_path / "run" / "methods" / name) for name in ("cms", "gcd")]
     rows = [row("cms", "CMS", "1", 0.8), row("gcd", "GCD", "2", 0.7)]
     file = tmp_path / "run" / "compare.html"
-    file.write_text(render_comparison(write_comparison(tmp_path / "run", runs, HOSTILE[0], rows)), encoding="utf-8")
+    file.write_text(
+        render_comparison(write_comparison(tmp_path / "run", runs, HOSTILE[0], rows)),
+        encoding="utf-8",
+    )
     with browser.open(file) as page:
         assert page.complaints() == []
         assert json.loads(page.run("JSON.stringify(document.scripts.length)")) == 0

@@ -7,7 +7,14 @@ from sklearn.decomposition import PCA
 
 from shoal.report import map as maps
 from shoal.report.contents import map_points
-from shoal.report.map import kept_layouts, pca_layouts, principal_components, stages, tsne_layouts, turned_like
+from shoal.report.map import (
+    kept_layouts,
+    pca_layouts,
+    principal_components,
+    stages,
+    tsne_layouts,
+    turned_like,
+)
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.runs import Assignment, Run
 from small_runs import append_metrics
@@ -22,7 +29,14 @@ def x() -> np.ndarray:
 def run(plain_run: Callable[..., Run], x: np.ndarray) -> Run:
     found = plain_run(
         [
-            Assignment(path=str(i), category_id=i % 3, category="c", is_novel=False, confidence=1, outlier_score=0)
+            Assignment(
+                path=str(i),
+                category_id=i % 3,
+                category="c",
+                is_novel=False,
+                confidence=1,
+                outlier_score=0,
+            )
             for i in range(len(x))
         ]
     )
@@ -31,7 +45,8 @@ def run(plain_run: Callable[..., Run], x: np.ndarray) -> Run:
 
 
 def test_principal_components_are_those_of_scikit_learn_up_to_sign(x: np.ndarray) -> None:
-    ours, theirs = principal_components(x, 3), PCA(3).fit_transform(x)
+    ours = principal_components(x, 3)
+    theirs = PCA(3).fit_transform(x)
     signs = np.sign((ours * theirs).sum(axis=0))
     np.testing.assert_allclose(ours, theirs * signs, atol=1e-4)
     assert (ours[np.abs(ours).argmax(axis=0), [0, 1, 2]] > 0).all()
@@ -54,9 +69,15 @@ def test_a_turned_map_is_turned_back() -> None:
 def test_before_and_after_are_those_of_training_else_of_the_shift(run: Run, x: np.ndarray) -> None:
     assert stages(Snapshot(run)) == {"embeddings": "Embeddings"}
     run.write_array("shifted", x)
-    assert list(stages(Snapshot(run)).values()) == ["Before moving together", "After moving together"]
+    assert list(stages(Snapshot(run)).values()) == [
+        "Before moving together",
+        "After moving together",
+    ]
     run.write_array("frozen", x)
-    assert list(stages(Snapshot(run)).values()) == ["Before moving together", "After moving together"]  # not trained
+    assert list(stages(Snapshot(run)).values()) == [
+        "Before moving together",
+        "After moving together",
+    ]  # not trained
     run.write_json("shifts", {"accuracies": [0.9, 0.8, 0.7], "chosen": 0})
     assert stages(Snapshot(run)) == {"embeddings": "Embeddings"}  # nor shifted
     append_metrics(run, {"epoch": 1, "loss": 1.0})
@@ -115,7 +136,9 @@ def test_two_images_are_too_few_for_tsne(tmp_path: Path, run: Run) -> None:
 
 def test_points_become_whole_numbers_with_the_shape_kept_and_y_downward() -> None:
     """Two units wide and one high: x fills 0 … 9999, y stands in the middle half."""
-    layout = maps.MapLayout("PCA", "embeddings", "t", np.array([2, 5]), np.array([[0.0, 0.0], [2.0, 1.0]]))
+    layout = maps.MapLayout(
+        "PCA", "embeddings", "t", np.array([2, 5]), np.array([[0.0, 0.0], [2.0, 1.0]])
+    )
     found = map_points(layout, [2, 3, 5])
     assert found["x"] == [0, -1, 9999]
     assert found["y"] == [7499, -1, 2500] or found["y"] == [9999 - 2500, -1, 9999 - 7499]

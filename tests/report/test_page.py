@@ -40,9 +40,13 @@ def check(page: str) -> ElementTree.Element:
             assert element.get("alt") is not None
             assert element.get("src", "").startswith("data:image/")
         if element.tag in ("button", "a"):
-            words = "".join(element.itertext()) + "".join(i.get("alt", "") for i in element.iter("img"))
+            words = "".join(element.itertext()) + "".join(
+                i.get("alt", "") for i in element.iter("img")
+            )
             assert words.strip() or element.get("aria-label"), ElementTree.tostring(element)
-    levels = [int(element.tag[1]) for element in tree.iter() if re.fullmatch(r"h[1-6]", str(element.tag))]
+    levels = [
+        int(element.tag[1]) for element in tree.iter() if re.fullmatch(r"h[1-6]", str(element.tag))
+    ]
     assert levels[0] == 1
     assert levels.count(1) == 1
     return tree
@@ -63,7 +67,18 @@ def page(digits: Run) -> str:
 
 def test_a_whole_run_has_every_section_and_is_valid(page: str) -> None:
     tree = check(page)
-    sections = ["", "gallery", "map", "neighbors", "n-clusters", "confidence", "tree", "labels", "training", "about"]
+    sections = [
+        "",
+        "gallery",
+        "map",
+        "neighbors",
+        "n-clusters",
+        "confidence",
+        "tree",
+        "labels",
+        "training",
+        "about",
+    ]
     assert section_ids(tree) == sections
     assert "Not in this report" not in page
 
@@ -78,11 +93,17 @@ def test_nothing_in_the_page_points_elsewhere(page: str) -> None:
     assert "default-src 'none'; img-src data:;" in page
 
 
-def test_every_image_of_the_map_is_known_to_the_page_and_has_a_thumbnail(digits: Run, page: str) -> None:
-    images, maps, thumbnails = data(page, "images"), data(page, "maps"), data(page, "thumbnails")
+def test_every_image_of_the_map_is_known_to_the_page_and_has_a_thumbnail(
+    digits: Run, page: str
+) -> None:
+    images = data(page, "images")
+    maps = data(page, "maps")
+    thumbnails = data(page, "thumbnails")
     assert images["row"] == list(range(1797))
     assert images["path"] == [row.path for row in digits.assignments]
-    assert [category["name"] for category in images["categories"]] == [c.category for c in digits.categories]
+    assert [category["name"] for category in images["categories"]] == [
+        c.category for c in digits.categories
+    ]
     assert [layout["title"] for layout in maps] == ["Before training", "After training"]
     assert all(len(layout["x"]) == 1797 and min(layout["x"]) == 0 for layout in maps)
     on_page = {int(row) for row in re.findall(r'data-row="(\d+)" title="[^"]*"><img', page)}
@@ -109,8 +130,12 @@ def test_the_same_run_gives_the_same_page(digits: Run, page: str) -> None:
 def test_hostile_names_are_shown_and_never_become_markup(hostile: Run) -> None:
     page = render_report(hostile)
     tree = check(page)
-    assert [element.get("type") for element in tree.iter("script")] == ["application/json"] * 3 + [None]
-    assert not [element for element in tree.iter() if any(name.startswith("on") for name in element.attrib)]
+    assert [element.get("type") for element in tree.iter("script")] == ["application/json"] * 3 + [
+        None
+    ]
+    assert not [
+        element for element in tree.iter() if any(name.startswith("on") for name in element.attrib)
+    ]
     names = {"".join(heading.itertext()) for heading in tree.iter("h3")}
     assert "<script>alert(1)</script>.png" in names
     assert "line␊break␉and tab.png" in names
@@ -121,7 +146,12 @@ def test_hostile_names_are_shown_and_never_become_markup(hostile: Run) -> None:
 def test_a_run_with_nothing_but_images_makes_a_page(plain_run: Callable[..., Run]) -> None:
     rows = [
         Assignment(
-            path=f"{i}.png", category_id=i % 2, category="ab"[i % 2], is_novel=True, confidence=1, outlier_score=0
+            path=f"{i}.png",
+            category_id=i % 2,
+            category="ab"[i % 2],
+            is_novel=True,
+            confidence=1,
+            outlier_score=0,
         )
         for i in range(5)
     ]
@@ -137,7 +167,14 @@ def test_a_run_with_nothing_but_images_makes_a_page(plain_run: Callable[..., Run
 @pytest.mark.parametrize(
     "missing",
     [
-        *("categories.csv", "skipped.csv", "metrics.jsonl", "estimate.json", "shifts.json", "accuracy.json"),
+        *(
+            "categories.csv",
+            "skipped.csv",
+            "metrics.jsonl",
+            "estimate.json",
+            "shifts.json",
+            "accuracy.json",
+        ),
         *("embeddings.npy", "shifted.npy", "frozen.npy", "tree.npy", "thumbnails.zip"),
     ],
 )
@@ -150,7 +187,9 @@ def test_no_missing_piece_is_an_error(small: Run, tmp_path: Path, missing: str) 
 
 
 def test_a_single_category_and_a_single_image(plain_run: Callable[..., Run]) -> None:
-    image = Assignment(path="a.png", category_id=0, category="a", is_novel=False, confidence=1, outlier_score=0)
+    image = Assignment(
+        path="a.png", category_id=0, category="a", is_novel=False, confidence=1, outlier_score=0
+    )
     run = plain_run([image])
     run.write_array("embeddings", np.ones((1, 4)))
     run.write_array("shifted", np.ones((1, 4)))
@@ -161,8 +200,12 @@ def test_a_single_category_and_a_single_image(plain_run: Callable[..., Run]) -> 
     assert "nothing to join" in page
 
 
-def test_an_empty_run_and_one_whose_categories_lost_their_images(plain_run: Callable[..., Run]) -> None:
-    lost = Category(category_id=0, category="a", is_novel=False, size=0, n_labeled=0, confidence=float("nan"))
+def test_an_empty_run_and_one_whose_categories_lost_their_images(
+    plain_run: Callable[..., Run],
+) -> None:
+    lost = Category(
+        category_id=0, category="a", is_novel=False, size=0, n_labeled=0, confidence=float("nan")
+    )
     check(render_report(plain_run([], [lost])))
 
 

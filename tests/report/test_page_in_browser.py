@@ -49,7 +49,9 @@ def text(page: Page, element_id: str) -> str:
 
 
 def visible_cards(page: Page) -> list[str]:
-    found: list[str] = page.run("cards.filter((card) => card.offsetParent).map((card) => card.dataset.name)")
+    found: list[str] = page.run(
+        "cards.filter((card) => card.offsetParent).map((card) => card.dataset.name)"
+    )
     return found
 
 
@@ -65,7 +67,9 @@ def place_of_point(page: Page, panel: int, at: int) -> tuple[float, float]:
     """Where the `at`-th image of the map lies on the screen."""
     page.middle("#panels")
     x, y = page.run(f"panels[{panel}].place({at})")
-    left, top = page.run(f"(({{left, top}}) => [left, top])(panels[{panel}].canvas.getBoundingClientRect())")
+    left, top = page.run(
+        f"(({{left, top}}) => [left, top])(panels[{panel}].canvas.getBoundingClientRect())"
+    )
     return left + x, top + y
 
 
@@ -81,16 +85,22 @@ def test_the_gallery_filters_and_sorts(page: Page, small: Run) -> None:
     assert page.run("document.getElementById('nothing').offsetParent !== null")
     choose(page, "filter", "")
     choose(page, "kind", "known")
-    assert sorted(visible_cards(page)) == sorted(c.category for c in small.categories if not c.is_novel)
+    assert sorted(visible_cards(page)) == sorted(
+        c.category for c in small.categories if not c.is_novel
+    )
     choose(page, "kind", "")
     choose(page, "sort", "uncertainty")
     assert visible_cards(page)[0] == min(small.categories, key=lambda c: c.confidence).category
     choose(page, "sort", "novelty")
-    least_similar = min((c for c in small.categories if c.is_novel), key=lambda c: c.nearest_known_similarity)
+    least_similar = min(
+        (c for c in small.categories if c.is_novel), key=lambda c: c.nearest_known_similarity
+    )
     assert visible_cards(page)[0] == least_similar.category
 
 
-def test_an_image_opens_large_with_what_is_known_of_it_and_arrow_keys_turn_pages(page: Page, small: Run) -> None:
+def test_an_image_opens_large_with_what_is_known_of_it_and_arrow_keys_turn_pages(
+    page: Page, small: Run
+) -> None:
     page.click("#cards .card .strip .tile")
     row = int(page.run("document.querySelector('#cards .card .strip .tile').dataset.row"))
     image = small.assignments[row]
@@ -112,12 +122,17 @@ def test_an_image_opens_large_with_what_is_known_of_it_and_arrow_keys_turn_pages
     assert page.run("document.activeElement.matches('.tile')")  # back where the reader was
 
 
-def test_the_map_shows_the_image_under_the_mouse_in_both_panels(same_page: Page, small: Run) -> None:
+def test_the_map_shows_the_image_under_the_mouse_in_both_panels(
+    same_page: Page, small: Run
+) -> None:
     point = place_of_point(same_page, 0, 100)
     same_page.mouse("mouseMoved", *point)
     same_page.settle()
     assert (
-        same_page.run("!document.getElementById('tip').hidden && document.querySelector('#tip img').naturalWidth") == 64
+        same_page.run(
+            "!document.getElementById('tip').hidden && document.querySelector('#tip img').naturalWidth"
+        )
+        == 64
     )
     hovered = same_page.run("hovered")
     assert small.assignments[hovered].category in text(same_page, "tip-words")
@@ -191,7 +206,10 @@ def test_dark_follows_the_system_and_the_button_turns_it(browser: Browser, file:
 
     with browser.open(file, dark=True) as page:
         assert brightness(page) < 100
-        assert page.run("getComputedStyle(document.querySelector('.plot text')).fill") != "rgb(0, 0, 0)"
+        assert (
+            page.run("getComputedStyle(document.querySelector('.plot text')).fill")
+            != "rgb(0, 0, 0)"
+        )
         page.click("#theme")
         assert brightness(page) > 650
         page.click("#theme")
@@ -215,7 +233,9 @@ def test_nothing_is_wider_than_the_screen(same_page: Page, width: int) -> None:
 def test_every_entry_of_the_menu_is_on_the_screen(same_page: Page, width: int) -> None:
     same_page.resize(width, 900)
     same_page.settle()
-    edges = same_page.run("[...document.querySelectorAll('nav a, #theme')].map((a) => a.getBoundingClientRect().right)")
+    edges = same_page.run(
+        "[...document.querySelectorAll('nav a, #theme')].map((a) => a.getBoundingClientRect().right)"
+    )
     assert len(edges) > 5
     assert max(edges) <= width
 
@@ -234,7 +254,10 @@ def contrast(a: list[float], b: list[float]) -> float:
     """The contrast of two colors as WCAG defines it, 1 to 21."""
 
     def light(color: list[float]) -> float:
-        r, g, b = (v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in (c / 255 for c in color))
+        r, g, b = (
+            v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4
+            for v in (c / 255 for c in color)
+        )
         return 0.2126 * r + 0.7152 * g + 0.0722 * b
 
     low, high = sorted((light(a), light(b)))
@@ -242,7 +265,9 @@ def contrast(a: list[float], b: list[float]) -> float:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_letters_stand_out_from_what_is_behind_them(browser: Browser, file: Path, dark: bool) -> None:
+def test_letters_stand_out_from_what_is_behind_them(
+    browser: Browser, file: Path, dark: bool
+) -> None:
     """WCAG AA: at least 4.5 to 1 for text."""
     with browser.open(file, dark=dark) as page:
 
@@ -256,7 +281,9 @@ def test_letters_stand_out_from_what_is_behind_them(browser: Browser, file: Path
                 assert contrast(color(ink), color(paper)) >= 4.5, (ink, paper)
 
 
-def test_hostile_names_are_shown_in_the_browser_and_run_nothing(browser: Browser, hostile: Run, tmp_path: Path) -> None:
+def test_hostile_names_are_shown_in_the_browser_and_run_nothing(
+    browser: Browser, hostile: Run, tmp_path: Path
+) -> None:
     found = tmp_path / "hostile.html"
     found.write_text(render_report(hostile), encoding="utf-8")
     for width in (1280, 390):

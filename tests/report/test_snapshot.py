@@ -10,7 +10,9 @@ from shoal.report.snapshot import NotInRun, Snapshot, stratified
 from shoal.runs import Assignment, Run
 
 
-def image(path: str, category_id: int, *, confidence: float = 0.9, outlier: float = 0.1, label: str = "") -> Assignment:
+def image(
+    path: str, category_id: int, *, confidence: float = 0.9, outlier: float = 0.1, label: str = ""
+) -> Assignment:
     return Assignment(
         path=path,
         label_given=label,
@@ -28,20 +30,32 @@ def test_the_report_needs_no_torch() -> None:
 
 
 def test_categories_are_counted_where_they_were_not_written(plain_run: Callable[..., Run]) -> None:
-    run = plain_run([image("a", 1), image("b", 0, label="c0"), image("c", 1, confidence=0.5), image("d", -1)])
+    run = plain_run(
+        [image("a", 1), image("b", 0, label="c0"), image("c", 1, confidence=0.5), image("d", -1)]
+    )
     found = Snapshot(run).categories
-    assert [(c.category, c.is_novel, c.size, c.n_labeled) for c in found] == [("c0", False, 1, 1), ("c1", True, 2, 0)]
+    assert [(c.category, c.is_novel, c.size, c.n_labeled) for c in found] == [
+        ("c0", False, 1, 1),
+        ("c1", True, 2, 0),
+    ]
     assert found[1].confidence == pytest.approx(0.7)
 
 
 def test_members_go_from_typical_to_not_by_outlier_score_then_confidence_then_path(
     plain_run: Callable[..., Run],
 ) -> None:
-    rows = [image("far", 0, outlier=0.9), image("b", 0), image("a", 0), image("unsure", 0, confidence=0.2)]
+    rows = [
+        image("far", 0, outlier=0.9),
+        image("b", 0),
+        image("a", 0),
+        image("unsure", 0, confidence=0.2),
+    ]
     assert Snapshot(plain_run(rows)).members[0].tolist() == [2, 1, 3, 0]
 
 
-def test_an_image_is_unsure_with_little_confidence_or_no_category(plain_run: Callable[..., Run]) -> None:
+def test_an_image_is_unsure_with_little_confidence_or_no_category(
+    plain_run: Callable[..., Run],
+) -> None:
     run = plain_run([image("a", 0, confidence=0.5), image("b", 0, confidence=0.49), image("c", -1)])
     assert Snapshot(run).is_unsure.tolist() == [False, True, True]
 
@@ -53,12 +67,17 @@ def test_an_array_of_other_images_or_with_holes_is_refused_with_its_name(
     run = plain_run([image("a", 0), image("b", 0)])
     assert Snapshot(run).rows_of(name) is None
     for array, found in (
-        (np.ones((3, 4)), r"found float64 of shape \(3, 4\), expected numbers in a row for each of 2 images"),
+        (
+            np.ones((3, 4)),
+            r"found float64 of shape \(3, 4\), expected numbers in a row for each of 2 images",
+        ),
         (np.array([[1.0, np.nan], [1.0, 2.0]]), r"found NaN or infinity in row 0 \(1 of 2\)"),
         (np.array([[1.0, 2.0], [0.0, 0.0]]), r"found only zeros in row 1 \(1 of 2\)"),
     ):
         run.write_array(name, array)
-        with pytest.raises(DataError, match=rf"{name}.npy: damaged or edited, {found}.*, or make the run again"):
+        with pytest.raises(
+            DataError, match=rf"{name}.npy: damaged or edited, {found}.*, or make the run again"
+        ):
             Snapshot(run).rows_of(name)
     run.write_array(name, np.eye(2))
     assert Snapshot(run).rows_of(name) is not None

@@ -16,7 +16,9 @@ def made(tmp_path: Path, sizes: dict[str, list[int]]) -> Run:
     """Groups around far places, several of them in one category where it has several sizes."""
     rng = np.random.default_rng(0)
     groups = [(name, size) for name, each in sizes.items() for size in each]
-    x = np.concatenate([rng.normal(0, 0.1, (size, 8)) + np.eye(8)[at] for at, (_, size) in enumerate(groups)])
+    x = np.concatenate(
+        [rng.normal(0, 0.1, (size, 8)) + np.eye(8)[at] for at, (_, size) in enumerate(groups)]
+    )
     names = [name for name, size in groups for _ in range(size)]
     run = Run.create(tmp_path / "run")
     run.write_array("embeddings", x.astype(np.float32))
@@ -34,7 +36,10 @@ def test_a_large_category_of_two_groups_is_suggested_with_its_groups(tmp_path: P
     run = made(tmp_path, {"a": [20], "b": [20], "c": [20], "both": [30, 25]})
     (found,) = suggested_splits(Snapshot(run))
     assert (found.category.category, found.times_usual) == ("both", 2.75)
-    assert [sorted(group.tolist()) for group in found.groups] == [[*range(60, 90)], [*range(90, 115)]]
+    assert [sorted(group.tolist()) for group in found.groups] == [
+        [*range(60, 90)],
+        [*range(90, 115)],
+    ]
     assert found.separation > 5
     page = render_report(run)
     assert "2.8 times the usual size; the two largest groups have a separation of" in page

@@ -15,7 +15,9 @@ from shoal.review.review import Review
 from shoal.runs import Assignment, Category, Run, RunView
 
 
-def rows(categories: list[str], *, given: list[str] | None = None, second: str = "") -> list[Assignment]:
+def rows(
+    categories: list[str], *, given: list[str] | None = None, second: str = ""
+) -> list[Assignment]:
     ids = {name: at for at, name in enumerate(dict.fromkeys(categories))}
     return [
         Assignment(
@@ -34,7 +36,8 @@ def rows(categories: list[str], *, given: list[str] | None = None, second: str =
 
 def test_separation_of_six_points_by_hand() -> None:
     """Means 0 and 4, each group spread ±1, so variance 1: √2 · 4 / √2 = 4."""
-    a, b = np.array([[-1.0], [0], [1]]), np.array([[3.0], [4], [5]])
+    a = np.array([[-1.0], [0], [1]])
+    b = np.array([[3.0], [4], [5]])
     assert separation(a, b) == pytest.approx(4)
     assert separation(a, a) == 0
     assert separation(np.zeros((2, 1)), np.ones((2, 1))) == float("inf")
@@ -52,13 +55,21 @@ def test_few_points_of_many_dimensions_are_as_far_apart_as_many() -> None:
 
 def test_the_halves_of_one_group_are_as_far_apart_as_the_constant_says() -> None:
     rng = np.random.default_rng(0)
-    for x, expected in ((rng.uniform(-1, 1, (200_000, 1)), ONE_GROUP), (rng.normal(size=(200_000, 1)), 2.647)):
-        assert separation(x[x < 0][:, None], x[x >= 0][:, None]) == pytest.approx(expected, rel=0.01)
+    for x, expected in (
+        (rng.uniform(-1, 1, (200_000, 1)), ONE_GROUP),
+        (rng.normal(size=(200_000, 1)), 2.647),
+    ):
+        assert separation(x[x < 0][:, None], x[x >= 0][:, None]) == pytest.approx(
+            expected, rel=0.01
+        )
 
 
-def test_a_category_cut_in_two_is_suggested_and_one_that_stands_apart_is_not(plain_run: Callable[..., Run]) -> None:
+def test_a_category_cut_in_two_is_suggested_and_one_that_stands_apart_is_not(
+    plain_run: Callable[..., Run],
+) -> None:
     rng = np.random.default_rng(0)
-    cloud, apart = rng.normal(size=(400, 5)) * [2, 1, 1, 1, 1], rng.normal(size=(100, 5))
+    cloud = rng.normal(size=(400, 5)) * [2, 1, 1, 1, 1]
+    apart = rng.normal(size=(100, 5))
     apart[:, 2] += 12
     names = ["one" if x < -0.2 else "novel-001" for x in cloud[:, 0]] + ["novel-002"] * 100
     run = plain_run(rows(names, second="one"))
@@ -66,7 +77,10 @@ def test_a_category_cut_in_two_is_suggested_and_one_that_stands_apart_is_not(pla
     merges = suggested_merges(Snapshot(run))
     pairs = [(merge.novel.category, merge.other.category) for merge in merges]
     assert (pairs[0], merges[0].looks_like_one) == (("novel-001", "one"), True)
-    assert [merge.looks_like_one for merge in merges[1:]] == [False, False]  # the closest pairs are listed all the same
+    assert [merge.looks_like_one for merge in merges[1:]] == [
+        False,
+        False,
+    ]  # the closest pairs are listed all the same
     assert [merge.separation for merge in merges] == sorted(merge.separation for merge in merges)
     assert merges[0].second_choice == pytest.approx(names.count("novel-001") / 400)
 
@@ -77,7 +91,9 @@ def test_two_known_categories_are_never_to_be_merged(plain_run: Callable[..., Ru
     assert suggested_merges(Snapshot(run)) == []
 
 
-def test_a_known_category_that_nobody_has_named_may_be_merged(plain_run: Callable[..., Run]) -> None:
+def test_a_known_category_that_nobody_has_named_may_be_merged(
+    plain_run: Callable[..., Run],
+) -> None:
     """As in the run after a review in which one of its images was confirmed."""
     run = plain_run([replace(row, is_novel=False) for row in rows(["left", "novel-001"] * 50)])
     run.write_array("embeddings", np.random.default_rng(0).normal(size=(100, 3)))
@@ -95,7 +111,10 @@ def test_a_label_is_suspicious_when_its_image_landed_elsewhere_and_the_surest_co
 ) -> None:
     run = plain_run(rows(["cat", "cat", "novel-1", "dog"], given=["cat", "dog", "dog", ""]))
     found = suspicious_labels(Snapshot(run))
-    assert [(label.row, label.given, label.found) for label in found] == [(1, "dog", "cat"), (2, "dog", "novel-1")]
+    assert [(label.row, label.given, label.found) for label in found] == [
+        (1, "dog", "cat"),
+        (2, "dog", "novel-1"),
+    ]
     with pytest.raises(NotInRun, match="no image came with a label"):
         suspicious_labels(Snapshot(plain_run_without_labels(run)))
 
@@ -104,7 +123,10 @@ def test_a_label_that_binds_is_suspicious_when_few_images_around_share_it_and_an
     run_of_labels: Run,
 ) -> None:
     found = suspicious_labels(Snapshot(run_of_labels))
-    assert [(label.row, label.given, label.found) for label in found] == [(0, "gull", "heron"), (1, "gull", "novel-1")]
+    assert [(label.row, label.given, label.found) for label in found] == [
+        (0, "gull", "heron"),
+        (1, "gull", "novel-1"),
+    ]
     assert [label.certainty for label in found] == pytest.approx([1, 0.875])
 
 
@@ -118,7 +140,12 @@ def test_a_label_that_a_person_has_decided_on_is_no_longer_suspicious(run_of_lab
 def run_of_labels(plain_run: Callable[..., Run]) -> Run:
     """All labels hold their images; the first two lie among others, the third is only at the edge of its own."""
     table = rows(["gull"] * 4 + ["heron", "novel-1"], given=["gull"] * 4 + ["", ""], second="heron")
-    facts = [(0.0, "heron", "heron"), (0.125, "heron", "novel-1"), (0.25, "gull", "novel-1"), (0.6, "heron", "heron")]
+    facts = [
+        (0.0, "heron", "heron"),
+        (0.125, "heron", "novel-1"),
+        (0.25, "gull", "novel-1"),
+        (0.6, "heron", "heron"),
+    ]
     judged = [
         replace(row, confidence=sure, nearest_known=nearest, second_category=second)
         for row, (sure, nearest, second) in zip(table, facts, strict=False)
@@ -128,7 +155,12 @@ def run_of_labels(plain_run: Callable[..., Run]) -> Run:
     run.write_categories(
         [
             Category(
-                category_id=ids[name], category=name, is_novel=name == "novel-1", size=1, n_labeled=0, confidence=0.5
+                category_id=ids[name],
+                category=name,
+                is_novel=name == "novel-1",
+                size=1,
+                n_labeled=0,
+                confidence=0.5,
             )
             for name in ids
         ]
@@ -141,9 +173,12 @@ def plain_run_without_labels(run: Run) -> Run:
     return Run(run.path)
 
 
-def test_digits_cut_too_fine_are_put_together_again_and_only_with_their_own_kind(digits: Run, tmp_path: Path) -> None:
+def test_digits_cut_too_fine_are_put_together_again_and_only_with_their_own_kind(
+    digits: Run, tmp_path: Path
+) -> None:
     """Cut the tree of ten kinds into 24: every suggested pair is of one kind, and there are several."""
-    truth, clusters = load_digits().target, Tree(digits.array("tree")).cut(24)
+    truth = load_digits().target
+    clusters = Tree(digits.array("tree")).cut(24)
     run = Run(tmp_path)
     run.write_assignments(rows([f"novel-{c}" for c in clusters]))
     run.write_array("embeddings", digits.array("embeddings"))
@@ -161,14 +196,18 @@ def test_large_categories_are_compared_by_a_sample_from_end_to_end(
     plain_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two halves of one bell-shaped group, and a third far away: the sample tells the same as all images."""
-    x = np.concatenate([np.sort(np.random.default_rng(0).normal(size=400)), np.linspace(50, 51, 200)])
+    x = np.concatenate(
+        [np.sort(np.random.default_rng(0).normal(size=400)), np.linspace(50, 51, 200)]
+    )
     run = plain_run(rows([f"novel-{part}" for part in np.repeat([0, 1, 2], 200)]))
     run.write_array("embeddings", np.column_stack([x, np.ones(600)]))
     whole = suggested_merges(Snapshot(run))
     monkeypatch.setattr(suggestions, "MOST_COMPARED", 20)
     found = suggested_merges(Snapshot(run))
     for merges in (whole, found):
-        alike = [(merge.novel.category, merge.other.category) for merge in merges if merge.looks_like_one]
+        alike = [
+            (merge.novel.category, merge.other.category) for merge in merges if merge.looks_like_one
+        ]
         assert alike == [("novel-0", "novel-1")]
     assert found[0].separation == pytest.approx(whole[0].separation, rel=0.2)
     assert found[0].separation != whole[0].separation

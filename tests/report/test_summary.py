@@ -42,25 +42,43 @@ def test_how_sure_k_is_comes_from_repeats_and_from_the_curve(plain_run: Callable
     run = plain_run(images("a"))
     assert how_sure(Snapshot(run)) == ""
     curve = {"n_clusters": [2, 3, 4, 5, 6], "accuracy": [0.5, 0.895, 0.9, 0.88, 0.7]}
-    run.write_json("estimate", {"n_clusters": 4, "rule": "best", "is_given": False, "curve": curve, "stability": None})
+    run.write_json(
+        "estimate",
+        {"n_clusters": 4, "rule": "best", "is_given": False, "curve": curve, "stability": None},
+    )
     assert how_sure(Snapshot(run)) == (
         "The number of categories, 4, was estimated. "
         "Of 5 numbers tried, 3 to 4 fit the labeled images within a point of the best."
     )
-    run.write_json("estimate", {"n_clusters": 4, "rule": "", "is_given": False, "stability": {"n_clusters": [4, 5, 4]}})
-    assert how_sure(Snapshot(run)).endswith("was estimated. Repeated 3 times, the estimate was 4 to 5.")
-    run.write_json("estimate", {"n_clusters": 9, "is_given": False, "stability": {"n_clusters": [4, 5]}})
+    run.write_json(
+        "estimate",
+        {"n_clusters": 4, "rule": "", "is_given": False, "stability": {"n_clusters": [4, 5, 4]}},
+    )
+    assert how_sure(Snapshot(run)).endswith(
+        "was estimated. Repeated 3 times, the estimate was 4 to 5."
+    )
+    run.write_json(
+        "estimate", {"n_clusters": 9, "is_given": False, "stability": {"n_clusters": [4, 5]}}
+    )
     assert how_sure(Snapshot(run)).endswith(
         "Repeated 2 times, the estimate was 4 to 5, with 9 outside of that: it is unsteady."
     )
     alone = {"n_clusters": [2, 3], "accuracy": [0.5, 0.9]}
-    run.write_json("estimate", {"n_clusters": 4, "is_given": False, "curve": alone, "stability": None})
+    run.write_json(
+        "estimate", {"n_clusters": 4, "is_given": False, "curve": alone, "stability": None}
+    )
     assert how_sure(Snapshot(run)).endswith(
         "Of 2 numbers tried, the number 3 fits the labeled images within a point of the best. "
         "The estimate is not among them, because it also weighs unlabeled images."
     )
     for interval, end in ([3, 6], "."), ([2, 9], ": the labels hardly say how many."):
-        found = {"n_clusters": 4, "is_given": False, "interval": interval, "curve": alone, "stability": None}
+        found = {
+            "n_clusters": 4,
+            "is_given": False,
+            "interval": interval,
+            "curve": alone,
+            "stability": None,
+        }
         run.write_json("estimate", found)
         assert how_sure(Snapshot(run)) == (
             "The number of categories, 4, was estimated. "
@@ -82,17 +100,25 @@ def test_that_k_rests_on_few_known_categories_is_said(plain_run: Callable[..., R
 def test_small_numbers_read_well(plain_run: Callable[..., Run]) -> None:
     found = summarize(Snapshot(plain_run(images("novel-1"))))
     assert found.headline == "1 category in 1 image"
-    assert found.sentences == ("1 category is likely new.", "Every image has a confidence of at least 0.5.")
+    assert found.sentences == (
+        "1 category is likely new.",
+        "Every image has a confidence of at least 0.5.",
+    )
     assert found.accuracy == ()
 
 
 def test_one_known_category_reads_well(plain_run: Callable[..., Run]) -> None:
-    assert summarize(Snapshot(plain_run(images("a")))).sentences[0] == "1 category was known from labels."
+    assert (
+        summarize(Snapshot(plain_run(images("a")))).sentences[0]
+        == "1 category was known from labels."
+    )
 
 
 def test_a_truth_without_novel_images_leaves_a_dash(plain_run: Callable[..., Run]) -> None:
     run = plain_run(images("a"))
-    run.write_json("accuracy", {"all": 0.5, "known": 0.5, "novel": float("nan"), "n_images": 2, "n_classes": 1})
+    run.write_json(
+        "accuracy", {"all": 0.5, "known": 0.5, "novel": float("nan"), "n_images": 2, "n_classes": 1}
+    )
     found = summarize(Snapshot(run))
     assert [tile.value for tile in found.accuracy] == ["50.0 %", "50.0 %", "–"]
     assert found.accuracy_note == "Accuracy against the given truth, 2 images of 1 class"
@@ -100,15 +126,26 @@ def test_a_truth_without_novel_images_leaves_a_dash(plain_run: Callable[..., Run
 
 def test_training_that_did_not_help_is_said(plain_run: Callable[..., Run]) -> None:
     run = plain_run(images("a"))
-    found = {"kept": "frozen", "accuracy": {"frozen": 0.75, "trained": 0.5}, "n_images": 1200, "hidden": ["a"]}
+    found = {
+        "kept": "frozen",
+        "accuracy": {"frozen": 0.75, "trained": 0.5},
+        "n_images": 1200,
+        "hidden": ["a"],
+    }
     run.write_json("choice", found)
     assert summarize(Snapshot(run)).sentences[-1] == (
         "Of 1,200 labeled images kept from training, 75.0 % were put right without training and 50.0 % with it, "
         "so it was not used."
     )
     run.write_json("choice", found | {"kept": "trained"})
-    assert summarize(Snapshot(run)).sentences[-1].endswith("with it, which may be chance; it was kept.")
-    run.write_json("choice", found | {"kept": "trained", "accuracy": {"frozen": 0.5, "trained": 0.75}})
+    assert (
+        summarize(Snapshot(run))
+        .sentences[-1]
+        .endswith("with it, which may be chance; it was kept.")
+    )
+    run.write_json(
+        "choice", found | {"kept": "trained", "accuracy": {"frozen": 0.5, "trained": 0.75}}
+    )
     assert summarize(Snapshot(run)).sentences[-1].endswith("with it, so it was kept.")
     run.write_json("choice", found | {"n_images": 8, "may_be_chance": True})
     assert summarize(Snapshot(run)).sentences[-1] == (
@@ -125,7 +162,12 @@ def test_the_weight_of_the_encoder_as_it_came_is_said_and_where_no_label_chose_i
     said = "The encoder as it came weighs 65 % beside the trained one"
     unjudged = f"{said}, as was best on average with cms, because no label can judge training."
     assert summarize(Snapshot(run)).sentences[-1] == unjudged
-    judged = {"kept": "trained", "accuracy": {"frozen": 0.5, "trained": 0.75}, "n_images": 8, "hidden": ["a"]}
+    judged = {
+        "kept": "trained",
+        "accuracy": {"frozen": 0.5, "trained": 0.75},
+        "n_images": 8,
+        "hidden": ["a"],
+    }
     run.write_json("choice", judged)
     assert summarize(Snapshot(run)).sentences[-1] == f"{said}."
     run.write_json("model", {"frozen_weight": 0.0, "n_tail_blocks": 1, "shape": None})
@@ -138,29 +180,50 @@ def test_average_linkage_is_said_and_ward_is_not(plain_run: Callable[..., Run]) 
     run.write_json("shifts", about | {"linkage_method": "ward"})
     assert "linkage" not in " ".join(summarize(Snapshot(run)).sentences)
     run.write_json("shifts", about | {"linkage_method": "average"})
-    assert summarize(Snapshot(run)).sentences[-1].startswith("Clusters are joined by average linkage: it puts more of")
+    assert (
+        summarize(Snapshot(run))
+        .sentences[-1]
+        .startswith("Clusters are joined by average linkage: it puts more of")
+    )
 
 
-def test_a_training_that_was_stopped_is_said_and_which_of_two(plain_run: Callable[..., Run]) -> None:
+def test_a_training_that_was_stopped_is_said_and_which_of_two(
+    plain_run: Callable[..., Run],
+) -> None:
     run = plain_run(images("a"))
     run.note(stopped_early={"epochs": 1, "of": 2})
     write_rows(run, 1)
     found = summarize(Snapshot(run))
-    assert found.sentences[-1] == "Training was stopped after 1 of 2 epochs. The answer is the one without training."
+    assert (
+        found.sentences[-1]
+        == "Training was stopped after 1 of 2 epochs. The answer is the one without training."
+    )
     run.write_json("model", {"frozen_weight": 0.0, "n_tail_blocks": 1, "shape": None})
     assert summarize(Snapshot(run)).sentences[-1] == "Training was stopped after 1 of 2 epochs."
     assert dict(found.facts)["Trained for"] == "1 epoch; stopped early, 2 were planned"
     write_rows(run, 2)  # the answer is of a trial that came to its end
-    assert summarize(Snapshot(run)).sentences[-1] == "Training was stopped after 1 of 2 epochs.", "another trial"
+    assert summarize(Snapshot(run)).sentences[-1] == "Training was stopped after 1 of 2 epochs.", (
+        "another trial"
+    )
     run.note(trial_epochs=2)
     found = summarize(Snapshot(run))
-    assert found.sentences[-1] == "Training again, with all labels, was stopped after 1 of 2 epochs."
-    assert dict(found.facts)["Trained for"] == "2 epochs; training again, with all labels, was stopped early"
+    assert (
+        found.sentences[-1] == "Training again, with all labels, was stopped after 1 of 2 epochs."
+    )
+    assert (
+        dict(found.facts)["Trained for"]
+        == "2 epochs; training again, with all labels, was stopped early"
+    )
     write_rows(run, 0)  # the first answer stands, after a trial that came to its end
     run.note(trial_epochs=8)
     found = summarize(Snapshot(run))
-    assert found.sentences[-1] == "Training again, with all labels, was stopped after 1 of 2 epochs."
-    assert dict(found.facts)["Trained for"] == "8 epochs; training again, with all labels, was stopped early"
+    assert (
+        found.sentences[-1] == "Training again, with all labels, was stopped after 1 of 2 epochs."
+    )
+    assert (
+        dict(found.facts)["Trained for"]
+        == "8 epochs; training again, with all labels, was stopped early"
+    )
     write_rows(run, 2)
     run.note(stopped_early=None, trial_epochs=5)
     assert dict(summarize(Snapshot(run)).facts)["Trained for"] == (
@@ -168,14 +231,28 @@ def test_a_training_that_was_stopped_is_said_and_which_of_two(plain_run: Callabl
     )
 
 
-def test_confidence_that_labels_could_not_check_is_said_to_be_the_share(plain_run: Callable[..., Run]) -> None:
+def test_confidence_that_labels_could_not_check_is_said_to_be_the_share(
+    plain_run: Callable[..., Run],
+) -> None:
     run = plain_run(images("a"))
     assert confidence_words(Snapshot(run)) == ""
     curve = {"confidence": [0, 1], "right": [0, 3], "n_images": [0, 4]}
-    found = {"label_rate": None, "known": curve, "novel": curve, "labeled": curve, "scale": [1], "weight": 1}
+    found = {
+        "label_rate": None,
+        "known": curve,
+        "novel": curve,
+        "labeled": curve,
+        "scale": [1],
+        "weight": 1,
+    }
     run.write_json("calibration", found | {"is_calibrated": False})
-    assert confidence_words(Snapshot(run)).startswith("Labels cannot check confidence here: it is the share of")
-    assert any(line.endswith("Labels cannot say how far confidence can be trusted.") for line in _sentences(run))
+    assert confidence_words(Snapshot(run)).startswith(
+        "Labels cannot check confidence here: it is the share of"
+    )
+    assert any(
+        line.endswith("Labels cannot say how far confidence can be trusted.")
+        for line in _sentences(run)
+    )
     run.write_json("calibration", found | {"is_calibrated": True, "label_rate": 0.5})
     assert "about nine in ten should be right" in confidence_words(Snapshot(run))
     ending = "held back, 4 images in known categories and 4 in what would be novel without them; so few say little."
@@ -192,7 +269,9 @@ def test_confidence_that_labels_could_not_check_is_said_to_be_the_share(plain_ru
 
 
 def write_rows(run: Run, n_epochs: int) -> None:
-    (run.path / "metrics.jsonl").write_text("".join(f'{{"epoch": {epoch + 1}}}\n' for epoch in range(n_epochs)))
+    (run.path / "metrics.jsonl").write_text(
+        "".join(f'{{"epoch": {epoch + 1}}}\n' for epoch in range(n_epochs))
+    )
 
 
 def _sentences(run: Run) -> tuple[str, ...]:

@@ -18,7 +18,8 @@ from shoal.reproduce.experiment import ReproduceOptions
 from shoal.reproduce.reproduce import reproduce
 
 COLORS = np.array(
-    [[200, 40, 40], [40, 200, 40], [40, 40, 200], [190, 190, 40], [40, 190, 190], [190, 40, 190]], dtype=np.int64
+    [[200, 40, 40], [40, 200, 40], [40, 40, 200], [190, 190, 40], [40, 190, 190], [190, 40, 190]],
+    dtype=np.int64,
 )
 N_EACH = {"train": 20, "test": 8}
 SPLIT = ClassSplit("cub", (0, 1, 2, 3), (4, 5), None, 0.5, 0, "0" * 64)
@@ -27,7 +28,9 @@ SPLIT = ClassSplit("cub", (0, 1, 2, 3), (4, 5), None, 0.5, 0, "0" * 64)
 def read_stand_in(name, root, *, part="train", seed=0):
     rng = np.random.default_rng(0 if part == "train" else 1)
     class_ids = np.repeat(np.arange(6), N_EACH[part])
-    images = COLORS[class_ids][:, None, None] + rng.integers(-60, 61, size=(len(class_ids), 16, 16, 3))
+    images = COLORS[class_ids][:, None, None] + rng.integers(
+        -60, 61, size=(len(class_ids), 16, 16, 3)
+    )
     official = OfficialImages(
         tuple(f"{part}-{i:03d}" for i in range(len(class_ids))),
         class_ids,
@@ -45,9 +48,16 @@ class Mean(nn.Module):
 
 def load_tiny(name, *, n_tail_blocks=None, input_size=None):
     torch.manual_seed(1)
-    blocks = [nn.Sequential(nn.ReLU(), nn.Conv2d(12, 16, 3)), nn.Sequential(nn.ReLU(), nn.Conv2d(16, 16, 3))]
+    blocks = [
+        nn.Sequential(nn.ReLU(), nn.Conv2d(12, 16, 3)),
+        nn.Sequential(nn.ReLU(), nn.Conv2d(16, 16, 3)),
+    ]
     parts = Parts(
-        stem=nn.Conv2d(3, 12, 3, stride=2), blocks=blocks, finish=Mean(), is_finish_trained=False, feature_dim=16
+        stem=nn.Conv2d(3, 12, 3, stride=2),
+        blocks=blocks,
+        finish=Mean(),
+        is_finish_trained=False,
+        feature_dim=16,
     )
     return Encoder(name, parts, InputFormat(size=14, mean=(0.5,) * 3, std=(0.25,) * 3), 1)
 
@@ -96,7 +106,9 @@ def run(folder):
 
     def run(name, *, out=folder, seeds=(0,), roots=None, options=OPTIONS, tell=None):
         roots = roots or {"cub": "nowhere"}
-        (found,) = reproduce([name], roots, out, device=torch.device("cpu"), seeds=seeds, options=options, tell=tell)
+        (found,) = reproduce(
+            [name], roots, out, device=torch.device("cpu"), seeds=seeds, options=options, tell=tell
+        )
         return found
 
     return run

@@ -9,7 +9,10 @@ from shoal.reproduce.paper_experiments import EXPERIMENTS, get_experiment
 from shoal.reproduce.plan import make_cell
 
 ALL_ROWS = [
-    (experiment, row) for experiment in EXPERIMENTS.values() for row in experiment.rows if row.method is not None
+    (experiment, row)
+    for experiment in EXPERIMENTS.values()
+    for row in experiment.rows
+    if row.method is not None
 ]
 
 
@@ -36,7 +39,14 @@ def cell_of(table, row_name, dataset="cub", seed=0, options=None):
 
 def test_the_same_work_has_one_key_whatever_the_table():
     full = cell_of("1", "CMS, K given")
-    for table, row in (("4", "(5) CMS, IMS"), ("5", "kNN"), ("11", "v"), ("12", "8"), ("13", "0.5"), ("14", "0.35")):
+    for table, row in (
+        ("4", "(5) CMS, IMS"),
+        ("5", "kNN"),
+        ("11", "v"),
+        ("12", "8"),
+        ("13", "0.5"),
+        ("14", "0.35"),
+    ):
         assert cell_of(table, row).key == full.key
 
 
@@ -75,26 +85,41 @@ def test_given_and_estimated_k_and_both_clusterings_share_a_training():
 def test_the_released_codes_protocol_is_part_of_every_identity_and_name():
     options = ReproduceOptions(protocol="reference")
     for experiment, row in ALL_ROWS:
-        papers, released = (make_cell(experiment, row, "cub", 0, each) for each in (ReproduceOptions(), options))
+        papers, released = (
+            make_cell(experiment, row, "cub", 0, each) for each in (ReproduceOptions(), options)
+        )
         assert papers.training_key != released.training_key
         assert papers.key != released.key
         assert "_reference_" in released.key
         assert "reference" not in papers.key
         assert not papers.sees_hidden_labels
-        assert released.sees_hidden_labels == (row.method != "agglomerative" and row.setup != "unsupervised")
+        assert released.sees_hidden_labels == (
+            row.method != "agglomerative" and row.setup != "unsupervised"
+        )
 
 
 def test_the_released_codes_settings_come_after_the_recipe_and_before_the_users():
-    cell = cell_of("1", "CMS, K given", options=ReproduceOptions(protocol="reference", changes={"head.kind": "paper"}))
+    cell = cell_of(
+        "1",
+        "CMS, K given",
+        options=ReproduceOptions(protocol="reference", changes={"head.kind": "paper"}),
+    )
     assert (cell.settings.training.bank, cell.settings.loss.detach_norm) == ("views", True)
     assert cell.settings.head.kind == "paper"
     assert cell.validation_share == 0
-    assert cell_of("2", "CMS, K given", options=ReproduceOptions(protocol="reference")).validation_share == 0.1
+    assert (
+        cell_of(
+            "2", "CMS, K given", options=ReproduceOptions(protocol="reference")
+        ).validation_share
+        == 0.1
+    )
 
 
 def test_a_change_of_the_user_comes_before_that_of_the_row():
     cell = cell_of(
-        "12", "16", options=ReproduceOptions(changes={"inference.shift.n_neighbors": 3, "training.epochs": 5})
+        "12",
+        "16",
+        options=ReproduceOptions(changes={"inference.shift.n_neighbors": 3, "training.epochs": 5}),
     )
     assert cell.settings.inference.shift.n_neighbors == 16
     assert cell.settings.training.epochs == 5
@@ -109,7 +134,10 @@ def test_a_change_with_a_methods_name_is_for_that_method_alone():
 def test_a_change_of_what_a_method_does_not_have_is_passed_over_where_another_has_it():
     options = ReproduceOptions(changes={"training.views.pool": 3})
     assert cell_of("1", "CMS, K given", options=options).settings.training.views.pool == 3
-    plain, changed = (cell_of("1", "Agglomerative, K given", options=each) for each in (ReproduceOptions(), options))
+    plain, changed = (
+        cell_of("1", "Agglomerative, K given", options=each)
+        for each in (ReproduceOptions(), options)
+    )
     assert plain.key == changed.key
 
 
@@ -118,7 +146,10 @@ def test_a_name_at_the_top_is_passed_over_too_where_another_method_has_it():
     assert cell_of("1", "CMS, K given", options=options).settings.n_tail_blocks == 3
     both = cell_of("1", "GCD, K given", options=options).settings
     assert (both.n_tail_blocks, both.n_init) == (3, 100)
-    plain, changed = (cell_of("1", "Agglomerative, K given", options=each) for each in (ReproduceOptions(), options))
+    plain, changed = (
+        cell_of("1", "Agglomerative, K given", options=each)
+        for each in (ReproduceOptions(), options)
+    )
     assert plain.key == changed.key
     assert cell_of("4", "(3) CMS, SSK", options=options).clustering_settings.n_init == 100
 
@@ -127,7 +158,11 @@ def test_a_name_at_the_top_is_passed_over_too_where_another_method_has_it():
 def test_query_and_neighbors_weigh_alike_in_the_last_row_of_table_11_whatever_k_is(k, alpha):
     options = ReproduceOptions(changes={} if k is None else {"inference.shift.n_neighbors": k})
     cell = cell_of("13", "1/(k+1)", options=options)
-    assert cell.settings.inference.shift.alpha == cell.clustering_settings.inference.shift.alpha == alpha
+    assert (
+        cell.settings.inference.shift.alpha
+        == cell.clustering_settings.inference.shift.alpha
+        == alpha
+    )
     assert cell_of("13", "0.5", options=options).settings.inference.shift.alpha == 0.5
 
 
@@ -135,17 +170,27 @@ def test_a_setting_that_no_row_of_the_tables_has_is_refused_and_that_of_one_is_n
     options = ReproduceOptions(changes={"n_init": 100})
     with pytest.raises(UsageError, match=r"--set n_init: no row of what is run \(12\) has"):
         check_used([get_experiment("12")], options)
-    with pytest.raises(UsageError, match=r"--set gcd\.loss\.temperature: no row of what is run \(12\) has"):
+    with pytest.raises(
+        UsageError, match=r"--set gcd\.loss\.temperature: no row of what is run \(12\) has"
+    ):
         check_used([get_experiment("12")], ReproduceOptions(changes={"gcd.loss.temperature": 1.0}))
     check_used([get_experiment("12"), get_experiment("4")], options)
     check_used([get_experiment("12")], ReproduceOptions(changes={"cms.loss.temperature": 1.0}))
 
 
 def test_an_encoder_without_a_recipe_takes_the_default_one_and_its_own_tail():
-    cell = cell_of("1", "CMS, K given", options=ReproduceOptions(encoder="/models/vit", input_size=64))
-    assert (cell.settings.encoder, cell.settings.input_size, cell.settings.n_tail_blocks) == ("/models/vit", 64, None)
+    cell = cell_of(
+        "1", "CMS, K given", options=ReproduceOptions(encoder="/models/vit", input_size=64)
+    )
+    assert (cell.settings.encoder, cell.settings.input_size, cell.settings.n_tail_blocks) == (
+        "/models/vit",
+        64,
+        None,
+    )
     assert cell.settings.loss.temperature == 0.1
-    assert cell.settings.training.views.pool is None, "16 views of each image were chosen for another network"
+    assert cell.settings.training.views.pool is None, (
+        "16 views of each image were chosen for another network"
+    )
     chosen = ReproduceOptions(encoder="/models/vit", changes={"training.views.pool": 4})
     assert cell_of("1", "CMS, K given", options=chosen).settings.training.views.pool == 4
 
@@ -158,13 +203,24 @@ def test_a_network_of_the_recipes_kind_keeps_its_pool_of_views():
 def test_settings_that_cannot_be_used_are_refused():
     with pytest.raises(UsageError, match=r"cms on cub: .*unknown setting 'epoch'"):
         cell_of("1", "CMS, K given", options=ReproduceOptions(changes={"training.epoch": 5}))
-    with pytest.raises(UsageError, match=r"cms on cub: unknown setting 'learning\.epochs'; did you mean 'training\."):
+    with pytest.raises(
+        UsageError,
+        match=r"cms on cub: unknown setting 'learning\.epochs'; did you mean 'training\.",
+    ):
         cell_of("1", "CMS, K given", options=ReproduceOptions(changes={"learning.epochs": 5}))
     with pytest.raises(UsageError, match=r"no such setting 'cms\.training\.epochs\.first'"):
-        cell_of("1", "CMS, K given", options=ReproduceOptions(changes={"cms.training.epochs.first": 5}))
+        cell_of(
+            "1", "CMS, K given", options=ReproduceOptions(changes={"cms.training.epochs.first": 5})
+        )
     with pytest.raises(UsageError, match=r"no such setting 'agglomerative\.training\.epochs'"):
-        cell_of("1", "Agglomerative, K given", options=ReproduceOptions(changes={"agglomerative.training.epochs": 5}))
-    with pytest.raises(UsageError, match=r"unknown setting 'n_starts'; .*known: .*n_init.*, n_tail_blocks"):
+        cell_of(
+            "1",
+            "Agglomerative, K given",
+            options=ReproduceOptions(changes={"agglomerative.training.epochs": 5}),
+        )
+    with pytest.raises(
+        UsageError, match=r"unknown setting 'n_starts'; .*known: .*n_init.*, n_tail_blocks"
+    ):
         cell_of("1", "Agglomerative, K given", options=ReproduceOptions(changes={"n_starts": 5}))
     with pytest.raises(UsageError, match="validation_share"):
         replace(ReproduceOptions(), validation_share=1.0)

@@ -112,8 +112,19 @@ def test_with_nothing_else_to_show_the_error_is_raised(run, tmp_path, monkeypatc
 def test_the_command_ends_with_1_after_writing_the_tables(tmp_path, monkeypatch, stand_in):
     failing(monkeypatch, "gcd", ShoalError(REASON))
     small = [f"--set={name}={value}" for name, value in stand_in.options.changes.items()]
-    arguments = ["--encoder", "efficientnet-lite0", "--input-size", "14", "--device", "cpu", "--out", str(tmp_path)]
-    found = CliRunner().invoke(app, ["reproduce", "1", "--root", "cub=x", *arguments, *small, "--json"])
+    arguments = [
+        "--encoder",
+        "efficientnet-lite0",
+        "--input-size",
+        "14",
+        "--device",
+        "cpu",
+        "--out",
+        str(tmp_path),
+    ]
+    found = CliRunner().invoke(
+        app, ["reproduce", "1", "--root", "cub=x", *arguments, *small, "--json"]
+    )
     assert found.exit_code == 1, found.output
     told = json.loads(found.stdout)
     assert set(told["failed"].values()) == {REASON}
@@ -124,7 +135,9 @@ def test_the_command_ends_with_1_after_writing_the_tables(tmp_path, monkeypatch,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["gcd", "cms"])
-def test_a_collapsed_training_is_named_under_the_table_and_in_its_cell(run, tmp_path, monkeypatch, method):
+def test_a_collapsed_training_is_named_under_the_table_and_in_its_cell(
+    run, tmp_path, monkeypatch, method
+):
     """All embeddings alike, whether the method has a bank or not; the other method's cells say that all is well."""
 
     def get(name):
@@ -133,7 +146,9 @@ def test_a_collapsed_training_is_named_under_the_table_and_in_its_cell(run, tmp_
         def represent(*args, **kwargs):
             learned = info.represent(*args, **kwargs)
             first = learned.embeddings[:1]
-            nudge = 1e-4 * torch.randn(learned.embeddings.shape, generator=torch.Generator().manual_seed(0))
+            nudge = 1e-4 * torch.randn(
+                learned.embeddings.shape, generator=torch.Generator().manual_seed(0)
+            )
             return replace(learned, embeddings=torch.nn.functional.normalize(first + nudge, dim=1))
 
         return with_represent(info, represent) if name == method else info
@@ -141,7 +156,9 @@ def test_a_collapsed_training_is_named_under_the_table_and_in_its_cell(run, tmp_
     monkeypatch.setattr(runner_module, "get_method", get)
     found = run("1", out=tmp_path)
     title = method.upper()
-    warned = [line for line in found.text.splitlines() if "training seems to have collapsed" in line]
+    warned = [
+        line for line in found.text.splitlines() if "training seems to have collapsed" in line
+    ]
     assert [line.split(":")[0] for line in warned] == [
         f"- {title}, K {how}, CUB-200-2011, seed 0" for how in ("given", "estimated")
     ]
@@ -155,7 +172,9 @@ def test_a_collapsed_training_is_named_under_the_table_and_in_its_cell(run, tmp_
             assert (cell["collapse"]["warning"] is not None) == is_collapsed
 
 
-def test_a_training_too_far_gone_to_be_clustered_is_left_out_as_collapsed(run, tmp_path, monkeypatch):
+def test_a_training_too_far_gone_to_be_clustered_is_left_out_as_collapsed(
+    run, tmp_path, monkeypatch
+):
     """All embeddings are one row: no cut makes as many clusters as there are classes."""
 
     def get(name):
@@ -163,7 +182,10 @@ def test_a_training_too_far_gone_to_be_clustered_is_left_out_as_collapsed(run, t
 
         def represent(*args, **kwargs):
             learned = info.represent(*args, **kwargs)
-            return replace(learned, embeddings=learned.embeddings[:1].expand_as(learned.embeddings).contiguous())
+            return replace(
+                learned,
+                embeddings=learned.embeddings[:1].expand_as(learned.embeddings).contiguous(),
+            )
 
         return with_represent(info, represent) if name == "cms" else info
 
@@ -174,7 +196,9 @@ def test_a_training_too_far_gone_to_be_clustered_is_left_out_as_collapsed(run, t
     assert "1 distinct row " in said
 
 
-def test_images_too_small_for_the_encoder_are_said_to_be_of_which_dataset_and_why(run, tmp_path, monkeypatch):
+def test_images_too_small_for_the_encoder_are_said_to_be_of_which_dataset_and_why(
+    run, tmp_path, monkeypatch
+):
     """The features of every image are zeros, as those of efficientnet-lite2 are at 32 px."""
 
     class Nothing(torch.nn.Module):
@@ -189,8 +213,9 @@ def test_images_too_small_for_the_encoder_are_said_to_be_of_which_dataset_and_wh
 
     monkeypatch.setattr(method, "load_encoder", load)
     found = run("1", out=tmp_path)
-    reason = (
-        "cub, agglomerative: train-000, train-001, train-002, …: the encoder's features are only zeros at 14 px (120"
+    reason = "cub, agglomerative: train-000, train-001, train-002, …: the encoder's features are only zeros at 14 px (120"
+    assert (
+        f"- Agglomerative, K given, CUB-200-2011: left out, {reason} of 120 images), so no direction"
+        in found.text
     )
-    assert f"- Agglomerative, K given, CUB-200-2011: left out, {reason} of 120 images), so no direction" in found.text
     assert {r["ours"] is None for r in found.records if r["row"] == "CMS, K given"} == {False}

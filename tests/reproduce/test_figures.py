@@ -30,10 +30,22 @@ def test_a_figure_names_dataset_encoder_size_epochs_and_seed(run, folder, stand_
     run(name)
     found = written(
         draw(
-            build_drawing(make_plan(get_experiment(name), ["cub"], (0,), stand_in.options), "cub", results(folder), {})
+            build_drawing(
+                make_plan(get_experiment(name), ["cub"], (0,), stand_in.options),
+                "cub",
+                results(folder),
+                {},
+            )
         )
     )
-    for words in ("CUB-200-2011", "encoder efficientnet-lite0", "images of 14 px", "2 epochs", "seed 0", "'paper'"):
+    for words in (
+        "CUB-200-2011",
+        "encoder efficientnet-lite0",
+        "images of 14 px",
+        "2 epochs",
+        "seed 0",
+        "'paper'",
+    ):
         assert words in found
     assert "training.batch_size 16" in found
     assert "120 images, but the published train part has 5,994" in found
@@ -46,13 +58,17 @@ def test_the_figure_of_retrieval_says_that_hidden_labels_chose_its_queries(run, 
     assert CHOSEN_BY_HIDDEN_LABELS in written(
         draw(
             build_drawing(
-                make_plan(get_experiment("retrieval"), ["cub"], (0,), stand_in.options), "cub", results(folder), {}
+                make_plan(get_experiment("retrieval"), ["cub"], (0,), stand_in.options),
+                "cub",
+                results(folder),
+                {},
             )
         )
     )
     assert CHOSEN_BY_HIDDEN_LABELS in found.records[0]["notes"]
     assert all(
-        0 <= r["right_initial"] <= r["retrieved"] and r["right_shifted"] <= r["retrieved"] for r in found.records
+        0 <= r["right_initial"] <= r["retrieved"] and r["right_shifted"] <= r["retrieved"]
+        for r in found.records
     )
 
 
@@ -74,18 +90,27 @@ def test_the_figure_of_iterations_has_mean_and_spread_of_all_seeds(run, tmp_path
 
 def test_a_band_is_drawn_around_the_mean_of_several_seeds_and_none_around_one(stand_in):
     """Accuracies 40 and 60 after every shift: the mean is 50, the band from 50 - √200 to 50 + √200."""
-    experiment, options = get_experiment("iterations"), stand_in.options
+    experiment = get_experiment("iterations")
+    options = stand_in.options
     cells = make_plan(experiment, ["cub"], (0, 1), options).cells
     found = {
-        cell.key: {"material": [{"shifts": i, "all": value, "known": value, "novel": value} for i in range(3)]}
+        cell.key: {
+            "material": [
+                {"shifts": i, "all": value, "known": value, "novel": value} for i in range(3)
+            ]
+        }
         for cell, value in zip(cells, (40.0, 60.0), strict=True)
     }
-    axes = draw(build_drawing(make_plan(experiment, ["cub"], (0, 1), options), "cub", found, {})).axes[0]
+    axes = draw(
+        build_drawing(make_plan(experiment, ["cub"], (0, 1), options), "cub", found, {})
+    ).axes[0]
     assert [list(line.get_ydata()) for line in axes.lines] == [[50.0] * 3] * 3
     assert len(axes.collections) == 3
     heights = axes.collections[0].get_paths()[0].vertices[:, 1]
     assert (heights.min(), heights.max()) == pytest.approx((50 - 200**0.5, 50 + 200**0.5))
-    alone = draw(build_drawing(make_plan(experiment, ["cub"], (0,), options), "cub", found, {})).axes[0]
+    alone = draw(
+        build_drawing(make_plan(experiment, ["cub"], (0,), options), "cub", found, {})
+    ).axes[0]
     assert [list(line.get_ydata()) for line in alone.lines] == [[40.0] * 3] * 3
     assert not alone.collections
 
@@ -95,7 +120,12 @@ def test_what_is_written_below_a_figure_hides_nothing_of_it(run, folder, stand_i
     for name in ("iterations", "retrieval", "tsne"):
         run(name)
         figure = draw(
-            build_drawing(make_plan(get_experiment(name), ["cub"], (0,), stand_in.options), "cub", results(folder), {})
+            build_drawing(
+                make_plan(get_experiment(name), ["cub"], (0,), stand_in.options),
+                "cub",
+                results(folder),
+                {},
+            )
         )
         figure.draw_without_rendering()
         *_, below = figure.texts
@@ -105,19 +135,26 @@ def test_what_is_written_below_a_figure_hides_nothing_of_it(run, folder, stand_i
 
 def test_a_figure_of_one_seed_says_which_one_it_shows(stand_in):
     """Of seeds 0 and 1 only the second is there."""
-    experiment, options = get_experiment("retrieval"), stand_in.options
+    experiment = get_experiment("retrieval")
+    options = stand_in.options
     _, second = make_plan(experiment, ["cub"], (0, 1), options).cells
-    drawing = build_drawing(make_plan(experiment, ["cub"], (0, 1), options), "cub", {second.key: {"material": []}}, {})
+    drawing = build_drawing(
+        make_plan(experiment, ["cub"], (0, 1), options), "cub", {second.key: {"material": []}}, {}
+    )
     assert drawing.notes[0].endswith("seed 1; protocol 'paper'.")
     assert "CMS, CUB-200-2011: 1 of 2 seeds only." in drawing.notes
 
 
 def test_a_seed_that_failed_is_named_below_the_figure(stand_in):
-    experiment, options = get_experiment("iterations"), replace(stand_in.options, protocol="reference")
+    experiment = get_experiment("iterations")
+    options = replace(stand_in.options, protocol="reference")
     first, second = make_plan(experiment, ["cub"], (0, 1), options).cells
     material = [{"shifts": 0, "all": 1.0, "known": 1.0, "novel": 1.0}]
     drawing = build_drawing(
-        make_plan(experiment, ["cub"], (0, 1), options), "cub", {first.key: {"material": material}}, {second.key: "no"}
+        make_plan(experiment, ["cub"], (0, 1), options),
+        "cub",
+        {first.key: {"material": material}},
+        {second.key: "no"},
     )
     assert "CMS, CUB-200-2011, seed 1: left out, no." in written(draw(drawing))
     assert len(to_records(drawing)) == 3

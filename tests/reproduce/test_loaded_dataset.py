@@ -19,7 +19,9 @@ def test_small_images_are_enlarged_to_what_the_encoder_crops_from(tmp_path):
     assert tuple(images.pixels.shape[1:]) == (256, 256, 3)
 
 
-def test_an_image_that_cannot_be_decoded_is_left_out_by_every_runner_of_a_shared_folder(tmp_path, monkeypatch):
+def test_an_image_that_cannot_be_decoded_is_left_out_by_every_runner_of_a_shared_folder(
+    tmp_path, monkeypatch
+):
     original = loaded_dataset.load_pixels
 
     def without_the_first(collection, size, **options):
@@ -29,14 +31,19 @@ def test_an_image_that_cannot_be_decoded_is_left_out_by_every_runner_of_a_shared
     monkeypatch.setattr(loaded_dataset, "load_pixels", without_the_first)
     arguments = {"device": torch.device("cpu"), "input_size": 14, "scratch": tmp_path}
     alone = loaded_dataset.LoadedDataset("cub", tmp_path, **arguments).train
-    for images in [loaded_dataset.LoadedDataset("cub", tmp_path, shared=tmp_path, **arguments).train for _ in range(2)]:
+    for images in [
+        loaded_dataset.LoadedDataset("cub", tmp_path, shared=tmp_path, **arguments).train
+        for _ in range(2)
+    ]:
         assert images.n_skipped == alone.n_skipped == 1
         assert torch.equal(torch.as_tensor(images.pixels), torch.as_tensor(alone.pixels))
         assert np.array_equal(images.truth, alone.truth)
 
 
 def test_pixels_that_do_not_fit_stay_in_the_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(loaded_dataset, "resident", lambda pixels, device: resident(pixels, device, memory=0))
+    monkeypatch.setattr(
+        loaded_dataset, "resident", lambda pixels, device: resident(pixels, device, memory=0)
+    )
     images = loaded_dataset.LoadedDataset(
         "cub", tmp_path, device=torch.device("cpu"), input_size=14, scratch=tmp_path
     ).train
@@ -44,9 +51,15 @@ def test_pixels_that_do_not_fit_stay_in_the_cache(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "protocol"), [("1", "paper"), ("2", "reference"), ("retrieval", "paper")])
-def test_what_is_found_does_not_depend_on_where_pixels_are(run, tmp_path, stand_in, monkeypatch, name, protocol):
+@pytest.mark.parametrize(
+    ("name", "protocol"), [("1", "paper"), ("2", "reference"), ("retrieval", "paper")]
+)
+def test_what_is_found_does_not_depend_on_where_pixels_are(
+    run, tmp_path, stand_in, monkeypatch, name, protocol
+):
     options = replace(stand_in.options, protocol=protocol)
     expected = run(name, out=tmp_path / "in_memory", options=options)
-    monkeypatch.setattr(loaded_dataset, "resident", lambda pixels, device: resident(pixels, device, memory=0))
+    monkeypatch.setattr(
+        loaded_dataset, "resident", lambda pixels, device: resident(pixels, device, memory=0)
+    )
     assert run(name, out=tmp_path / "in_cache", options=options).records == expected.records

@@ -13,14 +13,22 @@ TABLES = [name for name, experiment in EXPERIMENTS.items() if experiment.measure
 
 def test_all_seventeen_tables_and_three_figures_are_there():
     assert TABLES == list(PAPER) == [str(number) for number in range(1, 18)]
-    assert [name for name in EXPERIMENTS if name not in TABLES] == ["iterations", "retrieval", "tsne"]
+    assert [name for name in EXPERIMENTS if name not in TABLES] == [
+        "iterations",
+        "retrieval",
+        "tsne",
+    ]
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_rows_and_datasets_of_a_table_are_those_the_paper_prints(name):
     experiment = EXPERIMENTS[name]
     assert [row.name for row in experiment.rows if row.name not in OWN] == list(PAPER[name])
-    assert {dataset for row in PAPER[name].values() for dataset in row} <= set(experiment.datasets) <= set(BENCHMARKS)
+    assert (
+        {dataset for row in PAPER[name].values() for dataset in row}
+        <= set(experiment.datasets)
+        <= set(BENCHMARKS)
+    )
 
 
 def test_all_lies_between_known_and_novel_but_for_the_misprint():
@@ -38,7 +46,12 @@ def test_all_lies_between_known_and_novel_but_for_the_misprint():
 
 LABELED = {"cifar100": 20_000 / 50_000, "imagenet100": 31_900 / 127_115, "cub": 1_498 / 5_994}
 """The share of labeled images among all."""
-KNOWN = {"cifar100": 20_000 / 30_000, "imagenet100": 31_900 / 95_300, "cub": 1_499 / 4_496, "cars": 2_024 / 6_120}
+KNOWN = {
+    "cifar100": 20_000 / 30_000,
+    "imagenet100": 31_900 / 95_300,
+    "cub": 1_499 / 4_496,
+    "cars": 2_024 / 6_120,
+}
 """The share of known classes among the unlabeled images."""
 
 
@@ -48,7 +61,8 @@ def misfits(table, shares, within):
         (row, dataset)
         for row, datasets in PAPER[table].items()
         for dataset, (first, second, third) in datasets.items()
-        if dataset in shares and abs(shares[dataset] * second + (1 - shares[dataset]) * third - first) > within
+        if dataset in shares
+        and abs(shares[dataset] * second + (1 - shares[dataset]) * third - first) > within
     ]
 
 
@@ -65,7 +79,10 @@ def test_table_8_divides_images_into_labeled_and_unlabeled_whatever_its_heading_
 
 def test_all_is_the_mean_over_unlabeled_images_but_for_the_noted_rows():
     """Shares of known images are rounded, and so are the numbers: half a point is allowed."""
-    found = {table: misfits(table, KNOWN, 0.45) for table in ("1", "4", "5", "6", "11", "12", "13", "14", "15")}
+    found = {
+        table: misfits(table, KNOWN, 0.45)
+        for table in ("1", "4", "5", "6", "11", "12", "13", "14", "15")
+    }
     assert {row.split(",")[0] for row, _ in found.pop("1")} == {"DCCL", "GPC"}
     assert found.pop("6") == [("random, mean", "imagenet100")]
     assert found.pop("11") == [("z", "cub")]
@@ -80,7 +97,12 @@ def test_one_all_on_the_test_part_of_herbarium_is_weighed_as_on_the_training_par
         first, second, third = PAPER[table][row]["herbarium19"]
         return (first - third) / (second - third)
 
-    inductive = [(table, row) for table in ("2", "16") for row, found in PAPER[table].items() if "herbarium19" in found]
+    inductive = [
+        (table, row)
+        for table in ("2", "16")
+        for row, found in PAPER[table].items()
+        if "herbarium19" in found
+    ]
     shares = {where: share_of_known(*where) for where in inductive}
     wrong = ("16", "PromptCAL, K given")
     assert shares.pop(wrong) == pytest.approx(share_of_known("15", "PromptCAL, K given"), abs=0.01)
@@ -114,7 +136,11 @@ def test_errors_of_k_are_what_they_say_but_for_the_noted_misprints(table):
         (row, dataset)
         for row, datasets in PAPER[table].items()
         for dataset, (n_clusters, error) in datasets.items()
-        if abs(100 * abs(n_clusters - BENCHMARKS[dataset].n_classes) / BENCHMARKS[dataset].n_classes - error) > 0.3
+        if abs(
+            100 * abs(n_clusters - BENCHMARKS[dataset].n_classes) / BENCHMARKS[dataset].n_classes
+            - error
+        )
+        > 0.3
     ]
     assert wrong == ([("DCCL", "cub"), ("DCCL", "cars"), ("GPC", "cars")] if table == "3" else [])
 
@@ -122,5 +148,8 @@ def test_errors_of_k_are_what_they_say_but_for_the_noted_misprints(table):
 def test_the_counts_are_those_of_the_benchmarks():
     for dataset, facts in BENCHMARKS.items():
         if dataset != "cifar10":
-            assert PAPER["9"]["Classes"][dataset] == (facts.n_known, facts.n_classes - facts.n_known)
+            assert PAPER["9"]["Classes"][dataset] == (
+                facts.n_known,
+                facts.n_classes - facts.n_known,
+            )
             assert PAPER["10"]["Images"][dataset] == (facts.n_images,)

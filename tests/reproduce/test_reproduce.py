@@ -62,13 +62,22 @@ def test_the_table_runs_and_every_row_of_ours_has_a_number(run, folder, stand_in
 
 
 @pytest.mark.parametrize(("name", "counts"), [("9", [4.0, 2.0]), ("10", [120.0])])
-def test_what_is_counted_needs_no_training_and_stands_beside_the_papers(run, tmp_path, name, counts):
-    found = run(name, out=tmp_path, roots={"cub": "nowhere", "cifar10": "nowhere"}, options=ReproduceOptions())
+def test_what_is_counted_needs_no_training_and_stands_beside_the_papers(
+    run, tmp_path, name, counts
+):
+    found = run(
+        name,
+        out=tmp_path,
+        roots={"cub": "nowhere", "cifar10": "nowhere"},
+        options=ReproduceOptions(),
+    )
     assert found.n_missing == 0
     of_cub = [record for record in found.records if record["dataset"] == "cub"]
     assert [record["ours"] for record in of_cub] == counts
     assert [record["paper"] for record in of_cub] == ([100, 100] if name == "9" else [5994])
-    assert [record["paper"] for record in found.records if record["dataset"] == "cifar10"] == [None] * len(counts)
+    assert [record["paper"] for record in found.records if record["dataset"] == "cifar10"] == [
+        None
+    ] * len(counts)
     assert "counted in the folders" in found.text
     assert "seed" not in found.text
     assert not list((tmp_path / "cells").iterdir())
@@ -99,7 +108,9 @@ def test_the_figure_is_drawn(run, stand_in, name, protocol):
     found = run(name, options=replace(stand_in.options, protocol=protocol))
     assert found.n_missing == 0
     endings = (".svg",) if name == "tsne" else (".svg", ".csv")
-    assert [file.name for file in found.files] == [f"figure_{name}_cub{PROTOCOLS[protocol]}{end}" for end in endings]
+    assert [file.name for file in found.files] == [
+        f"figure_{name}_cub{PROTOCOLS[protocol]}{end}" for end in endings
+    ]
     drawing = found.files[0].read_text()
     assert "<svg" in drawing
     assert ("(snapshot chosen by hidden labels)" in drawing) == (protocol == "reference")
@@ -110,7 +121,9 @@ def test_the_papers_number_stands_beside_ours(run):
     row = next(r for r in found.records if r["row"] == "CMS, K given" and r["column"] == "All")
     assert row["paper"] == 68.2
     assert f"{row['ours']:.1f} (68.2)" in found.text
-    quoted = next(r for r in found.records if r["row"] == "SimGCD, K given" and r["column"] == "All")
+    quoted = next(
+        r for r in found.records if r["row"] == "SimGCD, K given" and r["column"] == "All"
+    )
     assert (quoted["ours"], quoted["paper"]) == (None, 60.3)
 
 
@@ -128,12 +141,22 @@ def test_cells_and_tables_say_which_rule_decided_on_k(run, folder):
     rules = {}
     for file in (folder / "cells").glob("cub_*.json"):
         found = json.loads(file.read_text())
-        if "rule" in found and found["cell"]["protocol"] == "paper" and "lite" in found["cell"]["settings"]["encoder"]:
-            rules.setdefault((found["cell"]["method"], found["cell"]["n_clusters"]), set()).add(found["rule"])
+        if (
+            "rule" in found
+            and found["cell"]["protocol"] == "paper"
+            and "lite" in found["cell"]["settings"]["encoder"]
+        ):
+            rules.setdefault((found["cell"]["method"], found["cell"]["n_clusters"]), set()).add(
+                found["rule"]
+            )
     of_cms = rules.pop(("cms", "estimated"))
-    assert "pairs" in of_cms <= {"pairs", "gap"}  # where training brings images together, fewer distinct ones are left
+    assert (
+        "pairs" in of_cms <= {"pairs", "gap"}
+    )  # where training brings images together, fewer distinct ones are left
     assert rules.pop(("agglomerative", "estimated")) == {"pairs"}
-    assert all(found == {None} for found in rules.values()), "K is given, or the method finds it itself"
+    assert all(found == {None} for found in rules.values()), (
+        "K is given, or the method finds it itself"
+    )
     assert {("gcd", "estimated"), ("gcd", "given"), ("cms", "given")} <= rules.keys()
     assert "on frozen features by all given labels, Brent's search (GCD, K" in text
     assert "rule 'pairs' on all given labels (Agglomerative, K estimated)" in text
@@ -150,7 +173,9 @@ def test_a_cell_that_does_not_keep_its_rule_is_read_and_the_table_says_so(run, t
     file.write_text(json.dumps(old))
     found = run("17", out=tmp_path)
     assert found.n_missing == 0
-    assert "rule 'pairs' (which one decided was not kept) on labeled validation images" in found.text
+    assert (
+        "rule 'pairs' (which one decided was not kept) on labeled validation images" in found.text
+    )
 
 
 @pytest.mark.slow
@@ -161,7 +186,10 @@ def test_seeds_give_a_mean_and_a_spread_and_frozen_features_need_one_seed_only(r
     assert ours["CMS, K given"]["spread"] is not None
     assert ours["Agglomerative, K given"]["n_seeds"] == 1
     assert ours["Agglomerative, K given"]["spread"] is None
-    results = [json.loads(file.read_text()) for file in (tmp_path / "cells").glob("cub_cms_cms_given_*.json")]
+    results = [
+        json.loads(file.read_text())
+        for file in (tmp_path / "cells").glob("cub_cms_cms_given_*.json")
+    ]
     assert sorted(r["cell"]["settings"]["training"]["seed"] for r in results) == [0, 1]
     mean = np.mean([r["accuracy"]["all"] for r in results])
     assert ours["CMS, K given"]["ours"] == pytest.approx(mean)
@@ -187,13 +215,18 @@ def choices(folder):
     chosen = {}
     for file in (folder / "cells").glob("*.json"):
         found = json.loads(file.read_text())
-        chosen[file.name] = [found[k] for k in ("n_clusters", "n_shifts", "epoch", "validation", "labeled_accuracies")]
+        chosen[file.name] = [
+            found[k]
+            for k in ("n_clusters", "n_shifts", "epoch", "validation", "labeled_accuracies")
+        ]
     return chosen
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("table", ["2", "3"])
-def test_scrambled_hidden_labels_change_no_choice_in_the_other_tables(run, tmp_path, monkeypatch, stand_in, table):
+def test_scrambled_hidden_labels_change_no_choice_in_the_other_tables(
+    run, tmp_path, monkeypatch, stand_in, table
+):
     run(table, out=tmp_path / "true")
     monkeypatch.setattr(loaded_dataset, "read_benchmark", scrambling(stand_in.read))
     run(table, out=tmp_path / "scrambled")
@@ -201,22 +234,33 @@ def test_scrambled_hidden_labels_change_no_choice_in_the_other_tables(run, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("table", "parts"), [("1", ("test",)), ("2", ("train",)), ("3", ("test",))])
-def test_the_released_codes_protocol_does_look_at_hidden_labels(run, tmp_path, monkeypatch, stand_in, table, parts):
+@pytest.mark.parametrize(
+    ("table", "parts"), [("1", ("test",)), ("2", ("train",)), ("3", ("test",))]
+)
+def test_the_released_codes_protocol_does_look_at_hidden_labels(
+    run, tmp_path, monkeypatch, stand_in, table, parts
+):
     """The counterpart: what is chosen depends on hidden labels of the test part, inductively of the training part."""
     options = replace(
-        stand_in.options, protocol="reference", changes={**stand_in.options.changes, "training.epochs": 10}
+        stand_in.options,
+        protocol="reference",
+        changes={**stand_in.options.changes, "training.epochs": 10},
     )
     run(table, out=tmp_path / "true", options=options)
     monkeypatch.setattr(loaded_dataset, "read_benchmark", scrambling(stand_in.read, parts))
     run(table, out=tmp_path / "scrambled", options=options)
-    before, after = choices(tmp_path / "true"), choices(tmp_path / "scrambled")
+    before = choices(tmp_path / "true")
+    after = choices(tmp_path / "scrambled")
     assert before.keys() == after.keys()
     trained = {name for name in before if "_agglomerative_" not in name}
     assert {name for name in before if before[name][3] != after[name][3]} == trained
-    assert any(before[name][:3] != after[name][:3] for name in trained), "K, the shifts or the epoch is another"
+    assert any(before[name][:3] != after[name][:3] for name in trained), (
+        "K, the shifts or the epoch is another"
+    )
     for name in before:
-        assert json.loads((tmp_path / "true" / "cells" / name).read_text())["hidden_labels_chose"] == (name in trained)
+        assert json.loads((tmp_path / "true" / "cells" / name).read_text())[
+            "hidden_labels_chose"
+        ] == (name in trained)
 
 
 def test_scrambled_hidden_labels_change_no_choice(run, tmp_path, monkeypatch, stand_in):
@@ -226,7 +270,9 @@ def test_scrambled_hidden_labels_change_no_choice(run, tmp_path, monkeypatch, st
     run("1", out=tmp_path / "scrambled")
     assert choices(tmp_path / "true") == choices(tmp_path / "scrambled")
     accuracy = [
-        json.loads(next((tmp_path / name / "cells").glob("cub_cms_cms_given_*")).read_text())["accuracy"]["all"]
+        json.loads(next((tmp_path / name / "cells").glob("cub_cms_cms_given_*")).read_text())[
+            "accuracy"
+        ]["all"]
         for name in ("true", "scrambled")
     ]
     assert accuracy[0] > accuracy[1]
@@ -234,11 +280,21 @@ def test_scrambled_hidden_labels_change_no_choice(run, tmp_path, monkeypatch, st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("table", ["1", "2", "3"])
-def test_every_method_of_the_paper_runs_and_hidden_labels_change_no_choice(run, tmp_path, monkeypatch, stand_in, table):
+def test_every_method_of_the_paper_runs_and_hidden_labels_change_no_choice(
+    run, tmp_path, monkeypatch, stand_in, table
+):
     small = {"n_init": 2, "pim.fit_steps": 20, "pim.sureness_weights": [0.2, 1.0], "uno.width": 32}
-    small |= {"promptcal.first_stage": 0.5, "promptcal.memory_size": 32, "promptcal.n_negatives": 16}
+    small |= {
+        "promptcal.first_stage": 0.5,
+        "promptcal.memory_size": 32,
+        "promptcal.n_negatives": 16,
+    }
     run_here = {row.method for row in get_experiment(table).rows}
-    small = {name: value for name, value in small.items() if name.partition(".")[0] in {*run_here, "n_init"}}
+    small = {
+        name: value
+        for name, value in small.items()
+        if name.partition(".")[0] in {*run_here, "n_init"}
+    }
     options = replace(stand_in.options, methods=(), changes={**stand_in.options.changes, **small})
     found = run(table, out=tmp_path / "true", options=options)
     assert found.n_missing == 0
@@ -251,7 +307,9 @@ def test_every_method_of_the_paper_runs_and_hidden_labels_change_no_choice(run, 
 def test_the_inductive_setup_scores_the_test_part_only(run, tiny, folder):
     run("16", out=folder / "inductive")
     assert ("cub", "test") in tiny["reads"]
-    found = [json.loads(file.read_text()) for file in (folder / "inductive" / "cells").glob("*.json")]
+    found = [
+        json.loads(file.read_text()) for file in (folder / "inductive" / "cells").glob("*.json")
+    ]
     inductive = [result for result in found if result["cell"]["setup"] == "inductive"]
     assert {result["cell"]["validation_share"] for result in inductive} == {0.1}
     assert all(result["accuracy"]["all"] > 50 for result in inductive)

@@ -34,7 +34,10 @@ def test_finished_cells_are_not_run_again(run, monkeypatch):
 def test_cells_of_other_images_are_not_taken_for_these(run, tmp_path, monkeypatch, stand_in):
     run("14", out=tmp_path)
     monkeypatch.setattr(runner_module, "read_names_sha256", lambda dataset, root: "others")
-    with pytest.raises(UsageError, match="was made with other images \\(120\\) than nowhere holds; give another --out"):
+    with pytest.raises(
+        UsageError,
+        match="was made with other images \\(120\\) than nowhere holds; give another --out",
+    ):
         run("14", out=tmp_path)
 
 
@@ -54,23 +57,33 @@ def test_tables_share_cells_and_cells_share_trainings(tmp_path, monkeypatch, sta
     monkeypatch.setattr(runner_module, "get_method", counting)
     runner = Runner({"cub": Path("nowhere")}, tmp_path, device=torch.device("cpu"))
     tables = [get_experiment(name) for name in ("1", "4")]
-    cells = [cell for table in tables for cell in make_plan(table, ["cub"], [0], stand_in.options).cells]
+    cells = [
+        cell for table in tables for cell in make_plan(table, ["cub"], [0], stand_in.options).cells
+    ]
     assert len(cells) == 14
     assert len(runner.run_cells(cells)) == len(list((tmp_path / "cells").glob("*.json"))) == 11
     assert sorted(learned) == ["agglomerative", "cms", "gcd"]
-    assert all(reproduce_with(runner, table, [0], stand_in.options).n_missing == 0 for table in tables)
+    assert all(
+        reproduce_with(runner, table, [0], stand_in.options).n_missing == 0 for table in tables
+    )
     assert len(learned) == 3
     runner.close()
 
 
 @pytest.mark.slow
-def test_images_are_decoded_once_per_dataset_tokens_too_and_views_once_per_seed(tmp_path, stand_in, monkeypatch):
+def test_images_are_decoded_once_per_dataset_tokens_too_and_views_once_per_seed(
+    tmp_path, stand_in, monkeypatch
+):
     """Three tables, two datasets, two seeds: in the order of the tables each dataset would be read three times."""
-    options = replace(stand_in.options, changes={**stand_in.options.changes, "training.views.pool": 2})
+    options = replace(
+        stand_in.options, changes={**stand_in.options.changes, "training.views.pool": 2}
+    )
     made = counted(monkeypatch, "load_pixels", "cache_tokens", "pool_views")
     tables = ["1", "3", "14"]
     roots = {"cub": "here", "cars": "there"}
-    found = reproduce(tables, roots, tmp_path, device=torch.device("cpu"), seeds=(0, 1), options=options)
+    found = reproduce(
+        tables, roots, tmp_path, device=torch.device("cpu"), seeds=(0, 1), options=options
+    )
     assert [each.n_missing for each in found] == [0, 0, 0]
     assert made == {"load_pixels": 2, "cache_tokens": 2, "pool_views": 4}
 
@@ -78,10 +91,14 @@ def test_images_are_decoded_once_per_dataset_tokens_too_and_views_once_per_seed(
 def test_cells_are_run_dataset_by_dataset_then_seed_by_seed_and_else_as_they_come(stand_in):
     tables = ("14", "2", "12")
     cells = [
-        c for name in tables for c in make_plan(get_experiment(name), ["cars", "cub"], (1, 0), stand_in.options).cells
+        c
+        for name in tables
+        for c in make_plan(get_experiment(name), ["cars", "cub"], (1, 0), stand_in.options).cells
     ]
     groups = in_order(groups_of(cells))
-    order = [(group[0].dataset, group[0].settings.training.seed, group[0].setup) for group in groups]
+    order = [
+        (group[0].dataset, group[0].settings.training.seed, group[0].setup) for group in groups
+    ]
     assert list(dict.fromkeys(order)) == [
         (dataset, seed, setup)
         for dataset in ("cars", "cub")
@@ -95,7 +112,9 @@ def test_cells_are_run_dataset_by_dataset_then_seed_by_seed_and_else_as_they_com
 def test_a_cut_off_table_goes_on_where_it_was(run, tmp_path, stand_in):
     """Time is up after the first training: what is done is kept, and the rest is run by the next call."""
     told = []
-    runner = Runner({"cub": Path("nowhere")}, tmp_path, device=torch.device("cpu"), tell=told.append)
+    runner = Runner(
+        {"cub": Path("nowhere")}, tmp_path, device=torch.device("cpu"), tell=told.append
+    )
     runner.until = time.monotonic() + 1000
     runner.longest["cub"] = 0.0
     original = Runner._run_group
@@ -124,7 +143,15 @@ def broken(**changes):
         "accuracy": {"all": 50.0, "known": 60.0, "novel": 40.0},
         "recall": {"all": 50.0, "labeled": 60.0, "unlabeled": 40.0},
     }
-    whole = {"cell": {}, "epoch": 1, "notes": [], "n_clusters": 6, "n_clusters_error": 0.0, **scores, **changes}
+    whole = {
+        "cell": {},
+        "epoch": 1,
+        "notes": [],
+        "n_clusters": 6,
+        "n_clusters_error": 0.0,
+        **scores,
+        **changes,
+    }
     return json.dumps({name: value for name, value in whole.items() if value is not None})
 
 
@@ -141,7 +168,9 @@ def broken(**changes):
         (broken(recall=3), "lacks recall.all, recall.labeled, recall.unlabeled"),
     ],
 )
-def test_a_broken_cell_is_named_before_anything_is_run(run, tmp_path, stand_in, monkeypatch, content, problem):
+def test_a_broken_cell_is_named_before_anything_is_run(
+    run, tmp_path, stand_in, monkeypatch, content, problem
+):
     cells = make_plan(get_experiment("14"), ["cub"], [0], stand_in.options).cells
     (tmp_path / "cells").mkdir()
     file = tmp_path / "cells" / f"{cells[-1].key}.json"
@@ -153,7 +182,11 @@ def test_a_broken_cell_is_named_before_anything_is_run(run, tmp_path, stand_in, 
 
 @pytest.mark.parametrize(
     ("table", "protocol", "parts"),
-    [("1", "paper", {"train"}), ("2", "paper", {"train", "test"}), ("1", "reference", {"train", "test"})],
+    [
+        ("1", "paper", {"train"}),
+        ("2", "paper", {"train", "test"}),
+        ("1", "reference", {"train", "test"}),
+    ],
 )
 def test_all_parts_are_looked_at_before_the_first_training(
     run, tmp_path, stand_in, tiny, monkeypatch, table, protocol, parts
@@ -165,7 +198,9 @@ def test_all_parts_are_looked_at_before_the_first_training(
     assert set(tiny["reads"][before:]) == {(dataset, part) for dataset in roots for part in parts}
 
 
-def test_weights_that_are_not_there_are_found_before_the_first_training(run, tmp_path, stand_in, monkeypatch):
+def test_weights_that_are_not_there_are_found_before_the_first_training(
+    run, tmp_path, stand_in, monkeypatch
+):
     """Tables 1 and 13 have an encoder each, of which the second is missing."""
     original = runner_module.load_encoder
 
@@ -192,7 +227,9 @@ def write_cub(root):
         "classes": classes,
     }
     for name, values in columns.items():
-        (root / f"{name}.txt").write_text("".join(f"{i + 1} {value}\n" for i, value in enumerate(values)))
+        (root / f"{name}.txt").write_text(
+            "".join(f"{i + 1} {value}\n" for i, value in enumerate(values))
+        )
     for name in names:
         (root / "images" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "images" / name).write_bytes(b"")
@@ -200,7 +237,8 @@ def write_cub(root):
 
 
 @pytest.mark.parametrize(
-    ("table", "lost", "is_refused"), [("1", "train.jpg", True), ("1", "test.jpg", False), ("2", "test.jpg", True)]
+    ("table", "lost", "is_refused"),
+    [("1", "train.jpg", True), ("1", "test.jpg", False), ("2", "test.jpg", True)],
 )
 def test_a_folder_that_lacks_one_image_is_refused_before_the_first_training(
     run, tmp_path, monkeypatch, table, lost, is_refused
@@ -212,7 +250,9 @@ def test_a_folder_that_lacks_one_image_is_refused_before_the_first_training(
     began = []
     monkeypatch.setattr(Runner, "_run_group", lambda self, group: began.append(group))
     if is_refused:
-        with pytest.raises(DataError, match=r"1 of the files and classes of CUB-200-2011 are not there"):
+        with pytest.raises(
+            DataError, match=r"1 of the files and classes of CUB-200-2011 are not there"
+        ):
             run(table, out=tmp_path / "out", roots={"cub": tmp_path})
         assert not began
     else:
@@ -220,14 +260,29 @@ def test_a_folder_that_lacks_one_image_is_refused_before_the_first_training(
         assert began
 
 
-def test_runners_that_share_a_folder_decode_and_run_the_trunk_once_and_find_the_same(tmp_path, stand_in, monkeypatch):
-    options = replace(stand_in.options, changes={**stand_in.options.changes, "training.views.pool": 2})
-    cells = [cell for cell in make_plan(get_experiment("1"), ["cub"], [0], options).cells if cell.method == "cms"]
+def test_runners_that_share_a_folder_decode_and_run_the_trunk_once_and_find_the_same(
+    tmp_path, stand_in, monkeypatch
+):
+    options = replace(
+        stand_in.options, changes={**stand_in.options.changes, "training.views.pool": 2}
+    )
+    cells = [
+        cell
+        for cell in make_plan(get_experiment("1"), ["cub"], [0], options).cells
+        if cell.method == "cms"
+    ]
     (tmp_path / "shared").mkdir()
-    found, made = {}, {}
-    for out, folder in (("alone", None), ("first", tmp_path / "shared"), ("second", tmp_path / "shared")):
+    found = {}
+    made = {}
+    for out, folder in (
+        ("alone", None),
+        ("first", tmp_path / "shared"),
+        ("second", tmp_path / "shared"),
+    ):
         made[out] = counted(monkeypatch, "load_pixels", "cache_tokens", "pool_views")
-        runner = Runner({"cub": Path("nowhere")}, tmp_path / out, device=torch.device("cpu"), shared=folder)
+        runner = Runner(
+            {"cub": Path("nowhere")}, tmp_path / out, device=torch.device("cpu"), shared=folder
+        )
         found[out] = [result["accuracy"] for result in runner.run_cells(cells).values()]
         runner.close()
         monkeypatch.undo()

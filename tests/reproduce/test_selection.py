@@ -69,4 +69,11 @@ def test_images_set_aside_by_hidden_classes_are_a_tenth_of_each():
     found = {(bool(is_labeled), label): 0 for is_labeled in (True, False) for label in range(3)}
     for row in rows:
         found[bool(labels[row] != -1), int(truth[row])] += 1
-    assert found == {(True, 0): 2, (True, 1): 1, (True, 2): 0, (False, 0): 2, (False, 1): 1, (False, 2): 6}
+    assert found == {
+        (True, 0): 2,
+        (True, 1): 1,
+        (True, 2): 0,
+        (False, 0): 2,
+        (False, 1): 1,
+        (False, 2): 6,
+    }

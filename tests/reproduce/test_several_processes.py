@@ -32,7 +32,9 @@ print([each.n_missing for each in found])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["one machine", "two nodes"])
-def test_two_processes_fill_a_table_with_the_numbers_of_one(run, where: str, tmp_path: Path) -> None:
+def test_two_processes_fill_a_table_with_the_numbers_of_one(
+    run, where: str, tmp_path: Path
+) -> None:
     """Table 1 trains and clusters, table 2 also embeds images that no training has seen."""
     tables = ["1", "2"]
     code = SCRIPT.format(tables=tables, out=str(tmp_path / "two"))
@@ -43,9 +45,13 @@ def test_two_processes_fill_a_table_with_the_numbers_of_one(run, where: str, tmp
     files = sorted(file.name for file in (tmp_path / "one" / "cells").iterdir())
     assert files == sorted(file.name for file in (tmp_path / "two" / "cells").iterdir())
     for file in files:
-        one, two = (json.loads((tmp_path / name / "cells" / file).read_text()) for name in ("one", "two"))
+        one, two = (
+            json.loads((tmp_path / name / "cells" / file).read_text()) for name in ("one", "two")
+        )
         assert one["n_clusters"] == two["n_clusters"], file
-        assert one["accuracy"] == pytest.approx(two["accuracy"], abs=2.0), file  # training sums in another order
+        assert one["accuracy"] == pytest.approx(two["accuracy"], abs=2.0), (
+            file
+        )  # training sums in another order
     assert (tmp_path / "two" / "table1.md").is_file()
 
 
@@ -64,8 +70,12 @@ Trainer.run_epoch = die
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_ends_the_other_and_the_table_is_filled_by_one(run, tmp_path: Path) -> None:
-    code, said = end_first(start_processes(DYING + SCRIPT.format(tables=["1"], out=str(tmp_path / "two"))))
+def test_a_process_that_dies_ends_the_other_and_the_table_is_filled_by_one(
+    run, tmp_path: Path
+) -> None:
+    code, said = end_first(
+        start_processes(DYING + SCRIPT.format(tables=["1"], out=str(tmp_path / "two")))
+    )
     assert code == 1
     assert "process 0 of 2 ends, because another one has ended" in said
     found = run("1", out=tmp_path / "two")

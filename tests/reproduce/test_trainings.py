@@ -14,7 +14,8 @@ from shoal.training.trainer import Trainer
 
 def counting_epochs(monkeypatch, stop_at=None):
     """The epochs that are trained from now on; `stop_at` kills the program when that one begins."""
-    seen, original = [], Trainer.run_epoch
+    seen = []
+    original = Trainer.run_epoch
 
     def run_epoch(self, epoch, progress=None):
         if stop_at == len(seen):
@@ -31,7 +32,9 @@ def scores(found):
 
 
 @pytest.mark.slow
-def test_a_training_serves_tables_of_later_calls_and_of_the_same_one(run, tmp_path, monkeypatch, stand_in):
+def test_a_training_serves_tables_of_later_calls_and_of_the_same_one(
+    run, tmp_path, monkeypatch, stand_in
+):
     seen = counting_epochs(monkeypatch)
     how = {"device": torch.device("cpu"), "options": stand_in.options}
     together = reproduce(["1", "4", "1"], {"cub": "nowhere"}, tmp_path / "one", **how)
@@ -65,7 +68,9 @@ def test_a_training_of_other_images_is_not_taken(run, tmp_path, monkeypatch, sta
 
     def darker(name, root, *, part="train", seed=0):
         found = stand_in.read(name, root, part=part, seed=seed)
-        return replace(found, collection=replace(found.collection, images=found.collection.images // 2))
+        return replace(
+            found, collection=replace(found.collection, images=found.collection.images // 2)
+        )
 
     monkeypatch.setattr(loaded_dataset, "read_benchmark", darker)
     with pytest.raises(UsageError, match=r"made with other settings: data\.images"):

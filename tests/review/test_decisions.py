@@ -45,7 +45,9 @@ def test_named_and_confirmed_novel_categories_are_known_and_keep_their_ids(revie
 
 
 def test_rejected_images_are_cannot_links_and_lose_a_label_they_came_with(run: Run) -> None:
-    run.write_json("changes", {"cannot_links": {"06.png": [3], "07.png": [3, 9], "99.png": [0]}})  # 9 is there no more
+    run.write_json(
+        "changes", {"cannot_links": {"06.png": [3], "07.png": [3, 9], "99.png": [0]}}
+    )  # 9 is there no more
     review = Review(run)
     verbs.decide(review, "reject", None, ["00.png", "06.png"], by="ann")
     found = decisions_of(review)
@@ -106,7 +108,9 @@ def test_a_part_that_a_discovery_after_the_review_has_no_more_is_not_split_off_a
     verbs.rename(review, "tern", "skua", by="ann")
     ids = (0, last, last, 1, 1, 1, 2, 2, 2, 3, 3, 3)
     other = write_small(tmp_path / "other", ids=ids, names=(*NAMES, "novel-003")[: 4 + bool(last)])
-    entries, (misfit,) = replay_review(run.path, other, by="ann", ids={number: number for number in range(4)})
+    entries, (misfit,) = replay_review(
+        run.path, other, by="ann", ids={number: number for number in range(4)}
+    )
     assert (entries, misfit.seq, misfit.reason) == ([], 2, "there is no category for tern any more")
     there = Review(other).state.categories.values()
     assert [record.name for record in there] == [*NAMES, "novel-003"][: 4 + bool(last)]

@@ -22,9 +22,12 @@ def confirm(review: Review, row: int, window: str, by: str = "ann") -> Entry:
     return review.act(lambda _: Action(kind="confirm", groups=(group,)), by=by, window=window)
 
 
-def test_a_window_undoes_what_was_done_in_it_or_before_it_was_opened(review: Review, run: Run) -> None:
+def test_a_window_undoes_what_was_done_in_it_or_before_it_was_opened(
+    review: Review, run: Run
+) -> None:
     verbs.rename(review, "gull", "tern", by="ann")
-    a, b = Window("a", opened=1), Window("b", opened=1)
+    a = Window("a", opened=1)
+    b = Window("b", opened=1)
     confirm(review, 3, "a")
     confirm(review, 4, "b")
     confirm(review, 5, "c", by="bob")
@@ -37,8 +40,11 @@ def test_a_window_undoes_what_was_done_in_it_or_before_it_was_opened(review: Rev
     assert again.state.images.status[5] == 1
 
 
-def test_a_window_redoes_what_was_undone_in_it_until_something_else_is_done_there(review: Review) -> None:
-    a, b = Window("a", opened=0), Window("b", opened=0)
+def test_a_window_redoes_what_was_undone_in_it_until_something_else_is_done_there(
+    review: Review,
+) -> None:
+    a = Window("a", opened=0)
+    b = Window("b", opened=0)
     confirm(review, 3, "a")
     confirm(review, 4, "b")
     review.again("undo", by="ann", window=a)
@@ -74,7 +80,9 @@ def test_a_new_window_and_python_go_on_from_all_that_a_person_did(review: Review
         review.again("redo", by="ann")  # something else was done since
 
 
-def test_that_two_categories_are_not_the_same_is_said_once_kept_and_undone(review: Review, run: Run) -> None:
+def test_that_two_categories_are_not_the_same_is_said_once_kept_and_undone(
+    review: Review, run: Run
+) -> None:
     review.act(lambda _: Action(kind="distinct", categories=(3, 2)), by="ann")
     assert Review(run).state.distinct == {(2, 3)}
     with pytest.raises(UsageError, match="novel-001 and novel-002: somebody has said already"):
@@ -96,13 +104,17 @@ def test_a_merge_of_what_was_put_apart_meanwhile_is_refused(review: Review) -> N
     merge = Action(kind="merge", category=1, categories=(3, 2))
     distinct(review, 0, 1, by="ann")  # another pair
     distinct(review, 2, 3, by="ann")
-    with pytest.raises(Conflict, match=r"merge: distinct by ann \(action 2\) has changed this meanwhile"):
+    with pytest.raises(
+        Conflict, match=r"merge: distinct by ann \(action 2\) has changed this meanwhile"
+    ):
         review.act(lambda _: merge, by="bob", base=1)
     review.act(lambda _: merge, by="bob", base=2)  # who has seen it, and knows better
     review.again("undo", by="bob")
     review.again("undo", by="ann")
     review.again("redo", by="ann")
-    with pytest.raises(Conflict, match=r"redo: redo by ann \(action 6\) has changed this meanwhile"):
+    with pytest.raises(
+        Conflict, match=r"redo: redo by ann \(action 6\) has changed this meanwhile"
+    ):
         review.again("redo", by="bob", base=5)
     review.again("undo", by="ann")
     review.again("redo", by="bob", base=4)  # nobody says so any more
@@ -162,7 +174,9 @@ def test_actions_that_others_have_built_on_are_not_prepared_for_every_answer(
     prepared: list[int] = []
     real = State.prepare
     monkeypatch.setattr(
-        State, "prepare", lambda self, action, *base: prepared.append(action.of) or real(self, action, *base)
+        State,
+        "prepare",
+        lambda self, action, *base: prepared.append(action.of) or real(self, action, *base),
     )
     assert review.state.again("undo", "ann") == (9, [12, 11, 10])
     assert prepared == [9]
@@ -173,9 +187,11 @@ def test_actions_that_others_have_built_on_are_not_prepared_for_every_answer(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_what_can_be_undone_is_what_a_look_at_each_action_finds(review: Review, seed: int) -> None:
-    rng, n_skipped = np.random.default_rng(seed), 0
+    rng = np.random.default_rng(seed)
+    n_skipped = 0
     for _ in range(60):
-        by, rows = str(rng.choice(["ann", "bob"])), rng.choice(12, 2, replace=False)
+        by = str(rng.choice(["ann", "bob"]))
+        rows = rng.choice(12, 2, replace=False)
         paths = [f"{row:02d}.png" for row in rows.tolist()]
         names = [record.name for record in review.state.categories.values()]
         some = rng.choice(names, 2, replace=False).tolist() if len(names) > 1 else []

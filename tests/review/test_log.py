@@ -39,7 +39,15 @@ def test_a_look_writes_nothing_and_an_action_says_who_when_what(run: Run) -> Non
     assert action == {"seq": 1, "action": "confirm", "by": "ann", "groups": groups}
 
 
-HOSTILE = ["plain name.jpg", 'a"b\\c.jpg', "tab\tend\n.jpg", "é 文 😀.jpg", "half \udce9.jpg", "nul\0.jpg", "x" * 300]
+HOSTILE = [
+    "plain name.jpg",
+    'a"b\\c.jpg',
+    "tab\tend\n.jpg",
+    "é 文 😀.jpg",
+    "half \udce9.jpg",
+    "nul\0.jpg",
+    "x" * 300,
+]
 
 
 @pytest.mark.parametrize("most", [MAX_READY, 1000])
@@ -102,8 +110,13 @@ def test_a_last_line_that_only_lacks_its_line_break_counts(run: Run) -> None:
     verbs.rename(Review(run), "gull", "tern")
     file = run.path / "review.jsonl"
     file.write_bytes(file.read_bytes()[:-1])
-    reader, writer = Review(run), Review(run)
-    assert (reader.state.categories[0].name, reader.log.note, reader.log.has_more) == ("tern", "", False)
+    reader = Review(run)
+    writer = Review(run)
+    assert (reader.state.categories[0].name, reader.log.note, reader.log.has_more) == (
+        "tern",
+        "",
+        False,
+    )
     assert not writer.mend()
     verbs.rename(writer, "tern", "skua")
     reader.refresh()
@@ -136,7 +149,8 @@ def test_a_line_that_does_not_fit_is_named(run: Run, old: str, new: str) -> None
 
 
 def test_two_processes_see_each_other(run: Run) -> None:
-    ann, bob = Review(run), Review(run)
+    ann = Review(run)
+    bob = Review(run)
     verbs.rename(ann, "gull", "tern")
     verbs.decide(bob, "confirm", "tern", None)
     assert not bob.refresh()
@@ -174,10 +188,13 @@ def test_a_run_written_anew_meanwhile_takes_no_action(run: Run) -> None:
         verbs.rename(review, "gull", "tern")
 
 
-def test_the_old_log_is_on_the_disk_before_another_takes_its_place(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_old_log_is_on_the_disk_before_another_takes_its_place(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     verbs.rename(Review(run), 2, "tern")
     Run.create(run.path, force=True)
-    again, synced = write_small(run.path, ids=(0, 0, 1, 1, 1, 1, 3, 3, 0, 2, 2, 2)), []
+    again = write_small(run.path, ids=(0, 0, 1, 1, 1, 1, 3, 3, 0, 2, 2, 2))
+    synced = []
     monkeypatch.setattr("os.fsync", lambda file: synced.append(os.fstat(file).st_ino))
     replay_review(run.path, again, by="ann")
     files = [(run.path / name).stat().st_ino for name in ("review-1.jsonl", "review.jsonl")]
@@ -235,7 +252,9 @@ def test_two_processes_at_once_lose_nothing_of_each_other(run: Run) -> None:
 
 
 @pytest.mark.parametrize("what", ["moved away", "older copy", "other log"])
-def test_nothing_is_added_to_a_log_that_another_program_has_replaced(run: Run, tmp_path: Path, what: str) -> None:
+def test_nothing_is_added_to_a_log_that_another_program_has_replaced(
+    run: Run, tmp_path: Path, what: str
+) -> None:
     """It would be answered, and make the log one that nobody can open."""
     review = Review(run)
     verbs.decide(review, "confirm", "gull", None, by="ann")
@@ -252,7 +271,9 @@ def test_nothing_is_added_to_a_log_that_another_program_has_replaced(run: Run, t
         review.log.file.write_bytes(older if what == "older copy" else other.log.file.read_bytes())
     assert review.log.has_more
     for _ in range(2):
-        with pytest.raises(UsageError, match="was moved away or replaced while its review was open"):
+        with pytest.raises(
+            UsageError, match="was moved away or replaced while its review was open"
+        ):
             verbs.decide(review, "flag", None, ["09.png"], by="ann")
     review.log.file.write_bytes(newest)
     verbs.decide(review, "flag", None, ["09.png"], by="ann")
@@ -265,7 +286,11 @@ def test_an_id_that_no_category_can_have_is_damage(run: Run, category: int) -> N
     review = Review(run)
     verbs.move(review, ["00.png"], "tern", by="ann")
     log = review.log.file
-    log.write_text(log.read_text().replace('"category":4,"name":"tern"', f'"category":{category},"name":"tern"'))
+    log.write_text(
+        log.read_text().replace(
+            '"category":4,"name":"tern"', f'"category":{category},"name":"tern"'
+        )
+    )
     with pytest.raises(DataError, match=f"line 2.*category {category}: expected an id near 4"):
         Review(run)
 
@@ -273,14 +298,17 @@ def test_an_id_that_no_category_can_have_is_damage(run: Run, category: int) -> N
 def test_who_waits_for_a_log_that_a_thread_holds_sleeps_between_tries(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, is_held, is_over = Log(run.path), threading.Event(), threading.Event()
+    log = Log(run.path)
+    is_held = threading.Event()
+    is_over = threading.Event()
 
     def hold() -> None:
         with locked_file(log.file):
             is_held.set()
             is_over.wait()
 
-    holder, pauses = threading.Thread(target=hold, daemon=True), []
+    holder = threading.Thread(target=hold, daemon=True)
+    pauses = []
 
     def sleep(seconds: float) -> None:
         pauses.append(seconds)

@@ -63,13 +63,20 @@ def test_the_page_is_told_which_categories_are_put_apart_when_that_changes(revie
 
 
 def test_categories_that_people_made_have_evidence_of_their_own(tmp_path: Path) -> None:
-    review = Review(write_small(tmp_path / "run", ids=(0, 0, 0, 1, 1, 1, *[2] * 90), names=NAMES[:3]))
+    review = Review(
+        write_small(tmp_path / "run", ids=(0, 0, 0, 1, 1, 1, *[2] * 90), names=NAMES[:3])
+    )
     paths = review.answer.paths
     verbs.split(review, "novel-001", {"tern": paths[6::3], "skua": paths[7::3]})
     verbs.rename(review, "novel-001", "auk")
     found = {(pair["a"], pair["b"]): pair["second"] for pair in Search(review).merges()}
-    named = {tuple(review.state.records[number].name for number in pair): share for pair, share in found.items()}
-    among_them = {pair: share for pair, share in named.items() if {*pair} <= {"auk", "tern", "skua"}}
+    named = {
+        tuple(review.state.records[number].name for number in pair): share
+        for pair, share in found.items()
+    }
+    among_them = {
+        pair: share for pair, share in named.items() if {*pair} <= {"auk", "tern", "skua"}
+    }
     assert among_them == {("auk", "tern"): 1.0, ("auk", "skua"): 1.0, ("tern", "skua"): None}
 
 

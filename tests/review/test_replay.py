@@ -28,7 +28,10 @@ def reviewed(run: Run) -> Review:
 
 
 def names(review: Review) -> dict[str, list[int]]:
-    return {record.name: review.state.members(c).tolist() for c, record in review.state.categories.items()}
+    return {
+        record.name: review.state.members(c).tolist()
+        for c, record in review.state.categories.items()
+    }
 
 
 def test_onto_the_same_answer_everything_fits(run: Run, tmp_path: Path) -> None:
@@ -48,7 +51,9 @@ def test_onto_the_same_answer_everything_fits(run: Run, tmp_path: Path) -> None:
     assert entries[0].at == before.state.entries[0].at
 
 
-def test_categories_are_found_again_and_the_word_of_a_person_holds(run: Run, tmp_path: Path) -> None:
+def test_categories_are_found_again_and_the_word_of_a_person_holds(
+    run: Run, tmp_path: Path
+) -> None:
     """The other answer numbers novel categories the other way round and has put two images elsewhere."""
     reviewed(run)
     other = write_small(tmp_path / "other", ids=(0, 0, 1, 1, 1, 1, 3, 3, 0, 2, 2, 2))
@@ -71,7 +76,9 @@ def test_what_no_longer_fits_is_listed(run: Run, tmp_path: Path) -> None:
     review = Review(run)
     verbs.rename(review, "novel-002", "tern", by="ann")
     verbs.decide(review, "confirm", "heron", None, by="bob")
-    other = write_small(tmp_path / "other", ids=(0, 0, 0, 1, 1, 0, 2, 2, 2), names=("gull", "heron", "skua"))
+    other = write_small(
+        tmp_path / "other", ids=(0, 0, 0, 1, 1, 0, 2, 2, 2), names=("gull", "heron", "skua")
+    )
     _, misfits = replay_review(run.path, other, by="ann")
     assert [misfit.in_words() for misfit in misfits] == [
         "rename by ann (action 1): there is no category for novel-002 any more"
@@ -90,7 +97,11 @@ def test_of_a_decision_about_several_categories_one_that_is_gone_takes_no_other_
 ) -> None:
     review = Review(run)
     verbs.decide(review, "confirm", None, ["00.png", "09.png", "10.png", "06.png"], by="ann")
-    other = write_small(tmp_path / "other", ids=(0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 1, 2), names=("gull", "heron", "tern"))
+    other = write_small(
+        tmp_path / "other",
+        ids=(0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 1, 2),
+        names=("gull", "heron", "tern"),
+    )
     _, misfits = replay_review(run.path, other, by="ann")
     assert [misfit.reason for misfit in misfits] == ["there is no category for novel-002 any more"]
     verbs.decide(review, "reject", None, ["03.png", "07.png", "11.png"], by="ann")
@@ -105,10 +116,17 @@ def test_of_a_decision_about_several_categories_one_that_is_gone_takes_no_other_
 def test_a_flag_stays_with_its_image_wherever_that_is(run: Run, tmp_path: Path) -> None:
     review = Review(run)
     verbs.decide(review, "flag", None, ["03.png", "09.png"], by="ann")
-    other = write_small(tmp_path / "other", ids=(0, 0, 0, 0, 1, 1, 2, 2, 2, 0, 1, 2), names=("gull", "heron", "tern"))
+    other = write_small(
+        tmp_path / "other",
+        ids=(0, 0, 0, 0, 1, 1, 2, 2, 2, 0, 1, 2),
+        names=("gull", "heron", "tern"),
+    )
     _, misfits = replay_review(run.path, other, by="ann")
     assert misfits == []
-    assert [row for row, status in enumerate(statuses(Review(other))) if status == "flagged"] == [3, 9]
+    assert [row for row, status in enumerate(statuses(Review(other))) if status == "flagged"] == [
+        3,
+        9,
+    ]
 
 
 def test_a_run_made_anew_in_its_folder_takes_its_own_review_over(run: Run) -> None:
@@ -133,7 +151,9 @@ def test_a_review_is_not_replaced_by_another(run: Run, tmp_path: Path) -> None:
         replay_review(run.path, other, by="ann")
 
 
-def test_an_answer_that_kept_ids_and_names_is_not_named_made_or_merged_again(run: Run, tmp_path: Path) -> None:
+def test_an_answer_that_kept_ids_and_names_is_not_named_made_or_merged_again(
+    run: Run, tmp_path: Path
+) -> None:
     """Names went from hand to hand: one by one they would be taken. The other answer holds every last one."""
     review = Review(run)
     verbs.rename(review, "novel-001", "tern", by="ann")
@@ -144,8 +164,23 @@ def test_an_answer_that_kept_ids_and_names_is_not_named_made_or_merged_again(run
     verbs.decide(review, "confirm", "skua", None, by="bob")
     verbs.decide(review, "reject", None, ["09.png"], by="bob")
     verbs.merge(review, ["gull", "heron"], by="bob")
-    ids = (4, 0, 0, 0, 0, 0, 2, 2, 0, 2, 3, 3)  # 08.png, confirmed, is elsewhere; so is 09.png, which was rejected
-    other = write_small(tmp_path / "other", ids=ids, names=("gull", "none", "skua", "tern", "puffin"))
+    ids = (
+        4,
+        0,
+        0,
+        0,
+        0,
+        0,
+        2,
+        2,
+        0,
+        2,
+        3,
+        3,
+    )  # 08.png, confirmed, is elsewhere; so is 09.png, which was rejected
+    other = write_small(
+        tmp_path / "other", ids=ids, names=("gull", "none", "skua", "tern", "puffin")
+    )
     entries, misfits = replay_review(run.path, other, by="ann", ids={0: 0, 1: 0, 2: 2, 3: 3, 4: 4})
     assert misfits == []
     assert [entry.action.kind for entry in entries] == ["assign", "assign", "confirm"]
@@ -154,7 +189,13 @@ def test_an_answer_that_kept_ids_and_names_is_not_named_made_or_merged_again(run
         "gull": [1, 2, 3, 4, 5], "none": [], "skua": [6, 7, 8, 9], "tern": [10, 11], "puffin": [0]
     }  # fmt: skip
     statuses = [STATUSES[status] for status in after.state.images.status]
-    assert [statuses[row] for row in (0, 6, 7, 8, 9)] == ["moved", "confirmed", "confirmed", "confirmed", "predicted"]
+    assert [statuses[row] for row in (0, 6, 7, 8, 9)] == [
+        "moved",
+        "confirmed",
+        "confirmed",
+        "confirmed",
+        "predicted",
+    ]
 
 
 def statuses(review: Review) -> list[str]:
@@ -169,7 +210,9 @@ def test_a_split_decides_about_no_image(run: Run, tmp_path: Path) -> None:
     assert [entry.action.kind for entry in entries] == ["split"]
     assert [misfit.reason for misfit in misfits] == [f"1 of 2 images of herring gull {NOT_SPLIT}"]
     after = Review(other)
-    assert names(after)["herring gull"] == [1]  # 02.png was put elsewhere, which the split says nothing about
+    assert names(after)["herring gull"] == [
+        1
+    ]  # 02.png was put elsewhere, which the split says nothing about
     assert set(statuses(after)) == {"predicted"}
 
 
@@ -180,8 +223,12 @@ def test_of_a_split_that_the_answer_has_made_by_itself_decided_images_follow_as_
     review = Review(run)
     verbs.decide(review, "confirm", None, ["02.png"], by="bob")
     verbs.split(review, "gull", {"herring gull": ["01.png", "02.png"]}, by="ann")
-    other = write_small(tmp_path / "other", ids=(0, 0, 4, 1, 1, 1, 2, 2, 2, 3, 3, 3), names=(*names(review),))
-    _, misfits = replay_review(run.path, other, by="ann", ids={number: number for number in range(5)})
+    other = write_small(
+        tmp_path / "other", ids=(0, 0, 4, 1, 1, 1, 2, 2, 2, 3, 3, 3), names=(*names(review),)
+    )
+    _, misfits = replay_review(
+        run.path, other, by="ann", ids={number: number for number in range(5)}
+    )
     after = Review(other)
     assert misfits == []
     assert names(after) == {**names(review), "gull": [0, 1], "herring gull": [2]}
@@ -203,25 +250,36 @@ def test_a_part_that_the_answer_has_found_by_itself_gets_its_name(run: Run, tmp_
     assert statuses(after)[:3] == ["predicted", "confirmed", "predicted"]
 
 
-def test_a_part_none_of_whose_images_are_there_still_takes_what_was_confirmed_in_it(run: Run, tmp_path: Path) -> None:
+def test_a_part_none_of_whose_images_are_there_still_takes_what_was_confirmed_in_it(
+    run: Run, tmp_path: Path
+) -> None:
     review = Review(run)
     verbs.split(review, "gull", {"herring gull": ["01.png", "02.png"]}, by="ann")
     verbs.decide(review, "confirm", None, ["01.png"], by="ann")
     other = write_small(tmp_path / "other", ids=(0, 1, 1, 1, 1, 1, 2, 2, 2, 3, 3, 3))
     _, misfits = replay_review(run.path, other, by="ann")
     assert [misfit.reason for misfit in misfits] == [f"2 of 2 images of herring gull {NOT_SPLIT}"]
-    assert (names(Review(other))["herring gull"], names(Review(other))["heron"]) == ([1], [2, 3, 4, 5])
+    assert (names(Review(other))["herring gull"], names(Review(other))["heron"]) == (
+        [1],
+        [2, 3, 4, 5],
+    )
 
 
-def test_a_split_of_what_is_not_there_any_more_is_told_and_makes_no_empty_category(run: Run, tmp_path: Path) -> None:
+def test_a_split_of_what_is_not_there_any_more_is_told_and_makes_no_empty_category(
+    run: Run, tmp_path: Path
+) -> None:
     verbs.split(Review(run), "novel-002", {"skua": ["09.png"], "tern": ["10.png"]}, by="ann")
-    other = write_small(tmp_path / "other", ids=(0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 1, 2), names=NAMES[:3])
+    other = write_small(
+        tmp_path / "other", ids=(0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 1, 2), names=NAMES[:3]
+    )
     entries, (misfit,) = replay_review(run.path, other, by="ann")
     assert (entries, misfit.reason.split("; ")[0]) == ([], f"1 of 1 image of skua {NOT_SPLIT}")
     assert [*names(Review(other))] == [*NAMES[:3]]
 
 
-def test_a_part_that_nobody_named_goes_by_what_its_category_is_called_here(run: Run, tmp_path: Path) -> None:
+def test_a_part_that_nobody_named_goes_by_what_its_category_is_called_here(
+    run: Run, tmp_path: Path
+) -> None:
     """The other answer numbers novel categories the other way round."""
     verbs.split(Review(run), "novel-002", 2, by="ann")
     (part,) = names(Review(run))["novel-002 (2)"]
@@ -235,12 +293,29 @@ def test_two_categories_that_are_one_now_are_not_confused(run: Run, tmp_path: Pa
     review = Review(run)
     verbs.rename(review, "novel-001", "tern", by="ann")
     verbs.rename(review, "novel-002", "skua", by="ann")
-    ids = (0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2)  # the images of novel-001 are in heron, those of novel-002 are novel-001
+    ids = (
+        0,
+        0,
+        0,
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+        2,
+        2,
+        2,
+    )  # the images of novel-001 are in heron, those of novel-002 are novel-001
     other = write_small(tmp_path / "other", ids=ids, names=NAMES[:3])
     _, misfits = replay_review(run.path, other, by="ann")
     reason = "there is no category for novel-001 any more; its images are in heron here"
     assert [(misfit.action, misfit.reason) for misfit in misfits] == [("rename", reason)]
-    assert names(Review(other)) == {"gull": [0, 1, 2], "heron": [3, 4, 5, 6, 7, 8], "skua": [9, 10, 11]}
+    assert names(Review(other)) == {
+        "gull": [0, 1, 2],
+        "heron": [3, 4, 5, 6, 7, 8],
+        "skua": [9, 10, 11],
+    }
     assert set(statuses(Review(other))) == {"predicted"}
     verbs.merge(review, ["heron", "tern"], by="bob")
     merged = write_small(tmp_path / "merged", ids=ids, names=NAMES[:3])
@@ -263,14 +338,21 @@ def test_confirmed_images_of_a_named_category_keep_its_name_where_the_answer_has
         after = Review(other)
         assert misfits == []
         assert names(after)["tern"] == [0, 6, 8]
-        assert [statuses(after)[row] for row in (0, 6, 7, 8)] == ["moved", "confirmed", "predicted", "confirmed"]
+        assert [statuses(after)[row] for row in (0, 6, 7, 8)] == [
+            "moved",
+            "confirmed",
+            "predicted",
+            "confirmed",
+        ]
     verbs.merge(review, ["heron", "tern"], by="bob")
     merged = write_small(tmp_path / "merged", ids=within, names=NAMES[:3])
     _, misfits = replay_review(run.path, merged, by="ann")
     assert (misfits, names(Review(merged))["heron"]) == ([], [0, 3, 4, 5, 6, 7, 8])
 
 
-def test_a_category_with_a_name_of_labels_is_not_given_that_of_a_novel_one(run: Run, tmp_path: Path) -> None:
+def test_a_category_with_a_name_of_labels_is_not_given_that_of_a_novel_one(
+    run: Run, tmp_path: Path
+) -> None:
     review = Review(run)
     verbs.rename(review, "novel-001", "egret", by="ann")
     known = ("gull", "heron", "tern", "novel-001")
@@ -287,7 +369,9 @@ def test_a_category_with_a_name_of_labels_is_not_given_that_of_a_novel_one(run: 
     assert (names(Review(again))["egret"], names(Review(again))["tern"]) == ([6, 7], [8])
 
 
-def test_a_category_that_a_person_named_is_the_one_that_labels_call_so(run: Run, tmp_path: Path) -> None:
+def test_a_category_that_a_person_named_is_the_one_that_labels_call_so(
+    run: Run, tmp_path: Path
+) -> None:
     review = Review(run)
     verbs.rename(review, "novel-002", "tern", by="ann")
     verbs.decide(review, "confirm", None, ["09.png"], by="ann")
@@ -310,7 +394,13 @@ def test_a_category_that_a_person_named_is_the_one_that_labels_call_so(run: Run,
         {"action": "distinct", "categories": 7},
         {"action": "distinct", "categories": []},
         {"action": "merge", "categories": [0]},
-        {"action": "create", "category": 4, "name": "a or b", "images": ["00.png"], "between": [[0]]},
+        {
+            "action": "create",
+            "category": 4,
+            "name": "a or b",
+            "images": ["00.png"],
+            "between": [[0]],
+        },
         {"action": "undo"},
         {"action": "redo", "of": []},
     ],
@@ -336,7 +426,9 @@ def test_a_start_that_cannot_be_read_is_an_error_with_its_file(run: Run, tmp_pat
         replay_review(run.path, other, by="ann")
 
 
-def test_categories_are_followed_through_merges_one_after_the_other(run: Run, tmp_path: Path) -> None:
+def test_categories_are_followed_through_merges_one_after_the_other(
+    run: Run, tmp_path: Path
+) -> None:
     """novel-002 is within novel-001 in the other answer; that goes into heron, and heron into gull."""
     review = Review(run)
     verbs.merge(review, ["novel-001", "heron"], into="heron", by="ann")
@@ -362,7 +454,9 @@ def test_categories_that_are_not_the_same_are_still_not(run: Run, tmp_path: Path
     ]
 
 
-def test_a_name_that_the_answer_has_made_up_is_not_that_of_a_category_of_a_person(run: Run, tmp_path: Path) -> None:
+def test_a_name_that_the_answer_has_made_up_is_not_that_of_a_category_of_a_person(
+    run: Run, tmp_path: Path
+) -> None:
     review = Review(run)
     verbs.move(review, ["00.png"], "novel-003", by="ann")
     verbs.split(review, "heron", {"novel-004": ["04.png"]}, by="ann")
@@ -371,7 +465,8 @@ def test_a_name_that_the_answer_has_made_up_is_not_that_of_a_category_of_a_perso
     other = write_small(tmp_path / "other", ids=ids, names=(*NAMES, "novel-003", "novel-004"))
     _, misfits = replay_review(run.path, other, by="ann")
     assert [misfit.reason for misfit in misfits] == [
-        f"called {name} 2 here, where another category has the name {name}" for name in ("novel-003", "novel-004")
+        f"called {name} 2 here, where another category has the name {name}"
+        for name in ("novel-003", "novel-004")
     ]
     found = names(Review(other))
     assert [found[name] for name in ("novel-003", "novel-003 2", "novel-004", "novel-004 2")] == [
@@ -379,22 +474,30 @@ def test_a_name_that_the_answer_has_made_up_is_not_that_of_a_category_of_a_perso
     ]  # fmt: skip
 
 
-def test_two_novel_categories_that_are_one_now_do_not_take_turns_in_naming_it(run: Run, tmp_path: Path) -> None:
+def test_two_novel_categories_that_are_one_now_do_not_take_turns_in_naming_it(
+    run: Run, tmp_path: Path
+) -> None:
     review = Review(run)
     verbs.rename(review, "novel-001", "tern", by="ann")
     verbs.rename(review, "novel-002", "skua", by="ann")
     verbs.merge(review, ["tern", "gull"], into="skua", by="bob")
     ids = (0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 2)
-    _, misfits = replay_review(run.path, other := write_small(tmp_path / "other", ids=ids, names=NAMES[:3]), by="ann")
+    _, misfits = replay_review(
+        run.path, other := write_small(tmp_path / "other", ids=ids, names=NAMES[:3]), by="ann"
+    )
     reason = "there is no category for {} any more; its images are in tern here"
     expected = [("rename", reason.format("novel-002")), ("merge", reason.format("skua"))]
     assert [(misfit.action, misfit.reason) for misfit in misfits] == expected
     assert names(Review(other))["tern"] == [6, 7, 8, 9, 10, 11]
 
 
-def test_a_part_is_split_off_where_the_images_of_its_category_are_in_another_one(run: Run, tmp_path: Path) -> None:
+def test_a_part_is_split_off_where_the_images_of_its_category_are_in_another_one(
+    run: Run, tmp_path: Path
+) -> None:
     verbs.split(Review(run), "novel-001", {"skua": ["08.png"]}, by="ann")
-    other = write_small(tmp_path / "other", ids=(0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2), names=NAMES[:3])
+    other = write_small(
+        tmp_path / "other", ids=(0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2), names=NAMES[:3]
+    )
     _, misfits = replay_review(run.path, other, by="ann")
     assert misfits == []
     assert (names(Review(other))["heron"], names(Review(other))["skua"]) == ([3, 4, 5, 6, 7], [8])

@@ -42,7 +42,9 @@ def test_a_category_between_two_is_no_discovered_one(run: Run) -> None:
     reviewed = ReviewedRun.open(run.path)
     assert (reviewed.n_known, reviewed.n_novel) == (2, 2)
     assert answer_in_words(reviewed).startswith("2 known categories found, 2 likely new")
-    assert {c.category: c.between for c in reviewed.categories if c.between} == {"gull or heron": ("gull", "heron")}
+    assert {c.category: c.between for c in reviewed.categories if c.between} == {
+        "gull or heron": ("gull", "heron")
+    }
     assert [row.is_novel for row in reviewed.assignments[:4]] == [False] * 4
     assert "between two</span>" in render_report(Run(run.path))
     assert Assigner(reviewed, device="cpu").classes == list(NAMES)
@@ -50,12 +52,19 @@ def test_a_category_between_two_is_no_discovered_one(run: Run) -> None:
     assert ReviewedRun.open(run.path).assignments[1].is_novel
 
 
-def test_the_tables_are_those_of_today_and_the_files_those_of_the_run(reviewed: ReviewedRun, run: Run) -> None:
+def test_the_tables_are_those_of_today_and_the_files_those_of_the_run(
+    reviewed: ReviewedRun, run: Run
+) -> None:
     before = Run(run.path)
     assert [row.category for row in before.assignments] == [NAMES[at // 3] for at in range(12)]
     rows = reviewed.assignments
     novel = ["novel-001"] * 6
-    assert [row.category for row in rows] == ["herring gull"] * 2 + ["", "heron", "heron", "egret"] + novel
+    assert [row.category for row in rows] == ["herring gull"] * 2 + [
+        "",
+        "heron",
+        "heron",
+        "egret",
+    ] + novel
     assert [row.category_id for row in rows] == [0, 0, -1, 1, 1, 4] + [2] * 6
     assert [row.status for row in rows] == ["predicted"] * 2 + ["rejected", "predicted", "confirmed", "moved"] + [
         "predicted", "flagged"] + ["predicted"] * 4  # fmt: skip
@@ -64,8 +73,12 @@ def test_the_tables_are_those_of_today_and_the_files_those_of_the_run(reviewed: 
     assert [rows[at].confidence for at in (2, 4, 5)] == [0.0, 1.0, 1.0]
     assert rows[0].label_given == "herring gull"  # the label names a category that is called so now
     assert [row.is_novel for row in rows] == [False] * 5 + [True] * 7  # 02.png has no category
-    assert [row.second_category for row in rows] == ["heron"] * 3 + ["novel-001"] * 3 + [""] * 3 + ["herring gull"] * 3
-    found = {c.category: (c.category_id, c.size, c.is_novel, c.exemplars) for c in reviewed.categories}
+    assert [row.second_category for row in rows] == ["heron"] * 3 + ["novel-001"] * 3 + [""] * 3 + [
+        "herring gull"
+    ] * 3
+    found = {
+        c.category: (c.category_id, c.size, c.is_novel, c.exemplars) for c in reviewed.categories
+    }
     assert found == {
         "herring gull": (0, 2, False, ("00.png", "01.png")),
         "heron": (1, 2, False, ("03.png", "04.png")),
@@ -78,7 +91,9 @@ def test_the_tables_are_those_of_today_and_the_files_those_of_the_run(reviewed: 
 
 def test_a_run_without_a_review_is_read_as_it_is(run: Run) -> None:
     assert ReviewedRun.open(run.path).assignments == run.assignments
-    assert repr(ReviewedRun.open(run.path).categories) == repr(run.categories)  # NaN is not equal to itself
+    assert repr(ReviewedRun.open(run.path).categories) == repr(
+        run.categories
+    )  # NaN is not equal to itself
 
 
 def test_tables_of_earlier_versions_can_still_be_read(run: Run) -> None:
@@ -104,7 +119,10 @@ def photos(run: Run, tmp_path: Path) -> Path:
 @pytest.mark.usefixtures("photos")
 def test_exports_have_the_reviewed_categories(reviewed: ReviewedRun, tmp_path: Path) -> None:
     export_run(reviewed, "imagefolder", tmp_path / "sorted")
-    found = {file.relative_to(tmp_path / "sorted").as_posix() for file in (tmp_path / "sorted").glob("*/*")}
+    found = {
+        file.relative_to(tmp_path / "sorted").as_posix()
+        for file in (tmp_path / "sorted").glob("*/*")
+    }
     assert {"unlabeled/02.png", "egret/05.png", "herring gull/00.png", "novel-001/11.png"} <= found
     assert len(found) == 12
     export_run(reviewed, "csv", tmp_path / "csv")
@@ -116,7 +134,9 @@ def test_exports_have_the_reviewed_categories(reviewed: ReviewedRun, tmp_path: P
     export_run(reviewed, "labelstudio", tmp_path / "ls")
     tasks = json.loads((tmp_path / "ls" / "tasks.json").read_text())
     said = {task["data"]["path"]: task.get("annotations") for task in tasks}
-    choices = {path: found and found[0]["result"][0]["value"]["choices"] for path, found in said.items()}
+    choices = {
+        path: found and found[0]["result"][0]["value"]["choices"] for path, found in said.items()
+    }
     assert [choices[path] for path in ("00.png", "01.png", "02.png", "04.png", "05.png")] == [
         ["herring gull"], None, None, ["heron"], ["egret"]]  # fmt: skip
     assert "predictions" not in tasks[2]
@@ -136,30 +156,42 @@ def test_every_exported_table_says_who_decided_what_and_when(
     text = (tmp_path / "out" / file).read_text("utf-8-sig")
     rows = csv.DictReader(text.splitlines(), delimiter="\t" if name == "projector" else ",")
     found = {row.get("path") or row["file_name"]: row for row in rows}
-    told = [(found[path]["status"], found[path]["classified_by"]) for path in ("00.png", "02.png", "05.png")]
+    told = [
+        (found[path]["status"], found[path]["classified_by"])
+        for path in ("00.png", "02.png", "05.png")
+    ]
     assert told == [("predicted", ""), ("rejected", "bob"), ("moved", "bob")]
     assert found["05.png"]["classified_at"].endswith("+00:00")
 
 
 @pytest.mark.usefixtures("photos")
-def test_a_category_called_unlabeled_is_not_mixed_with_images_without_one(run: Run, tmp_path: Path) -> None:
+def test_a_category_called_unlabeled_is_not_mixed_with_images_without_one(
+    run: Run, tmp_path: Path
+) -> None:
     review = Review(run)
     verbs.rename(review, "novel-001", "unlabeled")
     verbs.rename(review, "novel-002", "Unknown")
     verbs.decide(review, "reject", None, ["00.png"])
     export_run(ReviewedRun.open(run.path), "imagefolder", tmp_path / "sorted")
     folders = {
-        folder.name: len(list(folder.iterdir())) for folder in (tmp_path / "sorted").iterdir() if folder.is_dir()
+        folder.name: len(list(folder.iterdir()))
+        for folder in (tmp_path / "sorted").iterdir()
+        if folder.is_dir()
     }
     assert folders["unlabeled"] == 1
-    assert {unquote(name): n for name, n in folders.items() if "%" in name} == {"unlabeled": 3, "Unknown": 3}
+    assert {unquote(name): n for name, n in folders.items() if "%" in name} == {
+        "unlabeled": 3,
+        "Unknown": 3,
+    }
     rows = csv.DictReader((tmp_path / "sorted" / "export.csv").read_text().splitlines())
     assert {row["path"]: row["category"] for row in rows} == {
         row.path: row.category for row in ReviewedRun.open(run.path).assignments
     }
 
 
-def test_a_novel_category_without_images_is_no_known_one_and_no_choice(run: Run, tmp_path: Path) -> None:
+def test_a_novel_category_without_images_is_no_known_one_and_no_choice(
+    run: Run, tmp_path: Path
+) -> None:
     review = Review(run)
     verbs.move(review, ["06.png", "07.png", "08.png"], "gull")
     verbs.move(review, ["09.png"], "tern")
@@ -167,7 +199,10 @@ def test_a_novel_category_without_images_is_no_known_one_and_no_choice(run: Run,
     text = render_report(Run(run.path))
     assert "2 novel categories have no image left (novel-001, tern) and are not counted." in text
     assert "known category got no image" not in text
-    choices = export_run(ReviewedRun.open(run.path), "labelstudio", tmp_path / "out").folder / "labels.xml"
+    choices = (
+        export_run(ReviewedRun.open(run.path), "labelstudio", tmp_path / "out").folder
+        / "labels.xml"
+    )
     found = re.findall(r'<Choice value="(.*)"/>', choices.read_text())
     assert found == ["gull", "heron", "novel-002", "tern"]  # a person gave the last one its name
 
@@ -194,11 +229,15 @@ def test_the_score_is_that_of_the_reviewed_categories(run: Run) -> None:
     before = score_run(ReviewedRun.open(run.path), truth).accuracy
     review = Review(run)
     verbs.merge(review, ["novel-001", "novel-002"])
-    verbs.rename(review, "gull", "herring gull")  # the truth knows nothing of it, and the class stays a known one
+    verbs.rename(
+        review, "gull", "herring gull"
+    )  # the truth knows nothing of it, and the class stays a known one
     score = score_run(ReviewedRun.open(run.path), truth)
     assert (before.all, score.accuracy.all, score.accuracy.known) == (0.7, 1.0, 1.0)
     assert score.notes == ()
-    verbs.decide(review, "reject", None, ["01.png", "02.png"])  # of no category, they are not a category of their own
+    verbs.decide(
+        review, "reject", None, ["01.png", "02.png"]
+    )  # of no category, they are not a category of their own
     found = score_run(ReviewedRun.open(run.path), truth).accuracy
     assert (found.all, found.known, found.novel) == (0.8, 0.5, 1.0)
 
@@ -228,29 +267,44 @@ def test_a_classifier_decides_about_no_category_that_people_made_or_emptied(
     verbs.move(review, ["09.png", "10.png", "11.png"], "skua")
     monkeypatch.setattr(Assigner, "_predict", lambda *_: np.array([0, 1, 3, 0]))
     new = points(np.array([0, 1, 3, 2]), seed=5)
-    found = Assigner(ReviewedRun.open(run.path), outlier_share=0, device="cpu").assign_embeddings([*"abcd"], new)
-    assert [row.category for row in found] == ["gull", "egret", "skua", "gull"]  # of the last one it is sure
+    found = Assigner(ReviewedRun.open(run.path), outlier_share=0, device="cpu").assign_embeddings(
+        [*"abcd"], new
+    )
+    assert [row.category for row in found] == [
+        "gull",
+        "egret",
+        "skua",
+        "gull",
+    ]  # of the last one it is sure
 
 
 def test_new_images_go_to_the_reviewed_categories(reviewed: ReviewedRun, run: Run) -> None:
     (run.path / "config.yaml").write_text("inference: {shift: {n_neighbors: 2}}\n")
     new = points(np.array([0, 1, 2, 3]), seed=5)
-    found = Assigner(reviewed, outlier_share=0, device="cpu").assign_embeddings(["a", "b", "c", "d"], new)
+    found = Assigner(reviewed, outlier_share=0, device="cpu").assign_embeddings(
+        ["a", "b", "c", "d"], new
+    )
     assert {(row.category_id, row.category) for row in found} <= {
         (0, "herring gull"), (1, "heron"), (2, "novel-001"), (4, "egret"), (-1, "")}  # fmt: skip
-    plain = Assigner(Run(run.path), outlier_share=0, device="cpu").assign_embeddings(["a", "b", "c", "d"], new)
+    plain = Assigner(Run(run.path), outlier_share=0, device="cpu").assign_embeddings(
+        ["a", "b", "c", "d"], new
+    )
     assert [row.category_id for row in plain] == [0, 1, 2, 3]
     assert found[0].category_id == 0
     assert [row.category for row in found][2:] == ["novel-001"] * 2
 
 
-def test_a_review_of_another_answer_is_refused_where_it_would_be_lost_and_told_in_the_report(run: Run) -> None:
+def test_a_review_of_another_answer_is_refused_where_it_would_be_lost_and_told_in_the_report(
+    run: Run,
+) -> None:
     verbs.rename(Review(run), "gull", "tern")
     Run.create(run.path, force=True)
     write_small(run.path, ids=(1, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3))
     with pytest.raises(OtherAnswer):
         ReviewedRun.open(run.path)
-    done = CliRunner().invoke(app, ["export", str(run.path), "--to", "csv", "--out", str(run.path / "out")])
+    done = CliRunner().invoke(
+        app, ["export", str(run.path), "--to", "csv", "--out", str(run.path / "out")]
+    )
     assert done.exit_code == 3
     assert "replays it onto this one" in done.stderr
     assert "A review of another answer is there" in render_report(Run(run.path))
@@ -269,7 +323,11 @@ def test_python_verbs_write_the_same_log(run: Run) -> None:
     found.undo()
     found.redo()
     assert [c.category for c in found.categories] == ["gull", "heron", "tern", "tern (2)"]
-    assert [row.status for row in found.assignments][:6] == ["confirmed"] * 3 + ["rejected", "flagged", "predicted"]
+    assert [row.status for row in found.assignments][:6] == ["confirmed"] * 3 + [
+        "rejected",
+        "flagged",
+        "predicted",
+    ]
     lines = (run.path / "review.jsonl").read_text().splitlines()
     assert [json.loads(line)["action"] for line in lines] == [
         "start", "rename", "merge", "split", "confirm", "reject", "flag", "create", "undo", "undo", "redo"]  # fmt: skip
@@ -281,7 +339,8 @@ def test_python_warns_of_what_undo_and_redo_skip(run: Run) -> None:
     found.move(["01.png"], "heron")
     verbs.decide(found.review, "confirm", None, ["01.png"], by="somebody else")
     with pytest.warns(
-        UserWarning, match=r"skipped: undo of assign .*: confirm by somebody else \(action 3\) rests on it"
+        UserWarning,
+        match=r"skipped: undo of assign .*: confirm by somebody else \(action 3\) rests on it",
     ):
         found.undo()
     assert [row.status for row in found.assignments][:2] == ["predicted", "confirmed"]

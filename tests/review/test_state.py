@@ -28,7 +28,9 @@ def look(state: State) -> dict[str, object]:
 
 
 def decided(kind: str, category: int, *rows: int) -> Action:
-    return Action(kind=kind, groups=(Group(category=category, rows=np.array(rows, dtype=np.int64)),))
+    return Action(
+        kind=kind, groups=(Group(category=category, rows=np.array(rows, dtype=np.int64)),)
+    )
 
 
 def test_confirm_takes_what_nobody_has_decided(review: Review) -> None:
@@ -40,7 +42,9 @@ def test_confirm_takes_what_nobody_has_decided(review: Review) -> None:
         verbs.decide(review, "confirm", "heron", None)
 
 
-def test_a_rejected_image_has_no_category_and_is_remembered_not_to_be_in_its_old_one(review: Review) -> None:
+def test_a_rejected_image_has_no_category_and_is_remembered_not_to_be_in_its_old_one(
+    review: Review,
+) -> None:
     verbs.decide(review, "reject", None, ["06.png", "00.png"])
     assert review.state.images.category[[6, 0]].tolist() == [NO_CATEGORY] * 2
     assert review.state.rejected.by_row() == {0: {0}, 6: {2}}
@@ -70,7 +74,9 @@ def test_rename_refuses_a_name_that_is_taken(review: Review) -> None:
         verbs.rename(review, "novel-001", "x")
 
 
-def test_names_have_the_joiners_of_their_script_and_one_way_to_write_an_accent(review: Review) -> None:
+def test_names_have_the_joiners_of_their_script_and_one_way_to_write_an_accent(
+    review: Review,
+) -> None:
     verbs.rename(review, 2, "می\u200cخواهم")
     verbs.rename(review, 3, "Cafe\u0301")
     assert [review.state.categories[number].name for number in (2, 3)] == ["می\u200cخواهم", "Café"]
@@ -123,14 +129,24 @@ def test_one_category_is_merged_into_another_by_its_name_or_number_alone(review:
 def test_split_parts_a_category_where_the_tree_does(review: Review) -> None:
     verbs.merge(review, ["novel-001", "novel-002"])
     verbs.split(review, "novel-001", 2)
-    parts = {record.name: review.state.members(c).tolist() for c, record in review.state.categories.items()}
-    assert parts == {"gull": [0, 1, 2], "heron": [3, 4, 5], "novel-001": [6, 7, 8], "novel-001 (2)": [9, 10, 11]}
+    parts = {
+        record.name: review.state.members(c).tolist()
+        for c, record in review.state.categories.items()
+    }
+    assert parts == {
+        "gull": [0, 1, 2],
+        "heron": [3, 4, 5],
+        "novel-001": [6, 7, 8],
+        "novel-001 (2)": [9, 10, 11],
+    }
     verbs.split(review, "gull", {"young gull": ["02.png"]})
     assert review.state.members(0).tolist() == [0, 1]
 
 
 def test_a_split_without_a_part_or_an_image_is_refused(review: Review) -> None:
-    with pytest.raises(UsageError, match="split: expected one part or more to leave gull") as refused:
+    with pytest.raises(
+        UsageError, match="split: expected one part or more to leave gull"
+    ) as refused:
         verbs.split(review, "gull", {})
     assert not isinstance(refused.value, Conflict)
     with pytest.raises(UsageError, match="move: no image is named for tern"):
@@ -152,7 +168,12 @@ def test_a_person_undoes_their_own_last_action_and_redoes_it(review: Review) -> 
     verbs.rename(review, "novel-001", "tern", by="ann")
     verbs.rename(review, "novel-002", "skua", by="bob")
     review.again("undo", by="ann")
-    assert [r.name for r in review.state.categories.values()] == ["gull", "heron", "novel-001", "skua"]
+    assert [r.name for r in review.state.categories.values()] == [
+        "gull",
+        "heron",
+        "novel-001",
+        "skua",
+    ]
     with pytest.raises(UsageError, match="ann has nothing to undo"):
         review.again("undo", by="ann")
     with pytest.raises(UsageError, match="bob has nothing to redo"):
@@ -170,7 +191,10 @@ def test_a_person_undoes_their_own_last_action_and_redoes_it(review: Review) -> 
 def test_what_somebody_else_has_built_on_is_not_undone(review: Review) -> None:
     verbs.move(review, ["06.png"], "tern", by="ann")
     verbs.move(review, ["09.png"], "tern", by="bob")
-    with pytest.raises(Conflict, match=r"undo of create by ann \(action 1\): assign by bob \(action 2\) rests on it"):
+    with pytest.raises(
+        Conflict,
+        match=r"undo of create by ann \(action 1\): assign by bob \(action 2\) rests on it",
+    ):
         review.again("undo", by="ann")
     review.again("undo", by="bob")
     review.again("undo", by="ann")
@@ -187,13 +211,17 @@ def test_undoing_a_merge_refuses_a_name_that_was_given_again(review: Review) -> 
         review.again("undo", by="ann")
 
 
-def test_an_action_chosen_on_an_old_view_is_refused_where_it_matters_and_only_there(review: Review) -> None:
+def test_an_action_chosen_on_an_old_view_is_refused_where_it_matters_and_only_there(
+    review: Review,
+) -> None:
     verbs.decide(review, "reject", None, ["06.png"], by="bob")
     with pytest.raises(Conflict, match=r"06\.png: is not in novel-001 any more"):
         review.act(lambda _: decided("confirm", 2, 6, 7), by="ann", base=0)
     review.act(lambda _: decided("confirm", 2, 7), by="ann", base=0)
     group = Group(category=0, rows=np.array([7]))
-    with pytest.raises(Conflict, match=r"assign: confirm by ann \(action 2\) has changed this meanwhile"):
+    with pytest.raises(
+        Conflict, match=r"assign: confirm by ann \(action 2\) has changed this meanwhile"
+    ):
         review.act(lambda _: Action(kind="assign", category=0, groups=(group,)), by="bob", base=1)
     verbs.rename(review, "heron", "egret", by="ann")
     with pytest.raises(Conflict, match="rename by ann"):
@@ -238,7 +266,9 @@ def attempt(review: Review, what: tuple[str, str, list[int], int, int]) -> None:
 
 @pytest.mark.slow
 @given(st.lists(WHAT, max_size=14))
-def test_whatever_was_done_is_replayed_and_undone(tmp_path_factory: pytest.TempPathFactory, steps: list) -> None:
+def test_whatever_was_done_is_replayed_and_undone(
+    tmp_path_factory: pytest.TempPathFactory, steps: list
+) -> None:
     run: Run = write_small(tmp_path_factory.mktemp("any") / "run")
     review = Review(run)
     first = look(review.state)

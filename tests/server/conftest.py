@@ -49,7 +49,9 @@ def page(browser: Browser, run: Path) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="module")
-def same_page(browser: Browser, digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+def same_page(
+    browser: Browser, digits: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Page]:
     """One page for tests that decide nothing and leave it as they found it."""
     run = Path(shutil.copytree(digits, tmp_path_factory.mktemp("same") / "run"))
     with served(run) as server, page_of(browser, server) as found:

@@ -11,7 +11,8 @@ from served import Served
 
 pytestmark = pytest.mark.browser
 
-ALT, CTRL = 1, 2
+ALT = 1
+CTRL = 2
 ONCE = "A double click counts once."
 PARTS = (
     "[...document.querySelectorAll('#dialog .part')].map((part) => "
@@ -37,7 +38,8 @@ def close(page: Page) -> None:
 
 def test_a_double_click_confirms_one_category(shared_page: Page, shared_run: Path) -> None:
     page = shared_page
-    here, before = go_to(page, "one"), done(page)
+    here = go_to(page, "one")
+    before = done(page)
     click(page, "#verbs button.main", 1)
     page.wait(f"shoal.view.id !== {here}")
     wait_for(page, before + 1)
@@ -46,7 +48,10 @@ def test_a_double_click_confirms_one_category(shared_page: Page, shared_run: Pat
     assert "confirmed as one. " in text(page, "#said")
     click(page, "#undo", 2)  # whoever undoes fast means each
     wait_for(page, before + 2)
-    assert [entry.action.kind for entry in state(shared_run).state.entries[before:]] == ["confirm", "undo"]
+    assert [entry.action.kind for entry in state(shared_run).state.entries[before:]] == [
+        "confirm",
+        "undo",
+    ]
 
 
 def test_a_double_click_answers_one_question_and_decides_on_one_enlarged_image(
@@ -61,7 +66,8 @@ def test_a_double_click_answers_one_question_and_decides_on_one_enlarged_image(
     pictured(page)
     assert "12 images sure so far" in text(page, "#candidates")
     close(page)
-    before, first = done(page), rows(page)[0]
+    before = done(page)
+    first = rows(page)[0]
     page.run("document.getElementById('grid').focus(), shoal.grid.go(0), true")
     ask(page, "Enter")
     reject = "[...document.querySelectorAll('#dialog button')].find((one) => one.textContent === 'Reject x')"
@@ -73,7 +79,9 @@ def test_a_double_click_answers_one_question_and_decides_on_one_enlarged_image(
         wait_for(page, before + 1)
     assert ONCE in text(page, "#said")
     close(page)
-    assert [entry.action.rows.tolist() for entry in state(shared_run).state.entries[before:]] == [[first]]
+    assert [entry.action.rows.tolist() for entry in state(shared_run).state.entries[before:]] == [
+        [first]
+    ]
 
 
 def slide(page: Page, n: int) -> list[list[str]]:
@@ -87,12 +95,17 @@ def slide(page: Page, n: int) -> list[list[str]]:
 
 def name(page: Page, at: int, words: str) -> None:
     field = f"document.querySelectorAll('#dialog .part input')[{at}]"
-    page.run(f"{field}.value = {json.dumps(words)}, {field}.dispatchEvent(new Event('input')), true")
+    page.run(
+        f"{field}.value = {json.dumps(words)}, {field}.dispatchEvent(new Event('input')), true"
+    )
 
 
-def test_a_name_of_a_part_stays_with_its_images_and_none_is_lost(shared_page: Page, shared_run: Path) -> None:
+def test_a_name_of_a_part_stays_with_its_images_and_none_is_lost(
+    shared_page: Page, shared_run: Path
+) -> None:
     page = shared_page
-    here, before = go_to(page, "two"), done(page)
+    here = go_to(page, "two")
+    before = done(page)
     ask(page, "s")
     parts = slide(page, 5)
     at = 4
@@ -103,7 +116,9 @@ def test_a_name_of_a_part_stays_with_its_images_and_none_is_lost(shared_page: Pa
     name(page, 3, "three")  # a category is called so
     page.key("Enter")
     page.wait("document.getElementById('said').textContent.includes('called three already')")
-    assert page.run("document.activeElement === document.querySelectorAll('#dialog .part input')[3]")
+    assert page.run(
+        "document.activeElement === document.querySelectorAll('#dialog .part input')[3]"
+    )
     name(page, 3, "mine")
     page.key("Enter")
     page.wait("document.getElementById('said').textContent.includes('called mine already')")
@@ -112,7 +127,9 @@ def test_a_name_of_a_part_stays_with_its_images_and_none_is_lost(shared_page: Pa
     # Refused by the server all the same, it is asked again, and all of it is there.
     page.run("window.sent = fetch, true")
     late = "sent(of[0], { ...of[1], body: of[1].body.replace('\"other\"', '\"three\"') })"
-    page.run(f"window.fetch = (...of) => String(of[0]).startsWith('/api/act') ? {late} : sent(...of), true")
+    page.run(
+        f"window.fetch = (...of) => String(of[0]).startsWith('/api/act') ? {late} : sent(...of), true"
+    )
     page.run("document.querySelector('#dialog button.main').click(), true")
     page.wait("document.getElementById('said').textContent.includes('three')")
     page.wait("document.querySelectorAll('#dialog .part').length === 5")
@@ -124,9 +141,15 @@ def test_a_name_of_a_part_stays_with_its_images_and_none_is_lost(shared_page: Pa
     assert found.entries[-1].action.category == here
 
 
-def test_a_name_whose_images_stay_in_the_category_is_said_to_be_of_no_part(shared_page: Page) -> None:
+def test_a_name_whose_images_stay_in_the_category_is_said_to_be_of_no_part(
+    shared_page: Page,
+) -> None:
     placed = 'import("/static/split.js").then(({ placed }) => placed(%s, %s).map((one) => one && one.name))'
-    given = [{"name": "a", "rows": [1, 2]}, {"name": "b", "rows": [3, 4, 5]}, {"name": "c", "rows": [9]}]
+    given = [
+        {"name": "a", "rows": [1, 2]},
+        {"name": "b", "rows": [3, 4, 5]},
+        {"name": "c", "rows": [9]},
+    ]
     assert shared_page.run(placed % (given, [[8], [1], [2, 3, 4], [5, 9]])) == [None, "a", "b", "c"]
     assert shared_page.run(placed % (given, [[1, 2, 8], [3, 4, 5, 9]])) == [None, "b"]
     assert shared_page.run(placed % (given, [[8], [7]])) == [None, None]
@@ -147,14 +170,16 @@ def test_a_name_whose_images_stay_in_the_category_is_said_to_be_of_no_part(share
 def test_the_map_follows_what_others_do_and_only_the_left_button_draws_on_it(
     shared_page: Page, shared_server: Served
 ) -> None:
-    page, canvas = shared_page, "document.querySelector('#panel canvas')"
+    page = shared_page
+    canvas = "document.querySelector('#panel canvas')"
     some = rows(page)[:9]
     page.click('[data-view="map"]')
     page.wait(canvas)
     page.settle()
     page.settle()
     drawn = page.run(f"{canvas}.toDataURL()")
-    before, options = done(page), "document.querySelector('#panel select').textContent"
+    before = done(page)
+    options = "document.querySelector('#panel select').textContent"
     assert shared_server.act("create", rows=some, name="made by ann")[0] == 200
     wait_for(page, before + 1)
     assert page.run(f"{canvas}.toDataURL()") != drawn
@@ -162,8 +187,16 @@ def test_the_map_follows_what_others_do_and_only_the_left_button_draws_on_it(
     x, y, width, height = page.run(
         f"(({{x, y, width, height}}) => [x, y, width, height])({canvas}.getBoundingClientRect())"
     )
-    corners = [(x + 5, y + 5), (x + width - 5, y + 5), (x + width - 5, y + height - 5), (x + 5, y + height - 5)]
-    for button, ends in (("right", ""), ("left", f"{canvas}.dispatchEvent(new PointerEvent('pointercancel'))")):
+    corners = [
+        (x + 5, y + 5),
+        (x + width - 5, y + 5),
+        (x + width - 5, y + height - 5),
+        (x + 5, y + height - 5),
+    ]
+    for button, ends in (
+        ("right", ""),
+        ("left", f"{canvas}.dispatchEvent(new PointerEvent('pointercancel'))"),
+    ):
         page.mouse("mousePressed", *corners[0], button=button, clickCount=1)
         for corner in corners:
             page.mouse("mouseMoved", *corner, button=button)
@@ -174,10 +207,16 @@ def test_the_map_follows_what_others_do_and_only_the_left_button_draws_on_it(
 
 
 @pytest.mark.parametrize("modifiers", [ALT, ALT | CTRL])
-def test_a_bracket_that_takes_alt_on_a_keyboard_is_a_bracket(shared_page: Page, modifiers: int) -> None:
+def test_a_bracket_that_takes_alt_on_a_keyboard_is_a_bracket(
+    shared_page: Page, modifiers: int
+) -> None:
     here = go_to(shared_page, "one")
-    shared_page.call("Input.dispatchKeyEvent", type="keyDown", key="]", code="Digit6", modifiers=modifiers)
+    shared_page.call(
+        "Input.dispatchKeyEvent", type="keyDown", key="]", code="Digit6", modifiers=modifiers
+    )
     shared_page.wait(f"shoal.view.id !== {here}")
     shared_page.settle()
-    shared_page.call("Input.dispatchKeyEvent", type="keyDown", key="[", code="Digit5", modifiers=modifiers)
+    shared_page.call(
+        "Input.dispatchKeyEvent", type="keyDown", key="[", code="Digit5", modifiers=modifiers
+    )
     shared_page.wait(f"shoal.view.id === {here}")

@@ -58,16 +58,28 @@ def test_many_images_are_told_and_asked_for_as_bits(tmp_path: Path) -> None:
     rows = np.setdiff1d(np.arange(1100), [7])
     with served(many.path) as server:
         status, answer = server.act("confirm", rows=pack_rows(rows, 1100))
-        assert (status, answer["undo"]) == (200, "confirm 1,099 images of gull, heron, novel-001, …")
+        assert (status, answer["undo"]) == (
+            200,
+            "confirm 1,099 images of gull, heron, novel-001, …",
+        )
         assert np.array_equal(unpack_rows(answer["rows"], 1100), rows)
-        assert (answer["status"], answer["category"]) == (1, None)  # of all of them; where they were
-        for wrong in ("AAAA", base64.b64encode(bytes(138)).decode()):  # of other images, and of none
+        assert (answer["status"], answer["category"]) == (
+            1,
+            None,
+        )  # of all of them; where they were
+        for wrong in (
+            "AAAA",
+            base64.b64encode(bytes(138)).decode(),
+        ):  # of other images, and of none
             assert server.act("confirm", rows=wrong)[0] == 400
         assert server.act("undo")[1]["status"] == 0
         rejected = server.act("reject", rows=pack_rows(rows, 1100))[1]
         assert (rejected["status"], rejected["category"]) == (2, -1)
         back = server.act("undo")[1]
-        assert np.frombuffer(base64.b64decode(back["category"]), np.int8).tolist() == (rows % 4).tolist()
+        assert (
+            np.frombuffer(base64.b64decode(back["category"]), np.int8).tolist()
+            == (rows % 4).tolist()
+        )
         since = server.json("/api/changes?since=0")
         assert since["category"] == back["category"]  # not only of the last action
     lines = (many.path / "review.jsonl").read_text().splitlines()
@@ -78,23 +90,38 @@ def test_many_images_are_told_and_asked_for_as_bits(tmp_path: Path) -> None:
 
 def test_no_line_of_the_page_is_too_long_to_be_read() -> None:
     files = (Path(shoal.server.__file__).parent / "page").glob("*.js")
-    long = [(file.name, line) for file in files for line in file.read_text().splitlines() if len(line) > 120]
+    long = [
+        (file.name, line)
+        for file in files
+        for line in file.read_text().splitlines()
+        if len(line) > 120
+    ]
     assert long == []
 
 
 def test_the_page_asks_for_all_its_modules_at_once(server: Served) -> None:
     """Not for each when the one before has named it, which takes a hundred milliseconds more."""
     page = server.ask("/")[1].decode()
-    files = {file.name: file.read_text() for file in (Path(shoal.server.__file__).parent / "page").glob("*.js")}
+    files = {
+        file.name: file.read_text()
+        for file in (Path(shoal.server.__file__).parent / "page").glob("*.js")
+    }
     first = {"main.js"}
     while (
-        more := {name for one in first for name in re.findall(r'^import .*"/static/(\S+)"', files[one], re.M)} - first
+        more := {
+            name
+            for one in first
+            for name in re.findall(r'^import .*"/static/(\S+)"', files[one], re.M)
+        }
+        - first
     ):
         first |= more
     assert {"main.js", *re.findall(r'rel="modulepreload" href="/static/(\S+)"', page)} == first
 
 
-def test_images_are_put_between_two_categories_by_their_ids_whatever_these_are_called(server: Served, run: Run) -> None:
+def test_images_are_put_between_two_categories_by_their_ids_whatever_these_are_called(
+    server: Served, run: Run
+) -> None:
     for action, fields in (
         ("rename", {"category": 0, "name": "black or white"}),
         ("create", {"rows": [9], "between": [0, 2]}),
@@ -103,9 +130,14 @@ def test_images_are_put_between_two_categories_by_their_ids_whatever_these_are_c
     ):
         status, answer = server.act(action, **fields)
         assert status == 200, answer
-    assert server.act("create", rows=[9], between=[0, 2])[1]["error"] == "It is between both already."
+    assert (
+        server.act("create", rows=[9], between=[0, 2])[1]["error"] == "It is between both already."
+    )
     found = Review(run).state
-    assert {number: found.categories[number].between for number in (4, 5)} == {4: (0, 2), 5: (0, 1, 2)}
+    assert {number: found.categories[number].between for number in (4, 5)} == {
+        4: (0, 2),
+        5: (0, 1, 2),
+    }
     assert (found.members(4).tolist(), found.name(4)) == ([9, 10], "black or white or novel-001")
 
 
@@ -132,10 +164,15 @@ def test_every_kind_of_action(server: Served) -> None:
     names = {category["name"]: category for category in server.json("/api/run")["categories"]}
     assert names["common tern"]["into"] == 3
     assert names["skua"]["novel"]
-    assert [entry["action"] for entry in server.json("/api/run")["entries"]][-2:] == ["undo", "redo"]
+    assert [entry["action"] for entry in server.json("/api/run")["entries"]][-2:] == [
+        "undo",
+        "redo",
+    ]
 
 
-def test_the_log_says_which_images_were_found_by_growing_and_which_are_between_two(server: Served, run: Run) -> None:
+def test_the_log_says_which_images_were_found_by_growing_and_which_are_between_two(
+    server: Served, run: Run
+) -> None:
     for action, fields in (
         ("assign", {"rows": [2, 3], "category": 2, "via": "grow"}),
         ("create", {"rows": [9], "name": "gull or heron"}),
@@ -143,7 +180,10 @@ def test_the_log_says_which_images_were_found_by_growing_and_which_are_between_t
     ):
         status, answer = server.act(action, **fields)
         assert status == 200, answer
-    assert {category["id"]: category["name"] for category in answer["categories"]} == {0: "tern", 4: "heron or tern"}
+    assert {category["id"]: category["name"] for category in answer["categories"]} == {
+        0: "tern",
+        4: "heron or tern",
+    }
     lines = [json.loads(line) for line in (run.path / "review.jsonl").read_text().splitlines()]
     assert (lines[1]["via"], lines[2]["between"]) == ("grow", [0, 1])
     assert server.act("assign", rows=[4], category=2, via="magic")[0] == 400
@@ -155,7 +195,10 @@ def test_what_somebody_else_changed_meanwhile_is_refused_and_told(server: Served
     server.act("reject", rows=[6], by="bob")
     status, answer = server.act("confirm", rows=[6, 7], base=0)
     assert (status, answer["rows"]) == (409, [6])
-    assert answer["error"] == "confirm: an image has no category since reject by bob (action 1); move it to one"
+    assert (
+        answer["error"]
+        == "confirm: an image has no category since reject by bob (action 1); move it to one"
+    )
     status, answer = server.act("assign", rows=[6, 7], category=0, base=0)
     assert status == 409
     assert "reject by bob (action 1) has changed this meanwhile" in answer["error"]
@@ -176,7 +219,10 @@ def test_a_window_hears_of_another_process(server: Served, run: Run) -> None:
 def test_the_history_says_what_was_renamed_and_from_where_images_were_moved(server: Served) -> None:
     server.act("rename", category=0, name="tern")
     server.act("rename", category=0, name="skua")
-    assert server.act("assign", rows=[0, 1], category=1)[1]["undo"] == "move 2 images from skua to heron"
+    assert (
+        server.act("assign", rows=[0, 1], category=1)[1]["undo"]
+        == "move 2 images from skua to heron"
+    )
     server.act("reject", rows=[2])
     server.act("assign", rows=[2], category=1)
     server.act("reject", rows=[10, 11])
@@ -187,7 +233,11 @@ def test_the_history_says_what_was_renamed_and_from_where_images_were_moved(serv
     assert words[:2] == ["rename gull to tern", "rename tern to skua"]
     assert words[4] == "move 1 image without category to heron"
     assert words[6] == "move 3 images from 2 categories to heron"  # one was there already
-    assert words[7] == undone["redo"] == "new category owl with 2 images from heron and without category"
+    assert (
+        words[7]
+        == undone["redo"]
+        == "new category owl with 2 images from heron and without category"
+    )
     assert words[8] == f"undo action 8, {words[7]}"
 
 
@@ -213,7 +263,9 @@ def test_two_servers_share_one_log(server: Served, run: Run) -> None:
 def test_columns_hold_order_category_label_status_and_confidence(server: Served, run: Run) -> None:
     body = server.ask("/api/columns")[1]
     n = 12
-    order, category, given, around = (np.frombuffer(body, "<i4", n, 4 + 4 * n * at) for at in range(4))
+    order, category, given, around = (
+        np.frombuffer(body, "<i4", n, 4 + 4 * n * at) for at in range(4)
+    )
     assert order.tolist() == list(range(n))  # outlier scores grow with the row
     assert category.tolist() == [row.category_id for row in run.assignments]
     assert given.tolist() == [0, -1, -1, 1, *[-1] * 8]
@@ -239,7 +291,10 @@ def test_similar_images_candidates_and_parts(server: Served) -> None:
 def test_rejected_images_are_candidates_of_other_categories(server: Served) -> None:
     server.act("reject", rows=[7])
     server.act("flag", rows=[8])
-    assert {6, 7, 8} & set(server.json("/api/candidates?category=3")["rows"]) == {6, 7}  # a person shall look at 8
+    assert {6, 7, 8} & set(server.json("/api/candidates?category=3")["rows"]) == {
+        6,
+        7,
+    }  # a person shall look at 8
 
 
 def test_merges_are_suggested_where_two_look_like_one(tmp_path: Path) -> None:
@@ -261,12 +316,18 @@ def test_paths_and_images_in_words(server: Served) -> None:
     assert server.json("/api/paths?text=1.PNG") == [1, 11]
     server.act("reject", rows=[6])
     image = server.json("/api/images?rows=6")[0]
-    assert (image["path"], image["found"], image["status"], image["by"]) == ("06.png", "novel-001", "rejected", "ann")
+    assert (image["path"], image["found"], image["status"], image["by"]) == (
+        "06.png",
+        "novel-001",
+        "rejected",
+        "ann",
+    )
     assert image["rejected"] == ["novel-001"]
 
 
 def test_a_path_finds_every_image_that_has_it(run: Run) -> None:
-    first, n_images = run.assignments[0], 20_001
+    first = run.assignments[0]
+    n_images = 20_001
     run.write_assignments([replace(first, path=f"{row}.png") for row in range(n_images)])
     run.write_array("embeddings", np.ones((n_images, 8), np.float32))
     with served(run.path) as server:
@@ -300,7 +361,9 @@ def test_small_answers_are_sent_at_once() -> None:
         found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         async def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            found.set_result(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            found.set_result(
+                writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            )
             writer.close()
 
         listening = bind("127.0.0.1", 0)

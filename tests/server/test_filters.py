@@ -32,10 +32,15 @@ def test_images_found_by_their_path_are_in_the_order_that_is_said(same_page: Pag
     seen(page)
 
 
-def test_the_order_of_images_reads_as_what_it_is_and_is_not_offered_where_a_list_has_its_own(same_page: Page) -> None:
+def test_the_order_of_images_reads_as_what_it_is_and_is_not_offered_where_a_list_has_its_own(
+    same_page: Page,
+) -> None:
     shown = "document.getElementById('order').checkVisibility()"
     assert same_page.run(shown)
-    assert same_page.run("document.getElementById('order').selectedOptions[0].textContent") == "Least typical first"
+    assert (
+        same_page.run("document.getElementById('order').selectedOptions[0].textContent")
+        == "Least typical first"
+    )
     same_page.click('[data-view="unsure"]')
     same_page.wait("shoal.view.kind === 'unsure'")
     assert not same_page.run(shown)
@@ -57,7 +62,9 @@ def test_the_order_of_categories_is_in_the_address(same_page: Page) -> None:
     same_page.wait(f"JSON.stringify({names}) !== '{json.dumps(by_name, separators=(',', ':'))}'")
 
 
-def test_images_that_filters_hide_are_said_to_be_there_and_no_key_leaves_them_unseen(page: Page, run: Path) -> None:
+def test_images_that_filters_hide_are_said_to_be_there_and_no_key_leaves_them_unseen(
+    page: Page, run: Path
+) -> None:
     n_images = len(rows(page))
     page.key("f")
     wait_for(page, 1)
@@ -84,7 +91,9 @@ def test_images_that_filters_hide_are_said_to_be_there_and_no_key_leaves_them_un
     page.wait("shoal.grid.rows.length === 1")
     seen(page)
     page.key("c")  # nothing is left to decide on of what is shown
-    page.wait(f"document.getElementById('said').textContent.includes('hide {n_images - 1} images that nobody')")
+    page.wait(
+        f"document.getElementById('said').textContent.includes('hide {n_images - 1} images that nobody')"
+    )
     assert len(state(run).state.entries) == 1
     page.click('[data-view="none"]')
     page.wait("shoal.view.kind === 'none'")

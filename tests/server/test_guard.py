@@ -28,26 +28,50 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield found
 
 
-PATHS = ("/", "/static/main.js", "/api/run", "/api/columns", "/api/images?rows=0", "/thumbnails?rows=0", "/image/0")
+PATHS = (
+    "/",
+    "/static/main.js",
+    "/api/run",
+    "/api/columns",
+    "/api/images?rows=0",
+    "/thumbnails?rows=0",
+    "/image/0",
+)
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_nothing_is_told_without_the_token(server: Served, path: str) -> None:
     status, body, _ = server.ask(path, headers={"Cookie": None})
     assert status == 403
-    assert body.endswith(b"it has the token. A page that was open before shows the same again once it is loaded anew.")
+    assert body.endswith(
+        b"it has the token. A page that was open before shows the same again once it is loaded anew."
+    )
     assert server.ask(path, headers={"Cookie": f"shoal-{server.port}=wrong"})[0] == 403
     assert server.ask("/?token=wrong", headers={"Cookie": None})[0] == 403
 
 
-def test_the_printed_address_gives_a_cookie_that_scripts_and_other_sites_do_not_get(server: Served) -> None:
+def test_the_printed_address_gives_a_cookie_that_scripts_and_other_sites_do_not_get(
+    server: Served,
+) -> None:
     status, body, headers = server.ask(f"/?token={server.token}", headers={"Cookie": None})
     assert (status, body, headers["location"]) == (303, b"", "/")
-    assert headers["set-cookie"] == f"shoal-{server.port}={server.token}; Path=/; HttpOnly; SameSite=Lax"
+    assert (
+        headers["set-cookie"]
+        == f"shoal-{server.port}={server.token}; Path=/; HttpOnly; SameSite=Lax"
+    )
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "localhost.evil", "[", "127.0.0.1:x"]
+    "host",
+    [
+        "evil.example",
+        "evil.example:80",
+        "127.0.0.1.evil.example",
+        "",
+        "localhost.evil",
+        "[",
+        "127.0.0.1:x",
+    ],
 )
 def test_another_name_for_this_machine_is_refused(server: Served, host: str) -> None:
     """An attacker's name that was made to point here has the attacker's page in the same origin."""
@@ -70,7 +94,9 @@ def test_another_name_for_this_machine_is_refused(server: Served, host: str) -> 
         "expires",
     ],
 )
-def test_cookies_of_other_programs_on_this_machine_shut_nobody_out(server: Served, other: str) -> None:
+def test_cookies_of_other_programs_on_this_machine_shut_nobody_out(
+    server: Served, other: str
+) -> None:
     """A browser sends the cookies of 127.0.0.1 to each of its ports."""
     ours = f"shoal-{server.port}={server.token}"
     for cookies in (f"{other}; {ours}", f"{ours}; {other}", f"{other};{ours};{other}"):
@@ -78,10 +104,16 @@ def test_cookies_of_other_programs_on_this_machine_shut_nobody_out(server: Serve
     assert server.ask("/api/run", headers={"Cookie": f"{other}; x{ours}"})[0] == 403
 
 
-@pytest.mark.parametrize(("host", "port"), [("localhost:9001", 9001), ("[::1]:9002", 9002), ("127.0.0.1", 80)])
-def test_the_cookie_has_the_port_that_the_browser_sees(server: Served, host: str, port: int) -> None:
+@pytest.mark.parametrize(
+    ("host", "port"), [("localhost:9001", 9001), ("[::1]:9002", 9002), ("127.0.0.1", 80)]
+)
+def test_the_cookie_has_the_port_that_the_browser_sees(
+    server: Served, host: str, port: int
+) -> None:
     """Behind two tunnels are two servers on the same port of two machines: their cookies must not be one."""
-    given = server.ask(f"/?token={server.token}", headers={"Cookie": None, "Host": host})[2]["set-cookie"]
+    given = server.ask(f"/?token={server.token}", headers={"Cookie": None, "Host": host})[2][
+        "set-cookie"
+    ]
     assert given.startswith(f"shoal-{port}={server.token};")
     cookies = f"shoal-{port}={server.token}; shoal-{server.port}=another-server's"
     assert server.ask("/api/run", headers={"Cookie": cookies, "Host": host})[0] == 200
@@ -106,7 +138,9 @@ def rename(server: Served, headers: dict[str, str | None]) -> int:
         {"Cookie": None},
     ],
 )
-def test_a_change_comes_from_this_page_or_not_at_all(server: Served, headers: dict[str, str | None]) -> None:
+def test_a_change_comes_from_this_page_or_not_at_all(
+    server: Served, headers: dict[str, str | None]
+) -> None:
     assert rename(server, headers) == 403
     assert server.json("/api/run")["seq"] == 0
 
@@ -135,17 +169,28 @@ def test_the_page_has_no_script_or_style_of_its_own(server: Served) -> None:
 
 def test_bodies_are_bounded(server: Served) -> None:
     assert server.ask("/api/act", "POST", b"", {"Content-Length": str(MAX_BODY + 1)})[0] == 413
-    assert server.ask("/api/act", "POST", b"", {"Content-Length": None, "Transfer-Encoding": "chunked"})[0] == 413
+    assert (
+        server.ask(
+            "/api/act", "POST", b"", {"Content-Length": None, "Transfer-Encoding": "chunked"}
+        )[0]
+        == 413
+    )
     assert server.ask("/api/images?rows=" + ",".join(["1"] * 300))[0] == 400
 
 
-def test_headers_are_bounded_whatever_else_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_are_bounded_whatever_else_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """uvicorn reads headers without end by httptools, which other programs bring along."""
     chosen = []
-    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: chosen.append(self.config.http))
+    monkeypatch.setattr(
+        uvicorn.Server, "run", lambda self, sockets: chosen.append(self.config.http)
+    )
     run = RunView(write_small(tmp_path / "run").path)
     listening = bind("127.0.0.1", 0)
-    serve(Review(run), Access(host="127.0.0.1", port=1), listening, lambda: None, Originals(run, []))
+    serve(
+        Review(run), Access(host="127.0.0.1", port=1), listening, lambda: None, Originals(run, [])
+    )
     assert chosen == ["h11"]
 
 
@@ -168,7 +213,8 @@ def test_no_other_file_is_served(server: Served, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{", b"1", b'{"base": 0}', b'{"action": "rename", "base": true}', b"[" * 9999]
+    "body",
+    [b"", b"[]", b"{", b"1", b'{"base": 0}', b'{"action": "rename", "base": true}', b"[" * 9999],
 )
 def test_a_request_that_makes_no_sense_is_a_sentence(server: Served, body: bytes) -> None:
     status, answer, _ = server.ask("/api/act", "POST", body)
@@ -208,7 +254,9 @@ def test_reading_only_changes_nothing(tmp_path: Path) -> None:
     with served(run.path, "--read-only") as server:
         assert server.json("/api/run")["read_only"]
         server.csrf = server.json("/api/run")["csrf"]
-        status, body, _ = server.ask("/api/act", "POST", {"action": "rename", "category": 0, "name": "x", "base": 0})
+        status, body, _ = server.ask(
+            "/api/act", "POST", {"action": "rename", "category": 0, "name": "x", "base": 0}
+        )
         assert (status, body) == (403, b"This review is open for reading only.")
     assert not run.has("review.jsonl")
 
@@ -230,7 +278,9 @@ def test_the_network_is_asked_once_for_the_name_of_the_machine_and_not_for_addre
     asked = []
     monkeypatch.setattr(socket, "getfqdn", lambda: asked.append(1) or "Machine.Example.org")  # type: ignore[func-returns-value]
     access = Access(host="0.0.0.0", port=80)
-    assert all(map(access.knows_host, ("10.0.0.1:80", "[fe80::1]", "localhost", socket.gethostname())))
+    assert all(
+        map(access.knows_host, ("10.0.0.1:80", "[fe80::1]", "localhost", socket.gethostname()))
+    )
     assert not asked
     assert access.knows_host("machine.example.org:8765")
     assert not access.knows_host("evil.example")
@@ -238,7 +288,8 @@ def test_the_network_is_asked_once_for_the_name_of_the_machine_and_not_for_addre
 
 
 @pytest.mark.parametrize(
-    ("host", "here"), [("0.0.0.0", "127.0.0.1"), ("0", "127.0.0.1"), ("::", "[::1]"), ("::0", "[::1]")]
+    ("host", "here"),
+    [("0.0.0.0", "127.0.0.1"), ("0", "127.0.0.1"), ("::", "[::1]"), ("::0", "[::1]")],
 )
 def test_on_every_address_the_browser_here_and_others_get_one_that_works(
     host: str, here: str, monkeypatch: pytest.MonkeyPatch
@@ -252,10 +303,14 @@ def test_on_every_address_the_browser_here_and_others_get_one_that_works(
     assert access.url_by_address == f"http://{name}:80/?token={access.token}"
     monkeypatch.setattr("shoal.server.guard._own_address", lambda host: "")
     assert access.url_by_address == "", "there is no network"
-    assert Access(host="10.0.0.7", port=80).url_by_address == "", "it is in the address that is printed"
+    assert Access(host="10.0.0.7", port=80).url_by_address == "", (
+        "it is in the address that is printed"
+    )
 
 
-def test_the_address_of_this_machine_is_found_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_of_this_machine_is_found_without_a_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found = Access(host="0.0.0.0", port=80).url_by_address
     assert not found or not ipaddress.ip_address(urlsplit(found).hostname or "").is_loopback
 
@@ -279,7 +334,13 @@ def test_what_is_sent_after_the_key_was_taken_back_does_not_arrive() -> None:
         "content-length": "2",
     }
     headers = [(name.encode(), value.encode()) for name, value in given.items()]
-    scope = {"type": "http", "method": "POST", "path": "/api/act", "query_string": b"", "headers": headers}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/act",
+        "query_string": b"",
+        "headers": headers,
+    }
 
     async def handle(scope, receive, send) -> None:
         seen.append((await receive())["type"])

@@ -8,7 +8,18 @@ import pytest
 from PIL import Image
 
 from chromium import CTRL, Page
-from review_page import ask, go_to, hold_back, hold_down, let_through, rows, seen, state, text, wait_for
+from review_page import (
+    ask,
+    go_to,
+    hold_back,
+    hold_down,
+    let_through,
+    rows,
+    seen,
+    state,
+    text,
+    wait_for,
+)
 from served import served
 from shoal.review import verbs
 from shoal.review.actions import STATUSES
@@ -21,7 +32,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 def enlarged(page: Page, row: int) -> None:
     """Wait until the enlarged view shows an image."""
     page.wait(f"shoal.grid.focused === {row} && document.querySelector('#dialog-title')")
-    name = page.run(f"fetch('/api/images?rows={row}').then((a) => a.json()).then((found) => found[0].name)")
+    name = page.run(
+        f"fetch('/api/images?rows={row}').then((a) => a.json()).then((found) => found[0].name)"
+    )
     page.wait(f"document.querySelector('#dialog-title')?.textContent === '{name}'")
     assert name in text(page, "#dialog dl")
 
@@ -30,7 +43,9 @@ def statuses(run: Path, some: list[int]) -> list[str]:
     return [STATUSES[state(run).state.images.status[row]] for row in some]
 
 
-def test_the_enlarged_view_goes_on_and_its_keys_decide_on_the_image_that_is_shown(page: Page, run: Path) -> None:
+def test_the_enlarged_view_goes_on_and_its_keys_decide_on_the_image_that_is_shown(
+    page: Page, run: Path
+) -> None:
     first, second, third, fourth, fifth, *_ = rows(page)
     page.key("ArrowRight")
     page.key(" ")  # what is selected is not decided on there
@@ -45,7 +60,12 @@ def test_the_enlarged_view_goes_on_and_its_keys_decide_on_the_image_that_is_show
         page.key(key)
         wait_for(page, done)
         enlarged(page, following)
-    assert statuses(run, [first, second, third, fourth]) == ["confirmed", "rejected", "flagged", "predicted"]
+    assert statuses(run, [first, second, third, fourth]) == [
+        "confirmed",
+        "rejected",
+        "flagged",
+        "predicted",
+    ]
     page.key("u")
     wait_for(page, 4)
     enlarged(page, third)  # what was undone is shown
@@ -57,10 +77,17 @@ def test_the_enlarged_view_goes_on_and_its_keys_decide_on_the_image_that_is_show
     wait_for(page, 6)
     page.key("Escape")
     page.wait("!document.getElementById('dialog').open")
-    assert statuses(run, [first, second, third, fifth]) == ["confirmed", "rejected", "predicted", "predicted"]
+    assert statuses(run, [first, second, third, fifth]) == [
+        "confirmed",
+        "rejected",
+        "predicted",
+        "predicted",
+    ]
 
 
-def test_when_the_last_image_of_a_list_is_decided_the_enlarged_view_closes(page: Page, run: Path) -> None:
+def test_when_the_last_image_of_a_list_is_decided_the_enlarged_view_closes(
+    page: Page, run: Path
+) -> None:
     row = rows(page)[0]
     page.key("x")
     wait_for(page, 1)
@@ -100,7 +127,9 @@ def test_a_second_choice_that_was_renamed_is_still_one(page: Page, run: Path) ->
     assert other in rows(page)
 
 
-def test_the_nearest_known_category_is_shown_under_the_name_it_has_now(page: Page, run: Path) -> None:
+def test_the_nearest_known_category_is_shown_under_the_name_it_has_now(
+    page: Page, run: Path
+) -> None:
     novel = next(c for c in Run(run).categories if c.is_novel and c.size)
     go_to(page, novel.nearest_known)
     ask(page, "r")
@@ -159,7 +188,9 @@ def test_the_enlarged_view_hears_keys_after_a_click_and_a_held_enter_once(
     assert statuses(run, rows(page)[:3]) == ["predicted", "flagged", "predicted"]
     assert statuses(run, [third]) == ["rejected"]
     page.resize(1280, 500)  # the dialog is behind all of what is said
-    page.run("Object.assign(document.getElementById('said').style, { opacity: 1, transition: 'none' }), true")
+    page.run(
+        "Object.assign(document.getElementById('said').style, { opacity: 1, transition: 'none' }), true"
+    )
     x, y = page.run(
         "(({ x, y, height }) => [x + 4, y + height / 2])(document.getElementById('said').getBoundingClientRect())"
     )
@@ -168,7 +199,9 @@ def test_the_enlarged_view_hears_keys_after_a_click_and_a_held_enter_once(
         assert max(picture.convert("RGB").getpixel((int(x), int(y)))) < 64
 
 
-def test_what_is_typed_before_an_image_is_enlarged_decides_nothing_when_it_is_closed(page: Page, run: Path) -> None:
+def test_what_is_typed_before_an_image_is_enlarged_decides_nothing_when_it_is_closed(
+    page: Page, run: Path
+) -> None:
     hold_back(page, "/api/images")
     page.key("f")
     wait_for(page, 1)

@@ -22,7 +22,9 @@ def test_caps_lock_makes_no_other_keys(page: Page, run: Path) -> None:
         page.call("Input.dispatchKeyEvent", type="keyDown", key=key, modifiers=modifiers)
         page.settle()
 
-    for done, (key, modifiers) in enumerate([("X", 0), ("U", 0), ("u", SHIFT), ("Z", CTRL), ("z", CTRL | SHIFT)], 1):
+    for done, (key, modifiers) in enumerate(
+        [("X", 0), ("U", 0), ("u", SHIFT), ("Z", CTRL), ("z", CTRL | SHIFT)], 1
+    ):
         press(key, modifiers)
         wait_for(page, done)
     kinds = [entry.action.kind for entry in state(run).state.entries]
@@ -66,10 +68,17 @@ def test_images_are_selected_with_click_shift_drag_and_all(page: Page) -> None:
     page.key("Escape")
     assert selected() == set()
     assert text(page, "#verbs button.main") == "Confirm all c"
-    (ax, ay), (bx, by) = page.middle(f"#tile-{shown[0]}"), page.middle(f"#tile-{shown[1]}")
+    (ax, ay) = page.middle(f"#tile-{shown[0]}")
+    (bx, by) = page.middle(f"#tile-{shown[1]}")
     page.mouse("mousePressed", ax, ay, button="left", clickCount=1, buttons=1)
     for step in range(1, 9):
-        page.mouse("mouseMoved", ax + (bx - ax) * step / 8, ay + (by - ay) * step / 8 + 4, button="left", buttons=1)
+        page.mouse(
+            "mouseMoved",
+            ax + (bx - ax) * step / 8,
+            ay + (by - ay) * step / 8 + 4,
+            button="left",
+            buttons=1,
+        )
     page.mouse("mouseReleased", bx, by + 4, button="left", buttons=1)
     assert selected() == set(shown[:2])
     page.key("a")
@@ -91,7 +100,11 @@ def test_the_first_button_counts_the_selected_images_that_it_will_confirm(page: 
     page.click(f"#tile-{one}")
     page.key("c")
     wait_for(page, 1)
-    for chosen, words in (([one, other], "Confirm 1 c"), ([one], "Confirm c"), ([other], "Confirm 1 c")):
+    for chosen, words in (
+        ([one, other], "Confirm 1 c"),
+        ([one], "Confirm c"),
+        ([other], "Confirm 1 c"),
+    ):
         page.run(f"shoal.grid.select({chosen})")
         assert text(page, "#verbs button.main") == words
 

@@ -15,7 +15,9 @@ N_IMAGES = 100_000
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-SPEC = importlib.util.spec_from_file_location("review", Path(__file__).parents[2] / "benchmarks" / "review.py")
+SPEC = importlib.util.spec_from_file_location(
+    "review", Path(__file__).parents[2] / "benchmarks" / "review.py"
+)
 assert SPEC is not None
 assert SPEC.loader is not None
 bench = importlib.util.module_from_spec(SPEC)
@@ -30,7 +32,9 @@ fetch("/api/columns").then((answer) => answer.arrayBuffer()).then((bytes) => {
 """
 
 
-def test_a_hundred_thousand_images(opened: Callable[..., AbstractContextManager[Page]], tmp_path: Path) -> None:
+def test_a_hundred_thousand_images(
+    opened: Callable[..., AbstractContextManager[Page]], tmp_path: Path
+) -> None:
     run = bench.write_run(tmp_path / "run", N_IMAGES)
     with served(run.path) as server, opened(server) as page:
         n_category = len(rows(page))
@@ -47,7 +51,9 @@ def test_a_hundred_thousand_images(opened: Callable[..., AbstractContextManager[
         last = rows(page)[-1]
         page.wait(f"document.querySelector('#tile-{last} img.there')")
         assert page.run("document.querySelectorAll('.tile').length") < 500
-        left = "(({scrollHeight, scrollTop, clientHeight}) => scrollHeight - scrollTop - clientHeight)"
+        left = (
+            "(({scrollHeight, scrollTop, clientHeight}) => scrollHeight - scrollTop - clientHeight)"
+        )
         assert page.run(f"{left}(document.getElementById('grid'))") < 8
         for seq, key in enumerate(("f", "x", "u", "u", "U"), start=3):  # on all of them at once
             page.key("a")

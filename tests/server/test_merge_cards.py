@@ -25,10 +25,14 @@ FOCUS = "[document.activeElement.closest('.merge')?.dataset.id, document.activeE
 def run(tmp_path: Path) -> Path:
     """Four known categories, and four novel ones each of which looks like a known one."""
     names = ("gull", "tern", "heron", "egret", "novel-001", "novel-002", "novel-003", "novel-004")
-    near = write_small(tmp_path / "near", ids=tuple(np.repeat(np.arange(8), 10).tolist()), names=names)
+    near = write_small(
+        tmp_path / "near", ids=tuple(np.repeat(np.arange(8), 10).tolist()), names=names
+    )
     rng = np.random.default_rng(0)
     center = rng.normal(size=(4, 8)) * 5
-    x = np.repeat(np.concatenate([center, center]), 10, axis=0) + rng.normal(size=(80, 8), scale=0.5)
+    x = np.repeat(np.concatenate([center, center]), 10, axis=0) + rng.normal(
+        size=(80, 8), scale=0.5
+    )
     near.write_array("embeddings", x.astype(np.float32))
     return near.path
 
@@ -64,10 +68,14 @@ def test_a_press_on_a_card_counts_once_its_pictures_are_there(
         assert page.run("document.body.dataset.seq") == "0"
 
 
-def test_cards_stay_in_place_and_the_next_one_has_the_focus_when_one_is_decided(page: Page, run: Path) -> None:
+def test_cards_stay_in_place_and_the_next_one_has_the_focus_when_one_is_decided(
+    page: Page, run: Path
+) -> None:
     first, _, third, fourth, *_ = page.run(CARDS)
     page.run("document.querySelectorAll('#panel .merge')[3].elementOfTest = true")
-    page.run("document.querySelectorAll('#panel .merge')[1].querySelectorAll('.tools button')[2].focus()")
+    page.run(
+        "document.querySelectorAll('#panel .merge')[1].querySelectorAll('.tools button')[2].focus()"
+    )
     scrolled = page.run("document.getElementById('panel').scrollTop")
     assert scrolled > 0
     page.key("Enter")
@@ -89,19 +97,27 @@ def test_cards_stay_in_place_and_the_next_one_has_the_focus_when_one_is_decided(
     assert [entry.action.kind for entry in state(run).state.entries] == ["distinct", "merge"]
 
 
-def test_what_somebody_else_does_leaves_the_cards_the_scrolling_and_the_focus(page: Page, run: Path) -> None:
+def test_what_somebody_else_does_leaves_the_cards_the_scrolling_and_the_focus(
+    page: Page, run: Path
+) -> None:
     before = page.run(CARDS)
-    page.run("document.querySelectorAll('#panel .merge')[2].querySelectorAll('.tools button')[1].focus()")
-    focus, scrolled = page.run(FOCUS), page.run("document.getElementById('panel').scrollTop")
+    page.run(
+        "document.querySelectorAll('#panel .merge')[2].querySelectorAll('.tools button')[1].focus()"
+    )
+    focus = page.run(FOCUS)
+    scrolled = page.run("document.getElementById('panel').scrollTop")
     assert scrolled > 0
-    review, (a, b) = Review(RunView(run)), map(int, before[2].split())
+    review = Review(RunView(run))
+    (a, b) = map(int, before[2].split())
     verbs.decide(review, "flag", None, [review.answer.paths[review.state.members(a)[0]]], by="ben")
     wait_for(page, 1)
     assert (page.run(CARDS), page.run(FOCUS)) == (before, focus)
     assert page.run("document.getElementById('panel').scrollTop") == scrolled
     verbs.rename(review, b, "by ben", by="ben")  # the card says something else from now on
     wait_for(page, 2)
-    page.wait(f"document.querySelector('.merge[data-id=\"{before[2]}\"]').textContent.includes('by ben')")
+    page.wait(
+        f"document.querySelector('.merge[data-id=\"{before[2]}\"]').textContent.includes('by ben')"
+    )
     assert (page.run(CARDS), page.run(FOCUS)[0]) == (before, focus[0])
     assert page.run("document.getElementById('panel').scrollTop") == scrolled
     page.key("Enter")
@@ -116,7 +132,12 @@ def test_a_press_aimed_at_a_card_that_somebody_decides_on_meets_no_other_card(
     apart = f'#panel .merge[data-id="{before[1]}"] .tools button:last-child'
     x, y = page.middle(apart)
     page.run(f"document.querySelector('{apart}').focus(), true")
-    assert server.act("distinct", by="ben", categories=[int(number) for number in before[1].split()])[0] == 200
+    assert (
+        server.act("distinct", by="ben", categories=[int(number) for number in before[1].split()])[
+            0
+        ]
+        == 200
+    )
     page.wait(f"document.querySelector('#panel .gone')?.dataset.id === '{before[1]}'")
     wait_for(page, 1)
     assert page.run(CARDS) == before
@@ -125,7 +146,9 @@ def test_a_press_aimed_at_a_card_that_somebody_decides_on_meets_no_other_card(
     page.key("Enter")
     page.settle()
     assert page.run("document.activeElement.matches('.gone')")
-    page.run("document.querySelectorAll('#panel .merge')[0].querySelectorAll('.tools button')[2].focus()")
+    page.run(
+        "document.querySelectorAll('#panel .merge')[0].querySelectorAll('.tools button')[2].focus()"
+    )
     page.key("Enter")
     wait_for(page, 2)
     assert page.run(CARDS)[:2] == before[2:4]  # whoever has decided looks again

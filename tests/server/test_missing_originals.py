@@ -33,7 +33,9 @@ def test_a_run_of_embeddings_says_how_its_images_are_shown(opened: Opened, tmp_p
     with served(run) as server, opened(server) as page:
         ask(page, "Enter")
         page.wait("document.querySelector('#dialog .why')")
-        assert text(page, "#dialog .why").startswith("No picture: the run was made from embeddings; `shoal review --im")
+        assert text(page, "#dialog .why").startswith(
+            "No picture: the run was made from embeddings; `shoal review --im"
+        )
     for row in Run.open(run).assignments:
         Image.new("RGB", (40, 20)).save(tmp_path / row.path)
     with served(run, "--images", str(tmp_path)) as server, opened(server) as page:
@@ -41,7 +43,9 @@ def test_a_run_of_embeddings_says_how_its_images_are_shown(opened: Opened, tmp_p
         assert page.run("document.querySelector('.why, #grid .missing')") is None
 
 
-def test_a_file_that_is_gone_is_said_on_its_picture_and_no_other(opened: Opened, run: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_gone_is_said_on_its_picture_and_no_other(
+    opened: Opened, run: Path, tmp_path: Path
+) -> None:
     for row in Run.open(run).assignments[:50]:
         file = tmp_path / "moved" / row.path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +55,10 @@ def test_a_file_that_is_gone_is_said_on_its_picture_and_no_other(opened: Opened,
         page.wait("shoal.grid.focused === 70")
         ask(page, "Enter")
         page.wait("document.querySelector('#dialog .why')")
-        assert text(page, "#dialog .why") == "Only a thumbnail: the original cannot be shown: the file is not there"
+        assert (
+            text(page, "#dialog .why")
+            == "Only a thumbnail: the original cannot be shown: the file is not there"
+        )
         page.key("Escape")
         page.run("location.hash = 'view=similar&row=7', true")
         page.wait("shoal.grid.focused === 7")

@@ -14,7 +14,9 @@ def completed(page: Page) -> bool:
     return bool(page.run("document.querySelector('#dialog input').hasAttribute('list')"))
 
 
-def test_categories_complete_the_name_of_a_category_and_not_that_of_a_person(same_page: Page) -> None:
+def test_categories_complete_the_name_of_a_category_and_not_that_of_a_person(
+    same_page: Page,
+) -> None:
     ask(same_page, "r")
     assert completed(same_page)
     same_page.key("Escape")

@@ -14,7 +14,9 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module", params=[400, 1100])
 def narrow(
-    request: pytest.FixtureRequest, opened: Callable[..., AbstractContextManager[Page]], shared_server: Served
+    request: pytest.FixtureRequest,
+    opened: Callable[..., AbstractContextManager[Page]],
+    shared_server: Served,
 ) -> Iterator[Page]:
     with opened(shared_server, width=request.param, height=800) as page:
         yield page
@@ -27,7 +29,9 @@ def page(narrow: Page) -> Iterator[Page]:
     To open one takes a second of the processor, more than most of these tests.
     """
     narrow.call("Emulation.setTouchEmulationEnabled", enabled=False)
-    narrow.run("document.getElementById('dialog').close(), shoal.grid.select([]), location.hash = 'view=map', true")
+    narrow.run(
+        "document.getElementById('dialog').close(), shoal.grid.select([]), location.hash = 'view=map', true"
+    )
     narrow.wait("shoal.view.kind === 'map'")
     narrow.run("location.hash = '', true")
     narrow.wait("shoal.view.kind === 'category'")
@@ -53,7 +57,9 @@ def is_on_top(page: Page, selector: str) -> bool:
 
 
 @pytest.mark.parametrize("press", [Page.click, tap])
-def test_history_and_who_are_behind_a_button(page: Page, press: Callable[[Page, str], None]) -> None:
+def test_history_and_who_are_behind_a_button(
+    page: Page, press: Callable[[Page, str], None]
+) -> None:
     assert not page.run("document.getElementById('history').checkVisibility()")
     press(page, "#more")
     assert all(is_on_top(page, name) for name in ("#history", "#who", "#theme", "#help"))
@@ -72,7 +78,9 @@ def test_history_and_who_are_behind_a_button(page: Page, press: Callable[[Page, 
 
 
 @pytest.mark.parametrize("press", [Page.click, tap])
-def test_keys_go_to_the_images_after_a_click_on_a_tool(page: Page, press: Callable[[Page, str], None]) -> None:
+def test_keys_go_to_the_images_after_a_click_on_a_tool(
+    page: Page, press: Callable[[Page, str], None]
+) -> None:
     for tools in (["#more"], ["#more", "#theme"], ["#more", "#theme"]):
         for tool in tools:
             press(page, tool)
@@ -116,7 +124,9 @@ def test_the_key_finds_similar_images_from_the_enlarged_one(page: Page) -> None:
     assert text(page, "#name") == "Similar images"
 
 
-def test_the_bar_of_the_selection_hides_no_image_in_focus_however_many_buttons_it_has(page: Page) -> None:
+def test_the_bar_of_the_selection_hides_no_image_in_focus_however_many_buttons_it_has(
+    page: Page,
+) -> None:
     bar = "document.getElementById('selected').getBoundingClientRect().top"
     for n_selected in (2, 1, 2):
         page.key("Escape")
@@ -137,7 +147,9 @@ def test_the_list_of_keys_begins_at_its_top_and_is_as_wide_as_the_page(page: Pag
     page.key("?")
     page.wait("document.querySelector('#dialog .keys')")
     assert page.run("document.getElementById('dialog').scrollTop") == 0
-    words, whole = page.run("['dd', 'form'].map((one) => document.querySelector(`#dialog ${one}`).clientWidth)")
+    words, whole = page.run(
+        "['dd', 'form'].map((one) => document.querySelector(`#dialog ${one}`).clientWidth)"
+    )
     assert words > 0.6 * whole
     page.key("Escape")
 
@@ -147,7 +159,8 @@ def test_what_is_confirmed_is_on_the_screen_in_a_list_across_categories(page: Pa
     page.run("location.hash = 'view=all', true")
     page.wait("shoal.view.kind === 'all'")
     seen(page)
-    row, caption = rows(page)[0], "document.querySelector('.tile.focus .caption')"
+    row = rows(page)[0]
+    caption = "document.querySelector('.tile.focus .caption')"
     name = page.run(f"shoal.store.categories.get(shoal.store.category[{row}]).name")
     assert page.run(f"[{caption}.textContent, {caption}.checkVisibility()]") == [name, True]
     assert page.run(f"{caption}.getBoundingClientRect().height") > 8
@@ -165,4 +178,6 @@ def test_what_is_confirmed_is_on_the_screen_in_a_list_across_categories(page: Pa
     page.run(f"location.hash = 'view=category&id=' + shoal.store.category[{row}], true")
     page.wait("shoal.view.kind === 'category'")
     seen(page)
-    assert not page.run("[...document.querySelectorAll('.tile .caption')].some((one) => one.checkVisibility())")
+    assert not page.run(
+        "[...document.querySelectorAll('.tile .caption')].some((one) => one.checkVisibility())"
+    )

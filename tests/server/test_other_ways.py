@@ -30,7 +30,8 @@ def pictures_of(page: Page, group: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("key", "group"), [("g", "Candidates"), ("s", "Images of part 1"), ("j", "Most typical images of ")]
+    ("key", "group"),
+    [("g", "Candidates"), ("s", "Images of part 1"), ("j", "Most typical images of ")],
 )
 def test_what_a_question_shows_is_said(same_page: Page, run: Path, key: str, group: str) -> None:
     page = same_page
@@ -101,12 +102,16 @@ def test_times_are_by_the_clock_of_whoever_reads_them(opened: Opened, tmp_path: 
     run = write_small(tmp_path / "run").path
     review = state(run)
     done = {"by": "ann", "at": "2026-11-17T18:30:00.000+00:00"}
-    review.act(lambda _: Action(kind="flag", groups=(Group(category=0, rows=np.array([0])),)), **done)
+    review.act(
+        lambda _: Action(kind="flag", groups=(Group(category=0, rows=np.array([0])),)), **done
+    )
     with served(run) as server, opened(server) as page:
         page.call("Emulation.setTimezoneOverride", timezoneId="Asia/Tokyo")
         page.run("location.hash = 'view=similar&row=0', window.isBefore = true")
         page.call("Page.reload")
-        page.wait("!window.isBefore && document.querySelector('#details')?.textContent.includes('flagged by ann')")
+        page.wait(
+            "!window.isBefore && document.querySelector('#details')?.textContent.includes('flagged by ann')"
+        )
         assert "flagged by ann, 2026-11-18 03:30" in text(page, "#details")
         page.click("#history")
         assert text(page, ".history li").startswith("1 · 2026-11-18 03:30 · ann: flag")

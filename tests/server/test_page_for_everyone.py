@@ -43,7 +43,9 @@ def test_two_windows_see_each_other_and_conflicts_are_refused(opened: Opened, ru
         bob.run(f"shoal.grid.select([{shown[1]}]), true")
         # As if the news had not come yet, however fast it comes.
         old = "{ ...how, body: JSON.stringify({ ...JSON.parse(how.body), base: 1 }) }"
-        bob.run(f"window.asked = fetch, window.fetch = (of, how) => asked(of, of === '/api/act' ? {old} : how), true")
+        bob.run(
+            f"window.asked = fetch, window.fetch = (of, how) => asked(of, of === '/api/act' ? {old} : how), true"
+        )
         verbs.move(state(run), [state(run).answer.paths[shown[1]]], 0, by="eve")
         bob.key("f")
         bob.wait("document.getElementById('said').className.includes('error')")
@@ -55,7 +57,9 @@ def test_two_windows_see_each_other_and_conflicts_are_refused(opened: Opened, ru
         bob.wait("document.getElementById('said').textContent.includes('bob has nothing to undo')")
 
 
-def test_a_killed_server_loses_nothing_it_has_answered_and_the_page_says_so(opened: Opened, run: Path) -> None:
+def test_a_killed_server_loses_nothing_it_has_answered_and_the_page_says_so(
+    opened: Opened, run: Path
+) -> None:
     with served(run) as server, opened(server) as page:
         for _ in range(40):
             page.call("Input.dispatchKeyEvent", type="keyDown", key="x", text="x")
@@ -73,9 +77,12 @@ def test_a_killed_server_loses_nothing_it_has_answered_and_the_page_says_so(open
     assert (review.state.images.status == 2).sum() == review.state.seq
 
 
-def test_the_next_run_at_the_same_address_shows_its_own_pictures(opened: Opened, tmp_path: Path) -> None:
+def test_the_next_run_at_the_same_address_shows_its_own_pictures(
+    opened: Opened, tmp_path: Path
+) -> None:
     """A browser keeps pictures by their address, and every review is served at the same one."""
-    port, shown = 0, []
+    port = 0
+    shown = []
     for color in ("red", "blue"):
         run = write_small(tmp_path / color)
         (tmp_path / f"{color} photos").mkdir()
@@ -88,7 +95,9 @@ def test_the_next_run_at_the_same_address_shows_its_own_pictures(opened: Opened,
             shown.append(page.run(COLOR % "#details img.original"))
             page.wait("document.querySelector('.tile img.there')")  # drawn from the originals
             shown.append(page.run(COLOR % ".tile img.there"))
-            page.wait("document.querySelector('.category img.there')")  # these too: the run has no thumbnails
+            page.wait(
+                "document.querySelector('.category img.there')"
+            )  # these too: the run has no thumbnails
     assert shown == ["red", "red", "blue", "blue"]
 
 
@@ -104,7 +113,9 @@ COLOR = """
 """
 
 
-def test_names_of_files_and_categories_are_text_whatever_they_say(opened: Opened, tmp_path: Path) -> None:
+def test_names_of_files_and_categories_are_text_whatever_they_say(
+    opened: Opened, tmp_path: Path
+) -> None:
     run = write_hostile(tmp_path / "hostile")
     run.write_categories(Snapshot(run).categories)
     photos = tmp_path / "photos"
@@ -114,7 +125,9 @@ def test_names_of_files_and_categories_are_text_whatever_they_say(opened: Opened
         Image.fromarray(np.full((9, 9, 3), 90, np.uint8)).save(file, "PNG")
     run.note(root=str(photos))
     with served(run.path) as server, opened(server) as page:
-        for name in page.run("[...document.querySelectorAll('.category bdi')].map((b) => b.textContent)"):
+        for name in page.run(
+            "[...document.querySelectorAll('.category bdi')].map((b) => b.textContent)"
+        ):
             go_to(page, name)
             page.wait("document.querySelector('#details h2')")
             ask(page, "m")
@@ -161,24 +174,43 @@ def test_it_can_be_used_without_seeing_it(page: Page) -> None:
     assert page.run("document.activeElement.id") == "find"
 
 
-CONTROLS = ("button", "textbox", "searchbox", "combobox", "slider", "spinbutton", "option", "listbox", "progressbar")
+CONTROLS = (
+    "button",
+    "textbox",
+    "searchbox",
+    "combobox",
+    "slider",
+    "spinbutton",
+    "option",
+    "listbox",
+    "progressbar",
+)
 
 
 def test_the_accessibility_tree_says_what_is_on_the_screen(page: Page) -> None:
     page.wait("document.querySelector('.tile').getAttribute('aria-label')?.includes('confidence')")
     found = spoken(page)
-    assert [node for node in found if node["role"] in (*CONTROLS, "dialog") and not node["name"].strip()] == []
+    assert [
+        node for node in found if node["role"] in (*CONTROLS, "dialog") and not node["name"].strip()
+    ] == []
     roles = {node["role"] for node in found}
     assert {"banner", "navigation", "main", "complementary", "heading", "status"} <= roles
-    name, n_shown = text(page, "#name"), len(rows(page))
+    name = text(page, "#name")
+    n_shown = len(rows(page))
     (grid,) = [node for node in found if node["role"] == "listbox"]
-    assert (grid["name"], grid["multiselectable"], grid["focused"]) == (f"Images of {name}", True, True)
+    assert (grid["name"], grid["multiselectable"], grid["focused"]) == (
+        f"Images of {name}",
+        True,
+        True,
+    )
     tiles = [node for node in found if node["role"] == "option" and "confidence" in node["name"]]
     assert tiles[0]["name"].split(", ")[1:3] == [name, "predicted"]
     assert not any(tile["selected"] for tile in tiles)
     (bar,) = [node for node in found if node["role"] == "progressbar"]
     assert (bar["name"], bar["value"], bar["valuemax"]) == ("Images decided", 0, 100)
-    (category,) = [node["name"] for node in found if node["role"] == "button" and f" {name} " in node["name"]]
+    (category,) = [
+        node["name"] for node in found if node["role"] == "button" and f" {name} " in node["name"]
+    ]
     size, sure = page.run(
         "[shoal.store.sizes[shoal.view.id + 1], document.querySelector('#facts').textContent.slice(-4)]"
     )
@@ -200,7 +232,9 @@ def test_every_question_is_a_named_dialog_that_keeps_the_focus(same_page: Page, 
     ask(same_page, key)
     same_page.wait("document.querySelector('#dialog form').textContent.trim()")
     found = spoken(same_page)
-    assert [node["name"] for node in found if node["role"] == "dialog"] == [text(same_page, "#dialog-title")]
+    assert [node["name"] for node in found if node["role"] == "dialog"] == [
+        text(same_page, "#dialog-title")
+    ]
     assert [node for node in found if node["role"] in CONTROLS and not node["name"].strip()] == []
     for _ in range(12):
         same_page.key("Tab")
@@ -216,12 +250,20 @@ def test_what_growing_asks_is_read_out_with_the_button_in_focus(same_page: Page)
     name = text(same_page, "#name")
     ask(same_page, "g")
     pictured(same_page)
-    (yes,) = [node for node in spoken(same_page) if node["role"] == "button" and node.get("focused")]
+    (yes,) = [
+        node for node in spoken(same_page) if node["role"] == "button" and node.get("focused")
+    ]
     assert yes["name"] == "Yes y"
-    assert yes["description"].startswith(f"Do all of these belong to {name}? candidates 1 to 12 of ")
-    while not same_page.run("document.querySelector('#dialog button.main').textContent.startsWith('Close')"):
+    assert yes["description"].startswith(
+        f"Do all of these belong to {name}? candidates 1 to 12 of "
+    )
+    while not same_page.run(
+        "document.querySelector('#dialog button.main').textContent.startsWith('Close')"
+    ):
         answer(same_page, "n")
-    (end,) = [node for node in spoken(same_page) if node["role"] == "button" and node.get("focused")]
+    (end,) = [
+        node for node in spoken(same_page) if node["role"] == "button" and node.get("focused")
+    ]
     assert end["description"] == "None of them belongs here."
     same_page.key("Escape")
     same_page.wait("!document.getElementById('dialog').open")
@@ -245,7 +287,9 @@ def test_the_slider_of_a_split_says_how_large_the_parts_are(same_page: Page) -> 
     same_page.wait("document.querySelectorAll('#dialog .part').length === 2")
     same_page.key("ArrowRight")
     same_page.wait("document.querySelectorAll('#dialog .part').length === 3")
-    sizes = same_page.run("[...document.querySelectorAll('#dialog .part .muted')].map((e) => parseInt(e.textContent))")
+    sizes = same_page.run(
+        "[...document.querySelectorAll('#dialog .part .muted')].map((e) => parseInt(e.textContent))"
+    )
     assert sum(sizes) == len(rows(same_page))
     assert text(same_page, "#dialog output") == f"3 parts: {', '.join(map(str, sizes))} images"
     same_page.key("Escape")
@@ -282,7 +326,9 @@ def test_an_action_makes_only_what_it_changed_anew_in_the_list(page: Page) -> No
     page.key("x")
     wait_for(page, 1)
     page.wait(f"!document.querySelector('.category[data-id=\"{here}\"]').parentElement.seen")
-    anew = page.run(f"{items}.filter((item) => !item.seen).map((item) => Number(item.firstChild.dataset.id))")
+    anew = page.run(
+        f"{items}.filter((item) => !item.seen).map((item) => Number(item.firstChild.dataset.id))"
+    )
     assert anew == [here]
 
 
@@ -322,7 +368,14 @@ def test_an_empty_list_says_so(page: Page) -> None:
 
 def test_nothing_is_cut_off_at_any_width(opened: Opened, run: Path) -> None:
     with served(run) as server:
-        for width, dark in ((400, False), (400, True), (1280, False), (1280, True), (3840, False), (3840, True)):
+        for width, dark in (
+            (400, False),
+            (400, True),
+            (1280, False),
+            (1280, True),
+            (3840, False),
+            (3840, True),
+        ):
             with opened(server, width=width, height=800, dark=dark) as page:
                 check_width(page, width, dark)
 
@@ -367,7 +420,9 @@ def test_a_whole_review_of_the_digits(opened: Opened, digits: Path, tmp_path: Pa
             members = found.members(category).tolist()
             kind = max({truth[row] for row in members}, key=[truth[row] for row in members].count)
             go_to(page, record.name)
-            if record.name != kind:  # first, so that nothing is moved to a name that is about to change
+            if (
+                record.name != kind
+            ):  # first, so that nothing is moved to a name that is about to change
                 is_there = found.find(kind) is not None
                 ask(page, "r")
                 page.type(kind)
@@ -386,7 +441,9 @@ def test_a_whole_review_of_the_digits(opened: Opened, digits: Path, tmp_path: Pa
                 n_done += 1
                 wait_for(page, n_done)
             page.key("c")
-            page.wait(f"Number(document.body.dataset.seq) > {n_done} || !shoal.store.open[shoal.view.id + 1]")
+            page.wait(
+                f"Number(document.body.dataset.seq) > {n_done} || !shoal.store.open[shoal.view.id + 1]"
+            )
             n_done = int(page.run("document.body.dataset.seq"))
         found = state(run).state
         assert [found.records[c].name for c in found.images.category.tolist()] == truth

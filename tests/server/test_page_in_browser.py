@@ -21,7 +21,9 @@ from small_runs import write_small
 pytestmark = pytest.mark.browser
 
 
-def test_the_first_view_is_a_category_with_its_least_typical_images_first(page: Page, run: Path) -> None:
+def test_the_first_view_is_a_category_with_its_least_typical_images_first(
+    page: Page, run: Path
+) -> None:
     snapshot = Snapshot(Run(run))
     largest = max(snapshot.categories, key=lambda c: c.size)
     assert text(page, "#name") == largest.category
@@ -32,7 +34,10 @@ def test_the_first_view_is_a_category_with_its_least_typical_images_first(page: 
     assert page.run("document.getElementById('order').value") == "most"
     page.wait("document.querySelector('.tile img.there')")
     page.wait("document.querySelector('#details h2')")
-    assert "nearest" in text(page, "#details").casefold() or "second" in text(page, "#details").casefold()
+    assert (
+        "nearest" in text(page, "#details").casefold()
+        or "second" in text(page, "#details").casefold()
+    )
 
 
 def test_confirm_reject_and_flag_by_one_key_each(page: Page, run: Path) -> None:
@@ -60,10 +65,18 @@ def test_confirm_reject_and_flag_by_one_key_each(page: Page, run: Path) -> None:
 def test_keys_count_in_their_order_however_fast_they_come(page: Page, run: Path) -> None:
     shown = rows(page)
     for key in ("x", "x", "ArrowRight", "x", "f"):
-        page.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=key if len(key) == 1 else "")
+        page.call(
+            "Input.dispatchKeyEvent", type="keyDown", key=key, text=key if len(key) == 1 else ""
+        )
     wait_for(page, 4)
     found = state(run).state.images.status
-    assert [STATUSES[found[row]] for row in shown[:5]] == ["rejected", "rejected", "predicted", "rejected", "flagged"]
+    assert [STATUSES[found[row]] for row in shown[:5]] == [
+        "rejected",
+        "rejected",
+        "predicted",
+        "rejected",
+        "flagged",
+    ]
 
 
 def test_move_new_rename_merge_split_by_keys_alone(page: Page, run: Path) -> None:
@@ -106,21 +119,28 @@ def test_move_new_rename_merge_split_by_keys_alone(page: Page, run: Path) -> Non
     page.click("#dialog button.main")
     wait_for(page, 5)
     found = state(run).state
-    assert {"two odd ones", "two odd ones (2)", "two odd ones (3)"} <= {r.name for r in found.categories.values()}
+    assert {"two odd ones", "two odd ones (2)", "two odd ones (3)"} <= {
+        r.name for r in found.categories.values()
+    }
     for done in range(6, 11):
         page.key("u")
         wait_for(page, done)
     found = state(run).state
     plain = Review(RunView(run)).answer
     assert found.images.category.tolist() == plain.category_ids.tolist()
-    assert {c: r.name for c, r in found.categories.items()} == {c.category_id: c.category for c in plain.categories}
+    assert {c: r.name for c, r in found.categories.items()} == {
+        c.category_id: c.category for c in plain.categories
+    }
     assert page.run("document.getElementById('undo').disabled")
     page.click("#history")
     assert "undo action 1, move 1 image from" in text(page, ".history li")
     page.key("Escape")
     page.key("z", CTRL | SHIFT)
     wait_for(page, 11)
-    assert page.run("document.getElementById('undo').title") == f"Undo: move 1 image from {home} to {other}"
+    assert (
+        page.run("document.getElementById('undo').title")
+        == f"Undo: move 1 image from {home} to {other}"
+    )
 
 
 def test_renaming_to_a_name_that_is_there_offers_to_merge(page: Page, run: Path) -> None:
@@ -141,7 +161,9 @@ def test_growing_a_category_is_a_binary_search_of_yes_and_no(page: Page, run: Pa
     here = page.run("shoal.view.id")
     ask(page, "g")
     page.wait("document.querySelector('#dialog .question')")
-    candidates = page.run(f"fetch('/api/candidates?category={here}').then((a) => a.json()).then((a) => a.rows)")
+    candidates = page.run(
+        f"fetch('/api/candidates?category={here}').then((a) => a.json()).then((a) => a.rows)"
+    )
     for _ in range(20):
         if "Do all" not in text(page, "#dialog .question"):
             break
@@ -201,13 +223,18 @@ def test_labels_that_images_around_speak_against_are_listed_until_somebody_decid
     opened: Callable[..., AbstractContextManager[Page]], run: Path
 ) -> None:
     """Two labels bind images that lie among others; a third image is unsure, but nearest to its own label."""
-    table = [replace(row, label_given=row.label_given and row.category, confidence=1) for row in Run(run).assignments]
+    table = [
+        replace(row, label_given=row.label_given and row.category, confidence=1)
+        for row in Run(run).assignments
+    ]
     labeled = [at for at, row in enumerate(table) if row.label_given and not row.is_novel][:3]
     names = sorted({row.category for row in table if not row.is_novel})
     for at, confidence in zip(labeled, (0.2, 0.1, 0.1), strict=True):
         other = next(name for name in names if name != table[at].category)
         nearest = table[at].category if at == labeled[2] else other
-        table[at] = replace(table[at], confidence=confidence, nearest_known=nearest, second_category=other)
+        table[at] = replace(
+            table[at], confidence=confidence, nearest_known=nearest, second_category=other
+        )
     Run(run).write_assignments(table)
     with served(run) as server, opened(server) as page:
         page.click('[data-view="labels"]')
@@ -238,7 +265,9 @@ def draw_around(page: Page, share: float) -> None:
     page.wait("shoal.view.kind === 'lasso'")
 
 
-def test_in_a_list_across_categories_a_key_decides_on_the_image_in_focus_alone(page: Page, run: Path) -> None:
+def test_in_a_list_across_categories_a_key_decides_on_the_image_in_focus_alone(
+    page: Page, run: Path
+) -> None:
     page.click('[data-view="unsure"]')
     page.run("document.getElementById('grid').focus(), true")
     seen(page)
@@ -257,10 +286,16 @@ def test_in_a_list_across_categories_a_key_decides_on_the_image_in_focus_alone(p
     wait_for(page, 3)
     assert page.run("shoal.grid.focused") == shown[1]  # where the one before has stayed
     found = state(run).state.images.status
-    assert [STATUSES[found[row]] for row in (first, second, shown[0])] == ["confirmed", "rejected", "confirmed"]
+    assert [STATUSES[found[row]] for row in (first, second, shown[0])] == [
+        "confirmed",
+        "rejected",
+        "confirmed",
+    ]
     assert (found > 0).sum() == 3
     page.key("a")
-    page.key("c")  # the rejected one has no category to be confirmed in, which is no reason to refuse the others
+    page.key(
+        "c"
+    )  # the rejected one has no category to be confirmed in, which is no reason to refuse the others
     wait_for(page, 4)
     found = state(run).state.images.status
     assert [(found == status).sum() for status in (1, 2)] == [299, 1]
@@ -275,7 +310,8 @@ def test_what_of_another_review_does_not_fit_is_told_once(
     with served(other.path, "--replay", str(run.path)) as server, opened(server) as page:
         page.wait("document.getElementById('dialog').open")
         assert (
-            text(page, "#dialog li") == "reject by ann (action 1): 1 image (03.png) not in heron here, so not rejected"
+            text(page, "#dialog li")
+            == "reject by ann (action 1): 1 image (03.png) not in heron here, so not rejected"
         )
         page.key("Escape")
         open_again(page)
@@ -326,13 +362,17 @@ def test_a_suggested_merge_that_was_put_aside_stays_there_until_it_is_asked_for(
         page.wait(f"{first} === '2 3'")
         cards_pictured(page)
         page.click("#panel .merge button:last-child")
-        page.wait("document.querySelector('#panel > button')?.textContent.startsWith('Show 1 put aside')")
+        page.wait(
+            "document.querySelector('#panel > button')?.textContent.startsWith('Show 1 put aside')"
+        )
         assert state(near.path).state.distinct == {(2, 3)}
         page.key("u")
         page.wait(f"{first} === '2 3'")
         page.key("U")
         wait_for(page, 3)
-        page.run("localStorage.clear(), sessionStorage.clear(), true")  # as in the browser of another person
+        page.run(
+            "localStorage.clear(), sessionStorage.clear(), true"
+        )  # as in the browser of another person
         page.call("Page.reload")
         page.wait("document.querySelector('#panel > button')")
         assert page.run(first) != "2 3"
@@ -347,7 +387,8 @@ def test_a_suggested_merge_that_was_put_aside_stays_there_until_it_is_asked_for(
 
 
 def test_what_is_so_already_is_not_written_again_for_a_selection(page: Page, run: Path) -> None:
-    before, (first, second, third, *_) = 0, rows(page)
+    before = 0
+    (first, second, third, *_) = rows(page)
     for key, word in (("f", "flagged"), ("c", "confirmed")):
         page.run(f"shoal.grid.select([{first}, {second}]), true")
         page.key(key)
@@ -359,7 +400,10 @@ def test_what_is_so_already_is_not_written_again_for_a_selection(page: Page, run
         page.key(key)
         wait_for(page, before + 2)
         kind = {"f": "flag", "c": "confirm"}[key]
-        done = [(entry.action.kind, len(entry.action.rows)) for entry in state(run).state.entries[before:]]
+        done = [
+            (entry.action.kind, len(entry.action.rows))
+            for entry in state(run).state.entries[before:]
+        ]
         assert done == [(kind, 2), (kind, 1)]
         page.key("u")
         wait_for(page, before + 3)

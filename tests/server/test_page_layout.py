@@ -39,7 +39,9 @@ def sized(shared_page: Page) -> Iterator[Sized]:
 def box(page: Page, selector: str) -> list[float]:
     """Left, right, top and bottom."""
     sides = "(({left, right, top, bottom}) => [left, right, top, bottom])"
-    found: list[float] = page.run(f"{sides}(document.querySelector('{selector}').getBoundingClientRect())")
+    found: list[float] = page.run(
+        f"{sides}(document.querySelector('{selector}').getBoundingClientRect())"
+    )
     return found
 
 
@@ -49,11 +51,17 @@ def overlap(page: Page, *selectors: str) -> bool:
 
 
 @pytest.mark.parametrize("height", [500, 625])
-def test_words_about_an_image_stand_below_its_picture_in_a_low_window(sized: Sized, height: int) -> None:
+def test_words_about_an_image_stand_below_its_picture_in_a_low_window(
+    sized: Sized, height: int
+) -> None:
     page = sized(1366, height)
     page.wait("document.querySelector('#details h2')")
-    parts = "[...document.getElementById('details').children].filter((one) => one.checkVisibility())"
-    edges = page.run(f"{parts}.map((one) => one.getBoundingClientRect()).map(({{top, bottom}}) => [top, bottom])")
+    parts = (
+        "[...document.getElementById('details').children].filter((one) => one.checkVisibility())"
+    )
+    edges = page.run(
+        f"{parts}.map((one) => one.getBoundingClientRect()).map(({{top, bottom}}) => [top, bottom])"
+    )
     assert all(above[1] <= below[0] for above, below in pairwise(edges))
     left, right, top, bottom = box(page, "#details .picture")
     assert abs((right - left) - (bottom - top)) < 1
@@ -71,7 +79,9 @@ def test_what_is_said_covers_neither_the_name_nor_an_image(sized: Sized, width: 
     left, right, *_ = box(page, "#said")
     assert left >= 0
     assert right <= width
-    assert page.run("(({scrollWidth, clientWidth}) => scrollWidth <= clientWidth)(document.getElementById('said'))")
+    assert page.run(
+        "(({scrollWidth, clientWidth}) => scrollWidth <= clientWidth)(document.getElementById('said'))"
+    )
     page.key("u")
     wait_for(page, seq + 2)
 
@@ -92,7 +102,9 @@ def test_the_map_ends_within_the_window(sized: Sized, width: int, height: int) -
 def test_long_names_push_nothing_out_of_sight(opened: Opened, tmp_path: Path, width: int) -> None:
     """Two categories are side by side, or below each other on a narrow page, whatever they are called."""
     names = tuple(f"{letter * 190} {number}" for number, letter in enumerate("mnop"))
-    run = write_small(tmp_path / "long", names=(*names[:2], f"novel-{names[2]}", f"novel-{names[3]}")).path
+    run = write_small(
+        tmp_path / "long", names=(*names[:2], f"novel-{names[2]}", f"novel-{names[3]}")
+    ).path
     fits = "(({scrollWidth, clientWidth}) => scrollWidth <= clientWidth)"
     with served(run) as server, opened(server, width=width) as page:
         page.run("location.hash = 'view=map', true")
@@ -129,7 +141,9 @@ def test_images_that_came_with_a_label_are_counted_apart_from_decided_ones(page:
     n_labeled = page.run("shoal.store.given.filter((id) => id >= 0).length")
     assert 0 < n_labeled < 300
     assert text(page, "#done-words") == f"0 of 300 images decided, {n_labeled} more labeled"
-    shares = "[...document.getElementById('bar').children].map((one) => parseFloat(one.style.width))"
+    shares = (
+        "[...document.getElementById('bar').children].map((one) => parseFloat(one.style.width))"
+    )
     assert page.run(shares) == [0, pytest.approx(n_labeled / 3)]
     page.click('[data-view="all"]')
     page.wait("shoal.view.kind === 'all'")
@@ -143,8 +157,12 @@ def test_images_that_came_with_a_label_are_counted_apart_from_decided_ones(page:
     assert text(page, "#done-words") == f"1 of 300 images decided, {n_labeled - 1} more labeled"
 
 
-@pytest.mark.parametrize(("width", "height", "least"), [(844, 390, 240), (683, 384, 240), (320, 256, 110)])
-def test_a_low_window_has_room_for_images(sized: Sized, width: int, height: int, least: int) -> None:
+@pytest.mark.parametrize(
+    ("width", "height", "least"), [(844, 390, 240), (683, 384, 240), (320, 256, 110)]
+)
+def test_a_low_window_has_room_for_images(
+    sized: Sized, width: int, height: int, least: int
+) -> None:
     page = sized(width, height)
     novel = page.run("[...shoal.store.categories.values()].find((category) => category.novel).id")
     page.run(f"location.hash = 'view=category&id={novel}'")
@@ -167,7 +185,13 @@ def test_large_tiles_have_pictures_of_their_size(opened: Opened, tmp_path: Path)
     run.note(root=str(tmp_path))
     with served(run.path) as server, opened(server) as page:
         widths = "[...document.querySelectorAll('.tile:not([hidden]) img')].map((one) => one.naturalWidth)"
-        for size, scale, width in ((112, 1, 224), (200, 1, 320), (200, 2, 640), (320, 2, 640), (200, 1, 320)):
+        for size, scale, width in (
+            (112, 1, 224),
+            (200, 1, 320),
+            (200, 2, 640),
+            (320, 2, 640),
+            (200, 1, 320),
+        ):
             how = {"width": 1280, "height": 900, "deviceScaleFactor": scale, "mobile": False}
             page.call("Emulation.setDeviceMetricsOverride", **how)
             page.run(f"shoal.grid.resize({size}), true")

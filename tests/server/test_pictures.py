@@ -43,7 +43,10 @@ def test_a_picture_that_failed_is_not_kept_by_the_browser(run: Run, tmp_path: Pa
     (tmp_path / "00.png").write_bytes(jpeg(0))
     run.note(root=str(tmp_path))
     with served(run.path) as server:
-        asked = [server.ask(f"/thumbnails?sharp=1&rows={rows}")[2]["cache-control"] for rows in ("0", "0,1")]
+        asked = [
+            server.ask(f"/thumbnails?sharp=1&rows={rows}")[2]["cache-control"]
+            for rows in ("0", "0,1")
+        ]
         (tmp_path / "01.png").write_bytes(jpeg(1))
         asked.append(server.ask("/thumbnails?sharp=1&rows=0,1")[2]["cache-control"])
     forever = "private, max-age=31536000, immutable"
@@ -60,7 +63,10 @@ def test_sharper_pictures_have_the_pixels_that_the_page_asks_for(
     with served(run.path) as server:
         body = server.ask(f"/thumbnails?sharp={asked}&rows=0,1")[1]
         n, first, _ = struct.unpack("<III", body[:12])
-        found = [Image.open(io.BytesIO(part)).size for part in (body[12 : 12 + first], body[12 + first :])]
+        found = [
+            Image.open(io.BytesIO(part)).size
+            for part in (body[12 : 12 + first], body[12 + first :])
+        ]
         assert (n, found) == (2, [(side, side // 2), (40, 20)])
         assert server.ask("/thumbnails?sharp=x&rows=0")[0] == 400
 
@@ -74,7 +80,11 @@ def test_an_original_is_upright_and_never_lies_outside(run: Run, tmp_path: Path)
     run.note(root=str(root))
     rows = run.assignments
     run.write_assignments(
-        [*rows[:2], *(_moved(row, path) for row, path in zip(rows[2:5], OUTSIDE, strict=True)), *rows[5:]]
+        [
+            *rows[:2],
+            *(_moved(row, path) for row, path in zip(rows[2:5], OUTSIDE, strict=True)),
+            *rows[5:],
+        ]
     )
     with served(run.path) as server:
         status, body, headers = server.ask("/image/0")
@@ -84,7 +94,9 @@ def test_an_original_is_upright_and_never_lies_outside(run: Run, tmp_path: Path)
             "the original cannot be shown: not an image in"
         )
         for row in (2, 3, 4):
-            assert json.loads(server.ask(f"/image/{row}")[1]) == {"error": "the path leads out of the collection"}
+            assert json.loads(server.ask(f"/image/{row}")[1]) == {
+                "error": "the path leads out of the collection"
+            }
         answer = {"error": "the original cannot be shown: the file is not there"}
         assert (server.ask("/image/5")[0], json.loads(server.ask("/image/5")[1])) == (400, answer)
     assert Originals(run, []).is_there

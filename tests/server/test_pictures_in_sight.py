@@ -8,7 +8,18 @@ import pytest
 from PIL import Image
 
 from chromium import Page
-from review_page import TOO_EARLY, answer, ask, hold_back, let_through, rows, seen, state, text, wait_for
+from review_page import (
+    TOO_EARLY,
+    answer,
+    ask,
+    hold_back,
+    let_through,
+    rows,
+    seen,
+    state,
+    text,
+    wait_for,
+)
 from served import served
 from small_runs import write_small
 
@@ -40,14 +51,19 @@ def test_a_category_is_confirmed_only_when_its_pictures_are_there(small: Page, r
     seen(small)
     small.key("c")
     wait_for(small, 1)
-    assert set(state(run).state.entries[0].action.rows) <= set(state(run).state.members(here).tolist())
+    assert set(state(run).state.entries[0].action.rows) <= set(
+        state(run).state.members(here).tolist()
+    )
 
 
-def test_an_image_that_was_scrolled_to_is_decided_on_when_its_picture_is_there(small: Page, run: Path) -> None:
+def test_an_image_that_was_scrolled_to_is_decided_on_when_its_picture_is_there(
+    small: Page, run: Path
+) -> None:
     small.click('[data-view="all"]')
     small.wait("shoal.view.kind === 'all'")
     seen(small)
-    first, later = rows(small)[0], rows(small)[150]
+    first = rows(small)[0]
+    later = rows(small)[150]
     hold_back(small, "/thumbnails")
     small.run("shoal.grid.go(150), true")
     small.key("f")
@@ -64,7 +80,9 @@ def test_an_image_that_was_scrolled_to_is_decided_on_when_its_picture_is_there(s
     assert state(run).state.entries[1].action.rows.tolist() == [later]
 
 
-def test_a_picture_that_cannot_be_had_is_said_to_be_missing_and_can_be_decided_on(small: Page, run: Path) -> None:
+def test_a_picture_that_cannot_be_had_is_said_to_be_missing_and_can_be_decided_on(
+    small: Page, run: Path
+) -> None:
     small.run("window.asked = fetch, true")
     fails = "(...of) => String(of[0]).startsWith('/thumbnails') ? Promise.reject(new TypeError('cut')) : asked(...of)"
     small.run(f"window.fetch = {fails}, true")

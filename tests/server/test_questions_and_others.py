@@ -35,8 +35,11 @@ def by_ben(run: Path, kind: str, *some: int) -> None:
     verbs.decide(review, kind, None, [review.answer.paths[row] for row in some], by="ben")
 
 
-def test_growing_takes_all_but_what_somebody_decided_since_it_was_asked(refused: Page, run: Path) -> None:
-    page, here = refused, refused.run("shoal.view.id")
+def test_growing_takes_all_but_what_somebody_decided_since_it_was_asked(
+    refused: Page, run: Path
+) -> None:
+    page = refused
+    here = refused.run("shoal.view.id")
     ask(page, "g")
     pictured(page)
     shown = "[...document.querySelectorAll('.grow .strip .thumb')].map((one) => Number(one.dataset.row))"
@@ -50,7 +53,9 @@ def test_growing_takes_all_but_what_somebody_decided_since_it_was_asked(refused:
     page.run(f"{stop}.click(), true")
     wait_for(page, 3)
     page.wait("document.getElementById('said').textContent.includes('10 images moved to ')")
-    assert "2 images left out, changed by others meanwhile (ben: reject 1 image of" in text(page, "#said")
+    assert "2 images left out, changed by others meanwhile (ben: reject 1 image of" in text(
+        page, "#said"
+    )
     found = state(run).state
     assert STATUSES[found.images.status[confirmed]] == "confirmed"
     assert found.images.category[rejected] == -1
@@ -70,10 +75,15 @@ def test_who_has_another_name_by_now_undoes_what_was_done_here_and_nothing_else(
         wait_for(page, 3)
         page.wait("document.getElementById('undo').disabled")
         call_oneself(page, "ben")
-        page.wait("!document.getElementById('undo').disabled")  # ben has done something before the page was opened
+        page.wait(
+            "!document.getElementById('undo').disabled"
+        )  # ben has done something before the page was opened
         call_oneself(page, "cleo")
         page.wait("document.getElementById('undo').disabled")
-    assert [(entry.by, entry.action.kind) for entry in state(run).state.entries][2] == ("ann", "undo")
+    assert [(entry.by, entry.action.kind) for entry in state(run).state.entries][2] == (
+        "ann",
+        "undo",
+    )
 
 
 def call_oneself(page: Page, name: str) -> None:
@@ -91,8 +101,13 @@ def test_where_others_can_come_nobody_acts_before_they_have_said_who_they_are(
         status, answer = here.act("confirm", rows=[0], by="")
         assert (status, answer["error"].split(":")[0]) == (400, "Say who you are first")
         with opened(here) as page:
-            page.wait("document.getElementById('dialog-title')?.textContent === 'Who is reviewing?'")
-            assert page.run("[document.getElementById('who').textContent, shoal.store.undo]") == ["Who are you?", ""]
+            page.wait(
+                "document.getElementById('dialog-title')?.textContent === 'Who is reviewing?'"
+            )
+            assert page.run("[document.getElementById('who').textContent, shoal.store.undo]") == [
+                "Who are you?",
+                "",
+            ]
             page.type("ann")
             page.key("Enter")
             page.wait("document.getElementById('who').textContent === 'ann'")
@@ -103,7 +118,9 @@ def test_where_others_can_come_nobody_acts_before_they_have_said_who_they_are(
 
 
 @pytest.mark.parametrize("kind", ["flag", "reject"])
-def test_of_many_images_those_that_somebody_changed_are_left_out(refused: Page, run: Path, kind: str) -> None:
+def test_of_many_images_those_that_somebody_changed_are_left_out(
+    refused: Page, run: Path, kind: str
+) -> None:
     page = refused
     first, *others = rows(page)
     page.key("a")
@@ -118,11 +135,15 @@ def test_of_many_images_those_that_somebody_changed_are_left_out(refused: Page, 
     assert (entry.action.kind, sorted(entry.action.rows.tolist())) == ("create", sorted(others))
 
 
-def test_a_category_is_confirmed_without_what_somebody_rejected_unheard(refused: Page, run: Path) -> None:
+def test_a_category_is_confirmed_without_what_somebody_rejected_unheard(
+    refused: Page, run: Path
+) -> None:
     """The page is refused before it has heard of it, on a slow line for example."""
     page = refused
     page.run("window.asked = fetch, window.news = new Promise(() => {}), true")
-    page.run("window.fetch = (...of) => String(of[0]).startsWith('/api/changes') ? news : asked(...of), true")
+    page.run(
+        "window.fetch = (...of) => String(of[0]).startsWith('/api/changes') ? news : asked(...of), true"
+    )
     by_ben(run, "flag", rows(page)[-1])
     wait_for(page, 1)  # asked before: from now on nothing is heard
     first, *others = rows(page)
@@ -131,16 +152,20 @@ def test_a_category_is_confirmed_without_what_somebody_rejected_unheard(refused:
     wait_for(page, 3)
     page.wait("document.getElementById('said').textContent.includes('1 image left out')")
     entry = state(run).state.entries[2]
-    assert (entry.action.kind, sorted(entry.action.rows.tolist())) == ("confirm", sorted(others[:-1]))
-
-
-def test_a_merge_and_a_split_are_asked_again_with_what_was_answered(refused: Page, run: Path) -> None:
-    page = refused
-    here, first = page.run("shoal.view.id"), rows(page)[0]
-    other = page.run(f"[...shoal.store.categories.values()].find((one) => one.id !== {here}).name")
-    again = (
-        "document.getElementById('dialog').open && document.querySelector('#said').textContent.includes('meanwhile')"
+    assert (entry.action.kind, sorted(entry.action.rows.tolist())) == (
+        "confirm",
+        sorted(others[:-1]),
     )
+
+
+def test_a_merge_and_a_split_are_asked_again_with_what_was_answered(
+    refused: Page, run: Path
+) -> None:
+    page = refused
+    here = page.run("shoal.view.id")
+    first = rows(page)[0]
+    other = page.run(f"[...shoal.store.categories.values()].find((one) => one.id !== {here}).name")
+    again = "document.getElementById('dialog').open && document.querySelector('#said').textContent.includes('meanwhile')"
     ask(page, "s")
     page.wait("document.querySelector('#dialog .part input:enabled')")
     page.run("document.querySelector('#dialog .part input:enabled').focus(), true")
@@ -149,14 +174,20 @@ def test_a_merge_and_a_split_are_asked_again_with_what_was_answered(refused: Pag
     by_ben(run, "flag", *rows(page))
     wait_for(page, 1)
     page.key("Enter")
-    page.wait(f"{again} && document.querySelector('#dialog .part input:enabled')?.value === 'my part'")
+    page.wait(
+        f"{again} && document.querySelector('#dialog .part input:enabled')?.value === 'my part'"
+    )
     page.key("Enter")
     wait_for(page, 2)
     assert state(run).state.find("my part") is not None
     ask(page, "j")
     page.type(other)
     page.run("document.querySelector('#dialog select').value = String(shoal.view.id), true")
-    by_ben(run, "flag", *[row for row in state(run).state.members(state(run).state.find(other)).tolist()])
+    by_ben(
+        run,
+        "flag",
+        *[row for row in state(run).state.members(state(run).state.find(other)).tolist()],
+    )
     wait_for(page, 3)
     page.key("Enter")
     page.wait(f"{again} && document.querySelector('#dialog input').value === '{other}'")
@@ -170,7 +201,11 @@ def test_a_merge_and_a_split_are_asked_again_with_what_was_answered(refused: Pag
 
 @pytest.mark.parametrize(
     ("key", "path", "comes"),
-    [("s", "/api/parts", ".part"), ("g", "/api/candidates", ".grow"), ("Enter", "/api/images", "dl")],
+    [
+        ("s", "/api/parts", ".part"),
+        ("g", "/api/candidates", ".grow"),
+        ("Enter", "/api/images", "dl"),
+    ],
 )
 def test_a_question_opens_before_the_server_has_answered_and_nothing_is_decided_there(
     page: Page, run: Path, key: str, path: str, comes: str
@@ -192,7 +227,9 @@ def test_a_question_opens_before_the_server_has_answered_and_nothing_is_decided_
     assert len(state(run).state.entries) == 1
 
 
-def test_a_question_that_is_closed_before_the_server_has_answered_stays_closed(page: Page, run: Path) -> None:
+def test_a_question_that_is_closed_before_the_server_has_answered_stays_closed(
+    page: Page, run: Path
+) -> None:
     first = rows(page)[0]
     for key, path in (("g", "/api/candidates"), ("s", "/api/parts"), ("Enter", "/api/images")):
         hold_back(page, path)
@@ -212,7 +249,8 @@ def test_a_question_that_was_asked_before_somebody_acted_is_refused(
     refused: Page, run: Path, key: str, typed: str
 ) -> None:
     page = refused
-    first, here = rows(page)[0], page.run("shoal.view.id")
+    first = rows(page)[0]
+    here = page.run("shoal.view.id")
     ask(page, key)
     page.type(typed)
     review = Review(RunView(run))
@@ -222,14 +260,18 @@ def test_a_question_that_was_asked_before_somebody_acted_is_refused(
         verbs.rename(review, here, "by ben", by="ben")
     wait_for(page, 1)
     page.key("Enter")
-    page.wait("!document.getElementById('dialog').open && document.querySelector('#said').classList.contains('error')")
+    page.wait(
+        "!document.getElementById('dialog').open && document.querySelector('#said').classList.contains('error')"
+    )
     found = state(run).state
     assert len(found.entries) == 1
     assert key == "m" or found.records[here].name == "by ben"
     assert key == "r" or STATUSES[found.images.status[first]] == "confirmed"
 
 
-def test_keys_wait_until_what_is_decided_in_the_enlarged_image_is_answered(page: Page, run: Path) -> None:
+def test_keys_wait_until_what_is_decided_in_the_enlarged_image_is_answered(
+    page: Page, run: Path
+) -> None:
     first, second, *_ = rows(page)
     ask(page, "Enter")
     pictured(page)

@@ -16,7 +16,9 @@ def test_pairs_put_apart_leave_room_for_the_next_until_none_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = tuple(f"novel-{number:03d}" for number in range(1, 9))
-    run = write_small(tmp_path / "run", ids=tuple(np.repeat(np.arange(8), 10).tolist()), names=names)
+    run = write_small(
+        tmp_path / "run", ids=tuple(np.repeat(np.arange(8), 10).tolist()), names=names
+    )
     review = Review(run)
     found = Search(review)
     near = {(pair["a"], pair["b"]) for pair in found.merges()}
@@ -33,7 +35,9 @@ def test_pairs_put_apart_leave_room_for_the_next_until_none_is_left(
     assert set(pairs) >= near  # the page can still show them
 
 
-def test_images_are_compared_in_float32_where_a_large_run_has_them_in_float16(tmp_path: Path) -> None:
+def test_images_are_compared_in_float32_where_a_large_run_has_them_in_float16(
+    tmp_path: Path,
+) -> None:
     x = np.random.default_rng(0).normal(size=(80, 64)).astype(np.float16)
     found = []
     for name, dtype in (("half", np.float16), ("single", np.float32)):

@@ -42,7 +42,9 @@ def test_an_action_that_is_answered_ends_what_was_said(opened: Opened, run: Path
         page.wait(f"!({BANNER})")
 
 
-def test_without_any_action_the_server_is_asked_to_answer_at_once(opened: Opened, run: Path) -> None:
+def test_without_any_action_the_server_is_asked_to_answer_at_once(
+    opened: Opened, run: Path
+) -> None:
     with served(run) as server, opened(server) as page:
         lose(page)
         page.run("window.heard = [], window.fails = false, true")

@@ -40,7 +40,9 @@ def other_site(html: str) -> Iterator[str]:
         server.shutdown()
 
 
-def test_the_printed_address_is_opened_by_a_link_on_another_site(browser: Browser, run: Path) -> None:
+def test_the_printed_address_is_opened_by_a_link_on_another_site(
+    browser: Browser, run: Path
+) -> None:
     with (
         served(run) as server,
         other_site(f'<title>a</title><a href="{server.url}">the review</a>') as address,
@@ -52,7 +54,9 @@ def test_the_printed_address_is_opened_by_a_link_on_another_site(browser: Browse
         assert "token" not in page.run("location.href")
 
 
-def test_a_tab_behind_another_asks_for_nothing_until_it_is_shown_again(opened: Opened, run: Path) -> None:
+def test_a_tab_behind_another_asks_for_nothing_until_it_is_shown_again(
+    opened: Opened, run: Path
+) -> None:
     with served(run) as server, opened(server) as behind, opened(server) as front:
         front.call("Page.bringToFront")
         behind.wait("document.visibilityState === 'hidden'")
@@ -65,7 +69,9 @@ def test_a_tab_behind_another_asks_for_nothing_until_it_is_shown_again(opened: O
         assert behind.complaints() == []
 
 
-def test_one_step_back_closes_the_enlarged_image_and_shows_what_was_there_before(page: Page) -> None:
+def test_one_step_back_closes_the_enlarged_image_and_shows_what_was_there_before(
+    page: Page,
+) -> None:
     first = page.run("shoal.view.id")
     page.key("]")
     page.wait(f"shoal.view.id !== {first}")

@@ -30,7 +30,8 @@ def doubted(run: Path) -> tuple[int, str, str]:
     table = list(opened.assignments)
     ids = {one.category: one.category_id for one in table}
     at = next(at for at, one in enumerate(table) if one.label_given not in ("", one.category))
-    label, other = table[at].label_given, table[at].category
+    label = table[at].label_given
+    other = table[at].category
     kept = [replace(one, label_given="") for one in table]
     kept[at] = replace(
         table[at],
@@ -41,7 +42,9 @@ def doubted(run: Path) -> tuple[int, str, str]:
     return at, label, other
 
 
-def test_a_label_that_the_run_has_kept_is_kept_by_c_and_given_up_by_2(opened: Opened, run: Path) -> None:
+def test_a_label_that_the_run_has_kept_is_kept_by_c_and_given_up_by_2(
+    opened: Opened, run: Path
+) -> None:
     row, label, other = doubted(run)
     with served(run) as server, opened(server) as page:
         show_suspected(page)
@@ -56,7 +59,9 @@ def test_a_label_that_the_run_has_kept_is_kept_by_c_and_given_up_by_2(opened: Op
         assert text(page, "#said") == f"1 image confirmed as {label}"
         page.key("u")
         wait_for(page, 2)
-        page.wait(f"document.querySelector('#details').ariaBusy === 'false' && shoal.grid.focused === {row}")
+        page.wait(
+            f"document.querySelector('#details').ariaBusy === 'false' && shoal.grid.focused === {row}"
+        )
         seen(page)
         page.key("2")
         wait_for(page, 3)

@@ -18,7 +18,9 @@ SAID = "document.getElementById('said').textContent"
 
 def offered(page: Page, place: str) -> str:
     """The words of the buttons that are there."""
-    buttons = f"[...document.querySelectorAll('{place} button')].filter((one) => one.checkVisibility())"
+    buttons = (
+        f"[...document.querySelectorAll('{place} button')].filter((one) => one.checkVisibility())"
+    )
     found: str = page.run(f"{buttons}.map((one) => one.textContent).join()")
     return found
 
@@ -29,7 +31,9 @@ def test_the_map_says_how_it_was_made_and_what_its_colors_are(same_page: Page) -
     assert "shoal report --tsne" in text(same_page, "#panel .how")
     assert text(same_page, "#panel .legend") == "knownnovel"
     dots = "[...document.querySelectorAll('#panel .legend .dot')]"
-    assert len(set(same_page.run(f"{dots}.map((one) => getComputedStyle(one).backgroundColor)"))) == 2
+    assert (
+        len(set(same_page.run(f"{dots}.map((one) => getComputedStyle(one).backgroundColor)"))) == 2
+    )
 
 
 def test_a_second_choice_is_offered_only_where_there_is_one(page: Page) -> None:
@@ -58,7 +62,13 @@ def test_keys_of_another_alphabet_are_those_of_their_place(page: Page) -> None:
     first = rows(page)[0]
     for key, code in (("а", "KeyF"), ("α", "KeyA")):
         for kind in ("keyDown", "keyUp"):
-            page.call("Input.dispatchKeyEvent", type=kind, key=key, code=code, text=key if kind == "keyDown" else "")
+            page.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=code,
+                text=key if kind == "keyDown" else "",
+            )
         page.settle()
     wait_for(page, 1)
     assert page.run(f"shoal.store.run.statuses[shoal.store.status[{first}]]") == "flagged"

@@ -52,11 +52,15 @@ def contrast(page: Page, file: Path) -> int:
     x, y = page.middle("#dialog .picture")
     page.screenshot(file)
     with Image.open(file) as found:
-        pixels = np.asarray(found.convert("L").crop((int(x) - 40, int(y) - 40, int(x) + 40, int(y) + 40)), np.int64)
+        pixels = np.asarray(
+            found.convert("L").crop((int(x) - 40, int(y) - 40, int(x) + 40, int(y) + 40)), np.int64
+        )
     return int(np.abs(np.diff(pixels, axis=1)).max())
 
 
-def test_a_double_click_shows_the_image_pixel_by_pixel_and_esc_all_of_it_again(page: Page, tmp_path: Path) -> None:
+def test_a_double_click_shows_the_image_pixel_by_pixel_and_esc_all_of_it_again(
+    page: Page, tmp_path: Path
+) -> None:
     assert page.run(f"{LARGE}.naturalWidth") == 2048
     assert contrast(page, tmp_path / "all.png") < 60
     double_click(page, *page.middle("#dialog .picture"))

@@ -43,9 +43,15 @@ def make_data(n_images=48, *, with_validation=True, labeled=True):
     rng = np.random.default_rng(0)
     truth = make_truth(n_images)
     pixels = COLORS[truth][:, None, None] + rng.integers(-40, 41, size=(n_images, 16, 16, 3))
-    labels = np.where((truth < 2) & (rng.random(n_images) < 0.6), truth, -1) if labeled else np.full(n_images, -1)
+    labels = (
+        np.where((truth < 2) & (rng.random(n_images) < 0.6), truth, -1)
+        if labeled
+        else np.full(n_images, -1)
+    )
     validation = np.arange(n_images)[::3] if with_validation else None
-    return TrainingData(pixels=pixels.clip(0, 255).astype(np.uint8), labels=labels, validation=validation)
+    return TrainingData(
+        pixels=pixels.clip(0, 255).astype(np.uint8), labels=labels, validation=validation
+    )
 
 
 def make_networks(kind="paper", shift=None, bank="images", **loss):

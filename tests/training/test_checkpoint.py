@@ -9,7 +9,13 @@ from torch import nn
 from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.errors import DataError, UsageError
 from shoal.training import checkpoint as module
-from shoal.training.checkpoint import Checkpoint, Journal, check_identity, read_checkpoint, write_checkpoint
+from shoal.training.checkpoint import (
+    Checkpoint,
+    Journal,
+    check_identity,
+    read_checkpoint,
+    write_checkpoint,
+)
 from shoal.training.model import Model, TaskShape
 from shoal.training.validation import Validation
 
@@ -58,7 +64,9 @@ def scored(accuracy, n_clusters=4):
 
 def test_tensors_and_json_come_back_as_they_were(tmp_path):
     tensors = {"a": torch.randn(3, 2), "b": torch.arange(4), "c": torch.ones(2, 3).T.half()}
-    write_checkpoint(tmp_path / "c.safetensors", Checkpoint(tensors=tensors, about={"epoch": 3, "x": [1, None]}))
+    write_checkpoint(
+        tmp_path / "c.safetensors", Checkpoint(tensors=tensors, about={"epoch": 3, "x": [1, None]})
+    )
     found = read_checkpoint(tmp_path / "c.safetensors")
     assert found.about == {"epoch": 3, "x": [1, None]}
     assert all(torch.equal(found.tensors[name], value) for name, value in tensors.items())
@@ -78,7 +86,9 @@ def test_a_file_cut_short_is_refused(tmp_path, share):
     write_checkpoint(file, Checkpoint(tensors={"a": torch.ones(100)}, about={}))
     content = file.read_bytes()
     file.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(DataError, match=r"c\.safetensors: damaged or edited, cannot be read \(no checkpoint"):
+    with pytest.raises(
+        DataError, match=r"c\.safetensors: damaged or edited, cannot be read \(no checkpoint"
+    ):
         read_checkpoint(file)
 
 
@@ -87,7 +97,9 @@ def test_a_snapshot_that_is_gone_is_missed(tmp_path):
     journal.begin(IDENTITY)
     journal.write(1, scored(0.5), {})
     (tmp_path / "best-1.safetensors").unlink()
-    with pytest.raises(DataError, match=r"best-1.safetensors: not there, though the run's checkpoint names it"):
+    with pytest.raises(
+        DataError, match=r"best-1.safetensors: not there, though the run's checkpoint names it"
+    ):
         make_journal(tmp_path)[0].resume(IDENTITY)
 
 
@@ -101,14 +113,18 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
 
 def _groups(parameters):
     weight, bias = parameters
-    return torch.optim.AdamW([{"params": [weight]}, {"params": [bias], "weight_decay": 0.0}], lr=0.1, amsgrad=True)
+    return torch.optim.AdamW(
+        [{"params": [weight]}, {"params": [bias], "weight_decay": 0.0}], lr=0.1, amsgrad=True
+    )
 
 
 OPTIMIZERS = {"sgd": SGD, "adam": partial(torch.optim.Adam, lr=0.1), "adamw in groups": _groups}
 
 
 @pytest.mark.parametrize("make_optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
-def test_weights_the_optimizers_state_metrics_and_the_best_snapshot_are_resumed(tmp_path, make_optimizer):
+def test_weights_the_optimizers_state_metrics_and_the_best_snapshot_are_resumed(
+    tmp_path, make_optimizer
+):
     journal, network, optimizer = make_journal(tmp_path, make_optimizer=make_optimizer)
     assert journal.begin(IDENTITY) == 0
     step(network, optimizer)
@@ -122,7 +138,9 @@ def test_weights_the_optimizers_state_metrics_and_the_best_snapshot_are_resumed(
     assert resumed.metrics == [{"epoch": 1, "is_best": True}, {"epoch": 2, "is_best": False}]
     step(network, optimizer)
     step(other, its_optimizer)
-    assert torch.equal(other.weight, network.weight), "what the optimizer remembers must be the same too"
+    assert torch.equal(other.weight, network.weight), (
+        "what the optimizer remembers must be the same too"
+    )
     assert resumed.restore_best() == scored(0.9)
     assert torch.equal(other.weight, best)
     assert resumed.best_epoch == 1
@@ -136,8 +154,12 @@ def test_only_the_best_snapshot_is_kept(tmp_path):
     assert [file.name for file in sorted(tmp_path.glob("best-*"))] == ["best-4.safetensors"]
 
 
-@pytest.mark.parametrize("dies_at", ["best-3.safetensors", "checkpoint.safetensors", "metrics.jsonl"])
-def test_killed_between_any_two_files_the_run_goes_on_from_a_whole_state(tmp_path, monkeypatch, dies_at):
+@pytest.mark.parametrize(
+    "dies_at", ["best-3.safetensors", "checkpoint.safetensors", "metrics.jsonl"]
+)
+def test_killed_between_any_two_files_the_run_goes_on_from_a_whole_state(
+    tmp_path, monkeypatch, dies_at
+):
     """Epoch 3 is the best so far; whichever of its files is not written any more, epoch 2 or 3 is resumed whole."""
     journal, _, _ = make_journal(tmp_path)
     journal.begin(IDENTITY)
@@ -165,7 +187,9 @@ def test_killed_between_any_two_files_the_run_goes_on_from_a_whole_state(tmp_pat
     assert len(resumed.metrics) == done
     assert resumed.restore_best().accuracy == pytest.approx(0.9 if done == 3 else 0.2)
     rows = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(row)["epoch"] for row in rows] == list(range(1, done + 1)), "3 may have been the last epoch"
+    assert [json.loads(row)["epoch"] for row in rows] == list(range(1, done + 1)), (
+        "3 may have been the last epoch"
+    )
     assert [file.name for file in tmp_path.glob("best-*")] == [f"best-{done}.safetensors"]
 
 
@@ -221,5 +245,7 @@ def test_weights_of_another_network_are_refused(tmp_path):
     journal.write(1, scored(0.5), {})
     network = Linear(4)
     other = Journal(tmp_path, network, SGD(network.trained_parameters()))
-    with pytest.raises(DataError, match="the weights do not fit; was it made with another encoder or method"):
+    with pytest.raises(
+        DataError, match="the weights do not fit; was it made with another encoder or method"
+    ):
         other.resume(IDENTITY)

@@ -12,7 +12,9 @@ def directions(classifier):
 
 
 def test_known_outputs_start_at_the_mean_of_their_class_and_the_others_at_different_unlabeled_images():
-    rows = F.normalize(torch.tensor([[1.0, 0, 0], [1, 1, 0], [0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]]), dim=1)
+    rows = F.normalize(
+        torch.tensor([[1.0, 0, 0], [1, 1, 0], [0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]]), dim=1
+    )
     labels = torch.tensor([0, 0, 1, -1, -1, -1])
     torch.manual_seed(0)
     classifier = CosineClassifier(3, 4)
@@ -28,8 +30,12 @@ def test_known_outputs_start_at_the_mean_of_their_class_and_the_others_at_differ
 
 
 @pytest.mark.parametrize("n_unlabeled", [0, 1, 3])
-def test_with_fewer_unlabeled_images_than_outputs_some_are_taken_twice_and_without_any_the_others_stay(n_unlabeled):
-    rows = F.normalize(torch.rand(2 + n_unlabeled, 4, generator=torch.Generator().manual_seed(0)), dim=1)
+def test_with_fewer_unlabeled_images_than_outputs_some_are_taken_twice_and_without_any_the_others_stay(
+    n_unlabeled,
+):
+    rows = F.normalize(
+        torch.rand(2 + n_unlabeled, 4, generator=torch.Generator().manual_seed(0)), dim=1
+    )
     labels = torch.tensor([0, 1] + [-1] * n_unlabeled)
     classifier = CosineClassifier(4, 9)
     before = classifier.weight.detach().clone()

@@ -14,7 +14,8 @@ from shoal.training.views import ViewSettings
 
 
 def test_views_and_steps_are_those_that_training_counts(toy):
-    data, (model,) = toy.data(), toy.networks()
+    data = toy.data()
+    (model,) = toy.networks()
     cost = measure_cost(data, model, toy.settings())
     assert (cost.n_views, cost.n_steps, cost.n_epochs) == (48, 18, 3)
     assert cost.view_s > 0
@@ -27,13 +28,18 @@ def test_views_and_steps_are_those_that_training_counts(toy):
     assert measure_cost(data, model, pooled, n_done=3, needs_pool=True).n_views == 48 + n_pooled
 
 
-def test_a_step_is_its_views_forward_and_backward_the_rest_and_its_share_of_the_bank(toy, monkeypatch):
+def test_a_step_is_its_views_forward_and_backward_the_rest_and_its_share_of_the_bank(
+    toy, monkeypatch
+):
     """48 images, six steps of 2 x 8 views; every epoch embeds every image once more, forward alone."""
     monkeypatch.setattr(module, "_time_networks", lambda *given: (0.5, 0.3, 0.7))
-    data, (model,) = toy.data(), toy.networks()
+    data = toy.data()
+    (model,) = toy.networks()
     cost = measure_cost(data, model, toy.settings(views=ViewSettings(pool=3)))
     assert (cost.view_s, cost.step_s) == (0.5, pytest.approx(16 * 0.3 + 0.7 + 48 * 0.3 / 3 / 6))
-    alone = measure_cost(data, model, toy.settings())  # without a pool each step looks at images itself
+    alone = measure_cost(
+        data, model, toy.settings()
+    )  # without a pool each step looks at images itself
     assert alone.step_s == pytest.approx(16 * 0.8 + 0.7 + 48 * 0.8 / 3 / 6)
 
 

@@ -17,7 +17,9 @@ def test_about_half_of_the_images_drawn_are_labeled():
 
 @pytest.mark.parametrize("label", [-1, 3])
 def test_a_collection_without_one_of_the_two_is_drawn_evenly(label):
-    drawn = torch.stack([balanced_batches(np.full(50, label), 10, epoch_generator(0, e)) for e in range(60)])
+    drawn = torch.stack(
+        [balanced_batches(np.full(50, label), 10, epoch_generator(0, e)) for e in range(60)]
+    )
     counts = drawn.flatten().bincount(minlength=50)
     assert counts.min() > 30
     assert counts.max() < 95
@@ -37,12 +39,16 @@ def test_batches_depend_on_seed_and_epoch_alone():
 
 
 def test_every_row_can_be_drawn_the_last_one_too():
-    drawn = torch.stack([balanced_batches(np.array([0, -1]), 2, epoch_generator(0, e)) for e in range(30)])
+    drawn = torch.stack(
+        [balanced_batches(np.array([0, -1]), 2, epoch_generator(0, e)) for e in range(30)]
+    )
     assert drawn.unique().tolist() == [0, 1]
 
 
 def test_a_batch_larger_than_the_collection_is_refused():
-    with pytest.raises(UsageError, match="batch_size: found 401, but there are only 400 images; lower batch_size"):
+    with pytest.raises(
+        UsageError, match="batch_size: found 401, but there are only 400 images; lower batch_size"
+    ):
         balanced_batches(LABELS, 401, epoch_generator(0, 0))
 
 

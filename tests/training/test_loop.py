@@ -18,7 +18,15 @@ from shoal.training.model import Model, TaskShape
 from shoal.training.tokens import TokenCache
 from shoal.training.views import ViewSettings
 
-KEEP = ("loss", "loss_supervised", "loss_shifted", "gradient", "validation_accuracy", "n_clusters", "bank_rank")
+KEEP = (
+    "loss",
+    "loss_supervised",
+    "loss_shifted",
+    "gradient",
+    "validation_accuracy",
+    "n_clusters",
+    "bank_rank",
+)
 
 
 def weights(networks):
@@ -34,7 +42,8 @@ def numbers(trained):
 
 
 def test_training_lowers_the_loss_and_changes_only_tail_and_head(toy):
-    networks, data = toy.networks(), toy.data()
+    networks = toy.networks()
+    data = toy.data()
     trunk = weights([networks[0].encoder.trunk])
     trained = train(data, *networks, toy.settings(epochs=8))
     losses = [row["loss"] for row in trained.metrics]
@@ -78,7 +87,10 @@ KILLED = [*(("paper", step) for step in (2, 4, 8, 12, 15)), ("bottleneck", 8)]
 def test_killed_at_any_step_and_resumed_the_run_ends_bit_identical(toy, tmp_path, dies_after, kind):
     if kind not in LEFT_ALONE:
         networks = toy.networks(kind)
-        LEFT_ALONE[kind] = networks, train(toy.data(), *networks, toy.settings(), folder=tmp_path / "whole")
+        LEFT_ALONE[kind] = (
+            networks,
+            train(toy.data(), *networks, toy.settings(), folder=tmp_path / "whole"),
+        )
     whole, expected = LEFT_ALONE[kind]
 
     seen = []
@@ -89,7 +101,13 @@ def test_killed_at_any_step_and_resumed_the_run_ends_bit_identical(toy, tmp_path
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(toy.data(), *toy.networks(kind), toy.settings(), folder=tmp_path / "killed", progress=die)
+        train(
+            toy.data(),
+            *toy.networks(kind),
+            toy.settings(),
+            folder=tmp_path / "killed",
+            progress=die,
+        )
     resumed = toy.networks(kind)
     found = train(toy.data(), *resumed, toy.settings(), folder=tmp_path / "killed", resume=True)
     assert same(weights(whole), weights(resumed))
@@ -99,8 +117,11 @@ def test_killed_at_any_step_and_resumed_the_run_ends_bit_identical(toy, tmp_path
     assert [json.loads(row)["epoch"] for row in rows] == [1, 2, 3]
 
 
-def test_large_checkpoints_are_not_written_after_every_epoch_and_a_killed_run_ends_the_same(toy, tmp_path, monkeypatch):
-    whole, resumed = toy.networks(), toy.networks()
+def test_large_checkpoints_are_not_written_after_every_epoch_and_a_killed_run_ends_the_same(
+    toy, tmp_path, monkeypatch
+):
+    whole = toy.networks()
+    resumed = toy.networks()
     expected = train(toy.data(), *whole, toy.settings(), folder=tmp_path / "whole")
     monkeypatch.setattr(checkpoint, "SMALL_BYTES", 0)
     monkeypatch.setattr(checkpoint, "SAVE_EVERY_S", 1e9)
@@ -128,8 +149,17 @@ def test_a_finished_run_resumed_does_nothing_and_gives_the_same(toy, tmp_path):
     expected = train(toy.data(), *networks, toy.settings(), folder=tmp_path)
     again = toy.networks()
     seen = []
-    found = train(toy.data(), *again, toy.settings(), folder=tmp_path, resume=True, progress=lambda *s: seen.append(s))
-    assert seen == [("views", rows, 48) for rows in (16, 32, 48)], "the trunk's tokens are needed again, no step is"
+    found = train(
+        toy.data(),
+        *again,
+        toy.settings(),
+        folder=tmp_path,
+        resume=True,
+        progress=lambda *s: seen.append(s),
+    )
+    assert seen == [("views", rows, 48) for rows in (16, 32, 48)], (
+        "the trunk's tokens are needed again, no step is"
+    )
     assert torch.equal(found.embeddings, expected.embeddings)
 
 
@@ -140,7 +170,13 @@ def test_a_finished_run_resumed_does_nothing_and_gives_the_same(toy, tmp_path):
 def test_resuming_with_other_settings_is_refused(toy, tmp_path, changes, named):
     train(toy.data(), *toy.networks(), toy.settings(epochs=1), folder=tmp_path)
     with pytest.raises(UsageError, match=named):
-        train(toy.data(), *toy.networks(), toy.settings(epochs=1, **changes), folder=tmp_path, resume=True)
+        train(
+            toy.data(),
+            *toy.networks(),
+            toy.settings(epochs=1, **changes),
+            folder=tmp_path,
+            resume=True,
+        )
 
 
 def test_resuming_with_other_images_or_another_temperature_is_refused(toy, tmp_path):
@@ -150,7 +186,13 @@ def test_resuming_with_other_images_or_another_temperature_is_refused(toy, tmp_p
     with pytest.raises(UsageError, match=r"data\.images"):
         train(other, *toy.networks(), toy.settings(epochs=1), folder=tmp_path, resume=True)
     with pytest.raises(UsageError, match=r"method\.loss\.temperature: 0\.5, was 0\.25"):
-        train(toy.data(), *toy.networks(temperature=0.5), toy.settings(epochs=1), folder=tmp_path, resume=True)
+        train(
+            toy.data(),
+            *toy.networks(temperature=0.5),
+            toy.settings(epochs=1),
+            folder=tmp_path,
+            resume=True,
+        )
 
 
 class Broken(Model):
@@ -170,7 +212,8 @@ class Broken(Model):
 
 def test_a_loss_that_is_no_number_stops_the_run_and_says_what_to_try(toy):
     with pytest.raises(
-        ShoalError, match=r"epoch 2, step 1: the loss or its gradient is not a finite number \(lr 0.0.*lower lr"
+        ShoalError,
+        match=r"epoch 2, step 1: the loss or its gradient is not a finite number \(lr 0.0.*lower lr",
     ):
         train(toy.data(), Broken(toy.encoder()), toy.settings())
 
@@ -195,7 +238,9 @@ def test_without_validation_images_the_last_snapshot_is_kept(toy):
 def test_the_loss_never_sees_a_label_of_a_validation_image(toy, trains_on_validation):
     """Scrambling labels of validation images, and their pixels where they are not trained on, changes no weight."""
     data = replace(toy.data(), trains_on_validation=trains_on_validation)
-    rng, pixels, labels = np.random.default_rng(5), data.pixels.copy(), data.labels.copy()
+    rng = np.random.default_rng(5)
+    pixels = data.pixels.copy()
+    labels = data.labels.copy()
     labels[data.validation] = rng.permutation(labels[data.validation])
     if not trains_on_validation:
         pixels[data.validation] = rng.integers(0, 256, size=pixels[data.validation].shape)
@@ -223,7 +268,13 @@ def test_learned_attention_is_resumed_too(toy, tmp_path):
     whole = toy.networks(shift=attention)
     train(toy.data(), *whole, toy.settings())
     with pytest.raises(KeyboardInterrupt):
-        train(toy.data(), *toy.networks(shift=attention), toy.settings(), folder=tmp_path, on_epoch=_stop_at(2))
+        train(
+            toy.data(),
+            *toy.networks(shift=attention),
+            toy.settings(),
+            folder=tmp_path,
+            on_epoch=_stop_at(2),
+        )
     resumed = toy.networks(shift=attention)
     train(toy.data(), *resumed, toy.settings(), folder=tmp_path, resume=True)
     assert list(whole[0].attention.parameters())
@@ -334,11 +385,16 @@ def test_every_epoch_is_told_with_its_row(toy):
 
 def test_a_long_gradient_is_cut_so_that_a_step_is_no_longer_than_allowed(toy):
     """One batch, no weight decay: the weights move by lr times the length allowed, whatever the gradient was."""
-    networks = toy.networks("bottleneck")  # narrow layers drawn at 0.02: a gradient in the thousands
+    networks = toy.networks(
+        "bottleneck"
+    )  # narrow layers drawn at 0.02: a gradient in the thousands
     before = weights(networks)
     settings = toy.settings(epochs=1, batch_size=48, weight_decay=0.0, max_gradient=0.5)
     trained = train(toy.data(), *networks, settings)
-    moved = sum(float((a - b).square().sum()) for a, b in zip(before, weights(networks), strict=True)) ** 0.5
+    moved = (
+        sum(float((a - b).square().sum()) for a, b in zip(before, weights(networks), strict=True))
+        ** 0.5
+    )
     assert trained.metrics[0]["gradient"] > 100
     assert moved == pytest.approx(0.05 * 0.5, rel=1e-3)
 
@@ -350,8 +406,15 @@ def test_a_batch_larger_than_the_training_images_is_refused(toy):
 
 @pytest.mark.parametrize(("bank", "most"), [("images", 47), ("views", 95)])
 def test_more_neighbors_than_images_are_refused_by_the_name_of_their_setting(toy, bank, most):
-    with pytest.raises(UsageError, match=rf"^inference.shift.n_neighbors: found {most + 1} with 48 .* at most {most};"):
-        train(toy.data(), *toy.networks(shift=ShiftSettings(n_neighbors=most + 1), bank=bank), toy.settings(bank=bank))
+    with pytest.raises(
+        UsageError,
+        match=rf"^inference.shift.n_neighbors: found {most + 1} with 48 .* at most {most};",
+    ):
+        train(
+            toy.data(),
+            *toy.networks(shift=ShiftSettings(n_neighbors=most + 1), bank=bank),
+            toy.settings(bank=bank),
+        )
     networks = toy.networks(shift=ShiftSettings(n_neighbors=most), bank=bank)
     trained = train(toy.data(), *networks, toy.settings(bank=bank, epochs=1))
     assert len(trained.metrics) == 1
@@ -375,11 +438,15 @@ with processes(torch.device("cpu")):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", [{"aggregation": "attention"}, {"retrieval": "random"}], ids=str)
+@pytest.mark.parametrize(
+    "variant", [{"aggregation": "attention"}, {"retrieval": "random"}], ids=str
+)
 def test_two_processes_train_as_one_does(toy, tmp_path, variant):
     """A batch of 7 does not split evenly, the bank is sharded, attention learns, neighbors are drawn: all as in one."""
     shift = ShiftSettings(n_neighbors=3, **variant)
-    running = start_processes(TWO.format(tests=str(Path(__file__).parent), out=str(tmp_path), shift=shift))
+    running = start_processes(
+        TWO.format(tests=str(Path(__file__).parent), out=str(tmp_path), shift=shift)
+    )
     networks = toy.networks("bottleneck", shift)
     alone = train(toy.data(), *networks, toy.settings(batch_size=7))
     finish_processes(running)
@@ -387,7 +454,9 @@ def test_two_processes_train_as_one_does(toy, tmp_path, variant):
     for one, two in zip(alone.metrics, together, strict=True):
         assert [two[name] for name in KEEP] == pytest.approx([one[name] for name in KEEP], rel=1e-3)
         assert two["loss"] == pytest.approx(one["loss"], rel=1e-5)
-    for one, two in zip(weights(networks), torch.load(tmp_path / "weights.pt", weights_only=True), strict=True):
+    for one, two in zip(
+        weights(networks), torch.load(tmp_path / "weights.pt", weights_only=True), strict=True
+    ):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
 
 

@@ -10,7 +10,9 @@ from shoal.training.losses import LossSettings, contrastive_loss, supervised_los
 
 @pytest.fixture
 def views():
-    return F.normalize(torch.randn(12, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64), dim=1)
+    return F.normalize(
+        torch.randn(12, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64), dim=1
+    )
 
 
 LABELS = torch.tensor([0, 0, 1, -1, 2, -1]).repeat(2)
@@ -18,7 +20,8 @@ LABELS = torch.tensor([0, 0, 1, -1, 2, -1]).repeat(2)
 
 def slow_contrastive(z, temperature, with_positive):
     """Equation 6 as it is written, a row at a time."""
-    n, total = len(z), 0.0
+    n = len(z)
+    total = 0.0
     for i in range(n):
         partner = (i + n // 2) % n
         others = [j for j in range(n) if j != i and (with_positive or j != partner)]
@@ -35,7 +38,9 @@ def slow_supervised(v, labels, temperature, with_positives):
         positives = [j for j in labeled if j != i and labels[j] == labels[i]]
         others = [j for j in labeled if j != i and (with_positives or labels[j] != labels[i])]
         below = sum(math.exp(float(v[i] @ v[j]) / temperature) for j in others)
-        total -= sum(math.log(math.exp(float(v[i] @ v[p]) / temperature) / below) for p in positives) / len(positives)
+        total -= sum(
+            math.log(math.exp(float(v[i] @ v[p]) / temperature) / below) for p in positives
+        ) / len(positives)
     return total / len(labeled)
 
 
@@ -50,13 +55,17 @@ def test_the_contrastive_loss_is_equation_6(views, temperature, with_positive):
 @pytest.mark.parametrize("with_positives", [True, False])
 def test_the_supervised_loss_is_equation_7(views, temperature, with_positives):
     found = supervised_loss(views, LABELS, temperature, with_positives=with_positives)
-    assert float(found) == pytest.approx(slow_supervised(views, LABELS, temperature, with_positives))
+    assert float(found) == pytest.approx(
+        slow_supervised(views, LABELS, temperature, with_positives)
+    )
 
 
 def test_two_orthogonal_images_with_equal_views_have_the_loss_one_can_compute_by_hand():
     """Rows a, b, a, b: the positive has cosine 1, the two others 0, so -log(e / (e + 2)) at temperature 1."""
     a, b = torch.eye(2)
-    assert float(contrastive_loss(torch.stack([a, b, a, b]), 1.0)) == pytest.approx(math.log(1 + 2 / math.e))
+    assert float(contrastive_loss(torch.stack([a, b, a, b]), 1.0)) == pytest.approx(
+        math.log(1 + 2 / math.e)
+    )
 
 
 def test_a_batch_without_labeled_images_has_no_supervised_loss_and_a_zero_gradient(views):
@@ -113,7 +122,13 @@ def test_very_small_temperatures_stay_finite(views):
 
 
 @pytest.mark.parametrize(
-    "bad", [{"temperature": 0}, {"supervised_temperature": -1}, {"supervised_weight": 1.5}, {"temperature": 11}]
+    "bad",
+    [
+        {"temperature": 0},
+        {"supervised_temperature": -1},
+        {"supervised_weight": 1.5},
+        {"temperature": 11},
+    ],
 )
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(UsageError, match=f"loss.{next(iter(bad))}: found"):

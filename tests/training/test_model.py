@@ -10,7 +10,12 @@ from torch.nn import functional as F
 
 from several_processes import finish_processes, start_processes
 from shoal.training.checkpoint import read_checkpoint
-from shoal.training.classifier import CosineClassifier, entropy_of_mean, labeled_cross_entropy, n_outputs
+from shoal.training.classifier import (
+    CosineClassifier,
+    entropy_of_mean,
+    labeled_cross_entropy,
+    n_outputs,
+)
 from shoal.training.cost import measure_cost
 from shoal.training.epoch_draws import EpochDraws
 from shoal.training.loop import train
@@ -45,7 +50,11 @@ class Everything(Model):
 
     def begin_epoch(self, epoch):
         if epoch.number == 1:
-            self.optimizer.param_groups[1] |= {"lr_scale": 4.0, "weight_decay": 0.5, "betas": (0.8, 0.99)}
+            self.optimizer.param_groups[1] |= {
+                "lr_scale": 4.0,
+                "weight_decay": 0.5,
+                "betas": (0.8, 0.99),
+            }
         rows = epoch.embed()
         drawn = torch.randint(len(rows), (4,), generator=epoch.generator)
         self.centers = rows[drawn].clone()
@@ -55,16 +64,26 @@ class Everything(Model):
         features = batch.gather(batch.outputs["features"])
         logits = self.classifier(features) / 0.1
         targets = (self.teacher(features) / 0.05).softmax(dim=1).detach()
-        taught = -(targets.roll(batch.n_images, dims=0) * logits.log_softmax(dim=1)).sum(dim=1).mean()
+        taught = (
+            -(targets.roll(batch.n_images, dims=0) * logits.log_softmax(dim=1)).sum(dim=1).mean()
+        )
         near = (features @ self.centers.T).max(dim=1).values.mean()
         kept = (features * self.memory[batch.gather(batch.images)]).sum(dim=1).mean()
         stage = near if batch.epoch == 0 else kept
-        total = taught + labeled_cross_entropy(logits, batch.labels) - stage - entropy_of_mean(logits.softmax(dim=1))
+        total = (
+            taught
+            + labeled_cross_entropy(logits, batch.labels)
+            - stage
+            - entropy_of_mean(logits.softmax(dim=1))
+        )
         return {"loss": total}
 
     def after_step(self, batch):
         self.teacher.weight.lerp_(self.classifier.weight, 0.1)
-        images, features = (batch.gather(rows)[: batch.n_images] for rows in (batch.images, batch.outputs["features"]))
+        images, features = (
+            batch.gather(rows)[: batch.n_images]
+            for rows in (batch.images, batch.outputs["features"])
+        )
         self.memory[images] = features.detach()
 
     def predict(self, embeddings):
@@ -72,7 +91,9 @@ class Everything(Model):
 
     def make_optimizer(self, settings):
         own = {"params": list(self.classifier.parameters()), "lr_scale": 2.0}
-        self.optimizer = torch.optim.AdamW([{"params": list(self.encoder.tail.parameters())}, own], lr=settings.lr)
+        self.optimizer = torch.optim.AdamW(
+            [{"params": list(self.encoder.tail.parameters())}, own], lr=settings.lr
+        )
         return self.optimizer
 
     def identity(self):
@@ -100,10 +121,13 @@ def test_killed_and_resumed_every_part_ends_in_the_same_bytes(toy, tmp_path, die
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(toy.data(), make_model(toy), chosen, n_clusters=4, folder=tmp_path / "cut", on_epoch=die)
+        train(
+            toy.data(), make_model(toy), chosen, n_clusters=4, folder=tmp_path / "cut", on_epoch=die
+        )
     resumed = make_model(toy)
     found = train(toy.data(), resumed, chosen, n_clusters=4, folder=tmp_path / "cut", resume=True)
-    ours, theirs = resumed.saved_tensors(), whole.saved_tensors()
+    ours = resumed.saved_tensors()
+    theirs = whole.saved_tensors()
     assert {"teacher/weight", "classifier/weight", "memory"} <= ours.keys()
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
     assert np.array_equal(found.predicted, expected.predicted)
@@ -112,7 +136,8 @@ def test_killed_and_resumed_every_part_ends_in_the_same_bytes(toy, tmp_path, die
 
 
 def test_the_teacher_is_the_average_of_the_weights_in_closed_form(toy):
-    model, seen = make_model(toy), []
+    model = make_model(toy)
+    seen = []
     first = model.classifier.weight.detach().clone()
     real = model.after_step
 
@@ -123,7 +148,9 @@ def test_the_teacher_is_the_average_of_the_weights_in_closed_form(toy):
     model.after_step = follow
     train(toy.data(with_validation=False), model, settings(toy, epochs=2))
     n_steps = len(seen)
-    expected = 0.9**n_steps * first + sum(0.1 * 0.9 ** (n_steps - 1 - i) * weight for i, weight in enumerate(seen))
+    expected = 0.9**n_steps * first + sum(
+        0.1 * 0.9 ** (n_steps - 1 - i) * weight for i, weight in enumerate(seen)
+    )
     torch.testing.assert_close(model.teacher.weight, expected)
     assert n_steps == 12
 
@@ -135,7 +162,10 @@ def test_groups_have_their_own_share_of_a_learning_rate_that_the_method_decides(
     for epoch, (expected, share) in enumerate([(0.01, 2), (0.01, 4), (chosen.lr_at(1), 4)]):
         row = trainer.run_epoch(epoch)
         assert row["lr"] == expected
-        assert [group["lr"] for group in trainer.optimizer.param_groups] == [expected, share * expected]
+        assert [group["lr"] for group in trainer.optimizer.param_groups] == [
+            expected,
+            share * expected,
+        ]
 
 
 def test_a_snapshot_with_a_classifier_is_judged_by_its_predictions(toy):
@@ -146,7 +176,9 @@ def test_a_snapshot_with_a_classifier_is_judged_by_its_predictions(toy):
     trainer.model.predict = lambda embeddings: torch.zeros(len(embeddings), dtype=torch.long)
     labels = data.labels[data.validation]
     labeled = labels[labels >= 0]
-    assert trainer.validate(n_clusters=4).accuracy == pytest.approx(np.bincount(labeled).max() / len(labeled))
+    assert trainer.validate(n_clusters=4).accuracy == pytest.approx(
+        np.bincount(labeled).max() / len(labeled)
+    )
 
 
 def test_scrambled_labels_of_validation_images_change_no_weight(toy):
@@ -188,7 +220,9 @@ def test_two_processes_train_as_one_does(toy, tmp_path):
     model = make_model(toy)
     alone = train(toy.data(), model, settings(toy), n_clusters=4)
     finish_processes(running)
-    together = [json.loads(row)["loss"] for row in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    together = [
+        json.loads(row)["loss"] for row in (tmp_path / "metrics.jsonl").read_text().splitlines()
+    ]
     assert together == pytest.approx([row["loss"] for row in alone.metrics], rel=1e-3)
     for name, value in torch.load(tmp_path / "weights.pt", weights_only=True).items():
         torch.testing.assert_close(value, model.saved_tensors()[name], rtol=1e-2, atol=1e-3)
@@ -226,7 +260,9 @@ def test_what_is_learned_before_the_trunk_is_trained_saved_and_used(toy, tmp_pat
     again = Prompted(toy.encoder())
     again.load_tensors(kept)
     torch.testing.assert_close(again.embed(toy.data().pixels), found.embeddings)
-    assert measure_cost(toy.data(), again, toy.settings()).n_views == 0, "the trunk runs in every step instead"
+    assert measure_cost(toy.data(), again, toy.settings()).n_views == 0, (
+        "the trunk runs in every step instead"
+    )
 
 
 def test_weights_of_another_method_are_refused(toy):
@@ -240,7 +276,9 @@ def test_labels_are_numbered_without_gaps_and_a_task_has_a_shape(toy):
 
 
 @pytest.mark.parametrize("n_views", [2, 3, 4])
-def test_a_batch_has_as_many_views_as_a_method_asks_for_and_none_after_the_first_is_the_first(toy, n_views):
+def test_a_batch_has_as_many_views_as_a_method_asks_for_and_none_after_the_first_is_the_first(
+    toy, n_views
+):
     data = toy.data()
     draws = EpochDraws(data.training_labels, toy.settings(views=ViewSettings(pool=2)), n_views)
     batches, view_draws = draws.steps(0)

@@ -16,7 +16,9 @@ def test_progress_counts_what_the_trunk_looks_at_and_then_every_step_of_the_run(
     """48 images are three batches of 2 x 8 for the trunk, and six steps in each of three epochs."""
     seen = []
     train(toy.data(), *toy.networks(), toy.settings(), progress=lambda *counts: seen.append(counts))
-    assert seen == [("views", i, 48) for i in (16, 32, 48)] + [("steps", i, 18) for i in range(1, 19)]
+    assert seen == [("views", i, 48) for i in (16, 32, 48)] + [
+        ("steps", i, 18) for i in range(1, 19)
+    ]
 
 
 def _stop_after_2(row):
@@ -25,14 +27,24 @@ def _stop_after_2(row):
 
 
 @pytest.mark.parametrize("is_resumed", [False, True])
-def test_progress_counts_a_pool_of_views_and_what_an_earlier_run_has_done(toy, tmp_path, is_resumed):
+def test_progress_counts_a_pool_of_views_and_what_an_earlier_run_has_done(
+    toy, tmp_path, is_resumed
+):
     """A judge has 20 images, of a pool of 3 views some are looked at; of tokens that are there already nothing."""
     data = toy.data()
-    judge = Judge(pixels=data.pixels[:20], score=lambda embeddings, k: Validation(accuracy=1.0, n_clusters=4))
+    judge = Judge(
+        pixels=data.pixels[:20], score=lambda embeddings, k: Validation(accuracy=1.0, n_clusters=4)
+    )
     settings = toy.settings(views=ViewSettings(pool=3))
     if is_resumed:
         with pytest.raises(KeyboardInterrupt):
-            train(replace(data, judge=judge), *toy.networks(), settings, folder=tmp_path, on_epoch=_stop_after_2)
+            train(
+                replace(data, judge=judge),
+                *toy.networks(),
+                settings,
+                folder=tmp_path,
+                on_epoch=_stop_after_2,
+            )
     seen = []
     tokens = cache_tokens(data.pixels, toy.encoder())
     train(
@@ -58,11 +70,19 @@ def test_training_that_is_stopped_gives_the_best_snapshot_so_far_and_can_be_resu
         if (unit, done) == ("steps", 8):
             raise StopTraining
 
-    stopped = train(toy.data(), *toy.networks(), toy.settings(snapshot="last"), folder=tmp_path / "run", progress=stop)
+    stopped = train(
+        toy.data(),
+        *toy.networks(),
+        toy.settings(snapshot="last"),
+        folder=tmp_path / "run",
+        progress=stop,
+    )
     assert (stopped.epoch, [row["epoch"] for row in stopped.metrics]) == (1, [1])
     assert not torch.equal(stopped.embeddings, expected.embeddings)
     resumed = toy.networks()
-    found = train(toy.data(), *resumed, toy.settings(snapshot="last"), folder=tmp_path / "run", resume=True)
+    found = train(
+        toy.data(), *resumed, toy.settings(snapshot="last"), folder=tmp_path / "run", resume=True
+    )
     assert torch.equal(whole[0].head.layers[0].weight, resumed[0].head.layers[0].weight)
     assert torch.equal(found.embeddings, expected.embeddings)
 
@@ -92,7 +112,14 @@ def test_a_run_killed_while_it_is_asked_is_asked_again_when_it_is_resumed(toy, t
     with pytest.raises(Killed):
         train(toy.data(), *toy.networks(), settings, folder=tmp_path / "killed", goes_on=dies)
     enough = lambda epoch, embeddings, predicted: epoch < 2  # noqa: E731
-    resumed = train(toy.data(), *toy.networks(), settings, folder=tmp_path / "killed", resume=True, goes_on=enough)
+    resumed = train(
+        toy.data(),
+        *toy.networks(),
+        settings,
+        folder=tmp_path / "killed",
+        resume=True,
+        goes_on=enough,
+    )
     whole = train(toy.data(), *toy.networks(), settings, folder=tmp_path / "whole", goes_on=enough)
     assert len(resumed.metrics) == len(whole.metrics) == 2
     assert torch.equal(resumed.embeddings, whole.embeddings)
@@ -109,6 +136,8 @@ def test_training_ends_where_no_more_is_needed_and_a_resumed_run_does_not_go_on(
     ended = train(toy.data(), *toy.networks(), settings, folder=tmp_path, goes_on=enough)
     assert asked == [(1, (48, 10), None), (2, (48, 10), None)]
     assert (ended.epoch, len(ended.metrics), ended.is_done) == (2, 2, True)
-    again = train(toy.data(), *toy.networks(), settings, folder=tmp_path, resume=True, goes_on=enough)
+    again = train(
+        toy.data(), *toy.networks(), settings, folder=tmp_path, resume=True, goes_on=enough
+    )
     assert (again.epoch, again.is_done, len(asked)) == (2, True, 2)
     assert torch.equal(again.embeddings, ended.embeddings)

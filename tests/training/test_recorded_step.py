@@ -8,9 +8,13 @@ from shoal.training.views import ViewSettings
 
 @pytest.mark.gpu
 def test_recorded_steps_are_those_that_are_taken_one_by_one(toy, monkeypatch):
-    recorded, record = [], trainer.RecordedStep
-    monkeypatch.setattr(trainer, "RecordedStep", lambda *given: recorded.append(1) or record(*given))
-    weights, losses = [], []
+    recorded = []
+    record = trainer.RecordedStep
+    monkeypatch.setattr(
+        trainer, "RecordedStep", lambda *given: recorded.append(1) or record(*given)
+    )
+    weights = []
+    losses = []
     for fewest in (2, 1000):
         monkeypatch.setattr(trainer, "FEWEST", fewest)
         (model,) = (network.to("cuda") for network in toy.networks())
@@ -23,7 +27,8 @@ def test_recorded_steps_are_those_that_are_taken_one_by_one(toy, monkeypatch):
 
 
 def test_without_memory_for_a_recording_steps_are_taken_one_by_one(toy, monkeypatch):
-    weights, asked = [], []
+    weights = []
+    asked = []
 
     def refuse(step, rows, drawn, before):
         asked.append(len(rows))

@@ -12,7 +12,9 @@ from shoal.training.sgd import Sgd
 def parameters(device: str) -> list[torch.nn.Parameter]:
     generator = torch.Generator().manual_seed(0)
     shapes = [(5, 3), (5,), (2, 2, 3, 3), (7,)]
-    return [torch.nn.Parameter(torch.randn(shape, generator=generator).to(device)) for shape in shapes]
+    return [
+        torch.nn.Parameter(torch.randn(shape, generator=generator).to(device)) for shape in shapes
+    ]
 
 
 def groups(values: list[torch.nn.Parameter], kind: str) -> list:
@@ -24,15 +26,22 @@ def set_gradients(values: list[torch.nn.Parameter], step: int) -> None:
     generator = torch.Generator().manual_seed(10 + step)
     for position, value in enumerate(values):
         gradient = torch.randn(value.shape, generator=generator).to(value.device)
-        value.grad = None if (position, step) in ((1, 0), (2, 3)) else gradient  # one begins late, one is left out once
+        value.grad = (
+            None if (position, step) in ((1, 0), (2, 3)) else gradient
+        )  # one begins late, one is left out once
 
 
 @pytest.mark.parametrize("kind", ["one group", "two groups"])
-@pytest.mark.parametrize(("momentum", "weight_decay"), [(0.9, 5e-4), (0.9, 0.0), (0.0, 0.1), (0.0, 0.0)])
+@pytest.mark.parametrize(
+    ("momentum", "weight_decay"), [(0.9, 5e-4), (0.9, 0.0), (0.0, 0.1), (0.0, 0.0)]
+)
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_every_step_has_the_bits_of_torchs(device: str, momentum: float, weight_decay: float, kind: str) -> None:
+def test_every_step_has_the_bits_of_torchs(
+    device: str, momentum: float, weight_decay: float, kind: str
+) -> None:
     how = {"lr": 0.1, "momentum": momentum, "weight_decay": weight_decay}
-    ours, theirs = parameters(device), parameters(device)
+    ours = parameters(device)
+    theirs = parameters(device)
     made = Sgd(groups(ours, kind), **how), torch.optim.SGD(groups(theirs, kind), **how)
     for step in range(6):
         for values, optimizer in zip((ours, theirs), made, strict=True):
@@ -44,8 +53,14 @@ def test_every_step_has_the_bits_of_torchs(device: str, momentum: float, weight_
         assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
     assert all(value.grad is None for value in ours)
     kept, its = (optimizer.state_dict() for optimizer in made)
-    assert [group["params"] for group in kept["param_groups"]] == [group["params"] for group in its["param_groups"]]
-    buffers = {at: one["momentum_buffer"] for at, one in its["state"].items() if one.get("momentum_buffer") is not None}
+    assert [group["params"] for group in kept["param_groups"]] == [
+        group["params"] for group in its["param_groups"]
+    ]
+    buffers = {
+        at: one["momentum_buffer"]
+        for at, one in its["state"].items()
+        if one.get("momentum_buffer") is not None
+    }
     assert {at: one["momentum_buffer"].tolist() for at, one in kept["state"].items()} == {
         at: one.tolist() for at, one in buffers.items()
     }
@@ -53,8 +68,10 @@ def test_every_step_has_the_bits_of_torchs(device: str, momentum: float, weight_
 
 def test_what_it_remembers_is_put_back() -> None:
     how = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
-    ours, others = parameters("cpu"), parameters("cpu")
-    first, second = Sgd(groups(ours, "two groups"), **how), Sgd(groups(others, "two groups"), **how)
+    ours = parameters("cpu")
+    others = parameters("cpu")
+    first = Sgd(groups(ours, "two groups"), **how)
+    second = Sgd(groups(others, "two groups"), **how)
     for step in range(3):
         set_gradients(ours, step)
         first.step()
@@ -83,5 +100,7 @@ optimizer.step()
 optimizer.zero_grad()
 print(sorted(name for name in sys.modules if name in ("torch._dynamo", "torch._inductor")))
 """
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert found.stdout.strip() == "[]"

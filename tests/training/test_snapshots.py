@@ -20,11 +20,17 @@ def falling(toy):
         looks.append(embeddings)
         return Validation(accuracy=1 - 0.1 * len(looks), n_clusters=2 + len(looks))
 
-    return replace(toy.data(with_validation=False), judge=Judge(pixels=toy.data(n_images=20).pixels, score=score))
+    return replace(
+        toy.data(with_validation=False),
+        judge=Judge(pixels=toy.data(n_images=20).pixels, score=score),
+    )
 
 
 def test_the_last_snapshot_is_kept_where_that_is_asked_for_with_the_k_it_validates(toy):
-    best, last = (train(falling(toy), *toy.networks(), toy.settings(snapshot=kind)) for kind in ("best", "last"))
+    best, last = (
+        train(falling(toy), *toy.networks(), toy.settings(snapshot=kind))
+        for kind in ("best", "last")
+    )
     assert [row["loss"] for row in best.metrics] == [row["loss"] for row in last.metrics]
     assert (best.epoch, best.validation.n_clusters) == (1, 3)
     assert (last.epoch, last.validation.n_clusters) == (3, 5)
@@ -36,18 +42,26 @@ def test_images_are_embedded_once_between_two_epochs_and_again_for_an_earlier_sn
     toy, monkeypatch, snapshot, n_embedded
 ):
     """For the first bank and after each of three epochs; the second is the best by the accuracies given here."""
-    accuracies, embedded, real = iter((0.5, 0.9, 0.6)), [], Trainer._embed
+    accuracies = iter((0.5, 0.9, 0.6))
+    embedded = []
+    real = Trainer._embed
     monkeypatch.setattr(
-        Trainer, "validate", lambda self, *_: (self.embed_all(), Validation(accuracy=next(accuracies), n_clusters=4))[1]
+        Trainer,
+        "validate",
+        lambda self, *_: (self.embed_all(), Validation(accuracy=next(accuracies), n_clusters=4))[1],
     )
-    monkeypatch.setattr(Trainer, "_embed", lambda self, tokens: (embedded.append(tokens), real(self, tokens))[1])
+    monkeypatch.setattr(
+        Trainer, "_embed", lambda self, tokens: (embedded.append(tokens), real(self, tokens))[1]
+    )
     model, *others = toy.networks()
     trained = train(toy.data(), model, *others, toy.settings(epochs=3, snapshot=snapshot))
     assert trained.epoch == (3 if snapshot == "last" else 2)
     assert len(embedded) == n_embedded
     assert torch.equal(
         trained.embeddings,
-        model.compact(cache_tokens(toy.data().pixels, model.encoder).embed(model.represent, model.device)),
+        model.compact(
+            cache_tokens(toy.data().pixels, model.encoder).embed(model.represent, model.device)
+        ),
     )
 
 
@@ -68,7 +82,9 @@ def test_a_run_that_keeps_its_last_snapshot_is_resumed_to_the_same(toy, tmp_path
 
 def test_a_judge_of_other_images_chooses_the_snapshot_and_k_and_changes_no_step(toy):
     """It is shown the embeddings of its own images after each epoch, and says that the second epoch is the best."""
-    data, others, shown = toy.data(with_validation=False), toy.data(n_images=20).pixels, []
+    data = toy.data(with_validation=False)
+    others = toy.data(n_images=20).pixels
+    shown = []
 
     def score(embeddings, n_clusters):
         shown.append(embeddings)
@@ -76,7 +92,9 @@ def test_a_judge_of_other_images_chooses_the_snapshot_and_k_and_changes_no_step(
         return Validation(accuracy=[0.1, 0.9, 0.3][len(shown) - 1], n_clusters=len(shown))
 
     networks = toy.networks()
-    judged = train(replace(data, judge=Judge(pixels=others, score=score)), *networks, toy.settings())
+    judged = train(
+        replace(data, judge=Judge(pixels=others, score=score)), *networks, toy.settings()
+    )
     assert (judged.epoch, judged.validation) == (2, Validation(accuracy=0.9, n_clusters=2))
     assert [embeddings.shape for embeddings in shown] == [(20, 10)] * 3
     (model,) = networks

@@ -14,10 +14,15 @@ def train_small(n_threads):
     """An epoch of the default recipe on 32 noisy pictures of 4 kinds, at 48 px; layers large enough to be shared."""
     torch.set_num_threads(n_threads)  # put back by the fixture of this folder
     rng = np.random.default_rng(0)
-    kinds, truth = rng.integers(0, 256, (4, 8, 8, 3)), np.arange(32) % 4
-    pixels = kinds[truth].repeat(10, axis=1).repeat(10, axis=2) + rng.integers(-40, 41, (32, 80, 80, 3))
+    kinds = rng.integers(0, 256, (4, 8, 8, 3))
+    truth = np.arange(32) % 4
+    pixels = kinds[truth].repeat(10, axis=1).repeat(10, axis=2) + rng.integers(
+        -40, 41, (32, 80, 80, 3)
+    )
     recipe = load_recipe()
-    training = replace(recipe.training, epochs=1, batch_size=16, views=replace(recipe.training.views, pool=None))
+    training = replace(
+        recipe.training, epochs=1, batch_size=16, views=replace(recipe.training.views, pool=None)
+    )
     settings = replace(recipe, input_size=48, training=training)
     data = TrainingData(
         pixels=pixels.clip(0, 255).astype(np.uint8),

@@ -47,7 +47,9 @@ def test_out_of_memory_in_the_renewal_of_the_bank_names_the_batch_size(toy, monk
 def test_another_seed_makes_another_pool_of_views_and_the_same_seed_the_same(toy):
     pools = []
     for seed in (0, 0, 1):
-        trainer = Trainer(toy.data(), *toy.networks(), toy.settings(seed=seed, views=ViewSettings(pool=2)))
+        trainer = Trainer(
+            toy.data(), *toy.networks(), toy.settings(seed=seed, views=ViewSettings(pool=2))
+        )
         trainer.prepare()
         pools.append(trainer.forward.pool.tokens)
     assert torch.equal(pools[0], pools[1])
@@ -69,7 +71,9 @@ class Asked(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("variant", [{}, {"denominator": "reference", "detach_norm": True}], ids=["paper", "reference"])
+@pytest.mark.parametrize(
+    "variant", [{}, {"denominator": "reference", "detach_norm": True}], ids=["paper", "reference"]
+)
 @pytest.mark.parametrize("bank", ["images", "views"])
 def test_a_step_asks_the_device_nothing_so_that_the_host_runs_ahead(toy, variant, bank):
     settings = toy.settings(bank=bank, max_gradient=1.0)
@@ -90,13 +94,16 @@ def test_changing_one_label_changes_the_identity_of_a_run(toy):
     labels = data.labels.copy()
     labels[np.flatnonzero(labels == 0)[0]] = 1
     other = TrainingData(pixels=data.pixels, labels=labels, validation=data.validation)
-    first, second = (Trainer(each, *toy.networks(), toy.settings()).identity() for each in (data, other))
+    first, second = (
+        Trainer(each, *toy.networks(), toy.settings()).identity() for each in (data, other)
+    )
     assert first["data"]["labels"] != second["data"]["labels"]
     assert {**first, "data": None} == {**second, "data": None}
 
 
 def test_a_bank_of_views_has_two_rows_an_image(toy):
-    networks, settings = toy.networks(bank="views", denominator="reference"), toy.settings(bank="views", epochs=2)
+    networks = toy.networks(bank="views", denominator="reference")
+    settings = toy.settings(bank="views", epochs=2)
     trainer = Trainer(toy.data(), *networks, settings)
     trainer.prepare()
     trainer.begin_epoch(0)
@@ -139,7 +146,9 @@ def test_validation_rows_that_do_not_exist_are_refused(toy, rows):
         TrainingData(pixels=data.pixels, labels=data.labels, validation=np.array(rows))
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")])
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")]
+)
 @pytest.mark.parametrize("place", ["prepare", "validate", "embed_all"])
 def test_out_of_memory_anywhere_in_training_names_the_batch_size(toy, monkeypatch, place, error):
     def hungry(*_, **__):
@@ -179,9 +188,7 @@ def test_the_first_step_with_a_loss_that_is_no_number_is_named(bad):
     for step, loss in enumerate([1.0, bad, 2.0, bad]):
         totals.add(step, {"loss": torch.tensor(loss)})
     where = r"epoch 7, step 2: the loss or its gradient is not a finite number \(lr 0\.05\); "
-    advice = (
-        "lower lr, raise the temperature or bound training.max_gradient and start over .*--force.*: resuming would take"
-    )
+    advice = "lower lr, raise the temperature or bound training.max_gradient and start over .*--force.*: resuming would take"
     with pytest.raises(ShoalError, match=where + advice):
         totals.check_finite(epoch=7, lr=0.05)
 
@@ -210,7 +217,9 @@ def test_weights_that_the_last_step_spoiled_are_noticed(bad):
 
 def test_other_weights_under_the_same_name_are_another_encoder(toy):
     """The trunk's; the tail's own come from the checkpoint."""
-    first, second, trained = toy.encoder(), toy.encoder(), toy.encoder()
+    first = toy.encoder()
+    second = toy.encoder()
+    trained = toy.encoder()
     assert first.identity() == second.identity()
     with torch.no_grad():
         second.trunk[0].weight.add_(1e-3)

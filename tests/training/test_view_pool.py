@@ -16,23 +16,31 @@ from shoal.training.views import ViewSettings, draw_views, make_views
 
 
 def test_the_pool_holds_the_tokens_of_every_view_it_drew(toy):
-    encoder, pixels = toy.encoder(), torch.from_numpy(toy.data().pixels)
+    encoder = toy.encoder()
+    pixels = torch.from_numpy(toy.data().pixels)
     settings = ViewSettings(pool=3)
-    found = pool_views(pixels, encoder, settings, generator=torch.Generator().manual_seed(4), batch_size=7)
+    found = pool_views(
+        pixels, encoder, settings, generator=torch.Generator().manual_seed(4), batch_size=7
+    )
     draws = draw_views(3 * len(pixels), torch.Generator().manual_seed(4))
     for image in (0, 17, 47):
         for view in range(3):
             row = 3 * image + view
-            expected = encoder.trunk(make_views(pixels, torch.tensor([image]), draws[[row]], encoder, settings))
+            expected = encoder.trunk(
+                make_views(pixels, torch.tensor([image]), draws[[row]], encoder, settings)
+            )
             torch.testing.assert_close(found.tokens[row].float(), expected[0], rtol=0, atol=2e-3)
 
 
 def test_the_two_views_of_an_image_taken_from_a_pool_are_its_own_and_never_the_same():
-    n_images, n_views = 5, 4
+    n_images = 5
+    n_views = 4
     rows = torch.arange(n_images * n_views)
     pool = ViewPool(rows[:, None].half(), n_views, rows)
     images = torch.arange(n_images).repeat(200)  # (1000,), as 500 images twice
-    taken = pool.take(images, torch.rand(1000, 7, generator=torch.Generator().manual_seed(0)))[:, 0].long()
+    taken = pool.take(images, torch.rand(1000, 7, generator=torch.Generator().manual_seed(0)))[
+        :, 0
+    ].long()
     assert torch.equal(taken // n_views, images)
     one, other = taken.chunk(2)
     assert (one != other).all()
@@ -40,12 +48,15 @@ def test_the_two_views_of_an_image_taken_from_a_pool_are_its_own_and_never_the_s
 
 
 def test_a_pool_that_does_not_fit_goes_to_a_file_and_gives_the_same_tokens(toy, tmp_path):
-    encoder, pixels, settings = toy.encoder(), toy.data().pixels, ViewSettings(pool=2)
+    encoder = toy.encoder()
+    pixels = toy.data().pixels
+    settings = ViewSettings(pool=2)
     first, second = (
         pool_views(pixels, encoder, settings, generator=torch.Generator().manual_seed(1), **where)
         for where in ({}, {"file": tmp_path / "views.npy", "memory": 100})
     )
-    images, draws = torch.tensor([3, 40, 3, 40]), torch.rand(4, 7, generator=torch.Generator().manual_seed(2))
+    images = torch.tensor([3, 40, 3, 40])
+    draws = torch.rand(4, 7, generator=torch.Generator().manual_seed(2))
     assert torch.equal(first.take(images, draws), second.take(images, draws))
     assert (tmp_path / "views.npy.0").is_file()
     second.remove()
@@ -56,7 +67,8 @@ def test_a_pool_that_does_not_fit_goes_to_a_file_and_gives_the_same_tokens(toy, 
 def test_a_pool_of_the_views_that_are_looked_at_trains_like_a_whole_one(toy, bank):
     """Two epochs look at fewer than half of sixteen views of each image, and at no other one."""
     settings = toy.settings(epochs=2, views=ViewSettings(pool=16), bank=bank)
-    encoder, pixels = toy.encoder(), toy.data().pixels
+    encoder = toy.encoder()
+    pixels = toy.data().pixels
     draws = EpochDraws(toy.data().training_labels, settings)
     whole = pool_views(pixels, encoder, settings.views, generator=draws.for_pool())
     trainer = Trainer(toy.data(), *toy.networks(), settings)
@@ -101,7 +113,9 @@ def test_three_processes_hold_a_third_of_the_pool_each_and_train_as_one_does(toy
     n_made = len(alone.pool.made)
     assert [n for _, n in held] == [n_made] * 3
     assert [n for n, _ in held] == [(n_made + 2 - rank) // 3 for rank in range(3)]
-    together = [json.loads(row)["loss"] for row in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    together = [
+        json.loads(row)["loss"] for row in (tmp_path / "metrics.jsonl").read_text().splitlines()
+    ]
     assert together == pytest.approx([row["loss"] for row in alone.metrics], rel=1e-5)
     found = torch.load(tmp_path / "embeddings.pt", weights_only=True)
     torch.testing.assert_close(found, alone.embeddings, rtol=1e-3, atol=1e-4)
@@ -110,7 +124,9 @@ def test_three_processes_hold_a_third_of_the_pool_each_and_train_as_one_does(toy
 def test_every_view_of_a_pool_is_needed_in_a_long_run(toy):
     settings = toy.settings(epochs=200, views=ViewSettings(pool=2))
     data = toy.data()
-    assert np.array_equal(EpochDraws(data.training_labels, settings).pooled_views(data.training), np.arange(96))
+    assert np.array_equal(
+        EpochDraws(data.training_labels, settings).pooled_views(data.training), np.arange(96)
+    )
 
 
 def test_a_finished_run_makes_no_views_when_it_is_opened_again(toy, tmp_path, monkeypatch):
@@ -124,7 +140,11 @@ def test_a_finished_run_makes_no_views_when_it_is_opened_again(toy, tmp_path, mo
 
 def test_a_disk_without_room_for_the_pool_names_the_setting_to_lower(toy, tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
-    place, draws = {"file": tmp_path / "views.npy", "memory": 100}, torch.Generator()
-    with pytest.raises(ShoalError, match=r"tokens of 96 images or views .*lower training\.views\.pool or input_size"):
+    place = {"file": tmp_path / "views.npy", "memory": 100}
+    draws = torch.Generator()
+    with pytest.raises(
+        ShoalError,
+        match=r"tokens of 96 images or views .*lower training\.views\.pool or input_size",
+    ):
         pool_views(toy.data().pixels, toy.encoder(), ViewSettings(pool=2), generator=draws, **place)
     assert not list(tmp_path.iterdir())

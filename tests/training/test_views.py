@@ -11,7 +11,9 @@ PLAIN = ViewSettings(flip=0, jitter=0)
 
 @pytest.fixture
 def pixels():
-    return torch.randint(0, 256, (5, 16, 16, 3), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    return torch.randint(
+        0, 256, (5, 16, 16, 3), generator=torch.Generator().manual_seed(0), dtype=torch.uint8
+    )
 
 
 def draws(**chosen):
@@ -24,7 +26,9 @@ def shown(views):
     return (views * 0.25 + 0.5) * 255  # undo the tiny encoder's mean and std
 
 
-@pytest.mark.parametrize(("top", "left", "corner"), [(0.0, 0.0, (0, 0)), (0.99, 0.0, (2, 0)), (0.4, 0.99, (1, 2))])
+@pytest.mark.parametrize(
+    ("top", "left", "corner"), [(0.0, 0.0, (0, 0)), (0.99, 0.0, (2, 0)), (0.4, 0.99, (1, 2))]
+)
 def test_a_crop_is_cut_where_it_was_drawn(toy, pixels, top, left, corner):
     view = make_views(pixels, torch.tensor([3]), draws(top=top, left=left), toy.encoder(14), PLAIN)
     y, x = corner
@@ -33,7 +37,8 @@ def test_a_crop_is_cut_where_it_was_drawn(toy, pixels, top, left, corner):
 
 
 def test_a_flip_mirrors_left_and_right(toy, pixels):
-    encoder, settings = toy.encoder(14), ViewSettings(flip=0.5, jitter=0)
+    encoder = toy.encoder(14)
+    settings = ViewSettings(flip=0.5, jitter=0)
     plain = make_views(pixels, torch.tensor([1]), draws(flip=0.6), encoder, settings)
     flipped = make_views(pixels, torch.tensor([1]), draws(flip=0.4), encoder, settings)
     assert torch.equal(flipped, plain.flip(3))
@@ -42,7 +47,9 @@ def test_a_flip_mirrors_left_and_right(toy, pixels):
 
 @pytest.mark.parametrize("size", [8, 40])
 def test_images_smaller_or_larger_than_the_input_are_scaled(toy, pixels, size):
-    views = make_views(pixels, torch.tensor([0, 2, 4]), draw_views(3, torch.Generator()), toy.encoder(size), PLAIN)
+    views = make_views(
+        pixels, torch.tensor([0, 2, 4]), draw_views(3, torch.Generator()), toy.encoder(size), PLAIN
+    )
     assert views.shape == (3, 3, size, size)
 
 
@@ -53,8 +60,10 @@ def test_an_image_of_one_pixel_gives_a_view(toy):
 
 
 def test_views_of_a_batch_are_those_of_its_images_one_by_one(toy, pixels):
-    encoder, settings = toy.encoder(14), ViewSettings(hue=0.1)
-    look, rows = draw_views(5, torch.Generator().manual_seed(1)), torch.tensor([4, 0, 0, 2, 1])
+    encoder = toy.encoder(14)
+    settings = ViewSettings(hue=0.1)
+    look = draw_views(5, torch.Generator().manual_seed(1))
+    rows = torch.tensor([4, 0, 0, 2, 1])
     together = make_views(pixels, rows, look, encoder, settings)
     for i in range(5):
         alone = make_views(pixels, rows[i : i + 1], look[i : i + 1], encoder, settings)
@@ -87,12 +96,15 @@ def test_contrast_moves_pixels_away_from_the_images_mean_brightness():
 def test_saturation_zero_leaves_the_brightness_alone():
     image = colored(0.8, 0.4, 0.2)
     found = jitter(image, draws(saturation=0.0)[:, 3:], ViewSettings(jitter=0.999))
-    torch.testing.assert_close(found, colored(*[0.299 * 0.8 + 0.587 * 0.4 + 0.114 * 0.2] * 3), rtol=0, atol=1e-3)
+    torch.testing.assert_close(
+        found, colored(*[0.299 * 0.8 + 0.587 * 0.4 + 0.114 * 0.2] * 3), rtol=0, atol=1e-3
+    )
 
 
 def test_a_third_of_a_turn_of_hue_turns_reddish_into_greenish_or_bluish():
     found = jitter(colored(0.6, 0.4, 0.4), draws(hue=1.0)[:, 3:], ViewSettings(jitter=0, hue=1 / 3))
-    before, after = colorsys.rgb_to_hsv(0.6, 0.4, 0.4)[0], colorsys.rgb_to_hsv(*found[0, :, 0, 0].tolist())[0]
+    before = colorsys.rgb_to_hsv(0.6, 0.4, 0.4)[0]
+    after = colorsys.rgb_to_hsv(*found[0, :, 0, 0].tolist())[0]
     assert abs((after - before) % 1 - 1 / 3) < 0.06 or abs((after - before) % 1 - 2 / 3) < 0.06
 
 

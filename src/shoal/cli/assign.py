@@ -25,17 +25,24 @@ EVERY_S = 2.0
 def assign(
     run: Annotated[Path, typer.Argument(help="A finished run.")],
     images: Annotated[
-        Path, typer.Argument(help="Folder of images, one image, shards, a table of paths, or embeddings.")
+        Path,
+        typer.Argument(
+            help="Folder of images, one image, shards, a table of paths, or embeddings."
+        ),
     ],
     out: Annotated[Path | None, typer.Option(help="CSV file to write; printed if absent.")] = None,
     outlier_share: Annotated[
-        float, typer.Option(help="Images farther out than all but this share of the run's own are possibly new.")
+        float,
+        typer.Option(
+            help="Images farther out than all but this share of the run's own are possibly new."
+        ),
     ] = 0.01,
     watch: Annotated[
         bool, typer.Option("--watch", help="Stay, and assign images as they arrive in the folder.")
     ] = False,
     every: Annotated[
-        float | None, typer.Option(help="Seconds between two looks at a watched folder; 2 if absent.", min=0.05)
+        float | None,
+        typer.Option(help="Seconds between two looks at a watched folder; 2 if absent.", min=0.05),
     ] = None,
     allow_missing: AllowMissing = False,
     device: Device = None,
@@ -61,12 +68,19 @@ def assign(
     if out is not None and is_main():
         check_writable(out, force=force or watch)
     if every is not None and not watch:
-        raise UsageError(f"every: found {every:g}, but no folder is watched; give --watch too, or leave out --every")
+        raise UsageError(
+            f"every: found {every:g}, but no folder is watched; give --watch too, or leave out --every"
+        )
     assigner = Assigner(
-        ReviewedRun.open(run), outlier_share=outlier_share, device=device, reporter=SILENT if watch else reporter()
+        ReviewedRun.open(run),
+        outlier_share=outlier_share,
+        device=device,
+        reporter=SILENT if watch else reporter(),
     )
     if watch:
-        with nullcontext() if out is None else locked_file(out):  # two watches would lose each other's rows
+        with (
+            nullcontext() if out is None else locked_file(out)
+        ):  # two watches would lose each other's rows
             _watch(assigner, images, out, every=every or EVERY_S, as_json=json, force=force)
         return
     with processes(assigner.device):
@@ -75,19 +89,33 @@ def assign(
         return
     _tell_skipped(skipped)
     n_new = sum(row.category_id < 0 for row in rows)
-    images_assigned, limit = count(len(rows), "image"), f"outlier score above {assigner.threshold:.3f}"
+    images_assigned = count(len(rows), "image")
+    limit = f"outlier score above {assigner.threshold:.3f}"
     say(f"{images_assigned} assigned, {n_new:,} of them possibly new ({limit})")
     table = to_csv(Assignment, rows)
     if out is not None:
         write_text(out, table)
-    facts = {"n_images": len(rows), "n_possibly_new": n_new, "threshold": assigner.threshold, "out": out and str(out)}
+    facts = {
+        "n_images": len(rows),
+        "n_possibly_new": n_new,
+        "threshold": assigner.threshold,
+        "out": out and str(out),
+    }
     left_out = [{"path": image.name, "reason": image.reason} for image in skipped]
     listed = {**facts, "skipped": left_out, "assignments": [_plain(row) for row in rows]}
     result(str(out) if out else table.rstrip("\n"), listed, as_json=json)
     say(f"next: shoal report {shlex.quote(str(run))} --open shows the categories")
 
 
-def _watch(assigner: "Assigner", folder: Path, out: Path | None, *, every: float, as_json: bool, force: bool) -> None:
+def _watch(
+    assigner: "Assigner",
+    folder: Path,
+    out: Path | None,
+    *,
+    every: float,
+    as_json: bool,
+    force: bool,
+) -> None:
     """Print a row per image as it comes, or a JSON object, or keep a file up to date, until Ctrl-C."""
     from shoal.discovery.assign import Watch
     from shoal.files import write_text
@@ -96,7 +124,8 @@ def _watch(assigner: "Assigner", folder: Path, out: Path | None, *, every: float
     # Rows of an earlier watch stay, also those of images moved away since; a newer row of an image replaces the older.
     is_continued = out is not None and out.exists() and not force
     before = _rows_of_earlier(out) if out and is_continued else []
-    watched, rows = Watch(assigner, folder), {row.path: row for row in before}
+    watched = Watch(assigner, folder)
+    rows = {row.path: row for row in before}
     _ = assigner.networks  # before the first image comes
     say(f"watching {watched.address or folder}; Ctrl-C ends it")
     if out is None and not as_json:
@@ -110,7 +139,11 @@ def _watch(assigner: "Assigner", folder: Path, out: Path | None, *, every: float
                 write_text(out, to_csv(Assignment, rows.values()))
                 detail(f"{count(len(new), 'image')} assigned")
             for row in new if out is None else ():
-                result(to_csv(Assignment, [row]).partition("\n")[2].rstrip("\n"), _plain(row), as_json=as_json)
+                result(
+                    to_csv(Assignment, [row]).partition("\n")[2].rstrip("\n"),
+                    _plain(row),
+                    as_json=as_json,
+                )
             time.sleep(every)
     except KeyboardInterrupt:
         say(f"{count(len(rows), 'image')} assigned")

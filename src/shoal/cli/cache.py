@@ -9,7 +9,9 @@ from shoal.cli.console import Json, result, say
 
 
 def cache(
-    clear: Annotated[bool, typer.Option("--clear", help="Delete them; they are made again when needed.")] = False,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="Delete them; they are made again when needed.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """List the decoded images, and encoders converted for OpenVINO, that are kept, e.g. `shoal cache`.
@@ -20,14 +22,21 @@ def cache(
     from shoal.discovery.cache import list_stores, max_bytes, remove_stores
     from shoal.files import cache_folder
 
-    stores, limit = list_stores(), max_bytes()
+    stores = list_stores()
+    limit = max_bytes()
     total = sum(store.n_bytes for store in stores)
-    lines = [f"{store.n_bytes / 1e6:>9,.1f} MB  {_day(store.last_used)}  {store.folder.name}" for store in stores]
+    lines = [
+        f"{store.n_bytes / 1e6:>9,.1f} MB  {_day(store.last_used)}  {store.folder.name}"
+        for store in stores
+    ]
     lines.append(f"{total / 1e6:>9,.1f} MB  of {limit / 1e9:,.0f} GB in {cache_folder()}")
     if clear:
         remove_stores(stores)
         lines = [f"{total / 1e6:,.1f} MB deleted from {cache_folder()}"]
-    rows = [{"folder": str(one.folder), "bytes": one.n_bytes, "last_used": _day(one.last_used)} for one in stores]
+    rows = [
+        {"folder": str(one.folder), "bytes": one.n_bytes, "last_used": _day(one.last_used)}
+        for one in stores
+    ]
     facts = {"folder": str(cache_folder()), "bytes": total, "max_bytes": limit, "stores": rows}
     result("\n".join(lines), {**facts, "is_cleared": clear}, as_json=json)
     if stores and not clear:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli.console import Json, reporter, result, say
-from shoal.cli.options import AllowMissing, Device, DryRun, Force, LabelColumn, NClusters, PathColumn, Protocol
+from shoal.cli.options import (
+    AllowMissing,
+    Device,
+    DryRun,
+    Force,
+    LabelColumn,
+    NClusters,
+    PathColumn,
+    Protocol,
+)
 
 if TYPE_CHECKING:
     from shoal.data.readers.embeddings import Embeddings
@@ -17,9 +26,14 @@ if TYPE_CHECKING:
 
 
 def cluster(
-    embeddings: Annotated[Path, typer.Argument(help="npy, npz, parquet or csv with a row per image.")],
+    embeddings: Annotated[
+        Path, typer.Argument(help="npy, npz, parquet or csv with a row per image.")
+    ],
     labels: Annotated[
-        Path | None, typer.Option(help="Table of paths and labels, or npy in row order, instead of the file's own.")
+        Path | None,
+        typer.Option(
+            help="Table of paths and labels, or npy in row order, instead of the file's own."
+        ),
     ] = None,
     path_column: PathColumn = None,
     label_column: LabelColumn = None,
@@ -28,7 +42,10 @@ def cluster(
     n_neighbors: Annotated[int, typer.Option(help="Neighbors a point moves toward.")] = 8,
     alpha: Annotated[float, typer.Option(help="Weight of their mean, 0 to 1.")] = 0.5,
     rule: Annotated[
-        str | None, typer.Option(help="How K is estimated: pairs, balance, plateau, precision, median, gap, paper.")
+        str | None,
+        typer.Option(
+            help="How K is estimated: pairs, balance, plateau, precision, median, gap, paper."
+        ),
     ] = None,
     protocol: Protocol = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to write.")] = None,
@@ -49,7 +66,9 @@ def cluster(
     from shoal.distributed import by_main, is_main, processes
 
     home = choose_device(device)
-    if not is_main():  # takes part in what the main process calls it for, and is sent the embeddings for that
+    if (
+        not is_main()
+    ):  # takes part in what the main process calls it for, and is sent the embeddings for that
         if not dry_run:
             with processes(home):
                 by_main(lambda: None, home)
@@ -58,7 +77,9 @@ def cluster(
     if labels is None:
         given = read_embeddings(embeddings, **columns)
     else:
-        given = label_embeddings(read_embeddings(embeddings), labels, **columns, allow_missing=allow_missing)
+        given = label_embeddings(
+            read_embeddings(embeddings), labels, **columns, allow_missing=allow_missing
+        )
     counted, *notes = given.describe().split("\n")
     for line in notes if dry_run else [counted, *notes]:
         say(line)
@@ -68,10 +89,18 @@ def cluster(
     if dry_run:
         _show_facts(given, counted, target, settings.n_clusters, as_json=json)
         return
-    labeled = LabeledEmbeddings(names=given.names, x=given.x, labels=given.labels, classes=given.classes)
-    how: dict[str, Any] = {"device": device, "force": force, "command": shlex.join(["shoal", *sys.argv[1:]])}
+    labeled = LabeledEmbeddings(
+        names=given.names, x=given.x, labels=given.labels, classes=given.classes
+    )
+    how: dict[str, Any] = {
+        "device": device,
+        "force": force,
+        "command": shlex.join(["shoal", *sys.argv[1:]]),
+    }
     with processes(home):
-        run = by_main(lambda: cluster_embeddings(labeled, target, settings, **how, reporter=reporter()), home)
+        run = by_main(
+            lambda: cluster_embeddings(labeled, target, settings, **how, reporter=reporter()), home
+        )
     assert run is not None
     _show_answer(run, as_json=json)
 
@@ -86,11 +115,15 @@ def _settings(
     from shoal.discovery.cluster_embeddings import ClusterSettings
     from shoal.methods.protocols import get_protocol
 
-    chosen = get_protocol(protocol or "shoal")["inference"] | ({} if rule is None else {"rule": rule})
+    chosen = get_protocol(protocol or "shoal")["inference"] | (
+        {} if rule is None else {"rule": rule}
+    )
     shift = ShiftSettings(n_neighbors=n_neighbors, alpha=alpha)
     number, numbers = read_n_clusters(n_clusters)
     is_ours = protocol in (None, "shoal")
-    inference = InferenceSettings(shift=shift, must_link=is_ours, try_average=is_ours, **chosen).with_range(numbers)
+    inference = InferenceSettings(
+        shift=shift, must_link=is_ours, try_average=is_ours, **chosen
+    ).with_range(numbers)
     return ClusterSettings(n_clusters=number, inference=inference)
 
 
@@ -101,13 +134,20 @@ def _show_answer(run: "Run", *, as_json: bool) -> None:
 
     words = answer_in_words(run)
     estimate = {name: run.json("estimate")[name] for name in ("interval", "range", "by_labels")}
-    facts = {"run": str(run.path), "n_clusters": run.n_clusters, **estimate, "doubt": doubt_estimate(run)}
+    facts = {
+        "run": str(run.path),
+        "n_clusters": run.n_clusters,
+        **estimate,
+        "doubt": doubt_estimate(run),
+    }
     facts["linkage"] = linkage_method_of(run)
     result(f"{words}\n{run.path}", facts | {"answer": words}, as_json=as_json)
     say(f"next: shoal report {shlex.quote(str(run.path))}")
 
 
-def _show_facts(given: "Embeddings", counted: str, out: Path, n_clusters: int | None, *, as_json: bool) -> None:
+def _show_facts(
+    given: "Embeddings", counted: str, out: Path, n_clusters: int | None, *, as_json: bool
+) -> None:
     """Print what was found in the file, and where it would go."""
     n_labeled = int((given.labels >= 0).sum())
     facts = {

@@ -38,27 +38,42 @@ def compare(
     label_column: LabelColumn = None,
     allow_missing: AllowMissing = False,
     methods: Annotated[
-        str | None, typer.Option(help="Two or more, as in cms,simgcd,gcd (the default): see docs/methods.md.")
+        str | None,
+        typer.Option(help="Two or more, as in cms,simgcd,gcd (the default): see docs/methods.md."),
     ] = None,
     encoder: EncoderName = None,
     n_clusters: NClusters = None,
     epochs: Annotated[int | None, typer.Option(help="How long to train each.")] = None,
     max_minutes: Annotated[
-        float | None, typer.Option(help="Most minutes for all trainings; by what is measured, all take fewer epochs.")
+        float | None,
+        typer.Option(
+            help="Most minutes for all trainings; by what is measured, all take fewer epochs."
+        ),
     ] = None,
     draws: Annotated[
-        int, typer.Option(help="Keep other labels this often and train again: slower, and surer of ranks.")
+        int,
+        typer.Option(
+            help="Keep other labels this often and train again: slower, and surer of ranks."
+        ),
     ] = 1,
     input_size: InputSize = None,
-    config: Annotated[Path | None, typer.Option(help="YAML settings, such as a run's config.yaml.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="YAML settings, such as a run's config.yaml.")
+    ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A setting of all methods that have it, or of one: gcd.training.lr=0.01."),
+        typer.Option(
+            "--set", help="A setting of all methods that have it, or of one: gcd.training.lr=0.01."
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write; runs/<name of the folder>-compare.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write; runs/<name of the folder>-compare.")
+    ] = None,
     seed: Seed = None,
     device: Device = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted comparison.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted comparison.")
+    ] = False,
     force: Force = False,
     dry_run: DryRun = False,
     json: Json = False,
@@ -108,7 +123,9 @@ def _show_plan(job: "ComparisonJob", *, as_json: bool) -> None:
     trainings = f"{listed(plan['methods'])}: {count(plan['n_trainings'], 'training')}"
     result(f"{plan['counted']}\n{trainings}", plan, as_json=as_json)
     if plan["is_finished"]:
-        say(f"{job.out} is finished, there is nothing left to do; without --dry-run its table is shown again")
+        say(
+            f"{job.out} is finished, there is nothing left to do; without --dry-run its table is shown again"
+        )
     else:
         say(f"nothing was written; without --dry-run it goes to {job.out}")
 

@@ -67,7 +67,9 @@ def result(text: str, facts: Mapping[str, Any], *, as_json: bool) -> None:
         typer.echo(escaped_json(json.dumps(facts, ensure_ascii=False)))
     else:
         # Told of colors, typer does not take for one, and remove, what only looks like it in a name.
-        typer.echo("\n".join(map(shown, text.split("\n"))) if sys.stdout.isatty() else text, color=True)
+        typer.echo(
+            "\n".join(map(shown, text.split("\n"))) if sys.stdout.isatty() else text, color=True
+        )
 
 
 def progress(what: str, outlook: "Outlook | None" = None) -> "AbstractContextManager[Progress]":
@@ -94,8 +96,17 @@ def open_in_browser(address: str) -> bool:
     has_screen = os.name == "nt" or sys.platform == "darwin"
     if not has_screen and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))):
         return False  # a browser of text would take over the terminal
-    command = [sys.executable, "-I", "-c", "import sys, webbrowser; webbrowser.open(sys.stdin.read())"]
-    how: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    command = [
+        sys.executable,
+        "-I",
+        "-c",
+        "import sys, webbrowser; webbrowser.open(sys.stdin.read())",
+    ]
+    how: dict[str, Any] = {
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+        "start_new_session": True,
+    }
     try:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, **how)
         assert process.stdin is not None

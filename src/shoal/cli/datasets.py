@@ -22,7 +22,9 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(help="A benchmark, as `shoal datasets list` names it.")]
-Root = Annotated[Path, typer.Argument(help="The folder that holds it, or into which it was downloaded.")]
+Root = Annotated[
+    Path, typer.Argument(help="The folder that holds it, or into which it was downloaded.")
+]
 
 
 @app.command("list")
@@ -53,7 +55,9 @@ def verify(name: Name, root: Root, json: Json = False) -> None:
 
     verification = look(name, root, bar=progress)
     following = (
-        "" if verification.is_complete else f"\nNext: shoal datasets prepare {name} {root} says where to get the rest."
+        ""
+        if verification.is_complete
+        else f"\nNext: shoal datasets prepare {name} {root} says where to get the rest."
     )
     result(f"{verification.describe()}{following}", verification.to_dict(), as_json=json)
     if not verification.is_complete:

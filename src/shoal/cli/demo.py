@@ -12,12 +12,15 @@ from shoal.cli.options import Device
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Run folder to write; a demo that is there is overwritten.")] = Path(
-        "runs/demo"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="Run folder to write; a demo that is there is overwritten.")
+    ] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(help="Decides every draw.")] = 0,
     train: Annotated[
-        bool, typer.Option("--train/--no-train", help="Train, a minute or two, or cluster the frozen encoder.")
+        bool,
+        typer.Option(
+            "--train/--no-train", help="Train, a minute or two, or cluster the frozen encoder."
+        ),
     ] = True,
     device: Device = None,
     json: Json = False,
@@ -34,9 +37,22 @@ def demo(
     from shoal.discovery.scoring import score_to_dict
 
     command = shlex.join(["shoal", *sys.argv[1:]])
-    done = run_demo(out, demo_settings(seed, train=train), device=device, command=command, reporter=reporter())
-    facts, path = collect_facts(done.run), done.run.path
-    facts |= {**score_to_dict(done.score), "n_images": facts["n_images"], "later": asdict(done.later)}
-    lines = (facts["answer"], done.score.in_words(), done.later.in_words(), path, path / "report.html")
+    done = run_demo(
+        out, demo_settings(seed, train=train), device=device, command=command, reporter=reporter()
+    )
+    facts = collect_facts(done.run)
+    path = done.run.path
+    facts |= {
+        **score_to_dict(done.score),
+        "n_images": facts["n_images"],
+        "later": asdict(done.later),
+    }
+    lines = (
+        facts["answer"],
+        done.score.in_words(),
+        done.later.in_words(),
+        path,
+        path / "report.html",
+    )
     result("\n".join(map(str, lines)), facts, as_json=json)
     say("next: shoal discover photos/ --labels labels.csv")

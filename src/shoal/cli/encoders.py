@@ -6,7 +6,9 @@ import typer
 
 from shoal.cli.console import Json, reporter, result, say
 
-encoders = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Encoders and their weights.")
+encoders = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Encoders and their weights."
+)
 
 
 @encoders.command("list")
@@ -31,7 +33,9 @@ def list_encoders(json: Json = False) -> None:
         for name, info in ENCODERS.items()
     ]
     width = max(len(info.source) for info in ENCODERS.values())
-    lines = [f"{'name':<20} {'here':<5} {'size':>7}  {'input':>6}  {'weights from':<{width}} pretrained on"]
+    lines = [
+        f"{'name':<20} {'here':<5} {'size':>7}  {'input':>6}  {'weights from':<{width}} pretrained on"
+    ]
     lines += [
         f"{row['name']:<20} {'yes' if row['is_here'] else 'no':<5} {row['size_mb']:>4} MB  {row['input_size']:>3} px  "
         f"{row['weights_from']:<{width}} {row['pretrained_on']}"

@@ -12,12 +12,22 @@ from shoal.words import count
 
 def export(
     run: Annotated[Path, typer.Argument(help="A finished run.")],
-    to: Annotated[str, typer.Option(help="imagefolder, hf, csv, spreadsheet, labelstudio, fiftyone or projector.")],
+    to: Annotated[
+        str,
+        typer.Option(help="imagefolder, hf, csv, spreadsheet, labelstudio, fiftyone or projector."),
+    ],
     out: Annotated[Path, typer.Option(help="Folder to write, empty or new.")],
-    images: Annotated[Path | None, typer.Option(help="Where the images are now, if they have moved.")] = None,
-    copy: Annotated[bool, typer.Option("--copy", help="Copy images instead of linking them.")] = False,
+    images: Annotated[
+        Path | None, typer.Option(help="Where the images are now, if they have moved.")
+    ] = None,
+    copy: Annotated[
+        bool, typer.Option("--copy", help="Copy images instead of linking them.")
+    ] = False,
     given_labels: Annotated[
-        str, typer.Option(help="Where a label and the category disagree: keep the label, or take what was predicted.")
+        str,
+        typer.Option(
+            help="Where a label and the category disagree: keep the label, or take what was predicted."
+        ),
     ] = "keep",
     json: Json = False,
 ) -> None:
@@ -34,10 +44,19 @@ def export(
     linking: Linking = "copy" if copy else "link"
     opened = ReviewedRun.open(run)
     has_encoder = "method" in opened.config
-    exported = export_run(opened, to, out, images=images, linking=linking, given_labels=cast(GivenLabels, given_labels))
+    exported = export_run(
+        opened,
+        to,
+        out,
+        images=images,
+        linking=linking,
+        given_labels=cast(GivenLabels, given_labels),
+    )
     if exported.n_disagreeing:
         whose = "the label was kept" if given_labels == "keep" else "the category was taken"
-        say(f"{count(exported.n_disagreeing, 'image')} came with another label than the category found: {whose}")
+        say(
+            f"{count(exported.n_disagreeing, 'image')} came with another label than the category found: {whose}"
+        )
     for step in (*exported.notes, *exported.steps):
         say(step)
     facts = {
@@ -48,4 +67,6 @@ def export(
     }
     result(str(exported.folder), facts, as_json=json)
     new = "new/ puts images" if has_encoder else "new.npz puts embeddings"
-    say(f"next: shoal assign {shlex.quote(str(run))} {new} that come later into the same categories")
+    say(
+        f"next: shoal assign {shlex.quote(str(run))} {new} that come later into the same categories"
+    )

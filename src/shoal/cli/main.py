@@ -46,7 +46,9 @@ class Commands(TyperGroup):
         """Take the options that go with every command from wherever they stand, up to a lone `--`."""
         end = args.index("--") if "--" in args else len(args)
         general = [word for word in args[:end] if word in GENERAL]
-        return super().parse_args(ctx, [*general, *(word for word in args[:end] if word not in GENERAL), *args[end:]])
+        return super().parse_args(
+            ctx, [*general, *(word for word in args[:end] if word not in GENERAL), *args[end:]]
+        )
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; turn an exception into a message on stderr and an exit code."""
@@ -67,7 +69,9 @@ class Commands(TyperGroup):
             )
             raise typer.Exit(INTERRUPTED) from error
         except Exception as error:
-            if isinstance(error, BrokenPipeError) or type(error).__module__.startswith(("typer", "click")):
+            if isinstance(error, BrokenPipeError) or type(error).__module__.startswith(
+                ("typer", "click")
+            ):
                 if hasattr(error, "message"):
                     error.message = shown(str(error.message))
                 raise  # usage errors and exits, which the group prints itself
@@ -80,7 +84,9 @@ class Commands(TyperGroup):
                     ctx,
                 )
                 raise typer.Exit(1) from error
-            _tell(f"error: {type(error).__name__}: {error}; run `shoal --debug …` to see where", ctx)
+            _tell(
+                f"error: {type(error).__name__}: {error}; run `shoal --debug …` to see where", ctx
+            )
             raise typer.Exit(1) from error
 
 
@@ -140,16 +146,27 @@ def _print_version(asked: bool) -> None:
 def options(
     ctx: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version)
+        bool,
+        typer.Option(
+            "--version", help="Print the version and stop.", is_eager=True, callback=_print_version
+        ),
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the result and errors.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more, such as a line per epoch.")] = False,
-    no_color: Annotated[bool, typer.Option("--no-color", help="Draw bars without color, as NO_COLOR does.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Say nothing but the result and errors.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say more, such as a line per epoch.")
+    ] = False,
+    no_color: Annotated[
+        bool, typer.Option("--no-color", help="Draw bars without color, as NO_COLOR does.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
 ) -> None:
     """Options that go with every command, before or behind it."""
     ctx.obj = {"debug": debug}
-    verbosity.is_quiet, verbosity.is_verbose, verbosity.has_color = quiet, verbose, not no_color
+    verbosity.is_quiet = quiet
+    verbosity.is_verbose = verbose
+    verbosity.has_color = not no_color
 
 
 def _tell(text: str, ctx: Any) -> None:

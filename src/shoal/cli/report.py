@@ -11,14 +11,25 @@ from shoal.cli.console import Json, open_in_browser, progress, result, say
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="The folder a run was written to.", show_default=False)],
+    run: Annotated[
+        Path, typer.Argument(help="The folder a run was written to.", show_default=False)
+    ],
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="The HTML file to write.", show_default="report.html in the run folder"),
+        typer.Option(
+            "-o",
+            "--output",
+            help="The HTML file to write.",
+            show_default="report.html in the run folder",
+        ),
     ] = None,
     figures: Annotated[
         Path | None,
-        typer.Option("--figures", help="Also write every figure into this folder, as SVG and PNG.", show_default=False),
+        typer.Option(
+            "--figures",
+            help="Also write every figure into this folder, as SVG and PNG.",
+            show_default=False,
+        ),
     ] = None,
     tsne: Annotated[
         bool | None,
@@ -52,7 +63,11 @@ def report(
     for sentence in left_out:
         say(sentence)
     written = [target, *files]
-    result("\n".join(map(str, written)), {"report": str(target), "figures": [str(f) for f in files]}, as_json=json)
+    result(
+        "\n".join(map(str, written)),
+        {"report": str(target), "figures": [str(f) for f in files]},
+        as_json=json,
+    )
     if open_:
         opens = open_in_browser(target.resolve().as_uri())
         said = f"it opens in a browser; if it does not, open {target}"

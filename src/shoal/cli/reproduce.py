@@ -17,18 +17,31 @@ FAILED = 1
 
 def reproduce(
     tables: Annotated[
-        list[str] | None, typer.Argument(help="1 … 17, iterations, retrieval, tsne, one or several; none: list them.")
+        list[str] | None,
+        typer.Argument(
+            help="1 … 17, iterations, retrieval, tsne, one or several; none: list them."
+        ),
     ] = None,
     root: Annotated[
-        list[str] | None, typer.Option("--root", help="DATASET=FOLDER, as often as there are datasets.")
+        list[str] | None,
+        typer.Option("--root", help="DATASET=FOLDER, as often as there are datasets."),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder for cells and tables.")] = Path("reproduction"),
+    out: Annotated[Path, typer.Option("--out", help="Folder for cells and tables.")] = Path(
+        "reproduction"
+    ),
     encoder: Annotated[str | None, typer.Option(help="Encoder; the paper's if not given.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, as in 0,1,2.")] = "0",
-    epochs: Annotated[int | None, typer.Option(help="Epochs of every training; the recipe's if not given.")] = None,
-    input_size: Annotated[int | None, typer.Option("--input-size", help="Side of the images, in pixels.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Epochs of every training; the recipe's if not given.")
+    ] = None,
+    input_size: Annotated[
+        int | None, typer.Option("--input-size", help="Side of the images, in pixels.")
+    ] = None,
     validation_share: Annotated[
-        float, typer.Option("--validation-share", help="Share of images set aside to choose snapshot and K.")
+        float,
+        typer.Option(
+            "--validation-share", help="Share of images set aside to choose snapshot and K."
+        ),
     ] = 0.2,
     protocol: Annotated[
         str,
@@ -37,10 +50,12 @@ def reproduce(
         ),
     ] = "paper",
     methods: Annotated[
-        str | None, typer.Option(help="Only the rows of these methods, as in cms,gcd; all if not given.")
+        str | None,
+        typer.Option(help="Only the rows of these methods, as in cms,gcd; all if not given."),
     ] = None,
     change: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting for all rows, e.g. training.batch_size=64.")
+        list[str] | None,
+        typer.Option("--set", help="A setting for all rows, e.g. training.batch_size=64."),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; CUDA when there is one.")] = None,
     json: Json = False,
@@ -60,13 +75,19 @@ def reproduce(
     from shoal.reproduce.reproduce import reproduce as run
 
     roots = read_pairs(root or [], "--root", "DATASET=FOLDER")
-    changes = read_changes([*(change or []), *([] if epochs is None else [f"training.epochs={epochs}"])])
+    changes = read_changes(
+        [*(change or []), *([] if epochs is None else [f"training.epochs={epochs}"])]
+    )
     who: dict[str, Any] = {"encoder": encoder, "input_size": input_size, "protocol": protocol}
     only = tuple((methods or "").replace(",", " ").split())
-    options = ReproduceOptions(**who, changes=changes, validation_share=validation_share, methods=only)
+    options = ReproduceOptions(
+        **who, changes=changes, validation_share=validation_share, methods=only
+    )
     home = choose_device(device)
     with processes(home):
-        reproductions = run(tables, roots, out, device=home, seeds=_seeds(seeds), options=options, tell=say)
+        reproductions = run(
+            tables, roots, out, device=home, seeds=_seeds(seeds), options=options, tell=say
+        )
     if is_main():
         _print(reproductions, as_json=json)
 
@@ -80,7 +101,9 @@ def _print(reproductions: list["Reproduction"], *, as_json: bool) -> None:
     told = {"numbers": numbers, "files": files, "failed": failures}
     result("\n".join(each.text for each in reproductions) + end, told, as_json=as_json)
     if failures:
-        complain(f"error: {count(len(failures), 'cell')} failed, left out here; the same command tries again")
+        complain(
+            f"error: {count(len(failures), 'cell')} failed, left out here; the same command tries again"
+        )
         raise typer.Exit(FAILED)
 
 

@@ -24,15 +24,27 @@ MAX_LISTED = 20
 def review(
     run: Annotated[Path, typer.Argument(help="A finished run.")],
     port: Annotated[
-        int | None, typer.Option(help="Port to serve on.", show_default="8765, or another one that is free")
+        int | None,
+        typer.Option(help="Port to serve on.", show_default="8765, or another one that is free"),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to serve on; others can reach any but the default.")] = "127.0.0.1",
-    open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, change nothing.")] = False,
+    host: Annotated[
+        str, typer.Option(help="Address to serve on; others can reach any but the default.")
+    ] = "127.0.0.1",
+    open_: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open the page in a browser.")
+    ] = True,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Show everything, change nothing.")
+    ] = False,
     replay: Annotated[
-        Path | None, typer.Option(help="Another run of the same images, whose review is done again on this one first.")
+        Path | None,
+        typer.Option(
+            help="Another run of the same images, whose review is done again on this one first."
+        ),
     ] = None,
-    images: Annotated[Path | None, typer.Option(help="Where the images are now, if they have moved.")] = None,
+    images: Annotated[
+        Path | None, typer.Option(help="Where the images are now, if they have moved.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Confirm, correct, name, merge and split what a run found, in a browser, e.g. `shoal review runs/birds`.
@@ -48,15 +60,24 @@ def review(
 
         check_not_held(run)
         if images is not None and not images.is_dir():
-            raise UsageError(f"{images}: there is no such folder; give the one that --images shall be")
-        opened = Run.open(run, checks_tables=False)  # the review reads them all, and checks them then
+            raise UsageError(
+                f"{images}: there is no such folder; give the one that --images shall be"
+            )
+        opened = Run.open(
+            run, checks_tables=False
+        )  # the review reads them all, and checks them then
         opened_review, misfits = _open(opened, replay, read_only=read_only)
         originals = Originals(opened, opened_review.answer.paths, images)
     listening = bind(host, port)
     access = Access(host=host, port=listening.getsockname()[1], is_read_only=read_only)
 
     def started() -> None:
-        facts = {"url": access.url, "run": str(run), "read_only": read_only, "does_not_fit": misfits}
+        facts = {
+            "url": access.url,
+            "run": str(run),
+            "read_only": read_only,
+            "does_not_fit": misfits,
+        }
         result(access.url, facts, as_json=json)
         if by_address := access.url_by_address:
             say(f"where that name is not known: {by_address}")
@@ -69,7 +90,11 @@ def review(
             say("it opens in a browser; if that cannot show it, open the address")
         elif open_:
             say("note: no browser was found here; open the address in one")
-        say("Ctrl-C ends it" if read_only else "Ctrl-C ends it; everything done is kept as it is done")
+        say(
+            "Ctrl-C ends it"
+            if read_only
+            else "Ctrl-C ends it; everything done is kept as it is done"
+        )
 
     serve(opened_review, access, listening, started, originals, misfits)
     _tell(opened_review, run)
@@ -97,7 +122,9 @@ def _open(run: "Run", replay: Path | None, *, read_only: bool) -> tuple["Review"
         if replay is None:
             review = Review(run)
             if not read_only and review.mend():
-                say("note: half a line at the end of review.jsonl, which was never answered, was dropped")
+                say(
+                    "note: half a line at the end of review.jsonl, which was never answered, was dropped"
+                )
             elif review.log.note:
                 say(review.log.note)
             return review, misfits
@@ -111,7 +138,9 @@ def _open(run: "Run", replay: Path | None, *, read_only: bool) -> tuple["Review"
         if not misfits
         else f"{count(len(misfits), 'action')} no longer {plural(len(misfits), 'fits')}"
     )
-    say(f"the review of another answer was done again on this one: {count(len(entries), 'action')}; {fits}")
+    say(
+        f"the review of another answer was done again on this one: {count(len(entries), 'action')}; {fits}"
+    )
     for words in misfits[:MAX_LISTED]:
         say(f"  {words}")
     if len(misfits) > MAX_LISTED:
@@ -127,7 +156,11 @@ def _tell(review: "Review", run: Path) -> None:
 
     review.refresh()
     n_by_status = Counter(review.state.images.status.tolist())
-    said = [f"{n_by_status[status]:,} {STATUSES[status]}" for status in sorted(n_by_status) if status != PREDICTED]
+    said = [
+        f"{n_by_status[status]:,} {STATUSES[status]}"
+        for status in sorted(n_by_status)
+        if status != PREDICTED
+    ]
     images = count(len(review.answer), "image")
     say(f"of {images} {', '.join(said) or 'none was decided on'}")
     say(f"next: shoal export {shlex.quote(str(run))} --to imagefolder --out sorted/")

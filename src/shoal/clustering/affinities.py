@@ -15,13 +15,18 @@ def affinities(nodes: Tensor, exists: Tensor, n_first: int, n_neighbors: int) ->
     diffusion. Nodes that do not exist yet count for nothing; the first ones all exist. The counts are whole numbers, so
     no order of adding them changes them.
     """
-    n_nodes, n_near = len(nodes), n_neighbors + 1
+    n_nodes = len(nodes)
+    n_near = n_neighbors + 1
     with torch.autocast(nodes.device.type, enabled=False):
         closeness = (nodes @ nodes.T).masked_fill(~exists, -torch.inf)  # (G, G)
         near = closeness.topk(n_near, dim=1).indices  # (G, k + 1)
         pairs = (near[:, :, None] * n_nodes + near[:, None, :]).flatten()  # (G·(k + 1)²,)
         votes = exists.float().repeat_interleave(n_near**2)
-        counts = torch.zeros(n_nodes**2, device=nodes.device).scatter_add_(0, pairs, votes).view(n_nodes, n_nodes)
+        counts = (
+            torch.zeros(n_nodes**2, device=nodes.device)
+            .scatter_add_(0, pairs, votes)
+            .view(n_nodes, n_nodes)
+        )
         counts.fill_diagonal_(0)
         steps = counts / counts.sum(dim=1, keepdim=True).clamp_min(1)  # P
         diffused = (steps[:n_first] @ steps) @ steps.T  # (V, G)
@@ -37,6 +42,7 @@ def strongest(affinity: Tensor, exists: Tensor, quantile: float) -> Tensor:
         affinity.masked_fill(affinity <= mean, torch.inf).flatten().sort().values
     )  # those over the mean come first
     position = quantile * ((affinity > mean).sum() - 1).clamp_min(0).double()
-    below, above = ordered[position.floor().long()], ordered[position.ceil().long()]
+    below = ordered[position.floor().long()]
+    above = ordered[position.ceil().long()]
     limit = below.lerp(above, position.frac().to(affinity.dtype))
     return affinity >= limit  # nothing where there is no number above the mean

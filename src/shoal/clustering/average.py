@@ -35,7 +35,8 @@ SMALL_PER_CLUSTER = 6
 MAX_SMALL = 12_000
 """Most small clusters: each two of them have a distance, 1.2 GB for so many."""
 
-MIN_LABELED, MAX_LABELED = 200, 10_000
+MIN_LABELED = 200
+MAX_LABELED = 10_000
 """Fewest and most labeled images that choose between the two."""
 
 
@@ -55,13 +56,17 @@ def join_small(points: Tensor, tree: Tree, n_clusters: int, method: LinkageMetho
     return tree.with_top(n_small, kept, gone, below + np.sqrt(distances.clip(min=0)))
 
 
-def choose_linkage(points: Tensor, labels: Ints, moves: ShiftSettings, n_shifts: int) -> LinkageMethod:
+def choose_linkage(
+    points: Tensor, labels: Ints, moves: ShiftSettings, n_shifts: int
+) -> LinkageMethod:
     """Average linkage where it puts more labeled images right by more than a standard error, else Ward's."""
     judged = judge_linkages(points, labels, moves, n_shifts)
     return "average" if judged is not None and is_worse(*judged) else "ward"
 
 
-def judge_linkages(points: Tensor, labels: Ints, moves: ShiftSettings, n_shifts: int) -> tuple[Bools, Bools] | None:
+def judge_linkages(
+    points: Tensor, labels: Ints, moves: ShiftSettings, n_shifts: int
+) -> tuple[Bools, Bools] | None:
     """Which labeled images (L,) Ward's linkage puts right, and which average linkage; None where there are too few.
 
     Labeled images of `points` (N, D), unit rows, are clustered alone, after so many shifts, into as many clusters as
@@ -95,13 +100,19 @@ def draw_in_proportion(points: Tensor, labels: Ints) -> Ints:
     labeled = np.flatnonzero(labels != UNLABELED)
     classes, own = np.unique(labels[labeled], return_inverse=True)
     n_labels = np.bincount(own)  # (C,)
-    means = category_centers(points[torch.from_numpy(labeled).to(points.device)], own, len(classes))  # (C, D)
+    means = category_centers(
+        points[torch.from_numpy(labeled).to(points.device)], own, len(classes)
+    )  # (C, D)
     nearest = k_nearest(points, means.to(points.dtype), 1).indices[:, 0]  # (N,)
-    n_images = np.maximum(torch.bincount(nearest, minlength=len(classes)).cpu().numpy(), n_labels)  # (C,)
+    n_images = np.maximum(
+        torch.bincount(nearest, minlength=len(classes)).cpu().numpy(), n_labels
+    )  # (C,)
     share = min(float(np.quantile(n_labels / n_images, 0.25)), MAX_LABELED / n_images.sum())
     wanted = np.minimum(n_labels, np.maximum(1, np.rint(share * n_images).astype(np.int64)))  # (C,)
     kept = [
-        np.flatnonzero(own == c)[np.linspace(0, n_labels[c] - 1, wanted[c]).round().astype(np.int64)]
+        np.flatnonzero(own == c)[
+            np.linspace(0, n_labels[c] - 1, wanted[c]).round().astype(np.int64)
+        ]
         for c in range(len(classes))
     ]
     return labeled[np.sort(np.concatenate(kept))]
@@ -114,26 +125,34 @@ def average_linkage(distances: Floats, sizes: Ints) -> tuple[Ints, Ints, Floats]
     fall. Two clusters that are each other's nearest can be joined at any time without changing what others join later,
     so a chain of nearest ones is followed until it ends in such a pair: M² steps in all.
     """
-    apart, n_left = distances.astype(np.float64), sizes.astype(np.float64)
+    apart = distances.astype(np.float64)
+    n_left = sizes.astype(np.float64)
     np.fill_diagonal(apart, np.inf)
-    joined_at, is_left = np.full(len(sizes), -np.inf), np.ones(len(sizes), dtype=bool)
+    joined_at = np.full(len(sizes), -np.inf)
+    is_left = np.ones(len(sizes), dtype=bool)
     steps: list[tuple[int, int, float]] = []
     chain: list[int] = []
     while len(steps) < len(sizes) - 1:
         chain = chain or [int(is_left.argmax())]
-        last, before = chain[-1], chain[-2] if len(chain) > 1 else None
+        last = chain[-1]
+        before = chain[-2] if len(chain) > 1 else None
         nearest = int(apart[last].argmin())
         if before is None or apart[last, nearest] < apart[last, before]:
             chain.append(nearest)
             continue
         del chain[-2:]
-        kept, gone = min(last, before), max(last, before)
+        kept = min(last, before)
+        gone = max(last, before)
         # Rounding may put a cluster below one that is in it.
         joined_at[kept] = max(apart[kept, gone], joined_at[kept], joined_at[gone])
         steps.append((kept, gone, joined_at[kept]))
-        row = (n_left[kept] * apart[kept] + n_left[gone] * apart[gone]) / (n_left[kept] + n_left[gone])
-        apart[kept], apart[:, kept] = row, row
-        apart[gone], apart[:, gone] = np.inf, np.inf
+        row = (n_left[kept] * apart[kept] + n_left[gone] * apart[gone]) / (
+            n_left[kept] + n_left[gone]
+        )
+        apart[kept] = row
+        apart[:, kept] = row
+        apart[gone] = np.inf
+        apart[:, gone] = np.inf
         n_left[kept] += n_left[gone]
         is_left[gone] = False
     slots = np.array([step[:2] for step in steps], dtype=np.int64).reshape(-1, 2)

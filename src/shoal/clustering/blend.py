@@ -32,7 +32,8 @@ collections, whose hidden labels were in sight (benchmarks/results/2026-11-16_h2
 MAX_SHIFTS = 6
 """Most shifts tried while a weight is chosen; accuracy has stopped rising by then."""
 
-MAX_ROWS, MIN_PER_CLUSTER = 4_000, 4
+MAX_ROWS = 4_000
+MIN_PER_CLUSTER = 4
 """Images that a choice looks at, and fewest for each cluster: all that judge, and of the others as many as there is
 room for."""
 
@@ -82,7 +83,13 @@ def try_weights(
     tried = []
     for weight in weights:
         known = [cut[rows] for cut in first_cuts] if weight == 1 else []
-        cuts = _cuts(blend(first[kept], second[kept], weight), n_clusters, settings.shift, linkage_method, known)
+        cuts = _cuts(
+            blend(first[kept], second[kept], weight),
+            n_clusters,
+            settings.shift,
+            linkage_method,
+            known,
+        )
         tried.append(_judge(weight, (cut[at] for cut in cuts), labels[judged], usual_shifts))
     return [one for one in tried if one is not None]
 
@@ -98,12 +105,18 @@ def choose_weight(tried: Sequence[TriedWeight]) -> TriedWeight:
     """
     best = max(tried, key=lambda one: int(one.right.sum()))
     alone = max((int(one.right.sum()) for one in tried if one.weight == 1), default=0)
-    good = [one for one in tried if not is_worse(one.right, best.right) and one.right.sum() >= alone]
+    good = [
+        one for one in tried if not is_worse(one.right, best.right) and one.right.sum() >= alone
+    ]
     return min(good, key=lambda one: abs(one.weight - USUAL_WEIGHT))
 
 
 def _cuts(
-    points: Tensor, n_clusters: int, moves: ShiftSettings, linkage_method: LinkageMethod, known: Sequence[Ints]
+    points: Tensor,
+    n_clusters: int,
+    moves: ShiftSettings,
+    linkage_method: LinkageMethod,
+    known: Sequence[Ints],
 ) -> Iterator[Ints]:
     """Clusters (M,) after 0, 1, 2 … shifts, while enough rows are distinct; of the first ones where they are `known`.
 
@@ -116,7 +129,9 @@ def _cuts(
         yield join_small(one.points, one.tree, n_clusters, linkage_method).cut(n_clusters)
 
 
-def _judge(weight: float, clusters: Iterator[Ints], truth: Ints, usual_shifts: int) -> TriedWeight | None:
+def _judge(
+    weight: float, clusters: Iterator[Ints], truth: Ints, usual_shifts: int
+) -> TriedWeight | None:
     """The best iterate up to the first that neither of the next two betters, by the judging images (Algorithm 1).
 
     `clusters` (J,) are theirs after 0, 1, 2 … shifts; None where there are none.

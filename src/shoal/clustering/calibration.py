@@ -49,7 +49,9 @@ class ReliabilityCurve:
 
     def at(self, share: Floats) -> Floats:
         """The confidence at shares of neighbors (M,)."""
-        confidence: Floats = np.interp(share, np.linspace(0, 1, len(self.confidence)), self.confidence)
+        confidence: Floats = np.interp(
+            share, np.linspace(0, 1, len(self.confidence)), self.confidence
+        )
         return confidence
 
     def toward_share(self, weight: float) -> "ReliabilityCurve":
@@ -82,7 +84,9 @@ class Calibration:
         n_known = int(np.isfinite(self.scale).sum())
         is_known = categories < n_known
         known = self.known.at(share) * np.nan_to_num(self.scale)[categories]
-        by_curve = np.where(is_known, np.where(is_labeled, self.labeled.at(share), known), self.novel.at(share))
+        by_curve = np.where(
+            is_known, np.where(is_labeled, self.labeled.at(share), known), self.novel.at(share)
+        )
         weight = np.where(is_known, self.weight, 1.0)
         said: Floats = weight * np.clip(by_curve, 0.0, 1.0) + (1 - weight) * share
         return said
@@ -100,7 +104,10 @@ class Calibration:
             "label_rate": self.label_rate,
             "weight": self.weight,
             "is_of_first": self.is_of_first,
-            **{name: {key: getattr(curve, key).tolist() for key in CURVE} for name, curve in curves.items()},
+            **{
+                name: {key: getattr(curve, key).tolist() for key in CURVE}
+                for name, curve in curves.items()
+            },
             "scale": nan_to_null(self.scale.tolist()),
         }
 
@@ -108,11 +115,17 @@ class Calibration:
     def from_dict(cls, plain: Mapping[str, Any]) -> "Calibration":
         """Undo `to_dict`."""
         curves: dict[str, Any] = {
-            name: ReliabilityCurve(**{key: np.array(plain[name][key], dtype=float) for key in CURVE})
+            name: ReliabilityCurve(
+                **{key: np.array(plain[name][key], dtype=float) for key in CURVE}
+            )
             for name in ("known", "novel", "labeled")
         }
-        scale, weight = np.array(plain["scale"], dtype=float), plain.get("weight")
-        about: dict[str, Any] = {"label_rate": plain.get("label_rate"), "is_of_first": bool(plain.get("is_of_first"))}
+        scale = np.array(plain["scale"], dtype=float)
+        weight = plain.get("weight")
+        about: dict[str, Any] = {
+            "label_rate": plain.get("label_rate"),
+            "is_of_first": bool(plain.get("is_of_first")),
+        }
         return cls(**curves, scale=scale, weight=1.0 if weight is None else weight, **about)
 
 
@@ -134,12 +147,18 @@ def calibrate(
     """
     labeled = labels != UNLABELED
     judged = np.flatnonzero(labeled) if unseen is None else unseen[labeled[unseen]]
-    task = _Task(categories, labels, share, neighbors, np.array(_digests(rows)), n_categories, n_known)
+    task = _Task(
+        categories, labels, share, neighbors, np.array(_digests(rows)), n_categories, n_known
+    )
     if len(judged) < MIN_LABELS or len(np.unique(labels[judged])) < 2:
         return task.plain
-    learned, free = task.learn(judged), ~labeled
+    learned = task.learn(judged)
+    free = ~labeled
     said = learned.confidence(share, categories, labeled)
-    others = [task.learn(part).confidence(share, categories, labeled) for part in _without_groups(labels, judged)]
+    others = [
+        task.learn(part).confidence(share, categories, labeled)
+        for part in _without_groups(labels, judged)
+    ]
     known, novel = (
         _trust(said[rows] - share[rows], [other[rows] - share[rows] for other in others])
         for rows in (free & (categories < n_known), free & (categories >= n_known))
@@ -160,8 +179,11 @@ def _trust(change: Floats, others: Sequence[Floats]) -> float:
     """How far to believe in a change (M,) of confidence: less the more it is another without some of the classes."""
     if not len(change):
         return 0.0
-    mean, of_others = float(change.mean()), np.array([other.mean() for other in others])
-    error = (len(of_others) - 1) / len(of_others) * float(((of_others - of_others.mean()) ** 2).sum())  # squared
+    mean = float(change.mean())
+    of_others = np.array([other.mean() for other in others])
+    error = (
+        (len(of_others) - 1) / len(of_others) * float(((of_others - of_others.mean()) ** 2).sum())
+    )  # squared
     return max(0.0, 1 - N_ERRORS**2 * error / mean**2) if mean else 0.0
 
 
@@ -182,20 +204,32 @@ class _Task:
     def plain(self) -> Calibration:
         """Confidence is the share of neighbors."""
         curve = _fit(np.zeros(0), np.zeros(0), np.zeros(0), self.neighbors.shape[1])
-        return Calibration(known=curve, novel=curve, labeled=curve, scale=self._scale(1.0), label_rate=None)
+        return Calibration(
+            known=curve, novel=curve, labeled=curve, scale=self._scale(1.0), label_rate=None
+        )
 
     def learn(self, judged: Ints) -> Calibration:
         """What the labels of the `judged` images say, folds of them held back in turn."""
-        share, labeled = self.share, self.labels != UNLABELED
+        share = self.share
+        labeled = self.labels != UNLABELED
         rate = estimate_label_rate(self.labels, self.neighbors, judged, self.digests)
         folds = Folds(self.categories, self.labels, judged, self.digests)
-        at, right, is_hidden, is_matched = (np.concatenate(part) for part in zip(*folds.passes(), strict=True))
+        at, right, is_hidden, is_matched = (
+            np.concatenate(part) for part in zip(*folds.passes(), strict=True)
+        )
         weights = _weights(is_hidden, len(share), int(labeled.sum()), rate)
-        of_known, of_labeled, of_novel = is_matched, is_matched & ~is_hidden, ~is_matched
-        pairs, ones = folds.own_class_share(at, rate), np.ones(len(at))
+        of_known = is_matched
+        of_labeled = is_matched & ~is_hidden
+        of_novel = ~is_matched
+        pairs = folds.own_class_share(at, rate)
+        ones = np.ones(len(at))
         known, of_given, novel = (
             _fit(share[at][part], true[part], counts[part], self.neighbors.shape[1])
-            for part, true, counts in ((of_known, right, weights), (of_labeled, right, ones), (of_novel, pairs, ones))
+            for part, true, counts in (
+                (of_known, right, weights),
+                (of_labeled, right, ones),
+                (of_novel, pairs, ones),
+            )
         )
         base = _mean_by(known.at(share), self.categories, ~labeled, self.n_categories)
         scale = self._scale(folds.known_shares(self.n_categories, rate) / np.maximum(base, 1e-9))
@@ -213,17 +247,23 @@ def _digests(rows: NDArray[Any]) -> list[str]:
 def _weights(is_hidden: Bools, n: int, n_labeled: int, rate: float) -> Floats:
     """(M,) how many unlabeled images each held-back one stands for: of known classes, or of novel ones if hidden."""
     n_hidden = max(1, int(is_hidden.sum()))
-    of_known, of_novel = n_labeled / rate - n_labeled, n - n_labeled / rate
+    of_known = n_labeled / rate - n_labeled
+    of_novel = n - n_labeled / rate
     weights = np.where(is_hidden, of_novel / n_hidden, of_known / max(1, len(is_hidden) - n_hidden))
     return weights / weights.mean() if weights.sum() > 0 else np.ones(len(is_hidden))
 
 
 def _fit(share: Floats, right: Floats, weights: Floats, k: int) -> ReliabilityCurve:
     """The curve nearest to the evidence and, where there is little, to the share itself."""
-    levels, at = np.linspace(0, 1, k + 1), np.rint(share * k).astype(np.int64)
-    n_images, n_right = (np.bincount(at, each, minlength=k + 1) + 0.0 for each in (weights, weights * right))
+    levels = np.linspace(0, 1, k + 1)
+    at = np.rint(share * k).astype(np.int64)
+    n_images, n_right = (
+        np.bincount(at, each, minlength=k + 1) + 0.0 for each in (weights, weights * right)
+    )
     smoothed = (n_right + PRIOR_IMAGES * levels) / (n_images + PRIOR_IMAGES)
-    rising = isotonic_regression(smoothed, weights=n_images + PRIOR_IMAGES).x  # within 0 and 1, as what it is made from
+    rising = isotonic_regression(
+        smoothed, weights=n_images + PRIOR_IMAGES
+    ).x  # within 0 and 1, as what it is made from
     return ReliabilityCurve(confidence=rising, right=n_right, n_images=n_images)
 
 

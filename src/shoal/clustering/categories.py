@@ -43,7 +43,12 @@ def other_neighbors(points: Tensor, n_neighbors: int) -> Neighbors:
 
 
 def describe_members(
-    points: Tensor, categories: Ints, n_categories: int, n_known: int, n_neighbors: int, lists: Neighbors | None = None
+    points: Tensor,
+    categories: Ints,
+    n_categories: int,
+    n_known: int,
+    n_neighbors: int,
+    lists: Neighbors | None = None,
 ) -> Membership:
     """Describe every row of `points` (N, D), unit rows, in its category (N,), 0 … K-1, known ones first.
 
@@ -77,11 +82,19 @@ def assign_newcomers(
 
 
 def _describe(
-    rows: Tensor, chosen: Ints, lists: Neighbors, points: Tensor, categories: Ints, n_categories: int, n_known: int
+    rows: Tensor,
+    chosen: Ints,
+    lists: Neighbors,
+    points: Tensor,
+    categories: Ints,
+    n_categories: int,
+    n_known: int,
 ) -> Membership:
     """Describe rows (M, D) in their category (M,), given their neighbors in `points` (N, D) with `categories` (N,)."""
     filled = np.unique(categories)  # (F,) ascending; nothing is near a category without images
-    centers = category_centers(points, categories, n_categories)[torch.from_numpy(filled).to(points.device)]  # (F, D)
+    centers = category_centers(points, categories, n_categories)[
+        torch.from_numpy(filled).to(points.device)
+    ]  # (F, D)
     own = torch.from_numpy(np.searchsorted(filled, chosen)).to(rows.device)  # (M,)
     known, similarity = _nearest(rows, centers[: int((filled < n_known).sum())], filled)
     return Membership(
@@ -94,7 +107,9 @@ def _describe(
     )
 
 
-def _nearest(rows: Tensor, centers: Tensor, named: Ints, exclude: Tensor | None = None) -> tuple[Ints, Floats]:
+def _nearest(
+    rows: Tensor, centers: Tensor, named: Ints, exclude: Tensor | None = None
+) -> tuple[Ints, Floats]:
     """The category, as `named` (F,), whose center is nearest to each row, and its cosine; -1 and NaN without any."""
     if len(centers) == (0 if exclude is None else 1):
         return np.full(len(rows), NONE), np.full(len(rows), np.nan)
@@ -102,7 +117,9 @@ def _nearest(rows: Tensor, centers: Tensor, named: Ints, exclude: Tensor | None 
     return named[nearest.indices[:, 0].cpu().numpy()], nearest.similarities[:, 0].cpu().numpy()
 
 
-def number_clusters(clusters: Ints, labels: Ints, n_known: int, rows: NDArray[Any]) -> tuple[Ints, int]:
+def number_clusters(
+    clusters: Ints, labels: Ints, n_known: int, rows: NDArray[Any]
+) -> tuple[Ints, int]:
     """Number clusters as categories: a known class's own number where matched, then novel ones by falling size.
 
     Clusters are matched to classes on labeled rows. Ties of matching and of size go by size and by the smallest of a
@@ -122,7 +139,9 @@ def number_clusters(clusters: Ints, labels: Ints, n_known: int, rows: NDArray[An
 
 def _rank_clusters(clusters: Ints, rows: NDArray[Any]) -> Ints:
     """Number clusters (N,) anew, by falling size and then by their smallest row, column after column."""
-    _, number, sizes = np.unique(clusters, return_inverse=True, return_counts=True)  # (N,) and (K,), none of them empty
+    _, number, sizes = np.unique(
+        clusters, return_inverse=True, return_counts=True
+    )  # (N,) and (K,), none of them empty
     members = np.split(np.argsort(number, kind="stable"), np.cumsum(sizes)[:-1])
     smallest = rows[[_smallest(rows, own) for own in members]]  # (K, any)
     order = np.lexsort((*smallest.T[::-1], -sizes))
@@ -144,7 +163,9 @@ def _smallest(rows: NDArray[Any], members: Ints) -> int:
 def category_names(known: Sequence[Any], n_novel: int) -> list[Any]:
     """The known names, then 'novel-001' … for the novel ones; a number whose name is known already is left out."""
     taken = set(map(str, known))
-    free = [name for i in range(n_novel + len(taken)) if (name := f"novel-{i + 1:03d}") not in taken]
+    free = [
+        name for i in range(n_novel + len(taken)) if (name := f"novel-{i + 1:03d}") not in taken
+    ]
     return [*known, *free[:n_novel]]
 
 
@@ -172,5 +193,7 @@ def vote(lists: Neighbors, bank_categories: Ints) -> Ints:
     """(N,) the category most common among each row's neighbors, the nearest deciding ties."""
     votes = bank_categories[lists.indices.cpu().numpy()]  # (N, k), nearest first
     counts = (votes[:, :, None] == votes[:, None, :]).sum(axis=2)  # (N, k)
-    chosen: Ints = votes[np.arange(len(votes)), counts.argmax(axis=1)]  # argmax takes the nearest of equals
+    chosen: Ints = votes[
+        np.arange(len(votes)), counts.argmax(axis=1)
+    ]  # argmax takes the nearest of equals
     return chosen

@@ -24,7 +24,8 @@ from shoal.clustering.tree import Tree
 STEP = 2**0.25
 """From one cut to the next."""
 
-FIRST, LAST = 1.0, 12.0
+FIRST = 1.0
+LAST = 12.0
 """The first and the last cut, in multiples of the K found so far."""
 
 N_ROUNDS = 3
@@ -62,7 +63,8 @@ class PairTerms:
         The standard error is the jackknife's, which is for classes drawn from endlessly many. Of K classes C are known,
         so the part of its square that is between classes is smaller; the other is chance in which images are labeled.
         """
-        k, n = n_clusters.astype(np.float64), len(self.above) - 1
+        k = n_clusters.astype(np.float64)
+        n = len(self.above) - 1
         off = self.above[0] - k * self.below[0]
         covariance = (n - 1) * np.cov(self.above[1:], self.below[1:], bias=True)
         square = covariance[0, 0] - 2 * k * covariance[0, 1] + k**2 * covariance[1, 1]
@@ -84,15 +86,24 @@ def pair_terms(tree: Tree, known: Ints) -> PairTerms | None:
         return None
     is_drawn = bool(labels.var(ddof=1) >= MIN_SPREAD * labels.mean())
     made: dict[int, _Cut] = {}
-    k, bounds = 2.0 * n_classes, (n_classes, tree.n_distinct)
+    k = 2.0 * n_classes
+    bounds = (n_classes, tree.n_distinct)
     for _ in range(N_ROUNDS):
         cuts = _cuts(k, n_classes, tree.n_distinct)
         made |= {n: _Cut.of(tree.cut(n), known, n_classes) for n in cuts if n not in made}
         nearest = made[min(cuts, key=lambda n: abs(n - k))]
-        sizes = labels if is_drawn else _class_sizes(nearest, labels, tree.n_leaves)  # (C,) up to a factor
-        terms = [_terms(made[n], labels, sizes, is_drawn, tree.n_leaves) for n in cuts]  # (2, C + 1) each
+        sizes = (
+            labels if is_drawn else _class_sizes(nearest, labels, tree.n_leaves)
+        )  # (C,) up to a factor
+        terms = [
+            _terms(made[n], labels, sizes, is_drawn, tree.n_leaves) for n in cuts
+        ]  # (2, C + 1) each
         above, below = np.sum(terms, axis=0)  # (C + 1,) each
-        k = float(np.clip(above[0] / below[0], *bounds)) if below[0] > 0 else float(bounds[int(above[0] > 0)])
+        k = (
+            float(np.clip(above[0] / below[0], *bounds))
+            if below[0] > 0
+            else float(bounds[int(above[0] > 0)])
+        )
     return PairTerms(above, below, float(labels.mean())) if above[0] > 0 else None
 
 
@@ -145,14 +156,20 @@ def _less_one(values: Floats) -> Floats:
 def _terms(cut: _Cut, labels: Floats, sizes: Floats, is_drawn: bool, n_images: int) -> Floats:
     """(2, C + 1) the terms that K is a ratio of, by one cut."""
     own, same, different = _chances(cut, labels, sizes)
-    mates = n_images / len(cut.sizes) - 1  # the mean over images that count 1 / the size of their cluster
+    mates = (
+        n_images / len(cut.sizes) - 1
+    )  # the mean over images that count 1 / the size of their cluster
     surplus = mates - (n_images - 1) * different  # (n - 1) · (same - different)
     ahead = same - different
     per_class = _less_one(sizes) / _less_one(np.ones(len(sizes)))  # the mean size
     if is_drawn:  # a label has share · (n - 1) others of its class in the mean, and K = N · share / labels per class
-        ratio = np.stack([ahead * _less_one(own * (sizes - 1)) / _less_one(own) / per_class, surplus])
+        ratio = np.stack(
+            [ahead * _less_one(own * (sizes - 1)) / _less_one(own) / per_class, surplus]
+        )
     else:  # n is the mean over images, K = N / n with the mean over classes
-        ratio = np.stack([ahead * _less_one(own * sizes) / _less_one(own) / per_class, surplus + ahead])
+        ratio = np.stack(
+            [ahead * _less_one(own * sizes) / _less_one(own) / per_class, surplus + ahead]
+        )
     ratio[0] *= n_images
     terms: Floats = ratio / mates
     return terms
@@ -160,14 +177,20 @@ def _terms(cut: _Cut, labels: Floats, sizes: Floats, is_drawn: bool, n_images: i
 
 def _chances(cut: _Cut, labels: Floats, sizes: Floats) -> tuple[Floats, Floats, Floats]:
     """The weight of each class (C,), and the chances (C + 1,) that images of one class, and of two, share a cluster."""
-    images = cut.count * (sizes / labels)[cut.known]  # (rows,) that the labels stand for, up to a factor
+    images = (
+        cut.count * (sizes / labels)[cut.known]
+    )  # (rows,) that the labels stand for, up to a factor
     weight = images / cut.sizes[cut.cluster]  # (rows,)
     own = cut.by_class(weight)  # (C,)
     judged = np.where(labels > 1, sizes, 0)  # (C,)
     pairs = cut.by_class(weight * (cut.count - 1)) / np.maximum(labels - 1, 1)  # (C,)
     same = _less_one(pairs * judged) / _less_one(own * judged)
-    ahead = cut.by_class(weight * (cut.by_cluster(images) - images))  # (C,) pairs with other classes, by their first
-    behind = cut.by_class(images * (cut.by_cluster(weight) - weight))  # (C,) and by their second image
+    ahead = cut.by_class(
+        weight * (cut.by_cluster(images) - images)
+    )  # (C,) pairs with other classes, by their first
+    behind = cut.by_class(
+        images * (cut.by_cluster(weight) - weight)
+    )  # (C,) and by their second image
     mixed = np.concatenate([[ahead.sum()], ahead.sum() - ahead - behind])
     return own, same, mixed / (_less_one(own) * _less_one(sizes) - _less_one(own * sizes))
 
@@ -177,13 +200,20 @@ def _class_sizes(cut: _Cut, labels: Floats, n_images: int) -> Floats:
 
     The fewer images of a cluster are of one class, the less its size says: then sizes are drawn together.
     """
-    count, pairs = cut.count, labels * (labels - 1)
+    count = cut.count
+    pairs = labels * (labels - 1)
     mates = cut.by_class(count * (cut.sizes[cut.cluster] - 1)) / labels  # (C,)
     together = cut.by_class(count * (count - 1))  # (C,)
     others = cut.by_class(count * (cut.by_cluster(count) - count))  # (C,)
-    strangers = (n_images - 1) * others.sum() / (labels * (labels.sum() - labels)).sum()  # mates of other classes
-    same = (together + 2 * together.sum() / pairs.sum()) / (pairs + 2)  # (C,) as if two more pairs were the mean
+    strangers = (
+        (n_images - 1) * others.sum() / (labels * (labels.sum() - labels)).sum()
+    )  # mates of other classes
+    same = (together + 2 * together.sum() / pairs.sum()) / (
+        pairs + 2
+    )  # (C,) as if two more pairs were the mean
     purity = np.clip(1 - strangers / mates.mean(), 0, 1)
-    sizes = 1 + np.maximum(mates - strangers, 0.05 * mates) / np.maximum(same - strangers / n_images, 0.05)
+    sizes = 1 + np.maximum(mates - strangers, 0.05 * mates) / np.maximum(
+        same - strangers / n_images, 0.05
+    )
     relative: Floats = np.exp(SIZES_TRUSTED * purity * (np.log(sizes) - np.log(sizes).mean()))
     return relative

@@ -58,23 +58,34 @@ class Curve:
 
 
 def accuracy_curve(
-    tree: Tree, labels: ArrayLike, *, min_clusters: int | None = None, max_clusters: int | None = None
+    tree: Tree,
+    labels: ArrayLike,
+    *,
+    min_clusters: int | None = None,
+    max_clusters: int | None = None,
 ) -> Curve:
     """Sweep every cut from `max_clusters` down to `min_clusters`, and to the number of known classes at most.
 
     By default from 1,000, or ten times the known classes; no K above the number of distinct points is tried.
     """
     if not isinstance(tree, Tree):
-        raise UsageError(f"tree: found {type(tree).__name__}, expected a Tree; pass Tree(linkage) of a linkage matrix")
-    known = known_classes(as_labels(labels, tree.n_leaves, name="labels"))  # (N,) 0 … C-1, -1 for unlabeled
+        raise UsageError(
+            f"tree: found {type(tree).__name__}, expected a Tree; pass Tree(linkage) of a linkage matrix"
+        )
+    known = known_classes(
+        as_labels(labels, tree.n_leaves, name="labels")
+    )  # (N,) 0 … C-1, -1 for unlabeled
     n_classes = int(known.max()) + 1
     least, most = _range(tree, n_classes, min_clusters, max_clusters)
     merges = tree.merges(most)
     n_clusters = np.arange(least, most + 1)
     class_sizes = np.bincount(known[known != UNLABELED], minlength=n_classes)
     accuracy, fit = _sweep(merges, known, n_classes, most - least)
-    shares, gaps = accuracy / class_sizes.sum(), _gaps(tree, n_clusters)
-    return Curve(n_clusters, shares, fit, gaps, class_sizes, tree.n_distinct, pair_terms(tree, known))
+    shares = accuracy / class_sizes.sum()
+    gaps = _gaps(tree, n_clusters)
+    return Curve(
+        n_clusters, shares, fit, gaps, class_sizes, tree.n_distinct, pair_terms(tree, known)
+    )
 
 
 def _range(tree: Tree, n_classes: int, least: int | None, most: int | None) -> tuple[int, int]:
@@ -82,7 +93,9 @@ def _range(tree: Tree, n_classes: int, least: int | None, most: int | None) -> t
     wanted = max(DEFAULT_MAX_CLUSTERS, 10 * n_classes, least or 0) if most is None else most
     limit = min(as_count(wanted, name="max_clusters"), tree.n_leaves)
     if limit < n_classes:
-        raise UsageError(f"max_clusters: found {wanted} with {n_classes} known classes, expected {n_classes} or more")
+        raise UsageError(
+            f"max_clusters: found {wanted} with {n_classes} known classes, expected {n_classes} or more"
+        )
     limit = max(min(limit, tree.n_distinct), n_classes)
     if least is not None and as_count(least, name="min_clusters") > limit:
         raise UsageError(
@@ -96,7 +109,9 @@ def _sweep(merges: Merges, known: Ints, n_classes: int, n_steps: int) -> tuple[I
     """Matched labeled images and the fit at each cut, K ascending: (M,) each."""
     labeled = known != UNLABELED
     n_start = len(merges) + 1
-    cells = np.bincount(merges.start[labeled] * n_classes + known[labeled], minlength=n_start * n_classes)
+    cells = np.bincount(
+        merges.start[labeled] * n_classes + known[labeled], minlength=n_start * n_classes
+    )
     matching = RunningMatching(cells.reshape(n_start, n_classes))
     fits = _Fits(matching.counts, np.bincount(merges.start, minlength=n_start + n_classes))
     rows = [(matching.total, fits.mean())]
@@ -114,7 +129,10 @@ def _gaps(tree: Tree, n_clusters: Ints) -> Floats:
     done = len(heights) - n_clusters  # (M,) index of the last merge done
     last = np.where(done < 0, 0.0, heights[np.maximum(done, 0)])
     gaps: Floats = np.zeros(len(n_clusters))
-    np.log(np.divide(heights[done + 1], last, out=np.ones_like(gaps), where=last > tree.rounding), out=gaps)
+    np.log(
+        np.divide(heights[done + 1], last, out=np.ones_like(gaps), where=last > tree.rounding),
+        out=gaps,
+    )
     return gaps
 
 
@@ -163,7 +181,8 @@ class RunningMatching:
         return int(self._earning.sum() + self._cost.sum())
 
     def _swap(self, a: int, b: int) -> None:
-        pair, swapped = [a, b], [b, a]
+        pair = [a, b]
+        swapped = [b, a]
         self.counts[:, pair] = self.counts[:, swapped]
         self._cost[pair] = self._cost[swapped]
         self._class_of[pair] = self._class_of[swapped]
@@ -173,7 +192,8 @@ class RunningMatching:
 
     def _release(self, *changed: int) -> list[int]:
         """Unmatch the changed clusters at cost 0, and whomever that lets earn more; return the unmatched classes."""
-        open_clusters, free = list(changed), []
+        open_clusters = list(changed)
+        free = []
         while open_clusters:
             cluster = open_clusters.pop()
             self._cost[cluster] = 0
@@ -184,7 +204,8 @@ class RunningMatching:
                 left = self._cluster_of[leaving]
                 if left < 0:
                     continue
-                self._cluster_of[leaving], self._class_of[left] = -1, -1
+                self._cluster_of[leaving] = -1
+                self._class_of[left] = -1
                 free.append(int(leaving))
                 if self._cost[left] > 0:
                     open_clusters.append(int(left))
@@ -207,7 +228,8 @@ class RunningMatching:
             reach[cluster] = far
             through = slack[cluster] + self._earning[owner] + self._cost - self.counts[owner]
             nearer = np.flatnonzero((through < slack) & (reach < far))
-            slack[nearer], came_from[nearer] = through[nearer], owner
+            slack[nearer] = through[nearer]
+            came_from[nearer] = owner
             reach[nearer] = 2 * through[nearer] + is_matched[nearer]
         length = slack[cluster]
         gained = length - slack[visited]
@@ -229,7 +251,9 @@ class _Fits:
     def __init__(self, counts: Ints, sizes: Ints) -> None:
         self.counts = counts  # (C, clusters) the table of the running matching, which merges it
         self.judged = np.flatnonzero(counts.sum(axis=1) >= MIN_FIT_LABELS)  # (J,)
-        self.sizes = np.maximum(sizes, 1).astype(np.float64)  # (clusters,) all images, labeled or not
+        self.sizes = np.maximum(sizes, 1).astype(
+            np.float64
+        )  # (clusters,) all images, labeled or not
         held = counts[self.judged]  # (J, clusters)
         self.class_sizes = held.sum(axis=1)  # (J,)
         self.products = held**2 / (self.class_sizes[:, None] * self.sizes)  # (J, clusters)
@@ -238,7 +262,9 @@ class _Fits:
     def merge(self, kept: int, gone: int) -> None:
         self.sizes[kept] += self.sizes[gone]
         self.products[:, gone] = 0
-        self.products[:, kept] = self.counts[self.judged, kept] ** 2 / (self.class_sizes * self.sizes[kept])
+        self.products[:, kept] = self.counts[self.judged, kept] ** 2 / (
+            self.class_sizes * self.sizes[kept]
+        )
         classes = np.arange(len(self.best))
         lost = (self.best == kept) | (self.best == gone)
         self.best[self.products[:, kept] > self.products[classes, self.best]] = kept
@@ -254,7 +280,9 @@ def known_classes(labels: Ints) -> Ints:
     """Renumber the classes that occur 0 … C-1."""
     classes = np.unique(labels[labels != UNLABELED])
     if len(classes) == 0:
-        raise DataError("labels: all are -1, so nothing says how many clusters there are; label images or give K")
+        raise DataError(
+            "labels: all are -1, so nothing says how many clusters there are; label images or give K"
+        )
     if len(classes) == 1:
         raise DataError(
             "labels: only one class is labeled, and one class never asks for a second cluster; "

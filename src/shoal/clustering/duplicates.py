@@ -23,7 +23,8 @@ class Groups:
     def earlier_copies(self) -> Tensor:
         """(N,) how many equal rows come before each row."""
         order = torch.argsort(self.member, stable=True)
-        in_order, at = self.member[order], torch.arange(len(order), device=order.device)
+        in_order = self.member[order]
+        at = torch.arange(len(order), device=order.device)
         is_first = torch.ones_like(at, dtype=torch.bool)
         is_first[1:] = in_order[1:] != in_order[:-1]
         counts = torch.empty_like(order)
@@ -37,7 +38,9 @@ def row_hashes(rows: Tensor) -> Tensor:
     step = max(1, CHUNK_ELEMENTS[rows.device.type] // rows.shape[1])
     hashes = torch.empty(len(rows), dtype=torch.int64, device=rows.device)
     for start in range(0, len(rows), step):
-        bits = (rows[start : start + step] + 0.0).contiguous().view(torch.int32)  # (R, D) or (R, 2D)
+        bits = (
+            (rows[start : start + step] + 0.0).contiguous().view(torch.int32)
+        )  # (R, D) or (R, 2D)
         hashes[start : start + step] = (bits.long() * weights).sum(1).add_(rows.element_size())
     return hashes
 
@@ -79,7 +82,9 @@ def _equal_pairs(rows: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 def _weights(n: int, device: torch.device) -> Tensor:
     """(n,) fixed odd 64-bit numbers (a Weyl sequence, mixed), the same on every device."""
-    return _mixed(torch.arange(1, n + 1, dtype=torch.int64, device=device) * -7046029254386353131) | 1
+    return (
+        _mixed(torch.arange(1, n + 1, dtype=torch.int64, device=device) * -7046029254386353131) | 1
+    )
 
 
 def _mixed(x: Tensor) -> Tensor:

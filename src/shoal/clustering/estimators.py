@@ -12,7 +12,17 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from shoal.arrays import UNLABELED, Floats, Ints, as_class, as_count, as_number, fold_unlabeled, name_rows, sort_classes
+from shoal.arrays import (
+    UNLABELED,
+    Floats,
+    Ints,
+    as_class,
+    as_count,
+    as_number,
+    fold_unlabeled,
+    name_rows,
+    sort_classes,
+)
 from shoal.clustering.categories import (
     category_names,
     number_clusters,
@@ -206,11 +216,15 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         fitted = torch.from_numpy(self._points).to(choose_device(self.device))
         points = unit_points(rows, device=fitted.device, min_rows=1).to(fitted.dtype)
         lists = k_nearest(points, fitted, min(self._n_neighbors, len(fitted)))
-        return np.where(outlier_scores(lists) > self.threshold_, UNLABELED, vote(lists, self.labels_))
+        return np.where(
+            outlier_scores(lists) > self.threshold_, UNLABELED, vote(lists, self.labels_)
+        )
 
     def _rows(self, X: ArrayLike, **how: Any) -> Floats:
         """X as scikit-learn checks it; rows that are not finite are left to `unit_points`, which names them."""
-        rows: Floats = validate_data(self, X, dtype=["float64", "float32"], ensure_all_finite=False, **how)
+        rows: Floats = validate_data(
+            self, X, dtype=["float64", "float32"], ensure_all_finite=False, **how
+        )
         return _with_directions(X, rows)
 
     def _settings(self) -> tuple[int | None, InferenceSettings]:
@@ -220,9 +234,13 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             as_count(given, name="n_clusters")  # text is what commands take
         n_clusters, numbers = read_n_clusters(given)
         if numbers is not None and self.max_clusters is not None:
-            raise UsageError(f"max_clusters: found {self.max_clusters} with a range of n_clusters; leave it out")
+            raise UsageError(
+                f"max_clusters: found {self.max_clusters} with a range of n_clusters; leave it out"
+            )
         if not 0 <= as_number(self.outlier_share, name="outlier_share") < 1:
-            raise UsageError(f"outlier_share: found {self.outlier_share}, expected a number in [0, 1)")
+            raise UsageError(
+                f"outlier_share: found {self.outlier_share}, expected a number in [0, 1)"
+            )
         least, most = numbers or (None, self.max_clusters)
         moves = ShiftSettings(kernel=self.kernel, n_neighbors=self.n_neighbors, alpha=self.alpha)
         settings = InferenceSettings(
@@ -238,7 +256,9 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return n_clusters, settings
 
     def _keep(self, inference: Inference, known: list[Any], labels: Ints) -> None:
-        self._points = inference.first.points.cpu().numpy()  # wherever it was fitted, it can be loaded on any machine
+        self._points = (
+            inference.first.points.cpu().numpy()
+        )  # wherever it was fitted, it can be loaded on any machine
         self.labels_, n_novel = number_clusters(inference.labels, labels, len(known), self._points)
         names = category_names(known, n_novel)
         self.classes_ = np.empty(len(names), dtype=object)
@@ -251,11 +271,15 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.linkage_method_ = inference.linkage_method
         self.tree_ = inference.tree
         self.rule_ = inference.estimate.rule if inference.estimate else None
-        self._n_neighbors = int(self.n_neighbors)  # what `threshold_` belongs to, whatever is set later
+        self._n_neighbors = int(
+            self.n_neighbors
+        )  # what `threshold_` belongs to, whatever is set later
         lists = inference.first.neighbors
         self.confidence_: Floats = same_category_share(lists, self.labels_)
         self.outlier_score_: Floats = outlier_scores(lists)
-        self.threshold_ = max(float(np.quantile(self.outlier_score_, 1 - self.outlier_share)), ROUNDING)
+        self.threshold_ = max(
+            float(np.quantile(self.outlier_score_, 1 - self.outlier_share)), ROUNDING
+        )
 
 
 def _with_directions(given: Any, rows: Floats) -> Floats:
@@ -265,7 +289,9 @@ def _with_directions(given: Any, rows: Floats) -> Floats:
     that they are taken.
     """
     is_zero = np.asarray(~rows.any(axis=1))  # (N,)
-    if is_zero.any() and np.asarray(given).dtype.kind in "iu":  # lists and data frames of whole numbers too
+    if (
+        is_zero.any() and np.asarray(given).dtype.kind in "iu"
+    ):  # lists and data frames of whole numbers too
         rows[is_zero] = 1  # a copy: whole numbers were just converted
         warnings.warn(
             f"X: only zeros in {name_rows(is_zero)}, so no direction; taken for (1, …, 1), which prefers no column; "
@@ -292,13 +318,19 @@ def encode_labels(y: Any, n_rows: int) -> tuple[list[Any], Ints]:
     values = [as_class(value, unlabeled) for value in given.tolist()]
     named = [_checked(value) for value in values if value is not None]
     if len({isinstance(value, str) for value in named}) > 1:
-        raise DataError("y: found both names and numbers, expected either; write all labels the same way")
+        raise DataError(
+            "y: found both names and numbers, expected either; write all labels the same way"
+        )
     classes = sort_classes(set(named))
     number = {value: index for index, value in enumerate(classes)}
-    return classes, np.array([UNLABELED if value is None else number[value] for value in values], dtype=np.int64)
+    return classes, np.array(
+        [UNLABELED if value is None else number[value] for value in values], dtype=np.int64
+    )
 
 
 def _checked(value: Any) -> int | str:
     if isinstance(value, int | str):
         return value
-    raise DataError(f"y: found label {value!r}, expected whole numbers or names, with -1 or None for unlabeled")
+    raise DataError(
+        f"y: found label {value!r}, expected whole numbers or names, with -1 or None for unlabeled"
+    )

@@ -19,7 +19,9 @@ PRIOR_MEMBERS = 8.0
 """How many images the mean of all known categories counts for in each of them."""
 
 
-def estimate_label_rate(labels: Ints, neighbors: Ints, judged: Ints, digests: NDArray[np.str_]) -> float:
+def estimate_label_rate(
+    labels: Ints, neighbors: Ints, judged: Ints, digests: NDArray[np.str_]
+) -> float:
     """The share of the images of known classes that are labeled, from the neighbors (N, k) of labeled images.
 
     Of these, a share a is labeled alike, b otherwise. Were classes without labels as often neighbors of an image as
@@ -27,9 +29,12 @@ def estimate_label_rate(labels: Ints, neighbors: Ints, judged: Ints, digests: ND
     never, it would be a + b. They are taken to be half as often. Of copies, equal `digests` (N,), any may be the
     neighbor: each counts by its share, so that their order does not matter.
     """
-    n, n_labeled = len(labels), int((labels != UNLABELED).sum())
+    n = len(labels)
+    n_labeled = int((labels != UNLABELED).sum())
     _, copies, sizes = np.unique(digests, return_inverse=True, return_counts=True)  # (N,) and (G,)
-    near, own = copies[neighbors[judged]], copies[judged][:, None]  # (M, k) and (M, 1)
+    # (M, k) and (M, 1)
+    near = copies[neighbors[judged]]
+    own = copies[judged][:, None]
     others = sizes[near] - (near == own)
     same = (_count_pairs(copies, labels, near, labels[judged][:, None]) - (near == own)) / others
     unlabeled = _count_pairs(copies, labels, near, np.full((1, 1), UNLABELED)) / others
@@ -52,12 +57,20 @@ def _count_pairs(groups: Ints, labels: Ints, group: Ints, label: Ints) -> Ints:
 class Folds:
     """Labels held back, fold by fold, and what the others say of them."""
 
-    def __init__(self, categories: Ints, labels: Ints, judged: Ints, digests: NDArray[np.str_]) -> None:
-        self.categories, self.labels, self.judged = categories, labels, judged
+    def __init__(
+        self, categories: Ints, labels: Ints, judged: Ints, digests: NDArray[np.str_]
+    ) -> None:
+        self.categories = categories
+        self.labels = labels
+        self.judged = judged
         self.classes, at = np.unique(labels[judged], return_inverse=True)
         given = np.array([(labels == one).sum() for one in self.classes])
-        self.stands_for = (given / np.bincount(at))[at]  # (J,) labels that each judged one stands for
-        self.class_fold = (np.random.default_rng(0).permutation(len(self.classes)) % N_FOLDS)[at]  # (J,)
+        self.stands_for = (given / np.bincount(at))[
+            at
+        ]  # (J,) labels that each judged one stands for
+        self.class_fold = (np.random.default_rng(0).permutation(len(self.classes)) % N_FOLDS)[
+            at
+        ]  # (J,)
         self.image_fold = _image_folds(at, digests[judged].tolist())  # (J,)
 
     def passes(self) -> Iterator[tuple[Ints, Floats, Bools, Bools]]:
@@ -65,8 +78,14 @@ class Folds:
         for fold in range(N_FOLDS):
             is_hidden = self.class_fold == fold
             held = is_hidden | (self.image_fold == fold)
-            at, matched = self.judged[held], self._matched(held, is_hidden)
-            yield at, (matched == self.labels[at]).astype(float), is_hidden[held], matched != UNLABELED
+            at = self.judged[held]
+            matched = self._matched(held, is_hidden)
+            yield (
+                at,
+                (matched == self.labels[at]).astype(float),
+                is_hidden[held],
+                matched != UNLABELED,
+            )
 
     def _matched(self, held: Bools, is_hidden: Bools) -> Ints:
         """The class of the category of each held image, by the other labels; -1 where it has none."""
@@ -82,7 +101,8 @@ class Folds:
 
     def own_class_share(self, at: Ints, rate: float) -> Floats:
         """(M,) which share of its category is of an image's own class: its labeled ones, by the rate of labels."""
-        n_classes, n = int(self.labels.max()) + 1, int(self.categories.max()) + 1
+        n_classes = int(self.labels.max()) + 1
+        n = int(self.categories.max()) + 1
         counts = np.zeros((n, n_classes))
         np.add.at(counts, (self.categories[self.judged], self.labels[self.judged]), self.stands_for)
         own = np.zeros(len(self.labels))

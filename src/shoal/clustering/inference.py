@@ -24,7 +24,12 @@ from shoal.clustering.iterates import Iterate, check_distinct, iterates
 from shoal.clustering.links import linked_clusters
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
-from shoal.clustering.n_clusters import DEFAULT_RULE, NClustersEstimate, check_rule, estimate_n_clusters
+from shoal.clustering.n_clusters import (
+    DEFAULT_RULE,
+    NClustersEstimate,
+    check_rule,
+    estimate_n_clusters,
+)
 from shoal.clustering.n_clusters_range import Range, check_estimable, check_n_clusters
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
@@ -63,7 +68,11 @@ class InferenceSettings:
         for name in ("min_clusters", "max_clusters"):
             if getattr(self, name) is not None:
                 as_count(getattr(self, name), name=name, least=1)
-        if self.min_clusters is not None and self.max_clusters is not None and self.min_clusters > self.max_clusters:
+        if (
+            self.min_clusters is not None
+            and self.max_clusters is not None
+            and self.min_clusters > self.max_clusters
+        ):
             raise UsageError(
                 f"min_clusters: found {self.min_clusters}, expected at most max_clusters, {self.max_clusters}"
             )
@@ -71,12 +80,19 @@ class InferenceSettings:
 
     def with_range(self, numbers: Range | None) -> "InferenceSettings":
         """The same, with an estimate that keeps to a range, where there is one."""
-        return self if numbers is None else replace(self, min_clusters=numbers[0], max_clusters=numbers[1])
+        return (
+            self
+            if numbers is None
+            else replace(self, min_clusters=numbers[0], max_clusters=numbers[1])
+        )
 
     def estimate(self, tree: Tree, labels: ArrayLike) -> NClustersEstimate:
         """The number of clusters of a tree by the labels (N,) a user has, -1 for unlabeled."""
-        least, most = self.min_clusters, self.max_clusters
-        return estimate_n_clusters(tree, labels, rule=self.rule, min_clusters=least, max_clusters=most)
+        least = self.min_clusters
+        most = self.max_clusters
+        return estimate_n_clusters(
+            tree, labels, rule=self.rule, min_clusters=least, max_clusters=most
+        )
 
 
 PAPER = InferenceSettings(rule="paper", estimate_shifts=0)
@@ -90,14 +106,18 @@ class Inference:
     labels: Ints  # (N,) cluster of each image, numbered by each cluster's first image
     n_clusters: int
     n_shifts: int  # t of the iterate returned
-    accuracies: tuple[float, ...]  # labeled accuracy of every iterate that was looked at; NaN without labels
+    accuracies: tuple[
+        float, ...
+    ]  # labeled accuracy of every iterate that was looked at; NaN without labels
     tree: Tree  # of the iterate returned, with must-links where they were asked for
     embeddings: Tensor  # (N, D) after n_shifts shifts
     estimate: NClustersEstimate | None  # where n_clusters was not given
     first: Iterate  # before any shift
     linkage_method: LinkageMethod = "ward"  # how its tree joins small clusters
     unlinked: Ints | None = None  # (N,) the clusters without must-links, where there are any
-    cuts: tuple[Ints, ...] = ()  # (M,) each: clusters of what judged every iterate, without must-links
+    cuts: tuple[
+        Ints, ...
+    ] = ()  # (M,) each: clusters of what judged every iterate, without must-links
 
 
 def infer(
@@ -153,9 +173,13 @@ def infer_unit_rows(
         linkage_method = choose_linkage(points, known, settings.shift, settings.estimate_shifts)
     inference = _run(pairs, known, n_clusters, settings, n_shifts, linkage_method or "ward")
     if settings.must_link and (known != UNLABELED).any():
-        linked = linked_clusters(inference.embeddings, known, inference.n_clusters, inference.linkage_method)
+        linked = linked_clusters(
+            inference.embeddings, known, inference.n_clusters, inference.linkage_method
+        )
         if linked is not None:
-            inference = replace(inference, tree=linked[0], labels=linked[1], unlinked=inference.labels)
+            inference = replace(
+                inference, tree=linked[0], labels=linked[1], unlinked=inference.labels
+            )
     return inference
 
 
@@ -207,7 +231,8 @@ def _run(
 
     The iterate that the stopping rule returns is always the first of the best so far, so only that one is kept.
     """
-    labeled, estimate = known != UNLABELED, None
+    labeled = known != UNLABELED
+    estimate = None
     last = settings.max_shifts if n_shifts is None else min(n_shifts, settings.max_shifts)
     if n_clusters is None:
         estimate, made = _estimate(pairs, known, settings)
@@ -217,7 +242,9 @@ def _run(
     else:
         made = [next(pairs)]
     first = best = made[0][0]
-    best_t, accuracies, cuts = 0, list[float](), list[Ints]()
+    best_t = 0
+    accuracies = list[float]()
+    cuts = list[Ints]()
     for t, (answer, judge) in enumerate(islice(chain(made, pairs), last + 1)):
         if not _is_distinct(t, (answer, judge), n_clusters, "n_clusters"):
             break
@@ -227,7 +254,8 @@ def _run(
             cuts.append(tree.cut(n_clusters))
             right = matched_accuracy(known[labeled], cuts[-1][labeled])
         if n_shifts is not None or right > max(accuracies, default=-1.0):
-            best, best_t = answer, t
+            best = answer
+            best_t = t
         accuracies.append(right)
         if stops(accuracies):
             break
@@ -246,7 +274,9 @@ def _run(
     )
 
 
-def _estimate(pairs: Iterator[Pair], known: Ints, settings: InferenceSettings) -> tuple[NClustersEstimate, list[Pair]]:
+def _estimate(
+    pairs: Iterator[Pair], known: Ints, settings: InferenceSettings
+) -> tuple[NClustersEstimate, list[Pair]]:
     """K after the shifts asked for, or the last before classes fall together, and the iterates made for it."""
     n_known = len(np.unique(known[known != UNLABELED]))
     made: list[Pair] = []
@@ -270,7 +300,9 @@ def _is_distinct(t: int, pair: Pair, n_clusters: int, name: str) -> bool:
     if all(one.has_distinct(n_clusters) for one in pair):
         return True
     if t == 0:
-        check_distinct(min((one.tree for one in pair), key=lambda tree: tree.n_distinct), n_clusters, name)
+        check_distinct(
+            min((one.tree for one in pair), key=lambda tree: tree.n_distinct), n_clusters, name
+        )
     return False
 
 

@@ -41,15 +41,20 @@ class Iterate:
     Its `tree`, Ward's, is made when it is first asked for, from lists (N, l) for it; rows are sums of `n_added`.
     """
 
-    def __init__(self, points: Tensor, neighbors: Neighbors, lists: Neighbors, n_added: int) -> None:
-        self.points, self.neighbors = points, neighbors
+    def __init__(
+        self, points: Tensor, neighbors: Neighbors, lists: Neighbors, n_added: int
+    ) -> None:
+        self.points = points
+        self.neighbors = neighbors
         self._for_tree: tuple[Neighbors, int] | None = (lists, n_added)
 
     @cached_property
     def tree(self) -> Tree:
         """Ward's tree of the points."""
         assert self._for_tree is not None
-        (lists, n_added), self._for_tree = self._for_tree, None  # which are let go
+        # which are let go
+        (lists, n_added) = self._for_tree
+        self._for_tree = None
         return unit_tree(self.points, neighbors=lists, n_added=n_added)
 
     def has_distinct(self, n_rows: int) -> bool:
@@ -63,7 +68,11 @@ def unit_tree(points: Tensor, *, neighbors: Neighbors | None = None, n_added: in
 
     With `neighbors`, exact lists of just these rows, they are not checked again.
     """
-    linkage = ward_linkage(points, device=points.device) if neighbors is None else link_rows(points, neighbors)
+    linkage = (
+        ward_linkage(points, device=points.device)
+        if neighbors is None
+        else link_rows(points, neighbors)
+    )
     return Tree(linkage, rounding=ROUNDING * n_added * torch.finfo(points.dtype).eps)
 
 
@@ -84,7 +93,8 @@ def iterates(
     generator: torch.Generator | None = None,
 ) -> Iterator[Iterate]:
     """Unit rows (N, D), their neighbors and their tree after 0, 1, 2 … shifts; each is made when it is asked for."""
-    own, others = torch.arange(len(points), device=points.device), len(points) - 1
+    own = torch.arange(len(points), device=points.device)
+    others = len(points) - 1
     n_averaged = moves.list_length(others)
     n_of_tree = WARD_LIST if len(points) > FEW[points.device.type] else 1
     n_listed = min(max(n_averaged, n_of_tree, moves.n_neighbors), others)
@@ -96,7 +106,9 @@ def iterates(
         yield Iterate(points, near, ready, n_added)
         n_added = 1 + n_averaged
         if moves.retrieval == "random":
-            lists = random_neighbors(points, points, moves.n_neighbors, exclude=own, generator=generator)
+            lists = random_neighbors(
+                points, points, moves.n_neighbors, exclude=own, generator=generator
+            )
         points = _shifted(points, lists, moves, attention)
 
 
@@ -105,7 +117,9 @@ def _first_of(lists: Neighbors, n: int) -> Neighbors:
 
 
 @torch.no_grad()
-def _shifted(points: Tensor, lists: Neighbors, moves: ShiftSettings, attention: NeighborAttention | None) -> Tensor:
+def _shifted(
+    points: Tensor, lists: Neighbors, moves: ShiftSettings, attention: NeighborAttention | None
+) -> Tensor:
     parts = []
     for start in range(0, len(points), ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)

@@ -69,26 +69,32 @@ def _run(
 ) -> KMeansResult:
     centers = _first_centers(points, labels, n_known, n_clusters, generator)
     assigned, distances = _assign(points, labels, centers)
-    n_iterations, is_settled = 0, False
+    n_iterations = 0
+    is_settled = False
     while n_iterations < max_iterations and not is_settled:
         assigned = _fill_empty(assigned, distances, labels, n_clusters)
         moved = _means(points, assigned, n_clusters)
         step = torch.linalg.vector_norm(moved - centers, dim=1).sum()
         centers = moved
         assigned, distances = _assign(points, labels, centers)
-        n_iterations, is_settled = n_iterations + 1, float(step) ** 2 < tolerance
+        n_iterations = n_iterations + 1
+        is_settled = float(step) ** 2 < tolerance
     filled = _fill_empty(assigned, distances, labels, n_clusters)
     if not torch.equal(filled, assigned):
         centers = _means(points, filled, n_clusters)
-        assigned, distances = filled, _assign(points, filled, centers)[1]
+        assigned = filled
+        distances = _assign(points, filled, centers)[1]
     return KMeansResult(assigned, centers, float(distances.sum()), n_iterations)
 
 
-def _first_centers(points: Tensor, labels: Tensor, n_known: int, n_clusters: int, generator: torch.Generator) -> Tensor:
+def _first_centers(
+    points: Tensor, labels: Tensor, n_known: int, n_clusters: int, generator: torch.Generator
+) -> Tensor:
     """Means of the known classes, then unlabeled points drawn with odds proportional to their squared distance."""
     is_labeled = labels >= 0
     known = _means(points[is_labeled], labels[is_labeled], n_known)  # (C, D)
-    free, unlabeled = points[~is_labeled], labels[~is_labeled]
+    free = points[~is_labeled]
+    unlabeled = labels[~is_labeled]
     nearest = torch.full((len(free),), torch.inf, dtype=torch.float64, device=points.device)
     if n_known:
         nearest = _assign(free, unlabeled, known)[1]
@@ -115,7 +121,9 @@ def _distances(points: Tensor, center: Tensor) -> Tensor:
     """(N,) squared distances to one center (1, D), float64, the same bits that `_assign` finds."""
     step = max(1, NUMBERS_AT_ONCE[points.device.type] // points.shape[1])
     starts = range(0, max(len(points), 1), step)  # nobody: an empty one
-    return torch.cat([(points[start : start + step].double() - center).square_().sum(dim=1) for start in starts])
+    return torch.cat(
+        [(points[start : start + step].double() - center).square_().sum(dim=1) for start in starts]
+    )
 
 
 def _assign(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
@@ -124,10 +132,14 @@ def _assign(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Te
     Labeled points keep theirs, the rest go to the nearest center, the lowest on ties.
     """
     squares = centers.square().sum(dim=1)  # (K,)
-    clusters, distances = [], []
+    clusters = []
+    distances = []
     for block in _blocks(points, len(centers)):
-        rows, given = points[block].double(), labels[block]
-        nearest = (squares - 2 * rows @ centers.T).argmin(dim=1)  # |point|² is the same for all centers
+        rows = points[block].double()
+        given = labels[block]
+        nearest = (squares - 2 * rows @ centers.T).argmin(
+            dim=1
+        )  # |point|² is the same for all centers
         clusters.append(torch.where(given >= 0, given, nearest))
         distances.append((rows - centers[clusters[-1]]).square().sum(dim=1))
     return torch.cat(clusters), torch.cat(distances)
@@ -136,7 +148,9 @@ def _assign(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Te
 def _blocks(points: Tensor, n_clusters: int) -> list[slice]:
     """Rows of `points` that are worked on together: a float64 number per cluster or column fits in a block."""
     step = max(1, BLOCK_BYTES[points.device.type] // (8 * max(n_clusters, points.shape[1])))
-    return [slice(start, start + step) for start in range(0, max(len(points), 1), step)]  # nobody: an empty one
+    return [
+        slice(start, start + step) for start in range(0, max(len(points), 1), step)
+    ]  # nobody: an empty one
 
 
 def _fill_empty(assigned: Tensor, distances: Tensor, labels: Tensor, n_clusters: int) -> Tensor:
@@ -161,7 +175,8 @@ def _means(points: Tensor, assigned: Tensor, n_clusters: int) -> Tensor:
     """The mean of each cluster's points, (K, D) float64; no cluster is empty."""
     sums = torch.zeros(n_clusters, points.shape[1], dtype=torch.float64, device=points.device)
     for block in _blocks(points, n_clusters):
-        rows, clusters = points[block].double(), assigned[block]
+        rows = points[block].double()
+        clusters = assigned[block]
         if points.device.type == "cpu":
             sums.index_add_(0, clusters, rows)
         else:  # index_add_ on a GPU adds in no fixed order; a product with the membership matrix does
@@ -174,8 +189,11 @@ def _count_known(points: Tensor, labels: Tensor, n_clusters: int) -> int:
     """The number of known classes; refuses a K below it, or above it and the unlabeled points together."""
     assert points.ndim == 2, points.shape
     assert (labels.shape, labels.dtype) == (points.shape[:1], torch.int64), labels
-    n_known, n_free = int(labels.max()) + 1, int((labels < 0).sum())
-    assert bool(torch.bincount(labels[labels >= 0], minlength=n_known).all()), "classes are numbered without gaps"
+    n_known = int(labels.max()) + 1
+    n_free = int((labels < 0).sum())
+    assert bool(torch.bincount(labels[labels >= 0], minlength=n_known).all()), (
+        "classes are numbered without gaps"
+    )
     if not max(n_known, 1) <= n_clusters <= n_known + n_free:
         raise UsageError(
             f"n_clusters: found {n_clusters} with {n_known} known classes and {n_free} unlabeled points, "

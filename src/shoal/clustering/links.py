@@ -58,8 +58,11 @@ class Links:
 
         The tree is cut higher by as many clusters as that parts.
         """
-        first = np.unique(self.classes, return_index=True)[1][-self.n_classes :]  # (C,) an image of each class
-        low, high = 1, n_clusters
+        first = np.unique(self.classes, return_index=True)[1][
+            -self.n_classes :
+        ]  # (C,) an image of each class
+        low = 1
+        high = n_clusters
         while low < high:  # the largest cut that leaves at most K clusters
             middle = (low + high + 1) // 2
             is_few = middle + self.n_classes - len(np.unique(tree.cut(middle)[first])) <= n_clusters
@@ -71,10 +74,13 @@ class Links:
         """Part the clusters that hold several classes; `held_in` (C,) is the cluster of each class."""
         parted = clusters.copy()
         for cluster in np.flatnonzero(np.bincount(held_in) > 1):
-            classes, rows = np.flatnonzero(held_in == cluster), np.flatnonzero(clusters == cluster)
+            classes = np.flatnonzero(held_in == cluster)
+            rows = np.flatnonzero(clusters == cluster)
             points = self.points[torch.from_numpy(rows).to(self.points.device)].double()
             means = self.means[torch.from_numpy(classes).to(self.points.device)].double()
-            gaps = torch.stack([(points - mean).square().sum(dim=1) for mean in means])  # (classes, rows)
+            gaps = torch.stack(
+                [(points - mean).square().sum(dim=1) for mean in means]
+            )  # (classes, rows)
             nearest = classes[gaps.argmin(dim=0).cpu().numpy()]
             own = self.classes[rows]
             parted[rows] = len(clusters) + np.where(own == UNLABELED, nearest, own)
@@ -100,7 +106,8 @@ def _label_copies(points: Tensor, labels: Ints) -> Ints:
     """
     member = equal_rows(points).member.cpu().numpy()  # (N,)
     labeled = np.flatnonzero(labels != UNLABELED)
-    lowest, highest = np.full(member.max() + 1, len(labels)), np.full(member.max() + 1, UNLABELED)
+    lowest = np.full(member.max() + 1, len(labels))
+    highest = np.full(member.max() + 1, UNLABELED)
     np.minimum.at(lowest, member[labeled], labels[labeled])
     np.maximum.at(highest, member[labeled], labels[labeled])
     shared = np.where(lowest == highest, highest, UNLABELED)[member]

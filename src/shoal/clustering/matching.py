@@ -43,7 +43,10 @@ class Accuracy:
 
     def __str__(self) -> str:
         parts = {"All": self.all, "Known": self.known, "Novel": self.novel}
-        return " / ".join(f"{name} {'–' if math.isnan(part) else f'{100 * part:.1f}'}" for name, part in parts.items())
+        return " / ".join(
+            f"{name} {'–' if math.isnan(part) else f'{100 * part:.1f}'}"
+            for name, part in parts.items()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +88,13 @@ def gcd_accuracy(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> A
     """
     counts, of_known = _tables(y_true, y_pred, is_known)
     agreed, gained = _middle(counts, of_known)
-    n_images, n_known = int(counts.sum()), int(of_known.sum())
-    return Accuracy(_share(agreed, n_images), _share(gained, n_known), _share(agreed - gained, n_images - n_known))
+    n_images = int(counts.sum())
+    n_known = int(of_known.sum())
+    return Accuracy(
+        _share(agreed, n_images),
+        _share(gained, n_known),
+        _share(agreed - gained, n_images - n_known),
+    )
 
 
 def matched_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
@@ -117,8 +125,12 @@ def put_right(y_true: ArrayLike, y_pred: ArrayLike) -> Bools:
     """(N,) which images are in the cluster that is matched to their class."""
     matching = match(y_true, y_pred)
     class_of = dict(zip(matching.clusters.tolist(), matching.classes.tolist(), strict=True))
-    true, pred = np.asarray(y_true).tolist(), np.asarray(y_pred).tolist()
-    return np.array([class_of.get(cluster) == label for label, cluster in zip(true, pred, strict=True)], dtype=bool)
+    true = np.asarray(y_true).tolist()
+    pred = np.asarray(y_pred).tolist()
+    return np.array(
+        [class_of.get(cluster) == label for label, cluster in zip(true, pred, strict=True)],
+        dtype=bool,
+    )
 
 
 def is_worse(right: Bools, other: Bools, n_errors: float = 1, units: Ints | None = None) -> bool:
@@ -136,7 +148,9 @@ def drawn_units(rows: Ints, labels: Ints, hidden: Sequence[int], n_images: int) 
     return np.where(np.isin(labels, hidden), n_images + labels, rows)
 
 
-def contingency(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[Ints, NDArray[np.generic], NDArray[np.generic]]:
+def contingency(
+    y_true: ArrayLike, y_pred: ArrayLike
+) -> tuple[Ints, NDArray[np.generic], NDArray[np.generic]]:
     """Count images per (cluster, class): counts (K, C), the cluster labels (K,) and the class labels (C,), sorted."""
     true, pred = _pair(y_true, y_pred)
     classes, column = np.unique(true, return_inverse=True)
@@ -150,7 +164,9 @@ def recall_at_k(neighbors: ArrayLike, y_queries: ArrayLike, y_bank: ArrayLike) -
 
     `neighbors` (Q, k) are rows of the bank, a query's own row left out.
     """
-    near, queries, bank = np.asarray(neighbors), np.asarray(y_queries), np.asarray(y_bank)
+    near = np.asarray(neighbors)
+    queries = np.asarray(y_queries)
+    bank = np.asarray(y_bank)
     return _mean((bank[near] == queries[:, None]).any(axis=1))
 
 
@@ -175,7 +191,9 @@ def _middle(counts: Ints, gains: NDArray[np.int64 | np.float64]) -> tuple[int, f
     decide between equally good matchings: once for the most, once for the least. Whole numbers stay exact in float64:
     along an alternating path the cells add up to at most N, so with counts for gains nothing exceeds N (N + 1).
     """
-    total, ends, agreed = gains.sum(), [], 0
+    total = gains.sum()
+    ends = []
+    agreed = 0
     for sign in (1, -1):
         pairs = linear_sum_assignment(counts * (total + 1) + sign * gains, maximize=True)
         agreed = int(counts[pairs].sum())
@@ -193,30 +211,48 @@ def _tables(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> tuple[
     known = _as_mask(is_known, len(true))
     counts, clusters, classes = contingency(true, pred)
     of_known = np.zeros_like(counts)
-    np.add.at(of_known, (np.searchsorted(clusters, pred[known]), np.searchsorted(classes, true[known])), 1)
+    np.add.at(
+        of_known, (np.searchsorted(clusters, pred[known]), np.searchsorted(classes, true[known])), 1
+    )
     return counts, of_known
 
 
-def _scored(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+def _scored(
+    y_true: ArrayLike, y_pred: ArrayLike
+) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
     """As `_pair`; refuses the mark of unlabeled images, which would be scored as a class of their own."""
     true, pred = _pair(y_true, y_pred)
-    mark = str(UNLABELED) if true.dtype.kind == "U" else UNLABELED  # numpy makes text of -1 in a list of names
+    mark = (
+        str(UNLABELED) if true.dtype.kind == "U" else UNLABELED
+    )  # numpy makes text of -1 in a list of names
     unlabeled = np.asarray(true == mark)
     if unlabeled.any():
-        raise DataError(f"y_true: -1, unlabeled, in {name_rows(unlabeled)}; score only images that have a label")
+        raise DataError(
+            f"y_true: -1, unlabeled, in {name_rows(unlabeled)}; score only images that have a label"
+        )
     return true, pred
 
 
 def _pair(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    true, pred = _as_array(y_true, "y_true"), _as_array(y_pred, "y_pred")
+    true = _as_array(y_true, "y_true")
+    pred = _as_array(y_pred, "y_pred")
     if true.ndim != 1 or true.shape != pred.shape:
-        raise DataError(f"y_true, y_pred: found shapes {true.shape} and {pred.shape}, expected two of (N,)")
+        raise DataError(
+            f"y_true, y_pred: found shapes {true.shape} and {pred.shape}, expected two of (N,)"
+        )
     for name, labels in (("y_true", true), ("y_pred", pred)):
         missing = _is_missing(labels)
         if missing.any():
-            raise DataError(f"{name}: None or NaN in {name_rows(missing)}; score only images that have a label")
-        if labels.dtype == object and len({isinstance(label, str) for label in labels.tolist()}) > 1:
-            raise DataError(f"{name}: found both names and numbers, expected either; write all labels the same way")
+            raise DataError(
+                f"{name}: None or NaN in {name_rows(missing)}; score only images that have a label"
+            )
+        if (
+            labels.dtype == object
+            and len({isinstance(label, str) for label in labels.tolist()}) > 1
+        ):
+            raise DataError(
+                f"{name}: found both names and numbers, expected either; write all labels the same way"
+            )
     return true, pred
 
 
@@ -224,7 +260,9 @@ def _as_array(labels: ArrayLike, name: str) -> NDArray[np.generic]:
     try:
         return np.asarray(labels)
     except ValueError as error:  # lists of different lengths
-        raise DataError(f"{name}: found lists inside, expected (N,), one label per image") from error
+        raise DataError(
+            f"{name}: found lists inside, expected (N,), one label per image"
+        ) from error
 
 
 def _is_missing(labels: NDArray[np.generic]) -> Bools:
@@ -237,7 +275,9 @@ def _is_missing(labels: NDArray[np.generic]) -> Bools:
 def _as_mask(is_known: ArrayLike, n_rows: int) -> Bools:
     mask = np.asarray(is_known)
     if mask.shape != (n_rows,) or mask.dtype != bool:
-        raise DataError(f"is_known: found {mask.dtype} of shape {mask.shape}, expected booleans of shape ({n_rows},)")
+        raise DataError(
+            f"is_known: found {mask.dtype} of shape {mask.shape}, expected booleans of shape ({n_rows},)"
+        )
     return mask
 
 

@@ -49,15 +49,21 @@ class ShiftSettings:
         _choice("retrieval", self.retrieval, ("nearest", "random"))
         _choice("aggregation", self.aggregation, ("mean", "attention"))
         if not 0 <= as_number(self.alpha, name="alpha") <= 1:
-            raise UsageError(f"alpha: found {self.alpha}, expected a number in [0, 1]; the paper uses 0.5")
+            raise UsageError(
+                f"alpha: found {self.alpha}, expected a number in [0, 1]; the paper uses 0.5"
+            )
         for name in ("n_neighbors", "max_neighbors"):
             as_count(getattr(self, name), name=name, least=1)
         if not -1 <= as_number(self.min_similarity, name="min_similarity") <= 1:
-            raise UsageError(f"min_similarity: found {self.min_similarity}, expected a cosine in [-1, 1]")
+            raise UsageError(
+                f"min_similarity: found {self.min_similarity}, expected a cosine in [-1, 1]"
+            )
         if not as_number(self.bandwidth, name="bandwidth") > 0:
             raise UsageError(f"bandwidth: found {self.bandwidth}, expected a positive number")
         if self.kernel != "knn" and (self.retrieval, self.aggregation) != ("nearest", "mean"):
-            raise UsageError(f"kernel {self.kernel!r}: random retrieval and attention go with the knn kernel only")
+            raise UsageError(
+                f"kernel {self.kernel!r}: random retrieval and attention go with the knn kernel only"
+            )
 
     def list_length(self, n_rows: int) -> int:
         """How many neighbors to look up among `n_rows` other rows."""
@@ -80,7 +86,9 @@ class NeighborAttention(nn.Module):
         return weights
 
 
-def mean_shift(points: Tensor, bank: Tensor, neighbors: Tensor, *, alpha: float, detach_norm: bool = False) -> Tensor:
+def mean_shift(
+    points: Tensor, bank: Tensor, neighbors: Tensor, *, alpha: float, detach_norm: bool = False
+) -> Tensor:
     """Move each point toward the mean of its neighbors in `bank`: norm((1 - α)·point + (α/k)·Σ neighbors), eq. 4-5.
 
     `points` (N, D), `bank` (M, D), `neighbors` (N, k) rows of `bank`. Returns a new (N, D) tensor of unit rows,
@@ -90,11 +98,19 @@ def mean_shift(points: Tensor, bank: Tensor, neighbors: Tensor, *, alpha: float,
     total = bank[neighbors[:, 0]]  # (N, D)
     for rank in range(1, neighbors.shape[1]):
         total = total + bank[neighbors[:, rank]]
-    return _onto_sphere((1 - alpha) * points + (alpha / neighbors.shape[1]) * total, points, detach_norm)
+    return _onto_sphere(
+        (1 - alpha) * points + (alpha / neighbors.shape[1]) * total, points, detach_norm
+    )
 
 
 def weighted_shift(
-    points: Tensor, bank: Tensor, neighbors: Tensor, own: float, weights: Tensor, *, detach_norm: bool = False
+    points: Tensor,
+    bank: Tensor,
+    neighbors: Tensor,
+    own: float,
+    weights: Tensor,
+    *,
+    detach_norm: bool = False,
 ) -> Tensor:
     """As `mean_shift`, with the weight `own` on each point and `weights` (N, k) on its neighbors."""
     total = own * points  # (N, D)
@@ -114,13 +130,20 @@ def find_neighbors(
 ) -> Neighbors:
     """The neighbors that one step with these settings looks at; `generator` draws the random ones."""
     if settings.retrieval == "random":
-        return random_neighbors(points, bank, settings.n_neighbors, exclude=exclude, generator=generator)
+        return random_neighbors(
+            points, bank, settings.n_neighbors, exclude=exclude, generator=generator
+        )
     k = settings.list_length(len(bank) - (exclude is not None))
     return k_nearest(points, bank, k, exclude=exclude, exact=exact)
 
 
 def random_neighbors(
-    points: Tensor, bank: Tensor, k: int, *, exclude: Tensor | None = None, generator: torch.Generator | None = None
+    points: Tensor,
+    bank: Tensor,
+    k: int,
+    *,
+    exclude: Tensor | None = None,
+    generator: torch.Generator | None = None,
 ) -> Neighbors:
     """k different bank rows per point drawn at random, never the excluded one (-1: none), with their similarities."""
     others = len(bank) - (exclude is not None)
@@ -128,12 +151,16 @@ def random_neighbors(
     # Drawn on the CPU, so that every device is given the same neighbors; in blocks that depend on the bank alone.
     step = max(1, DRAWN_AT_ONCE // others)
     sizes = [min(step, len(points) - start) for start in range(0, max(len(points), 1), step)]
-    drawn = torch.cat([torch.rand(size, others, generator=generator).topk(k, dim=1).indices for size in sizes])
+    drawn = torch.cat(
+        [torch.rand(size, others, generator=generator).topk(k, dim=1).indices for size in sizes]
+    )
     drawn = drawn.to(bank.device)  # (N, k)
     if exclude is not None:
         # Whoever may have all rows leaves out one at random: else it would never be given the last.
         left_out = (
-            torch.randint(len(bank), (len(points),), generator=generator) if bool((exclude < 0).any()) else exclude
+            torch.randint(len(bank), (len(points),), generator=generator)
+            if bool((exclude < 0).any())
+            else exclude
         )
         skipped = torch.where(exclude < 0, left_out.to(exclude.device), exclude)[:, None]
         drawn = drawn + (drawn >= skipped)
@@ -156,16 +183,25 @@ def shift(
     """
     if settings.kernel != "knn":
         weights = _kernel_weights(neighbors.similarities.detach(), settings).to(points.dtype)
-        return weighted_shift(points, bank, neighbors.indices, 1.0, weights, detach_norm=detach_norm)
+        return weighted_shift(
+            points, bank, neighbors.indices, 1.0, weights, detach_norm=detach_norm
+        )
     indices = neighbors.indices[:, : settings.n_neighbors]
     if settings.aggregation == "mean":
         return mean_shift(points, bank, indices, alpha=settings.alpha, detach_norm=detach_norm)
     if attention is None:
-        raise UsageError("aggregation 'attention' needs the learned NeighborAttention; pass attention=")
+        raise UsageError(
+            "aggregation 'attention' needs the learned NeighborAttention; pass attention="
+        )
     learned = attention.query.weight
-    assert (learned.shape[1], learned.dtype) == (points.shape[1], points.dtype), (learned.shape, points.shape)
+    assert (learned.shape[1], learned.dtype) == (points.shape[1], points.dtype), (
+        learned.shape,
+        points.shape,
+    )
     weights = settings.alpha * attention(points, bank[indices])  # (N, k)
-    return weighted_shift(points, bank, indices, 1 - settings.alpha, weights, detach_norm=detach_norm)
+    return weighted_shift(
+        points, bank, indices, 1 - settings.alpha, weights, detach_norm=detach_norm
+    )
 
 
 def _kernel_weights(cosines: Tensor, settings: ShiftSettings) -> Tensor:

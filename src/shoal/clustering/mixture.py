@@ -22,7 +22,8 @@ from shoal.clustering.kmeans import semi_supervised_kmeans
 SMALLEST_SPLIT = 6
 """Points from which on a cluster may be split."""
 
-VAGUE_MEAN, VAGUE_WIDTH = 1e-4, 0.005
+VAGUE_MEAN = 1e-4
+VAGUE_WIDTH = 0.005
 """The prior without labeled classes to take it from: points that a mean is worth, and the variance of a column."""
 
 
@@ -45,13 +46,16 @@ def prior_of_classes(points: Floats, labels: Ints) -> Prior:
 
     Their pooled covariance is worth as many points as it comes from.
     """
-    n_columns, mean = points.shape[1], points.mean(axis=0)
+    n_columns = points.shape[1]
+    mean = points.mean(axis=0)
     vague = Prior(mean, VAGUE_MEAN, VAGUE_WIDTH * np.eye(n_columns), n_columns + 2.0)
     classes, counts = np.unique(labels[labels != UNLABELED], return_counts=True)
     if len(classes) < 2 or counts.sum() <= len(classes):
         return vague
     centers = np.stack([points[labels == each].mean(axis=0) for each in classes])  # (C, D)
-    apart = np.concatenate([points[labels == each] - center for each, center in zip(classes, centers, strict=True)])
+    apart = np.concatenate(
+        [points[labels == each] - center for each, center in zip(classes, centers, strict=True)]
+    )
     within = apart.T @ apart / (len(apart) - len(classes))  # (D, D)
     # A little of every direction, where labels are too few to fill all.
     within += 1e-3 * np.trace(within) / n_columns * np.eye(n_columns)
@@ -64,9 +68,11 @@ def prior_of_classes(points: Floats, labels: Ints) -> Prior:
 def log_evidence(points: Floats, prior: Prior) -> float:
     """The log of the density of points (n, D) as one cluster, its mean and covariance integrated out."""
     n, n_columns = points.shape
-    weight, freedom = prior.mean_weight + n, prior.freedom + n
+    weight = prior.mean_weight + n
+    freedom = prior.freedom + n
     center = points.mean(axis=0)
-    apart, off = points - center, center - prior.mean
+    apart = points - center
+    off = center - prior.mean
     scatter = prior.scatter + apart.T @ apart + prior.mean_weight * n / weight * np.outer(off, off)
     before, after = (float(np.linalg.slogdet(matrix)[1]) for matrix in (prior.scatter, scatter))
     return float(
@@ -79,14 +85,22 @@ def log_evidence(points: Floats, prior: Prior) -> float:
     )
 
 
-def log_split_ratio(whole: Floats, first: Floats, second: Floats, prior: Prior, concentration: float) -> float:
+def log_split_ratio(
+    whole: Floats, first: Floats, second: Floats, prior: Prior, concentration: float
+) -> float:
     """The log of the Hastings ratio of two clusters against one; that of joining them is its negative."""
     parts = sum(float(gammaln(len(part))) + log_evidence(part, prior) for part in (first, second))
     return math.log(concentration) + parts - float(gammaln(len(whole))) - log_evidence(whole, prior)
 
 
 def split_and_merge(
-    points: Floats, clusters: Ints, labels: Ints, prior: Prior, *, concentration: float, generator: torch.Generator
+    points: Floats,
+    clusters: Ints,
+    labels: Ints,
+    prior: Prior,
+    *,
+    concentration: float,
+    generator: torch.Generator,
 ) -> Ints:
     """(N,) the clusters after each was tried once: split in two, else joined with the nearest that was not split.
 
@@ -94,7 +108,8 @@ def split_and_merge(
     unlabeled points but no labeled one, and is never joined. Novel clusters are numbered anew, from C up. Equal states
     of the generator give equal results.
     """
-    n_known, renumbered = int(labels.max(initial=-1)) + 1, clusters.copy()
+    n_known = int(labels.max(initial=-1)) + 1
+    renumbered = clusters.copy()
     novel: list[Ints] = []
     unsplit: list[Ints] = []
     for number in range(int(clusters.max(initial=-1)) + 1):
@@ -104,20 +119,33 @@ def split_and_merge(
             unsplit += [rows] if number >= n_known and len(rows) else []
         else:
             novel += parts[1:] if number < n_known else parts
-    for number, rows in enumerate([*novel, *_merged(points, unsplit, prior, concentration, generator)]):
+    for number, rows in enumerate(
+        [*novel, *_merged(points, unsplit, prior, concentration, generator)]
+    ):
         renumbered[rows] = n_known + number
     return renumbered
 
 
 def _try_split(
-    points: Floats, rows: Ints, labels: Ints, prior: Prior, concentration: float, generator: torch.Generator
+    points: Floats,
+    rows: Ints,
+    labels: Ints,
+    prior: Prior,
+    concentration: float,
+    generator: torch.Generator,
 ) -> list[Ints] | None:
     """The two parts of a cluster's rows (n,) where it is split, labeled ones in the first; None where it is not."""
-    if len(rows) < SMALLEST_SPLIT or not (labels[rows] == UNLABELED).any() or not np.ptp(points[rows], axis=0).any():
+    if (
+        len(rows) < SMALLEST_SPLIT
+        or not (labels[rows] == UNLABELED).any()
+        or not np.ptp(points[rows], axis=0).any()
+    ):
         return None
     own = torch.from_numpy(points[rows])
     given = torch.from_numpy(np.where(labels[rows] == UNLABELED, UNLABELED, 0))
-    halves = semi_supervised_kmeans(own, given, 2, generator=generator, n_init=1).labels.numpy()  # (n,)
+    halves = semi_supervised_kmeans(
+        own, given, 2, generator=generator, n_init=1
+    ).labels.numpy()  # (n,)
     first, second = (points[rows[halves == half]] for half in (0, 1))
     if not _accepts(log_split_ratio(points[rows], first, second, prior, concentration), generator):
         return None
@@ -125,7 +153,11 @@ def _try_split(
 
 
 def _merged(
-    points: Floats, clusters: list[Ints], prior: Prior, concentration: float, generator: torch.Generator
+    points: Floats,
+    clusters: list[Ints],
+    prior: Prior,
+    concentration: float,
+    generator: torch.Generator,
 ) -> list[Ints]:
     """Rows of each cluster after those that explain their points better as one were joined, each at most once."""
     centers = np.array([points[rows].mean(axis=0) for rows in clusters])
@@ -136,11 +168,16 @@ def _merged(
             continue
         is_gone[i] = True
         if not is_gone.all():
-            nearest = int(np.where(is_gone, np.inf, ((centers - centers[i]) ** 2).sum(axis=1)).argmin())
+            nearest = int(
+                np.where(is_gone, np.inf, ((centers - centers[i]) ** 2).sum(axis=1)).argmin()
+            )
             both = np.concatenate([rows, clusters[nearest]])
-            ratio = log_split_ratio(points[both], points[rows], points[clusters[nearest]], prior, concentration)
+            ratio = log_split_ratio(
+                points[both], points[rows], points[clusters[nearest]], prior, concentration
+            )
             if _accepts(-ratio, generator):
-                is_gone[nearest], rows = True, both
+                is_gone[nearest] = True
+                rows = both
         groups.append(rows)
     return groups
 

@@ -72,9 +72,12 @@ class NClustersEstimate:
 
     def keeping_to(self, least: int | None, most: int | None) -> "NClustersEstimate":
         """The same with K and its interval moved into a range, where they lie outside of it."""
-        k, low, high = (keep_to(number, least, most) for number in (self.n_clusters, *self.interval))
+        k, low, high = (
+            keep_to(number, least, most) for number in (self.n_clusters, *self.interval)
+        )
         at = int(np.clip(k - self.curve.n_clusters[0], 0, len(self.curve.n_clusters) - 1))
-        asked, accuracy = _asked(least, most), float(self.curve.accuracy[at])
+        asked = _asked(least, most)
+        accuracy = float(self.curve.accuracy[at])
         kept = replace(self, n_clusters=k, interval=(low, high), accuracy=accuracy, range=asked)
         return kept if asked is None else replace(kept, by_labels=_outside(self.interval, asked))
 
@@ -163,7 +166,8 @@ def _decides(curve: Curve, rule: str) -> str:
 
 def interval(curve: Curve, level: float = LEVEL) -> tuple[int, int]:
     """The ends of the interval in which the number of classes lies with that chance."""
-    weights, share = _weights(curve), (1 + level) / 2
+    weights = _weights(curve)
+    share = (1 + level) / 2
     low, k, high = (_quantile(curve, weights, at) for at in (1 - share, 0.5, share))
     if curve.n_clusters[0] == curve.n_classes and weights[0] >= NONE_NEW * weights.max():
         low = curve.n_classes
@@ -209,7 +213,10 @@ def _weights(curve: Curve) -> Floats:
 
 def _scale(curve: Curve, rule: str) -> float:
     """The error expected of log K by a rule; it grows with the distance between the two rules that it lies between."""
-    between: dict[str, list[Rule]] = {"balance": [_plateau, _precision], "median": _in_median(curve)}
+    between: dict[str, list[Rule]] = {
+        "balance": [_plateau, _precision],
+        "median": _in_median(curve),
+    }
     parts = between.get(rule, [])
     apart = np.log(parts[0](curve) / parts[1](curve)) / 2 if len(parts) == 2 else 0.0
     return float(np.hypot(SCALES[rule], apart))
@@ -234,7 +241,9 @@ def _plateau(curve: Curve) -> float:
     top, and approaches the paper's K as labeled images grow in number.
     """
     best = curve.accuracy.max()
-    error = np.sqrt(max(best * (1 - best), 1 / curve.n_labeled) / curve.n_labeled)  # never 0: one image in L
+    error = np.sqrt(
+        max(best * (1 - best), 1 / curve.n_labeled) / curve.n_labeled
+    )  # never 0: one image in L
     weights = np.exp(-0.5 * ((best - curve.accuracy) / error) ** 2) / curve.n_clusters
     return float(np.exp(np.average(np.log(curve.n_clusters), weights=weights)))
 

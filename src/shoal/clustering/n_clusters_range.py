@@ -29,7 +29,9 @@ def read_n_clusters(given: Any) -> tuple[int | None, Range | None]:
         raise UsageError(f"n_clusters: found {given!r}, {EXPECTED}")
     low, high = (as_count(end, name="n_clusters", least=1) for end in given)
     if low > high:
-        raise UsageError(f"n_clusters: found {low}-{high}, expected the smaller number first, {high}-{low}")
+        raise UsageError(
+            f"n_clusters: found {low}-{high}, expected the smaller number first, {high}-{low}"
+        )
     return (low, None) if low == high else (None, (low, high))
 
 

@@ -20,7 +20,11 @@ MAX_TRIES = 30
 
 
 def search_n_clusters(
-    cluster: Callable[[int], Ints], labels: Ints, *, least: int | None = None, most: int | None = None
+    cluster: Callable[[int], Ints],
+    labels: Ints,
+    *,
+    least: int | None = None,
+    most: int | None = None,
 ) -> int:
     """The K with the highest accuracy of `cluster(K)`, (N,), on the labeled images; the smallest of equals.
 
@@ -45,7 +49,9 @@ def search_n_clusters(
     if low < high:
         # Up to the next whole number, so that the largest K is tried too.
         bounds = (low, np.nextafter(high + 1, low))
-        minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": 0.5, "maxiter": MAX_TRIES})
+        minimize_scalar(
+            error, bounds=bounds, method="bounded", options={"xatol": 0.5, "maxiter": MAX_TRIES}
+        )
     else:
         accuracy_of[low] = 1.0
     return max(accuracy_of, key=lambda k: (accuracy_of[k], -k))

@@ -68,7 +68,8 @@ class Neighbors:
 
     def put(self, rows: Tensor, lists: "Neighbors") -> None:
         """Overwrite the lists of some queries."""
-        self.indices[rows], self.similarities[rows] = lists.indices, lists.similarities
+        self.indices[rows] = lists.indices
+        self.similarities[rows] = lists.similarities
 
 
 Search = Callable[[Tensor, Tensor | None], Neighbors]
@@ -99,19 +100,35 @@ def k_nearest(
 
 
 def _nearest(
-    queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None, block_rows: int | None = None, exact: bool = True
+    queries: Tensor,
+    bank: Tensor,
+    k: int,
+    exclude: Tensor | None,
+    block_rows: int | None = None,
+    exact: bool = True,
 ) -> Neighbors:
     usual = max(64, BLOCK_BYTES[queries.device.type] // (4 * len(bank)))
     step = block_rows or usual
-    nearest = _exact_search(bank, k, min(step, len(queries)), len(queries)) if exact else _raw_search(bank, k)
+    nearest = (
+        _exact_search(bank, k, min(step, len(queries)), len(queries))
+        if exact
+        else _raw_search(bank, k)
+    )
     blocks = [slice(start, start + step) for start in range(0, max(len(queries), 1), step)]
-    return _stack([nearest(queries[rows], None if exclude is None else exclude[rows]) for rows in blocks])
+    return _stack(
+        [nearest(queries[rows], None if exclude is None else exclude[rows]) for rows in blocks]
+    )
 
 
 def _nearest_of_all(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None) -> Neighbors:
     """Have every process search for its share of the queries; lists are exact, so it does not matter who searches."""
     given = {"bank": bank, "queries": None if queries is bank else queries, "exclude": exclude}
-    tell_others(search_with_main, {name: rows for name, rows in given.items() if rows is not None}, bank.device, k=k)
+    tell_others(
+        search_with_main,
+        {name: rows for name, rows in given.items() if rows is not None},
+        bank.device,
+        k=k,
+    )
     return search_with_main(bank, queries, exclude, k=k)
 
 
@@ -135,24 +152,33 @@ def _raw_search(bank: Tensor, k: int) -> Search:
 
 
 def _exact_search(bank: Tensor, k: int, block_rows: int, n_queries: int) -> Search:
-    n, longest = len(bank), _lengths(bank).max()
-    banks = {precision: _rounded(bank, precision) for precision in _precisions(bank, n_queries)}  # cheapest first
+    n = len(bank)
+    longest = _lengths(bank).max()
+    banks = {
+        precision: _rounded(bank, precision) for precision in _precisions(bank, n_queries)
+    }  # cheapest first
     # One block of memory for all products: fresh pages for each block cost a tenth of the time on the CPU.
     block = torch.full((block_rows, GROUP * -(-n // GROUP)), -torch.inf, device=bank.device)
 
-    def propose(queries: Tensor, exclude: Tensor | None, precision: Precision) -> tuple[Neighbors, Tensor]:
+    def propose(
+        queries: Tensor, exclude: Tensor | None, precision: Precision
+    ) -> tuple[Neighbors, Tensor]:
         """Neighbors by products of one precision, and which rows have more contenders than were kept."""
-        own, theirs = _rounded(queries, precision), banks[precision]
+        own = _rounded(queries, precision)
+        theirs = banks[precision]
         width = min(k + MARGIN[precision], n)
         with matmul_precision(precision.matmul, len(queries) * bank.numel()):
             products = torch.mm(own.points, theirs.points.T, out=block[: len(queries), :n])
-        values, indices = _largest(_without(products, exclude), block[: len(queries)], width)  # (R, width) each
+        values, indices = _largest(
+            _without(products, exclude), block[: len(queries)], width
+        )  # (R, width) each
         eps = _eps(own, theirs, _lengths(queries) * longest, precision)  # (R,)
         contends = values.double() >= (values[:, k - 1].double() - 2 * eps)[:, None]  # (R, width)
         return _decide(queries, bank, indices, contends, k), contends[:, -1] & (width < n)
 
     def nearest(queries: Tensor, exclude: Tensor | None) -> Neighbors:
-        lists, rows = Neighbors.blank(len(queries), k, queries.device), torch.arange(len(queries), device=bank.device)
+        lists = Neighbors.blank(len(queries), k, queries.device)
+        rows = torch.arange(len(queries), device=bank.device)
         for precision in tuple(banks):
             own = None if exclude is None else exclude[rows]
             part, is_open = propose(queries[rows], own, precision)
@@ -181,8 +207,13 @@ def _rounded(rows: Tensor, precision: Precision) -> Points:
         half = _lengths(rows).square() / 2
         return Points(rows, half, torch.zeros_like(half))
     origin = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
-    parts = [Points.of(part.double(), origin, precision) for part in torch.split(rows, ENCODE_ROWS[rows.device.type])]
-    return Points(*(torch.cat([getattr(part, name) for part in parts]) for name in Points.__slots__))
+    parts = [
+        Points.of(part.double(), origin, precision)
+        for part in torch.split(rows, ENCODE_ROWS[rows.device.type])
+    ]
+    return Points(
+        *(torch.cat([getattr(part, name) for part in parts]) for name in Points.__slots__)
+    )
 
 
 def _largest(products: Tensor, padded: Tensor, width: int) -> tuple[Tensor, Tensor]:
@@ -191,13 +222,16 @@ def _largest(products: Tensor, padded: Tensor, width: int) -> tuple[Tensor, Tens
     `padded` is the same memory with -inf up to whole groups of columns. Fewer than `width` groups hold a product above
     the last one wanted, so the `width` groups with the largest maxima hold all that are wanted.
     """
-    n_rows, n_groups = len(padded), padded.shape[1] // GROUP
+    n_rows = len(padded)
+    n_groups = padded.shape[1] // GROUP
     if products.shape[1] <= 2 * width * GROUP:
         top = products.topk(width, dim=1)
         return top.values, top.indices
     maxima = padded.view(n_rows, n_groups, GROUP).amax(dim=2)  # (R, groups)
     best = maxima.topk(width, dim=1, sorted=False).indices  # (R, width)
-    first = torch.arange(0, n_rows * n_groups, n_groups, device=best.device)  # each row's first group
+    first = torch.arange(
+        0, n_rows * n_groups, n_groups, device=best.device
+    )  # each row's first group
     held = padded.view(-1, GROUP)[(best + first[:, None]).flatten()].view(n_rows, width * GROUP)
     top = held.topk(width, dim=1)
     return top.values, best.gather(1, top.indices // GROUP) * GROUP + top.indices % GROUP
@@ -207,7 +241,9 @@ def _decide(queries: Tensor, bank: Tensor, indices: Tensor, contends: Tensor, k:
     """Order the contenders of each row by similarity and keep k; columns below k always contend."""
     scores = torch.full(indices.shape, -torch.inf, dtype=torch.float64, device=queries.device)
     scores[:, :k] = similarities(queries, bank, indices[:, :k])
-    row, column = contends[:, k:].nonzero(as_tuple=True)  # few: those as near as the k-th, as far as a product tells
+    row, column = contends[:, k:].nonzero(
+        as_tuple=True
+    )  # few: those as near as the k-th, as far as a product tells
     column += k
     scores[row, column] = pair_similarities(queries, bank, row, indices[row, column])
     return _sorted(indices, scores, k)
@@ -215,7 +251,8 @@ def _decide(queries: Tensor, bank: Tensor, indices: Tensor, contends: Tensor, k:
 
 def _sorted(indices: Tensor, scores: Tensor, k: int) -> Neighbors:
     by_index = indices.argsort(dim=1)
-    indices, scores = indices.gather(1, by_index), scores.gather(1, by_index)
+    indices = indices.gather(1, by_index)
+    scores = scores.gather(1, by_index)
     order = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
     return Neighbors(indices.gather(1, order), scores.gather(1, order))
 
@@ -226,7 +263,9 @@ def _nearest_in_float64(queries: Tensor, bank: Tensor, k: int, exclude: Tensor |
     Of rows that are equal only the first k + 1 can be neighbors, so later copies are left out: a thousand blank images
     would otherwise contend with one another.
     """
-    kept = (equal_rows(bank).earlier_copies() <= k).nonzero()[:, 0]  # ascending, so ties still go to the lowest index
+    kept = (equal_rows(bank).earlier_copies() <= k).nonzero()[
+        :, 0
+    ]  # ascending, so ties still go to the lowest index
     if exclude is not None:
         position = torch.full((len(bank),), -1, device=bank.device)
         position[kept] = torch.arange(len(kept), device=bank.device)
@@ -237,8 +276,12 @@ def _nearest_in_float64(queries: Tensor, bank: Tensor, k: int, exclude: Tensor |
     parts = []
     for start in range(0, len(queries), step):
         rows = queries[start : start + step]
-        products = _products64(rows, bank, None if exclude is None else exclude[start : start + step])
-        eps = 2 * rounding_bound(rows.shape[1] + 2) * _lengths(rows) * longest + rows.shape[1] * TINY
+        products = _products64(
+            rows, bank, None if exclude is None else exclude[start : start + step]
+        )
+        eps = (
+            2 * rounding_bound(rows.shape[1] + 2) * _lengths(rows) * longest + rows.shape[1] * TINY
+        )
         limit = products.topk(k, dim=1).values[:, -1] - 2 * eps
         parts.append(_decide_listed(rows, bank, products >= limit[:, None], k))
     lists = _stack(parts)
@@ -270,7 +313,9 @@ def _without(products: Tensor, exclude: Tensor | None) -> Tensor:
     if exclude is not None:
         # No selection of rows: their number would have to be known, and every step of training waited for the device.
         own = exclude.clamp(min=0)[:, None]  # (R, 1)
-        products.scatter_(1, own, torch.where(exclude[:, None] < 0, products.gather(1, own), -torch.inf))
+        products.scatter_(
+            1, own, torch.where(exclude[:, None] < 0, products.gather(1, own), -torch.inf)
+        )
     return products
 
 
@@ -289,19 +334,28 @@ def rounding_bound(n_columns: int, dtype: torch.dtype = torch.float64) -> float:
 def _eps(own: Points, theirs: Points, scale: Tensor, precision: Precision) -> Tensor:
     """(R,) how far a product may lie from the similarity; `scale` is |query| · max |bank row|."""
     n_columns = own.points.shape[1]
-    length, longest = (2 * own.half).sqrt(), (2 * theirs.half.max()).sqrt()  # |p|, max |r|
+    # |p|, max |r|
+    length = (2 * own.half).sqrt()
+    longest = (2 * theirs.half.max()).sqrt()
     moved = own.reach * (longest + theirs.reach.max()) + length * theirs.reach.max()
     gamma = precision.gamma(n_columns) * length * longest + rounding_bound(n_columns) * scale
     return (gamma + moved) * (1 + 1e-9) + n_columns * UNDERFLOW
 
 
 def _stack(parts: list[Neighbors]) -> Neighbors:
-    return Neighbors(torch.cat([part.indices for part in parts]), torch.cat([part.similarities for part in parts]))
+    return Neighbors(
+        torch.cat([part.indices for part in parts]),
+        torch.cat([part.similarities for part in parts]),
+    )
 
 
 def _check(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None) -> None:
     assert queries.ndim == bank.ndim == 2, (queries.shape, bank.shape)
     assert queries.shape[1] == bank.shape[1], (queries.shape, bank.shape)
-    assert exclude is None or (exclude.shape, exclude.dtype) == ((len(queries),), torch.int64), exclude
+    assert exclude is None or (exclude.shape, exclude.dtype) == ((len(queries),), torch.int64), (
+        exclude
+    )
     # Whether any row is left out is asked of the device only where it makes a difference.
-    assert 1 <= k < len(bank) or (k == len(bank) and (exclude is None or not bool((exclude >= 0).any()))), k
+    assert 1 <= k < len(bank) or (
+        k == len(bank) and (exclude is None or not bool((exclude >= 0).any()))
+    ), k

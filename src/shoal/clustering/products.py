@@ -85,14 +85,23 @@ class Points:
         return cls(points, length.square() / 2, reach)
 
     @classmethod
-    def of_all(cls, centroids: Tensor, center: Tensor, precision: Precision, workers: Workers) -> "Points":
+    def of_all(
+        cls, centroids: Tensor, center: Tensor, precision: Precision, workers: Workers
+    ) -> "Points":
         """The same for many centroids, a chunk at a time."""
         points = cls.blank(centroids, precision)
         everyone = torch.arange(len(centroids), device=centroids.device)
         points.renew(everyone, centroids, center, precision, workers)
         return points
 
-    def renew(self, rows: Tensor, centroids: Tensor, center: Tensor, precision: Precision, workers: Workers) -> None:
+    def renew(
+        self,
+        rows: Tensor,
+        centroids: Tensor,
+        center: Tensor,
+        precision: Precision,
+        workers: Workers,
+    ) -> None:
         """Round the centroids of some rows anew, a chunk at a time."""
 
         def work(part: Tensor) -> None:
@@ -108,7 +117,9 @@ class Points:
 
     def put(self, where: Tensor | slice, points: "Points") -> None:
         """Overwrite some of the rows."""
-        self.points[where], self.half[where], self.reach[where] = points.points, points.half, points.reach
+        self.points[where] = points.points
+        self.half[where] = points.half
+        self.reach[where] = points.reach
 
     def take(self, where: Tensor | slice) -> "Points":
         """The points of some rows."""

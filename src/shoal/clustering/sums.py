@@ -36,7 +36,9 @@ def halving_sum(terms: Tensor) -> Tensor:
     width = terms.shape[-1]
     while width > 1:
         half = width // 2
-        terms[..., :half].add_(terms[..., half : 2 * half])  # += on a slice would also copy it onto itself
+        terms[..., :half].add_(
+            terms[..., half : 2 * half]
+        )  # += on a slice would also copy it onto itself
         if width % 2:
             terms[..., 0].add_(terms[..., width - 1])
         width = half
@@ -49,7 +51,11 @@ def row_lengths(rows: Tensor) -> Tensor:
 
 
 def unit_points(
-    x: Tensor | ArrayLike, *, device: torch.device | str | None = None, name: str = "X", min_rows: int = 2
+    x: Tensor | ArrayLike,
+    *,
+    device: torch.device | str | None = None,
+    name: str = "X",
+    min_rows: int = 2,
 ) -> Tensor:
     """Check embeddings and scale their rows to length 1, the same bits on every device; a new (N, D) tensor.
 
@@ -58,13 +64,17 @@ def unit_points(
     if not isinstance(x, Tensor):
         x = as_matrix(x, name=name, min_rows=min_rows)
     if x.ndim != 2 or len(x) < min_rows or x.shape[1] < 1:
-        raise DataError(f"{name}: found shape {tuple(x.shape)}, expected (N, D) with at least {count(min_rows, 'row')}")
+        raise DataError(
+            f"{name}: found shape {tuple(x.shape)}, expected (N, D) with at least {count(min_rows, 'row')}"
+        )
     points = _block(x[:0], device).new_empty(tuple(x.shape))
     is_finite, is_zero = points.new_empty((2, len(points)), dtype=torch.bool)
     for start in range(0, len(points), ROWS_AT_ONCE):
         part = slice(start, start + ROWS_AT_ONCE)
         rows = _block(x[part], device)
-        points[part], is_finite[part], is_zero[part] = _unit(rows), rows.isfinite().all(dim=1), (rows == 0).all(dim=1)
+        points[part] = _unit(rows)
+        is_finite[part] = rows.isfinite().all(dim=1)
+        is_zero[part] = (rows == 0).all(dim=1)
     _refuse(~is_finite, f"{name}: NaN or infinity in", "; remove or repair them")
     _refuse(is_zero, f"{name}: only zeros in", ", so no direction; remove them")
     return points
@@ -73,7 +83,9 @@ def unit_points(
 def _block(rows: Tensor | NDArray[Any], device: torch.device | str | None) -> Tensor:
     """Some rows on a device, in float32 or float64."""
     if not isinstance(rows, Tensor):
-        rows = torch.from_numpy(np.array(rows))  # a copy: torch takes no read-only map, and no rows in reversed order
+        rows = torch.from_numpy(
+            np.array(rows)
+        )  # a copy: torch takes no read-only map, and no rows in reversed order
     there = rows.detach().to(device)
     return there if there.dtype in (torch.float32, torch.float64) else there.float()
 
@@ -143,7 +155,11 @@ class _Root(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, squares: Tensor) -> Tensor:
         squares = squares.detach()
-        roots = torch.from_numpy(np.sqrt(squares.numpy())) if squares.device.type == "cpu" else squares.sqrt()
+        roots = (
+            torch.from_numpy(np.sqrt(squares.numpy()))
+            if squares.device.type == "cpu"
+            else squares.sqrt()
+        )
         ctx.save_for_backward(roots)
         return roots
 

@@ -75,7 +75,9 @@ class Tree:
         self.rounding = float(rounding)
         self.n_leaves = len(self.linkage) + 1
         self.heights: Floats = self.linkage[:, 2]
-        self.n_distinct = self.n_leaves - int(np.searchsorted(self.heights, self.rounding, side="right"))
+        self.n_distinct = self.n_leaves - int(
+            np.searchsorted(self.heights, self.rounding, side="right")
+        )
         self._left, self._right = self.linkage[:, :2].T.astype(np.int64)  # (N-1,) each
 
     def cut(self, n_clusters: int) -> Ints:
@@ -94,7 +96,9 @@ class Tree:
             (N,) the label of each leaf.
         """
         if not 1 <= as_count(n_clusters, name="n_clusters") <= self.n_leaves:
-            raise UsageError(f"n_clusters: found {n_clusters}, expected 1 to {self.n_leaves}, the number of leaves")
+            raise UsageError(
+                f"n_clusters: found {n_clusters}, expected 1 to {self.n_leaves}, the number of leaves"
+            )
         return _numbered(self._roots_after(self.n_leaves - n_clusters))
 
     def cut_at(self, height: float) -> Ints:
@@ -112,7 +116,9 @@ class Tree:
         """
         if np.isnan(as_number(height, name="height")):
             raise UsageError("height: found NaN, expected a number")
-        return _numbered(self._roots_after(int(np.searchsorted(self.heights, height, side="right"))))
+        return _numbered(
+            self._roots_after(int(np.searchsorted(self.heights, height, side="right")))
+        )
 
     def merges(self, start: int | None = None) -> Merges:
         """List the joins from some clusters down to one.
@@ -131,10 +137,12 @@ class Tree:
         n_clusters = self.n_leaves if start is None else start
         labels = self.cut(n_clusters)
         done = self.n_leaves - n_clusters
-        a, b = self._slots[self._left[done:]], self._slots[self._right[done:]]
+        a = self._slots[self._left[done:]]
+        b = self._slots[self._right[done:]]
         label_of = np.full(self.n_leaves, -1)
         label_of[self._slots[self._roots_after(done)]] = labels
-        a, b = label_of[a], label_of[b]
+        a = label_of[a]
+        b = label_of[b]
         return Merges(
             start=labels,
             kept=np.minimum(a, b),
@@ -162,15 +170,22 @@ class Tree:
         Tree
             A new tree.
         """
-        labels, done = self.cut(n_clusters), self.n_leaves - n_clusters
+        labels = self.cut(n_clusters)
+        done = self.n_leaves - n_clusters
         nodes = np.empty(n_clusters, dtype=np.int64)
         nodes[labels] = self._roots_after(done)
-        sizes, top = np.bincount(labels), []
-        for step, (one, other, height) in enumerate(zip(kept.tolist(), gone.tolist(), heights.tolist(), strict=True)):
+        sizes = np.bincount(labels)
+        top = []
+        for step, (one, other, height) in enumerate(
+            zip(kept.tolist(), gone.tolist(), heights.tolist(), strict=True)
+        ):
             sizes[one] += sizes[other]
             top.append((*sorted((nodes[one], nodes[other])), height, sizes[one]))
             nodes[one] = self.n_leaves + done + step
-        return Tree(np.concatenate([self.linkage[:done], np.array(top).reshape(-1, 4)]), rounding=self.rounding)
+        return Tree(
+            np.concatenate([self.linkage[:done], np.array(top).reshape(-1, 4)]),
+            rounding=self.rounding,
+        )
 
     def members(self, node: int) -> Ints:
         """The leaves under a node, ascending.
@@ -187,7 +202,8 @@ class Tree:
         """
         if not 0 <= as_count(node, name="node") < 2 * self.n_leaves - 1:
             raise UsageError(f"node: found {node}, expected 0 to {2 * self.n_leaves - 2}")
-        leaves, below = [], [node]
+        leaves = []
+        below = [node]
         while below:
             top = below.pop()
             if top < self.n_leaves:
@@ -218,25 +234,41 @@ class Tree:
 def _checked(linkage: ArrayLike) -> Floats:
     """Check scipy's format, so that every walk over the tree ends."""
     try:
-        merges = np.asarray(linkage).astype(np.float64, casting="same_kind")  # a copy: a tree does not change
+        merges = np.asarray(linkage).astype(
+            np.float64, casting="same_kind"
+        )  # a copy: a tree does not change
     except (TypeError, ValueError) as error:
-        raise DataError("linkage: found no matrix of real numbers, expected (N-1, 4) as scipy writes it") from error
+        raise DataError(
+            "linkage: found no matrix of real numbers, expected (N-1, 4) as scipy writes it"
+        ) from error
     if merges.size == 0:
         merges = merges.reshape(0, 4)
     if merges.ndim != 2 or merges.shape[1] != 4:
-        raise DataError(f"linkage: found shape {merges.shape}, expected (N-1, 4) as scipy writes it")
+        raise DataError(
+            f"linkage: found shape {merges.shape}, expected (N-1, 4) as scipy writes it"
+        )
     if not np.isfinite(merges).all():
         raise DataError("linkage: NaN or infinity found, expected finite nodes, heights and counts")
     n_merges = len(merges)
     nodes = merges[:, :2].clip(-1, 2.0**62).astype(np.int64)
     is_made = (nodes >= 0) & (nodes < np.arange(n_merges + 1, 2 * n_merges + 1)[:, None])
-    if not is_made.all() or (nodes != merges[:, :2]).any() or (np.bincount(nodes.ravel()) > 1).any():
-        raise DataError("linkage: a node is used twice or before it is made; expected scipy's format")
+    if (
+        not is_made.all()
+        or (nodes != merges[:, :2]).any()
+        or (np.bincount(nodes.ravel()) > 1).any()
+    ):
+        raise DataError(
+            "linkage: a node is used twice or before it is made; expected scipy's format"
+        )
     if (np.diff(merges[:, 2]) < 0).any():
         raise DataError("linkage: heights fall; expected rows sorted by height")
-    sizes = np.concatenate([np.ones(n_merges + 1), merges[:, 3]])  # of every node, if the counts are right
+    sizes = np.concatenate(
+        [np.ones(n_merges + 1), merges[:, 3]]
+    )  # of every node, if the counts are right
     if (sizes[nodes].sum(axis=1) != merges[:, 3]).any():
-        raise DataError("linkage: a count is not the number of leaves below its merge; expected scipy's format")
+        raise DataError(
+            "linkage: a count is not the number of leaves below its merge; expected scipy's format"
+        )
     merges.flags.writeable = False
     return merges
 
@@ -256,7 +288,9 @@ def _numbered(roots: Ints) -> Ints:
     """Number the clusters that leaves (N,) are in 0 … K-1 by their smallest leaf."""
     leaves = np.arange(len(roots))
     smallest = np.empty(int(roots.max()) + 1, dtype=np.int64)  # by node
-    smallest[roots[::-1]] = leaves[::-1]  # of several leaves the last one written stays, which is the smallest
+    smallest[roots[::-1]] = leaves[
+        ::-1
+    ]  # of several leaves the last one written stays, which is the smallest
     own = smallest[roots]  # (N,)
     numbers: Ints = np.cumsum(own == leaves) - 1
     return numbers[own]

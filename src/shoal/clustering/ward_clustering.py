@@ -46,7 +46,11 @@ class WardClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     def __init__(
-        self, n_clusters: int = 2, *, device: str | torch.device | None = None, memory: int | None = None
+        self,
+        n_clusters: int = 2,
+        *,
+        device: str | torch.device | None = None,
+        memory: int | None = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.device = device

@@ -36,9 +36,15 @@ Value = TypeVar("Value", bound=Hashable)
 class SharedSetting(Generic[Value]):
     """A setting that several users change at once; `strictness` lists the values to ask for, the strictest first."""
 
-    def __init__(self, read: Callable[[], Any], write: Callable[[Any], None], strictness: tuple[Value, ...]) -> None:
-        self._read, self._write, self._strictness = read, write, strictness
-        self._lock, self._users, self._before = Lock(), Counter[Value](), None
+    def __init__(
+        self, read: Callable[[], Any], write: Callable[[Any], None], strictness: tuple[Value, ...]
+    ) -> None:
+        self._read = read
+        self._write = write
+        self._strictness = strictness
+        self._lock = Lock()
+        self._users = Counter[Value]()
+        self._before = None
 
     def acquire(self, wanted: Value) -> Any:
         """Ask for a value, which holds unless another user asks for a stricter one; returns the one before all."""
@@ -118,7 +124,10 @@ class Workers:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._inference.__exit__(kind, error, trace)
         if self._pool is not None:

@@ -50,7 +50,14 @@ class Earlier:
     def checksum(self) -> str:
         """A checksum of all of it."""
         apart = {name: sorted(ids) for name, ids in self.apart.items()}
-        parts = (self.class_ids, self.names, self.categories, apart, self.next_id, sorted(self.taken))
+        parts = (
+            self.class_ids,
+            self.names,
+            self.categories,
+            apart,
+            self.next_id,
+            sorted(self.taken),
+        )
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -86,7 +93,8 @@ class Collection:
     """What an earlier run of these images and its review say of their categories, where there is one."""
 
     def __post_init__(self) -> None:
-        n_images, labels = len(self.names), as_labels(self.labels, len(self.names), name="labels").copy()
+        n_images = len(self.names)
+        labels = as_labels(self.labels, len(self.names), name="labels").copy()
         if not n_images:
             raise DataError("the collection holds no images; give at least one")
         if sum(one is not None for one in (self.root, self.images, self.stored)) != 1:
@@ -99,9 +107,13 @@ class Collection:
             raise DataError(f"images: found {n_given:,}, expected {n_images:,}, one per name")
         _check_names(self.names)
         if len(set(self.classes)) < len(self.classes):
-            raise DataError(f"classes: a name appears twice in {self.classes}; class names must be unique")
+            raise DataError(
+                f"classes: a name appears twice in {self.classes}; class names must be unique"
+            )
         if labels.max() >= len(self.classes):
-            raise DataError(f"labels: found {labels.max()}, but there are {len(self.classes)} class names")
+            raise DataError(
+                f"labels: found {labels.max()}, but there are {len(self.classes)} class names"
+            )
         labels.setflags(write=False)
         object.__setattr__(self, "labels", labels)
 
@@ -149,7 +161,9 @@ class Collection:
         if chosen.dtype == bool:
             chosen = np.flatnonzero(chosen) if chosen.shape == (len(self),) else np.array([-1])
         if chosen.ndim != 1 or not _is_increasing(chosen, len(self)):
-            raise UsageError(f"index: expected increasing positions in 0..{len(self) - 1}, each once; sort them first")
+            raise UsageError(
+                f"index: expected increasing positions in 0..{len(self) - 1}, each once; sort them first"
+            )
         return replace(
             self,
             names=tuple(self.names[i] for i in chosen),
@@ -165,7 +179,9 @@ class Collection:
         """
         n_unreadable += len(self.left_out)
         labeled = (
-            f"{self.n_labeled:,} labeled in {count(self.n_classes, 'category')}" if self.n_labeled else "none labeled"
+            f"{self.n_labeled:,} labeled in {count(self.n_classes, 'category')}"
+            if self.n_labeled
+            else "none labeled"
         )
         unlabeled = f"{len(self) - self.n_labeled:,} unlabeled"
         unreadable = f", {n_unreadable:,} unreadable" if n_unreadable else ""
@@ -174,7 +190,13 @@ class Collection:
     def describe(self, *, n_unreadable: int = 0) -> str:
         """Say in words what was found: the counts, how it was read, then one line per counted warning."""
         counted = self.count(n_unreadable=n_unreadable)
-        return "\n".join([counted, f"read as {shown(self.layout)}", *(f"note: {shown(note)}" for note in self.notes)])
+        return "\n".join(
+            [
+                counted,
+                f"read as {shown(self.layout)}",
+                *(f"note: {shown(note)}" for note in self.notes),
+            ]
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +214,9 @@ class Truth:
     def __post_init__(self) -> None:
         labels = as_labels(self.labels, len(self.names), name="truth").copy()
         if len(labels) and not (labels.min() >= 0 and labels.max() < len(self.classes)):
-            raise DataError(f"truth: expected labels in 0..{len(self.classes) - 1}, one true class per image")
+            raise DataError(
+                f"truth: expected labels in 0..{len(self.classes) - 1}, one true class per image"
+            )
         labels.setflags(write=False)
         object.__setattr__(self, "labels", labels)
 
@@ -206,7 +230,9 @@ class Truth:
         position = {name: i for i, name in enumerate(self.names)}
         unknown = [name for name in names if name not in position]
         if unknown:
-            raise DataError(f"truth: no entry for {unknown[0]!r} and {count(len(unknown) - 1, 'other image')}")
+            raise DataError(
+                f"truth: no entry for {unknown[0]!r} and {count(len(unknown) - 1, 'other image')}"
+            )
         return self.labels[[position[name] for name in names]]
 
 
@@ -218,7 +244,9 @@ def check_for_discovery(collection: Collection, *, min_images: int = 10) -> None
     """
     where = collection.count()
     if len(collection) < min_images:
-        raise DataError(f"{where}: discovery needs at least {min_images} images; add {min_images - len(collection)}")
+        raise DataError(
+            f"{where}: discovery needs at least {min_images} images; add {min_images - len(collection)}"
+        )
     n_known = int((collection.class_sizes > 0).sum())
     if n_known < MIN_KNOWN_CLASSES:
         raise DataError(
@@ -227,7 +255,9 @@ def check_for_discovery(collection: Collection, *, min_images: int = 10) -> None
             "labels, or say in one number how many categories there are, with --n-clusters (n_clusters in Python)"
         )
     if collection.n_labeled == len(collection):
-        raise DataError(f"{where}: every image is labeled, so nothing is left to discover; add unlabeled images")
+        raise DataError(
+            f"{where}: every image is labeled, so nothing is left to discover; add unlabeled images"
+        )
 
 
 def _check_names(names: tuple[str, ...]) -> None:
@@ -241,8 +271,12 @@ def _check_names(names: tuple[str, ...]) -> None:
 def _is_increasing(index: Any, n_rows: int) -> bool:
     if index.dtype.kind not in "iu" or not len(index):
         return False
-    return bool(index[0] >= 0 and index[-1] < n_rows and (np.diff(index.astype(np.int64)) > 0).all())
+    return bool(
+        index[0] >= 0 and index[-1] < n_rows and (np.diff(index.astype(np.int64)) > 0).all()
+    )
 
 
-def _take(images: Sequence[Any] | NDArray[np.uint8], chosen: Ints) -> Sequence[Any] | NDArray[np.uint8]:
+def _take(
+    images: Sequence[Any] | NDArray[np.uint8], chosen: Ints
+) -> Sequence[Any] | NDArray[np.uint8]:
     return images[chosen] if isinstance(images, np.ndarray) else tuple(images[i] for i in chosen)

@@ -14,7 +14,9 @@ def digits(seed: int = 0) -> tuple[Collection, Truth]:
 
     The seed chooses which known digits are labeled. Names say nothing about the class.
     """
-    from sklearn.datasets import load_digits  # a second of import that readers of files need not pay
+    from sklearn.datasets import (
+        load_digits,
+    )  # a second of import that readers of files need not pay
 
     bunch = load_digits()
     images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)  # (1797, 8, 8), 0..16 -> 0..255

@@ -29,7 +29,8 @@ def hold_out_validation(labels: ArrayLike, *, share: float, rng: np.random.Gener
     """
     known = as_labels(labels, np.size(labels), name="labels")
     _check_share(share)
-    held_out, too_small = [], []
+    held_out = []
+    too_small = []
     for label in np.unique(known):
         members = rng.permutation(np.flatnonzero(known == label))
         if label != UNLABELED and len(members) == 1:
@@ -41,7 +42,11 @@ def hold_out_validation(labels: ArrayLike, *, share: float, rng: np.random.Gener
 
 
 def known_novel_split(
-    true_labels: ArrayLike, known_classes: Sequence[Any], labeled_share: float = 0.5, *, seed: int = 0
+    true_labels: ArrayLike,
+    known_classes: Sequence[Any],
+    labeled_share: float = 0.5,
+    *,
+    seed: int = 0,
 ) -> Ints:
     """Label a share of the known-class images and nothing else: the protocol of every GCD benchmark.
 
@@ -52,11 +57,15 @@ def known_novel_split(
     _check_share(labeled_share)
     missing = [known for known in known_classes if not (truth == known).any()]
     if missing or len(set(known_classes)) < len(known_classes):
-        raise DataError(f"known_classes: expected classes that occur, each once; not found: {missing}")
+        raise DataError(
+            f"known_classes: expected classes that occur, each once; not found: {missing}"
+        )
     candidates = np.flatnonzero(np.isin(truth, list(known_classes)))
     # The published splits were drawn from numpy's legacy generator, whose stream is frozen; no other one gives them.
     legacy = np.random.RandomState(seed)
-    drawn = candidates[legacy.choice(len(candidates), int(labeled_share * len(candidates)), replace=False)]
+    drawn = candidates[
+        legacy.choice(len(candidates), int(labeled_share * len(candidates)), replace=False)
+    ]
     labels = np.full(len(truth), UNLABELED, dtype=np.int64)
     for label, known in enumerate(known_classes):
         labels[drawn[truth[drawn] == known]] = label

@@ -83,11 +83,14 @@ class Answer:
         predicted = self.discovery.predicted
         if predicted is None:
             return {}
-        own, is_free = self.named.categories, self.named.given == UNLABELED
+        own = self.named.categories
+        is_free = self.named.given == UNLABELED
         # A labeled image may be in another category than the one predicted, so it counts where there is no other.
         counts = is_free | ~np.isin(predicted, predicted[is_free])
         pairs, sizes = np.unique(np.stack([predicted, own])[:, counts], axis=1, return_counts=True)
-        pairs = pairs[:, np.argsort(sizes, kind="stable")]  # the largest of each output is written last
+        pairs = pairs[
+            :, np.argsort(sizes, kind="stable")
+        ]  # the largest of each output is written last
         categories = np.full(int(predicted.max()) + 1, UNLABELED)
         categories[pairs[0]] = np.asarray(self.named.ids)[pairs[1]]
         return {"classifier": categories.tolist()}
@@ -95,12 +98,18 @@ class Answer:
     def write(self, run: Run, settings: DiscoverySettings, repeats: Sequence[int] = ()) -> None:
         """Write tables and arrays; `repeats` are what repetitions of the estimate of K gave."""
         shift = settings.shift
-        n_neighbors, alpha = shift.n_neighbors, shift.alpha
-        write_categories(run, self.named, self.discovery, n_neighbors=n_neighbors, alpha=alpha, repeats=repeats)
+        n_neighbors = shift.n_neighbors
+        alpha = shift.alpha
+        write_categories(
+            run, self.named, self.discovery, n_neighbors=n_neighbors, alpha=alpha, repeats=repeats
+        )
 
 
 def cluster(
-    learned: Representation, labels: Ints, settings: DiscoverySettings, n_clusters: int | None = None
+    learned: Representation,
+    labels: Ints,
+    settings: DiscoverySettings,
+    n_clusters: int | None = None,
 ) -> Discovery:
     """Put images into clusters as the method does, with every label there is."""
     return get_method(settings.method).cluster(
@@ -126,21 +135,37 @@ def make_answer(
     `unseen` are the labeled images whose labels training did not see, in the discovery that confidence is
     `calibrated_on`: this one if not given. Where they are too few, confidence is calibrated as `otherwise`.
     """
-    about, n_neighbors = (collection.names, collection.labels, collection.classes), settings.shift.n_neighbors
-    judged: dict[str, Any] = {"unseen": unseen, "calibrated_on": calibrated_on, "otherwise": otherwise}
-    named = name_categories(discovery, *about, n_neighbors=n_neighbors, earlier=collection.earlier, **judged)
+    about = (collection.names, collection.labels, collection.classes)
+    n_neighbors = settings.shift.n_neighbors
+    judged: dict[str, Any] = {
+        "unseen": unseen,
+        "calibrated_on": calibrated_on,
+        "otherwise": otherwise,
+    }
+    named = name_categories(
+        discovery, *about, n_neighbors=n_neighbors, earlier=collection.earlier, **judged
+    )
     return Answer(name=name, discovery=discovery, named=named)
 
 
-def keep_answer(run: Run, answer: Answer, settings: DiscoverySettings, folder: Path | None = None, **more: Any) -> Run:
+def keep_answer(
+    run: Run, answer: Answer, settings: DiscoverySettings, folder: Path | None = None, **more: Any
+) -> Run:
     """Write an answer as a finished run of its own with its report, inside the run whose thumbnails it shares.
 
     It goes to `folder`, the one of its name if not given; `more` is noted in its provenance.json.
     """
     other = Run.create(folder or run.path / answer.name, force=True)
-    told, origin = replace(settings, train=answer.name == TRAINED), run.provenance
-    about = {name: origin[name] for name in ("root", "folders", "encoder", "fingerprint") if name in origin}
-    other.start(told, seed=settings.seed, device=origin["device"], command=origin["command"], **about)
+    told = replace(settings, train=answer.name == TRAINED)
+    origin = run.provenance
+    about = {
+        name: origin[name]
+        for name in ("root", "folders", "encoder", "fingerprint")
+        if name in origin
+    }
+    other.start(
+        told, seed=settings.seed, device=origin["device"], command=origin["command"], **about
+    )
     answer.write(other, settings)
     if answer.name == TRAINED:
         answer.write_training(other)
@@ -183,11 +208,19 @@ def _repeats(answer: Answer, settings: DiscoverySettings, reporter: Reporter) ->
     inference = settings.of_method.inference
     embeddings = answer.discovery.embeddings if answer.counted_on is None else answer.counted_on
     with reporter.progress("repeating the estimate of K"):
-        return repeat_estimate(embeddings, answer.named.given, settings.stability, inference, seed=settings.seed)
+        return repeat_estimate(
+            embeddings, answer.named.given, settings.stability, inference, seed=settings.seed
+        )
 
 
 def repeat_estimate(
-    embeddings: Floats, labels: Ints, n_repeats: int, inference: InferenceSettings, *, seed: int, share: float = SHARE
+    embeddings: Floats,
+    labels: Ints,
+    n_repeats: int,
+    inference: InferenceSettings,
+    *,
+    seed: int,
+    share: float = SHARE,
 ) -> list[int]:
     """Estimate K on `n_repeats` random parts of the images: `embeddings` (N, D), `labels` (N,) with -1 for unlabeled.
 
@@ -195,13 +228,19 @@ def repeat_estimate(
     of the images it is the estimate that Algorithm 1 makes. One below a `min_clusters` is moved up to that.
     """
     rng = np.random.default_rng(seed)
-    once = replace(inference, max_shifts=0, min_clusters=None)  # the estimate alone; a part may hold fewer images
+    once = replace(
+        inference, max_shifts=0, min_clusters=None
+    )  # the estimate alone; a part may hold fewer images
     numbers = [_estimate_once(embeddings, labels, rng, once, share) for _ in range(n_repeats)]
     return [keep_to(number, inference.min_clusters, None) for number in numbers]
 
 
 def _estimate_once(
-    embeddings: Floats, labels: Ints, rng: np.random.Generator, inference: InferenceSettings, share: float
+    embeddings: Floats,
+    labels: Ints,
+    rng: np.random.Generator,
+    inference: InferenceSettings,
+    share: float,
 ) -> int:
     parts = [_draw(np.flatnonzero(labels == label), rng, share) for label in np.unique(labels)]
     rows = np.sort(np.concatenate(parts))
@@ -232,10 +271,13 @@ def answer_in_words(run: RunView, n_unsure: int | None = None) -> str:
     if n_unsure is None:
         n_unsure = sum(sure < UNSURE_BELOW for sure in column(run.assignments, "confidence"))
     counted = [row for row in run.categories if not row.between]
-    known, novel = ([row.size for row in counted if row.is_novel == is_novel] for is_novel in (False, True))
+    known, novel = (
+        [row.size for row in counted if row.is_novel == is_novel] for is_novel in (False, True)
+    )
     words = _counts(known, novel, n_unsure)
     estimate = run.json("estimate") if run.has("estimate.json") else {}
-    interval, repeats = estimate.get("interval"), (estimate.get("stability") or {}).get("n_clusters")
+    interval = estimate.get("interval")
+    repeats = (estimate.get("stability") or {}).get("n_clusters")
     asked = estimate.get("range"), estimate.get("by_labels")
     sure = [likely(estimate["n_clusters"], interval, *asked)] if interval else []
     sure += [range_in_words(estimate["n_clusters"], repeats)] if repeats else []

@@ -188,7 +188,9 @@ def refine(
     >>> better.path.name, "teal" in [category.category for category in better.categories]
     ('photos-2', True)
     """
-    return discover(images, labels, review=run.path if isinstance(run, Reviewed) else run, **options)
+    return discover(
+        images, labels, review=run.path if isinstance(run, Reviewed) else run, **options
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,8 +213,15 @@ class DiscoveryJob:
 
     def run(self, reporter: Reporter, *, command: str = "") -> DiscoveredRun:
         """Discover, and write the run folder with its report."""
-        work: dict[str, Any] = {"command": command, "reporter": reporter, "report": True, **self._how}
-        return DiscoveredRun(discover_images(self.collection, self.out, self.settings, self.refinement, **work).path)
+        work: dict[str, Any] = {
+            "command": command,
+            "reporter": reporter,
+            "report": True,
+            **self._how,
+        }
+        return DiscoveredRun(
+            discover_images(self.collection, self.out, self.settings, self.refinement, **work).path
+        )
 
     @property
     def _how(self) -> dict[str, Any]:
@@ -247,7 +256,9 @@ def prepare(
     else:
         folder = folder or default_folder(arguments["unlabeled"] if images is None else images)
         on_cpu = choose_device(device).type == "cpu"
-        if resume and (begun := Run(folder)).has("config.yaml"):  # it may have been begun on another device
+        if resume and (begun := Run(folder)).has(
+            "config.yaml"
+        ):  # it may have been begun on another device
             on_cpu = begun.config_as(DiscoverySettings).is_short
         chosen = choose_settings(**{**settings, **(shorter_on_cpu(settings) if on_cpu else {})})
         collection = read_collection(**given)
@@ -267,7 +278,9 @@ READING = ("labeled", "unlabeled", "path_column", "label_column", "allow_missing
 """Arguments of `discover` and `compare` that say how images are read; the others are settings."""
 
 
-def split_arguments(images: Any, labels: Any, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_arguments(
+    images: Any, labels: Any, arguments: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arguments of `read_collection`, and the settings."""
     given = {"source": images, "labels": labels, **{name: arguments[name] for name in READING}}
     return given, {name: value for name, value in arguments.items() if name not in READING}
@@ -279,6 +292,12 @@ def default_folder(images: Any) -> Path:
         return Path("runs") / "images"
     address = as_address(images)
     path = Path(images).resolve() if address is None else address
-    is_folder = path.is_dir() if isinstance(path, Path) else path.suffix not in (*SHARD_SUFFIXES, *TABLE_SUFFIXES)
-    name = re.sub(r"[-_.]?(\{[^}]*\}|\*)", "", path.name if is_folder else path.stem)  # of several shards
+    is_folder = (
+        path.is_dir()
+        if isinstance(path, Path)
+        else path.suffix not in (*SHARD_SUFFIXES, *TABLE_SUFFIXES)
+    )
+    name = re.sub(
+        r"[-_.]?(\{[^}]*\}|\*)", "", path.name if is_folder else path.stem
+    )  # of several shards
     return Path("runs") / (name or "images")

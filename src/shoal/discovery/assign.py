@@ -73,26 +73,39 @@ class Assigner:
     ) -> None:
         if not 0 <= outlier_share < 1:
             raise UsageError(f"outlier_share: found {outlier_share}, expected a number in [0, 1)")
-        self.run, self.reporter = run, reporter
-        self.device, self._encoder_device = choose_device(device), encoder_device(device)
-        categories, rows = [one for one in run.categories if not one.between], run.assignments
+        self.run = run
+        self.reporter = reporter
+        self.device = choose_device(device)
+        self._encoder_device = encoder_device(device)
+        categories = [one for one in run.categories if not one.between]
+        rows = run.assignments
         self.classes = [category.category for category in categories]
         self.ids = [category.category_id for category in categories]
         """The id of each category; a reviewed run has gaps where some were merged."""
         self.n_known = sum(not category.is_novel for category in categories)
         found_by_run = {category.category_id for category in RunView(run.path).categories}
-        self._made_by_people = [at for at, number in enumerate(self.ids) if number not in found_by_run]
+        self._made_by_people = [
+            at for at, number in enumerate(self.ids) if number not in found_by_run
+        ]
         position_of = self._position_of = {number: at for at, number in enumerate(self.ids)}
-        positions = np.array([position_of.get(number, UNLABELED) for number in column(rows, "category_id")])  # (N,)
-        is_in = positions != UNLABELED  # those that were rejected or are between two vote for nothing
+        positions = np.array(
+            [position_of.get(number, UNLABELED) for number in column(rows, "category_id")]
+        )  # (N,)
+        is_in = (
+            positions != UNLABELED
+        )  # those that were rejected or are between two vote for nothing
         points = unit_points(run.embeddings(), device=self.device)  # (N, D)
-        self._points = points if is_in.all() else points[torch.from_numpy(is_in).to(self.device)]  # (n, D)
+        self._points = (
+            points if is_in.all() else points[torch.from_numpy(is_in).to(self.device)]
+        )  # (n, D)
         self._categories = positions[is_in]  # (n,)
         self._calibration = _read_calibration(run, categories)
         scores = np.array(column(rows, "outlier_score"))  # (N,)
         if np.isnan(scores).any():
             at = f"{rows[int(np.isnan(scores).argmax())].path!r}"
-            raise damaged(table_files(run.path)[0], f"outlier_score: found none for {at}, expected a number")
+            raise damaged(
+                table_files(run.path)[0], f"outlier_score: found none for {at}, expected a number"
+            )
         self.threshold = float(np.quantile(scores, 1 - outlier_share))
 
     @cached_property
@@ -126,16 +139,22 @@ class Assigner:
         an error unless `allow_missing`; then what is lost of a shard is listed too.
         """
         path = Path(source)
-        suffix, has_encoder = path.suffix.lower(), "method" in self.run.config
+        suffix = path.suffix.lower()
+        has_encoder = "method" in self.run.config
         if suffix in (".npy", ".npz") or (not has_encoder and suffix in EMBEDDING_SUFFIXES):
             given = read_embeddings(path)
             return self.assign_embeddings(given.names, given.x), ()
-        _ = self.settings, read_model(self.run)  # a run without encoder or model says so before images are looked for
+        _ = (
+            self.settings,
+            read_model(self.run),
+        )  # a run without encoder or model says so before images are looked for
         address = as_address(source)
         if suffix in IMAGE_SUFFIXES and (address is not None or path.is_file()):
             return self.assign_images(read_collection([address or path]))
         is_table = suffix in TABLE_SUFFIXES and not is_shards(source)
-        collection = read_collection(source, None if is_table else False, allow_missing=allow_missing)
+        collection = read_collection(
+            source, None if is_table else False, allow_missing=allow_missing
+        )
         for note in collection.notes:
             self.reporter.say(f"{NOTE}{note}")
         rows, skipped = self.assign_images(collection)
@@ -146,7 +165,8 @@ class Assigner:
         networks = self.networks  # first, because a run without them cannot take images
         with self.reporter.progress("decoding images", Outlook("images")) as progress:
             pixels = load_pixels(collection, self.settings.pixel_size, progress=progress)
-        outlook, n_images = announce_embedding(networks.embed, pixels, self.device, self.reporter), len(pixels)
+        outlook = announce_embedding(networks.embed, pixels, self.device, self.reporter)
+        n_images = len(pixels)
         rows: list[Assignment] = []
         with self.reporter.progress(EMBEDDING, outlook) as progress:
             for start in range(0, n_images, ROWS_AT_ONCE):
@@ -172,7 +192,8 @@ class Assigner:
 
         They may be a memory map: some of them are looked at together.
         """
-        given, expected = as_stored_embeddings(x), (len(names), self._points.shape[1])
+        given = as_stored_embeddings(x)
+        expected = (len(names), self._points.shape[1])
         if given.shape != expected:
             raise DataError(
                 f"embeddings: found shape {given.shape}, expected {expected}, a row per name with as many columns as "
@@ -180,35 +201,54 @@ class Assigner:
             )
         is_zero = each_row(given, lambda rows: ~rows.any(axis=1))
         if is_zero.any():
-            raise DataError(f"embeddings: only zeros in {name_rows(is_zero)}, so no direction; remove them")
+            raise DataError(
+                f"embeddings: only zeros in {name_rows(is_zero)}, so no direction; remove them"
+            )
         parts = [slice(start, start + ROWS_AT_ONCE) for start in range(0, len(names), ROWS_AT_ONCE)]
         return [row for part in parts for row in self._assign(names[part], given[part])]
 
     def _assign(self, names: Sequence[str], x: Floats) -> list[Assignment]:
         new = unit_points(x, device=self.device, min_rows=1).to(self._points.dtype)
-        n_neighbors, predicted = self.shift.n_neighbors, self._predict(new)
+        n_neighbors = self.shift.n_neighbors
+        predicted = self._predict(new)
         with together():  # where several processes assign, each does all of it but shares the search for neighbors
             voted, members = assign_newcomers(
-                *(new, self._points, self._categories, len(self.classes), self.n_known, n_neighbors),
+                *(
+                    new,
+                    self._points,
+                    self._categories,
+                    len(self.classes),
+                    self.n_known,
+                    n_neighbors,
+                ),
                 predicted=predicted,
                 unpredicted=self._made_by_people,
             )
         if self._calibration is not None:
-            confidence = self._calibration.confidence(members.confidence, voted, np.zeros(len(voted), dtype=bool))
+            confidence = self._calibration.confidence(
+                members.confidence, voted, np.zeros(len(voted), dtype=bool)
+            )
             members = replace(members, confidence=confidence)
         # The threshold comes from the run's table, so it is known to the decimals that are written there.
         is_new = np.round(members.outlier_score, DECIMALS) > self.threshold
         chosen = np.where(is_new, UNLABELED, voted)
-        return [self._row(name, i, int(chosen[i]), int(voted[i]), members) for i, name in enumerate(names)]
+        return [
+            self._row(name, i, int(chosen[i]), int(voted[i]), members)
+            for i, name in enumerate(names)
+        ]
 
     def _predict(self, new: Tensor) -> Ints | None:
         """What the run's classifier says of unit embeddings (M, D); None where it has none."""
         model = read_model(self.run)
-        predicted = self.networks.predict(new) if model is not None and model.get("classifier") else None
+        predicted = (
+            self.networks.predict(new) if model is not None and model.get("classifier") else None
+        )
         return (
             None
             if predicted is None
-            else np.array([self._position_of.get(category, NONE) for category in predicted.tolist()])
+            else np.array(
+                [self._position_of.get(category, NONE) for category in predicted.tolist()]
+            )
         )
 
     def _row(self, name: str, i: int, category: int, voted: int, members: Membership) -> Assignment:
@@ -243,7 +283,10 @@ def _read_calibration(run: RunView, categories: Sequence[Category]) -> Calibrati
         raise damaged(run.path / "calibration.json", f"it is not of {len(ids)} categories")
     own = dict(zip(ids, calibration.scale.tolist(), strict=True))
     usual = [own.get(category.category_id, 1.0) for category in categories]
-    scale = [np.nan if c.is_novel else 1.0 if s != s else s for c, s in zip(categories, usual, strict=True)]
+    scale = [
+        np.nan if c.is_novel else 1.0 if s != s else s
+        for c, s in zip(categories, usual, strict=True)
+    ]
     return replace(calibration, scale=np.array(scale, dtype=float))
 
 
@@ -251,7 +294,8 @@ class Watch:
     """A folder, here or in a bucket, and what was seen in it; the run's model is loaded once and serves every look."""
 
     def __init__(self, assigner: Assigner, folder: str | os.PathLike[str]) -> None:
-        self.assigner, self.address = assigner, as_address(folder)
+        self.assigner = assigner
+        self.address = as_address(folder)
         self.root = check_folder(folder) if self.address is None else None
         self._seen: dict[str, str] = {}
         self._done: dict[str, str] = {}
@@ -262,14 +306,21 @@ class Watch:
         A file counts as complete when two looks in a row find it the same, so that none is read while it is written.
         """
         states, stored = self._look()
-        ready = [name for name, state in states.items() if self._seen.get(name) == state != self._done.get(name)]
+        ready = [
+            name
+            for name, state in states.items()
+            if self._seen.get(name) == state != self._done.get(name)
+        ]
         self._seen = states
         if not ready:
             return [], ()
         self._done |= {name: states[name] for name in ready}
         wanted = set(ready)
         chosen = np.array([i for i, name in enumerate(states) if name in wanted])
-        where: dict[str, Any] = {"root": self.root, "stored": None if stored is None else stored.take(chosen)}
+        where: dict[str, Any] = {
+            "root": self.root,
+            "stored": None if stored is None else stored.take(chosen),
+        }
         collection = Collection(tuple(sorted(ready)), np.full(len(ready), UNLABELED), (), **where)
         try:
             return self.assigner.assign_images(collection)
@@ -285,4 +336,6 @@ class Watch:
             ), folder.files
         names = list_folder(self.root).names if self.root is not None else ()
         there = {name: file_state(f"{self.root}/{name}") for name in names}
-        return {name: state for name, state in there.items() if state is not None}, None  # some are gone since
+        return {
+            name: state for name, state in there.items() if state is not None
+        }, None  # some are gone since

@@ -35,9 +35,14 @@ class Store:
 
 def list_stores() -> list[Store]:
     """What is in the cache, the most recently used first."""
-    folders = [folder for kind in ("pixels", "shards", "engines") for folder in (cache_folder() / kind).glob("[!.]*")]
+    folders = [
+        folder
+        for kind in ("pixels", "shards", "engines")
+        for folder in (cache_folder() / kind).glob("[!.]*")
+    ]
     return sorted(
-        map(_read_store, filter(Path.is_dir, folders)), key=lambda store: (-store.last_used, store.folder.name)
+        map(_read_store, filter(Path.is_dir, folders)),
+        key=lambda store: (-store.last_used, store.folder.name),
     )
 
 
@@ -54,9 +59,12 @@ def bound_cache(root: Path | str, size: int, *, now: float | None = None) -> lis
     """
     used = store_folder(cache_folder(), root, size)
     now = time.time() if now is None else now
-    with contextlib.suppress(OSError):  # nobody may write there; then it was not decoded into, either
+    with contextlib.suppress(
+        OSError
+    ):  # nobody may write there; then it was not decoded into, either
         os.utime(used, (now, now))
-    left, gone = 0, list[Store]()
+    left = 0
+    gone = list[Store]()
     limit = max_bytes()
     for store in list_stores():
         left += store.n_bytes
@@ -75,7 +83,9 @@ def max_bytes() -> float:
     except ValueError:
         limit = -1.0
     if not limit >= 0:
-        raise UsageError(f"SHOAL_CACHE_GB: found {given!r}, expected a number of gigabytes, such as 50")
+        raise UsageError(
+            f"SHOAL_CACHE_GB: found {given!r}, expected a number of gigabytes, such as 50"
+        )
     return limit * 1e9
 
 

@@ -25,7 +25,9 @@ class ClusterSettings:
 
     n_clusters: int | None = None
     """The number of clusters; none: estimated from the labels."""
-    inference: InferenceSettings = field(default_factory=lambda: InferenceSettings(must_link=True, try_average=True))
+    inference: InferenceSettings = field(
+        default_factory=lambda: InferenceSettings(must_link=True, try_average=True)
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -51,7 +53,8 @@ def cluster_embeddings(
     reporter: Reporter | None = None,
 ) -> Run:
     """Cluster embeddings by Algorithm 1 and write what was found to the run folder `out`."""
-    settings, reporter = settings or ClusterSettings(), reporter or Reporter()
+    settings = settings or ClusterSettings()
+    reporter = reporter or Reporter()
     torch_device = choose_device(device)
     check_not_held(out)
     points = unit_points(given.x, device=torch_device)
@@ -82,10 +85,13 @@ def _cluster(
         )
     elif inference.estimate is not None and (doubt := doubt_labels(*_counted(labels))):
         reporter.say(f"{NOTE}{doubt}")
-    discovery, shift = as_discovery(inference, points), settings.inference.shift
+    discovery = as_discovery(inference, points)
+    shift = settings.inference.shift
     if said := linkage_in_words(discovery):
         reporter.say(said)
-    named = name_categories(discovery, given.names, labels, given.classes, n_neighbors=shift.n_neighbors)
+    named = name_categories(
+        discovery, given.names, labels, given.classes, n_neighbors=shift.n_neighbors
+    )
     write_categories(run, named, discovery, n_neighbors=shift.n_neighbors, alpha=shift.alpha)
     run.finish()
 

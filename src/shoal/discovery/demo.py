@@ -57,16 +57,20 @@ def run_demo(
     An earlier demo in the folder is overwritten, any other run is refused. The truth is handed to the scoring alone,
     after the run is finished.
     """
-    settings, reporter = settings or demo_settings(), reporter or Reporter()
+    settings = settings or demo_settings()
+    reporter = reporter or Reporter()
     _refuse_other_run(Run(Path(out)))
     collection, truth = digits(settings.seed)
     names = dict(zip(truth.names, (truth.classes[label] for label in truth.labels), strict=True))
     collection, later = _split(collection)
-    made = discover_images(collection, out, settings, device=device, force=True, command=command, reporter=reporter)
+    made = discover_images(
+        collection, out, settings, device=device, force=True, command=command, reporter=reporter
+    )
     run = DiscoveredRun(made.path)  # its report comes last, with the score in it
     with reporter.progress(f"assigning {len(later)} digits that came later"):
         rows, _unreadable = Assigner(run, device=device).assign_images(later)
-    score, of_later = score_run(run, names), score_later(run, rows, names)
+    score = score_run(run, names)
+    of_later = score_later(run, rows, names)
     with reporter.progress("writing the report"):
         run.report()
     return Demo(run=run, score=score, later=of_later)
@@ -77,14 +81,24 @@ def _refuse_other_run(run: Run) -> None:
     if not run.has("provenance.json"):
         return
     about = run.provenance
-    seed, images = about.get("seed"), about.get("fingerprint")
-    is_demo = images is not None and seed is not None and images == collection_checksum(_split(digits(seed)[0])[0])
+    seed = about.get("seed")
+    images = about.get("fingerprint")
+    is_demo = (
+        images is not None
+        and seed is not None
+        and images == collection_checksum(_split(digits(seed)[0])[0])
+    )
     if not is_demo:
-        raise UsageError(f"{run.path}: holds a run that is not a demo; choose another --out, or delete that folder")
+        raise UsageError(
+            f"{run.path}: holds a run that is not a demo; choose another --out, or delete that folder"
+        )
 
 
 def _split(collection: Collection) -> tuple[Collection, Collection]:
     """The first digits, and the ones after them without any label."""
     n_first = min(N_DIGITS, len(collection) - N_LATER)
-    first, later = (collection.subset(range_) for range_ in (np.arange(n_first), np.arange(n_first, n_first + N_LATER)))
+    first, later = (
+        collection.subset(range_)
+        for range_ in (np.arange(n_first), np.arange(n_first, n_first + N_LATER))
+    )
     return first, replace(later, labels=np.full(N_LATER, UNLABELED))

@@ -49,7 +49,9 @@ class DiscoveredRun(Reviewed):
         """What a notebook shows of the run: counts, and a strip of pictures per category."""
         return run_html(self, answer_in_words(self))
 
-    def report(self, file: str | os.PathLike[str] | None = None, *, tsne: bool | None = None) -> Path:
+    def report(
+        self, file: str | os.PathLike[str] | None = None, *, tsne: bool | None = None
+    ) -> Path:
         """Write the run as one HTML page.
 
         Parameters
@@ -152,7 +154,9 @@ class DiscoveredRun(Reviewed):
             return score_run(run, {str(path): str(name) for path, name in truth.items()})
         if not isinstance(truth, str | os.PathLike) and not is_frame(truth):
             kind = type(truth).__name__
-            raise UsageError(f"truth: found {kind}, expected a table, a data frame, an npy or a mapping of paths")
+            raise UsageError(
+                f"truth: found {kind}, expected a table, a data frame, an npy or a mapping of paths"
+            )
         named = read_names(truth, list(column(run.assignments, "path")))
         score = score_run(run, named.classes)
         return replace(score, notes=named.notes + score.notes)
@@ -187,7 +191,9 @@ class DiscoveredRun(Reviewed):
         """What people decided about the run; `shoal review` and the verbs below write to the same log."""
         return Review(self)
 
-    def confirm(self, category: Which | None = None, *, images: Iterable[str] | None = None) -> None:
+    def confirm(
+        self, category: Which | None = None, *, images: Iterable[str] | None = None
+    ) -> None:
         """Say that images belong to the category they are in; give a category or images.
 
         Parameters
@@ -293,7 +299,9 @@ class DiscoveredRun(Reviewed):
         """
         verbs.merge(self.review, categories, into)
 
-    def split(self, category: Which, parts: SupportsIndex | Mapping[str, Iterable[str]] = 2) -> None:
+    def split(
+        self, category: Which, parts: SupportsIndex | Mapping[str, Iterable[str]] = 2
+    ) -> None:
         """Split a category.
 
         Parameters
@@ -361,6 +369,10 @@ class DiscoveredRun(Reviewed):
             raise missing_package("pandas", "pandas", "to_pandas") from error
         if what not in ("assignments", "categories"):
             raise UsageError(f"to_pandas: found {what!r}, expected assignments or categories")
-        kind, rows = (Assignment, self.assignments) if what == "assignments" else (Category, self.categories)
+        kind, rows = (
+            (Assignment, self.assignments) if what == "assignments" else (Category, self.categories)
+        )
         names = [field.name for field in fields(kind)]
-        return pandas.DataFrame([[getattr(row, name) for name in names] for row in rows], columns=names)
+        return pandas.DataFrame(
+            [[getattr(row, name) for name in names] for row in rows], columns=names
+        )

@@ -13,11 +13,20 @@ from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.encoders.vision import MAX_SIZE
 from shoal.errors import UsageError, did_you_mean
 from shoal.methods.protocols import follow_protocol
-from shoal.methods.registry import DEFAULT_METHOD, METHODS, get_method, load_recipe, recipe_names, with_encoder
+from shoal.methods.registry import (
+    DEFAULT_METHOD,
+    METHODS,
+    get_method,
+    load_recipe,
+    recipe_names,
+    with_encoder,
+)
 from shoal.methods.setting_changes import change_settings, has_setting, refuse_change
 from shoal.settings import from_dict, named_by, read_yaml, to_dict
 
-OWN_SETTINGS = frozenset({"recipe", "config", "encoder", "epochs", "input_size", "protocol", "answer", "changes"})
+OWN_SETTINGS = frozenset(
+    {"recipe", "config", "encoder", "epochs", "input_size", "protocol", "answer", "changes"}
+)
 """What `choose_settings` takes beside the fields of `DiscoverySettings`."""
 
 SHORT_RECIPE = "cpu"
@@ -63,28 +72,40 @@ class DiscoverySettings:
     """The name of a method; config.yaml holds its settings under that name."""
     method_settings: Any = field(
         default=None,
-        metadata=named_by("method", lambda: {name: method.settings for name, method in METHODS.items()}),
+        metadata=named_by(
+            "method", lambda: {name: method.settings for name, method in METHODS.items()}
+        ),
     )
     """Encoder, training, inference and what else the method has; its default recipe if not given."""
 
     def __post_init__(self) -> None:
         if not 0 < self.validation_share < 1:
-            raise UsageError(f"validation_share: found {self.validation_share}, expected a number between 0 and 1")
+            raise UsageError(
+                f"validation_share: found {self.validation_share}, expected a number between 0 and 1"
+            )
         if not 0 <= self.hidden_share < 1:
-            raise UsageError(f"hidden_share: found {self.hidden_share}, expected a number in [0, 1), 0 for none")
+            raise UsageError(
+                f"hidden_share: found {self.hidden_share}, expected a number in [0, 1), 0 for none"
+            )
         if self.stability < 0:
-            raise UsageError(f"stability: found {self.stability}, expected at least 0, which is no repetition")
+            raise UsageError(
+                f"stability: found {self.stability}, expected at least 0, which is no repetition"
+            )
         if any(depth < 0 for depth in self.depths) or len(set(self.depths)) < len(self.depths):
             raise UsageError(
                 f"depths: found {list(self.depths)}, expected different numbers of blocks, such as 1 and 5"
             )
-        if any(not one > 0 for one in self.temperatures) or len(set(self.temperatures)) < len(self.temperatures):
+        if any(not one > 0 for one in self.temperatures) or len(set(self.temperatures)) < len(
+            self.temperatures
+        ):
             temperatures = list(self.temperatures)
             raise UsageError(
                 f"temperatures: found {temperatures}, expected different numbers above 0, such as 0.1 and 0.2"
             )
         if self.temperatures and not has_setting(self.method, TEMPERATURE):
-            raise UsageError(f"temperatures: the method {self.method} has no {TEMPERATURE}; leave them out")
+            raise UsageError(
+                f"temperatures: the method {self.method} has no {TEMPERATURE}; leave them out"
+            )
         if self.max_minutes is not None and not self.max_minutes > 0:
             raise UsageError(f"max_minutes: found {self.max_minutes}, expected a number above 0")
         if not 8 <= self.pixel_size <= MAX_SIZE:
@@ -108,7 +129,9 @@ class DiscoverySettings:
 
     def at_depth(self, n_tail_blocks: int | None) -> "DiscoverySettings":
         """The same with so many of the encoder's last blocks trained."""
-        return replace(self, method_settings=replace(self.method_settings, n_tail_blocks=n_tail_blocks))
+        return replace(
+            self, method_settings=replace(self.method_settings, n_tail_blocks=n_tail_blocks)
+        )
 
     def at_temperature(self, temperature: float | None) -> "DiscoverySettings":
         """The same with another temperature of the contrastive loss; None leaves it."""
@@ -120,7 +143,9 @@ class DiscoverySettings:
     @property
     def temperature(self) -> float | None:
         """The temperature of the contrastive loss; None where the method has none."""
-        return self.method_settings.loss.temperature if has_setting(self.method, TEMPERATURE) else None
+        return (
+            self.method_settings.loss.temperature if has_setting(self.method, TEMPERATURE) else None
+        )
 
     def with_epochs(self, epochs: int) -> "DiscoverySettings":
         """The same with so many epochs of training."""
@@ -138,7 +163,8 @@ class DiscoverySettings:
         """Whether it is trained as the method's recipe for a CPU says."""
         if SHORT_RECIPE not in recipe_names(self.method):
             return False
-        training, short = self.method_settings.training, load_recipe(SHORT_RECIPE, self.method).training
+        training = self.method_settings.training
+        short = load_recipe(SHORT_RECIPE, self.method).training
         return bool((training.epochs, training.lr) == (short.epochs, short.lr))
 
     @property
@@ -181,15 +207,26 @@ def choose_settings(
     come last.
     """
     if recipe is not None and config is not None:
-        raise UsageError("recipe and config: found both, expected one; a config already holds what a recipe sets")
-    base = _from_plain(read_yaml(config), where=str(config)) if config is not None else DiscoverySettings()
+        raise UsageError(
+            "recipe and config: found both, expected one; a config already holds what a recipe sets"
+        )
+    base = (
+        _from_plain(read_yaml(config), where=str(config))
+        if config is not None
+        else DiscoverySettings()
+    )
     chosen = base.method if method is None else method
     settings = base.method_settings
     if recipe is not None or chosen != base.method:
-        before, settings = settings, load_recipe(recipe or "default", chosen)
+        before = settings
+        settings = load_recipe(recipe or "default", chosen)
         if config is not None:  # of its own method's settings another method takes these
-            settings = _change(settings, chosen, encoder=before.encoder, input_size=before.input_size)
-            settings = _in_range(settings, (before.inference.min_clusters, before.inference.max_clusters))
+            settings = _change(
+                settings, chosen, encoder=before.encoder, input_size=before.input_size
+            )
+            settings = _in_range(
+                settings, (before.inference.min_clusters, before.inference.max_clusters)
+            )
     settings = _change(settings, chosen, encoder=encoder, epochs=epochs, input_size=input_size)
     if protocol is not None:
         settings = follow_protocol(settings, protocol, chosen)
@@ -202,15 +239,21 @@ def choose_settings(
     if numbers is not None:
         base = replace(base, n_clusters=None)
         settings = _in_range(settings, numbers)
-    values = {name: value for name, value in {**given, "n_clusters": number}.items() if value is not None}
+    values = {
+        name: value for name, value in {**given, "n_clusters": number}.items() if value is not None
+    }
     _check_estimate(base, values, config)
     try:
         result = replace(base, method=chosen, method_settings=settings, **values)
     except TypeError:
-        from_dict(DiscoverySettings, values, where="settings")  # names the one that is of another type
+        from_dict(
+            DiscoverySettings, values, where="settings"
+        )  # names the one that is of another type
         raise
     result = _with_changes(result, changes or {})
-    _check_training(result, {"epochs": epochs, "answer": answer, "train": values.get("train")}, config)
+    _check_training(
+        result, {"epochs": epochs, "answer": answer, "train": values.get("train")}, config
+    )
     return result
 
 
@@ -250,10 +293,14 @@ def _from_plain(plain: Any, *, where: str) -> DiscoverySettings:
 
 def _in_range(settings: Any, ends: tuple[int | None, int | None]) -> Any:
     """The settings of a method, with an estimate that keeps to a range."""
-    return replace(settings, inference=replace(settings.inference, min_clusters=ends[0], max_clusters=ends[1]))
+    return replace(
+        settings, inference=replace(settings.inference, min_clusters=ends[0], max_clusters=ends[1])
+    )
 
 
-def _check_training(result: DiscoverySettings, given: dict[str, Any], config: Path | str | None) -> None:
+def _check_training(
+    result: DiscoverySettings, given: dict[str, Any], config: Path | str | None
+) -> None:
     """Refuse what was said about training where nothing is to be trained."""
     said_of_training = {name: value for name, value in given.items() if value not in (None, False)}
     said = [
@@ -264,11 +311,17 @@ def _check_training(result: DiscoverySettings, given: dict[str, Any], config: Pa
         return
     if not get_method(result.method).trains:
         raise UsageError(f"{said[0]}, but the method {result.method} trains nothing; leave it out")
-    how = "leave out that or --no-train" if given["train"] is False else f"give --train, which {config} turns off"
+    how = (
+        "leave out that or --no-train"
+        if given["train"] is False
+        else f"give --train, which {config} turns off"
+    )
     raise UsageError(f"{said[0]}, but nothing is to be trained; {how}")
 
 
-def _check_estimate(base: DiscoverySettings, values: dict[str, Any], config: Path | str | None) -> None:
+def _check_estimate(
+    base: DiscoverySettings, values: dict[str, Any], config: Path | str | None
+) -> None:
     """Refuse to estimate a number that is given, where one of the two was said and the other is the config's."""
     if "stability" not in values and "n_clusters" in values and base.stability:
         raise UsageError(
@@ -304,4 +357,6 @@ def _change(
         settings = with_encoder(settings, encoder)
     # The latter is no setting of a method without training.
     given = {"input_size": input_size, "training.epochs": epochs}
-    return change_settings(settings, method, {name: value for name, value in given.items() if value is not None})
+    return change_settings(
+        settings, method, {name: value for name, value in given.items() if value is not None}
+    )

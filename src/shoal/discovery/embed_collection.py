@@ -49,7 +49,9 @@ class Embedded:
     def labels(self) -> list[str]:
         """(N,) class names, '' for unlabeled."""
         collection = self.collection
-        return ["" if label == UNLABELED else collection.classes[label] for label in collection.labels]
+        return [
+            "" if label == UNLABELED else collection.classes[label] for label in collection.labels
+        ]
 
 
 def embed_collection(
@@ -89,7 +91,8 @@ def check_dtype(dtype: str) -> None:
 
 def _embed_to_array(pixels: Pixels, encoder: Encoder, dtype: str, reporter: Reporter) -> Floats:
     """(N, D) in the main process, in others (0, D); nowhere are they held whole in another form."""
-    cache, shape = cache_folder(), (len(pixels) if is_main() else 0, encoder.feature_dim)
+    cache = cache_folder()
+    shape = (len(pixels) if is_main() else 0, encoder.feature_dim)
     with writing(cache):
         x: Floats = scratch_array(shape, dtype, cache)
     is_zero = torch.zeros(len(pixels), dtype=torch.bool)
@@ -148,7 +151,11 @@ def _write_parquet(embedded: Embedded, file: Path) -> None:
                 list(embedded.collection.names[part]),
                 pyarrow.FixedSizeListArray.from_arrays(flat, type=schema.types[1]),
             ]
-            writer.write_table(pyarrow.table([*columns, *([] if labels is None else [labels[part]])], schema=schema))
+            writer.write_table(
+                pyarrow.table(
+                    [*columns, *([] if labels is None else [labels[part]])], schema=schema
+                )
+            )
 
 
 WRITERS: dict[str, Callable[[Embedded, Path], None]] = {

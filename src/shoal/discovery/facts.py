@@ -17,7 +17,9 @@ FILES = ("categories.csv", "embeddings.npy", "tree.npy", "skipped.csv", "report.
 
 def collect_facts(run: RunView) -> dict[str, Any]:
     """The answer in words and numbers, how sure it is, how it was made, and where its files are."""
-    rows, about, best = run.assignments, run.provenance, [row for row in run.metrics if row.get("is_best")]
+    rows = run.assignments
+    about = run.provenance
+    best = [row for row in run.metrics if row.get("is_best")]
     n_labeled = sum(map(bool, column(rows, "label_given")))
     others = [run.path / name for name in ANSWERS if RunView(run.path / name).is_finished]
     return {
@@ -51,7 +53,9 @@ def collect_facts(run: RunView) -> dict[str, Any]:
 
 def linkage_method_of(run: RunView) -> str | None:
     """How clusters were joined: 'ward' or 'average'; None where a method does it in its own way."""
-    linkage_method: str | None = run.json("shifts").get("linkage_method") if run.has("shifts.json") else None
+    linkage_method: str | None = (
+        run.json("shifts").get("linkage_method") if run.has("shifts.json") else None
+    )
     return linkage_method
 
 
@@ -63,7 +67,11 @@ def _changes(run: RunView) -> dict[str, Any] | None:
     """What a review has changed, without a row per image."""
     if not run.has("changes.json"):
         return None
-    return {name: value for name, value in run.json("changes").items() if name not in ("moved", "cannot_links")}
+    return {
+        name: value
+        for name, value in run.json("changes").items()
+        if name not in ("moved", "cannot_links")
+    }
 
 
 def _estimate(run: RunView) -> dict[str, Any] | None:
@@ -71,7 +79,8 @@ def _estimate(run: RunView) -> dict[str, Any] | None:
     if not run.has("estimate.json"):
         return None
     estimate = run.json("estimate")
-    near, repeats = numbers_near_best(estimate), (estimate.get("stability") or {}).get("n_clusters")
+    near = numbers_near_best(estimate)
+    repeats = (estimate.get("stability") or {}).get("n_clusters")
     return {
         "is_given": estimate["is_given"],
         "rule": estimate["rule"],
@@ -90,8 +99,13 @@ def _confidence(run: RunView) -> dict[str, Any] | None:
     if not run.has("calibration.json"):
         return None
     calibration = run.json("calibration")
-    counts = {f"n_{name}": round(sum(calibration[name]["n_images"])) for name in ("labeled", "novel")}
-    about = {"is_calibrated": calibration["is_calibrated"], "label_rate": calibration.get("label_rate")}
+    counts = {
+        f"n_{name}": round(sum(calibration[name]["n_images"])) for name in ("labeled", "novel")
+    }
+    about = {
+        "is_calibrated": calibration["is_calibrated"],
+        "label_rate": calibration.get("label_rate"),
+    }
     about["is_of_first"] = bool(calibration.get("is_of_first"))
     return {**about, **counts, "file": str(run.path / "calibration.json")}
 
@@ -136,11 +150,15 @@ def doubt_estimate(run: RunView) -> str | None:
     if estimate["is_given"] or estimate["rule"] == COUNTED_BY:
         return None
     labels = [label for label in column(run.assignments, "label_given") if label]
-    outside = doubt_range(estimate["n_clusters"], (estimate.get("stability") or {}).get("n_clusters") or ())
+    outside = doubt_range(
+        estimate["n_clusters"], (estimate.get("stability") or {}).get("n_clusters") or ()
+    )
     apart = outside and f"random parts of the images gave {outside}"
     interval = estimate.get("interval")
     wide = f"{span(interval)} categories are likely" if interval and is_wide(interval) else None
     by_labels = estimate.get("by_labels")
     against = against_range(by_labels) if by_labels else None
-    said = [one for one in (doubt_labels(len(labels), len(set(labels))), wide, against, apart) if one]
+    said = [
+        one for one in (doubt_labels(len(labels), len(set(labels))), wide, against, apart) if one
+    ]
     return "; ".join(said) or None

@@ -37,7 +37,11 @@ chosen on CUB-200 and Flowers-102)."""
 
 
 def answer_first(
-    frozen: Representation, collection: Collection, run: Run, settings: DiscoverySettings, reporter: Reporter
+    frozen: Representation,
+    collection: Collection,
+    run: Run,
+    settings: DiscoverySettings,
+    reporter: Reporter,
 ) -> Answer:
     """The answer without training. Where another will follow it is a run of its own at once, to be looked at."""
     with reporter.progress(CLUSTERING):
@@ -47,7 +51,8 @@ def answer_first(
         if not (first.is_finished and first.has("report.html")):
             with reporter.progress("writing the first report"):
                 keep_answer(run, answer, settings)
-        page, words = first.path / "report.html", answer.in_words(first)
+        page = first.path / "report.html"
+        words = answer.in_words(first)
         reporter.say(f"first answer, without training: {words}; open {page} while training goes on")
     if said := linkage_in_words(answer.discovery):
         reporter.say(said)
@@ -62,7 +67,9 @@ def answer_first(
     return answer
 
 
-def answer_frozen(frozen: Representation, collection: Collection, settings: DiscoverySettings) -> Answer:
+def answer_frozen(
+    frozen: Representation, collection: Collection, settings: DiscoverySettings
+) -> Answer:
     """The answer by the encoder as it comes; after a review it goes on from the categories that people left."""
     number = None if collection.earlier is None else reviewed_number(collection, settings)
     discovery = cluster_frozen(frozen, collection.labels, settings, number)
@@ -77,8 +84,13 @@ def cluster_frozen(
     """Put images into clusters by the encoder as it comes: in one way, whatever method will train it."""
     if not get_method(settings.method).trains:
         return cluster(frozen, labels, settings, n_clusters)
-    device, inference = frozen.embeddings.device, settings.of_method.inference
-    how: dict[str, Any] = {"n_clusters": settings.n_clusters or n_clusters, "seed": settings.seed, "device": device}
+    device = frozen.embeddings.device
+    inference = settings.of_method.inference
+    how: dict[str, Any] = {
+        "n_clusters": settings.n_clusters or n_clusters,
+        "seed": settings.seed,
+        "device": device,
+    }
     return shift_and_cut(frozen, labels, inference, **how)
 
 

@@ -37,14 +37,17 @@ def get_encoder(name: str, reporter: Reporter | None = None) -> Downloaded:
 
     They go where `load_encoder` looks for them, and count as here once they are whole and make the encoder they should.
     """
-    reporter, info = reporter or Reporter(), get_info(name)
+    reporter = reporter or Reporter()
+    info = get_info(name)
     if is_available(name):
         reporter.say(f"{name} is here already")
         return Downloaded(encoder=name, path=None)
     if info.origin == "package":
         raise MissingError(how_to_get(name, info))
     if is_told_offline():
-        raise MissingError(f"encoder {name!r}: HF_HUB_OFFLINE is set, so nothing is downloaded; unset it")
+        raise MissingError(
+            f"encoder {name!r}: HF_HUB_OFFLINE is set, so nothing is downloaded; unset it"
+        )
     with locked_file(weights_folder() / name):
         return _download(name, info, weights_folder() / name, reporter)
 
@@ -54,7 +57,9 @@ def _download(name: str, info: EncoderInfo, folder: Path, reporter: Reporter) ->
     n_bytes = sum(file.size for file in files.values())
     reporter.say(f"{name}: {n_bytes / MB:,.0f} MB from {endpoint()}/{info.location} into {folder}")
     if files[WEIGHTS].sha256 is None:
-        reporter.say("note: the server names no checksum, so nothing tells whether the file is the one it should be")
+        reporter.say(
+            "note: the server names no checksum, so nothing tells whether the file is the one it should be"
+        )
     with reporter.progress("downloading", Outlook("MB")) as progress:
         sums = fetch(files, folder, lambda done, total: progress(done // MB, max(1, total // MB)))
     try:

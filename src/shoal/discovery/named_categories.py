@@ -72,14 +72,20 @@ def name_categories(
     calibrated on clusters that no label has a part in, those without must-links, of this discovery or another one.
     Where they are too few, the calibration is that of another answer, `otherwise`.
     """
-    categories, n_novel = number_clusters(discovery.clusters, given, len(classes), discovery.embeddings)
+    categories, n_novel = number_clusters(
+        discovery.clusters, given, len(classes), discovery.embeddings
+    )
     n_known = len(classes)
     points, lists = near = _neighbors(discovery, n_neighbors)
     everyone = category_names(classes, n_novel)
-    ids, apart = list(range(len(everyone))), {}
+    ids = list(range(len(everyone)))
+    apart = {}
     if earlier is not None:
         named = name_as_before(categories, classes, names, points, earlier)
-        categories, everyone, ids, n_novel = named.categories, named.names, named.ids, len(named.names) - n_known
+        categories = named.categories
+        everyone = named.names
+        ids = named.ids
+        n_novel = len(named.names) - n_known
         apart = named.apart
     members = describe_members(points, categories, len(everyone), n_known, n_neighbors, lists)
     second = members.second
@@ -88,7 +94,11 @@ def name_categories(
     if calibrated_on is not None:
         near = _neighbors(calibrated_on, n_neighbors)
     calibration = _calibrate(calibrated_on or discovery, given, n_known, n_neighbors, unseen, *near)
-    if calibration.label_rate is None and otherwise is not None and otherwise.label_rate is not None:
+    if (
+        calibration.label_rate is None
+        and otherwise is not None
+        and otherwise.label_rate is not None
+    ):
         calibration = replace(otherwise, is_of_first=True)
     calibration = calibration.for_novel(n_novel)
     confidence = calibration.confidence(members.confidence, categories, given != UNLABELED)
@@ -117,14 +127,17 @@ def _calibrate(
     clusters = discovery.clusters if discovery.unlinked is None else discovery.unlinked
     categories, n_novel = number_clusters(clusters, given, n_known, discovery.embeddings)
     n_categories = n_known + n_novel
-    share = describe_members(points, categories, n_categories, n_known, n_neighbors, lists).confidence
+    share = describe_members(
+        points, categories, n_categories, n_known, n_neighbors, lists
+    ).confidence
     sizes = {"n_categories": n_categories, "n_known": n_known}
     near = lists.indices.cpu().numpy()
     return calibrate(categories, given, share, near, discovery.embeddings, **sizes, unseen=unseen)
 
 
 def _neighbors(discovery: Discovery, n_neighbors: int) -> tuple[Tensor, Neighbors]:
-    points, lists = torch.from_numpy(np.ascontiguousarray(discovery.embeddings)), discovery.neighbors
+    points = torch.from_numpy(np.ascontiguousarray(discovery.embeddings))
+    lists = discovery.neighbors
     if lists is None:
         return points, other_neighbors(points, n_neighbors)
     return points, Neighbors(lists.indices.cpu(), lists.similarities.cpu())
@@ -151,21 +164,32 @@ def write_categories(
         run.write_json("calibration", named.calibration.to_dict())
     if discovery.accuracies:
         accuracies = nan_to_null(list(discovery.accuracies))
-        shifts = {"accuracies": accuracies, "chosen": discovery.n_shifts, "n_neighbors": n_neighbors, "alpha": alpha}
+        shifts = {
+            "accuracies": accuracies,
+            "chosen": discovery.n_shifts,
+            "n_neighbors": n_neighbors,
+            "alpha": alpha,
+        }
         run.write_json("shifts", shifts | {"linkage_method": discovery.linkage_method})
 
 
 def _estimate(discovery: Discovery, repeats: Sequence[int]) -> dict[str, object]:
-    estimate, curve = discovery.estimate, None
+    estimate = discovery.estimate
+    curve = None
     if estimate is not None:
-        curve = {"n_clusters": estimate.curve.n_clusters.tolist(), "accuracy": estimate.curve.accuracy.tolist()}
+        curve = {
+            "n_clusters": estimate.curve.n_clusters.tolist(),
+            "accuracy": estimate.curve.accuracy.tolist(),
+        }
     return {
         "n_clusters": discovery.n_clusters,
         "rule": estimate.rule if estimate is not None else discovery.counted_by or "given",
         "is_given": estimate is None and not discovery.counted_by,
         "interval": list(estimate.interval) if estimate is not None else None,
         "range": list(estimate.range) if estimate is not None and estimate.range else None,
-        "by_labels": list(estimate.by_labels) if estimate is not None and estimate.by_labels else None,
+        "by_labels": list(estimate.by_labels)
+        if estimate is not None and estimate.by_labels
+        else None,
         "curve": curve,
         "stability": {"n_clusters": list(repeats)} if repeats else None,
     }
@@ -212,7 +236,9 @@ def _category_row(named: NamedCategories, category: int) -> Category:
     )
 
 
-def _nearest_known(members: Membership, rows: Ints, category: int, n_known: int) -> tuple[int, float]:
+def _nearest_known(
+    members: Membership, rows: Ints, category: int, n_known: int
+) -> tuple[int, float]:
     """The known category nearest to most of a novel category's images; for a known one there is nothing to say."""
     near = members.nearest_known[rows]
     if category < n_known or not len(rows) or (near == NONE).all():

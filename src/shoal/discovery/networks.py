@@ -41,7 +41,11 @@ class Networks:
             assert self.frozen is not None
             return embed(pixels, self.frozen)
         trained = self.model.embed(pixels)
-        return trained if self.frozen is None else blend(embed(pixels, self.frozen), trained, self.frozen_weight)
+        return (
+            trained
+            if self.frozen is None
+            else blend(embed(pixels, self.frozen), trained, self.frozen_weight)
+        )
 
     def predict(self, embeddings: Tensor) -> Ints | None:
         """(M,) categories of unit embeddings by the model's classifier, -1 for an output that no image of the run has.
@@ -55,7 +59,9 @@ class Networks:
         assert outputs is not None
         numbers = outputs.cpu().numpy()
         return np.where(
-            numbers < len(self.classifier), self.classifier[np.minimum(numbers, len(self.classifier) - 1)], -1
+            numbers < len(self.classifier),
+            self.classifier[np.minimum(numbers, len(self.classifier) - 1)],
+            -1,
         )
 
 
@@ -64,7 +70,10 @@ def read_model(run: RunView) -> dict[str, Any] | None:
     parts = ("model.safetensors", "model.json")
     answer = run.provenance.get("answer")  # an earlier version did not write it
     if answer not in (None, *ANSWERS):
-        raise damaged(run.path / "provenance.json", f"answer: found {answer!r}, expected {' or '.join(ANSWERS)}")
+        raise damaged(
+            run.path / "provenance.json",
+            f"answer: found {answer!r}, expected {' or '.join(ANSWERS)}",
+        )
     is_trained = any(map(run.has, parts)) if answer is None else answer == TRAINED
     if not is_trained:
         return None
@@ -76,7 +85,10 @@ def read_model(run: RunView) -> dict[str, Any] | None:
             )
     model = run.json("model")
     if not 0 <= model["frozen_weight"] <= 1:
-        raise damaged(run.path / "model.json", f"frozen_weight is {model['frozen_weight']:g}, and not from 0 to 1")
+        raise damaged(
+            run.path / "model.json",
+            f"frozen_weight is {model['frozen_weight']:g}, and not from 0 to 1",
+        )
     return model
 
 
@@ -86,26 +98,41 @@ def load_networks(run: RunView, settings: DiscoverySettings, device: torch.devic
     try:
         return _frozen(settings, device) if how is None else _trained(run, settings, how, device)
     except UsageError as error:  # of a value that no user has typed
-        is_of_model = how is not None and "n_tail_blocks" in how and str(error).startswith("n_tail_blocks")
-        raise damaged(run.path / ("model.json" if is_of_model else "config.yaml"), str(error)) from error
+        is_of_model = (
+            how is not None and "n_tail_blocks" in how and str(error).startswith("n_tail_blocks")
+        )
+        raise damaged(
+            run.path / ("model.json" if is_of_model else "config.yaml"), str(error)
+        ) from error
 
 
 def _frozen(settings: DiscoverySettings, device: torch.device) -> Networks:
     chosen = settings.of_method
-    return Networks(frozen=move_encoder(load_encoder(chosen.encoder, input_size=chosen.input_size), device))
+    return Networks(
+        frozen=move_encoder(load_encoder(chosen.encoder, input_size=chosen.input_size), device)
+    )
 
 
-def _trained(run: RunView, settings: DiscoverySettings, how: dict[str, Any], device: torch.device) -> Networks:
-    file, chosen, weight = run.path / "model.safetensors", settings.of_method, float(how["frozen_weight"])
+def _trained(
+    run: RunView, settings: DiscoverySettings, how: dict[str, Any], device: torch.device
+) -> Networks:
+    file = run.path / "model.safetensors"
+    chosen = settings.of_method
+    weight = float(how["frozen_weight"])
     chosen = replace(chosen, n_tail_blocks=how.get("n_tail_blocks", chosen.n_tail_blocks))
     shape = how.get("shape") or {"n_images": len(run.assignments), "n_known": 0}
     model = get_method(settings.method).build(
-        chosen, TaskShape(n_images=shape["n_images"], n_known=shape["n_known"], n_clusters=shape.get("n_clusters"))
+        chosen,
+        TaskShape(
+            n_images=shape["n_images"], n_known=shape["n_known"], n_clusters=shape.get("n_clusters")
+        ),
     )
     load_weights(model, read_checkpoint(file).tensors, str(file))
     frozen = None
     if weight > 0:
-        frozen = load_encoder(chosen.encoder, n_tail_blocks=chosen.n_tail_blocks, input_size=chosen.input_size)
+        frozen = load_encoder(
+            chosen.encoder, n_tail_blocks=chosen.n_tail_blocks, input_size=chosen.input_size
+        )
     return Networks(
         frozen=None if frozen is None else move_encoder(frozen, device),
         model=model.to(computing_device(device)).eval(),

@@ -66,10 +66,12 @@ def discover_images(
     that another process writes to is refused. Several processes, started by torchrun, share embedding, training, the
     search for neighbors and Ward's scans; the main one does the rest.
     """
-    settings, reporter = settings or choose_settings(), reporter or Reporter()
+    settings = settings or choose_settings()
+    reporter = reporter or Reporter()
     if tensorboard:
         check_tensorboard(settings)  # said now, not after decoding and embedding
-    main_device, trunk_device = choose_device(device), encoder_device(device)
+    main_device = choose_device(device)
+    trunk_device = encoder_device(device)
     if is_main():
         check_not_held(out)  # said now, not after the encoder is loaded
     told = tell_found(collection, settings.pixel_size, reporter) if is_main() else []
@@ -125,10 +127,14 @@ class _Job:
 
 def _discover(job: _Job) -> None:
     """Take the folder, unless it holds a finished run, and do in it what is left to do."""
-    run, settings, chosen = job.run, job.settings, job.settings.of_method
+    run = job.run
+    settings = job.settings
+    chosen = job.settings.of_method
     # Split as training will split it, so that a number of blocks it does not have is refused before any image is read.
     n_tail_blocks = getattr(chosen, "n_tail_blocks", None)
-    encoder = load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size)
+    encoder = load_encoder(
+        chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size
+    )
     encoder = move_encoder(encoder, job.encoder_device)
 
     check_images = partial(check_decodable, job.collection, settings, job.reporter)
@@ -144,13 +150,22 @@ def _discover(job: _Job) -> None:
 
 def _fill(job: _Job, encoder: Encoder, checksum: str) -> None:
     """Do the work, or what is left of it: read and embed, answer, train and choose, write."""
-    began, run, settings = time.perf_counter(), job.run, job.settings
+    began = time.perf_counter()
+    run = job.run
+    settings = job.settings
     if job.resume and not run.has("provenance.json"):
         job.reporter.say(f"note: nothing to resume in {run.path}, so a new run is started")
-    about = {"encoder": settings.of_method.encoder, "device": str(encoder.device), "command": job.command}
-    reporter = start_run(run, settings, job.collection, checksum, **about, told=job.told, reporter=job.reporter)
+    about = {
+        "encoder": settings.of_method.encoder,
+        "device": str(encoder.device),
+        "command": job.command,
+    }
+    reporter = start_run(
+        run, settings, job.collection, checksum, **about, told=job.told, reporter=job.reporter
+    )
     images, frozen = read_and_embed(job.collection, run, encoder, settings, reporter)
-    answer, other = answer_first(frozen, images.collection, run, settings, reporter), None
+    answer = answer_first(frozen, images.collection, run, settings, reporter)
+    other = None
     if settings.is_trained:
         answer, other = answer_trained(
             TrainingJob(

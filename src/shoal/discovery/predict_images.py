@@ -54,7 +54,9 @@ def _assign_paths(assigner: Assigner, paths: Sequence[Any]) -> Assigned:
     """Assign listed files; a path that is not there, or that leads to a folder, is an error."""
     for i, path in enumerate(paths):
         if isinstance(path, str | os.PathLike) and os.path.isdir(path):  # noqa: PTH112
-            raise DataError(f"path {i}: {os.fspath(path)} is a folder; give a folder by itself, or list its images")
+            raise DataError(
+                f"path {i}: {os.fspath(path)} is a folder; give a folder by itself, or list its images"
+            )
     collection = read_collection(paths, False, allow_missing=True)
     name_of = {str(collection.source(i)): name for i, name in enumerate(collection.names)}
     names = [name_of.get(_absolute_name(path), "") for path in paths]
@@ -72,13 +74,18 @@ def _absolute_name(path: str | os.PathLike[str]) -> str:
     return str(absolute(path))
 
 
-def _assign_each(assigner: Assigner, collection: Collection, names: Sequence[str], given: Sequence[str]) -> Assigned:
+def _assign_each(
+    assigner: Assigner, collection: Collection, names: Sequence[str], given: Sequence[str]
+) -> Assigned:
     """A row for each of `names` of the collection, under the path that was `given` for it."""
     try:
         rows, skipped = assigner.assign_images(collection)
     except NoneReadable as error:
-        rows, skipped = [], error.skipped
-    row_of = {row.path: row for row in rows} | {image.name: _unreadable(image.name) for image in skipped}
+        rows = []
+        skipped = error.skipped
+    row_of = {row.path: row for row in rows} | {
+        image.name: _unreadable(image.name) for image in skipped
+    }
     path_of = dict(zip(names, given, strict=True))
     listed = [replace(row_of[name], path=path) for name, path in zip(names, given, strict=True)]
     return listed, tuple(Skipped(path_of[image.name], image.reason) for image in skipped)

@@ -34,11 +34,14 @@ def check_discovery(
     """
     if tensorboard:
         check_tensorboard(settings)
-    trunk_device, encoder = encoder_device(device), settings.of_method.encoder
+    trunk_device = encoder_device(device)
+    encoder = settings.of_method.encoder
     check_collection(collection, settings)
     is_here = check_encoder(settings)
     check_not_held(out)
-    run = check_run_folder(out, settings, collection_checksum(collection), resume=resume, force=force)
+    run = check_run_folder(
+        out, settings, collection_checksum(collection), resume=resume, force=force
+    )
     readable, n_unreadable = drop_unreadable(collection, settings.pixel_size)
     if n_unreadable:
         _check_rest(collection, readable, n_unreadable, settings)
@@ -64,13 +67,20 @@ def check_discovery(
 def check_encoder(settings: DiscoverySettings) -> bool:
     """Load the encoder as the run would, unless that would take a download; returns whether it is here."""
     name = settings.of_method.encoder
-    is_here = name in ENCODERS or Path(name).expanduser().exists() or not is_hub_id(name) or is_cached(name)
+    is_here = (
+        name in ENCODERS
+        or Path(name).expanduser().exists()
+        or not is_hub_id(name)
+        or is_cached(name)
+    )
     if is_here:
         _load(settings)
     return is_here
 
 
-def _check_rest(collection: Collection, readable: Collection, n_unreadable: int, settings: DiscoverySettings) -> None:
+def _check_rest(
+    collection: Collection, readable: Collection, n_unreadable: int, settings: DiscoverySettings
+) -> None:
     """Refuse what is left without the files that are no images."""
     if n_unreadable == len(collection):
         raise DataError(f"none of the {n_unreadable:,} images can be decoded; are they images?")

@@ -93,7 +93,9 @@ def drop_unreadable(collection: Collection, pixel_size: int) -> tuple[Collection
     broken = {image.name for image in check_headers(collection, pixel_size)}
     if not broken or len(broken) == len(collection):
         return collection, len(broken)
-    return collection.subset(np.array([name not in broken for name in collection.names])), len(broken)
+    return collection.subset(np.array([name not in broken for name in collection.names])), len(
+        broken
+    )
 
 
 def tell_found(collection: Collection, pixel_size: int, reporter: Reporter) -> list[str]:
@@ -105,7 +107,9 @@ def tell_found(collection: Collection, pixel_size: int, reporter: Reporter) -> l
     return lines
 
 
-def decode(collection: Collection, settings: DiscoverySettings, reporter: Reporter | None = None) -> Readable:
+def decode(
+    collection: Collection, settings: DiscoverySettings, reporter: Reporter | None = None
+) -> Readable:
     """Decode a collection, or find it decoded."""
     reporter = reporter or Reporter()
     with reporter.progress("decoding images", Outlook("images")) as progress:
@@ -114,13 +118,18 @@ def decode(collection: Collection, settings: DiscoverySettings, reporter: Report
 
 
 def check_decodable(
-    collection: Collection, settings: DiscoverySettings, reporter: Reporter, check: Check = check_collection
+    collection: Collection,
+    settings: DiscoverySettings,
+    reporter: Reporter,
+    check: Check = check_collection,
 ) -> None:
     """Decode a collection, and refuse it where too few images can be: such must not cost a run that is there."""
     check_readable(decode(collection, settings, reporter), settings, check)
 
 
-def check_readable(images: Readable, settings: DiscoverySettings, check: Check = check_collection) -> None:
+def check_readable(
+    images: Readable, settings: DiscoverySettings, check: Check = check_collection
+) -> None:
     """Refuse a collection of which too few images could be decoded, as `check` would."""
     skipped = images.pixels.skipped
     if not skipped:
@@ -129,7 +138,9 @@ def check_readable(images: Readable, settings: DiscoverySettings, check: Check =
         check(images.collection, settings)
     except ShoalError as error:
         first = skipped[0]
-        raise DataError(f"{error} ({len(skipped):,} unreadable, such as {first.name}: {first.reason})") from error
+        raise DataError(
+            f"{error} ({len(skipped):,} unreadable, such as {first.name}: {first.reason})"
+        ) from error
 
 
 def read_and_embed(
@@ -164,14 +175,21 @@ def _read(
     images = decode(collection, settings, reporter)
     if collection.images is None:
         for gone in bound_cache(collection.where, settings.pixel_size):
-            reporter.say(f"note: {gone.folder} was deleted, because the cache of decoded images had grown too large")
+            reporter.say(
+                f"note: {gone.folder} was deleted, because the cache of decoded images had grown too large"
+            )
     skipped = images.pixels.skipped
     if skipped:
         check_readable(images, settings, check)
     if skipped or collection.left_out:
         broken = [(image.name, image.reason) for image in skipped]
-        run.write_skipped(Skip(path=path, reason=reason) for path, reason in sorted([*broken, *collection.left_out]))
-        reporter.say(f"{images.collection.count(n_unreadable=len(skipped))}, listed in {run.path / 'skipped.csv'}")
+        run.write_skipped(
+            Skip(path=path, reason=reason)
+            for path, reason in sorted([*broken, *collection.left_out])
+        )
+        reporter.say(
+            f"{images.collection.count(n_unreadable=len(skipped))}, listed in {run.path / 'skipped.csv'}"
+        )
     return images
 
 
@@ -207,7 +225,9 @@ def engine_of(run: Run) -> str | None:
     try:
         check_engine(engine)
     except MissingError as error:
-        raise MissingError(f"{run.path}: was begun with the {error}; or give --force to start over") from error
+        raise MissingError(
+            f"{run.path}: was begun with the {error}; or give --force to start over"
+        ) from error
     return engine
 
 
@@ -234,8 +254,12 @@ def embed_frozen(
     if not run.has_thumbnails:
         with reporter.progress("making thumbnails"):
             run.write_thumbnails(make_thumbnails(images.pixels), len(images.pixels))
-    tokens = None if keeper is None or keeper.tokens is None else TokenCache(keeper.tokens, batch_size=1)
-    return Representation(embeddings=frozen, embed=lambda pixels: embed(pixels, encoder), tokens=tokens)
+    tokens = (
+        None if keeper is None or keeper.tokens is None else TokenCache(keeper.tokens, batch_size=1)
+    )
+    return Representation(
+        embeddings=frozen, embed=lambda pixels: embed(pixels, encoder), tokens=tokens
+    )
 
 
 def _read_frozen(run: Run, n_images: int, device: torch.device) -> torch.Tensor:
@@ -247,7 +271,9 @@ def _read_frozen(run: Run, n_images: int, device: torch.device) -> torch.Tensor:
         raise damaged(run.path / "frozen.npy", what)
     frozen = torch.empty(kept.shape, device=device)
     for start in range(0, n_images, ROWS_AT_ONCE):
-        frozen[start : start + ROWS_AT_ONCE] = torch.from_numpy(np.array(kept[start : start + ROWS_AT_ONCE]))
+        frozen[start : start + ROWS_AT_ONCE] = torch.from_numpy(
+            np.array(kept[start : start + ROWS_AT_ONCE])
+        )
     return frozen
 
 
@@ -256,7 +282,9 @@ def broadcast_embedding(is_wanted: bool, device: torch.device) -> None:
     flag_from_main(is_wanted, device)
 
 
-def share_embedding(collection: Collection, settings: DiscoverySettings, device: torch.device) -> None:
+def share_embedding(
+    collection: Collection, settings: DiscoverySettings, device: torch.device
+) -> None:
     """Embed what the main process embeds, in another one, when that has said whether it does."""
     chosen = settings.of_method
     if flag_from_main(False, device):
@@ -265,9 +293,13 @@ def share_embedding(collection: Collection, settings: DiscoverySettings, device:
 
 
 @contextmanager
-def announced_embedding(pixels: ImageRows, encoder: Encoder, reporter: Reporter) -> Iterator[Progress]:
+def announced_embedding(
+    pixels: ImageRows, encoder: Encoder, reporter: Reporter
+) -> Iterator[Progress]:
     """Say how long embedding will take, and show a bar."""
-    outlook = announce_embedding(lambda some: embed_batch(some, encoder), pixels, encoder.device, reporter)
+    outlook = announce_embedding(
+        lambda some: embed_batch(some, encoder), pixels, encoder.device, reporter
+    )
     with reporter.progress(EMBEDDING, outlook) as progress:
         yield progress
 

@@ -69,19 +69,25 @@ class Reporter:
     show: ShowProgress = _log_progress
     detail: Listener = _write_detail
 
-    def progress(self, what: str, outlook: Outlook | None = None) -> AbstractContextManager[Progress]:
+    def progress(
+        self, what: str, outlook: Outlook | None = None
+    ) -> AbstractContextManager[Progress]:
         """A callback (done, total) for something long."""
         return self.show(what, outlook or Outlook())
 
     def also_to(self, listener: Listener) -> "Reporter":
         """Return a reporter that also sends every line, detail and progress message to `listener`."""
-        say, detail = _both(self.say, listener), _both(self.detail, listener)
+        say = _both(self.say, listener)
+        detail = _both(self.detail, listener)
 
         @contextmanager
         def show_both(what: str, outlook: Outlook) -> Iterator[Progress]:
             listener(f"{what} …")
             with ExitStack() as both:
-                ways = [both.enter_context(way) for way in (self.show(what, outlook), lines(what, outlook, listener))]
+                ways = [
+                    both.enter_context(way)
+                    for way in (self.show(what, outlook), lines(what, outlook, listener))
+                ]
 
                 def update(done: int, total: int) -> None:
                     for way in ways:

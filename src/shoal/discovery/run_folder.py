@@ -18,14 +18,21 @@ from shoal.settings import differences
 
 @contextmanager
 def held_folder(
-    run: Run, settings: Any, collection: Collection, *, resume: bool, force: bool, check_images: Callable[[], None]
+    run: Run,
+    settings: Any,
+    collection: Collection,
+    *,
+    resume: bool,
+    force: bool,
+    check_images: Callable[[], None],
 ) -> Iterator[str | None]:
     """Hold the folder of a new run, or with `resume` of one that was made of the same images with the same settings.
 
     Gives the checksum of the images, or None for a finished run, in which there is nothing left to do. One whose
     training was stopped early is unfinished from now on. `check_images` may refuse before `force` deletes a run.
     """
-    checksum, how = collection_checksum(collection), {"resume": resume, "force": force}
+    checksum = collection_checksum(collection)
+    how = {"resume": resume, "force": force}
     check_run_folder(run.path, settings, checksum, **how)
     if resume and run.is_complete:
         yield None
@@ -72,10 +79,14 @@ def start_run(
     return reporter.also_to(run.log)
 
 
-def check_run_folder(out: Path | str, settings: Any, images: str, *, resume: bool, force: bool) -> Run:
+def check_run_folder(
+    out: Path | str, settings: Any, images: str, *, resume: bool, force: bool
+) -> Run:
     """Refuse a folder that `held_folder` would not take; makes and removes nothing."""
     if resume and force:
-        raise UsageError("resume and force: found both; one goes on with a run, the other deletes it; give one of them")
+        raise UsageError(
+            "resume and force: found both; one goes on with a run, the other deletes it; give one of them"
+        )
     run = Run(Path(out))
     if not force and run.has("config.yaml") and run.has("provenance.json"):
         if resume:
@@ -107,7 +118,11 @@ def collection_checksum(collection: Collection) -> str:
         return digest.hexdigest()
     for i in range(len(collection)):
         source = collection.source(i)
-        digest.update(str(_n_bytes(source)).encode() if isinstance(source, Path) else np.asarray(source).tobytes())
+        digest.update(
+            str(_n_bytes(source)).encode()
+            if isinstance(source, Path)
+            else np.asarray(source).tobytes()
+        )
     return digest.hexdigest()
 
 

@@ -7,7 +7,13 @@ import numpy as np
 
 from shoal.arrays import Bools, Ints, nan_to_null
 from shoal.checksums import digest_rows
-from shoal.clustering.matching import Accuracy, adjusted_rand, gcd_accuracy, match, normalized_mutual_info
+from shoal.clustering.matching import (
+    Accuracy,
+    adjusted_rand,
+    gcd_accuracy,
+    match,
+    normalized_mutual_info,
+)
 from shoal.errors import DataError
 from shoal.runs import Assignment, Run, RunView, column, locked
 from shoal.words import count, first_few
@@ -75,7 +81,9 @@ def score_run(run: RunView, truth: Mapping[str, str]) -> Score:
         n_clusters=run.n_clusters,
         notes=tuple(_doubts(RunView(run.path).assignments, truth, known_names, set(classes))),
     )
-    of = {"categories": digest_rows(np.array(numbers, dtype=np.int64))}  # a review may change them later
+    of = {
+        "categories": digest_rows(np.array(numbers, dtype=np.int64))
+    }  # a review may change them later
     with locked(run.path):
         Run(run.path).write_json("accuracy", score_to_dict(score) | of)
     return score
@@ -86,7 +94,11 @@ def _accuracy(y_true: Ints, y_pred: Ints, is_known: Bools) -> Accuracy:
     has = y_pred >= 0
     if has.all():
         return gcd_accuracy(y_true, y_pred, is_known)
-    of_present = gcd_accuracy(y_true[has], y_pred[has], is_known[has]) if has.any() else Accuracy(0.0, 0.0, 0.0)
+    of_present = (
+        gcd_accuracy(y_true[has], y_pred[has], is_known[has])
+        if has.any()
+        else Accuracy(0.0, 0.0, 0.0)
+    )
 
     def of_all(share: float, among: Bools) -> float:
         n_left = int(among[has].sum())
@@ -94,7 +106,9 @@ def _accuracy(y_true: Ints, y_pred: Ints, is_known: Bools) -> Accuracy:
 
     everyone = np.ones(len(y_true), dtype=bool)
     return Accuracy(
-        of_all(of_present.all, everyone), of_all(of_present.known, is_known), of_all(of_present.novel, ~is_known)
+        of_all(of_present.all, everyone),
+        of_all(of_present.known, is_known),
+        of_all(of_present.novel, ~is_known),
     )
 
 
@@ -119,7 +133,9 @@ class LaterScore:
         """How many were right, and how many were not put anywhere."""
         share = f"{100 * self.n_right / self.n_images:.1f}"
         images = count(self.n_images, "image")
-        return f"{share} % of {images} that came later put right, {self.n_possibly_new:,} possibly new"
+        return (
+            f"{share} % of {images} that came later put right, {self.n_possibly_new:,} possibly new"
+        )
 
 
 def score_later(run: RunView, rows: Sequence[Assignment], truth: Mapping[str, str]) -> LaterScore:
@@ -134,11 +150,18 @@ def score_later(run: RunView, rows: Sequence[Assignment], truth: Mapping[str, st
     )
 
 
-def _doubts(rows: Sequence[Assignment], truth: Mapping[str, str], known: set[str], classes: set[str]) -> Iterator[str]:
+def _doubts(
+    rows: Sequence[Assignment], truth: Mapping[str, str], known: set[str], classes: set[str]
+) -> Iterator[str]:
     """Sentences about names that do not fit together, which would make known classes count as novel ones."""
-    other = [row for row in rows if row.label_given and truth.get(row.path, row.label_given) != row.label_given]
+    other = [
+        row
+        for row in rows
+        if row.label_given and truth.get(row.path, row.label_given) != row.label_given
+    ]
     if other:
-        first, images = other[0], count(len(other), "labeled image")
+        first = other[0]
+        images = count(len(other), "labeled image")
         yield (
             f"the truth names another class than the run was given for {images}, such as {first.path}: "
             f"{truth[first.path]!r}, given {first.label_given!r}"
@@ -156,6 +179,9 @@ def _some(names: set[str]) -> str:
 
 def score_to_dict(score: Score) -> dict[str, object]:
     """The score as plain numbers, NaN as null."""
-    plain = {**asdict(score.accuracy), **{k: v for k, v in asdict(score).items() if k not in ("accuracy", "notes")}}
+    plain = {
+        **asdict(score.accuracy),
+        **{k: v for k, v in asdict(score).items() if k not in ("accuracy", "notes")},
+    }
     values: dict[str, object] = nan_to_null(plain)
     return values

@@ -17,7 +17,9 @@ Feature = Literal["class token", "pooled", "mean"]
 Inputs = Callable[[Tensor], dict[str, Any]]
 """Turns images (B, 3, S, S) into the arguments of a model's forward, `pixel_values` first."""
 
-FIRST, MEAN, FLAT = "[first]", "[mean]", "[flat]"
+FIRST = "[first]"
+MEAN = "[mean]"
+FLAT = "[flat]"
 """Steps of a finish that are no module of the model: the first token, the mean over tokens or positions, flattening."""
 
 BLOCK_LISTS = ("layers", "layer", "encoder.layers", "encoder.layer", "model.layer")
@@ -74,7 +76,8 @@ class Rope(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self.rotations, self.patch = model.rope_embeddings, model.config.patch_size
+        self.rotations = model.rope_embeddings
+        self.patch = model.config.patch_size
         self.n_others = 1 + model.config.num_register_tokens
 
     def forward(self, tokens: Tensor) -> dict[str, Any]:
@@ -88,7 +91,8 @@ class RelativeBias(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self.shared, self.patch = model.shared_position_bias, model.config.patch_size
+        self.shared = model.shared_position_bias
+        self.patch = model.config.patch_size
 
     def forward(self, tokens: Tensor) -> dict[str, Any]:
         """The arguments of a block of tokens (B, T, C)."""
@@ -110,7 +114,9 @@ def unmasked_inputs(model: Any) -> Inputs:
     patch = model.config.patch_size
 
     def inputs(images: Tensor) -> dict[str, Any]:
-        order = torch.arange((images.shape[-1] // patch) ** 2, device=images.device, dtype=torch.float32)
+        order = torch.arange(
+            (images.shape[-1] // patch) ** 2, device=images.device, dtype=torch.float32
+        )
         return plain_inputs(images) | {"noise": order.expand(len(images), -1)}
 
     return inputs
@@ -121,8 +127,11 @@ def patch_inputs(model: Any) -> Inputs:
     patch = model.config.patch_size
 
     def inputs(images: Tensor) -> dict[str, Any]:
-        n_images, side = len(images), images.shape[-1] // patch
-        tiles = images[..., : side * patch, : side * patch].view(n_images, 3, side, patch, side, patch)
+        n_images = len(images)
+        side = images.shape[-1] // patch
+        tiles = images[..., : side * patch, : side * patch].view(
+            n_images, 3, side, patch, side, patch
+        )
         patches = tiles.permute(0, 2, 4, 3, 5, 1).reshape(n_images, side * side, -1)
         shapes = torch.full((n_images, 2), side, device=images.device)
         mask = torch.ones(n_images, side * side, dtype=torch.long, device=images.device)
@@ -138,9 +147,14 @@ CLIP = Architecture(
     finish=(FIRST, "post_layernorm"),
     model_class="CLIPVisionModel",
 )
-SIGLIP = Architecture(feature="pooled", finish=("post_layernorm", "head"), model_class="SiglipVisionModel")
+SIGLIP = Architecture(
+    feature="pooled", finish=("post_layernorm", "head"), model_class="SiglipVisionModel"
+)
 SIGLIP2 = Architecture(
-    feature="pooled", finish=("post_layernorm", "head"), inputs=patch_inputs, model_class="Siglip2VisionModel"
+    feature="pooled",
+    finish=("post_layernorm", "head"),
+    inputs=patch_inputs,
+    model_class="Siglip2VisionModel",
 )
 SWIN = Architecture(
     feature="pooled",
@@ -158,7 +172,11 @@ CONVNEXT = Architecture(
     finish=(MEAN, "layernorm"),
 )
 RESNET = Architecture(
-    feature="pooled", stem=("embedder",), blocks=("encoder.stages",), stage="layers", finish=("pooler", FLAT)
+    feature="pooled",
+    stem=("embedder",),
+    blocks=("encoder.stages",),
+    stage="layers",
+    finish=("pooler", FLAT),
 )
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -168,7 +186,9 @@ ARCHITECTURES: dict[str, Architecture] = {
     "dinov2_with_registers": CLASS_TOKEN,
     "dinov3_vit": Architecture(feature="class token", finish=(FIRST, "norm"), context=Rope),
     "vit_msn": CLASS_TOKEN,
-    "vit_mae": Architecture(feature="class token", finish=(FIRST, "layernorm"), inputs=unmasked_inputs),
+    "vit_mae": Architecture(
+        feature="class token", finish=(FIRST, "layernorm"), inputs=unmasked_inputs
+    ),
     "ijepa": Architecture(feature="mean", finish=("layernorm", MEAN)),
     "beit": Architecture(
         feature="pooled",
@@ -210,7 +230,9 @@ ARCHITECTURES: dict[str, Architecture] = {
         finish=("encoder.top_conv", "encoder.top_bn", "encoder.top_activation", "pooler", FLAT),
         trains_finish=True,
     ),
-    "mobilenet_v1": Architecture(feature="pooled", stem=("conv_stem",), blocks=("layer",), finish=("pooler", FLAT)),
+    "mobilenet_v1": Architecture(
+        feature="pooled", stem=("conv_stem",), blocks=("layer",), finish=("pooler", FLAT)
+    ),
     "mobilenet_v2": Architecture(
         feature="pooled",
         stem=("conv_stem",),
@@ -218,7 +240,9 @@ ARCHITECTURES: dict[str, Architecture] = {
         finish=("conv_1x1", "pooler", FLAT),
         trains_finish=True,
     ),
-    "mobilevit": Architecture(feature="pooled", stem=("conv_stem",), finish=("conv_1x1_exp", MEAN), trains_finish=True),
+    "mobilevit": Architecture(
+        feature="pooled", stem=("conv_stem",), finish=("conv_1x1_exp", MEAN), trains_finish=True
+    ),
     "mobilevitv2": Architecture(feature="pooled", stem=("conv_stem",), finish=(MEAN,)),
 }
 """By the library's `model_type`."""

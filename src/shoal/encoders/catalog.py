@@ -11,7 +11,13 @@ from shoal.encoders import hub
 from shoal.encoders.efficientnet import split_efficientnet
 from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat, Parts
-from shoal.encoders.weights import is_dino, package_weights, read_weights, rename_dino, weights_folder
+from shoal.encoders.weights import (
+    is_dino,
+    package_weights,
+    read_weights,
+    rename_dino,
+    weights_folder,
+)
 from shoal.errors import MissingError, UnknownName, UsageError
 
 
@@ -23,7 +29,10 @@ class Colors(TypedDict):
 
 
 IMAGENET: Colors = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-CLIP: Colors = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
+CLIP: Colors = {
+    "mean": (0.48145466, 0.4578275, 0.40821073),
+    "std": (0.26862954, 0.26130258, 0.27577711),
+}
 SYMMETRIC: Colors = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}  # images scaled to [-1, 1]
 
 
@@ -149,17 +158,22 @@ def is_available(name: str) -> bool:
     return _own_source(name, info) is not None or hub.is_cached(info.location)
 
 
-def load_encoder(name: str, *, n_tail_blocks: int | None = None, input_size: int | None = None) -> Encoder:
+def load_encoder(
+    name: str, *, n_tail_blocks: int | None = None, input_size: int | None = None
+) -> Encoder:
     """Load an encoder with its weights.
 
     `name` is a name of the catalog (never a download), a folder saved by transformers, DINO's own .pth file, or a hub
     id such as "facebook/dino-vitb8" (downloaded when it is not cached, unless HF_HUB_OFFLINE is set).
     """
     if not name.strip():
-        raise UsageError(f"encoder: found an empty name, expected a path, a hub id, or one of {', '.join(ENCODERS)}")
+        raise UsageError(
+            f"encoder: found an empty name, expected a path, a hub id, or one of {', '.join(ENCODERS)}"
+        )
     if name in ENCODERS:
         info = ENCODERS[name]
-        input_format, n_tail = _sized(info.input_format, input_size), info.n_tail_blocks
+        input_format = _sized(info.input_format, input_size)
+        n_tail = info.n_tail_blocks
         parts = _load_known(name, info, input_format.size)
     else:
         parts, input_format = _load_other(name, input_size)
@@ -197,7 +211,9 @@ def _check_shape(name: str, shape: Mapping[str, object], config: Any, source: st
     """Refuse a model that lies under the name of another."""
     actual = {part: getattr(config, part, None) for part in shape}
     wrong = [part for part, expected in shape.items() if actual[part] != expected]
-    wrong = ["model_type"] if "model_type" in wrong else wrong  # sizes of another architecture say nothing
+    wrong = (
+        ["model_type"] if "model_type" in wrong else wrong
+    )  # sizes of another architecture say nothing
     if wrong:
         raise MissingError(
             f"{source}: found {', '.join(f'{part} {actual[part]}' for part in wrong)}, but {name} has "
@@ -247,7 +263,9 @@ def _build_efficientnet(name: str, info: EncoderInfo) -> Any:
     try:
         from efficientnet_lite_pytorch import EfficientNet
     except ImportError as error:
-        raise MissingError(f"encoder {name!r} needs a package; pip install efficientnet-lite-pytorch") from error
+        raise MissingError(
+            f"encoder {name!r} needs a package; pip install efficientnet-lite-pytorch"
+        ) from error
     # Without a fixed image size padding follows each input, which is what the network was trained with.
     # Without memory at first: every number is read from the file, and to draw others before takes longer.
     with torch.device("meta"):
@@ -255,7 +273,9 @@ def _build_efficientnet(name: str, info: EncoderInfo) -> Any:
     try:
         network.load_state_dict(read_weights(path), assign=True)
     except RuntimeError as error:
-        raise MissingError(f"{path}: not the weights of {name}; reinstall the package it belongs to") from error
+        raise MissingError(
+            f"{path}: not the weights of {name}; reinstall the package it belongs to"
+        ) from error
     return network
 
 

@@ -21,7 +21,14 @@ MAX = 6.0
 
 
 def convolve(
-    features: Tensor, weight: Tensor, bias: Tensor, stride: int, padding: int, groups: int, *, has_activation: bool
+    features: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    stride: int,
+    padding: int,
+    groups: int,
+    *,
+    has_activation: bool,
 ) -> Tensor:
     """F.conv2d of a feature map (B, C, H, W), and F.relu6 after it where it `has_activation`, to rounding."""
     out: Tensor
@@ -29,7 +36,9 @@ def convolve(
     if is_plain and weight.shape[2:] == (1, 1) and groups == 1:
         out = _ByPlace.apply(features, weight, bias, has_activation)  # type: ignore[no-untyped-call]
         return out
-    is_by_channel = groups == features.shape[1] == len(weight) and weight.shape[-1] == 2 * padding + 1
+    is_by_channel = (
+        groups == features.shape[1] == len(weight) and weight.shape[-1] == 2 * padding + 1
+    )
     if IS_BACKWARD_SLOW and is_plain and is_by_channel:
         out = _ByChannel.apply(features, weight, bias)  # type: ignore[no-untyped-call]
     else:
@@ -52,7 +61,9 @@ class _ByPlace(torch.autograd.Function):
     """The channels of each place by one matrix (D, C, 1, 1), and ReLU6 where there is one."""
 
     @staticmethod
-    def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, has_activation: bool) -> Tensor:
+    def forward(
+        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, has_activation: bool
+    ) -> Tensor:
         by_place = features.permute(0, 2, 3, 1)  # (B, H, W, C)
         rows = by_place.reshape(-1, by_place.shape[-1])  # (B·H·W, C)
         out = torch.addmm(bias, rows, weight.flatten(1).T)  # (B·H·W, D)
@@ -67,7 +78,9 @@ class _ByPlace(torch.autograd.Function):
         gradient = gradients[0].permute(0, 2, 3, 1)  # (B, H, W, D)
         places = gradient.shape[:3]
         if out is not None:
-            gradient = torch.ops.aten.hardtanh_backward(gradient, out.view(gradient.shape), 0.0, MAX)
+            gradient = torch.ops.aten.hardtanh_backward(
+                gradient, out.view(gradient.shape), 0.0, MAX
+            )
         gradient = gradient.reshape(-1, gradient.shape[-1])  # (B·H·W, D)
         of_features = None
         if ctx.needs_input_grad[0]:
@@ -88,7 +101,8 @@ class _ByChannel(torch.autograd.Function):
         features, weight = ctx.saved_tensors
         gradient = gradients[0].contiguous(memory_format=torch.channels_last)
         side = weight.shape[-1]
-        padding, (_, channels, height, width) = side // 2, features.shape
+        padding = side // 2
+        (_, channels, height, width) = features.shape
         of_features = F.conv2d(gradient, weight.flip(2, 3), padding=padding, groups=channels)
         padded = F.pad(features, [padding] * 4).permute(0, 2, 3, 1)  # (B, H + 2P, W + 2P, C)
         by_place = gradient.permute(0, 2, 3, 1)  # (B, H, W, C)
@@ -97,4 +111,8 @@ class _ByChannel(torch.autograd.Function):
             for top in range(side)
             for left in range(side)
         ]
-        return of_features, torch.stack(of_weight, dim=1).view_as(weight), by_place.sum(dim=(0, 1, 2))
+        return (
+            of_features,
+            torch.stack(of_weight, dim=1).view_as(weight),
+            by_place.sum(dim=(0, 1, 2)),
+        )

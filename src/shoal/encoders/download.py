@@ -65,13 +65,16 @@ def endpoint() -> str:
 
 def look_up(hub_id: str) -> dict[str, Remote]:
     """The files of a model that would be fetched, with their sizes."""
-    return {name: _ask_server(f"{endpoint()}/{hub_id}/resolve/main/{name}", hub_id) for name in FILES}
+    return {
+        name: _ask_server(f"{endpoint()}/{hub_id}/resolve/main/{name}", hub_id) for name in FILES
+    }
 
 
 def fetch(files: dict[str, Remote], folder: Path, progress: Progress) -> dict[str, str]:
     """Fetch files into a folder, or what is missing of them; their SHA-256 by name."""
     make_folder(folder)
-    total, digests = sum(file.size for file in files.values()), dict[str, str]()
+    total = sum(file.size for file in files.values())
+    digests = dict[str, str]()
     _check_space(folder, total)
     for name, remote in files.items():
         before = sum(files[other].size for other in digests)
@@ -81,7 +84,9 @@ def fetch(files: dict[str, Remote], folder: Path, progress: Progress) -> dict[st
         "commit": files[WEIGHTS].commit,
         "sha256": digests,
     }
-    record["checked_against"] = "the hub's own checksum" if files[WEIGHTS].sha256 else "nothing: the server names none"
+    record["checked_against"] = (
+        "the hub's own checksum" if files[WEIGHTS].sha256 else "nothing: the server names none"
+    )
     write_text(folder / RECORD, json.dumps(record, indent=1) + "\n")
     return digests
 
@@ -103,22 +108,31 @@ def _ask_server(url: str, hub_id: str) -> Remote:
                 if error.code not in (301, 302, 303, 307, 308):
                     raise
                 headers = error.headers
-        size = headers.get("X-Linked-Size") or (None if "Location" in headers else headers.get("Content-Length"))
+        size = headers.get("X-Linked-Size") or (
+            None if "Location" in headers else headers.get("Content-Length")
+        )
         if size is not None:
-            etag = str(headers.get("X-Linked-Etag") or headers.get("ETag") or "").removeprefix("W/").strip('"')
+            etag = (
+                str(headers.get("X-Linked-Etag") or headers.get("ETag") or "")
+                .removeprefix("W/")
+                .strip('"')
+            )
             is_sum = re.fullmatch("[0-9a-f]{64}", etag) is not None
             commit = headers.get("X-Repo-Commit")
             return Remote(url=url, size=int(size), sha256=etag if is_sum else None, commit=commit)
         if "Location" not in headers:
             break
         url = urllib.parse.urljoin(url, headers["Location"])
-    raise MissingError(f"{url}: the server does not say how large the file is; is {endpoint()} a hub?")
+    raise MissingError(
+        f"{url}: the server does not say how large the file is; is {endpoint()} a hub?"
+    )
 
 
 def _fetch(remote: Remote, file: Path, progress: Callable[[int], None]) -> str:
     """Fetch one file, going on with what is here of the same version; its SHA-256."""
     version = remote.sha256 or remote.commit or "unknown"
-    part, tries = file.with_name(f".{file.name}.{version[:16]}.part"), N_TRIES
+    part = file.with_name(f".{file.name}.{version[:16]}.part")
+    tries = N_TRIES
     while (done := _size(part)) < remote.size:
         lost: Exception | None = None
         try:
@@ -149,8 +163,12 @@ def _fetch(remote: Remote, file: Path, progress: Callable[[int], None]) -> str:
 
 def _append(remote: Remote, part: Path, done: int, progress: Callable[[int], None]) -> None:
     """Add to a file what is missing behind its first `done` bytes; a server that sends all starts it over."""
-    with urllib.request.urlopen(_request(remote.url, "GET", start=done), timeout=TIMEOUT_S) as answer:
-        is_rest = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {done}-")
+    with urllib.request.urlopen(
+        _request(remote.url, "GET", start=done), timeout=TIMEOUT_S
+    ) as answer:
+        is_rest = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(
+            f"bytes {done}-"
+        )
         done = done if is_rest else 0
         with writing(part):
             out = part.open("ab" if is_rest else "wb")
@@ -182,7 +200,9 @@ def _explained(url: str, hub_id: str) -> Iterator[None]:
                 f"{url}: not to be had ({error.code} {error.reason}), and files of other formats are not fetched here, "
                 f"because opening them can run code; `hf download {hub_id}` fetches what there is"
             ) from error
-        raise MissingError(f"{url}: the server answers {error.code} {error.reason}; try again later") from error
+        raise MissingError(
+            f"{url}: the server answers {error.code} {error.reason}; try again later"
+        ) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise MissingError(f"{url}: cannot be reached ({reason}); is there a network?") from error
@@ -192,7 +212,9 @@ def _check_space(folder: Path, needed: int) -> None:
     here = sum(file.stat().st_size for file in folder.glob(".*.part"))
     free = shutil.disk_usage(folder).free
     if needed - here > free:
-        raise ShoalError(f"{folder}: {needed >> 20:,} MB are needed, {free >> 20:,} MB are free; set SHOAL_WEIGHTS")
+        raise ShoalError(
+            f"{folder}: {needed >> 20:,} MB are needed, {free >> 20:,} MB are free; set SHOAL_WEIGHTS"
+        )
 
 
 def _size(file: Path) -> int:

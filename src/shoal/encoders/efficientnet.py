@@ -34,8 +34,11 @@ class FoldedConv(nn.Module):
 
     def __init__(self, conv: nn.Conv2d, norm: nn.BatchNorm2d, *, has_activation: bool) -> None:
         super().__init__()
-        self.conv, self.norm, self.has_activation = conv, norm, has_activation
-        self.stride, self.groups = conv.stride, conv.groups
+        self.conv = conv
+        self.norm = norm
+        self.has_activation = has_activation
+        self.stride = conv.stride
+        self.groups = conv.groups
         self.kept: KeptWeights | None = None
 
     def forward(self, features: Tensor) -> Tensor:
@@ -44,7 +47,15 @@ class FoldedConv(nn.Module):
         stride = int(self.stride[0])
         features, padding = _pad(features, weight.shape[-1], stride)
         if self.kept is None:
-            return convolve(features, weight, bias, stride, padding, self.groups, has_activation=self.has_activation)
+            return convolve(
+                features,
+                weight,
+                bias,
+                stride,
+                padding,
+                self.groups,
+                has_activation=self.has_activation,
+            )
         out = F.conv2d(features, weight, bias, stride, padding, groups=self.groups)
         return F.relu6(out, inplace=True) if self.has_activation else out
 
@@ -60,7 +71,9 @@ class FoldedConv(nn.Module):
         assert norm.running_mean is not None
         scale = norm.weight * (norm.running_var + norm.eps).rsqrt()  # (C,)
         weight = self.conv.weight * scale.view(-1, 1, 1, 1)
-        return weight.contiguous(memory_format=torch.channels_last), norm.bias - norm.running_mean * scale
+        return weight.contiguous(
+            memory_format=torch.channels_last
+        ), norm.bias - norm.running_mean * scale
 
 
 class KeptWeights(nn.Module):
@@ -78,14 +91,18 @@ class KeptWeights(nn.Module):
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Weight and bias in the precision that a convolution of `features` is computed in."""
-        weight, bias = self.get_buffer("weight"), self.get_buffer("bias")
+        weight = self.get_buffer("weight")
+        bias = self.get_buffer("bias")
         kind = features.device.type
         if not torch.is_autocast_enabled(kind):
             return weight, bias
         dtype = torch.get_autocast_dtype(kind)
         if self._weight is None or self._bias is None or self._weight.dtype != dtype:
-            with torch.inference_mode(False):  # what is kept must serve outside of inference mode too
-                self._weight, self._bias = weight.to(dtype), bias.to(dtype)
+            with torch.inference_mode(
+                False
+            ):  # what is kept must serve outside of inference mode too
+                self._weight = weight.to(dtype)
+                self._bias = bias.to(dtype)
         return self._weight, self._bias
 
 
@@ -122,7 +139,9 @@ class MobileBlock(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Turn a feature map (B, C, H, W) into another."""
-        features = features.contiguous(memory_format=torch.channels_last)  # kept tokens come with channels first
+        features = features.contiguous(
+            memory_format=torch.channels_last
+        )  # kept tokens come with channels first
         out: Tensor = self.layers(features)
         return out + features if self.has_skip else out
 

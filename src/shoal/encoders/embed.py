@@ -74,8 +74,12 @@ def embed(
     disk), cut to their center and scaled. Several processes share the rows; each gets all of them. The batch size
     changes the result by rounding only. `on_tokens` is given the trunk's tokens of this process's rows as they come.
     """
-    blocks = embed_blocks(pixels, encoder, batch_size=batch_size, progress=progress, on_tokens=on_tokens)
-    features = torch.empty(len(pixels), encoder.feature_dim, device=computing_device(encoder.device))
+    blocks = embed_blocks(
+        pixels, encoder, batch_size=batch_size, progress=progress, on_tokens=on_tokens
+    )
+    features = torch.empty(
+        len(pixels), encoder.feature_dim, device=computing_device(encoder.device)
+    )
     for rows, block in blocks:
         features[rows] = block
     return features
@@ -100,13 +104,22 @@ def embed_blocks(
 
 
 def _blocks(
-    pixels: ImageRows, encoder: Encoder, batch_size: int, progress: Progress | None, on_tokens: OnTokens | None
+    pixels: ImageRows,
+    encoder: Encoder,
+    batch_size: int,
+    progress: Progress | None,
+    on_tokens: OnTokens | None,
 ) -> Iterator[tuple[slice, Tensor]]:
-    shares, step = [shard(len(pixels), of) for of in range(world_size())], batch_size * BATCHES_AT_ONCE
+    shares = [shard(len(pixels), of) for of in range(world_size())]
+    step = batch_size * BATCHES_AT_ONCE
     for done in range(0, max(share.stop - share.start for share in shares), step):
         # (B of each process,) the rows of all processes in this round; a share may have ended
-        rounds = [slice(s.start + done, max(s.start + done, min(s.start + done + step, s.stop))) for s in shares]
-        rows, own = rounds[rank()], shares[rank()]
+        rounds = [
+            slice(s.start + done, max(s.start + done, min(s.start + done + step, s.stop)))
+            for s in shares
+        ]
+        rows = rounds[rank()]
+        own = shares[rank()]
         parts = [torch.empty(0, encoder.feature_dim, device=computing_device(encoder.device))]
         for start in range(rows.start, rows.stop, batch_size):
             stop = min(start + batch_size, rows.stop)
@@ -116,7 +129,9 @@ def _blocks(
             if progress is not None:
                 progress(stop - own.start, own.stop - own.start)
         everyone = gather_rows(torch.cat(parts))
-        yield from zip(rounds, torch.split(everyone, [rows.stop - rows.start for rows in rounds]), strict=True)
+        yield from zip(
+            rounds, torch.split(everyone, [rows.stop - rows.start for rows in rounds]), strict=True
+        )
 
 
 def move_encoder(encoder: Encoder, device: torch.device) -> Encoder:
@@ -131,7 +146,10 @@ def move_encoder(encoder: Encoder, device: torch.device) -> Encoder:
             why = f"its features differ from the CPU's by {float((features - expected).abs().max()):.1e}"
             if torch.allclose(features, expected, rtol=0, atol=MOVE_TOLERANCE):
                 return encoder
-        except (RuntimeError, TypeError) as error:  # an operation that it does not have, or not in this precision
+        except (
+            RuntimeError,
+            TypeError,
+        ) as error:  # an operation that it does not have, or not in this precision
             why = " ".join(str(error).split())[:160]
     log.warning("encoder: %s cannot run it (%s), so the CPU does", device.type, why)
     return encoder.to("cpu")
@@ -194,7 +212,9 @@ def check_pixels(pixels: ImageRows) -> None:
     shape = tuple(pixels.shape)
     is_bytes = pixels.dtype in (np.uint8, torch.uint8)
     if not is_bytes or len(shape) != 4 or shape[3] != 3 or shape[1] != shape[2] or shape[1] < 1:
-        raise DataError(f"pixels: found shape {shape} and dtype {pixels.dtype}, expected (N, S, S, 3) and uint8")
+        raise DataError(
+            f"pixels: found shape {shape} and dtype {pixels.dtype}, expected (N, S, S, 3) and uint8"
+        )
 
 
 @contextmanager
@@ -205,7 +225,9 @@ def explain_out_of_memory(lower: str) -> Iterator[None]:
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        raise ShoalError(f"out of memory; lower {lower}, or use a smaller encoder or input size") from error
+        raise ShoalError(
+            f"out of memory; lower {lower}, or use a smaller encoder or input size"
+        ) from error
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -214,7 +236,9 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or any(part in str(error) for part in told)
 
 
-def embed_batch(pixels: ImageRows, encoder: Encoder, keep: Callable[[Tensor], None] | None = None) -> Tensor:
+def embed_batch(
+    pixels: ImageRows, encoder: Encoder, keep: Callable[[Tensor], None] | None = None
+) -> Tensor:
     """Embed one batch of images in this process alone; `keep` is given the trunk's tokens.
 
     Images are cut and scaled where is computed: Apple's GPU has no antialiased bicubic scaling.

@@ -75,8 +75,12 @@ def choose_engine() -> EngineChoice:
         faster = "; openvino-bf16 is faster and less exact" if "bf16" in native_precisions() else ""
         return EngineChoice(engine=engine, why=f"OpenVINO is installed{faster}")
     if precision in native_precisions():
-        return EngineChoice(engine=engine, why=f"OpenVINO is installed, and the processor multiplies {precision}")
-    return EngineChoice(engine="openvino", why=f"OpenVINO is installed; the processor does not multiply {precision}")
+        return EngineChoice(
+            engine=engine, why=f"OpenVINO is installed, and the processor multiplies {precision}"
+        )
+    return EngineChoice(
+        engine="openvino", why=f"OpenVINO is installed; the processor does not multiply {precision}"
+    )
 
 
 def check_engine(name: str) -> None:
@@ -89,7 +93,9 @@ def check_engine(name: str) -> None:
         raise MissingError(f"engine {name!r}: {ABSENT}; pip install 'shoal[openvino]'")
     precision = PRECISIONS[name]
     if precision in NATIVE and precision not in native_precisions():
-        raise MissingError(f"engine {name!r}: this processor does not multiply {precision}; use 'openvino' or 'torch'")
+        raise MissingError(
+            f"engine {name!r}: this processor does not multiply {precision}; use 'openvino' or 'torch'"
+        )
 
 
 @cache

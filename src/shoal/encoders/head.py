@@ -41,7 +41,11 @@ class HeadSettings:
 
     def in_words(self) -> str:
         """The kind of the head in words, for under a table."""
-        return f"bottleneck of {self.bottleneck} (released code)" if self.kind == "bottleneck" else self.kind
+        return (
+            f"bottleneck of {self.bottleneck} (released code)"
+            if self.kind == "bottleneck"
+            else self.kind
+        )
 
 
 class Head(nn.Module):
@@ -96,7 +100,9 @@ class Head(nn.Module):
 
     def _unit_output(self) -> Tensor:
         assert self.output is not None
-        return F.normalize(self.output, dim=1)  # each row has length 1: weight norm with its gain fixed at 1
+        return F.normalize(
+            self.output, dim=1
+        )  # each row has length 1: weight norm with its gain fixed at 1
 
 
 def unit(rows: Tensor) -> Tensor:

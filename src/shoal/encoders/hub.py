@@ -35,10 +35,26 @@ ASKED = {"output_loading_info": True, "ignore_mismatched_sizes": True, "dtype": 
 """How models are built: what was missing or of another shape is checked afterwards, and half precision is widened, as
 the tail is trained."""
 
-HEADS = ("classifier", "head", "fc", "decoder", "pooler", "text", "logit", "projection", "predictor")
+HEADS = (
+    "classifier",
+    "head",
+    "fc",
+    "decoder",
+    "pooler",
+    "text",
+    "logit",
+    "projection",
+    "predictor",
+)
 """Parts of names of weights that files carry beside an encoder's own: what it was trained with, or is used for."""
 
-TABLES = ("position_ids", "relative_position_index", "relative_coords_table", "attn_mask", "inv_freq")
+TABLES = (
+    "position_ids",
+    "relative_position_index",
+    "relative_coords_table",
+    "attn_mask",
+    "inv_freq",
+)
 """Names of what older versions of the library wrote into files although a model computes it."""
 
 WEIGHT_FILES = (
@@ -58,7 +74,9 @@ def import_transformers() -> Any:
     if "transformers" not in sys.modules:
         try:
             importlib.import_module("torchvision")
-        except Exception:  # ImportError when absent; RuntimeError or OSError when it belongs to another torch
+        except (
+            Exception
+        ):  # ImportError when absent; RuntimeError or OSError when it belongs to another torch
             for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
                 del sys.modules[name]
             sys.modules["torchvision"] = None  # type: ignore[assignment]
@@ -92,7 +110,9 @@ def why_offline() -> str | None:
             get_session().head(constants.ENDPOINT, timeout=REACH_S)
             answers.append(None)
         except Exception as error:  # a dozen kinds, by the transport in use
-            answers.append(f"{constants.ENDPOINT} cannot be reached ({' '.join(str(error).split())[:80]})")
+            answers.append(
+                f"{constants.ENDPOINT} cannot be reached ({' '.join(str(error).split())[:80]})"
+            )
 
     # In a thread, because nothing limits how long the system looks for an address.
     asking = threading.Thread(target=ask, daemon=True)
@@ -111,7 +131,9 @@ def load_model(source: str, *, offline: str | None) -> Any:
     local = {"local_files_only": offline is not None}
     try:
         with _quiet(transformers), _connected(offline is None):
-            config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **local)
+            config = transformers.AutoConfig.from_pretrained(
+                source, trust_remote_code=False, **local
+            )
             kind = _model_class(transformers, config)
             asked = {**ASKED, "trust_remote_code": False}
             model, info = kind.from_pretrained(source, **asked, **local)
@@ -137,9 +159,13 @@ def build_dino(weights: Mapping[str, Tensor], where: str, *, n_heads: int | None
                 None, config=config, state_dict=dict(weights), add_pooling_layer=False, **ASKED
             )
     except KeyError as error:
-        raise MissingError(f"{where}: not the weights of a DINO ViT, {error} is missing; get the whole file") from error
+        raise MissingError(
+            f"{where}: not the weights of a DINO ViT, {error} is missing; get the whole file"
+        ) from error
     except Exception as error:
-        raise MissingError(f"{where}: not the weights of a DINO ViT ({' '.join(str(error).split())[:160]})") from error
+        raise MissingError(
+            f"{where}: not the weights of a DINO ViT ({' '.join(str(error).split())[:160]})"
+        ) from error
     _check_loaded(where, info, model, heads=())
     return model
 
@@ -148,12 +174,15 @@ def _dino_config(transformers: Any, weights: Mapping[str, Tensor], n_heads: int 
     width = weights["embeddings.cls_token"].shape[-1]
     patch = weights["embeddings.patch_embeddings.projection.weight"].shape[-1]
     n_patches = weights["embeddings.position_embeddings"].shape[1] - 1
-    numbers = [int(layer[1]) for name in weights if (layer := re.match(r"encoder\.layer\.(\d+)\.", name))]
+    numbers = [
+        int(layer[1]) for name in weights if (layer := re.match(r"encoder\.layer\.(\d+)\.", name))
+    ]
     if n_heads is None and width % DINO_HEAD_DIM:
         raise ValueError(f"it is {width} channels wide, expected a multiple of {DINO_HEAD_DIM}")
     return transformers.ViTConfig(
         hidden_size=width,
-        num_hidden_layers=1 + max(numbers),  # and not how many are whole: one with a piece missing is there too
+        num_hidden_layers=1
+        + max(numbers),  # and not how many are whole: one with a piece missing is there too
         num_attention_heads=n_heads or width // DINO_HEAD_DIM,
         intermediate_size=weights["encoder.layer.0.intermediate.dense.weight"].shape[0],
         image_size=round(n_patches**0.5) * patch,
@@ -173,7 +202,11 @@ def read_input_format(source: str, config: Any, *, offline: str | None) -> Input
             f"{source}: no {PREPROCESSORS[0]} with image_mean and image_std ({type(error).__name__}), so the input "
             "format is unknown; add that file beside config.json"
         ) from error
-    size: Any = preprocessor.get("crop_size") or preprocessor.get("size") or getattr(config, "image_size", 224)
+    size: Any = (
+        preprocessor.get("crop_size")
+        or preprocessor.get("size")
+        or getattr(config, "image_size", 224)
+    )
     if isinstance(size, dict):
         size = size.get("height") or size.get("shortest_edge") or getattr(config, "image_size", 224)
     return InputFormat(
@@ -191,7 +224,11 @@ def _read_preprocessor(source: str, *, is_local: bool) -> dict[str, Any]:
     for name in PREPROCESSORS:
         try:
             is_folder = Path(source).is_dir()
-            path = Path(source) / name if is_folder else hf_hub_download(source, name, local_files_only=is_local)
+            path = (
+                Path(source) / name
+                if is_folder
+                else hf_hub_download(source, name, local_files_only=is_local)
+            )
             content: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
         except Exception:
             if name == PREPROCESSORS[-1]:
@@ -203,12 +240,22 @@ def _read_preprocessor(source: str, *, is_local: bool) -> dict[str, Any]:
 
 def _mean_and_std(preprocessor: Mapping[str, Any]) -> tuple[Channels, Channels]:
     """Mean and std of images scaled to [0, 1], whatever the preprocessor scales them to itself."""
-    is_plain = preprocessor.get("do_normalize", "do_flip_channel_order" not in preprocessor) is False
-    mean, std = ([0.0] * 3, [1.0] * 3) if is_plain else (preprocessor["image_mean"], preprocessor["image_std"])
-    scale = (
-        255.0 if preprocessor.get("do_rescale") is False else 255.0 * float(preprocessor.get("rescale_factor", 1 / 255))
+    is_plain = (
+        preprocessor.get("do_normalize", "do_flip_channel_order" not in preprocessor) is False
     )
-    offset = 1.0 if preprocessor.get("rescale_offset") else 0.0  # (scale x - offset - mean) / std, solved for x
+    mean, std = (
+        ([0.0] * 3, [1.0] * 3)
+        if is_plain
+        else (preprocessor["image_mean"], preprocessor["image_std"])
+    )
+    scale = (
+        255.0
+        if preprocessor.get("do_rescale") is False
+        else 255.0 * float(preprocessor.get("rescale_factor", 1 / 255))
+    )
+    offset = (
+        1.0 if preprocessor.get("rescale_offset") else 0.0
+    )  # (scale x - offset - mean) / std, solved for x
     red, green, blue = ((float(value) + offset) / scale for value in mean)
     spread = tuple(float(value) / scale for value in std)
     return (red, green, blue), (spread[0], spread[1], spread[2])
@@ -216,10 +263,14 @@ def _mean_and_std(preprocessor: Mapping[str, Any]) -> tuple[Channels, Channels]:
 
 def _model_class(transformers: Any, config: Any) -> Any:
     known = ARCHITECTURES.get(config.model_type)
-    return getattr(transformers, known.model_class if known is not None and known.model_class else "AutoModel")
+    return getattr(
+        transformers, known.model_class if known is not None and known.model_class else "AutoModel"
+    )
 
 
-def _check_loaded(where: str, info: Mapping[str, Any], model: Any, *, heads: tuple[str, ...] | None) -> None:
+def _check_loaded(
+    where: str, info: Mapping[str, Any], model: Any, *, heads: tuple[str, ...] | None
+) -> None:
     """Refuse weights that leave part of the model at random, or that are more than it uses; transformers only warns."""
     known = ARCHITECTURES.get(model.config.model_type)
     unused = known.unused if known is not None else ("mask_token",)
@@ -230,14 +281,20 @@ def _check_loaded(where: str, info: Mapping[str, Any], model: Any, *, heads: tup
     extra = [name for name in info["unexpected_keys"] if not name.startswith(along)]
     strange = sorted(name for name in extra if not _comes_along(name, model, unused, heads))
     if wrong or strange:
-        misfits, what = (wrong, "are missing or of another shape") if wrong else (strange, "have no place in it")
+        misfits, what = (
+            (wrong, "are missing or of another shape")
+            if wrong
+            else (strange, "have no place in it")
+        )
         raise MissingError(
             f"{where}: the weights do not fit the architecture, {len(misfits)} tensors {what} "
             f"({first_few(misfits)}); use the weights made for this model"
         )
 
 
-def _comes_along(name: str, model: Any, unused: tuple[str, ...], heads: tuple[str, ...] | None) -> bool:
+def _comes_along(
+    name: str, model: Any, unused: tuple[str, ...], heads: tuple[str, ...] | None
+) -> bool:
     """Whether a file may hold this tensor beside a model's own without being another model's.
 
     Inside of the model's own parts only what no feature depends on may. Beside them heads may, or anything where
@@ -266,8 +323,11 @@ def _why_not_loaded(source: str, error: Exception, offline: str | None) -> str:
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
     """Keep progress bars, load reports and the hub's retries off the terminal, and put the settings back."""
-    hub, own = logging.getLogger("huggingface_hub"), transformers.utils.logging
-    level, verbosity, had_bar = hub.level, own.get_verbosity(), own.is_progress_bar_enabled()
+    hub = logging.getLogger("huggingface_hub")
+    own = transformers.utils.logging
+    level = hub.level
+    verbosity = own.get_verbosity()
+    had_bar = own.is_progress_bar_enabled()
     hub.setLevel(logging.ERROR)
     own.set_verbosity_error()
     own.disable_progress_bar()

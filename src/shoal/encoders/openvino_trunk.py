@@ -87,15 +87,20 @@ def compile_trunk(
     n_threads = torch.get_num_threads()
 
     def compile_and_probe(model: Any) -> tuple[OpenVINOTrunk, float]:
-        compiled, probe = OpenVINOTrunk(model, size, engine, n_threads), probe_images(size)
+        compiled = OpenVINOTrunk(model, size, engine, n_threads)
+        probe = probe_images(size)
         return compiled, _difference(compiled(probe), trunk, tail, probe)
 
     try:
         file = converted_file(trunk, size)
         if (proven := _PROVEN.get((file, engine, n_threads))) is not None:
             return proven
-        compiled, error, tolerance = None, math.inf, TOLERANCES[PRECISIONS[engine]]
-        with suppress(OSError, RuntimeError):  # another account's cannot be looked at, a damaged one not be read
+        compiled = None
+        error = math.inf
+        tolerance = TOLERANCES[PRECISIONS[engine]]
+        with suppress(
+            OSError, RuntimeError
+        ):  # another account's cannot be looked at, a damaged one not be read
             if file.is_file():
                 compiled, error = compile_and_probe(file)
         if not error <= tolerance:  # nor is NaN
@@ -108,7 +113,9 @@ def compile_trunk(
             return compiled
         why = f"its features differ from torch's by {error:.1e}"
     if is_wanted:
-        raise MissingError(f"engine {engine!r}: OpenVINO cannot run this encoder ({why}); use the engine 'torch'")
+        raise MissingError(
+            f"engine {engine!r}: OpenVINO cannot run this encoder ({why}); use the engine 'torch'"
+        )
     if is_main():
         _warn_once(f"encoder: OpenVINO cannot run it ({why}), so torch does")
     return None
@@ -134,7 +141,9 @@ def converted_file(trunk: nn.Module, size: int) -> Path:
     """Where the converted trunk is kept: in the cache, by its weights, its structure and the size of its images."""
     from openvino import get_version
 
-    digest = hashlib.sha256(f"{VERSION} {get_version()} {torch.__version__} {CHUNK} {size} {trunk}".encode())
+    digest = hashlib.sha256(
+        f"{VERSION} {get_version()} {torch.__version__} {CHUNK} {size} {trunk}".encode()
+    )
     for name, value in sorted(trunk.state_dict().items()):
         digest.update(name.encode() + np.ascontiguousarray(value.cpu().numpy()).tobytes())
     return cache_folder() / "engines" / digest.hexdigest()[:16] / "trunk.xml"
@@ -176,7 +185,10 @@ def _converted(trunk: nn.Module, example: Tensor) -> Any:
 
     with warnings.catch_warnings(action="ignore"):  # sizes become constants, as is meant
         traced = torch.jit.trace(trunk, example, check_trace=False)  # type: ignore[no-untyped-call]
-        frontend, decoder = FrontEndManager().load_by_framework("pytorch"), TorchScriptPythonDecoder(traced)
-        model = frontend.convert(frontend.load(decoder))  # which asks the decoder, so it must live until then
+        frontend = FrontEndManager().load_by_framework("pytorch")
+        decoder = TorchScriptPythonDecoder(traced)
+        model = frontend.convert(
+            frontend.load(decoder)
+        )  # which asks the decoder, so it must live until then
     model.reshape(list(example.shape))
     return model

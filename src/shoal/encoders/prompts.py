@@ -22,7 +22,9 @@ class TokenPrompts(nn.Module):
         super().__init__()
         self.tokens = nn.Parameter(torch.randn(n_blocks, n_prompts, n_channels) * 0.02)
 
-    def forward(self, images: Tensor, trunk: nn.Sequential, tail: nn.Sequential) -> dict[str, Tensor]:
+    def forward(
+        self, images: Tensor, trunk: nn.Sequential, tail: nn.Sequential
+    ) -> dict[str, Tensor]:
         """Features (b, D) of images (b, 3, S, S), and those of the prompts."""
         stem, *blocks = trunk
         *more, finish = tail
@@ -30,9 +32,9 @@ class TokenPrompts(nn.Module):
         prompts = tokens[:, :0]
         for block, own in zip([*blocks, *more], self.tokens, strict=True):
             own = own.to(tokens.dtype).expand(len(tokens), -1, -1)  # (b, P, C)
-            first, prompts, rest = block(torch.cat([tokens[:, :1], own, tokens[:, 1:]], dim=1)).split(
-                [1, own.shape[1], tokens.shape[1] - 1], dim=1
-            )
+            first, prompts, rest = block(
+                torch.cat([tokens[:, :1], own, tokens[:, 1:]], dim=1)
+            ).split([1, own.shape[1], tokens.shape[1] - 1], dim=1)
             tokens = torch.cat([first, rest], dim=1)
         ensembled = prompts[:, :N_ENSEMBLED].mean(dim=1, keepdim=True)  # (b, 1, C)
         return {"features": finish(tokens), "prompt_features": finish(ensembled)}
@@ -50,9 +52,13 @@ class BorderPrompt(nn.Module):
         self.register_buffer("positions", is_border.flatten().nonzero()[:, 0], persistent=False)
         self.border = nn.Parameter(torch.zeros(3, len(self.positions)))
 
-    def forward(self, images: Tensor, trunk: nn.Sequential, tail: nn.Sequential) -> dict[str, Tensor]:
+    def forward(
+        self, images: Tensor, trunk: nn.Sequential, tail: nn.Sequential
+    ) -> dict[str, Tensor]:
         """Features (b, D) of images (b, 3, S, S)."""
-        canvas = self.border.new_zeros(3, images.shape[2] * images.shape[3]).index_copy(1, self.positions, self.border)
+        canvas = self.border.new_zeros(3, images.shape[2] * images.shape[3]).index_copy(
+            1, self.positions, self.border
+        )
         return {"features": tail(trunk(images + canvas.view(1, *images.shape[1:])))}
 
 

@@ -13,7 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from shoal.distributed import is_main
-from shoal.encoders.architectures import ARCHITECTURES, FIRST, FLAT, MEAN, Architecture, Feature, Inputs, plain_inputs
+from shoal.encoders.architectures import (
+    ARCHITECTURES,
+    FIRST,
+    FLAT,
+    MEAN,
+    Architecture,
+    Feature,
+    Inputs,
+    plain_inputs,
+)
 from shoal.encoders.vision import Parts
 from shoal.errors import MissingError, UsageError
 
@@ -29,11 +38,17 @@ class Step(nn.Module):
     def __init__(self, module: nn.Module, context: nn.Module | None = None) -> None:
         super().__init__()
         self.module = module
-        self._context = (context,)  # in a tuple: the blocks share it, so it is no part of any of them
+        self._context = (
+            context,
+        )  # in a tuple: the blocks share it, so it is no part of any of them
         self.accepted = _arguments(module)
         # No token is masked, so whatever else a module insists on is given as None.
         _, *others = inspect.signature(module.forward).parameters.values()
-        self.absent = {p.name: None for p in others if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty}
+        self.absent = {
+            p.name: None
+            for p in others
+            if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty
+        }
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Run the module; what it returns besides tokens is dropped."""
@@ -81,7 +96,9 @@ class Whole(nn.Module):
 
     def __init__(self, model: Any, inputs: Inputs, feature: Feature | None) -> None:
         super().__init__()
-        self.model, self.inputs, self.feature = model, inputs, feature
+        self.model = model
+        self.inputs = inputs
+        self.feature = feature
         self.accepted = _arguments(model)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -107,10 +124,13 @@ def split_model(model: Any, image_size: int) -> Parts:
     `image_size` is the side of the images it will see.
     """
     model.eval()
-    kind, known = type(model).__name__, ARCHITECTURES.get(model.config.model_type)
+    kind = type(model).__name__
+    known = ARCHITECTURES.get(model.config.model_type)
     inputs = known.inputs(model) if known is not None and known.inputs is not None else plain_inputs
     whole = Whole(model, inputs, known.feature if known is not None else None)
-    probe = torch.linspace(-1, 1, 3 * image_size * image_size).sin().view(1, 3, image_size, image_size)
+    probe = (
+        torch.linspace(-1, 1, 3 * image_size * image_size).sin().view(1, 3, image_size, image_size)
+    )
     own = _run_whole(whole, probe, kind)
     if known is None:
         why = f"{kind} is none of the architectures that can be split (docs/encoders.md lists them)"
@@ -121,11 +141,21 @@ def split_model(model: Any, image_size: int) -> Parts:
             if error <= SPLIT_TOLERANCE:
                 return parts
             why = f"split into trunk and tail, {kind} differs from its own forward by {error:.1e}"
-        except (TypeError, AttributeError, RuntimeError) as error:  # another version of the library: other names
+        except (
+            TypeError,
+            AttributeError,
+            RuntimeError,
+        ) as error:  # another version of the library: other names
             why = f"{kind} could not be split ({' '.join(str(error).split())[:120]})"
     if is_main():
         _warn_once(f"encoder: {why}; it is used whole and frozen, only the head is trained")
-    return Parts(stem=whole, blocks=[], finish=nn.Identity(), is_finish_trained=False, feature_dim=own.shape[1])
+    return Parts(
+        stem=whole,
+        blocks=[],
+        finish=nn.Identity(),
+        is_finish_trained=False,
+        feature_dim=own.shape[1],
+    )
 
 
 @functools.cache
@@ -164,7 +194,9 @@ def _take_apart(root: Any, known: Architecture, inputs: Inputs, feature_dim: int
 
 
 def _blocks(root: Any, known: Architecture, context: nn.Module | None) -> Iterator[nn.Module]:
-    stages = next(blocks for path in known.blocks if (blocks := _get_or_none(root, path)) is not None)
+    stages = next(
+        blocks for path in known.blocks if (blocks := _get_or_none(root, path)) is not None
+    )
     for stage in stages if known.stage is not None else [stages]:
         blocks = [[block] for block in (stage if known.stage is None else _get(stage, known.stage))]
         blocks[0] = [*_others(stage, known.before), *blocks[0]]

@@ -77,24 +77,36 @@ class Encoder(nn.Module):
     tokens can be kept and reused.
     """
 
-    def __init__(self, name: str, parts: Parts, input_format: InputFormat, n_tail_blocks: int) -> None:
+    def __init__(
+        self, name: str, parts: Parts, input_format: InputFormat, n_tail_blocks: int
+    ) -> None:
         super().__init__()
         n_blocks = len(parts.blocks)
         if not 0 <= n_tail_blocks <= n_blocks:
             range_ = f"0–{n_blocks}" if n_blocks else "0, because it can only be used whole"
-            raise UsageError(f"n_tail_blocks: found {n_tail_blocks}, but {name} has {n_blocks} blocks; give {range_}")
+            raise UsageError(
+                f"n_tail_blocks: found {n_tail_blocks}, but {name} has {n_blocks} blocks; give {range_}"
+            )
         split = n_blocks - n_tail_blocks
-        self.name, self.n_blocks, self.n_tail_blocks = name, n_blocks, n_tail_blocks
-        self.input_format, self.feature_dim = input_format, parts.feature_dim
+        self.name = name
+        self.n_blocks = n_blocks
+        self.n_tail_blocks = n_tail_blocks
+        self.input_format = input_format
+        self.feature_dim = parts.feature_dim
         self.trunk = nn.Sequential(parts.stem, *parts.blocks[:split]).requires_grad_(False)
         self.tail = nn.Sequential(*parts.blocks[split:], parts.finish).requires_grad_(True)
         self.context = None if parts.context is None else parts.context.requires_grad_(False)
         parts.finish.requires_grad_(parts.is_finish_trained and n_tail_blocks > 0)
         for module in [module for module in self.trunk.modules() if isinstance(module, Freezable)]:
             module.freeze()
-        self.register_buffer("_mean", torch.tensor(input_format.mean).view(1, 3, 1, 1), persistent=False)
-        self.register_buffer("_std", torch.tensor(input_format.std).view(1, 3, 1, 1), persistent=False)
-        self._wanted_engine, self._engine = wanted_engine(), TORCH
+        self.register_buffer(
+            "_mean", torch.tensor(input_format.mean).view(1, 3, 1, 1), persistent=False
+        )
+        self.register_buffer(
+            "_std", torch.tensor(input_format.std).view(1, 3, 1, 1), persistent=False
+        )
+        self._wanted_engine = wanted_engine()
+        self._engine = TORCH
         self._compiled: OpenVINOTrunk | None = None
         self._is_engine_chosen = False
         self.eval()
@@ -123,7 +135,8 @@ class Encoder(nn.Module):
         if self._is_engine_chosen or self.device.type != "cpu":
             return
         self._is_engine_chosen = True
-        engine, size = self._wanted_engine or choose_engine().engine, self.input_format.size
+        engine = self._wanted_engine or choose_engine().engine
+        size = self.input_format.size
         if engine == TORCH:
             return
         is_wanted = self._wanted_engine is not None
@@ -137,7 +150,8 @@ class Encoder(nn.Module):
 
     def normalize(self, images: Tensor) -> Tensor:
         """Scale float images in [0, 1], (B, 3, S, S), to what the model was trained on."""
-        mean, std = self.get_buffer("_mean"), self.get_buffer("_std")
+        mean = self.get_buffer("_mean")
+        std = self.get_buffer("_std")
         return ((images.flip(1) if self.input_format.is_bgr else images) - mean) / std
 
     @property

@@ -35,7 +35,9 @@ PREFIXES = ("module.", "backbone.")
 
 def weights_folder() -> Path:
     """Where weights given by the user are looked for: $SHOAL_WEIGHTS, else ~/.cache/shoal/weights."""
-    return Path(os.environ.get("SHOAL_WEIGHTS") or Path.home() / ".cache" / "shoal" / "weights").expanduser()
+    return Path(
+        os.environ.get("SHOAL_WEIGHTS") or Path.home() / ".cache" / "shoal" / "weights"
+    ).expanduser()
 
 
 def package_weights(package: str) -> Path | None:
@@ -57,14 +59,18 @@ def read_weights(file: Path | str) -> Weights:
         raise MissingError(f"{path}: no such file; give the path of a weights file")
     try:
         content = _open(path)
-    except Exception as error:  # torch and safetensors raise a dozen kinds for a file cut short, or of no weights
+    except (
+        Exception
+    ) as error:  # torch and safetensors raise a dozen kinds for a file cut short, or of no weights
         raise MissingError(f"{path}: {why_unreadable(error)}") from error
     return _unwrap(content, path)
 
 
 def is_dino(weights: Mapping[str, Tensor]) -> bool:
     """Whether these are the weights of a ViT under DINO's own names."""
-    return {"cls_token", "pos_embed", "patch_embed.proj.weight", "blocks.0.attn.qkv.weight"} <= set(weights)
+    return {"cls_token", "pos_embed", "patch_embed.proj.weight", "blocks.0.attn.qkv.weight"} <= set(
+        weights
+    )
 
 
 def rename_dino(weights: Mapping[str, Tensor]) -> Weights:
@@ -94,7 +100,10 @@ def rename_dino(weights: Mapping[str, Tensor]) -> Weights:
 def why_unreadable(error: Exception) -> str:
     """What is wrong with a file of weights, and what to do, from what torch, safetensors or transformers raised."""
     text = str(error)
-    if any(sign in text for sign in ("weights_only", "Weights only", "Unsupported global", "WeightsUnpickler")):
+    if any(
+        sign in text
+        for sign in ("weights_only", "Weights only", "Unsupported global", "WeightsUnpickler")
+    ):
         return (
             "refused, because it holds objects other than tensors, and opening them could run code; "
             "get the weights as .safetensors, or from their authors"
@@ -121,7 +130,9 @@ def _unwrap(content: Any, path: Path) -> Weights:
         or not content
         or not all(isinstance(value, Tensor) for value in content.values())
     ):
-        raise MissingError(f"{path}: found {type(content).__name__}, expected named tensors; give a file of weights")
+        raise MissingError(
+            f"{path}: found {type(content).__name__}, expected named tensors; give a file of weights"
+        )
     weights = {str(name): value for name, value in content.items()}
     for prefix in PREFIXES:
         weights = {name.removeprefix(prefix): value for name, value in weights.items()}

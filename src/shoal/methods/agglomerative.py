@@ -24,7 +24,9 @@ UNSHIFTED = {"estimate_shifts": 0}
 class AgglomerativeSettings(MethodSettings):
     """Which encoder, and how K is estimated: of `inference` only `rule`, `min_clusters` and `max_clusters` are used."""
 
-    inference: InferenceSettings = field(default_factory=lambda: InferenceSettings(estimate_shifts=0))
+    inference: InferenceSettings = field(
+        default_factory=lambda: InferenceSettings(estimate_shifts=0)
+    )
 
 
 def cluster(

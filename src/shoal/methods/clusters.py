@@ -152,7 +152,9 @@ def shift_and_cut(
         linkage_method=learned.linkage_method,
     )
     about: dict[str, Any] = {"metrics": learned.metrics, "epoch": learned.epoch}
-    return replace(as_discovery(result, learned.embeddings), **about, seconds=time.perf_counter() - began)
+    return replace(
+        as_discovery(result, learned.embeddings), **about, seconds=time.perf_counter() - began
+    )
 
 
 def linkage_in_words(discovery: Discovery) -> str:
@@ -181,7 +183,12 @@ def as_discovery(inference: Inference, embeddings: Tensor) -> Discovery:
 
 
 def cluster_by_classifier(
-    learned: Representation, labels: Ints, settings: Any, *, n_clusters: int | None, device: torch.device
+    learned: Representation,
+    labels: Ints,
+    settings: Any,
+    *,
+    n_clusters: int | None,
+    device: torch.device,
 ) -> Discovery:
     """The answer of a method that learns a classifier: the cluster that it predicts; outputs without images are none.
 
@@ -189,7 +196,11 @@ def cluster_by_classifier(
     predicted. On embeddings that no classifier was trained on, Algorithm 1 answers instead.
     """
     if learned.predicted is None:
-        how: dict[str, Any] = {"n_clusters": n_clusters, "seed": settings.training.seed, "device": device}
+        how: dict[str, Any] = {
+            "n_clusters": n_clusters,
+            "seed": settings.training.seed,
+            "device": device,
+        }
         return shift_and_cut(learned, labels, settings.inference, **how)
     bound = _own_outputs(learned, labels) if settings.inference.must_link else None
     used, clusters = np.unique(learned.predicted if bound is None else bound, return_inverse=True)
@@ -228,7 +239,9 @@ def nearest_clusters(learned: Representation, discovery: Discovery, unseen: Tens
         assert predicted is not None
         outputs: Ints = predicted.cpu().numpy()
         return outputs
-    centers = category_centers(learned.embeddings, discovery.clusters, discovery.n_clusters)  # (K, D)
+    centers = category_centers(
+        learned.embeddings, discovery.clusters, discovery.n_clusters
+    )  # (K, D)
     nearest: Ints = k_nearest(unseen, centers.to(unseen.dtype), 1).indices[:, 0].cpu().numpy()
     return nearest
 
@@ -250,12 +263,17 @@ def n_clusters_to_use(
         return None
     # The validation images may have missed a class that has no image among them.
     number = max(learned.n_clusters, len(np.unique(labels[labels != UNLABELED])))
-    return number if inference is None else keep_to(number, inference.min_clusters, inference.max_clusters)
+    return (
+        number
+        if inference is None
+        else keep_to(number, inference.min_clusters, inference.max_clusters)
+    )
 
 
 def to_numpy(tensor: torch.Tensor) -> Floats:
     """A tensor (N, …) as a float32 array: its own memory where it is one, else a copy, past 1 GiB in a mapped file."""
-    rows, cache = tensor.detach(), cache_folder()
+    rows = tensor.detach()
+    cache = cache_folder()
     if rows.device.type == "cpu" and rows.dtype == torch.float32 and rows.is_contiguous():
         return rows.numpy()
     with writing(cache):

@@ -22,7 +22,13 @@ from shoal.clustering.sums import similarities
 from shoal.encoders.head import Head, HeadSettings, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.methods.clusters import Discovery, Representation, as_discovery, n_clusters_to_use, shift_and_cut
+from shoal.methods.clusters import (
+    Discovery,
+    Representation,
+    as_discovery,
+    n_clusters_to_use,
+    shift_and_cut,
+)
 from shoal.methods.method import Method, TrainedSettings
 from shoal.settings import to_dict
 from shoal.training.bank import Bank, collapse_statistics
@@ -43,7 +49,9 @@ class CmsSettings(TrainedSettings):
     def __post_init__(self) -> None:
         shift = self.inference.shift
         if self.training.bank == "views" and (shift.kernel, shift.retrieval) != ("knn", "nearest"):
-            raise UsageError("training.bank 'views' goes with the k nearest only; use bank 'images'")
+            raise UsageError(
+                "training.bank 'views' goes with the k nearest only; use bank 'images'"
+            )
 
 
 class Cms(Model):
@@ -53,11 +61,16 @@ class Cms(Model):
 
     def __init__(self, encoder: Encoder, settings: CmsSettings, shape: TaskShape) -> None:
         super().__init__(encoder, shape)
-        self.settings, self.shift = settings, settings.inference.shift
+        self.settings = settings
+        self.shift = settings.inference.shift
         self.head = Head(encoder.feature_dim, settings.head)
-        self.attention = NeighborAttention(settings.head.dim) if self.shift.aggregation == "attention" else None
+        self.attention = (
+            NeighborAttention(settings.head.dim) if self.shift.aggregation == "attention" else None
+        )
         self.bank: Bank | None = None
-        self.is_recordable = self.shift.retrieval == "nearest"  # random neighbors are drawn by the host
+        self.is_recordable = (
+            self.shift.retrieval == "nearest"
+        )  # random neighbors are drawn by the host
 
     def check(self) -> None:
         """Refuse fewer images than a view has neighbors."""
@@ -84,14 +97,17 @@ class Cms(Model):
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Renew the bank: embed every image, or two random views of each, with the networks as they are now."""
-        basis, kind = self.head.basis(), self.settings.training.bank
+        basis = self.head.basis()
+        kind = self.settings.training.bank
         embeddings = epoch.embed() if kind == "images" else epoch.embed_views()
         self.bank = Bank(rows=compact(embeddings, basis).clone(), basis=basis, kind=kind)
         return collapse_statistics(self.bank.rows)
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Equation 8 and its two parts."""
-        loss, views = self.settings.loss, batch.outputs["embeddings"]  # (2b, D)
+        # (2b, D)
+        loss = self.settings.loss
+        views = batch.outputs["embeddings"]
         assert self.bank is not None
         own = self.bank.shift(
             views,
@@ -104,7 +120,9 @@ class Cms(Model):
         is_reference = loss.denominator == "reference"
         unsupervised = contrastive_loss(shifted, loss.temperature, with_positive=not is_reference)
         seen = shifted if loss.supervised_input == "shifted" else batch.gather(views)
-        supervised = supervised_loss(seen, batch.labels, loss.supervised_temperature, with_positives=is_reference)
+        supervised = supervised_loss(
+            seen, batch.labels, loss.supervised_temperature, with_positives=is_reference
+        )
         weight = loss.supervised_weight
         total = weight * supervised + (1 - weight) * unsupervised
         return {"loss": total, "loss_supervised": supervised, "loss_shifted": unsupervised}
@@ -128,10 +146,17 @@ class Cms(Model):
 
 
 def cluster(
-    learned: Representation, labels: Ints, settings: CmsSettings, *, n_clusters: int | None, device: torch.device
+    learned: Representation,
+    labels: Ints,
+    settings: CmsSettings,
+    *,
+    n_clusters: int | None,
+    device: torch.device,
 ) -> Discovery:
     """Algorithm 1."""
-    wanted = n_clusters_to_use(n_clusters, learned, labels, settings.estimate_on, settings.inference)
+    wanted = n_clusters_to_use(
+        n_clusters, learned, labels, settings.estimate_on, settings.inference
+    )
     how: dict[str, Any] = {"n_clusters": wanted, "seed": settings.training.seed, "device": device}
     return shift_and_cut(learned, labels, settings.inference, **how)
 

@@ -24,7 +24,13 @@ from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.clusters import Discovery, Representation
-from shoal.methods.gcd import GcdSettings, GcdWithFeatures, cluster_by_kmeans, describe_losses, describe_starts
+from shoal.methods.gcd import (
+    GcdSettings,
+    GcdWithFeatures,
+    cluster_by_kmeans,
+    describe_losses,
+    describe_starts,
+)
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
 from shoal.training.classifier import labeled_cross_entropy
@@ -68,7 +74,9 @@ class DcclSettings(GcdSettings):
             shares=["concept_momentum", "concept_ramp"],
         )
         if not self.resolutions or min(self.resolutions) <= 0:
-            raise UsageError(f"resolutions: found {self.resolutions}, expected numbers above 0, say [1.0]")
+            raise UsageError(
+                f"resolutions: found {self.resolutions}, expected numbers above 0, say [1.0]"
+            )
 
     def concept_weight_at(self, epoch: int) -> float:
         """The weight of the concept loss in an epoch, counted from 0."""
@@ -84,13 +92,16 @@ class Dccl(GcdWithFeatures):
     def __init__(self, encoder: Encoder, settings: DcclSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
         self.of_concepts = settings
-        self.register_buffer("resolution", torch.tensor(settings.resolutions[0], dtype=torch.float64))
+        self.register_buffer(
+            "resolution", torch.tensor(settings.resolutions[0], dtype=torch.float64)
+        )
         self.concepts = torch.full((shape.n_images,), UNLABELED)  # (n,) -1: none
         self.centers = torch.empty(0, encoder.feature_dim)  # (M, C) unit rows
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Find the concepts among the training images, and their centers."""
-        points, labels = epoch.embed(), epoch.labels.cpu().numpy()
+        points = epoch.embed()
+        labels = epoch.labels.cpu().numpy()
         if epoch.number == 0:
             self.resolution.fill_(choose_resolution(points, labels, self.of_concepts))
         concepts = find_concepts(points, labels, float(self.resolution), self.of_concepts)  # (n,)
@@ -99,7 +110,10 @@ class Dccl(GcdWithFeatures):
         self.centers = category_centers(
             points[in_one], concepts[concepts >= 0], int(concepts.max(initial=-1)) + 1
         ).float()
-        return {"n_concepts": float(len(self.centers)), "in_concepts": float((concepts >= 0).mean())}
+        return {
+            "n_concepts": float(len(self.centers)),
+            "in_concepts": float((concepts >= 0).mean()),
+        }
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """The whole loss and its parts."""
@@ -114,7 +128,9 @@ class Dccl(GcdWithFeatures):
         if len(self.centers) == 0:
             return features.sum() * 0
         with torch.autocast(features.device.type, enabled=False):
-            logits = features.float() @ self.centers.T / self.of_concepts.concept_temperature  # (2B, M)
+            logits = (
+                features.float() @ self.centers.T / self.of_concepts.concept_temperature
+            )  # (2B, M)
             return labeled_cross_entropy(logits, self.concepts[batch.gather(batch.images)])
 
     def after_step(self, batch: Batch) -> None:
@@ -122,19 +138,26 @@ class Dccl(GcdWithFeatures):
         n_concepts = len(self.centers)
         if n_concepts == 0:
             return
-        features, concepts = batch.gather(batch.outputs["features"].detach()), self.concepts[batch.gather(batch.images)]
+        features = batch.gather(batch.outputs["features"].detach())
+        concepts = self.concepts[batch.gather(batch.images)]
         # A product and not a sum into rows: that would add in no fixed order on a GPU.
         members = F.one_hot(concepts + 1, n_concepts + 1)[:, 1:].to(features.dtype)  # (2B, M)
         n_views = members.sum(dim=0)[:, None]  # (M, 1)
         means = members.T @ features / n_views.clamp_min(1)
         share = self.of_concepts.concept_momentum
-        self.centers = torch.where(n_views > 0, unit(share * self.centers + (1 - share) * means), self.centers)
+        self.centers = torch.where(
+            n_views > 0, unit(share * self.centers + (1 - share) * means), self.centers
+        )
 
 
 def find_concepts(points: Tensor, labels: Ints, resolution: float, settings: DcclSettings) -> Ints:
     """(N,) the concept of each of the unit points (N, C), -1 for none; `labels` (N,) have a say in who is linked."""
-    graph = link_neighbors(points, labels, n_neighbors=settings.n_neighbors, min_similarity=settings.min_similarity)
-    return find_communities(graph, resolution=resolution, min_members=settings.min_members, seed=settings.training.seed)
+    graph = link_neighbors(
+        points, labels, n_neighbors=settings.n_neighbors, min_similarity=settings.min_similarity
+    )
+    return find_communities(
+        graph, resolution=resolution, min_members=settings.min_members, seed=settings.training.seed
+    )
 
 
 def choose_resolution(points: Tensor, labels: Ints, settings: DcclSettings) -> float:
@@ -142,28 +165,44 @@ def choose_resolution(points: Tensor, labels: Ints, settings: DcclSettings) -> f
 
     Without labels it is the first of all.
     """
-    is_labeled, tried = labels != UNLABELED, settings.resolutions
+    is_labeled = labels != UNLABELED
+    tried = settings.resolutions
     if len(tried) == 1 or not is_labeled.any():
         return tried[0]
     nobody = np.full_like(labels, UNLABELED)
-    groupings = [find_concepts(points, nobody, resolution, settings)[is_labeled] for resolution in tried]
+    groupings = [
+        find_concepts(points, nobody, resolution, settings)[is_labeled] for resolution in tried
+    ]
     # Images without a concept are each alone.
     alone = -1 - np.arange(int(is_labeled.sum()))
-    accuracies = [matched_accuracy(labels[is_labeled], np.where(one >= 0, one, alone)) for one in groupings]
+    accuracies = [
+        matched_accuracy(labels[is_labeled], np.where(one >= 0, one, alone)) for one in groupings
+    ]
     return tried[int(np.argmax(accuracies))]
 
 
 def cluster(
-    learned: Representation, labels: Ints, settings: DcclSettings, *, n_clusters: int | None, device: torch.device
+    learned: Representation,
+    labels: Ints,
+    settings: DcclSettings,
+    *,
+    n_clusters: int | None,
+    device: torch.device,
 ) -> Discovery:
     """GCD's semi-supervised k-means."""
 
     def search(points: Tensor) -> int:
         model = learned.model
-        chosen = float(model.resolution) if isinstance(model, Dccl) else choose_resolution(points, labels, settings)
+        chosen = (
+            float(model.resolution)
+            if isinstance(model, Dccl)
+            else choose_resolution(points, labels, settings)
+        )
         return count_concepts(points, labels, chosen, settings)
 
-    return cluster_by_kmeans(learned, labels, settings, n_clusters=n_clusters, device=device, search=search)
+    return cluster_by_kmeans(
+        learned, labels, settings, n_clusters=n_clusters, device=device, search=search
+    )
 
 
 def count_concepts(points: Tensor, labels: Ints, resolution: float, settings: DcclSettings) -> int:

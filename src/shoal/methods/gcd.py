@@ -69,7 +69,9 @@ class Gcd(Model):
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """The objective and its two parts."""
-        return gcd_losses(batch.gather(batch.outputs["projections"]), batch.labels, self.settings.loss)
+        return gcd_losses(
+            batch.gather(batch.outputs["projections"]), batch.labels, self.settings.loss
+        )
 
 
 class GcdWithFeatures(Gcd):
@@ -85,20 +87,31 @@ def gcd_losses(views: Tensor, labels: Tensor, loss: GcdLossSettings) -> dict[str
     """λ · L_supervised + (1 - λ) · InfoNCE of unit rows (2B, D) with labels (2B,), and the two."""
     unsupervised = contrastive_loss(views, loss.temperature)
     is_reference = loss.denominator == "reference"
-    supervised = supervised_loss(views, labels, loss.supervised_temperature, with_positives=is_reference)
+    supervised = supervised_loss(
+        views, labels, loss.supervised_temperature, with_positives=is_reference
+    )
     total = loss.supervised_weight * supervised + (1 - loss.supervised_weight) * unsupervised
     return {"loss": total, "loss_supervised": supervised, "loss_contrastive": unsupervised}
 
 
 def cluster(
-    learned: Representation, labels: Ints, settings: GcdSettings, *, n_clusters: int | None, device: torch.device
+    learned: Representation,
+    labels: Ints,
+    settings: GcdSettings,
+    *,
+    n_clusters: int | None,
+    device: torch.device,
 ) -> Discovery:
     """Run semi-supervised k-means: labeled images keep their class, the others go to the nearest center."""
 
     def search(points: Tensor) -> int:
-        return search_by_kmeans(unit_points(learned.embed_frozen(), device=device), labels, settings)
+        return search_by_kmeans(
+            unit_points(learned.embed_frozen(), device=device), labels, settings
+        )
 
-    return cluster_by_kmeans(learned, labels, settings, n_clusters=n_clusters, device=device, search=search)
+    return cluster_by_kmeans(
+        learned, labels, settings, n_clusters=n_clusters, device=device, search=search
+    )
 
 
 def cluster_by_kmeans(
@@ -152,7 +165,9 @@ def describe_found(
     )
 
 
-def cluster_points(points: Tensor, labels: Ints, n_clusters: int, settings: GcdSettings) -> KMeansResult:
+def cluster_points(
+    points: Tensor, labels: Ints, n_clusters: int, settings: GcdSettings
+) -> KMeansResult:
     """Semi-supervised k-means of unit points (N, D); clusters 0 … C-1 are the classes in `labels` (N,), in order."""
     return semi_supervised_kmeans(
         points,
@@ -168,18 +183,27 @@ def search_by_kmeans(points: Tensor, labels: Ints, settings: GcdSettings) -> int
     """K by the labeled accuracy of plain k-means, started once each, on unit points (N, D)."""
 
     def find(n_clusters: int) -> Ints:
-        clusters: Ints = plain_kmeans(points, n_clusters, settings.training.seed).labels.cpu().numpy()
+        clusters: Ints = (
+            plain_kmeans(points, n_clusters, settings.training.seed).labels.cpu().numpy()
+        )
         return clusters
 
     inference = settings.inference
-    return search_n_clusters(find, labels, least=inference.min_clusters, most=inference.max_clusters)
+    return search_n_clusters(
+        find, labels, least=inference.min_clusters, most=inference.max_clusters
+    )
 
 
 def plain_kmeans(points: Tensor, n_clusters: int, seed: int) -> KMeansResult:
     """K-means of unit points (N, D) that knows no label, started once."""
     nobody = torch.full((len(points),), UNLABELED, dtype=torch.int64, device=points.device)
     return semi_supervised_kmeans(
-        points, nobody, n_clusters, generator=torch.Generator().manual_seed(seed), n_init=1, max_iterations=100
+        points,
+        nobody,
+        n_clusters,
+        generator=torch.Generator().manual_seed(seed),
+        n_init=1,
+        max_iterations=100,
     )
 
 

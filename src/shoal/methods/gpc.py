@@ -23,7 +23,13 @@ from shoal.clustering.mixture import principal_columns, prior_of_classes, split_
 from shoal.clustering.n_clusters_range import keep_to
 from shoal.encoders.vision import Encoder
 from shoal.methods.clusters import Discovery, Representation
-from shoal.methods.gcd import GcdSettings, GcdWithFeatures, cluster_by_kmeans, describe_losses, describe_starts
+from shoal.methods.gcd import (
+    GcdSettings,
+    GcdWithFeatures,
+    cluster_by_kmeans,
+    describe_losses,
+    describe_starts,
+)
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
 from shoal.training.model import Batch, Epoch, TaskShape, numbered_labels
@@ -73,8 +79,12 @@ class Gpc(GcdWithFeatures):
     def __init__(self, encoder: Encoder, settings: GpcSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
         self.of_prototypes = settings
-        first = shape.n_known + settings.first_novel if shape.n_clusters is None else shape.n_clusters
-        self.register_buffer("n_clusters", torch.tensor(min(max(first, shape.n_known, 1), shape.n_images)))
+        first = (
+            shape.n_known + settings.first_novel if shape.n_clusters is None else shape.n_clusters
+        )
+        self.register_buffer(
+            "n_clusters", torch.tensor(min(max(first, shape.n_known, 1), shape.n_images))
+        )
         self.clusters = torch.zeros(shape.n_images, dtype=torch.int64)  # (n,)
         self.prototypes = torch.empty(0, encoder.feature_dim)  # (K, C) unit rows
         self.temperatures = torch.empty(0)  # (K,)
@@ -83,14 +93,18 @@ class Gpc(GcdWithFeatures):
         """Cluster the training images, change the number of clusters unless it is given, and make the prototypes."""
         if epoch.number < self.of_prototypes.prototype_warmup:
             return {"n_prototypes": float(self.n_clusters)}
-        points, labels = epoch.embed(), epoch.labels.cpu().numpy()
+        points = epoch.embed()
+        labels = epoch.labels.cpu().numpy()
         is_given = self.shape.n_clusters is not None
-        n_clusters, how = int(self.n_clusters), {"is_given": is_given, "generator": epoch.generator}
+        n_clusters = int(self.n_clusters)
+        how = {"is_given": is_given, "generator": epoch.generator}
         clusters = fit_mixture(points, labels, n_clusters, self.of_prototypes, **how)  # type: ignore[arg-type]
         self.n_clusters.fill_(int(clusters.max()) + 1)
         self.clusters = torch.from_numpy(clusters).to(points.device)
         self.prototypes = category_centers(points, clusters, int(clusters.max()) + 1).float()
-        self.temperatures = self.of_prototypes.prototype_temperature * spread_of(points, self.clusters, self.prototypes)
+        self.temperatures = self.of_prototypes.prototype_temperature * spread_of(
+            points, self.clusters, self.prototypes
+        )
         return {"n_prototypes": float(self.n_clusters)}
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
@@ -111,7 +125,13 @@ class Gpc(GcdWithFeatures):
 
 
 def fit_mixture(
-    points: Tensor, labels: Ints, n_clusters: int, settings: GpcSettings, *, is_given: bool, generator: torch.Generator
+    points: Tensor,
+    labels: Ints,
+    n_clusters: int,
+    settings: GpcSettings,
+    *,
+    is_given: bool,
+    generator: torch.Generator,
 ) -> Ints:
     """(N,) the clusters of unit points (N, C); first those of the classes in `labels` (N,), 0 … without gaps.
 
@@ -124,7 +144,9 @@ def fit_mixture(
         return clusters
     columns = principal_columns(points, settings.mixture_columns)
     prior = prior_of_classes(columns, labels)
-    return split_and_merge(columns, clusters, labels, prior, concentration=settings.concentration, generator=generator)
+    return split_and_merge(
+        columns, clusters, labels, prior, concentration=settings.concentration, generator=generator
+    )
 
 
 def spread_of(points: Tensor, clusters: Tensor, prototypes: Tensor) -> Tensor:
@@ -133,7 +155,9 @@ def spread_of(points: Tensor, clusters: Tensor, prototypes: Tensor) -> Tensor:
     Their mean is 1.
     """
     n_clusters = len(prototypes)
-    distances = torch.linalg.vector_norm(points - prototypes[clusters], dim=1).cpu().double()  # (N,)
+    distances = (
+        torch.linalg.vector_norm(points - prototypes[clusters], dim=1).cpu().double()
+    )  # (N,)
     sizes = torch.bincount(clusters.cpu(), minlength=n_clusters)
     # On the CPU: a GPU adds into rows in no fixed order.
     sums = torch.zeros(n_clusters, dtype=torch.float64).index_add_(0, clusters.cpu(), distances)
@@ -144,26 +168,38 @@ def spread_of(points: Tensor, clusters: Tensor, prototypes: Tensor) -> Tensor:
 
 
 def cluster(
-    learned: Representation, labels: Ints, settings: GpcSettings, *, n_clusters: int | None, device: torch.device
+    learned: Representation,
+    labels: Ints,
+    settings: GpcSettings,
+    *,
+    n_clusters: int | None,
+    device: torch.device,
 ) -> Discovery:
     """GCD's semi-supervised k-means."""
 
     def search(points: Tensor) -> int:
         return count_gaussians(learned, points, labels, settings)
 
-    return cluster_by_kmeans(learned, labels, settings, n_clusters=n_clusters, device=device, search=search)
+    return cluster_by_kmeans(
+        learned, labels, settings, n_clusters=n_clusters, device=device, search=search
+    )
 
 
-def count_gaussians(learned: Representation, points: Tensor, labels: Ints, settings: GpcSettings) -> int:
+def count_gaussians(
+    learned: Representation, points: Tensor, labels: Ints, settings: GpcSettings
+) -> int:
     """K after one more round on points (N, C), from the number of the snapshot, within the range in `inference`."""
-    given, model = numbered_labels(labels), learned.model
+    given = numbered_labels(labels)
+    model = learned.model
     n_known = int(given.max(initial=-1)) + 1
     begun = int(model.n_clusters) if isinstance(model, Gpc) else n_known + settings.first_novel
     begun = int(np.clip(begun, max(n_known, 1), len(points)))
     generator = torch.Generator().manual_seed(settings.training.seed)
     clusters = fit_mixture(points, given, begun, settings, is_given=False, generator=generator)
     inference = settings.inference
-    return max(keep_to(int(clusters.max()) + 1, inference.min_clusters, inference.max_clusters), n_known)
+    return max(
+        keep_to(int(clusters.max()) + 1, inference.min_clusters, inference.max_clusters), n_known
+    )
 
 
 METHOD = Method(
@@ -174,7 +210,9 @@ METHOD = Method(
     cluster=cluster,
     losses=lambda settings: f"{describe_losses(settings)}; cross-entropy with prototypes",
     head=lambda settings: f"{settings.head.in_words()}, discarded after training",
-    number=lambda settings: "Gaussians split and joined during training" if settings.search_n_clusters else "",
+    number=lambda settings: (
+        "Gaussians split and joined during training" if settings.search_n_clusters else ""
+    ),
     starts=describe_starts,
     released="GPC: its own losses and head, the released code's views, gradients not cut",
 )

@@ -101,7 +101,13 @@ class Cluster(Protocol):
     """From embeddings and some labels to clusters."""
 
     def __call__(
-        self, learned: Representation, labels: Ints, settings: Any, *, n_clusters: int | None, device: torch.device
+        self,
+        learned: Representation,
+        labels: Ints,
+        settings: Any,
+        *,
+        n_clusters: int | None,
+        device: torch.device,
     ) -> Discovery:
         """Cluster what was learned, by this method or another; `n_clusters` None: estimated."""
         ...
@@ -173,7 +179,9 @@ class Method:
         """Whether anything is trained."""
         return self.model is not None
 
-    def run(self, task: Task, settings: Any, *, device: torch.device, **options: Unpack[LearnOptions]) -> Discovery:
+    def run(
+        self, task: Task, settings: Any, *, device: torch.device, **options: Unpack[LearnOptions]
+    ) -> Discovery:
         """Learn from a task and cluster its images.
 
         K is the given one, else the one estimated on the validation images with the snapshot that was kept, else, where
@@ -181,12 +189,16 @@ class Method:
         loss and nothing to choose a snapshot by: the last one is kept.
         """
         learned = self.represent(task, settings, device=device, **options)
-        return self.cluster(learned, task.labels, settings, n_clusters=task.n_clusters, device=device)
+        return self.cluster(
+            learned, task.labels, settings, n_clusters=task.n_clusters, device=device
+        )
 
     def build(self, settings: Any, shape: TaskShape) -> Model:
         """Load the encoder and make the model, whose weights depend on the seed alone."""
         assert self.model is not None
-        encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks, input_size=settings.input_size)
+        encoder = load_encoder(
+            settings.encoder, n_tail_blocks=settings.n_tail_blocks, input_size=settings.input_size
+        )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.training.seed)
             return self.model(encoder, settings, shape)
@@ -216,7 +228,9 @@ class Method:
         if start is not None:
             model.load_tensors(start.saved_tensors())
         rule = settings.inference.rule
-        trained = train(data, model, settings.training, n_clusters=task.n_clusters, rule=rule, **options)
+        trained = train(
+            data, model, settings.training, n_clusters=task.n_clusters, rule=rule, **options
+        )
         return Representation(
             embeddings=trained.embeddings,
             embed=model.embed,
@@ -238,10 +252,14 @@ def _count_frozen(task: Task, settings: Any, device: torch.device) -> int:
     labels = task.labels.copy()
     if task.validation is not None:
         labels[task.validation] = UNLABELED
-    inference = infer(_embed_frozen(task, settings, device), labels, None, settings.inference, device=device)
+    inference = infer(
+        _embed_frozen(task, settings, device), labels, None, settings.inference, device=device
+    )
     return inference.n_clusters
 
 
 def _embed_frozen(task: Task, settings: Any, device: torch.device) -> Tensor:
     """(N, C) unit embeddings of a task's images by the encoder as it comes."""
-    return embed(task.pixels, load_encoder(settings.encoder, input_size=settings.input_size).to(device))
+    return embed(
+        task.pixels, load_encoder(settings.encoder, input_size=settings.input_size).to(device)
+    )

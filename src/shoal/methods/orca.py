@@ -61,7 +61,9 @@ class Orca(ClassifierModel):
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Measure how unsure the classifier is of the unlabeled images: 1 minus its mean largest probability."""
         super().begin_epoch(epoch)
-        largest = (self.settings.scale * self.classifier(epoch.embed())).softmax(dim=1).max(dim=1).values  # (n,)
+        largest = (
+            (self.settings.scale * self.classifier(epoch.embed())).softmax(dim=1).max(dim=1).values
+        )  # (n,)
         is_unlabeled = epoch.labels == UNLABELED
         uncertainty = 1 - (largest * is_unlabeled).sum() / is_unlabeled.sum().clamp_min(1)
         self.margin = uncertainty.clamp_max(self.settings.max_margin)
@@ -76,7 +78,9 @@ class Orca(ClassifierModel):
         partners = self.partners(batch)  # (2B,)
         agreement = (probabilities * probabilities[partners]).sum(dim=1)  # (2B,)
         paired = -agreement.clamp_min(LEAST).log().mean()
-        classified = labeled_cross_entropy(ease(logits, batch.labels, settings.scale * self.margin), batch.labels)
+        classified = labeled_cross_entropy(
+            ease(logits, batch.labels, settings.scale * self.margin), batch.labels
+        )
         entropy = entropy_of_mean(probabilities)
         return {
             "loss": classified + settings.pair_weight * paired - settings.entropy_weight * entropy,
@@ -91,9 +95,13 @@ class Orca(ClassifierModel):
         features = batch.gather(batch.outputs["features"].detach()).float()  # (2B, C)
         images = batch.gather(batch.images)[:n_images]  # (B,)
         labels = batch.labels[:n_images]
-        drawn = torch.rand(2, n_images, generator=batch.generator).to(features.device, non_blocking=True)
+        drawn = torch.rand(2, n_images, generator=batch.generator).to(
+            features.device, non_blocking=True
+        )
         views = zip(features.chunk(2), drawn, (n_images, 0), strict=True)
-        return torch.cat([choose_partners(view, labels, images, chance) + start for view, chance, start in views])
+        return torch.cat(
+            [choose_partners(view, labels, images, chance) + start for view, chance, start in views]
+        )
 
 
 def ease(logits: Tensor, labels: Tensor, margin: Tensor) -> Tensor:
@@ -127,7 +135,9 @@ METHOD = Method(
     model=Orca,
     cluster=cluster_by_classifier,
     needs_n_clusters=True,
-    losses=lambda settings: "cross-entropy with an uncertainty adaptive margin, alike pairs, mean entropy",
+    losses=lambda settings: (
+        "cross-entropy with an uncertainty adaptive margin, alike pairs, mean entropy"
+    ),
     head=lambda settings: "classifier of K outputs",
     number=lambda settings: "on frozen features, before training",
     released="ORCA: its own losses and classifier, the released code's views, gradients not cut",

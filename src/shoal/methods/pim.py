@@ -65,15 +65,27 @@ class PimSettings(GcdSettings):
 
     def __post_init__(self) -> None:
         GcdSettings.__post_init__(self)  # a dataclass with slots has no super() here
-        if not self.sureness_weights or not all(0 <= weight <= 100 for weight in self.sureness_weights):
+        if not self.sureness_weights or not all(
+            0 <= weight <= 100 for weight in self.sureness_weights
+        ):
             raise UsageError(
                 f"sureness_weights: found {self.sureness_weights}, expected some λ of 0 or more, say [0.5]"
             )
-        check_numbers(self, counts=["fit_steps"], positive=["sharpness", "fit_lr"], not_negative=["fit_weight_decay"])
+        check_numbers(
+            self,
+            counts=["fit_steps"],
+            positive=["sharpness", "fit_lr"],
+            not_negative=["fit_weight_decay"],
+        )
 
 
 def cluster(
-    learned: Representation, labels: Ints, settings: PimSettings, *, n_clusters: int | None, device: torch.device
+    learned: Representation,
+    labels: Ints,
+    settings: PimSettings,
+    *,
+    n_clusters: int | None,
+    device: torch.device,
 ) -> Discovery:
     """Fit the classifier to the embeddings; clusters that it leaves without images are none."""
     points = unit_points(learned.embeddings, device=device)
@@ -86,21 +98,30 @@ def cluster(
     begun = cluster_points(points, labels, wanted, settings)
     given = torch.from_numpy(numbered_labels(labels)).to(device)  # (N,)
     predicted = fit(points, begun.centers, given, weight, settings)
-    used, clusters = np.unique(torch.where(given >= 0, given, predicted).cpu().numpy(), return_inverse=True)
+    used, clusters = np.unique(
+        torch.where(given >= 0, given, predicted).cpu().numpy(), return_inverse=True
+    )
     return describe_found(learned, clusters, len(used), estimate)
 
 
-def choose_sureness_weight(points: Tensor, labels: Ints, n_clusters: int, settings: PimSettings) -> float:
+def choose_sureness_weight(
+    points: Tensor, labels: Ints, n_clusters: int, settings: PimSettings
+) -> float:
     """The λ with the highest labeled accuracy of a fit that sees no label; the first of equals.
 
     Without labels, or a choice, it is the middle one.
     """
-    weights, is_labeled = settings.sureness_weights, labels != UNLABELED
+    weights = settings.sureness_weights
+    is_labeled = labels != UNLABELED
     if len(weights) == 1 or not is_labeled.any():
         return weights[len(weights) // 2]
     begun = plain_kmeans(points, n_clusters, settings.training.seed)
-    groupings = [fit(points, begun.centers, None, weight, settings).cpu().numpy() for weight in weights]
-    accuracies = [matched_accuracy(labels[is_labeled], clusters[is_labeled]) for clusters in groupings]
+    groupings = [
+        fit(points, begun.centers, None, weight, settings).cpu().numpy() for weight in weights
+    ]
+    accuracies = [
+        matched_accuracy(labels[is_labeled], clusters[is_labeled]) for clusters in groupings
+    ]
     return weights[int(np.argmax(accuracies))]
 
 
@@ -109,16 +130,24 @@ def search_by_pim(points: Tensor, labels: Ints, settings: PimSettings) -> int:
 
     def find(n_clusters: int) -> Ints:
         begun = plain_kmeans(points, n_clusters, settings.training.seed)
-        clusters: Ints = fit(points, begun.centers, None, MUTUAL_INFORMATION, settings).cpu().numpy()
+        clusters: Ints = (
+            fit(points, begun.centers, None, MUTUAL_INFORMATION, settings).cpu().numpy()
+        )
         return clusters
 
     inference = settings.inference
-    return search_n_clusters(find, labels, least=inference.min_clusters, most=inference.max_clusters)
+    return search_n_clusters(
+        find, labels, least=inference.min_clusters, most=inference.max_clusters
+    )
 
 
-def fit(points: Tensor, centers: Tensor, labels: Tensor | None, weight: float, settings: PimSettings) -> Tensor:
+def fit(
+    points: Tensor, centers: Tensor, labels: Tensor | None, weight: float, settings: PimSettings
+) -> Tensor:
     """(N,) the clusters of unit points (N, D) by a classifier that starts from centers (K, D)."""
-    return (points.float() @ fit_directions(points, centers, labels, weight, settings).T).argmax(dim=1)
+    return (points.float() @ fit_directions(points, centers, labels, weight, settings).T).argmax(
+        dim=1
+    )
 
 
 def fit_directions(
@@ -129,9 +158,12 @@ def fit_directions(
     `labels` (N,) are 0 … C-1, -1 for unlabeled; None: none is known.
     """
     nobody = torch.full((len(points),), UNLABELED, dtype=torch.int64, device=points.device)
-    given, rows = nobody if labels is None else labels, points.float()
+    given = nobody if labels is None else labels
+    rows = points.float()
     directions = F.normalize(centers.float(), dim=1).requires_grad_()  # (K, D)
-    optimizer = torch.optim.Adam([directions], lr=settings.fit_lr, weight_decay=settings.fit_weight_decay)
+    optimizer = torch.optim.Adam(
+        [directions], lr=settings.fit_lr, weight_decay=settings.fit_weight_decay
+    )
     with torch.enable_grad():
         for _ in range(settings.fit_steps):
             optimizer.zero_grad()
@@ -146,7 +178,8 @@ def objective(logits: Tensor, labels: Tensor, weight: float) -> Tensor:
     `logits` (N, K), `labels` (N,) with -1 for unlabeled.
     """
     log_p = logits.log_softmax(dim=1)
-    probabilities, is_unlabeled = log_p.exp(), labels == UNLABELED
+    probabilities = log_p.exp()
+    is_unlabeled = labels == UNLABELED
     entropies = -(probabilities * log_p).sum(dim=1)  # (N,)
     unsure = (entropies * is_unlabeled).sum() / is_unlabeled.sum().clamp_min(1)
     return weight * unsure - entropy_of_mean(probabilities) + labeled_cross_entropy(logits, labels)
@@ -165,7 +198,9 @@ METHOD = Method(
     model=Gcd,
     cluster=cluster,
     losses=describe_losses,
-    head=lambda settings: f"{settings.head.in_words()}, discarded after training; then a linear classifier",
+    head=lambda settings: (
+        f"{settings.head.in_words()}, discarded after training; then a linear classifier"
+    ),
     number=describe_number,
     starts=describe_starts,
     released="PIM: GCD's losses and head, the released code's views, gradients not cut",

@@ -78,12 +78,16 @@ class PromptCalSettings(GcdSettings):
     def n_first(self) -> int:
         """Epochs of the first stage in a training of so many."""
         epochs = self.training.epochs
-        return epochs if self.first_stage == 1 else min(round(self.first_stage * epochs), epochs - 1)
+        return (
+            epochs if self.first_stage == 1 else min(round(self.first_stage * epochs), epochs - 1)
+        )
 
     def affinity_weight_at(self, epoch: int) -> float:
         """w of an epoch, counted from 0."""
         n_rising = min(self.affinity_epochs, (self.training.epochs - self.n_first) // 2)
-        return self.affinity_weight * (min(1.0, (epoch - self.n_first) / n_rising) if n_rising else 1.0)
+        return self.affinity_weight * (
+            min(1.0, (epoch - self.n_first) / n_rising) if n_rising else 1.0
+        )
 
 
 class PromptCal(Model):
@@ -102,11 +106,18 @@ class PromptCal(Model):
         self.prompts = make_prompts(encoder, n_prompts=settings.n_prompts, border=settings.border)
         self.kinds = ["", "prompt_"] if isinstance(self.prompts, TokenPrompts) else [""]
         """Whose losses there are: the features', and the prompts' where these are tokens."""
-        self.heads = nn.ModuleDict({f"{kind}head": Head(encoder.feature_dim, settings.head) for kind in self.kinds})
-        kept = {} if encoder.context is None else {id(encoder.context): encoder.context}  # the one that is moved
-        self.teacher = nn.ModuleDict({name: copy.deepcopy(part, kept) for name, part in self.parts.items()})
+        self.heads = nn.ModuleDict(
+            {f"{kind}head": Head(encoder.feature_dim, settings.head) for kind in self.kinds}
+        )
+        kept = (
+            {} if encoder.context is None else {id(encoder.context): encoder.context}
+        )  # the one that is moved
+        self.teacher = nn.ModuleDict(
+            {name: copy.deepcopy(part, kept) for name, part in self.parts.items()}
+        )
         self.teacher.requires_grad_(False)
-        n_rows, dim = settings.memory_size, encoder.feature_dim
+        n_rows = settings.memory_size
+        dim = encoder.feature_dim
         for kind in self.kinds:
             self.register_buffer(f"{kind}memory", torch.zeros(n_rows, dim))
         self.register_buffer("memory_labels", torch.full((n_rows,), UNLABELED))
@@ -136,7 +147,9 @@ class PromptCal(Model):
         features = parts["prompts"](images, self.encoder.trunk, parts["tail"])
         outputs = {name: unit(rows.float()) for name, rows in features.items()}
         for kind in self.kinds:
-            outputs[f"{kind}projections"] = parts["heads"][f"{kind}head"](features[f"{kind}features"])
+            outputs[f"{kind}projections"] = parts["heads"][f"{kind}head"](
+                features[f"{kind}features"]
+            )
         return outputs
 
     def represent(self, inputs: Tensor) -> Tensor:
@@ -171,7 +184,9 @@ class PromptCal(Model):
             with torch.no_grad(), autocast(self.device):
                 own = self.run({name: self.teacher[name] for name in self.parts}, batch.inputs)
             self.taught = {name: batch.gather(rows) for name, rows in own.items()}  # (2B, …) each
-            drawn = torch.randperm(self.settings.memory_size, generator=batch.generator)[: self.settings.n_negatives]
+            drawn = torch.randperm(self.settings.memory_size, generator=batch.generator)[
+                : self.settings.n_negatives
+            ]
             negatives = drawn.to(self.device, non_blocking=True)
         losses: dict[str, Tensor] = {}
         total: Tensor = torch.zeros((), device=self.device)
@@ -182,12 +197,18 @@ class PromptCal(Model):
             else:
                 parts = gcd_losses(views, batch.labels, self.settings.loss)
             total = total + weight * parts["loss"]
-            losses |= {name.replace("loss", f"loss_{kind}".rstrip("_"), 1): value for name, value in parts.items()}
+            losses |= {
+                name.replace("loss", f"loss_{kind}".rstrip("_"), 1): value
+                for name, value in parts.items()
+            }
         return losses | {"loss": total}
 
-    def second_stage(self, batch: Batch, kind: str, views: Tensor, negatives: Tensor) -> dict[str, Tensor]:
+    def second_stage(
+        self, batch: Batch, kind: str, views: Tensor, negatives: Tensor
+    ) -> dict[str, Tensor]:
         """λ · supervised, against the teacher, + (1 - λ) · ((1 - w) · InfoNCE + w · positives of the graph)."""
-        settings, loss = self.settings, self.settings.loss
+        settings = self.settings
+        loss = self.settings.loss
         contrastive = contrastive_loss(views, loss.temperature)
         is_labeled = batch.labels != UNLABELED
         pairs = is_labeled[:, None] & is_labeled[None, :]  # (2B, 2B)
@@ -204,25 +225,34 @@ class PromptCal(Model):
 
     def affinity_loss(self, batch: Batch, features: Tensor, kind: str, negatives: Tensor) -> Tensor:
         """Pull features (2B, D) toward the nodes of the graph that belong to them."""
-        settings, n_views, n_rows = self.settings, len(features), self.settings.memory_size
-        nodes = torch.cat([self.taught[f"{kind}features"], self.get_buffer(f"{kind}memory")])  # (G, D)
+        settings = self.settings
+        n_views = len(features)
+        n_rows = self.settings.memory_size
+        nodes = torch.cat(
+            [self.taught[f"{kind}features"], self.get_buffer(f"{kind}memory")]
+        )  # (G, D)
         filled = torch.arange(n_rows, device=nodes.device) < self.n_remembered
         exists = torch.cat([torch.ones_like(filled[:1]).expand(n_views), filled])  # (G,)
         affinity = affinities(nodes, exists, n_views, settings.n_neighbors)  # (2B, G)
         labels = torch.cat([batch.labels, self.memory_labels])  # (G,)
         images = batch.gather(batch.images)  # (2B,)
-        positives = calibrate(strongest(affinity, exists, settings.quantile), batch.labels, labels) & exists
+        positives = (
+            calibrate(strongest(affinity, exists, settings.quantile), batch.labels, labels) & exists
+        )
         positives[:, :n_views] |= images[:, None] == images[None, :]
         is_drawn = torch.zeros_like(filled).index_fill(0, negatives, True)
         others = torch.cat([exists[:n_views], is_drawn & filled])  # (G,)
-        return contrast(features, nodes, positives, others & ~positives, settings.affinity_temperature)
+        return contrast(
+            features, nodes, positives, others & ~positives, settings.affinity_temperature
+        )
 
     def after_step(self, batch: Batch) -> None:
         """In the second stage: let the teacher follow, and remember what it made of the first view of each image."""
         if batch.epoch < self.settings.n_first:
             return
         self._move_teacher(1 - self.settings.momentum)
-        n_rows, n_new = self.settings.memory_size, min(batch.n_images, self.settings.memory_size)
+        n_rows = self.settings.memory_size
+        n_new = min(batch.n_images, self.settings.memory_size)
         positions = (self.n_remembered + torch.arange(n_new, device=self.device)) % n_rows
         for kind in self.kinds:
             self.get_buffer(f"{kind}memory")[positions] = self.taught[f"{kind}features"][:n_new]
@@ -232,7 +262,9 @@ class PromptCal(Model):
     @torch.no_grad()
     def _move_teacher(self, share: float) -> None:
         for name, part in self.parts.items():
-            for ours, theirs in zip(self.teacher[name].parameters(), part.parameters(), strict=True):
+            for ours, theirs in zip(
+                self.teacher[name].parameters(), part.parameters(), strict=True
+            ):
                 ours.lerp_(theirs, share)
 
 
@@ -242,7 +274,9 @@ def calibrate(positives: Tensor, labels: Tensor, others: Tensor) -> Tensor:
     return torch.where(is_known, labels[:, None] == others[None, :], positives)
 
 
-def contrast(views: Tensor, nodes: Tensor, positives: Tensor, negatives: Tensor, temperature: float) -> Tensor:
+def contrast(
+    views: Tensor, nodes: Tensor, positives: Tensor, negatives: Tensor, temperature: float
+) -> Tensor:
     """Pull views (2B, D) toward their positives among nodes (G, D), push them from their negatives, masks (2B, G).
 
     The mean over the views that have a positive; the denominator of each sums over its positives and negatives.
@@ -264,8 +298,12 @@ METHOD = Method(
     about="prompts inside of the encoder and positives of an affinity graph (Zhang et al., CVPR 2023)",
     model=PromptCal,
     cluster=cluster,
-    losses=lambda settings: "InfoNCE and supervised contrastive, then with the positives of an affinity graph",
-    head=lambda settings: f"{settings.head.in_words()}, discarded after training; prompts, or a learned border",
+    losses=lambda settings: (
+        "InfoNCE and supervised contrastive, then with the positives of an affinity graph"
+    ),
+    head=lambda settings: (
+        f"{settings.head.in_words()}, discarded after training; prompts, or a learned border"
+    ),
     number=describe_number,
     number_remark="not by k-means",
     starts=describe_starts,

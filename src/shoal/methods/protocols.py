@@ -36,7 +36,9 @@ def get_protocol(name: str) -> dict[str, Any]:
 
 def follow_protocol(settings: Any, protocol: str, method: str) -> Any:
     """The settings of a method with what a protocol decides of all methods, and then of this one."""
-    shared = {name: block for name, block in get_protocol(protocol).items() if hasattr(settings, name)}
+    shared = {
+        name: block for name, block in get_protocol(protocol).items() if hasattr(settings, name)
+    }
     return _changed(_changed(settings, shared), get_method(method).protocols.get(protocol, {}))
 
 

@@ -76,7 +76,8 @@ class RankStats(ClassifierModel):
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """The whole loss and its parts."""
-        settings, n_known = self.settings, self.shape.n_known
+        settings = self.settings
+        n_known = self.shape.n_known
         logits = batch.gather(batch.outputs["cosines"]) / settings.temperature  # (2B, K)
         # Without known classes there is nothing to classify; an empty softmax would be no number.
         known = logits[:, : n_known or 1]
@@ -94,7 +95,9 @@ class RankStats(ClassifierModel):
     def pair_loss(self, batch: Batch, probabilities: Tensor) -> Tensor:
         """Mean binary cross-entropy over pairs of unlabeled images: do predictions (2B, K) agree where ranks do?"""
         own = batch.outputs["features"].detach()
-        ranked = batch.gather(largest_entries(own, self.settings.n_ranked))[: batch.n_images]  # (B, ranks) of view 1
+        ranked = batch.gather(largest_entries(own, self.settings.n_ranked))[
+            : batch.n_images
+        ]  # (B, ranks) of view 1
         is_unlabeled = batch.labels[: batch.n_images] == UNLABELED
         weights = (is_unlabeled[:, None] & is_unlabeled[None, :]).float()  # (B, B)
         first, second = probabilities.chunk(2)

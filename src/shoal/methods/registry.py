@@ -7,7 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import UnknownName
-from shoal.methods import agglomerative, cms, dccl, gcd, gpc, orca, pim, promptcal, rankstats, simgcd, uno
+from shoal.methods import (
+    agglomerative,
+    cms,
+    dccl,
+    gcd,
+    gpc,
+    orca,
+    pim,
+    promptcal,
+    rankstats,
+    simgcd,
+    uno,
+)
 from shoal.methods.method import Method
 from shoal.settings import from_dict, load_settings, to_dict
 
@@ -76,11 +88,15 @@ def _with_clip(settings: Any, method: str) -> Any:
     dino, clip = (RECIPES / method / f"{name}.yaml" for name in ("dino", "clip"))
     if not clip.is_file():
         return replace(settings, encoder=CLIP)
-    changed = _follow(*(to_dict(one) for one in (settings, _shipped(method, dino), _shipped(method, clip))))
+    changed = _follow(
+        *(to_dict(one) for one in (settings, _shipped(method, dino), _shipped(method, clip)))
+    )
     return from_dict(type(settings), changed)
 
 
-def _follow(plain: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+def _follow(
+    plain: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]
+) -> dict[str, Any]:
     """Plain settings with those values of `new` that are not the ones of `old`."""
     return {
         name: _follow(value, old[name], new[name])
@@ -121,6 +137,8 @@ def _kind(encoder: str) -> str:
 def recipe_for(benchmark: str, encoder: str, method: str = DEFAULT_METHOD) -> str:
     """The recipe made for a benchmark with an encoder of DINO's or CLIP's kind; for any other encoder the default."""
     family = next((family for family in ("dino", "clip") if encoder.startswith(family)), None)
-    wanted = {"dino": [benchmark, "dino"], "clip": [f"{benchmark}-clip", "clip"]}.get(family or "", [])
+    wanted = {"dino": [benchmark, "dino"], "clip": [f"{benchmark}-clip", "clip"]}.get(
+        family or "", []
+    )
     names = recipe_names(method)
     return next((name for name in wanted if name in names), "default")

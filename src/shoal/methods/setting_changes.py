@@ -30,14 +30,18 @@ def read_pairs(texts: Iterable[str], flag: str, form: str) -> dict[str, str]:
 
 def read_changes(texts: Iterable[str]) -> dict[str, Any]:
     """Read what --set takes; the values are YAML."""
-    return {name: _value(name, text) for name, text in read_pairs(texts, "--set", "NAME=VALUE").items()}
+    return {
+        name: _value(name, text) for name, text in read_pairs(texts, "--set", "NAME=VALUE").items()
+    }
 
 
 def _value(name: str, text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise UsageError(f"--set {name}: found {text!r}, expected a number, text or list as in YAML") from error
+        raise UsageError(
+            f"--set {name}: found {text!r}, expected a number, text or list as in YAML"
+        ) from error
 
 
 def plain_name(name: str) -> str:
@@ -53,7 +57,9 @@ def has_setting(method: str, name: str) -> bool:
     return last in (_group(to_dict(get_method(method).settings()), groups) or {})
 
 
-def change_settings(settings: Any, method: str, changes: Mapping[str, Any], *, where: str = "settings") -> Any:
+def change_settings(
+    settings: Any, method: str, changes: Mapping[str, Any], *, where: str = "settings"
+) -> Any:
     """The settings of a method with other values, by dotted name.
 
     What only other methods have is passed over, one that trains nothing has no `training`; what no method has, and what
@@ -71,7 +77,9 @@ def change_settings(settings: Any, method: str, changes: Mapping[str, Any], *, w
                     f"{name}.{next(iter(group[last]))}"
                 )
             group[last] = value
-        elif name.startswith(f"{method}.") or not any(has_setting(other, name) for other in METHODS):
+        elif name.startswith(f"{method}.") or not any(
+            has_setting(other, name) for other in METHODS
+        ):
             raise UsageError(refuse_change(name, method, where))
     return from_dict(get_method(method).settings, plain, where=where)
 
@@ -88,9 +96,12 @@ def refuse_change(name: str, method: str, where: str, *, beside: Collection[str]
     if named is not None and has_setting(named, name):
         return f"{where}: {name}: found a setting of {named}, which is not run here; leave it out, or run that method"
     *groups, last = plain_name(name).split(".")
-    asked, before = list(METHODS), ""
+    asked = list(METHODS)
+    before = ""
     if named is not None:
-        asked, before, beside = [named], f"{named}.", ()
+        asked = [named]
+        before = f"{named}."
+        beside = ()
     elif beside:
         asked = [method]
     plain = [to_dict(get_method(other).settings()) for other in asked]

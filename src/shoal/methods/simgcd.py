@@ -58,7 +58,11 @@ class SimGcdSettings(ClassifierSettings):
         TrainedSettings.__post_init__(self)  # a dataclass with slots has no super() here
         check_numbers(
             self,
-            temperatures=["student_temperature", "teacher_temperature", "first_teacher_temperature"],
+            temperatures=[
+                "student_temperature",
+                "teacher_temperature",
+                "first_teacher_temperature",
+            ],
             not_negative=["teacher_warmup", "entropy_weight"],
         )
 
@@ -66,7 +70,9 @@ class SimGcdSettings(ClassifierSettings):
         """τ_t of an epoch, counted from 0."""
         n_falling = min(self.teacher_warmup, self.training.epochs // 2)
         share = min(1.0, epoch / n_falling) if n_falling else 1.0
-        return self.first_teacher_temperature + share * (self.teacher_temperature - self.first_teacher_temperature)
+        return self.first_teacher_temperature + share * (
+            self.teacher_temperature - self.first_teacher_temperature
+        )
 
 
 class SimGcd(ClassifierModel):
@@ -82,11 +88,15 @@ class SimGcd(ClassifierModel):
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
         """Projections (b, D) for the contrastive losses, and cosines with the clusters, (b, K)."""
         features = self.encoder.tail(inputs)
-        return {"projections": self.head(features), "cosines": self.classifier(unit(features.float()))}
+        return {
+            "projections": self.head(features),
+            "cosines": self.classifier(unit(features.float())),
+        }
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """The whole loss and its parts."""
-        settings, weight = self.settings, self.settings.loss.supervised_weight
+        settings = self.settings
+        weight = self.settings.loss.supervised_weight
         cosines = batch.gather(batch.outputs["cosines"])  # (2B, K)
         views = batch.gather(batch.outputs["projections"])  # (2B, D)
         logits = cosines / settings.student_temperature
@@ -94,7 +104,9 @@ class SimGcd(ClassifierModel):
         spread = math.log(logits.shape[1]) - entropy_of_mean(logits.softmax(dim=1))
         classified = labeled_cross_entropy(logits, batch.labels)
         contrastive = contrastive_loss(views, settings.loss.temperature)
-        supervised = supervised_loss(views, batch.labels, settings.loss.supervised_temperature, with_positives=True)
+        supervised = supervised_loss(
+            views, batch.labels, settings.loss.supervised_temperature, with_positives=True
+        )
         unsupervised = taught + settings.entropy_weight * spread + contrastive
         return {
             "loss": (1 - weight) * unsupervised + weight * (classified + supervised),
@@ -108,7 +120,9 @@ class SimGcd(ClassifierModel):
     def taught_loss(self, cosines: Tensor, logits: Tensor, epoch: int) -> Tensor:
         """Each view's prediction against the sharpened one of the other view, which is a target: no gradient."""
         sharpness = self.settings.teacher_temperature_at(epoch)
-        targets = (cosines.detach() / sharpness).softmax(dim=1).roll(len(cosines) // 2, dims=0)  # (2B, K)
+        targets = (
+            (cosines.detach() / sharpness).softmax(dim=1).roll(len(cosines) // 2, dims=0)
+        )  # (2B, K)
         return soft_cross_entropy(logits, targets)
 
     def make_optimizer(self, settings: TrainSettings) -> Optimizer:
@@ -118,7 +132,9 @@ class SimGcd(ClassifierModel):
             {"params": [value for value in parameters if value.ndim > 1]},
             {"params": [value for value in parameters if value.ndim <= 1], "weight_decay": 0.0},
         ]
-        return Sgd(groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
+        return Sgd(
+            groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
+        )
 
 
 METHOD = Method(
@@ -128,8 +144,12 @@ METHOD = Method(
     model=SimGcd,
     cluster=cluster_by_classifier,
     needs_n_clusters=True,
-    losses=lambda settings: "self-distillation, mean entropy and cross-entropy; InfoNCE and supervised contrastive",
-    head=lambda settings: f"classifier of K outputs; {settings.head.in_words()} for the contrastive losses",
+    losses=lambda settings: (
+        "self-distillation, mean entropy and cross-entropy; InfoNCE and supervised contrastive"
+    ),
+    head=lambda settings: (
+        f"classifier of K outputs; {settings.head.in_words()} for the contrastive losses"
+    ),
     number=lambda settings: "on frozen features, before training",
     released="SimGCD: its own losses and heads, the released code's views, gradients not cut",
 )

@@ -53,7 +53,9 @@ class UnoSettings(TrainedSettings):
         check_numbers(self, counts=["n_heads", "width", "dim", "overclustering", "n_rounds"])
         for name in ("temperature", "epsilon"):
             if not 0.02 <= getattr(self, name) <= 10:
-                raise UsageError(f"{name}: found {getattr(self, name)}, expected a number in [0.02, 10], say 0.05")
+                raise UsageError(
+                    f"{name}: found {getattr(self, name)}, expected a number in [0.02, 10], say 0.05"
+                )
 
 
 class Heads(nn.Module):
@@ -61,7 +63,9 @@ class Heads(nn.Module):
 
     def __init__(self, feature_dim: int, n_prototypes: int, settings: UnoSettings) -> None:
         super().__init__()
-        n_heads, width, dim = settings.n_heads, settings.width, settings.dim
+        n_heads = settings.n_heads
+        width = settings.width
+        dim = settings.dim
         self.hidden = nn.Parameter(torch.randn(n_heads, feature_dim, width) * feature_dim**-0.5)
         self.out = nn.Parameter(torch.randn(n_heads, width, dim) * (2 / width) ** 0.5)
         self.prototypes = nn.Parameter(torch.randn(n_heads, n_prototypes, dim) * dim**-0.5)
@@ -99,7 +103,9 @@ class Uno(Model):
         features = unit(self.encoder.tail(inputs).float())
         known = self.known(features)  # (b, L)
         beside = {"cosines": self.heads, "finer_cosines": self.finer_heads}
-        return {name: _side_by_side(known, heads(features)).flatten(1) for name, heads in beside.items()}
+        return {
+            name: _side_by_side(known, heads(features)).flatten(1) for name, heads in beside.items()
+        }
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Forget which head was the best."""
@@ -108,7 +114,9 @@ class Uno(Model):
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """The mean of both kinds of heads."""
-        coarse, fine = (self.swapped_losses(batch, name) for name in ("cosines", "finer_cosines"))  # (H,) each
+        coarse, fine = (
+            self.swapped_losses(batch, name) for name in ("cosines", "finer_cosines")
+        )  # (H,) each
         self.head_losses += coarse.detach()
         return {
             "loss": (coarse.mean() + fine.mean()) / 2,
@@ -118,19 +126,26 @@ class Uno(Model):
 
     def swapped_losses(self, batch: Batch, name: str) -> Tensor:
         """(H,) the mean cross-entropy of each view with its class, or else with the other view's target."""
-        settings, labels = self.settings, batch.labels[: batch.n_images]
+        settings = self.settings
+        labels = batch.labels[: batch.n_images]
         rows = batch.gather(batch.outputs[name])  # (2B, H·K)
         cosines = rows.view(2, batch.n_images, settings.n_heads, -1).transpose(1, 2)  # (2, H, B, K)
         is_unlabeled = labels == UNLABELED
         even = sinkhorn(cosines.detach(), is_unlabeled, settings.epsilon, settings.n_rounds)
         known = F.one_hot(labels.clamp_min(0), cosines.shape[-1]) * ~is_unlabeled[:, None]  # (B, K)
         targets = even.flip(0) + known  # an unlabeled view has no class, a labeled one no share
-        return -(targets * (cosines / settings.temperature).log_softmax(dim=-1)).sum(dim=-1).mean(dim=(0, 2))
+        return (
+            -(targets * (cosines / settings.temperature).log_softmax(dim=-1))
+            .sum(dim=-1)
+            .mean(dim=(0, 2))
+        )
 
     def predict(self, embeddings: Tensor) -> Tensor:
         """The largest output of the head that had the lowest loss in the last epoch."""
         best = self.head_losses.argmin()[None]  # (1,)
-        return _side_by_side(self.known(embeddings), self.heads(embeddings, best))[:, 0].argmax(dim=1)
+        return _side_by_side(self.known(embeddings), self.heads(embeddings, best))[:, 0].argmax(
+            dim=1
+        )
 
 
 def sinkhorn(cosines: Tensor, is_counted: Tensor, epsilon: float, n_rounds: int) -> Tensor:
@@ -159,7 +174,9 @@ METHOD = Method(
     cluster=cluster_by_classifier,
     needs_n_clusters=True,
     losses=lambda settings: "swapped predictions with Sinkhorn's targets and given labels",
-    head=lambda settings: f"best of {settings.n_heads} classifiers of K outputs, as many finer ones beside them",
+    head=lambda settings: (
+        f"best of {settings.n_heads} classifiers of K outputs, as many finer ones beside them"
+    ),
     number=lambda settings: "on frozen features, before training",
     released="UNO+: its own losses and heads (no code was released), GCD's views, gradients not cut",
 )

@@ -25,9 +25,7 @@ def how_sure(run: Snapshot) -> str:
     if estimate.get("rule") == COUNTED_BY:
         return f"The number of categories, {k}, is what the review left."
     asked = estimate.get("range")
-    said = (
-        f"The number of categories, {k}, was estimated{f', within the {span(asked)} that were given' if asked else ''}."
-    )
+    said = f"The number of categories, {k}, was estimated{f', within the {span(asked)} that were given' if asked else ''}."
     labels = [label for label in run.column("label_given") if label]
     doubt = doubt_labels(len(labels), len(set(labels)))
     few = f"{doubt[0].upper()}{doubt[1:]}." if doubt else ""
@@ -50,12 +48,16 @@ def _spread(estimate: dict[str, Any]) -> str:
     said = []
     repeats = (estimate.get("stability") or {}).get("n_clusters") or []
     if repeats:
-        said.append(f"Repeated {len(repeats)} times, the estimate was {span(repeats)}{_outside(estimate, repeats)}.")
+        said.append(
+            f"Repeated {len(repeats)} times, the estimate was {span(repeats)}{_outside(estimate, repeats)}."
+        )
     # Beside an interval it would sound surer than it is: few labels fit few numbers.
     if not estimate.get("interval") and (near := numbers_near_best(estimate)):
         n_tried = len(estimate["curve"]["n_clusters"])
         which = f"the number {near[0]:,} fits" if len(near) == 1 else f"{span(near)} fit"
-        said.append(f"Of {n_tried} numbers tried, {which} the labeled images within a point of the best.")
+        said.append(
+            f"Of {n_tried} numbers tried, {which} the labeled images within a point of the best."
+        )
         if _outside(estimate, near):
             said.append("The estimate is not among them, because it also weighs unlabeled images.")
     return " ".join(said)
@@ -64,17 +66,24 @@ def _spread(estimate: dict[str, Any]) -> str:
 def _outside(estimate: dict[str, Any], numbers: list[int]) -> str:
     """Words where the estimate lies outside the range of some numbers."""
     k = estimate.get("n_clusters", numbers[0])
-    return "" if min(numbers) <= k <= max(numbers) else f", with {k:,} outside of that: it is unsteady"
+    return (
+        "" if min(numbers) <= k <= max(numbers) else f", with {k:,} outside of that: it is unsteady"
+    )
 
 
 def numbers_near_best(estimate: dict[str, Any]) -> list[int]:
     """The numbers of clusters that fit the labeled images within a point of the best; none where there is no curve."""
     curve = estimate.get("curve") or {}
-    numbers, accuracies = curve.get("n_clusters") or [], curve.get("accuracy") or []
+    numbers = curve.get("n_clusters") or []
+    accuracies = curve.get("accuracy") or []
     if not numbers or len(numbers) != len(accuracies):
         return []
     best = max(accuracies)
-    return [n for n, accuracy in zip(numbers, accuracies, strict=True) if accuracy >= best - CLOSE_TO_BEST]
+    return [
+        n
+        for n, accuracy in zip(numbers, accuracies, strict=True)
+        if accuracy >= best - CLOSE_TO_BEST
+    ]
 
 
 def confidence_words(run: Snapshot) -> str:
@@ -85,7 +94,11 @@ def confidence_words(run: Snapshot) -> str:
     if not calibration["is_calibrated"]:
         return "Labels cannot check confidence here: it is the share of an image's nearest images in its category."
     n_known, n_novel = (round(sum(calibration[name]["n_images"])) for name in ("labeled", "novel"))
-    on = ", on the answer without training (too few were kept from training)" if calibration.get("is_of_first") else ""
+    on = (
+        ", on the answer without training (too few were kept from training)"
+        if calibration.get("is_of_first")
+        else ""
+    )
     few = "; so few say little" if min(n_known, n_novel) < FEW_LABELS else ""
     return (
         "Of images at confidence 0.9, about nine in ten should be right: in a known category, of its class; in a novel "

@@ -51,13 +51,16 @@ def neighbors(run: Snapshot) -> ChangedNeighbors:
 
     Labeled images are asked where there are any, because only there right and wrong are known.
     """
-    before, after = run.rows_of("embeddings"), run.rows_of("shifted")
+    before = run.rows_of("embeddings")
+    after = run.rows_of("shifted")
     if before is None or after is None or before.shape != after.shape:
         raise NotInRun(
             "Neighbors before and after a shift are left out: the run does not hold both sets of embeddings."
         )
     if len(before) < 3:
-        raise NotInRun(f"Neighbors before and after a shift are left out: the run holds {count(len(before), 'image')}.")
+        raise NotInRun(
+            f"Neighbors before and after a shift are left out: the run holds {count(len(before), 'image')}."
+        )
     queries = np.flatnonzero(run.is_labeled) if run.is_labeled.any() else np.arange(len(before))
     n_queries = min(QUERIES, max(10 * EXAMPLES, COMPARISONS // len(before)))
     queries = queries[stratified(run.category_ids[queries], n_queries)]
@@ -65,7 +68,9 @@ def neighbors(run: Snapshot) -> ChangedNeighbors:
     first = nearest(before[queries], before, queries, k)  # (Q, k)
     second = nearest(after[queries], before, queries, k)
     if np.array_equal(first, second):
-        raise NotInRun("Neighbors before and after a shift are left out: the shift changed none (no shift was chosen).")
+        raise NotInRun(
+            "Neighbors before and after a shift are left out: the shift changed none (no shift was chosen)."
+        )
     return ChangedNeighbors(
         _examples(run, queries, first, second),
         len(queries),
@@ -81,7 +86,9 @@ def nearest(queries: Floats, bank: Floats, own: Ints, k: int, *, block: int = 25
     The bank may be a mapped file: `BANK_ROWS` of it are held at a time.
     """
     queries, n_queries = in_single(queries), len(queries)
-    best = np.full((n_queries, k), -np.inf, np.result_type(queries, bank))  # (Q, k) the most similar so far
+    best = np.full(
+        (n_queries, k), -np.inf, np.result_type(queries, bank)
+    )  # (Q, k) the most similar so far
     rows = np.full((n_queries, k), len(bank))  # (Q, k) which they are
     for first in range(0, len(bank), BANK_ROWS):
         part = in_single(bank[first : first + BANK_ROWS])  # (B, D)
@@ -89,20 +96,28 @@ def nearest(queries: Floats, bank: Floats, own: Ints, k: int, *, block: int = 25
         for start in range(0, n_queries, block):
             asked = slice(start, start + block)
             likeness = queries[asked] @ unit.T  # (block, B)
-            at, column = np.arange(len(likeness)), own[asked] - first
+            at = np.arange(len(likeness))
+            column = own[asked] - first
             is_here = (column >= 0) & (column < len(unit))
             likeness[at[is_here], column[is_here]] = -np.inf
-            top = np.argpartition(-likeness, min(k, len(unit)) - 1, axis=1)[:, :k]  # (block, k) or fewer
+            top = np.argpartition(-likeness, min(k, len(unit)) - 1, axis=1)[
+                :, :k
+            ]  # (block, k) or fewer
             both = np.hstack([best[asked], np.take_along_axis(likeness, top, axis=1)])
             named = np.hstack([rows[asked], top + first])
             order = np.lexsort((named, -both), axis=1)[:, :k]
-            best[asked], rows[asked] = np.take_along_axis(both, order, 1), np.take_along_axis(named, order, 1)
+            best[asked] = np.take_along_axis(both, order, 1)
+            rows[asked] = np.take_along_axis(named, order, 1)
     return rows.astype(np.int64)
 
 
-def _examples(run: Snapshot, queries: Ints, before: Ints, after: Ints) -> tuple[NeighborChange, ...]:
+def _examples(
+    run: Snapshot, queries: Ints, before: Ints, after: Ints
+) -> tuple[NeighborChange, ...]:
     """The queries with the most exchanged neighbors, no two of one category."""
-    exchanged = np.array([len(set(a) - set(b)) for a, b in zip(before.tolist(), after.tolist(), strict=True)])
+    exchanged = np.array(
+        [len(set(a) - set(b)) for a, b in zip(before.tolist(), after.tolist(), strict=True)]
+    )
     chosen: dict[int, NeighborChange] = {}
     for at in np.argsort(-exchanged, kind="stable").tolist():
         category_id = int(run.category_ids[queries[at]])

@@ -59,12 +59,21 @@ def render_comparison(run: Run) -> str:
         Side(
             method=row["method"],
             run=Snapshot(Run(run.path / COMPARED / row["method"])),
-            kept={line["path"]: (line["label"], line[f"{row['method']}_right"] == "true") for line in kept},
+            kept={
+                line["path"]: (line["label"], line[f"{row['method']}_right"] == "true")
+                for line in kept
+            },
         )
         for row in answered
     ]
     lines, n_left = side_by_side(sides)
-    tiles = [row for line in lines for at, id_ in enumerate(line) if id_ is not None for row in _rows(sides[at], id_)]
+    tiles = [
+        row
+        for line in lines
+        for at, id_ in enumerate(line)
+        if id_ is not None
+        for row in _rows(sides[at], id_)
+    ]
     uris = data_uris(sides[0].run, tiles, PAGE_BYTES // len(sides)) if sides else {}
     values = {
         "title": shown(run.path.resolve().name),
@@ -72,12 +81,16 @@ def render_comparison(run: Run) -> str:
         "sentences": [shown(sentence) for sentence in comparison["sentences"]],
         "rows": [_row(row) for row in comparison["rows"]],
         "pairs": [
-            _pair(pair, {row["method"]: row["title"] for row in comparison["rows"]}) for pair in comparison["pairs"]
+            _pair(pair, {row["method"]: row["title"] for row in comparison["rows"]})
+            for pair in comparison["pairs"]
         ],
         "n_folded": len(comparison["pairs"]) if len(comparison["pairs"]) > MAX_PAIRS else 0,
         "facts": _facts(comparison),
         "command": shown(comparison["command"] or ""),
-        "columns": [{"title": row["title"], "link": f"{COMPARED}/{row['method']}/report.html"} for row in answered],
+        "columns": [
+            {"title": row["title"], "link": f"{COMPARED}/{row['method']}/report.html"}
+            for row in answered
+        ],
         "lines": [[_cell(sides[at], id_, uris) for at, id_ in enumerate(line)] for line in lines],
         "n_left": n_left,
         "style": read_styles("theme.css", "report.css", "compare.css"),
@@ -93,11 +106,13 @@ def side_by_side(sides: Sequence[Side]) -> tuple[list[list[int | None]], int]:
     """
     if not sides:
         return [], 0
-    first, others = sides[0], sides[1:]
+    first = sides[0]
+    others = sides[1:]
     partners = [_partners(first, other) for other in others]
     order = sorted(first.names.values(), key=lambda one: (one.is_novel, -one.size, one.category))
     lines: list[list[int | None]] = [
-        [one.category_id, *(partner_of.get(one.category_id) for partner_of in partners)] for one in order
+        [one.category_id, *(partner_of.get(one.category_id) for partner_of in partners)]
+        for one in order
     ]
     for at, (other, partner_of) in enumerate(zip(others, partners, strict=True), start=1):
         rest = [one for id_, one in other.names.items() if id_ not in partner_of.values()]
@@ -109,7 +124,9 @@ def side_by_side(sides: Sequence[Side]) -> tuple[list[list[int | None]], int]:
 def _partners(first: Side, other: Side) -> dict[int, int]:
     """The category of another method that stands beside one of the first."""
     by_name = {one.category: id_ for id_, one in other.names.items() if not one.is_novel}
-    partner_of = {id_: by_name[one.category] for id_, one in first.names.items() if one.category in by_name}
+    partner_of = {
+        id_: by_name[one.category] for id_, one in first.names.items() if one.category in by_name
+    }
     free = ~np.isin(first.run.category_ids, list(partner_of)) & ~np.isin(
         other.run.category_ids, list(partner_of.values())
     )
@@ -143,7 +160,11 @@ def _stands_for(side: Side, category: Category) -> str:
     if not category.is_novel:
         return ""
     rows = side.run.members[category.category_id].tolist()
-    kept = [side.kept[side.run.assignments[row].path] for row in rows if side.run.assignments[row].path in side.kept]
+    kept = [
+        side.kept[side.run.assignments[row].path]
+        for row in rows
+        if side.run.assignments[row].path in side.kept
+    ]
     return next((label for label, is_right in kept if is_right), "")
 
 
@@ -154,7 +175,12 @@ def _tile(side: Side, row: int, uris: Mapping[int, str]) -> dict[str, Any]:
     if label:
         words += f", kept label {shown(label)}, {'right' if is_right else 'wrong'}"
     mark = ("✓" if is_right else "✗") if label else ""
-    return {"uri": uris.get(row), "words": words, "name": shown(PurePosixPath(path).name, 24), "mark": mark}
+    return {
+        "uri": uris.get(row),
+        "words": words,
+        "name": shown(PurePosixPath(path).name, 24),
+        "mark": mark,
+    }
 
 
 def _row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,7 +202,8 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pair(pair: Mapping[str, Any], titles: Mapping[str, str]) -> dict[str, Any]:
-    points, (low, high) = 100 * pair["difference"], (100 * end for end in pair["interval"])
+    points = 100 * pair["difference"]
+    (low, high) = (100 * end for end in pair["interval"])
     return {
         "one": titles[pair["methods"][0]],
         "other": titles[pair["methods"][1]],
@@ -187,14 +214,21 @@ def _pair(pair: Mapping[str, Any], titles: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _facts(comparison: Mapping[str, Any]) -> list[tuple[str, str]]:
-    kept, number = comparison["kept"], comparison["n_clusters"]
+    kept = comparison["kept"]
+    number = comparison["n_clusters"]
     whole = "; ".join(", ".join(map(shown, names)) for names in kept["categories"] if names)
     asked = " or ".join(map(str, number["asked"]))
     return [
-        ("labels kept from every method", f"{kept['n_images']:,}, {kept['n_novel']:,} of them of whole categories"),
+        (
+            "labels kept from every method",
+            f"{kept['n_images']:,}, {kept['n_novel']:,} of them of whole categories",
+        ),
         ("categories kept whole", whole or "none"),
         ("draws of kept labels", str(kept["n_draws"])),
-        ("categories asked for", f"{asked}, {'as given' if number['is_given'] else 'as estimated without training'}"),
+        (
+            "categories asked for",
+            f"{asked}, {'as given' if number['is_given'] else 'as estimated without training'}",
+        ),
         ("epochs", ", ".join(f"{name} {n}" for name, n in comparison["epochs"].items()) or "none"),
     ]
 

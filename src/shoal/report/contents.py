@@ -50,7 +50,9 @@ class ImageTiles:
         words = f"{path}, confidence {number(image.confidence)}"
         if is_off:
             words += f", labeled {shown(image.label_given)}"
-        return ImageTile(row, self.uris.get(row), path, shown(PurePosixPath(path).name, 24), words, is_off)
+        return ImageTile(
+            row, self.uris.get(row), path, shown(PurePosixPath(path).name, 24), words, is_off
+        )
 
 
 def columns(run: Snapshot, rows: Sequence[int]) -> dict[str, Any]:
@@ -75,7 +77,12 @@ def columns(run: Snapshot, rows: Sequence[int]) -> dict[str, Any]:
         "similarity": [_round(image.nearest_known_similarity) for image in images],
     }
     categories = [
-        {"name": shown(c.category), "novel": c.is_novel, "size": c.size, "typical": _first(run, c.category_id)}
+        {
+            "name": shown(c.category),
+            "novel": c.is_novel,
+            "size": c.size,
+            "typical": _first(run, c.category_id),
+        }
         for c in run.categories
     ]
     return {"root": _uri(root), "names": list(names), "categories": categories, **by_name}
@@ -83,13 +90,16 @@ def columns(run: Snapshot, rows: Sequence[int]) -> dict[str, Any]:
 
 def map_points(layout: MapLayout, rows: Sequence[int]) -> dict[str, Any]:
     """Where the images lie, as whole numbers: the longer side fills 0 … 9999; -1 for an image not on this map."""
-    low, high = layout.points.min(axis=0), layout.points.max(axis=0)
+    low = layout.points.min(axis=0)
+    high = layout.points.max(axis=0)
     scale = max(float((high - low).max()), 1e-12)
     margin = (scale - (high - low)) / 2
     points = np.rint((layout.points - low + margin) / scale * GRID).astype(int)
     x, y = np.full((2, len(rows)), -1)
     at = np.searchsorted(np.asarray(rows), layout.rows)
-    x[at], y[at] = points[:, 0], GRID - points[:, 1]  # a page counts downward
+    # a page counts downward
+    x[at] = points[:, 0]
+    y[at] = GRID - points[:, 1]
     return {"method": layout.method, "title": layout.title, "x": x.tolist(), "y": y.tolist()}
 
 
@@ -104,6 +114,10 @@ def _round(value: float) -> float | None:
 
 def _uri(root: Any) -> str | None:
     """The folder of the images as a link, so that an original can be opened from where the run was made."""
-    if not isinstance(root, str) or not Path(root).is_absolute() or Path(root).suffix.lower() in SHARDS:
+    if (
+        not isinstance(root, str)
+        or not Path(root).is_absolute()
+        or Path(root).suffix.lower() in SHARDS
+    ):
         return None
     return Path(root).as_uri()

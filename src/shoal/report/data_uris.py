@@ -24,9 +24,13 @@ def data_uris(run: RunView, rows: Iterable[int], budget: int) -> dict[int, str]:
     if not wanted or not run.has_thumbnails:
         return {}
     uri_of: dict[int, str] = {}
-    spent, at, step = 0, 0, PROBE
+    spent = 0
+    at = 0
+    step = PROBE
     while at < len(wanted) and spent < budget:
-        for row, image in zip(wanted[at : at + step], run.thumbnails(wanted[at : at + step]), strict=True):
+        for row, image in zip(
+            wanted[at : at + step], run.thumbnails(wanted[at : at + step]), strict=True
+        ):
             uri = data_uri(image)
             if uri and spent + len(uri) <= budget:
                 uri_of[row] = uri

@@ -44,8 +44,14 @@ def cards(run: Snapshot) -> list[Card]:
     """A card per category, largest first, at most `MAX_CARDS`; images without a category get one at the end."""
     if not run.assignments:
         raise NotInRun("The run holds no images, so there is no gallery.")
-    first = {c.category: int(run.members[c.category_id][0]) for c in run.categories if c.category_id in run.members}
-    ordered = sorted(run.categories, key=lambda category: (-category.size, category.category))[:MAX_CARDS]
+    first = {
+        c.category: int(run.members[c.category_id][0])
+        for c in run.categories
+        if c.category_id in run.members
+    }
+    ordered = sorted(run.categories, key=lambda category: (-category.size, category.category))[
+        :MAX_CARDS
+    ]
     own_cards = [_card(run, category, first) for category in ordered]
     return [*own_cards, *_possibly_new(run)]
 
@@ -59,7 +65,9 @@ def priority(cards: list[Card]) -> list[int]:
 def _card(run: Snapshot, category: Category, first: dict[str, int]) -> Card:
     rows = run.members.get(category.category_id, np.zeros(0, dtype=np.int64))
     typical, least = _ends(rows)
-    nearest = first.get(category.nearest_known) if category.nearest_known != category.category else None
+    nearest = (
+        first.get(category.nearest_known) if category.nearest_known != category.category else None
+    )
     return Card(category, typical, least, nearest)
 
 

@@ -57,7 +57,12 @@ def stages(run: Snapshot) -> dict[str, str]:
     here = [name for name in STAGES if run.rows_of(name) is not None]
     if not run.metrics and "embeddings" in here and "frozen" in here:
         here.remove("frozen")  # nothing was trained: both hold the same
-    if "embeddings" in here and "shifted" in here and run.has("shifts.json") and run.json("shifts").get("chosen") == 0:
+    if (
+        "embeddings" in here
+        and "shifted" in here
+        and run.has("shifts.json")
+        and run.json("shifts").get("chosen") == 0
+    ):
         here.remove("shifted")  # no shift was made
     if not here:
         raise NotInRun("The map is left out: the run holds no embeddings.")
@@ -72,10 +77,17 @@ def pca_layouts(run: Run, *, n_images: int = PCA_IMAGES) -> list[MapLayout]:
     snapshot = Snapshot.of(run)
     titles = stages(snapshot)
     rows = stratified(snapshot.category_ids, n_images)
-    return _layouts("PCA", titles, rows, [principal_components(_vectors(snapshot, name)[rows], 2) for name in titles])
+    return _layouts(
+        "PCA",
+        titles,
+        rows,
+        [principal_components(_vectors(snapshot, name)[rows], 2) for name in titles],
+    )
 
 
-def tsne_layouts(run: Run, *, n_images: int = TSNE_IMAGES, progress: Progress | None = None) -> list[MapLayout]:
+def tsne_layouts(
+    run: Run, *, n_images: int = TSNE_IMAGES, progress: Progress | None = None
+) -> list[MapLayout]:
     """Map each stage by t-SNE of a sample, from its first 50 principal components; kept in the run's map.npz.
 
     Seconds for hundreds of images, a minute or more for thousands. Called again, reads what was kept.
@@ -93,7 +105,12 @@ def tsne_layouts(run: Run, *, n_images: int = TSNE_IMAGES, progress: Progress | 
         maps.append(_tsne(start, progress and _part_of(progress, at, len(titles))))
     layouts = _layouts("t-SNE", titles, rows, maps)
     with atomic_file(snapshot.path / "map.npz") as file:
-        np.savez(file, allow_pickle=False, rows=rows, **{layout.stage: layout.points for layout in layouts})
+        np.savez(
+            file,
+            allow_pickle=False,
+            rows=rows,
+            **{layout.stage: layout.points for layout in layouts},
+        )
     return layouts
 
 
@@ -110,14 +127,20 @@ def kept_layouts(run: Run) -> list[MapLayout]:
     rows = kept.pop("rows", np.zeros(0, np.int64))
     if rows.ndim != 1 or not len(rows) or rows.dtype.kind != "i" or set(kept) != set(titles):
         return []
-    is_ours = rows.min() >= 0 and rows.max() < len(snapshot.assignments) and len(np.unique(rows)) == len(rows)
+    is_ours = (
+        rows.min() >= 0
+        and rows.max() < len(snapshot.assignments)
+        and len(np.unique(rows)) == len(rows)
+    )
     if not is_ours or not all(_is_map(points, len(rows)) for points in kept.values()):
         return []
     return [MapLayout("t-SNE", name, title, rows, kept[name]) for name, title in titles.items()]
 
 
 def _is_map(points: np.ndarray[Any, Any], n_rows: int) -> bool:
-    return points.shape == (n_rows, 2) and points.dtype.kind == "f" and bool(np.isfinite(points).all())
+    return (
+        points.shape == (n_rows, 2) and points.dtype.kind == "f" and bool(np.isfinite(points).all())
+    )
 
 
 def principal_components(x: Floats, n_components: int) -> Floats:
@@ -125,11 +148,18 @@ def principal_components(x: Floats, n_components: int) -> Floats:
 
     Columns beyond the rank are zero. A D x D covariance: 12 GFLOP for 20,000 rows of 768.
     """
-    centered = np.asarray(x, np.float32) - x.mean(axis=0, dtype=np.float64).astype(np.float32)  # (n, D)
+    centered = np.asarray(x, np.float32) - x.mean(axis=0, dtype=np.float64).astype(
+        np.float32
+    )  # (n, D)
     covariance = (centered.T @ centered).astype(np.float64)  # (D, D)
     d = len(covariance)
-    wanted = (max(0, d - n_components), d - 1)  # the largest few: all of them take ten times as long
-    axes = scipy.linalg.eigh(covariance, subset_by_index=wanted)[1][:, ::-1]  # (D, m), m <= n_components
+    wanted = (
+        max(0, d - n_components),
+        d - 1,
+    )  # the largest few: all of them take ten times as long
+    axes = scipy.linalg.eigh(covariance, subset_by_index=wanted)[1][
+        :, ::-1
+    ]  # (D, m), m <= n_components
     points = centered @ axes  # (n, m)
     if len(points):
         largest = np.abs(points).argmax(axis=0)
@@ -139,16 +169,22 @@ def principal_components(x: Floats, n_components: int) -> Floats:
 
 def turned_like(points: Floats, model: Floats) -> Floats:
     """Rotate and mirror a map so that it resembles another of the same images (orthogonal Procrustes)."""
-    a, b = points - points.mean(axis=0), model - model.mean(axis=0)
+    a = points - points.mean(axis=0)
+    b = model - model.mean(axis=0)
     u, _, v = np.linalg.svd(a.T @ b)
     turned: Floats = a @ (u @ v)
     return turned
 
 
-def _layouts(method: str, titles: dict[str, str], rows: Ints, maps: list[Floats]) -> list[MapLayout]:
+def _layouts(
+    method: str, titles: dict[str, str], rows: Ints, maps: list[Floats]
+) -> list[MapLayout]:
     turned = [maps[0], *(turned_like(points, maps[0]) for points in maps[1:])]
     titled = zip(titles.items(), turned, strict=True)
-    return [MapLayout(method, name, title, rows, points.astype(np.float32)) for (name, title), points in titled]
+    return [
+        MapLayout(method, name, title, rows, points.astype(np.float32))
+        for (name, title), points in titled
+    ]
 
 
 def _vectors(run: Snapshot, name: str) -> Floats:
@@ -162,7 +198,9 @@ def _tsne(x: Floats, progress: Progress | None) -> Floats:
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     perplexity = min(PERPLEXITY, (len(x) - 1) / 3)
-    model = TSNE(2, init="pca", perplexity=perplexity, max_iter=TSNE_STEPS, random_state=0, verbose=2)
+    model = TSNE(
+        2, init="pca", perplexity=perplexity, max_iter=TSNE_STEPS, random_state=0, verbose=2
+    )
     # One thread: the same map each time, and on a busy machine several threads wait for each other at every step.
     # scikit-learn offers no callback, but prints where it stands.
     with threadpool_limits(1), redirect_stdout(_Steps(progress)):

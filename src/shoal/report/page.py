@@ -56,12 +56,18 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
     snapshot = Snapshot.of(run)
     page = _Page(snapshot)
     gallery = page.ask(cards) or []
-    changed, merges, suspicious = page.ask(neighbors), page.ask(suggested_merges), page.ask(suspicious_labels)
+    changed = page.ask(neighbors)
+    merges = page.ask(suggested_merges)
+    suspicious = page.ask(suspicious_labels)
     splits = page.ask(suggested_splits)
     layouts = page.ask(lambda run: _layouts(run, tsne, progress)) or []
-    tiles = _tiles(snapshot, gallery, changed, merges or [], splits or [], (suspicious or [])[:MAX_SUSPICIOUS])
+    tiles = _tiles(
+        snapshot, gallery, changed, merges or [], splits or [], (suspicious or [])[:MAX_SUSPICIOUS]
+    )
     rows = sorted({*tiles.rows, *_rows(layouts)})
-    more = data_uris(snapshot, (row for row in _shuffled(_rows(layouts)) if row not in tiles.uris), MAP_BYTES)
+    more = data_uris(
+        snapshot, (row for row in _shuffled(_rows(layouts)) if row not in tiles.uris), MAP_BYTES
+    )
     values = {
         "title": shown(_title(snapshot.path.resolve())),
         "summary": summarize(snapshot),
@@ -77,11 +83,15 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
         "confidence_words": confidence_words(snapshot),
         "tree": page.figures(dendrogram),
         "max_leaves": MAX_LEAVES,
-        "merges": None if merges is None else [sections.merge(merge, snapshot, tiles) for merge in merges],
+        "merges": None
+        if merges is None
+        else [sections.merge(merge, snapshot, tiles) for merge in merges],
         "compared_note": sections.compared_note(snapshot),
         "splits": None if splits is None else [sections.split(split, tiles) for split in splits],
         "confusion": page.figures(confusion),
-        "suspicious": None if suspicious is None else sections.suspicious(suspicious[:MAX_SUSPICIOUS], tiles),
+        "suspicious": None
+        if suspicious is None
+        else sections.suspicious(suspicious[:MAX_SUSPICIOUS], tiles),
         "n_suspicious": len(suspicious or []),
         "n_labeled": int(snapshot.is_labeled.sum()),
         "training": page.figures(training_curves, shift_accuracy),
@@ -95,7 +105,9 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
 
 def _title(folder: Path) -> str:
     """The name of a run's folder; an answer inside a run goes by the name of that."""
-    what = {ANSWERS[0]: "the answer without training", ANSWERS[1]: "the trained answer"}.get(folder.name)
+    what = {ANSWERS[0]: "the answer without training", ANSWERS[1]: "the trained answer"}.get(
+        folder.name
+    )
     is_inside = (folder.parent / "provenance.json").is_file()
     return f"{folder.parent.name}: {what}" if what and is_inside else folder.name
 
@@ -163,18 +175,32 @@ def _rows(layouts: list[MapLayout]) -> set[int]:
 
 def _shuffled(rows: Iterable[int]) -> list[int]:
     """Rows in an order that favors no category and is always the same: whoever stops early has a fair sample."""
-    return sorted(rows, key=lambda row: hashlib.md5(str(row).encode(), usedforsecurity=False).digest())
+    return sorted(
+        rows, key=lambda row: hashlib.md5(str(row).encode(), usedforsecurity=False).digest()
+    )
 
 
 @cache
 def environment() -> Environment:
     """Templates in which every value is escaped, and a missing one is an error."""
     folder = files("shoal.report") / "templates"
-    pages = {page.name: page.read_text("utf-8") for page in folder.iterdir() if page.name.endswith(".html")}
+    pages = {
+        page.name: page.read_text("utf-8")
+        for page in folder.iterdir()
+        if page.name.endswith(".html")
+    }
     made = Environment(
-        loader=DictLoader(pages), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=DictLoader(pages),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "ensure_ascii": False, "separators": (",", ":")}
+    made.policies["json.dumps_kwargs"] = {
+        "allow_nan": False,
+        "ensure_ascii": False,
+        "separators": (",", ":"),
+    }
     made.filters["number"] = number
     return made
 
@@ -185,7 +211,11 @@ def _static() -> dict[str, str]:
     folder = files("shoal.report") / "templates"
     script = "\n".join(('"use strict";', *((folder / name).read_text("utf-8") for name in SCRIPTS)))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    return {"style": read_styles("theme.css", "report.css"), "script": script, "script_hash": f"sha256-{digest}"}
+    return {
+        "style": read_styles("theme.css", "report.css"),
+        "script": script,
+        "script_hash": f"sha256-{digest}",
+    }
 
 
 def read_styles(*names: str) -> str:

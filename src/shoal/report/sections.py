@@ -25,7 +25,9 @@ def card(content: Card, tiles: ImageTiles) -> dict[str, Any]:
         "kind": _kind(category),
         "size": count(category.size, "image"),
         "confidence": category.confidence,
-        "nearest": shown(category.nearest_known) if category.nearest_known != category.category else "",
+        "nearest": shown(category.nearest_known)
+        if category.nearest_known != category.category
+        else "",
         "similarity": number(category.nearest_known_similarity),
         "nearest_tile": None if content.nearest is None else tiles[content.nearest],
         "typical": [tiles[row] for row in content.typical],
@@ -59,7 +61,11 @@ def split(suggestion: Split, tiles: ImageTiles) -> dict[str, Any]:
         {"size": count(len(rows), "image"), "tiles": [tiles[int(row)] for row in rows[:STRIP]]}
         for rows in suggestion.groups
     ]
-    about = {"name": shown(category.category), "kind": _kind(category), "size": count(category.size, "image")}
+    about = {
+        "name": shown(category.category),
+        "kind": _kind(category),
+        "size": count(category.size, "image"),
+    }
     return {
         **about,
         "groups": groups,
@@ -91,7 +97,9 @@ def neighbors(changed: ChangedNeighbors, run: Snapshot, tiles: ImageTiles) -> di
     """Neighbors before and after the mean shift, with what was measured."""
 
     def marked(rows: tuple[int, ...], given: str) -> list[tuple[ImageTile, str]]:
-        return [(tiles[row], right_or_wrong(given, run.assignments[row].label_given)[0]) for row in rows]
+        return [
+            (tiles[row], right_or_wrong(given, run.assignments[row].label_given)[0]) for row in rows
+        ]
 
     examples = []
     for change in changed.examples:
@@ -125,7 +133,11 @@ def map_note(run: Snapshot, layouts: list[MapLayout], with_thumbnail: set[int]) 
         said.append(f"{method} draws {every} {count(len(run.assignments), 'image')}")
     pictured = len(drawn & with_thumbnail)
     if pictured < len(drawn):
-        said.append(f"{pictured:,} of them have a thumbnail on this page" if pictured else "there are no thumbnails")
+        said.append(
+            f"{pictured:,} of them have a thumbnail on this page"
+            if pictured
+            else "there are no thumbnails"
+        )
     return f"{'; '.join(said)}." if said else ""
 
 

@@ -48,7 +48,9 @@ class Snapshot(Run):
     @cached_property
     def assignments(self) -> Sequence[Assignment]:
         """A row per image, as people have decided."""
-        return Run(self.path).assignments if self.review is None else reviewed_assignments(self.review)
+        return (
+            Run(self.path).assignments if self.review is None else reviewed_assignments(self.review)
+        )
 
     @cached_property
     def categories(self) -> list[Category]:
@@ -90,10 +92,14 @@ class Snapshot(Run):
         scores = (self.column(name) for name in ("outlier_score", "confidence"))
         outlier, confidence = (np.array([_or_zero(value) for value in score]) for score in scores)
         by_path = np.array(sorted(range(len(paths)), key=paths.__getitem__), dtype=np.int64)
-        order = by_path[np.lexsort((-confidence[by_path], outlier[by_path]))]  # stable: equal ones stay by path
+        order = by_path[
+            np.lexsort((-confidence[by_path], outlier[by_path]))
+        ]  # stable: equal ones stay by path
         rows: Ints = order[np.argsort(self.category_ids[order], kind="stable")]
         ids, first = np.unique(self.category_ids[rows], return_index=True)
-        return dict(zip(ids.tolist(), np.split(rows, first[1:]), strict=False))  # no rows are one part of none
+        return dict(
+            zip(ids.tolist(), np.split(rows, first[1:]), strict=False)
+        )  # no rows are one part of none
 
     def part(self, name: str, otherwise: str) -> dict[str, Any]:
         """Read `<name>.json`; where it is missing, raise `NotInRun` with the sentence `otherwise`."""
@@ -127,7 +133,9 @@ class Snapshot(Run):
 
 
 def _or_zero(value: float) -> float:
-    return value if value == value else 0.0  # NaN equals nothing; numpy's own test is slow for single numbers
+    return (
+        value if value == value else 0.0
+    )  # NaN equals nothing; numpy's own test is slow for single numbers
 
 
 def stratified(ids: Ints, n_rows: int, *, seed: int = 0) -> Ints:

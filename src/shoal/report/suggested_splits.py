@@ -40,21 +40,35 @@ def suggested_splits(run: Snapshot, *, most: int = 12) -> list[Split]:
     The tree is cut into more and more clusters, up to twice the number of categories; distances are those before
     images moved together.
     """
-    vectors, missing = run.rows_of("embeddings"), "Suggested splits are left out: the run holds no "
+    vectors = run.rows_of("embeddings")
+    missing = "Suggested splits are left out: the run holds no "
     if vectors is None or not run.has("tree.npy"):
-        raise NotInRun(f"{missing}{'embeddings' if vectors is None else 'tree'} to part categories by.")
-    sizes = {category_id: len(rows) for category_id, rows in run.members.items() if category_id >= 0}
+        raise NotInRun(
+            f"{missing}{'embeddings' if vectors is None else 'tree'} to part categories by."
+        )
+    sizes = {
+        category_id: len(rows) for category_id, rows in run.members.items() if category_id >= 0
+    }
     if len(sizes) < 2:
         return []
-    usual, tree = float(np.median([*sizes.values()])), _tree(run, missing)
-    large = {c.category_id: c for c in run.categories if sizes.get(c.category_id, 0) >= TIMES_USUAL * usual}
+    usual = float(np.median([*sizes.values()]))
+    tree = _tree(run, missing)
+    large = {
+        c.category_id: c
+        for c in run.categories
+        if sizes.get(c.category_id, 0) >= TIMES_USUAL * usual
+    }
     splits = []
-    for n_parts in range(len(sizes) + 1, min(2 * len(sizes), len(run.assignments)) + 1, max(1, len(sizes) // 20)):
+    for n_parts in range(
+        len(sizes) + 1, min(2 * len(sizes), len(run.assignments)) + 1, max(1, len(sizes) // 20)
+    ):
         parts = tree.cut(n_parts) if large else np.zeros(0, np.int64)
         for category in [*large.values()]:
             rows = run.members[category.category_id]
             groups = _groups(rows, parts)
-            if len(groups) > 1:  # the first cut that parts it shows its groups, later ones their halves
+            if (
+                len(groups) > 1
+            ):  # the first cut that parts it shows its groups, later ones their halves
                 a, b = (np.asarray(vectors[compared(group)], np.float64) for group in groups[:2])
                 splits.append(Split(category, len(rows) / usual, groups, separation(a, b)))
                 del large[category.category_id]

@@ -69,10 +69,16 @@ def suggested_merges(run: Snapshot, *, most: int = 12) -> list[Merge]:
     """
     vectors = run.rows_of("embeddings")
     if vectors is None:
-        raise NotInRun("Suggested merges are left out: the run holds no embeddings to compare categories by.")
+        raise NotInRun(
+            "Suggested merges are left out: the run holds no embeddings to compare categories by."
+        )
     by_id = {category.category_id: category for category in run.categories if not category.between}
     members = {number: run.members[number] for number in by_id if number in run.members}
-    novel = {number for number, category in by_id.items() if may_be_part(category.category, is_novel=category.is_novel)}
+    novel = {
+        number
+        for number, category in by_id.items()
+        if may_be_part(category.category, is_novel=category.is_novel)
+    }
     return [
         Merge(by_id[a], by_id[b], gap, _second_choice(run, by_id[a], by_id[b]))
         for a, b, gap in close_pairs(vectors, members, novel, most)
@@ -100,18 +106,28 @@ def close_pairs(
     people put `apart`, the lower id first, are listed among them and count for neither number.
     `vectors` (N, D); `members` are the rows of each category, too few to compare included.
     """
-    large = {category: compared(rows) for category, rows in members.items() if len(rows) >= MIN_IMAGES}
-    means = {category: vectors[rows].mean(axis=0, dtype=np.float64) for category, rows in large.items()}
+    large = {
+        category: compared(rows) for category, rows in members.items() if len(rows) >= MIN_IMAGES
+    }
+    means = {
+        category: vectors[rows].mean(axis=0, dtype=np.float64) for category, rows in large.items()
+    }
     pairs = []
     for a, b in _near_pairs(means, novel):
-        gap = separation(np.asarray(vectors[large[a]], np.float64), np.asarray(vectors[large[b]], np.float64))
+        gap = separation(
+            np.asarray(vectors[large[a]], np.float64), np.asarray(vectors[large[b]], np.float64)
+        )
         if gap < float("inf"):
             pairs.append((a, b, gap))
     pairs.sort(key=lambda pair: pair[2])
     is_open = [(min(a, b), max(a, b)) not in apart for a, b, _ in pairs]
-    n_alike = sum(counts and gap < ONE_GROUP for counts, (_, _, gap) in zip(is_open, pairs, strict=True))
+    n_alike = sum(
+        counts and gap < ONE_GROUP for counts, (_, _, gap) in zip(is_open, pairs, strict=True)
+    )
     limit = min(most, max(n_alike, AT_LEAST))
-    return [pair for pair, n_open in zip(pairs, accumulate(is_open), strict=True) if n_open <= limit]
+    return [
+        pair for pair, n_open in zip(pairs, accumulate(is_open), strict=True) if n_open <= limit
+    ]
 
 
 def compared(rows: Ints) -> Ints:
@@ -130,7 +146,8 @@ def separation(a: Floats, b: Floats) -> float:
     0 for groups that no line parts, infinite for different ones without spread.
     """
     middle = (a.mean(axis=0) + b.mean(axis=0)) / 2
-    on_a, on_b = _placed(a - middle, b - middle), _placed(b - middle, a - middle)
+    on_a = _placed(a - middle, b - middle)
+    on_b = _placed(b - middle, a - middle)
     gap = -float(on_a.mean() + on_b.mean())
     if gap <= 0:
         return 0.0
@@ -151,7 +168,9 @@ def suspicious_labels(run: Snapshot) -> list[SuspiciousLabel]:
     """Labels that look wrong and that nobody has decided on, the surest first."""
     if not run.is_labeled.any():
         raise NotInRun("Suspicious labels are left out: no image came with a label.")
-    given, category, confidence = (run.column(name) for name in ("label_given", "category", "confidence"))
+    given, category, confidence = (
+        run.column(name) for name in ("label_given", "category", "confidence")
+    )
     suspects = [
         SuspiciousLabel(row, given[row], name, 1 - sure if given[row] == category[row] else sure)
         for row, name in suspected(_as_found(run), run.column("status"), _names_today(run)).items()
@@ -162,7 +181,11 @@ def suspicious_labels(run: Snapshot) -> list[SuspiciousLabel]:
 
 def _as_found(run: Snapshot) -> Mapping[str, Any]:
     """The columns of the run's images as it wrote them."""
-    return {name: run.column(name) for name in JUDGED_BY} if run.review is None else run.review.answer.columns
+    return (
+        {name: run.column(name) for name in JUDGED_BY}
+        if run.review is None
+        else run.review.answer.columns
+    )
 
 
 def _names_today(run: Snapshot) -> dict[str, str]:
@@ -173,14 +196,18 @@ def _near_pairs(means: Mapping[int, Floats], novel: Collection[int]) -> list[tup
     """Each novel category with its three nearest others by their means, each pair once."""
     if len(means) < 2:
         return []
-    categories, centers = [*means], np.stack([*means.values()])  # (K, D)
+    # (K, D)
+    categories = [*means]
+    centers = np.stack([*means.values()])
     squares = (centers**2).sum(axis=1)
     distances = squares[:, None] + squares - 2 * centers @ centers.T  # (K, K), squared
     np.fill_diagonal(distances, np.inf)
     pairs: dict[frozenset[int], tuple[int, int]] = {}
     for at, category in enumerate(categories):
         if category in novel:
-            for other in np.argsort(distances[at], kind="stable")[: min(3, len(categories) - 1)].tolist():
+            for other in np.argsort(distances[at], kind="stable")[
+                : min(3, len(categories) - 1)
+            ].tolist():
                 pairs.setdefault(frozenset((at, other)), (category, categories[other]))
     return list(pairs.values())
 
@@ -190,7 +217,10 @@ def _second_choice(run: Snapshot, novel: Category, other: Category) -> float:
     second = run.column("second_category")
     hits = [
         second[row] == name
-        for category_id, name in ((novel.category_id, other.category), (other.category_id, novel.category))
+        for category_id, name in (
+            (novel.category_id, other.category),
+            (other.category_id, novel.category),
+        )
         for row in run.members[category_id].tolist()
     ]
     return float(np.mean(hits))

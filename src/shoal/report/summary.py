@@ -82,8 +82,13 @@ def summarize(run: Snapshot) -> Summary:
 
 
 def _found(run: Snapshot) -> str:
-    n_known, n_novel = run.n_known, run.n_novel
-    known = f"{count(n_known, 'category')} {plural(n_known, 'was')} known from labels" if n_known else ""
+    n_known = run.n_known
+    n_novel = run.n_novel
+    known = (
+        f"{count(n_known, 'category')} {plural(n_known, 'was')} known from labels"
+        if n_known
+        else ""
+    )
     novel = f"{count(n_novel, 'category')} {plural(n_novel, 'is')} likely new" if n_novel else ""
     if known and novel:
         return f"{known}; {n_novel:,} {plural(n_novel, 'is')} likely new."
@@ -93,10 +98,20 @@ def _found(run: Snapshot) -> str:
 def _reviewed(run: Snapshot) -> str:
     """Say how much people have decided; a review of another answer is named."""
     if run.review is None:
-        return "A review of another answer is there; `shoal review` replays it." if run.has("review.jsonl") else ""
+        return (
+            "A review of another answer is there; `shoal review` replays it."
+            if run.has("review.jsonl")
+            else ""
+        )
     n_by_status = Counter(run.column("status"))
-    said = [f"{n_by_status[status]:,} {status}" for status in STATUSES if n_by_status[status] and status != "predicted"]
-    return f"Reviewed: {', '.join(said)}." if said else "Reviewed: names or categories were changed."
+    said = [
+        f"{n_by_status[status]:,} {status}"
+        for status in STATUSES
+        if n_by_status[status] and status != "predicted"
+    ]
+    return (
+        f"Reviewed: {', '.join(said)}." if said else "Reviewed: names or categories were changed."
+    )
 
 
 def _not_found(run: Snapshot) -> str:
@@ -106,7 +121,9 @@ def _not_found(run: Snapshot) -> str:
 
 def _empty(run: Snapshot, *, is_novel: bool) -> str:
     names = [
-        shown(one.category) for one in run.categories if not one.size and one.is_novel == is_novel and not one.between
+        shown(one.category)
+        for one in run.categories
+        if not one.size and one.is_novel == is_novel and not one.between
     ]
     if not (n := len(names)):
         return ""
@@ -128,14 +145,26 @@ def _training(run: Snapshot) -> str:
     """Say whether training helped, where labels were kept from it to find out."""
     stopped = run.provenance.get("stopped_early")
     again = "again, with all labels, " if _is_whole(run) else ""
-    early = f"Training {again}was stopped after {stopped['epochs']} of {stopped['of']} epochs. " if stopped else ""
+    early = (
+        f"Training {again}was stopped after {stopped['epochs']} of {stopped['of']} epochs. "
+        if stopped
+        else ""
+    )
     if not run.has("choice.json"):
-        first = "The answer is the one without training." if stopped and not run.has("model.json") else ""
+        first = (
+            "The answer is the one without training."
+            if stopped and not run.has("model.json")
+            else ""
+        )
         return f"{early}{first}".rstrip()
     choice = run.json("choice")
-    n, frozen, trained = int(choice["n_images"]), *(float(choice["accuracy"][name]) for name in ("frozen", "trained"))
+    n, frozen, trained = (
+        int(choice["n_images"]),
+        *(float(choice["accuracy"][name]) for name in ("frozen", "trained")),
+    )
     end = "so it was kept" if choice["kept"] == "trained" else "so it was not used"
-    images, (without, with_it) = count(n, "labeled image"), (part_of(share, n) for share in (frozen, trained))
+    images = count(n, "labeled image")
+    (without, with_it) = (part_of(share, n) for share in (frozen, trained))
     if choice.get("may_be_chance", choice["kept"] == "trained" and trained < frozen):
         what = "which is no difference" if without == with_it else "which may be chance"
         end = f"{what}; it was {'kept' if choice['kept'] == 'trained' else 'not used'}"
@@ -148,7 +177,11 @@ def _frozen_weight(run: Snapshot) -> str:
     weight = float(run.json("model")["frozen_weight"]) if run.has("model.json") else 0.0
     if not 0 < weight < 1:
         return ""
-    usual = "" if run.has("choice.json") else ", as was best on average with cms, because no label can judge training"
+    usual = (
+        ""
+        if run.has("choice.json")
+        else ", as was best on average with cms, because no label can judge training"
+    )
     return f"The encoder as it came weighs {100 * weight:.0f} % beside the trained one{usual}."
 
 
@@ -177,9 +210,18 @@ def _accuracy(run: Snapshot) -> tuple[tuple[SummaryTile, ...], str]:
         for key, noun in (("n_images", "image"), ("n_classes", "class"))
         if key in accuracy
     ]
-    note = f"Accuracy against the given truth, {' of '.join(of)}" if of else "Accuracy against the given truth"
+    note = (
+        f"Accuracy against the given truth, {' of '.join(of)}"
+        if of
+        else "Accuracy against the given truth"
+    )
     is_now = accuracy.get("categories") in (None, digest_rows(run.category_ids))
-    return tiles, note if is_now else f"{note}, before the review changed categories; `shoal evaluate` scores them now"
+    return (
+        tiles,
+        note
+        if is_now
+        else f"{note}, before the review changed categories; `shoal evaluate` scores them now",
+    )
 
 
 def _facts(run: Snapshot) -> tuple[tuple[str, str], ...]:
@@ -203,7 +245,8 @@ def _facts(run: Snapshot) -> tuple[tuple[str, str], ...]:
 
 def _epochs(run: Snapshot) -> str:
     """How long a run was trained, and whether that was stopped before its end."""
-    before, stopped = run.provenance.get("trial_epochs"), run.provenance.get("stopped_early")
+    before = run.provenance.get("trial_epochs")
+    stopped = run.provenance.get("stopped_early")
     n_trained = (before or len(run.metrics) or stopped["epochs"]) if stopped else len(run.metrics)
     trained = count(n_trained, "epoch") if n_trained else "not trained in this run"
     if stopped and _is_whole(run):
@@ -215,7 +258,9 @@ def _epochs(run: Snapshot) -> str:
 
 def _is_whole(run: Snapshot) -> bool:
     """Whether a training came to its end, though the one after it was stopped."""
-    return run.provenance.get("stopped_early") is not None and bool(run.provenance.get("trial_epochs"))
+    return run.provenance.get("stopped_early") is not None and bool(
+        run.provenance.get("trial_epochs")
+    )
 
 
 def _moment(text: Any) -> str | None:

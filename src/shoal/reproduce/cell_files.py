@@ -26,7 +26,9 @@ NUMBERS = ("n_clusters", "n_clusters_error")
 SCORES = {"accuracy": ("all", "known", "novel"), "recall": ("all", "labeled", "unlabeled")}
 
 
-def describe(cell: Cell, learned: Representation, images: BenchmarkImages, device: torch.device) -> Result:
+def describe(
+    cell: Cell, learned: Representation, images: BenchmarkImages, device: torch.device
+) -> Result:
     """What a cell's file says besides scores: what was run, on which images, and what validation said."""
     return {
         "cell": cell.identity,
@@ -40,7 +42,9 @@ def describe(cell: Cell, learned: Representation, images: BenchmarkImages, devic
         "split_sha256": images.split_sha256,
         "names_sha256": images.names_sha256,
         "notes": list(images.notes),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU {platform.machine()}",
+        "device": torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"CPU {platform.machine()}",
         "torch": torch.__version__,
         "shoal": shoal.__version__,
     }
@@ -59,7 +63,9 @@ def read_result(file: Path) -> Result:
     except (OSError, ValueError) as error:
         problem = str(error)
     if problem is not None:
-        raise DataError(f"{file}: cannot be read as the result of a cell ({problem}); delete it to run it again")
+        raise DataError(
+            f"{file}: cannot be read as the result of a cell ({problem}); delete it to run it again"
+        )
     checked: Result = content
     return checked
 
@@ -88,9 +94,16 @@ def _validation(learned: Representation) -> Result:
     if learned.epoch == 0 or not learned.metrics:
         return {}
     accuracies = [row["validation_accuracy"] for row in learned.metrics]
-    curve = [None if value is None or math.isnan(value) else round(100 * value, 2) for value in accuracies]
+    curve = [
+        None if value is None or math.isnan(value) else round(100 * value, 2)
+        for value in accuracies
+    ]
     kept = learned.epoch - 1
-    return {"accuracy": curve[kept], "n_clusters": learned.metrics[kept]["n_clusters"], "curve": curve}
+    return {
+        "accuracy": curve[kept],
+        "n_clusters": learned.metrics[kept]["n_clusters"],
+        "curve": curve,
+    }
 
 
 def _collapse(learned: Representation) -> Result | None:

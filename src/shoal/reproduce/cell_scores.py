@@ -32,7 +32,9 @@ MAX_TSNE = 5000
 
 def score(clusters: Ints, images: BenchmarkImages, is_scored: Bools) -> dict[str, float]:
     """All / Known / Novel in percent over the images that are scored, with one matching."""
-    accuracy = gcd_accuracy(images.truth[is_scored], clusters[is_scored], images.is_known[is_scored])
+    accuracy = gcd_accuracy(
+        images.truth[is_scored], clusters[is_scored], images.is_known[is_scored]
+    )
     return {name: 100 * getattr(accuracy, name) for name in ("all", "known", "novel")}
 
 
@@ -47,12 +49,20 @@ def recall(embeddings: Tensor, images: BenchmarkImages) -> dict[str, float]:
         return recall_at_k(near[chosen], images.truth[chosen], images.truth)
 
     is_labeled = images.labels != UNLABELED
-    groups = {"all": np.ones(len(near), dtype=bool), "labeled": is_labeled, "unlabeled": ~is_labeled}
+    groups = {
+        "all": np.ones(len(near), dtype=bool),
+        "labeled": is_labeled,
+        "unlabeled": ~is_labeled,
+    }
     return {name: 100 * share(chosen) for name, chosen in groups.items()}
 
 
 def figure_material(
-    cell: Cell, learned: Representation, images: BenchmarkImages, is_scored: Bools, device: torch.device
+    cell: Cell,
+    learned: Representation,
+    images: BenchmarkImages,
+    is_scored: Bools,
+    device: torch.device,
 ) -> list[dict[str, Any]]:
     """What the figure of a cell is drawn from."""
     if cell.figure == "iterations":
@@ -63,13 +73,19 @@ def figure_material(
 
 
 def iterations(
-    cell: Cell, learned: Representation, images: BenchmarkImages, is_scored: Bools, device: torch.device
+    cell: Cell,
+    learned: Representation,
+    images: BenchmarkImages,
+    is_scored: Bools,
+    device: torch.device,
 ) -> list[dict[str, Any]]:
     """Accuracy at the true K after 0, 1, 2 … shifts; the paper calls the first of them iteration 1."""
     rows = []
     for n_shifts in range(N_ITERATIONS + 1):
         discovery = shifted_by(n_shifts, learned, cell, images.n_classes, device)
-        if discovery.n_shifts < n_shifts:  # any further one would leave fewer distinct images than classes
+        if (
+            discovery.n_shifts < n_shifts
+        ):  # any further one would leave fewer distinct images than classes
             break
         rows.append({"shifts": n_shifts} | score(discovery.clusters, images, is_scored))
     return rows
@@ -81,15 +97,20 @@ def retrieval(cell: Cell, learned: Representation, images: BenchmarkImages) -> l
     Queries are those novel images whose neighbors change most to the better, then by row: the figure is an
     illustration, and says so.
     """
-    points, moves = learned.embeddings, cell.settings.inference.shift
+    points = learned.embeddings
+    moves = cell.settings.inference.shift
     own = torch.arange(len(points), device=points.device)
-    lists = find_neighbors(points, points, moves, exclude=own, generator=torch.Generator().manual_seed(0))
+    lists = find_neighbors(
+        points, points, moves, exclude=own, generator=torch.Generator().manual_seed(0)
+    )
     with torch.no_grad():
         moved = shift(points, points, lists, moves, attention=learned.attention)
     count = min(N_RETRIEVED, len(points) - 1)
     before = k_nearest(points, points, count, exclude=own).indices.cpu().numpy()
     after = k_nearest(moved, points, count, exclude=own).indices.cpu().numpy()
-    right_before, right_after = (images.truth[near] == images.truth[:, None] for near in (before, after))
+    right_before, right_after = (
+        images.truth[near] == images.truth[:, None] for near in (before, after)
+    )
     gain = np.where(images.is_known, -np.inf, right_after.sum(axis=1) - right_before.sum(axis=1))
     queries = np.argsort(-gain, kind="stable")[:N_QUERIES]
     return [
@@ -127,7 +148,8 @@ def _nearest(embeddings: Tensor, count: int) -> Ints:
 
 def _shown(pixels: ImageRows, rows: Ints, is_right: Bools) -> list[dict[str, Any]]:
     return [
-        {"image": _thumbnail(pixels, int(row)), "right": bool(right)} for row, right in zip(rows, is_right, strict=True)
+        {"image": _thumbnail(pixels, int(row)), "right": bool(right)}
+        for row, right in zip(rows, is_right, strict=True)
     ]
 
 

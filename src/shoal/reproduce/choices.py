@@ -50,7 +50,9 @@ def choices_of(cell: Cell, decided: Collection[str | None] = ()) -> Choices:
         head=_head(cell),
         k_rule=_k_rule(cell, decided),
         snapshot=_snapshot(cell),
-        kmeans="" if cell.clustering == ONE_STEP else get_method(cell.clustering).starts(cell.clustering_settings),
+        kmeans=""
+        if cell.clustering == ONE_STEP
+        else get_method(cell.clustering).starts(cell.clustering_settings),
         epochs=cell.settings.training.epochs if get_method(cell.method).trains else None,
         input_size=cell.input_size,
     )
@@ -69,7 +71,9 @@ def grouped(choices: Mapping[str, Choices], name: str) -> str:
         return ""
     if len(rows) == 1:
         return f"{TITLES[name]}: {next(iter(rows))}"
-    return f"{TITLES[name]}: " + "; ".join(f"{text} ({' | '.join(names)})" for text, names in rows.items())
+    return f"{TITLES[name]}: " + "; ".join(
+        f"{text} ({' | '.join(names)})" for text, names in rows.items()
+    )
 
 
 def describe_making(
@@ -83,8 +87,12 @@ def describe_making(
 
     `choices` are by row and dataset, `titles` names the datasets.
     """
-    others = "".join(f", {name} {value}" for name, value in changes.items() if name != "training.epochs")
-    named = f"{plural(len(seeds), 'seed')} {', '.join(map(str, seeds))}" if seeds else "nothing drawn"
+    others = "".join(
+        f", {name} {value}" for name, value in changes.items() if name != "training.epochs"
+    )
+    named = (
+        f"{plural(len(seeds), 'seed')} {', '.join(map(str, seeds))}" if seeds else "nothing drawn"
+    )
     return f"encoder {encoder}, {images_and_epochs(choices, titles)}{others}, {named}"
 
 
@@ -117,27 +125,34 @@ def _pixels(size: int | None) -> str:
 
 def _on(groups: Mapping[str, list[str]]) -> str:
     """Texts with the datasets they hold for; without, where one holds for all."""
-    return ", ".join(text if len(groups) == 1 else f"{text} on {' and '.join(on)}" for text, on in groups.items())
+    return ", ".join(
+        text if len(groups) == 1 else f"{text} on {' and '.join(on)}" for text, on in groups.items()
+    )
 
 
 def _head(cell: Cell) -> str:
     text = get_method(cell.method).head(cell.settings)
     if get_method(cell.method).trains and cell.settings.encoder == CLIP:
-        text += ", on the 768 numbers of CLIP's class token (the paper's: the 512 after its projection)"
+        text += (
+            ", on the 768 numbers of CLIP's class token (the paper's: the 512 after its projection)"
+        )
     return text
 
 
 def _k_rule(cell: Cell, decided: Collection[str | None]) -> str:
     if cell.n_clusters == "given":
         return "given"
-    method, inference = get_method(cell.method), cell.clustering_settings.inference
+    method = get_method(cell.method)
+    inference = cell.clustering_settings.inference
     if own := method.number(cell.settings):
         return own
     if cell.sees_hidden_labels:
         return "highest accuracy on known classes by HIDDEN labels"
     if method.trains and cell.settings.estimate_on == "validation":
         remark = f", {method.number_remark}" if method.number_remark else ""
-        return f"{_rule(cell.settings.inference.rule, decided)} on labeled validation images{remark}"
+        return (
+            f"{_rule(cell.settings.inference.rule, decided)} on labeled validation images{remark}"
+        )
     is_shifted = cell.clustering != ONE_STEP and get_method(cell.clustering).shifts
     shifts = f" after {count(inference.estimate_shifts, 'shift')}" if is_shifted else ""
     return f"{_rule(inference.rule, decided)} on all given labels{shifts}"

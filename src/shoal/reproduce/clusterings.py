@@ -8,7 +8,13 @@ import torch
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.encoders.embed import ImageRows
-from shoal.methods.clusters import Discovery, Representation, nearest_clusters, shift_and_cut, to_numpy
+from shoal.methods.clusters import (
+    Discovery,
+    Representation,
+    nearest_clusters,
+    shift_and_cut,
+    to_numpy,
+)
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.reproduce.experiment import ONE_STEP
@@ -17,7 +23,12 @@ from shoal.training.validation import validate
 
 
 def cluster_cell(
-    learned: Representation, labels: Ints, cell: Cell, *, n_clusters: int | None, device: torch.device
+    learned: Representation,
+    labels: Ints,
+    cell: Cell,
+    *,
+    n_clusters: int | None,
+    device: torch.device,
 ) -> Discovery:
     """Cluster the images a cell was trained on; `n_clusters` None: estimated."""
     if cell.clustering == ONE_STEP:
@@ -27,7 +38,9 @@ def cluster_cell(
     return half(learned, labels, cell.clustering_settings, n_clusters=n_clusters, device=device)
 
 
-def shifted_by(n_shifts: int, learned: Representation, cell: Cell, n_clusters: int, device: torch.device) -> Discovery:
+def shifted_by(
+    n_shifts: int, learned: Representation, cell: Cell, n_clusters: int, device: torch.device
+) -> Discovery:
     """Shift a fixed number of times, whatever labels say, and cut Ward's tree."""
     nobody = np.full(len(learned.embeddings), UNLABELED, dtype=np.int64)
     inference = replace(cell.clustering_settings.inference, unlabeled_shifts=n_shifts)
@@ -45,20 +58,30 @@ def cluster_unseen(
     device: torch.device,
 ) -> Discovery:
     """Cluster images that were not trained on, as the method does; else by the nearest of the clusters it found."""
-    method, settings = get_method(cell.clustering), cell.clustering_settings
+    method = get_method(cell.clustering)
+    settings = cell.clustering_settings
     rows = learned.embed(unseen)
     if method.cluster_unseen is not None:
         how: dict[str, Any] = {"n_clusters": n_clusters, "device": device}
         return method.cluster_unseen(learned, rows, labels, validation, settings, **how)
     discovery = method.cluster(learned, labels, settings, n_clusters=n_clusters, device=device)
     clusters = nearest_clusters(learned, discovery, rows)
-    return replace(discovery, clusters=clusters, embeddings=to_numpy(rows), predicted=None, shifted=None, linkage=None)
+    return replace(
+        discovery,
+        clusters=clusters,
+        embeddings=to_numpy(rows),
+        predicted=None,
+        shifted=None,
+        linkage=None,
+    )
 
 
 def estimate_again(learned: Representation, task: Task, rule: str) -> Representation:
     """Estimate K on the images that choose, with the snapshot that was kept, where K was given to choose it."""
     if task.judge is not None:
-        return replace(learned, n_clusters=task.judge.score(learned.embed(task.judge.pixels), None).n_clusters)
+        return replace(
+            learned, n_clusters=task.judge.score(learned.embed(task.judge.pixels), None).n_clusters
+        )
     if task.validation is None:
         return learned
     rows = torch.from_numpy(task.validation).to(learned.embeddings.device)

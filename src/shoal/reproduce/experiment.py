@@ -12,7 +12,17 @@ Setup = Literal["transductive", "inductive", "unsupervised"]
 """'transductive': all of the training part is clustered. 'inductive': the official test part, never trained on.
 'unsupervised': as transductive, without any label."""
 
-Measure = Literal["accuracy", "all", "n_clusters", "recall", "classes", "images", "iterations", "retrieval", "tsne"]
+Measure = Literal[
+    "accuracy",
+    "all",
+    "n_clusters",
+    "recall",
+    "classes",
+    "images",
+    "iterations",
+    "retrieval",
+    "tsne",
+]
 """What a table shows: All / Known / Novel, All alone, K and its error, Recall@8; what is counted in a dataset; or what
 a figure draws."""
 
@@ -60,7 +70,11 @@ class TableRow:
     @property
     def takes_share(self) -> bool:
         """Whether images are set aside as the user says."""
-        return self.method is not None and get_method(self.method).trains and self.setup == "transductive"
+        return (
+            self.method is not None
+            and get_method(self.method).trains
+            and self.setup == "transductive"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,11 +117,17 @@ class ReproduceOptions:
             get_method(name)
         for name in self.changes:
             if plain_name(name) in OWNED:
-                raise UsageError(f"--set {name}: not a setting to change here; {OWNED[plain_name(name)]}")
+                raise UsageError(
+                    f"--set {name}: not a setting to change here; {OWNED[plain_name(name)]}"
+                )
         if self.input_size is not None and self.input_size < 1:
-            raise UsageError(f"--input-size: found {self.input_size}, expected a number of pixels, 1 or more")
+            raise UsageError(
+                f"--input-size: found {self.input_size}, expected a number of pixels, 1 or more"
+            )
         if not 0 < self.validation_share < 1:
-            raise UsageError(f"validation_share: found {self.validation_share}, expected a number between 0 and 1")
+            raise UsageError(
+                f"validation_share: found {self.validation_share}, expected a number between 0 and 1"
+            )
 
 
 OWNED = {
@@ -143,5 +163,9 @@ def check_used(experiments: Iterable[Experiment], options: ReproduceOptions) -> 
         )
     methods = {method for row in rows for method in row.methods}
     for name in options.changes:
-        if not any(has_setting(method, name) for method in methods) and any(has_setting(m, name) for m in METHODS):
-            raise UsageError(f"--set {name}: no row of what is run ({shown}) has this setting; leave it out")
+        if not any(has_setting(method, name) for method in methods) and any(
+            has_setting(m, name) for m in METHODS
+        ):
+            raise UsageError(
+                f"--set {name}: no row of what is run ({shown}) has this setting; leave it out"
+            )

@@ -20,7 +20,8 @@ from shoal.reproduce.experiment import Experiment, ReproduceOptions
 from shoal.reproduce.plan import Plan
 from shoal.reproduce.table_building import remarks_of
 
-RIGHT, WRONG = "#2a9d4a", "#c8323c"
+RIGHT = "#2a9d4a"
+WRONG = "#c8323c"
 COLUMNS = ("all", "known", "novel")
 
 Material = list[dict[str, Any]]
@@ -50,7 +51,9 @@ class Drawing:
     @property
     def seeds(self) -> list[int]:
         """The seeds that are shown: all in a figure of means, else the first that is there."""
-        seeds = sorted({seed for by_seed in self.materials.values() for seed in by_seed if seed is not None})
+        seeds = sorted(
+            {seed for by_seed in self.materials.values() for seed in by_seed if seed is not None}
+        )
         return seeds if self.experiment.measure == "iterations" else seeds[:1]
 
     @property
@@ -68,7 +71,9 @@ class Drawing:
     def notes(self) -> list[str]:
         """What it was made with, what a reader must know, what is strange about its cells."""
         title = BENCHMARKS[self.dataset].title
-        made = describe_making(self.encoder, self.options.changes, self.choices, {self.dataset: title}, self.seeds)
+        made = describe_making(
+            self.encoder, self.options.changes, self.choices, {self.dataset: title}, self.seeds
+        )
         spread = ", mean and standard deviation" if len(self.seeds) > 1 else ""
         return [
             f"{title}, {made}{spread}; protocol '{self.options.protocol}'.",
@@ -94,17 +99,23 @@ def build_drawing(
         keys = plan.keys(row, dataset)
         own_results = {key: results[key] for key in keys if key in results}
         drawing.remarks.extend(
-            text for text in remarks_of(row, dataset, keys, own_results, failures) if text not in drawing.remarks
+            text
+            for text in remarks_of(row, dataset, keys, own_results, failures)
+            if text not in drawing.remarks
         )
         if own_results:
-            drawing.materials[row.name] = {keys[key]: result["material"] for key, result in own_results.items()}
+            drawing.materials[row.name] = {
+                keys[key]: result["material"] for key, result in own_results.items()
+            }
             drawing.choices[row.name, dataset] = choices_of(plan.grid[row.name, dataset][0])
     return drawing
 
 
 def draw(drawing: Drawing) -> Figure:
     """Draw a figure, its title above and its notes below."""
-    how = {"iterations": _iterations, "retrieval": _retrieval, "tsne": _tsne}[drawing.experiment.measure]
+    how = {"iterations": _iterations, "retrieval": _retrieval, "tsne": _tsne}[
+        drawing.experiment.measure
+    ]
     figure: Figure = how(drawing.shown)
     figure.suptitle(drawing.title, fontsize=10)
     width = round(16 * figure.get_figwidth())  # letters of this size on a line
@@ -130,9 +141,17 @@ def to_records(drawing: Drawing) -> list[dict[str, Any]]:
         "notes": " ".join(drawing.notes),
     }
     if drawing.experiment.measure == "iterations":
-        return [about | {"row": row} | point for row, seeds in drawing.shown.items() for point in _points(seeds)]
+        return [
+            about | {"row": row} | point
+            for row, seeds in drawing.shown.items()
+            for point in _points(seeds)
+        ]
     if drawing.experiment.measure == "retrieval":
-        return [about | {"row": row} | _right(query) for row, (first, *_) in drawing.shown.items() for query in first]
+        return [
+            about | {"row": row} | _right(query)
+            for row, (first, *_) in drawing.shown.items()
+            for query in first
+        ]
     return []
 
 
@@ -162,7 +181,10 @@ def _points(seeds: Sequence[Material]) -> list[dict[str, Any]]:
 
 def _right(query: Mapping[str, Any]) -> dict[str, Any]:
     """How many of the retrieved images are of the query's class."""
-    counts = {f"right_{kind}": sum(near["right"] for near in query[kind]) for kind in ("initial", "shifted")}
+    counts = {
+        f"right_{kind}": sum(near["right"] for near in query[kind])
+        for kind in ("initial", "shifted")
+    }
     return counts | {"retrieved": len(query["initial"])}
 
 
@@ -173,11 +195,13 @@ def _iterations(shown: Mapping[str, list[Material]]) -> Figure:
         points = _points(seeds)
         for name in COLUMNS:
             own = [point for point in points if point["column"] == name.title()]
-            at, means = [point["shifts"] + 1 for point in own], [point["ours"] for point in own]
+            at = [point["shifts"] + 1 for point in own]
+            means = [point["ours"] for point in own]
             (line,) = axes.plot(at, means, marker="o", label=name.title())
             if len(seeds) > 1:
                 low, high = (
-                    [mean + sign * point["spread"] for mean, point in zip(means, own, strict=True)] for sign in (-1, 1)
+                    [mean + sign * point["spread"] for mean, point in zip(means, own, strict=True)]
+                    for sign in (-1, 1)
                 )
                 axes.fill_between(at, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -216,7 +240,14 @@ def _tsne(shown: Mapping[str, list[Material]]) -> Figure:
     panels = figure.subplots(1, len(shown), squeeze=False)[0]
     for axes, (name, (rows, *_)) in zip(panels, shown.items(), strict=True):
         classes = [row["class"] for row in rows]
-        axes.scatter([row["x"] for row in rows], [row["y"] for row in rows], c=classes, s=3, cmap="turbo", linewidths=0)
+        axes.scatter(
+            [row["x"] for row in rows],
+            [row["y"] for row in rows],
+            c=classes,
+            s=3,
+            cmap="turbo",
+            linewidths=0,
+        )
         axes.set_title(name, fontsize=9)
         axes.set_xticks([])
         axes.set_yticks([])

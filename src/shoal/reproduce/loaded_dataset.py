@@ -78,10 +78,15 @@ class LoadedDataset:
         shared: Path | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self.dataset, self.root, self.device, self.progress = dataset, root, device, progress
+        self.dataset = dataset
+        self.root = root
+        self.device = device
+        self.progress = progress
         # Images are kept at the size from which the random crop has exactly the encoder's input.
-        self.input_size, self.pixel_size = input_size, round(input_size / CROP_RATIO)
-        self.scratch, self.shared = scratch, shared
+        self.input_size = input_size
+        self.pixel_size = round(input_size / CROP_RATIO)
+        self.scratch = scratch
+        self.shared = shared
         self._tokens: tuple[tuple[Any, ...], TokenCache] | None = None
         self._pool: tuple[tuple[Any, ...], ViewPool] | None = None
 
@@ -116,7 +121,9 @@ class LoadedDataset:
             n_clusters=images.n_classes if is_given else None,
             tokens=self.tokens(cell.settings),
         )
-        return replace(task, pool=self.pool(cell.settings, task.training_data)) if with_pool else task
+        return (
+            replace(task, pool=self.pool(cell.settings, task.training_data)) if with_pool else task
+        )
 
     def validation(self, cell: Cell) -> Ints | None:
         """The rows set aside for the cell's seed; none where there are no labels to choose by."""
@@ -134,9 +141,12 @@ class LoadedDataset:
             return None
         if cell.setup != "inductive":
             return judge_by_hidden_labels(self.test.pixels, self.test.truth, self.test.is_known)
-        rows, images = self.validation(cell), self.train
+        rows = self.validation(cell)
+        images = self.train
         assert rows is not None
-        return judge_by_hidden_labels(images.pixels[rows], images.truth[rows], images.is_known[rows])
+        return judge_by_hidden_labels(
+            images.pixels[rows], images.truth[rows], images.is_known[rows]
+        )
 
     def stopping_labels(self, cell: Cell) -> Ints:
         """(N,) the labels that say when to stop shifting; the released code, inductive, takes hidden ones as well."""
@@ -154,8 +164,12 @@ class LoadedDataset:
             file = self.scratch / f"{self.dataset}-tokens.npy"
 
             def make() -> Kept:
-                encoder = load_encoder(key[0], n_tail_blocks=key[1], input_size=key[2]).to(self.device)
-                return cache_tokens(self.train.pixels, encoder, batch_size=TOKEN_BATCH, file=file).tokens
+                encoder = load_encoder(key[0], n_tail_blocks=key[1], input_size=key[2]).to(
+                    self.device
+                )
+                return cache_tokens(
+                    self.train.pixels, encoder, batch_size=TOKEN_BATCH, file=file
+                ).tokens
 
             self._tokens = (key, TokenCache(self._once(key, make), TOKEN_BATCH))
         return self._tokens[1]
@@ -164,7 +178,8 @@ class LoadedDataset:
         """The pool of views that the training on this data would make, from the last cell if it used the same."""
         if not hasattr(settings, "training") or settings.training.views.pool is None:
             return None
-        views, epoch_draws = settings.training.views, EpochDraws(data.training_labels, settings.training)
+        views = settings.training.views
+        epoch_draws = EpochDraws(data.training_labels, settings.training)
         only = epoch_draws.pooled_views(data.training)
         who = (settings.encoder, settings.n_tail_blocks, settings.input_size)
         key = (*who, views, epoch_draws.settings.seed, digest_rows(only))
@@ -173,8 +188,14 @@ class LoadedDataset:
             file = self.scratch / f"{self.dataset}-views.npy"
 
             def make() -> Kept:
-                encoder = load_encoder(who[0], n_tail_blocks=who[1], input_size=who[2]).to(self.device)
-                how: dict[str, Any] = {"generator": epoch_draws.for_pool(), "only": only, "batch_size": TOKEN_BATCH}
+                encoder = load_encoder(who[0], n_tail_blocks=who[1], input_size=who[2]).to(
+                    self.device
+                )
+                how: dict[str, Any] = {
+                    "generator": epoch_draws.for_pool(),
+                    "only": only,
+                    "batch_size": TOKEN_BATCH,
+                }
                 return pool_views(self.train.pixels, encoder, views, **how, file=file).tokens
 
             made = torch.from_numpy(only).to(self.device)

@@ -24,7 +24,9 @@ def _read(datasets: tuple[str, ...], n_columns: int, text: str) -> Numbers:
         assert len(values) == n_columns * len(datasets), line
         parts = [tuple(values[i : i + n_columns]) for i in range(0, len(values), n_columns)]
         table[name.strip()] = {
-            dataset: part for dataset, part in zip(datasets, parts, strict=True) if any(v is not None for v in part)
+            dataset: part
+            for dataset, part in zip(datasets, parts, strict=True)
+            if any(v is not None for v in part)
         }
     return table
 
@@ -104,7 +106,9 @@ random, mean: 82.6 75.0 76.3 | 58.1 65.4 54.5
 kNN, mean: 84.7 95.6 79.2 | 68.2 76.5 64.0
 """,
     ),
-    "7": _read(("cifar100", "imagenet100", "cub"), 1, "GCD: 54.8 | 74.1 | 27.9\nCMS: 60.5 | 77.9 | 32.4"),
+    "7": _read(
+        ("cifar100", "imagenet100", "cub"), 1, "GCD: 54.8 | 74.1 | 27.9\nCMS: 60.5 | 77.9 | 32.4"
+    ),
     "8": _read(
         ("cifar100", "imagenet100", "cub"),
         3,
@@ -184,7 +188,9 @@ MISPRINTS: dict[str, tuple[str, ...]] = {
         "The paper's error of DCCL on CUB (172 of 200) is printed 9, it is 14; on Cars (192 of 196) 0.02, it is 2.0.",
         "The paper's error of GPC on Cars (201 of 196) is printed 0.03, it is 2.6.",
     ),
-    "6": ("The paper's All of 'random, mean' on ImageNet-100, 82.6, lies outside its Known 75.0 and Novel 76.3.",),
+    "6": (
+        "The paper's All of 'random, mean' on ImageNet-100, 82.6, lies outside its Known 75.0 and Novel 76.3.",
+    ),
     "8": (
         "The paper heads the columns Old and Novel, but its All is the mean of the two weighted by the numbers of "
         "labeled and unlabeled images, not of known and novel ones: they are taken for labeled and unlabeled here.",

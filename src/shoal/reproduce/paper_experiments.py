@@ -20,7 +20,9 @@ IMAGES = {"training.bank": "images"}
 def _rows(*names: str, **how: Any) -> tuple[TableRow, ...]:
     """Rows named after a method, 'GCD, K given'; one that shoal does not have is quoted from the paper."""
     by_title = {method.title: name for name, method in METHODS.items()}
-    return tuple(TableRow(name=name, method=by_title.get(name.partition(",")[0]), **how) for name in names)
+    return tuple(
+        TableRow(name=name, method=by_title.get(name.partition(",")[0]), **how) for name in names
+    )
 
 
 def _inductive(*names: str) -> tuple[TableRow, ...]:
@@ -39,11 +41,24 @@ def _weigh_alike(settings: Any) -> float:
 MAIN = (
     *_rows("Agglomerative, K given"),
     TableRow(name="Agglomerative + IMS, K given", method="agglomerative", clustering="cms"),
-    *_rows("RankStats+, K given", "UNO+, K given", "ORCA, K given", "GCD, K given", "DCCL, K given"),
+    *_rows(
+        "RankStats+, K given", "UNO+, K given", "ORCA, K given", "GCD, K given", "DCCL, K given"
+    ),
     *_rows("PromptCAL, K given", "GPC, K given", "SimGCD, K given", "PIM, K given", "CMS, K given"),
     *_rows("Agglomerative, K estimated", n_clusters="estimated"),
-    TableRow(name="Agglomerative + IMS, K estimated", method="agglomerative", clustering="cms", n_clusters="estimated"),
-    *_rows("GCD, K estimated", "GPC, K estimated", "PIM, K estimated", "CMS, K estimated", n_clusters="estimated"),
+    TableRow(
+        name="Agglomerative + IMS, K estimated",
+        method="agglomerative",
+        clustering="cms",
+        n_clusters="estimated",
+    ),
+    *_rows(
+        "GCD, K estimated",
+        "GPC, K estimated",
+        "PIM, K estimated",
+        "CMS, K estimated",
+        n_clusters="estimated",
+    ),
 )
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -98,8 +113,12 @@ EXPERIMENTS: dict[str, Experiment] = {
             measure="accuracy",
             datasets=TWO,
             rows=(
-                TableRow(name="kNN, attention", changes={"inference.shift.aggregation": "attention"}),
-                TableRow(name="random, mean", changes={"inference.shift.retrieval": "random", **IMAGES}),
+                TableRow(
+                    name="kNN, attention", changes={"inference.shift.aggregation": "attention"}
+                ),
+                TableRow(
+                    name="random, mean", changes={"inference.shift.retrieval": "random", **IMAGES}
+                ),
                 TableRow(name="kNN, mean"),
             ),
         ),
@@ -108,7 +127,10 @@ EXPERIMENTS: dict[str, Experiment] = {
             title="Without any label (accuracy on all images)",
             measure="all",
             datasets=THREE,
-            rows=(TableRow(name="GCD", method="gcd", setup="unsupervised"), TableRow(name="CMS", setup="unsupervised")),
+            rows=(
+                TableRow(name="GCD", method="gcd", setup="unsupervised"),
+                TableRow(name="CMS", setup="unsupervised"),
+            ),
         ),
         Experiment(
             name="8",
@@ -136,14 +158,20 @@ EXPERIMENTS: dict[str, Experiment] = {
             title="Embedding in the supervised loss",
             measure="accuracy",
             datasets=FOUR,
-            rows=(TableRow(name="z", changes={"loss.supervised_input": "shifted"}), TableRow(name="v")),
+            rows=(
+                TableRow(name="z", changes={"loss.supervised_input": "shifted"}),
+                TableRow(name="v"),
+            ),
         ),
         Experiment(
             name="12",
             title="Number of neighbors k",
             measure="accuracy",
             datasets=FOUR,
-            rows=tuple(TableRow(name=str(k), changes={"inference.shift.n_neighbors": k}) for k in (4, 8, 16, 32, 64)),
+            rows=tuple(
+                TableRow(name=str(k), changes={"inference.shift.n_neighbors": k})
+                for k in (4, 8, 16, 32, 64)
+            ),
         ),
         Experiment(
             name="13",
@@ -164,7 +192,8 @@ EXPERIMENTS: dict[str, Experiment] = {
             measure="accuracy",
             datasets=TWO,
             rows=tuple(
-                TableRow(name=str(weight), changes={"loss.supervised_weight": weight}) for weight in (0.25, 0.35, 0.5)
+                TableRow(name=str(weight), changes={"loss.supervised_weight": weight})
+                for weight in (0.25, 0.35, 0.5)
             ),
         ),
         Experiment(

@@ -18,7 +18,15 @@ from shoal.errors import UsageError
 from shoal.methods.protocols import follow_protocol
 from shoal.methods.registry import get_method, load_recipe, recipe_for, with_encoder
 from shoal.methods.setting_changes import change_settings, plain_name
-from shoal.reproduce.experiment import COUNTS, FIGURES, Experiment, ReproduceOptions, Setup, TableRow, rows_to_run
+from shoal.reproduce.experiment import (
+    COUNTS,
+    FIGURES,
+    Experiment,
+    ReproduceOptions,
+    Setup,
+    TableRow,
+    rows_to_run,
+)
 from shoal.settings import to_dict
 
 
@@ -44,17 +52,26 @@ class Cell:
     @cached_property
     def sees_hidden_labels(self) -> bool:
         """Whether hidden labels choose the snapshot and K; without any training or label there is nothing to choose."""
-        return self.protocol == "reference" and get_method(self.method).trains and self.setup != "unsupervised"
+        return (
+            self.protocol == "reference"
+            and get_method(self.method).trains
+            and self.setup != "unsupervised"
+        )
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         """The parts of the dataset that it needs."""
-        return ("train", "test") if self.setup == "inductive" or self.sees_hidden_labels else ("train",)
+        return (
+            ("train", "test")
+            if self.setup == "inductive" or self.sees_hidden_labels
+            else ("train",)
+        )
 
     @cached_property
     def input_size(self) -> int | None:
         """Side of the images; None: what the encoder, which is not in the catalog, was made for."""
-        size, known = self.settings.input_size, ENCODERS.get(self.settings.encoder)
+        size = self.settings.input_size
+        known = ENCODERS.get(self.settings.encoder)
         return known.input_format.size if size is None and known is not None else size
 
     @property
@@ -97,10 +114,13 @@ def protocol_suffix(protocol: str) -> str:
     return "" if protocol == "paper" else f"_{protocol}"
 
 
-def make_cell(experiment: Experiment, row: TableRow, dataset: str, seed: int, options: ReproduceOptions) -> Cell:
+def make_cell(
+    experiment: Experiment, row: TableRow, dataset: str, seed: int, options: ReproduceOptions
+) -> Cell:
     """The cell of a row, a dataset and a seed."""
     assert row.method is not None
-    (first, second), trains = row.methods, get_method(row.method).trains
+    (first, second) = row.methods
+    trains = get_method(row.method).trains
     encoder = options.encoder or experiment.encoder
     share = options.validation_share if options.protocol == "paper" else 0.0
     return Cell(
@@ -109,7 +129,9 @@ def make_cell(experiment: Experiment, row: TableRow, dataset: str, seed: int, op
         settings=_settings(first, row, dataset, encoder, options).with_seed(seed),
         clustering=row.clustering or row.method,
         # Nothing is drawn on frozen features, so that they have one cell for all seeds.
-        clustering_settings=_settings(second, row, dataset, encoder, options).with_seed(seed if trains else 0),
+        clustering_settings=_settings(second, row, dataset, encoder, options).with_seed(
+            seed if trains else 0
+        ),
         n_clusters=row.n_clusters,
         setup=row.setup,
         # A method with a classifier is told K before it trains, where it is given.
@@ -160,11 +182,16 @@ def _check_owned(experiment: Experiment, options: ReproduceOptions) -> None:
             )
 
 
-def make_plan(experiment: Experiment, datasets: Iterable[str], seeds: Iterable[int], options: ReproduceOptions) -> Plan:
+def make_plan(
+    experiment: Experiment, datasets: Iterable[str], seeds: Iterable[int], options: ReproduceOptions
+) -> Plan:
     """Build the cells of an experiment on those datasets; a method that draws nothing has one cell for all seeds."""
-    datasets, seeds = tuple(datasets), tuple(seeds)
+    datasets = tuple(datasets)
+    seeds = tuple(seeds)
     if not datasets or not seeds:
-        raise UsageError("reproduce: found no dataset or no seed; give --root DATASET=FOLDER and --seeds 0")
+        raise UsageError(
+            "reproduce: found no dataset or no seed; give --root DATASET=FOLDER and --seeds 0"
+        )
     twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
     if twice:
         raise UsageError(
@@ -174,20 +201,25 @@ def make_plan(experiment: Experiment, datasets: Iterable[str], seeds: Iterable[i
         check_seed(seed)
     _check_owned(experiment, options)
     grid = {
-        (row.name, dataset): tuple(make_cell(experiment, row, dataset, seed, options) for seed in seeds)
+        (row.name, dataset): tuple(
+            make_cell(experiment, row, dataset, seed, options) for seed in seeds
+        )
         for dataset in datasets
         for row in rows_to_run(experiment, options)
     }
     return Plan(experiment=experiment, options=options, datasets=datasets, seeds=seeds, grid=grid)
 
 
-def _settings(method: str, row: TableRow, dataset: str, encoder: str, options: ReproduceOptions) -> Any:
+def _settings(
+    method: str, row: TableRow, dataset: str, encoder: str, options: ReproduceOptions
+) -> Any:
     """The recipe for dataset and encoder, then the protocol, then what the user chose, then what makes the row."""
     recipe = load_recipe(recipe_for(dataset, encoder, method), method)
     if options.protocol == "reference":
         recipe = follow_protocol(recipe, "reference", method)
     recipe = with_encoder(recipe, encoder)
-    chosen, where = {"input_size": options.input_size, **options.changes, **row.changes}, f"{method} on {dataset}"
+    chosen = {"input_size": options.input_size, **options.changes, **row.changes}
+    where = f"{method} on {dataset}"
     settings = change_settings(recipe, method, chosen, where=where)
     derived = {name: compute(settings) for name, compute in row.derived.items()}
     return change_settings(settings, method, derived, where=where)

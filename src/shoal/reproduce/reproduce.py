@@ -56,11 +56,14 @@ def reproduce(
     """
     experiments = list({one.name: one for one in map(get_experiment, names)}.values())
     if not roots:
-        known = dict.fromkeys(dataset for experiment in experiments for dataset in experiment.datasets)
+        known = dict.fromkeys(
+            dataset for experiment in experiments for dataset in experiment.datasets
+        )
         raise UsageError(f"reproduce: no folder of images; give one of {', '.join(known)}")
     for dataset in roots:
         get_facts(dataset)
-    options, folder = options or ReproduceOptions(), Path(out)
+    options = options or ReproduceOptions()
+    folder = Path(out)
     check_used(experiments, options)
     plans = [make_plan(each, _columns(each, roots), seeds, options) for each in experiments]
     folders = {key: Path(root) for key, root in roots.items()}
@@ -98,7 +101,8 @@ def _write_out(runner: Runner, plan: Plan, results: Mapping[str, Result]) -> Rep
 def _write_table(
     out: Path, plan: Plan, results: Mapping[str, Mapping[str, Any]], failures: dict[str, str]
 ) -> Reproduction:
-    table, experiment = build_table(plan, results, failures), plan.experiment
+    table = build_table(plan, results, failures)
+    experiment = plan.experiment
     contents = to_texts(table)
     stem = f"table{experiment.name}{protocol_suffix(plan.options.protocol)}"
     expected = len(plan.datasets) if experiment.measure in COUNTS else len(plan.grid)
@@ -119,16 +123,23 @@ def _write_figures(
     """One figure per dataset."""
     from shoal.reproduce import figures
 
-    drawings = [figures.build_drawing(plan, dataset, results, failures) for dataset in plan.datasets]
+    drawings = [
+        figures.build_drawing(plan, dataset, results, failures) for dataset in plan.datasets
+    ]
     files: list[Path] = []
     for drawing in drawings:
         if drawing.materials:
-            contents = {".svg": figures.to_svg(figures.draw(drawing)), ".csv": figures.to_csv(drawing)}
+            contents = {
+                ".svg": figures.to_svg(figures.draw(drawing)),
+                ".csv": figures.to_csv(drawing),
+            }
             stem = f"figure_{plan.experiment.name}_{drawing.dataset}{protocol_suffix(plan.options.protocol)}"
             files += _write(out, stem, contents)
     return Reproduction(
         experiment=plan.experiment,
-        text="\n".join([*map(str, files), *(f"- {note}" for drawing in drawings for note in drawing.remarks)]),
+        text="\n".join(
+            [*map(str, files), *(f"- {note}" for drawing in drawings for note in drawing.remarks)]
+        ),
         records=[record for drawing in drawings for record in figures.to_records(drawing)],
         files=tuple(files),
         n_missing=sum(not drawing.materials for drawing in drawings),

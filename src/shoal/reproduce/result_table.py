@@ -11,7 +11,14 @@ from typing import Any
 from shoal.data.benchmarks import BENCHMARKS
 from shoal.methods.registry import get_method
 from shoal.reproduce.choices import TITLES, Choices, describe_making, grouped
-from shoal.reproduce.experiment import COUNTS, SELECTIONS, Experiment, ReproduceOptions, TableRow, rows_to_run
+from shoal.reproduce.experiment import (
+    COUNTS,
+    SELECTIONS,
+    Experiment,
+    ReproduceOptions,
+    TableRow,
+    rows_to_run,
+)
 from shoal.reproduce.paper import MISPRINTS
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -26,8 +33,23 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 _LATEX = str.maketrans(
     {
         **{mark: f"\\{mark}" for mark in "%_&#${}"},
-        **{"|": "$|$", "\\": "$\\backslash$", "~": "$\\sim$", "^": "\\^{}", "±": "$\\pm$", "–": "--", "…": "\\ldots{}"},
-        **{"α": "$\\alpha$", "λ": "$\\lambda$", "δ": "$\\delta$", "σ": "$\\sigma$", "τ": "$\\tau$", "→": "$\\to$"},
+        **{
+            "|": "$|$",
+            "\\": "$\\backslash$",
+            "~": "$\\sim$",
+            "^": "\\^{}",
+            "±": "$\\pm$",
+            "–": "--",
+            "…": "\\ldots{}",
+        },
+        **{
+            "α": "$\\alpha$",
+            "λ": "$\\lambda$",
+            "δ": "$\\delta$",
+            "σ": "$\\sigma$",
+            "τ": "$\\tau$",
+            "→": "$\\to$",
+        },
         **{"<": "$<$", ">": "$>$", "≤": "$\\le$", "≥": "$\\ge$", "²": "$^2$", "×": "$\\times$"},
     }
 )
@@ -48,7 +70,13 @@ class TableEntry:
     def text(self, *, plus_minus: str = "±", paper_format: str = ".1f") -> str:
         """'52.6 ± 0.4 (68.2)'; a dash for ours where it was not run."""
         is_plain = paper_format == "g"
-        ours = "–" if self.mean is None else f"{round(self.mean, 1):g}" if is_plain else f"{self.mean:.1f}"
+        ours = (
+            "–"
+            if self.mean is None
+            else f"{round(self.mean, 1):g}"
+            if is_plain
+            else f"{self.mean:.1f}"
+        )
         if self.spread is not None:
             ours += f" {plus_minus} {self.spread:.1f}"
         return ours if self.paper is None else f"{ours} ({self.paper:{paper_format}})"
@@ -96,7 +124,9 @@ class ResultTable:
         if self.experiment.measure in COUNTS:
             return ["Ours: counted in the folders. In parentheses the paper's.", *self._remarks]
         titles = {name: BENCHMARKS[name].title for name in self.datasets}
-        made_with = describe_making(self.encoder, self.options.changes, self.choices, titles, self.seeds)
+        made_with = describe_making(
+            self.encoder, self.options.changes, self.choices, titles, self.seeds
+        )
         spread = ", mean ± standard deviation" if len(self.seeds) > 1 else ""
         return [
             f"Ours: {made_with}{spread}; protocol '{self.options.protocol}', which says who chooses and not which "
@@ -124,7 +154,10 @@ class ResultTable:
             own = {row: choice for (row, name), choice in self.choices.items() if name == dataset}
             for text in filter(None, (grouped(own, name) for name in TITLES)):
                 notes.setdefault(f"{text}.", []).append(BENCHMARKS[dataset].title)
-        return [text if len(on) == len(self.datasets) else f"{', '.join(on)}: {text}" for text, on in notes.items()]
+        return [
+            text if len(on) == len(self.datasets) else f"{', '.join(on)}: {text}"
+            for text, on in notes.items()
+        ]
 
     @property
     def _setups(self) -> set[str]:
@@ -141,12 +174,20 @@ class ResultTable:
         if self._is_unsupervised:
             return "no labels, so nothing to choose by: K given, the last snapshot, a fixed number of shifts"
         if self.options.protocol != "paper":
-            methods = dict.fromkeys(row.methods[0] for row in rows_to_run(self.experiment, self.options))
-            return "; ".join([*(get_method(method).released for method in methods), SELECTIONS[self.options.protocol]])
+            methods = dict.fromkeys(
+                row.methods[0] for row in rows_to_run(self.experiment, self.options)
+            )
+            return "; ".join(
+                [
+                    *(get_method(method).released for method in methods),
+                    SELECTIONS[self.options.protocol],
+                ]
+            )
         if "inductive" in self._setups:  # as published
             return SELECTIONS["paper"] + ", 10 % of the images set aside for it"
         return (
-            SELECTIONS["paper"] + f", {100 * self.options.validation_share:g} % of the labels kept from the loss for it"
+            SELECTIONS["paper"]
+            + f", {100 * self.options.validation_share:g} % of the labels kept from the loss for it"
         )
 
 
@@ -157,8 +198,15 @@ def to_texts(table: ResultTable) -> dict[str, str]:
 
 def to_markdown(table: ResultTable) -> str:
     """The table as Markdown, with its notes."""
-    titles = [f"{BENCHMARKS[name].title} {column}" for name in table.datasets for column in table.columns]
-    lines = [f"### {table.header}", "", f"| | {' | '.join(titles)} |", "|---" * (len(titles) + 1) + "|"]
+    titles = [
+        f"{BENCHMARKS[name].title} {column}" for name in table.datasets for column in table.columns
+    ]
+    lines = [
+        f"### {table.header}",
+        "",
+        f"| | {' | '.join(titles)} |",
+        "|---" * (len(titles) + 1) + "|",
+    ]
     for row in table.experiment.rows:
         lines.append(f"| {row.name} | {' | '.join(_texts(table, row))} |")
     return "\n".join([*lines, "", *(f"- {note}" for note in table.notes)]) + "\n"
@@ -172,7 +220,9 @@ def to_latex(table: ResultTable) -> str:
     def wide(text: str) -> str:
         return f"\\multicolumn{{{width}}}{{@{{}}p{{\\linewidth}}@{{}}}}{{{text}}} \\\\"
 
-    groups = " & ".join(f"\\multicolumn{{{n_columns}}}{{c}}{{{BENCHMARKS[name].title}}}" for name in table.datasets)
+    groups = " & ".join(
+        f"\\multicolumn{{{n_columns}}}{{c}}{{{BENCHMARKS[name].title}}}" for name in table.datasets
+    )
     names = " & ".join(_escape(column) for _ in table.datasets for column in table.columns)
     lines = [
         f"\\begin{{tabular}}{{l{'c' * n_columns * len(table.datasets)}}}",
@@ -192,7 +242,8 @@ def to_latex(table: ResultTable) -> str:
 
 def to_csv(table: ResultTable) -> str:
     """A line per number; its columns are the keys of `to_records`."""
-    buffer, records = io.StringIO(), to_records(table)
+    buffer = io.StringIO()
+    records = to_records(table)
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(records[0])
     for record in records:
@@ -226,7 +277,9 @@ def to_records(table: ResultTable) -> list[dict[str, Any]]:
 
 
 def _texts(table: ResultTable, row: TableRow, plus_minus: str = "±") -> list[str]:
-    style = "g" if table.experiment.measure in (*COUNTS, "n_clusters") else ".1f"  # whole numbers, or shares
+    style = (
+        "g" if table.experiment.measure in (*COUNTS, "n_clusters") else ".1f"
+    )  # whole numbers, or shares
     entries = [entry for dataset in table.datasets for entry in table.entries[row.name, dataset]]
     return [entry.text(plus_minus=plus_minus, paper_format=style) for entry in entries]
 

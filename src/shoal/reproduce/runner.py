@@ -51,7 +51,11 @@ class Runner:
         trainings: Path | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        self.roots, self.out, self.device, self.until, self.shared = dict(roots), out, device, until, shared
+        self.roots = dict(roots)
+        self.out = out
+        self.device = device
+        self.until = until
+        self.shared = shared
         self.trainings = trainings
         self.tell = tell or (lambda text: None)
         self.loaded_datasets: dict[tuple[str, int], LoadedDataset] = {}
@@ -64,8 +68,14 @@ class Runner:
     def run_cells(self, cells: Iterable[Cell]) -> dict[str, Result]:
         """Run what is missing of some cells, of one experiment or several: what they share is learned once."""
         wanted = {cell.key: cell for cell in cells}
-        done = {key: read_result(self.file(cell)) for key, cell in wanted.items() if self.file(cell).exists()}
-        missing = [cell for key, cell in wanted.items() if key not in done and key not in self.failed]
+        done = {
+            key: read_result(self.file(cell))
+            for key, cell in wanted.items()
+            if self.file(cell).exists()
+        }
+        missing = [
+            cell for key, cell in wanted.items() if key not in done and key not in self.failed
+        ]
         barrier()  # all processes have seen the same files before one writes another
         self._check_folders(missing)
         self._check_encoders(missing)
@@ -74,7 +84,9 @@ class Runner:
         for group in in_order(groups_of(missing)):
             self._run_group(group)
         barrier()  # the main process has written all of them
-        done |= {cell.key: read_result(self.file(cell)) for cell in missing if self.file(cell).exists()}
+        done |= {
+            cell.key: read_result(self.file(cell)) for cell in missing if self.file(cell).exists()
+        }
         errors = [self.failed[cell.key] for cell in missing if cell.key in self.failed]
         if errors and not done:  # there is nothing to show
             raise errors[0]
@@ -92,8 +104,13 @@ class Runner:
 
     def _check_folders(self, cells: list[Cell]) -> None:
         """Read the lists of all images that cells need before the first training: what is not there is refused now."""
-        for dataset, part in sorted({(cell.dataset, part) for cell in cells for part in cell.parts}):
-            if (self.until is None or time.monotonic() < self.until) and (dataset, part) not in self.marks:
+        for dataset, part in sorted(
+            {(cell.dataset, part) for cell in cells for part in cell.parts}
+        ):
+            if (self.until is None or time.monotonic() < self.until) and (
+                dataset,
+                part,
+            ) not in self.marks:
                 self.marks[dataset, part] = read_names_sha256(dataset, self.roots[dataset], part)
 
     def _check_encoders(self, cells: list[Cell]) -> None:
@@ -107,7 +124,8 @@ class Runner:
 
     def _check_same_images(self, cell: Cell, result: Result) -> None:
         """Refuse a finished cell of other images than the folder holds; a folder that is gone is not asked."""
-        root, key = self.roots[cell.dataset], (cell.dataset, "train")
+        root = self.roots[cell.dataset]
+        key = (cell.dataset, "train")
         if key not in self.marks:
             try:
                 self.marks[key] = read_names_sha256(cell.dataset, root)
@@ -127,7 +145,9 @@ class Runner:
             self.tell(f"left out for want of time: {', '.join(cell.key for cell in cells)}")
             return
         began = time.monotonic()
-        self.dataset_of(first).read(first.parts)  # images that cannot be read are the folder's fault, and end the call
+        self.dataset_of(first).read(
+            first.parts
+        )  # images that cannot be read are the folder's fault, and end the call
         try:
             learned, task, seconds = self._learn(first)
         except Exception as error:
@@ -147,7 +167,9 @@ class Runner:
     def _give_up(self, cells: list[Cell], error: Exception) -> None:
         """Leave cells out and say why; but raise what the next one would end in as well."""
         causes = [each for each in (error, error.__cause__) if isinstance(each, Exception)]
-        if isinstance(error, MissingError | OSError | MemoryError | ProcessLost) or any(map(is_out_of_memory, causes)):
+        if isinstance(error, MissingError | OSError | MemoryError | ProcessLost) or any(
+            map(is_out_of_memory, causes)
+        ):
             raise error
         if not isinstance(error, ShoalError):
             wrapped = ShoalError(f"{type(error).__name__}: {error}")
@@ -162,11 +184,18 @@ class Runner:
 
     def _learn(self, cell: Cell) -> tuple[Representation, Task, float]:
         """The first half of the cell's method, what it was given, and the seconds it took, whenever that was."""
-        method, kept = get_method(cell.method), self._kept(cell)
+        method = get_method(cell.method)
+        kept = self._kept(cell)
         folder = kept.get("folder")
         is_done = folder is not None and is_finished(folder)
         task = self.dataset_of(cell).task(cell, with_pool=not is_done)
-        doing = "embedding" if not method.trains else "a training that is there" if is_done else "training"
+        doing = (
+            "embedding"
+            if not method.trains
+            else "a training that is there"
+            if is_done
+            else "training"
+        )
         self.tell(f"{cell.dataset}, {cell.method}: {doing}")
         began = time.monotonic()
         learned = method.represent(task, cell.settings, device=self.device, **kept)
@@ -181,7 +210,9 @@ class Runner:
         """Refuse features that are only zeros, as images too small for an encoder have them."""
         loaded = self.dataset_of(cell)
         try:
-            check_directions((learned.embeddings == 0).all(dim=1), loaded.train.names, loaded.input_size)
+            check_directions(
+                (learned.embeddings == 0).all(dim=1), loaded.train.names, loaded.input_size
+            )
         except DataError as error:
             raise DataError(f"{cell.dataset}, {cell.method}: {error}") from error
 
@@ -189,7 +220,10 @@ class Runner:
         """The folder in which a training leaves its checkpoints, and that it resumes from them."""
         if self.trainings is None or not get_method(cell.method).trains:
             return {}
-        return {"folder": self.trainings / f"{cell.dataset}_{cell.method}_{cell.training_key}", "resume": True}
+        return {
+            "folder": self.trainings / f"{cell.dataset}_{cell.method}_{cell.training_key}",
+            "resume": True,
+        }
 
     def _note(self, cell: Cell, learned: Representation, seconds: float) -> None:
         """Remember the longest training; frozen features, done in seconds, say nothing about the next one."""
@@ -198,30 +232,41 @@ class Runner:
 
     def _finish(self, cell: Cell, learned: Representation, task: Task, seconds: float) -> None:
         """Cluster, score and write down; `task` is the same for all cells that share a training."""
-        began, loaded = time.monotonic(), self.dataset_of(cell)
+        began = time.monotonic()
+        loaded = self.dataset_of(cell)
         self.marks[cell.dataset, "train"] = loaded.train.names_sha256
         if cell.figure is not None:
             images = loaded.train
             result: Result = {
-                "material": figure_material(cell, learned, images, images.labels == UNLABELED, self.device)
+                "material": figure_material(
+                    cell, learned, images, images.labels == UNLABELED, self.device
+                )
             }
         else:
             result = self._cluster_and_score(cell, learned, task, loaded)
         about = describe(cell, learned, loaded.train, self.device)
-        times = {"seconds_training": round(seconds, 1), "seconds_clustering": round(time.monotonic() - began, 1)}
+        times = {
+            "seconds_training": round(seconds, 1),
+            "seconds_clustering": round(time.monotonic() - began, 1),
+        }
         if is_main():
             write_result(self.file(cell), result | about | times)
         shown = "" if cell.figure else f" {_shown(result)}"
-        self.tell(f"{cell.key}:{shown} ({seconds:.0f} s training, {time.monotonic() - began:.0f} s clustering)")
+        self.tell(
+            f"{cell.key}:{shown} ({seconds:.0f} s training, {time.monotonic() - began:.0f} s clustering)"
+        )
 
-    def _cluster_and_score(self, cell: Cell, learned: Representation, task: Task, loaded: LoadedDataset) -> Result:
+    def _cluster_and_score(
+        self, cell: Cell, learned: Representation, task: Task, loaded: LoadedDataset
+    ) -> Result:
         images = loaded.test if cell.setup == "inductive" else loaded.train
         if cell.n_clusters == "estimated" and cell.selection == "given":
             learned = estimate_again(learned, task, cell.settings.inference.rule)
         clusters = self._cluster(cell, learned, task, loaded)
         is_unsupervised = cell.setup == "unsupervised"
         is_scored = (images.labels == UNLABELED) | is_unsupervised
-        accuracy, recalls = score(clusters.clusters, images, is_scored), recall(learned.embeddings, loaded.train)
+        accuracy = score(clusters.clusters, images, is_scored)
+        recalls = recall(learned.embeddings, loaded.train)
         true = images.n_classes
         return {
             "accuracy": accuracy,
@@ -230,16 +275,24 @@ class Runner:
             "n_clusters_error": 100 * abs(clusters.n_clusters - true) / true,
             "rule": _deciding_rule(cell, learned, clusters),
             "n_shifts": clusters.n_shifts,
-            "labeled_accuracies": [round(100 * value, 2) for value in clusters.accuracies if not math.isnan(value)],
+            "labeled_accuracies": [
+                round(100 * value, 2) for value in clusters.accuracies if not math.isnan(value)
+            ],
             "recall": recalls,
         }
 
-    def _cluster(self, cell: Cell, learned: Representation, task: Task, loaded: LoadedDataset) -> Discovery:
+    def _cluster(
+        self, cell: Cell, learned: Representation, task: Task, loaded: LoadedDataset
+    ) -> Discovery:
         given = loaded.train.n_classes if cell.n_clusters == "given" else None
         if cell.setup == "inductive":
             assert task.validation is not None
-            unseen, rows, labels = loaded.test.pixels, task.validation, loaded.stopping_labels(cell)
-            return cluster_unseen(learned, unseen, rows, labels, cell, n_clusters=given, device=self.device)
+            unseen = loaded.test.pixels
+            rows = task.validation
+            labels = loaded.stopping_labels(cell)
+            return cluster_unseen(
+                learned, unseen, rows, labels, cell, n_clusters=given, device=self.device
+            )
         return cluster_cell(learned, task.labels, cell, n_clusters=given, device=self.device)
 
     def dataset_of(self, cell: Cell) -> LoadedDataset:
@@ -253,7 +306,12 @@ class Runner:
             root = self.roots[cell.dataset]
             self.tell(f"{cell.dataset}: reading images from {root}")
             self.loaded_datasets[key] = LoadedDataset(
-                cell.dataset, root, device=self.device, input_size=size, scratch=self.out, shared=self.shared
+                cell.dataset,
+                root,
+                device=self.device,
+                input_size=size,
+                scratch=self.out,
+                shared=self.shared,
             )
         return self.loaded_datasets[key]
 
@@ -282,11 +340,17 @@ def in_order(groups: Iterable[list[Cell]]) -> list[list[Cell]]:
 
 def _shared(cell: Cell) -> tuple[Any, ...]:
     """What makes images, then tokens, then the pool of views of two cells the same."""
-    images, settings = (cell.dataset, cell.input_size), cell.settings
+    images = (cell.dataset, cell.input_size)
+    settings = cell.settings
     if not get_method(cell.method).trains:
         return images, (settings.encoder,)
     training = settings.training
-    return images, (settings.encoder, settings.n_tail_blocks), training.seed, (training.views, cell.setup)
+    return (
+        images,
+        (settings.encoder, settings.n_tail_blocks),
+        training.seed,
+        (training.views, cell.setup),
+    )
 
 
 def _deciding_rule(cell: Cell, learned: Representation, clusters: Discovery) -> str | None:
@@ -298,4 +362,7 @@ def _deciding_rule(cell: Cell, learned: Representation, clusters: Discovery) -> 
 
 def _shown(result: Result) -> str:
     accuracy = result["accuracy"]
-    return " / ".join(f"{accuracy[name]:.1f}" for name in ("all", "known", "novel")) + f" at K = {result['n_clusters']}"
+    return (
+        " / ".join(f"{accuracy[name]:.1f}" for name in ("all", "known", "novel"))
+        + f" at K = {result['n_clusters']}"
+    )

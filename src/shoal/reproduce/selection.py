@@ -30,7 +30,9 @@ def judge_by_hidden_labels(pixels: ImageRows, truth: Ints, is_known: Bools) -> J
         if n_clusters is None:
             return sweep(tree, truth, is_known)
         cut = min(n_clusters, tree.n_leaves)
-        return Validation(accuracy=_known_accuracy(tree, cut, truth, is_known), n_clusters=n_clusters)
+        return Validation(
+            accuracy=_known_accuracy(tree, cut, truth, is_known), n_clusters=n_clusters
+        )
 
     def score_clusters(clusters: Ints) -> Validation:
         accuracy = gcd_accuracy(truth, clusters, is_known).known
@@ -42,19 +44,25 @@ def judge_by_hidden_labels(pixels: ImageRows, truth: Ints, is_known: Bools) -> J
 def sweep(tree: Tree, truth: Ints, is_known: Bools) -> Validation:
     """The smallest K of the highest accuracy on known classes, from one more than these up, until 50 bring no gain."""
     first = min(len(np.unique(truth[is_known])) + 1, tree.n_leaves)
-    best, chosen = -1.0, first
+    best = -1.0
+    chosen = first
     for n_clusters in range(first, tree.n_leaves + 1):
         accuracy = _known_accuracy(tree, n_clusters, truth, is_known)
         if accuracy > best:
-            best, chosen = accuracy, n_clusters
+            best = accuracy
+            chosen = n_clusters
         if n_clusters - chosen >= PATIENCE:
             break
     return Validation(accuracy=best, n_clusters=chosen)
 
 
-def draw_by_hidden_classes(labels: Ints, truth: Ints, *, share: float, rng: np.random.Generator) -> Ints:
+def draw_by_hidden_classes(
+    labels: Ints, truth: Ints, *, share: float, rng: np.random.Generator
+) -> Ints:
     """Rows set aside: a share of the labeled images of each class, and of the unlabeled ones of each true class."""
-    groups = np.where(labels == UNLABELED, truth + truth.max() + 1, truth)  # (N,) labeled or not, and the class
+    groups = np.where(
+        labels == UNLABELED, truth + truth.max() + 1, truth
+    )  # (N,) labeled or not, and the class
     return hold_out_validation(groups, share=share, rng=rng).validation
 
 

@@ -17,7 +17,8 @@ def build_table(
     plan: Plan, results: Mapping[str, Mapping[str, Any]], failures: Mapping[str, str] | None = None
 ) -> ResultTable:
     """Put the results of cells, by key, into their places; `failures` says why some of them have none."""
-    experiment, datasets = plan.experiment, plan.datasets
+    experiment = plan.experiment
+    datasets = plan.datasets
     table = ResultTable(
         experiment=experiment,
         datasets=datasets,
@@ -29,13 +30,18 @@ def build_table(
         images={},
     )
     for row, dataset in ((row, dataset) for row in experiment.rows for dataset in datasets):
-        row_key, keys = (row.name, dataset), plan.keys(row, dataset)
+        row_key = (row.name, dataset)
+        keys = plan.keys(row, dataset)
         own_results = {key: results[key] for key in keys if key in results}
         if row_key in plan.grid:
             first = plan.grid[row_key][0]
-            table.choices[row_key] = choices_of(first, [result.get("rule") for result in own_results.values()])
+            table.choices[row_key] = choices_of(
+                first, [result.get("rule") for result in own_results.values()]
+            )
         if keys:
-            table.remarks[row_key] = tuple(remarks_of(row, dataset, keys, own_results, failures or {}))
+            table.remarks[row_key] = tuple(
+                remarks_of(row, dataset, keys, own_results, failures or {})
+            )
         numbers = {result["images"] for result in own_results.values() if "images" in result}
         table.images.update(dict.fromkeys([row_key], max(numbers)) if numbers else {})
         paper = PAPER.get(experiment.name, {}).get(row.name, {}).get(dataset)
@@ -52,12 +58,16 @@ def remarks_of(
 ) -> list[str]:
     """Sentences about the cells of a row: images, seeds that are missing, trainings that failed or collapsed."""
     title = BENCHMARKS[dataset].title
-    notes = dict.fromkeys(f"{title}: {note}." for result in own_results.values() for note in result.get("notes", ()))
+    notes = dict.fromkeys(
+        f"{title}: {note}." for result in own_results.values() for note in result.get("notes", ())
+    )
     skipped = max((result.get("images_skipped", 0) for result in own_results.values()), default=0)
     texts = [
         *notes,
         *(
-            [f"{title}: {count(skipped, 'image')} could not be decoded and {plural(skipped, 'was')} left out."]
+            [
+                f"{title}: {count(skipped, 'image')} could not be decoded and {plural(skipped, 'was')} left out."
+            ]
             if skipped
             else []
         ),
@@ -84,7 +94,9 @@ def _entries(
             n_seeds=len(ours),
             paper=theirs,
         )
-        for ours, theirs in zip([[c[i] for c in columns] for i in range(len(printed))], printed, strict=True)
+        for ours, theirs in zip(
+            [[c[i] for c in columns] for i in range(len(printed))], printed, strict=True
+        )
     )
 
 
@@ -93,4 +105,7 @@ def _values(measure: str, result: Mapping[str, Any]) -> list[float]:
         return list(map(float, result[measure]))
     if measure == "n_clusters":
         return [float(result["n_clusters"]), result["n_clusters_error"]]
-    return [result["recall" if measure == "recall" else "accuracy"][name.lower()] for name in COLUMNS[measure]]
+    return [
+        result["recall" if measure == "recall" else "accuracy"][name.lower()]
+        for name in COLUMNS[measure]
+    ]

@@ -56,7 +56,19 @@ VIAS = ("grow",)
 STATUSES = ("predicted", "confirmed", "rejected", "moved", "flagged")
 PREDICTED, CONFIRMED, REJECTED, MOVED, FLAGGED = range(len(STATUSES))
 
-KINDS = ("confirm", "reject", "flag", "assign", "create", "rename", "merge", "split", "distinct", "undo", "redo")
+KINDS = (
+    "confirm",
+    "reject",
+    "flag",
+    "assign",
+    "create",
+    "rename",
+    "merge",
+    "split",
+    "distinct",
+    "undo",
+    "redo",
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -110,7 +122,9 @@ def _fit_name(name: Any) -> str:
     text = name.strip() if isinstance(name, str) else ""
     letters = text.translate(JOINERS)
     if not letters or len(text) > MAX_NAME or not letters.isprintable():
-        raise UsageError(f"name: found {str(name)[:40]!r}, expected 1 to {MAX_NAME} printable characters")
+        raise UsageError(
+            f"name: found {str(name)[:40]!r}, expected 1 to {MAX_NAME} printable characters"
+        )
     return text
 
 
@@ -145,12 +159,16 @@ def fields_of(action: Action, listed: Callable[[Ints], Any]) -> dict[str, Any]:
     if action.kind == "distinct":
         return {"categories": list(action.categories)}
     if action.kind == "split":
-        named = [{**part, "name": group.name} for part, group in zip(groups, action.groups, strict=True)]
+        named = [
+            {**part, "name": group.name} for part, group in zip(groups, action.groups, strict=True)
+        ]
         return {"category": action.category, "parts": named}
     return {"of": action.of}
 
 
-def action_of(kind: str, fields: Mapping[str, Any], rows_of: Callable[[Sequence[Any]], Ints]) -> Action:
+def action_of(
+    kind: str, fields: Mapping[str, Any], rows_of: Callable[[Sequence[Any]], Ints]
+) -> Action:
     """The action of a line; `rows_of` finds images. KeyError, TypeError or ValueError where fields do not fit."""
     if kind in ("confirm", "reject", "flag"):
         return Action(kind=kind, groups=tuple(_group(one, rows_of) for one in fields["groups"]))
@@ -158,12 +176,19 @@ def action_of(kind: str, fields: Mapping[str, Any], rows_of: Callable[[Sequence[
         category = _whole(fields["category"])
         group = Group(category=category, rows=rows_of(fields["images"]))
         if kind == "assign":
-            return Action(kind=kind, groups=(group,), category=category, via=checked_via(fields.get("via", "")))
+            return Action(
+                kind=kind,
+                groups=(group,),
+                category=category,
+                via=checked_via(fields.get("via", "")),
+            )
         between = tuple(map(_whole, fields.get("between", ())))
         name = _fit_name(fields["name"])
         return Action(kind=kind, groups=(group,), category=category, name=name, categories=between)
     if kind == "rename":
-        return Action(kind=kind, category=_whole(fields["category"]), name=_fit_name(fields["name"]))
+        return Action(
+            kind=kind, category=_whole(fields["category"]), name=_fit_name(fields["name"])
+        )
     if kind == "merge":
         others = tuple(map(_whole, fields["categories"]))
         return Action(kind=kind, categories=others, category=_whole(fields["into"]))
@@ -177,7 +202,9 @@ def action_of(kind: str, fields: Mapping[str, Any], rows_of: Callable[[Sequence[
     raise UsageError(f"action: found {str(kind)[:40]!r}, expected one of {', '.join(KINDS)}")
 
 
-def _group(plain: Mapping[str, Any], rows_of: Callable[[Sequence[Any]], Ints], name: str = "") -> Group:
+def _group(
+    plain: Mapping[str, Any], rows_of: Callable[[Sequence[Any]], Ints], name: str = ""
+) -> Group:
     return Group(category=_whole(plain["category"]), rows=rows_of(plain["images"]), name=name)
 
 

@@ -74,7 +74,9 @@ class Rejections:
     """Which images do not belong to which categories: pairs, each a number, row * 2**32 + category, ascending."""
 
     def __init__(self, by_row: Mapping[int, Iterable[int]]) -> None:
-        pairs = [row << 32 | category for row, categories in by_row.items() for category in categories]
+        pairs = [
+            row << 32 | category for row, categories in by_row.items() for category in categories
+        ]
         self.pairs: Ints = np.sort(np.array(pairs, np.int64))
 
     def of(self, row: int) -> list[int]:
@@ -106,7 +108,9 @@ class Rejections:
         if len(change.readmits):
             self.pairs = np.delete(self.pairs, np.searchsorted(self.pairs, change.readmits))
         if len(change.rejects):
-            self.pairs = np.insert(self.pairs, np.searchsorted(self.pairs, change.rejects), change.rejects)
+            self.pairs = np.insert(
+                self.pairs, np.searchsorted(self.pairs, change.rejects), change.rejects
+            )
 
 
 class Images:
@@ -114,12 +118,16 @@ class Images:
 
     def __init__(self, category: Ints) -> None:
         self.category: Ints = category.copy()
-        self.status, self.decided, self.owner, self.version = (np.zeros(len(category), np.int64) for _ in range(4))
+        self.status, self.decided, self.owner, self.version = (
+            np.zeros(len(category), np.int64) for _ in range(4)
+        )
         """`version` is the last action that changed an image at all, undoing included."""
 
     def values(self, rows: Ints) -> Values:
         """A copy of the values of some rows."""
-        columns = {name: getattr(self, name)[rows] for name in ("category", "status", "decided", "owner")}
+        columns = {
+            name: getattr(self, name)[rows] for name in ("category", "status", "decided", "owner")
+        }
         return Values(**columns)
 
     def put(self, rows: Ints, values: Values, seq: int) -> None:

@@ -46,19 +46,32 @@ class Decisions:
 
 def decisions_of(review: Review) -> Decisions:
     """Read a review, with the cannot-links that hold from an earlier one."""
-    state, paths = review.state, review.answer.paths
-    ended = {number: _today(state, number) for number in state.records if number not in state.categories}
+    state = review.state
+    paths = review.answer.paths
+    ended = {
+        number: _today(state, number) for number in state.records if number not in state.categories
+    }
     called = {c.category: ended.get(c.category_id, c.category_id) for c in review.answer.categories}
     between = {number for number, record in state.categories.items() if record.between}
     is_between = np.isin(state.images.category, sorted(between))
-    decided = np.flatnonzero(np.isin(state.images.status, (CONFIRMED, MOVED)) & ~is_between).tolist()
+    decided = np.flatnonzero(
+        np.isin(state.images.status, (CONFIRMED, MOVED)) & ~is_between
+    ).tolist()
     labels = {paths[row]: int(state.images.category[row]) for row in decided}
     apart = _apart(review, ended, between)
     known = tuple(number for number in _known(state, set(labels.values())) if number not in between)
-    given = {path: name for path, name in zip(paths, review.answer.columns["label_given"], strict=True) if name}
+    given = {
+        path: name
+        for path, name in zip(paths, review.answer.columns["label_given"], strict=True)
+        if name
+    }
     contradicted = _contradicted(review, given, called, labels, apart)
     return Decisions(
-        names={number: record.name for number, record in state.categories.items() if number not in between},
+        names={
+            number: record.name
+            for number, record in state.categories.items()
+            if number not in between
+        },
         known=known,
         became_known=tuple(number for number in known if state.records[number].is_novel),
         labels=labels,
@@ -95,11 +108,18 @@ def _known(state: State, decided: set[int]) -> tuple[int, ...]:
     )
 
 
-def _apart(review: Review, ended: Mapping[int, int], between: set[int]) -> dict[str, frozenset[int]]:
+def _apart(
+    review: Review, ended: Mapping[int, int], between: set[int]
+) -> dict[str, frozenset[int]]:
     """Every cannot-link; where a person has put the image there after all, the later word holds."""
-    state, apart = review.state, {}
+    state = review.state
+    apart = {}
     for row, ids in sorted(state.rejected.by_row().items()):
-        own = {int(state.images.category[row])} if state.images.status[row] in (CONFIRMED, MOVED) else set()
+        own = (
+            {int(state.images.category[row])}
+            if state.images.status[row] in (CONFIRMED, MOVED)
+            else set()
+        )
         if today := frozenset(ended.get(number, number) for number in ids) - own - between:
             apart[review.answer.paths[row]] = today
     return apart
@@ -113,9 +133,12 @@ def _contradicted(
     apart: Mapping[str, frozenset[int]],
 ) -> frozenset[str]:
     """The images whose label does not hold: a decision for another category, a rejection or a split says otherwise."""
-    state, made_by_run, contradicted = review.state, set(called.values()), set()
+    state = review.state
+    made_by_run = set(called.values())
+    contradicted = set()
     for path, name in given.items():
-        label, own = called.get(name), int(state.images.category[review.answer.row_of[path]])
+        label = called.get(name)
+        own = int(state.images.category[review.answer.row_of[path]])
         is_parted = own in state.categories and own not in made_by_run
         if labels.get(path, label) != label or label in apart.get(path, ()) or is_parted:
             contradicted.add(path)

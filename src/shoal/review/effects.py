@@ -62,10 +62,14 @@ def _moved(tables: Tables, action: Action, seq: int, records: dict[int, Record |
 
 def _rename(tables: Tables, action: Action, seq: int) -> Change:
     old = tables.living(action.category)
-    if old.name == action.name and not old.between:  # one that follows others keeps this name from now on
+    if (
+        old.name == action.name and not old.between
+    ):  # one that follows others keeps this name from now on
         raise UsageError(f"{action.name}: is the name already")
     new = Record(action.name, old.is_novel, True, None, seq)
-    return Change(rows=NO_ROWS, values=tables.images.values(NO_ROWS), records={action.category: new})
+    return Change(
+        rows=NO_ROWS, values=tables.images.values(NO_ROWS), records={action.category: new}
+    )
 
 
 def _distinct(tables: Tables, action: Action, seq: int) -> Change:
@@ -79,7 +83,8 @@ def _distinct(tables: Tables, action: Action, seq: int) -> Change:
 
 
 def _merge(tables: Tables, action: Action, seq: int) -> Change:
-    into, others = tables.living(action.category), dict.fromkeys(action.categories)
+    into = tables.living(action.category)
+    others = dict.fromkeys(action.categories)
     if not others or action.category in others:
         raise UsageError("merge: expected other categories than the one they go into")
     others |= dict.fromkeys(_settled(tables, {action.category, *others}))
@@ -92,14 +97,26 @@ def _merge(tables: Tables, action: Action, seq: int) -> Change:
     is_novel = into.is_novel and all(record.is_novel for record in old.values())
     pairs = [record.between for record in (into, *old.values())]
     between = tuple(sorted({number for pair in pairs for number in pair})) if all(pairs) else ()
-    records[action.category] = Record(into.name, is_novel, into.is_named, None, seq, between, into.number)
-    return Change(rows=rows, values=_values(tables, rows, seq, np.full(len(rows), action.category)), records=records)
+    records[action.category] = Record(
+        into.name, is_novel, into.is_named, None, seq, between, into.number
+    )
+    return Change(
+        rows=rows,
+        values=_values(tables, rows, seq, np.full(len(rows), action.category)),
+        records=records,
+    )
 
 
 def _settled(tables: Tables, merged: set[int]) -> list[int]:
     """The categories between some that a merge makes one: their images belong to that one."""
-    pairs = {number: tables.between(record) for number, record in tables.categories.items() if record.between}
-    return [number for number, pair in pairs.items() if pair and pair <= merged and number not in merged]
+    pairs = {
+        number: tables.between(record)
+        for number, record in tables.categories.items()
+        if record.between
+    }
+    return [
+        number for number, pair in pairs.items() if pair and pair <= merged and number not in merged
+    ]
 
 
 def _split(tables: Tables, action: Action, seq: int) -> Change:
@@ -108,8 +125,13 @@ def _split(tables: Tables, action: Action, seq: int) -> Change:
     if not action.groups:
         raise UsageError(f"split: expected one part or more to leave {source.name}")
     if (tables.images.category[rows] != action.category).any():
-        raise Conflict(f"split: an image is not in {tables.name(action.category)} any more; look again")
-    bases = (source.name, tables.joined(tables.between(source)))  # a log may have it without the source's own number
+        raise Conflict(
+            f"split: an image is not in {tables.name(action.category)} any more; look again"
+        )
+    bases = (
+        source.name,
+        tables.joined(tables.between(source)),
+    )  # a log may have it without the source's own number
     records: dict[int, Record | None] = {}
     for part in action.groups:
         new = _new(tables, part.category, part.name, seq)
@@ -117,7 +139,9 @@ def _split(tables: Tables, action: Action, seq: int) -> Change:
             number = source.number + number_of_part(part.name)
             new = replace(new, is_named=False, between=source.between, number=number)
         records[part.category] = new
-    if len(records) < len(action.groups) or len({part.name for part in action.groups}) < len(action.groups):
+    if len(records) < len(action.groups) or len({part.name for part in action.groups}) < len(
+        action.groups
+    ):
         raise UsageError("split: two parts have the same id or name")
     category = np.concatenate([np.full(len(part.rows), part.category) for part in action.groups])
     return Change(rows=rows, values=_values(tables, rows, seq, category), records=records)
@@ -137,7 +161,9 @@ def number_of_part(name: str) -> str:
 def _new(tables: Tables, category: int, name: str, seq: int) -> Record:
     if category in tables.records or category < 0:
         raise Conflict(f"category {category}: the id is taken")
-    if category > tables.next_id + len(tables.answer):  # in a log that was not written here; sizes are counted by id
+    if category > tables.next_id + len(
+        tables.answer
+    ):  # in a log that was not written here; sizes are counted by id
         raise UsageError(f"category {category}: expected an id near {tables.next_id}, the next one")
     return Record(name, True, True, None, seq)
 
@@ -154,7 +180,9 @@ def _once(tables: Tables, rows: Ints) -> Ints:
     return rows
 
 
-def _values(tables: Tables, rows: Ints, seq: int, category: Ints, status: int | None = None) -> Values:
+def _values(
+    tables: Tables, rows: Ints, seq: int, category: Ints, status: int | None = None
+) -> Values:
     owner = np.full(len(rows), seq)
     if status is None:
         kept = tables.images.values(rows)

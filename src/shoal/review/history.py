@@ -84,7 +84,8 @@ class History:
 
     def undone_by(self, by: str, window: Window | None = None) -> Iterator[int]:
         """The actions that a person has undone, the last one first, where they have done nothing else since."""
-        acted, own = self._acted.get(by, {}), reversed(self._undoings.get(by, ()))
+        acted = self._acted.get(by, {})
+        own = reversed(self._undoings.get(by, ()))
         if window is None:
             last = max(acted.values(), default=0)
             return (undoing.action.of for undoing in own if undoing.seq > last)

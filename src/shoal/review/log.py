@@ -103,7 +103,8 @@ class Log:
 
     def _mend(self, rest: bytes) -> None:
         """Cut half a line off, and end a line that lacks its end."""
-        self.dropped, self.has_half = rest.decode("utf-8", "replace") or self.dropped, False
+        self.dropped = rest.decode("utf-8", "replace") or self.dropped
+        self.has_half = False
         with writing(self.file), self.file.open("r+b") as file:
             file.truncate(self._offset)
             if self._lacks_end:
@@ -116,7 +117,9 @@ class Log:
     @property
     def note(self) -> str:
         """What whoever reads the log without adding to it should know; mostly nothing."""
-        told = f"note: half a line at the end of {self.file}, which was never answered, is not counted"
+        told = (
+            f"note: half a line at the end of {self.file}, which was never answered, is not counted"
+        )
         return told if self.has_half else ""
 
     def append(self, line: Mapping[str, Any]) -> None:
@@ -141,8 +144,10 @@ class Log:
         content = b"".join(map(encoded, lines))
         with atomic_file(self.file) as file:
             file.write(content)
-        self._offset, self._n_lines = len(content), len(lines)
-        self._end, self._lacks_end = content[-END_BYTES:], False
+        self._offset = len(content)
+        self._n_lines = len(lines)
+        self._end = content[-END_BYTES:]
+        self._lacks_end = False
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -156,7 +161,9 @@ class Log:
             except UsageError:
                 if time.monotonic() > until or not os.access(self.file.parent, os.W_OK):
                     raise
-                time.sleep(PAUSE_S)  # it is refused at once where a thread has it, or the file system has no locks
+                time.sleep(
+                    PAUSE_S
+                )  # it is refused at once where a thread has it, or the file system has no locks
         try:
             yield
         finally:
@@ -165,7 +172,9 @@ class Log:
     def damage(self, reason: str) -> DataError:
         """The error for the line that is being read, which cannot be used."""
         where = f"{self.file}, line {self._n_lines + 1}"
-        return DataError(f"{where}: {reason}; put back a copy of the file, or move it away to start the review anew")
+        return DataError(
+            f"{where}: {reason}; put back a copy of the file, or move it away to start the review anew"
+        )
 
     def _whole(self, line: bytes) -> dict[str, Any] | None:
         """A last line without its line break; None for half a line."""

@@ -19,17 +19,23 @@ def parts_of(run: RunView, state: State, category: int, n_parts: int) -> list[In
     """The images of a category in `n_parts` parts, the largest first, each ascending."""
     rows = state.members(category)
     if not 2 <= n_parts <= len(rows):
-        raise UsageError(f"parts: found {n_parts}, expected 2 to {len(rows)}, the number of its images")
+        raise UsageError(
+            f"parts: found {n_parts}, expected 2 to {len(rows)}, the number of its images"
+        )
     linkage = linkage_of(run, state, rows)
     return cut(linkage, rows, n_parts)
 
 
-def linkage_of(run: RunView, state: State, rows: Ints) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+def linkage_of(
+    run: RunView, state: State, rows: Ints
+) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     """(n - 1, 2) the merges among some images, by their positions in `rows`, lowest first; n + i for the i-th merge."""
     if run.has("tree.npy"):
         return _induced(_merges(run, len(state.answer)), rows, len(state.answer))
     if not run.has("embeddings.npy"):
-        raise DataError(f"{run.path}: holds no tree and no embeddings to split a category by; choose images instead")
+        raise DataError(
+            f"{run.path}: holds no tree and no embeddings to split a category by; choose images instead"
+        )
     if len(rows) > MAX_WITHOUT_TREE:
         raise DataError(
             f"{run.path}: holds no tree, and {len(rows):,} images are too many to grow one; choose images instead"
@@ -37,7 +43,9 @@ def linkage_of(run: RunView, state: State, rows: Ints) -> np.ndarray[tuple[int, 
     from scipy.cluster.hierarchy import ward
 
     vectors = read_vectors(run.path / "embeddings.npy", len(state.answer))
-    merges: np.ndarray[tuple[int, int], np.dtype[np.int64]] = ward(vectors[rows])[:, :2].astype(np.int64)
+    merges: np.ndarray[tuple[int, int], np.dtype[np.int64]] = ward(vectors[rows])[:, :2].astype(
+        np.int64
+    )
     return merges
 
 
@@ -55,11 +63,16 @@ def _induced(
     merges: np.ndarray[tuple[int, int], np.dtype[np.int64]], rows: Ints, n_leaves: int
 ) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     """The merges of a tree over `n_leaves` as seen by some leaves: (n - 1, 2) in scipy's numbering."""
-    seen = np.full(2 * n_leaves - 1, -1)  # by node, its number among the merges that count; -1: none of ours below
+    seen = np.full(
+        2 * n_leaves - 1, -1
+    )  # by node, its number among the merges that count; -1: none of ours below
     seen[rows] = np.arange(len(rows))
-    below, pairs, made = seen.tolist(), [], len(rows)
+    below = seen.tolist()
+    pairs = []
+    made = len(rows)
     for i, (a, b) in enumerate(merges.tolist()):
-        left, right = below[a], below[b]
+        left = below[a]
+        right = below[b]
         if left >= 0 and right >= 0:
             pairs.append((left, right))
             below[n_leaves + i] = made
@@ -69,7 +82,9 @@ def _induced(
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
-def cut(linkage: np.ndarray[tuple[int, int], np.dtype[np.int64]], rows: Ints, n_parts: int) -> list[Ints]:
+def cut(
+    linkage: np.ndarray[tuple[int, int], np.dtype[np.int64]], rows: Ints, n_parts: int
+) -> list[Ints]:
     """Undo the last `n_parts` - 1 merges: the rows of each part, the largest first."""
     n = len(rows)
     parent = np.arange(2 * n - 1)

@@ -56,29 +56,41 @@ def replay_review(
     is_own = log and old.samefile(log.file)
     with log.held():
         if log and not is_own:
-            raise UsageError(f"{log.file}: the run has a review of its own; move it away to replay another")
+            raise UsageError(
+                f"{log.file}: the run has a review of its own; move it away to replay another"
+            )
         answer = RunTables.read(run)
         entries, misfits = replayed(old, answer, ids)
         if is_own:
-            with atomic_file(_free_name(run.path)) as kept:  # on the disk before the new log takes its place
+            with atomic_file(
+                _free_name(run.path)
+            ) as kept:  # on the disk before the new log takes its place
                 kept.write(old.read_bytes())
         start = start_line(answer, by, now())
         log.write_new([start, *(line_of(entry, answer) for entry in entries)])
     return entries, misfits
 
 
-def replayed(file: Path, answer: RunTables, ids: Mapping[int, int] | None = None) -> tuple[list[Entry], list[Misfit]]:
+def replayed(
+    file: Path, answer: RunTables, ids: Mapping[int, int] | None = None
+) -> tuple[list[Entry], list[Misfit]]:
     """The actions of a log as they are on another answer, and those that no longer fit; writes nothing."""
-    lines, replay = list(_lines(file)), Replay(State(answer))
+    lines = list(_lines(file))
+    replay = Replay(State(answer))
     if ids is not None:
-        replay.ids, replay.kept = dict(ids), frozenset(ids)
+        replay.ids = dict(ids)
+        replay.kept = frozenset(ids)
     counting, misfits = _counting(lines[1:])
     try:
         find_categories(replay, lines[0].get("categories") or [] if lines else [], counting)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise DataError(f"{file}, line 1: categories: {UNREADABLE}; put back a copy of the file") from error
+        raise DataError(
+            f"{file}, line 1: categories: {UNREADABLE}; put back a copy of the file"
+        ) from error
     for line in counting:
-        if reasons := [reason for part in _independent(line) for reason in _done_again(replay, part)]:
+        if reasons := [
+            reason for part in _independent(line) for reason in _done_again(replay, part)
+        ]:
             misfits.append(Misfit(line["seq"], line["action"], line["by"], "; ".join(reasons)))
     return replay.state.entries, sorted(misfits, key=lambda misfit: misfit.seq)
 
@@ -91,7 +103,10 @@ def _independent(line: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _done_again(replay: Replay, line: Mapping[str, Any]) -> list[str]:
     """Do an old action in the new state; what of it does not fit, in words."""
-    replay.n_missing, replay.elsewhere, replay.notes, reasons = 0, [], [], []
+    replay.n_missing = 0
+    replay.elsewhere = []
+    replay.notes = []
+    reasons = []
     try:
         for action in itertools.chain(replay.make(line), actions_here(replay, line)):
             change = replay.state.prepare(action)
@@ -103,7 +118,9 @@ def _done_again(replay: Replay, line: Mapping[str, Any]) -> list[str]:
         return [UNREADABLE]
     reasons += replay.notes
     if replay.n_missing:
-        reasons.append(f"{replay.n_missing:,} of its images {plural(replay.n_missing, 'is')} not in this run")
+        reasons.append(
+            f"{replay.n_missing:,} of its images {plural(replay.n_missing, 'is')} not in this run"
+        )
     if replay.elsewhere:
         where = replay.state.records[replay.category(line["groups"][0]["category"])].name
         what = f"{count(len(replay.elsewhere), 'image')} ({first_few(replay.elsewhere)})"
@@ -114,7 +131,8 @@ def _done_again(replay: Replay, line: Mapping[str, Any]) -> list[str]:
 def _counting(lines: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[Misfit]]:
     """The lines that were not undone, and those that undo or redo nothing."""
     undone: set[int] = set()
-    counting, misfits = [], []
+    counting = []
+    misfits = []
     for line in lines:
         if line["action"] not in ("undo", "redo"):
             counting.append(line)

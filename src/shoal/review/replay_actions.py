@@ -8,7 +8,16 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UsageError
-from shoal.review.actions import CONFIRMED, MOVED, NO_CATEGORY, PREDICTED, Action, Group, checked_name, checked_via
+from shoal.review.actions import (
+    CONFIRMED,
+    MOVED,
+    NO_CATEGORY,
+    PREDICTED,
+    Action,
+    Group,
+    checked_name,
+    checked_via,
+)
 from shoal.review.effects import is_numbered_part
 from shoal.review.replay_categories import Replay
 from shoal.review.verbs import grouped
@@ -18,20 +27,28 @@ from shoal.words import count
 
 def actions_here(replay: Replay, line: Mapping[str, Any]) -> Iterator[Action]:
     """What an old action is in the new state."""
-    kind, state = line["action"], replay.state
+    kind = line["action"]
+    state = replay.state
     if kind == "flag":  # of an image, wherever it is
-        groups = grouped(state, replay.rows([path for group in line["groups"] for path in group["images"]]))
+        groups = grouped(
+            state, replay.rows([path for group in line["groups"] for path in group["images"]])
+        )
         if groups:
             yield Action(kind=kind, groups=groups)
     elif kind in ("confirm", "reject"):
         for group in line["groups"]:
             yield from _decided(replay, kind, group)
     elif kind == "assign":
-        target, rows = replay.category(line["category"]), replay.rows(line["images"])
+        target = replay.category(line["category"])
+        rows = replay.rows(line["images"])
         if len(rows):
             how = checked_via(line.get("via", ""))
-            yield Action(kind=kind, category=target, groups=(Group(category=target, rows=rows),), via=how)
-    elif kind == "create" and line.get("between") and line["category"] not in replay.kept:  # or else it is none today
+            yield Action(
+                kind=kind, category=target, groups=(Group(category=target, rows=rows),), via=how
+            )
+    elif (
+        kind == "create" and line.get("between") and line["category"] not in replay.kept
+    ):  # or else it is none today
         yield from _between(replay, line, replay.rows(line["images"]))
     elif kind == "create":
         yield from _new(replay, line["category"], line["name"], replay.rows(line["images"]))
@@ -43,7 +60,13 @@ def actions_here(replay: Replay, line: Mapping[str, Any]) -> Iterator[Action]:
     elif kind == "merge":
         target = replay.current_category(line["into"])
         others = tuple(
-            sorted({replay.category(old) for old in line["categories"] if replay.current_category(old) != target})
+            sorted(
+                {
+                    replay.category(old)
+                    for old in line["categories"]
+                    if replay.current_category(old) != target
+                }
+            )
         )
         if others:
             yield Action(kind=kind, categories=others, category=replay.category(line["into"]))
@@ -66,13 +89,21 @@ def _decided(replay: Replay, kind: str, group: Mapping[str, Any]) -> Iterator[Ac
 
     A rejection says nothing against another category. After a discovery that has heeded it, that is how it should be.
     """
-    rows, state, target = replay.rows(group["images"]), replay.state, replay.category(group["category"])
+    rows = replay.rows(group["images"])
+    state = replay.state
+    target = replay.category(group["category"])
     is_elsewhere = state.images.category[rows] != target
     if kind == "confirm" and is_elsewhere.any():
-        yield Action(kind="assign", category=target, groups=(Group(category=target, rows=rows[is_elsewhere]),))
+        yield Action(
+            kind="assign",
+            category=target,
+            groups=(Group(category=target, rows=rows[is_elsewhere]),),
+        )
     if kind == "reject":
         if not replay.kept:
-            replay.elsewhere = [shown(state.answer.paths[row]) for row in rows[is_elsewhere].tolist()]
+            replay.elsewhere = [
+                shown(state.answer.paths[row]) for row in rows[is_elsewhere].tolist()
+            ]
         rows = rows[~is_elsewhere]
     if len(rows):
         yield Action(kind=kind, groups=(Group(category=target, rows=rows),))
@@ -91,7 +122,12 @@ def _new(replay: Replay, old: int, name: str, rows: Ints) -> Iterator[Action]:
         return
     new = replay.state.next_id
     replay.ids[old] = new
-    yield Action(kind="create", category=new, name=replay.free_name(name), groups=(Group(category=new, rows=rows),))
+    yield Action(
+        kind="create",
+        category=new,
+        name=replay.free_name(name),
+        groups=(Group(category=new, rows=rows),),
+    )
 
 
 def _between(replay: Replay, line: Mapping[str, Any], rows: Ints) -> Iterator[Action]:
@@ -100,15 +136,19 @@ def _between(replay: Replay, line: Mapping[str, Any], rows: Ints) -> Iterator[Ac
     It is for images: where none of them is here, none is made, unless a later action needs it.
     """
     replay.lost[line["category"]] = str(line["name"])  # where one of the others is lost
-    current, state = {replay.current_category(old) for old in line["between"]}, replay.state
-    ids = sorted(current if len(current) == 1 else {replay.category(old) for old in line["between"]})
+    current = {replay.current_category(old) for old in line["between"]}
+    state = replay.state
+    ids = sorted(
+        current if len(current) == 1 else {replay.category(old) for old in line["between"]}
+    )
     there = ids[0] if len(ids) == 1 else state.find_between(ids)
     if there is None:
         name = state.joined(ids)
         if not len(rows) and line["category"] not in replay.decided | replay.needed:
             replay.lost[line["category"]] = name
             return
-        new, name = state.next_id, replay.free_name(name)
+        new = state.next_id
+        name = replay.free_name(name)
         replay.ids[line["category"]] = new
         group = Group(category=new, rows=rows)
         yield Action(kind="create", category=new, name=name, groups=(group,), categories=tuple(ids))
@@ -124,8 +164,10 @@ def _part(replay: Replay, old_source: int, part: Mapping[str, Any]) -> Iterator[
     Where the answer has the category already, only images that somebody decided on follow the split, as they are. A
     discovery that knew of the part and found no such category has it no more, which it says with what has changed.
     """
-    state, old = replay.state, part["category"]
-    rows, is_here = replay.rows(part["images"]), old_source in replay.ids or old_source in replay.within
+    state = replay.state
+    old = part["category"]
+    rows = replay.rows(part["images"])
+    is_here = old_source in replay.ids or old_source in replay.within
     source = replay.current_category(old_source) if is_here else NO_CATEGORY
     name = _name_here(replay, old_source, source, checked_name(part["name"]))
     replay.lost[old] = name
@@ -133,11 +175,16 @@ def _part(replay: Replay, old_source: int, part: Mapping[str, Any]) -> Iterator[
     there = replay.category(old) if old in replay.kept else None if is_gone else replay.called(name)
     if there is None and not is_gone and (there := _found_again(replay, rows, source)) is not None:
         yield Action(kind="rename", category=there, name=name)
-    leaving = rows[state.images.category[rows] == source] if source not in (NO_CATEGORY, there) else rows[:0]
+    leaving = (
+        rows[state.images.category[rows] == source]
+        if source not in (NO_CATEGORY, there)
+        else rows[:0]
+    )
     if is_gone:  # but for images that people left between categories
         leaving = leaving[np.isin(state.images.status[leaving], (CONFIRMED, MOVED))]
     if there is not None:
-        replay.ids[old], is_there = there, state.images.category[rows] == there
+        replay.ids[old] = there
+        is_there = state.images.category[rows] == there
         leaving = leaving[state.images.status[leaving] != PREDICTED]
         _note_staying(replay, name, len(rows), int(is_there.sum()) + len(leaving))
         if len(leaving):
@@ -165,7 +212,9 @@ def _note_staying(replay: Replay, name: str, n_images: int, n_following: int) ->
     """Say how many images do not follow a split, of an answer that has not heeded it."""
     if n_following < n_images and not replay.kept:
         n_staying = f"{n_images - n_following:,} of {count(n_images, 'image')}"
-        replay.notes.append(f"{n_staying} of {shown(name)} not split off, because this run has put them otherwise")
+        replay.notes.append(
+            f"{n_staying} of {shown(name)} not split off, because this run has put them otherwise"
+        )
 
 
 def _found_again(replay: Replay, rows: Ints, source: int) -> int | None:

@@ -58,7 +58,9 @@ class Replay:
             if old in self.within
             else ""
         )
-        raise UsageError(f"there is no category for {self.lost.get(old, f'category {old}')} any more{where}")
+        raise UsageError(
+            f"there is no category for {self.lost.get(old, f'category {old}')} any more{where}"
+        )
 
     def renamed(self, old: int, name: str) -> int:
         """The category that an old one is now, of a rename; one that is lost is told of by its new name later on."""
@@ -99,40 +101,62 @@ class Replay:
                 self.within.pop(old, None)
                 none = np.zeros(0, np.int64)
                 group = Group(category=new, rows=none)
-                yield Action(kind="create", category=new, name=self.free_name(name), groups=(group,))
+                yield Action(
+                    kind="create", category=new, name=self.free_name(name), groups=(group,)
+                )
 
 
 def find_categories(
     replay: Replay, categories: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any]]
 ) -> None:
     """Say which category of the new answer each of the old answer is; `lines` are the actions that count."""
-    renames = [line for line in lines if line["action"] == "rename" and isinstance(line.get("category"), int)]
+    renames = [
+        line
+        for line in lines
+        if line["action"] == "rename" and isinstance(line.get("category"), int)
+    ]
     names = {line["category"]: str(line.get("name")) for line in renames}
     old = {int(category.get("category", NO_CATEGORY)): category for category in categories}
-    replay.lost |= {number: str(category.get("name")) for number, category in old.items() if number not in replay.kept}
+    replay.lost |= {
+        number: str(category.get("name"))
+        for number, category in old.items()
+        if number not in replay.kept
+    }
     if not replay.kept:
         _find_by_name(replay, old, names)
         _find_by_exemplars(replay, old, names)
     replay.decided = _decided(replay, lines)
     replay.needed = _needed(replay, lines)
     lost = [number for number in replay.lost if number not in replay.ids]
-    replay.to_make = {number: names[number] for number in lost if number in names and number in replay.decided}
+    replay.to_make = {
+        number: names[number] for number in lost if number in names and number in replay.decided
+    }
 
 
-def _find_by_name(replay: Replay, old: Mapping[int, Mapping[str, Any]], names: Mapping[int, str]) -> None:
+def _find_by_name(
+    replay: Replay, old: Mapping[int, Mapping[str, Any]], names: Mapping[int, str]
+) -> None:
     known = {c.category: c.category_id for c in replay.state.answer.categories if not c.is_novel}
-    replay.ids |= {number: known[name] for number in old if (name := str(old[number].get("name"))) in known}
+    replay.ids |= {
+        number: known[name] for number in old if (name := str(old[number].get("name"))) in known
+    }
     for number in old:
         there = known.get(names.get(number, ""))
         if number not in replay.ids and there is not None and there not in replay.ids.values():
             replay.ids[number] = there
 
 
-def _find_by_exemplars(replay: Replay, old: Mapping[int, Mapping[str, Any]], names: Mapping[int, str]) -> None:
-    answer, claims = replay.state.answer, []  # (votes, old category, new one)
+def _find_by_exemplars(
+    replay: Replay, old: Mapping[int, Mapping[str, Any]], names: Mapping[int, str]
+) -> None:
+    # (votes, old category, new one)
+    answer = replay.state.answer
+    claims = []
     known = {c.category_id for c in answer.categories if not c.is_novel}
     for number, category in old.items():
-        rows = [answer.row_of[path] for path in category.get("exemplars") or () if path in answer.row_of]
+        rows = [
+            answer.row_of[path] for path in category.get("exemplars") or () if path in answer.row_of
+        ]
         votes = Counter(int(answer.category_ids[row]) for row in rows)
         best, n_votes = votes.most_common(1)[0] if votes else (NO_CATEGORY, 0)
         if number not in replay.ids and best != NO_CATEGORY and 2 * n_votes > len(rows):
@@ -150,8 +174,18 @@ def _decided(replay: Replay, lines: Sequence[Mapping[str, Any]]) -> set[int]:
 def _given_images(replay: Replay, line: Mapping[str, Any]) -> list[int]:
     here = replay.state.answer.row_of
     try:
-        groups = line["groups"] if line["action"] == "confirm" else [line] if line["action"] == "assign" else ()
-        return [int(group["category"]) for group in groups if any(path in here for path in group["images"])]
+        groups = (
+            line["groups"]
+            if line["action"] == "confirm"
+            else [line]
+            if line["action"] == "assign"
+            else ()
+        )
+        return [
+            int(group["category"])
+            for group in groups
+            if any(path in here for path in group["images"])
+        ]
     except (KeyError, TypeError, ValueError):  # told of when it is its turn
         return []
 

@@ -73,12 +73,16 @@ class Review:
         who = checked_who(by)
         with self.lock, self.log.held():
             if _stamp(self.run) != self._table:
-                raise UsageError(f"{self.run.path}: the run was written anew meanwhile; open its review again")
+                raise UsageError(
+                    f"{self.run.path}: the run was written anew meanwhile; open its review again"
+                )
             self._read_on(mends=True)
             is_new = not self._is_open  # no file, or one without a whole first line
             action = make(self.state)
             change = self.state.prepare(action, base)
-            entry = Entry(seq=self.state.seq + 1, by=who, at=at or now(), action=action, window=window)
+            entry = Entry(
+                seq=self.state.seq + 1, by=who, at=at or now(), action=action, window=window
+            )
             self._add(line_of(entry, self.answer), who, is_new=is_new)
             self.state.commit(entry, change)
             return entry
@@ -102,7 +106,11 @@ class Review:
             reasons = [reason for one in actions if (reason := state.why_not(kind, one))]
             if of is None:
                 where = " in this window" if window else ""
-                raise reasons[0] if reasons else UsageError(f"{kind}: {checked_who(by)} has nothing to {kind}{where}")
+                raise (
+                    reasons[0]
+                    if reasons
+                    else UsageError(f"{kind}: {checked_who(by)} has nothing to {kind}{where}")
+                )
             skipped.extend(reasons)
             return Action(kind=kind, of=of)
 
@@ -151,16 +159,33 @@ def line_of(entry: Entry, answer: RunTables) -> dict[str, Any]:
     """An entry as its line in the log."""
     fields = fields_of(entry.action, answer.listed)
     window = {"window": entry.window} if entry.window else {}
-    return {"seq": entry.seq, "action": entry.action.kind, "by": entry.by, "at": entry.at, **window, **fields}
+    return {
+        "seq": entry.seq,
+        "action": entry.action.kind,
+        "by": entry.by,
+        "at": entry.at,
+        **window,
+        **fields,
+    }
 
 
 def start_line(answer: RunTables, by: str, at: str) -> dict[str, Any]:
     """The first line of a log."""
     categories = [
-        {"category": c.category_id, "name": c.category, "is_novel": c.is_novel, "exemplars": list(c.exemplars)}
+        {
+            "category": c.category_id,
+            "name": c.category,
+            "is_novel": c.is_novel,
+            "exemplars": list(c.exemplars),
+        }
         for c in answer.categories
     ]
-    what = {"format": FORMAT, "n_images": len(answer), "answer": answer.checksum, "categories": categories}
+    what = {
+        "format": FORMAT,
+        "n_images": len(answer),
+        "answer": answer.checksum,
+        "categories": categories,
+    }
     return {"seq": 0, "action": "start", "by": by, "at": at, **what}
 
 

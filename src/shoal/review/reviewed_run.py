@@ -63,14 +63,18 @@ def fitting_review(run: RunView) -> Review | None:
 
 def reviewed_assignments(review: Review) -> list[Assignment]:
     """The images, each with its category of today and who has decided on it."""
-    state, column = review.state, review.answer.columns
+    state = review.state
+    column = review.answer.columns
     names = names_today(state)
     confidence = _confidence(state)
     rows = []
     for row, path in enumerate(review.answer.paths):
-        number, decided = int(state.images.category[row]), int(state.images.decided[row])
-        record, entry = state.records.get(number), state.entry(decided) if decided else None
-        name, second = record.name if record else "", column["second_category"][row]
+        number = int(state.images.category[row])
+        decided = int(state.images.decided[row])
+        record = state.records.get(number)
+        entry = state.entry(decided) if decided else None
+        name = record.name if record else ""
+        second = column["second_category"][row]
         second = names.get(second, second)
         rows.append(
             Assignment(
@@ -83,7 +87,9 @@ def reviewed_assignments(review: Review) -> list[Assignment]:
                 outlier_score=float(column["outlier_score"][row]),
                 nearest_known=names.get(column["nearest_known"][row], column["nearest_known"][row]),
                 nearest_known_similarity=float(column["nearest_known_similarity"][row]),
-                second_category=second if second != name else "",  # both may have been merged, or a person took it
+                second_category=second
+                if second != name
+                else "",  # both may have been merged, or a person took it
                 status=STATUSES[int(state.images.status[row])],
                 classified_by=entry.by if entry else "",
                 classified_at=entry.at if entry else "",
@@ -95,21 +101,39 @@ def reviewed_assignments(review: Review) -> list[Assignment]:
 def reviewed_categories(review: Review) -> list[Category]:
     """The categories that have not ended, known ones first, by id."""
     state = review.state
-    confidence, names = _confidence(state), names_today(state)
+    confidence = _confidence(state)
+    names = names_today(state)
     order = review.answer.typical_order
     members = {number: order[state.images.category[order] == number] for number in state.categories}
     ordered = sorted(state.categories.items(), key=lambda item: (is_novel(state, item[1]), item[0]))
-    return [_category(review, number, record, members[number], confidence, names) for number, record in ordered]
+    return [
+        _category(review, number, record, members[number], confidence, names)
+        for number, record in ordered
+    ]
 
 
 def _category(
-    review: Review, number: int, record: Record, rows: Ints, confidence: Floats, names: dict[str, str]
+    review: Review,
+    number: int,
+    record: Record,
+    rows: Ints,
+    confidence: Floats,
+    names: dict[str, str],
 ) -> Category:
-    column, paths = review.answer.columns, review.answer.paths
+    column = review.answer.columns
+    paths = review.answer.paths
     labels = [column["label_given"][row] for row in rows.tolist()]
-    near = Counter(name for row in rows.tolist() if (name := column["nearest_known"][row])) if record.is_novel else {}
+    near = (
+        Counter(name for row in rows.tolist() if (name := column["nearest_known"][row]))
+        if record.is_novel
+        else {}
+    )
     nearest = max(near, key=lambda name: (near[name], name)) if near else ""
-    similar = [column["nearest_known_similarity"][row] for row in rows if column["nearest_known"][row] == nearest]
+    similar = [
+        column["nearest_known_similarity"][row]
+        for row in rows
+        if column["nearest_known"][row] == nearest
+    ]
     return Category(
         category_id=number,
         category=record.name,
@@ -120,7 +144,9 @@ def _category(
         nearest_known=names.get(nearest, nearest),
         nearest_known_similarity=float(np.mean(similar)) if nearest else float("nan"),
         exemplars=tuple(paths[row] for row in rows[:N_EXEMPLARS].tolist()),
-        between=tuple(review.state.records[one].name for one in sorted(review.state.between(record))),
+        between=tuple(
+            review.state.records[one].name for one in sorted(review.state.between(record))
+        ),
     )
 
 
@@ -140,4 +166,6 @@ def _confidence(state: State) -> Floats:
 
 def names_today(state: State) -> dict[str, str]:
     """What the categories of the run are called today, by their first name."""
-    return {c.category: state.records[state.today(c.category_id)].name for c in state.answer.categories}
+    return {
+        c.category: state.records[state.today(c.category_id)].name for c in state.answer.categories
+    }

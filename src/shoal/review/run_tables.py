@@ -48,7 +48,8 @@ class RunTables:
         columns = read_assignment_columns(run.path)
         # Not `run.categories`, which a run with a review has changed.
         categories = RunView(run.path).categories
-        paths, ids = columns.pop("path"), columns.pop("category_id")
+        paths = columns.pop("path")
+        ids = columns.pop("category_id")
         check_columns(run.path, paths, ids.tolist(), columns["category"])
         return cls(
             paths=paths,
@@ -76,15 +77,25 @@ class RunTables:
         try:
             return np.array([self.row_of[path] for path in paths], dtype=np.int64)
         except (KeyError, TypeError) as error:
-            unknown = [path for path in paths if not isinstance(path, str) or path not in self.row_of]
+            unknown = [
+                path for path in paths if not isinstance(path, str) or path not in self.row_of
+            ]
             listed = first_few([repr(path) for path in unknown])
-            raise UsageError(f"images: not in this run: {listed}; give paths as assignments.csv has them") from error
+            raise UsageError(
+                f"images: not in this run: {listed}; give paths as assignments.csv has them"
+            ) from error
 
     def listed(self, rows: Ints) -> Encoded:
         """The paths of some rows as JSON."""
-        is_worth_it = len(rows) > MANY or "written" in vars(self)  # the latter: they are there already
+        is_worth_it = len(rows) > MANY or "written" in vars(
+            self
+        )  # the latter: they are there already
         if not is_worth_it or not len(self.written):
-            return Encoded(json.dumps([self.paths[row] for row in rows.tolist()], separators=(",", ":")).encode())
+            return Encoded(
+                json.dumps(
+                    [self.paths[row] for row in rows.tolist()], separators=(",", ":")
+                ).encode()
+            )
         return Encoded(b"[%b]" % self.written[rows].tobytes().translate(None, b"\0")[:-1])
 
     @cached_property
@@ -102,14 +113,18 @@ class RunTables:
         """Equal for the same images in the same categories, whatever else the run holds."""
         digest = hashlib.sha256(np.ascontiguousarray(self.category_ids, dtype="<i8").tobytes())
         digest.update("\0".join(self.paths).encode("utf-8", "surrogateescape"))
-        names = "\0".join(f"{category.category_id}\0{category.category}" for category in self.categories)
+        names = "\0".join(
+            f"{category.category_id}\0{category.category}" for category in self.categories
+        )
         digest.update(names.encode("utf-8", "surrogateescape"))
         return digest.hexdigest()[:32]
 
     @cached_property
     def typical_order(self) -> Ints:
         """(N,) all rows, the most typical of their category first: by outlier score, then confidence, then row."""
-        scores: list[Floats] = [np.nan_to_num(self.columns[name], nan=0.0) for name in ("outlier_score", "confidence")]
+        scores: list[Floats] = [
+            np.nan_to_num(self.columns[name], nan=0.0) for name in ("outlier_score", "confidence")
+        ]
         return np.lexsort((np.arange(len(self)), -scores[1], scores[0]))
 
 
@@ -121,4 +136,6 @@ def _kept_out(run: RunView, there: Set[int]) -> dict[str, frozenset[int]]:
         cannot_links = run.json("changes")["cannot_links"]
         return {str(path): frozenset(map(int, ids)) & there for path, ids in cannot_links.items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(run.path / "changes.json", "cannot_links: expected lists of ids by image") from error
+        raise damaged(
+            run.path / "changes.json", "cannot_links: expected lists of ids by image"
+        ) from error

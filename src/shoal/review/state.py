@@ -59,7 +59,9 @@ class State(Tables):
         """What an action that neither undoes nor redoes has changed, as it was before."""
         return self._before[seq]
 
-    def prepare(self, action: Action, base: int | None = None, *, is_logged: bool = False) -> Change:
+    def prepare(
+        self, action: Action, base: int | None = None, *, is_logged: bool = False
+    ) -> Change:
         """What an action would change, or an error that says why it cannot be done; changes nothing.
 
         `is_logged`: names were checked when it was done, by what others were called then.
@@ -88,9 +90,13 @@ class State(Tables):
         # Thousands may be blocked by one merge: counts of what each still owns tell without a look at its images.
         owned = self._owned() if kind == "undo" and base in (None, self.seq) else None
         for of in (self.history.done_by if kind == "undo" else self.history.undone_by)(by, window):
-            if of == (self.entries[-1].action.of or self.seq):  # the last thing done: nothing can rest on it
+            if of == (
+                self.entries[-1].action.of or self.seq
+            ):  # the last thing done: nothing can rest on it
                 return of, skipped
-            if owned is None or owned[of] == len(self._before[of].rows) + len(self._before[of].records):
+            if owned is None or owned[of] == len(self._before[of].rows) + len(
+                self._before[of].records
+            ):
                 error = self.why_not(kind, of)
                 if error is None:
                     return of, skipped
@@ -160,7 +166,11 @@ class State(Tables):
         there = self.categories
         given = {there[category].name for category in changed if category in there}
         for category, record in there.items():
-            if category not in changed and record.name in given and len(ids := self.between(record)) > 1:
+            if (
+                category not in changed
+                and record.name in given
+                and len(ids := self.between(record)) > 1
+            ):
                 self._call(category, self.free_name(self.joined(ids) + record.number), seq)
 
     def _call(self, category: int, name: str, seq: int) -> None:
@@ -174,18 +184,26 @@ class State(Tables):
         entry = self.entry(of)
         if not self._counts(entry):
             raise UsageError(
-                f"action {of}: is undone already" if of in self.history.undone else f"action {of}: undoes another"
+                f"action {of}: is undone already"
+                if of in self.history.undone
+                else f"action {of}: undoes another"
             )
         change = self._before[of]
-        owners = np.append(self.images.owner[change.rows], [self.records[c].owner for c in change.records])
-        later, since = owners[owners != of], self._last_change(change, entry.action)
+        owners = np.append(
+            self.images.owner[change.rows], [self.records[c].owner for c in change.records]
+        )
+        later = owners[owners != of]
+        since = self._last_change(change, entry.action)
         if not len(later) and change.vanishing:
             is_guest = np.isin(self.images.category, change.vanishing)
             is_guest[change.rows] = False
-            later, since = self.images.owner[is_guest], int(self.images.version[is_guest].max(initial=0))
+            later = self.images.owner[is_guest]
+            since = int(self.images.version[is_guest].max(initial=0))
         if len(later):
             last = self.in_words(int(later.max()))
-            raise Blocked(f"undo of {self.in_words(of)}: {last} rests on it; undo that first", since)
+            raise Blocked(
+                f"undo of {self.in_words(of)}: {last} rests on it; undo that first", since
+            )
         return change
 
     def _redo(self, of: int) -> Change:
@@ -195,10 +213,14 @@ class State(Tables):
         before = self._before[of]
         owners = {c: record.owner for c, record in before.records.items() if record is not None}
         now = {c: self.records[c].owner for c in owners if c in self.records}
-        is_same = np.array_equal(self.images.owner[before.rows], before.values.owner) and owners == now
+        is_same = (
+            np.array_equal(self.images.owner[before.rows], before.values.owner) and owners == now
+        )
         last = self._last_change(before, entry.action)
         if not is_same:
-            raise Blocked(f"redo of {self.in_words(of)}: its images or categories have changed since", last)
+            raise Blocked(
+                f"redo of {self.in_words(of)}: its images or categories have changed since", last
+            )
         try:
             return effect(self, entry.action, of)
         except UsageError as error:  # such as a category that has ended
@@ -207,35 +229,60 @@ class State(Tables):
     def _check_names(self, change: Change, action: Action, *, makes_room: bool) -> None:
         """Refuse a change after which two categories have one name; one that follows others makes room for undo."""
         others = {c: record for c, record in self.categories.items() if c not in change.records}
-        names = {record.name: c for c, record in others.items() if not (makes_room and len(self.between(record)) > 1)}
-        there = {c: record for c, record in change.records.items() if record and record.merged_into is None}
+        names = {
+            record.name: c
+            for c, record in others.items()
+            if not (makes_room and len(self.between(record)) > 1)
+        }
+        there = {
+            c: record
+            for c, record in change.records.items()
+            if record and record.merged_into is None
+        }
         for category, record in there.items():
             if (other := names.setdefault(record.name, category)) != category:
-                reason = f"{record.name}: another category has this name; merge them, or choose another"
-                raise Blocked(reason, self.versions.get(other, 0)) if action.of else UsageError(reason)
+                reason = (
+                    f"{record.name}: another category has this name; merge them, or choose another"
+                )
+                raise (
+                    Blocked(reason, self.versions.get(other, 0))
+                    if action.of
+                    else UsageError(reason)
+                )
 
     def _check_base(self, change: Change, action: Action, base: int) -> None:
         """Refuse what was chosen before somebody else changed it, or on a view that this review never had."""
         if base > self.seq:
-            raise Conflict(f"{action.kind}: chosen after action {base}, but the last one is {self.seq}; look again")
+            raise Conflict(
+                f"{action.kind}: chosen after action {base}, but the last one is {self.seq}; look again"
+            )
         done = self.entry(action.of).action if action.of else action
         last = self._last_change(change, action)
         if done.kind == "merge" and action.kind != "undo":
             last = max(last, self._last_parted(done))
         if last > base:
             what = self.in_words(last)
-            raise Conflict(f"{action.kind}: {what} has changed this meanwhile; look at it and try again")
+            raise Conflict(
+                f"{action.kind}: {what} has changed this meanwhile; look at it and try again"
+            )
 
     def _last_change(self, change: Change, action: Action) -> int:
         """The last action that has changed one of the images or categories that another is about."""
-        touched = {*change.records, *(group.category for group in action.groups), action.category, *action.categories}
+        touched = {
+            *change.records,
+            *(group.category for group in action.groups),
+            action.category,
+            *action.categories,
+        }
         versions = (self.versions[category] for category in touched if category in self.versions)
         return max(int(self.images.version[change.rows].max(initial=0)), *versions, 0)
 
     def _last_parted(self, merge: Action) -> int:
         """The last action by which two categories of a merge were said not to be the same."""
         pairs = itertools.combinations(sorted({merge.category, *merge.categories}), 2)
-        return max((self.distinct_versions[pair] for pair in pairs if pair in self.distinct), default=0)
+        return max(
+            (self.distinct_versions[pair] for pair in pairs if pair in self.distinct), default=0
+        )
 
     def in_words(self, seq: int) -> str:
         """An action and who did it."""

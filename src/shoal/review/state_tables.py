@@ -24,7 +24,9 @@ class Tables:
         self.images = Images(answer.category_ids)
         self.records = {c.category_id: Record(c.category, c.is_novel) for c in answer.categories}
         kept_out = answer.kept_out
-        self.rejected = Rejections({answer.row_of[path]: kept_out[path] for path in kept_out if path in answer.row_of})
+        self.rejected = Rejections(
+            {answer.row_of[path]: kept_out[path] for path in kept_out if path in answer.row_of}
+        )
         self.distinct: frozenset[tuple[int, int]] = frozenset()
         """Pairs of categories, the lower id first, that people said are not the same."""
         self.next_id = max([NO_CATEGORY, *self.records]) + 1
@@ -33,7 +35,11 @@ class Tables:
     @property
     def categories(self) -> dict[int, Record]:
         """The categories that have not ended, by id."""
-        return {category: record for category, record in self.records.items() if record.merged_into is None}
+        return {
+            category: record
+            for category, record in self.records.items()
+            if record.merged_into is None
+        }
 
     def members(self, category: int) -> Ints:
         """The rows of a category, ascending."""
@@ -59,7 +65,14 @@ class Tables:
     def find(self, name: str) -> int | None:
         """The id of the category with this name, however its accents are written."""
         wanted = composed(name)
-        return next((number for number, record in self.categories.items() if composed(record.name) == wanted), None)
+        return next(
+            (
+                number
+                for number, record in self.categories.items()
+                if composed(record.name) == wanted
+            ),
+            None,
+        )
 
     def named_between(self, name: str) -> tuple[int, ...]:
         """The categories whose names a name lists, 'heron or egret'; none where it is a name of its own."""
@@ -98,7 +111,11 @@ class Tables:
     def free_name(self, name: str) -> str:
         """A name like another that no category has or had."""
         taken = {record.name for record in self.records.values()}
-        return next(free for at in itertools.count(2) if (free := f"{name[: MAX_NAME - 10]} {at}") not in taken)
+        return next(
+            free
+            for at in itertools.count(2)
+            if (free := f"{name[: MAX_NAME - 10]} {at}") not in taken
+        )
 
     def living(self, category: int) -> Record:
         """A category that has not ended."""
@@ -106,7 +123,9 @@ class Tables:
         if record is None:
             raise Conflict(f"category {category}: there is none")
         if record.merged_into is not None:
-            raise Conflict(f"{record.name}: was merged into {self.name(record.merged_into)} (action {record.owner})")
+            raise Conflict(
+                f"{record.name}: was merged into {self.name(record.merged_into)} (action {record.owner})"
+            )
         return record
 
     def name(self, category: int) -> str:

@@ -25,7 +25,9 @@ def _around(given: str, category: str, confidence: float, nearest: str, second: 
     return second if category == given and is_doubted and second else category
 
 
-def suspected(columns: Mapping[str, Any], statuses: Sequence[str], names: Mapping[str, str]) -> dict[int, str]:
+def suspected(
+    columns: Mapping[str, Any], statuses: Sequence[str], names: Mapping[str, str]
+) -> dict[int, str]:
     """The rows whose label looks wrong and that nobody has decided on, each with the category that speaks against it.
 
     `names` are today's of the run's categories that have another by now.

@@ -22,19 +22,27 @@ def find(state: State, category: Which) -> int:
     """The id of a category."""
     number = state.find(category) if isinstance(category, str) else whole(category)
     if number is None or number not in state.categories:
-        raise UnknownName("category", str(category), [record.name for record in state.categories.values()])
+        raise UnknownName(
+            "category", str(category), [record.name for record in state.categories.values()]
+        )
     return number
 
 
 def whole(value: Any) -> int | None:
     """A whole number, of numpy's too; None for anything else."""
-    return operator.index(value) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else None
+    return (
+        operator.index(value)
+        if isinstance(value, SupportsIndex) and not isinstance(value, bool)
+        else None
+    )
 
 
 def grouped(state: State, rows: Ints) -> tuple[Group, ...]:
     """Images by the category they are in."""
     keys = state.images.category[rows] - NO_CATEGORY
-    keys = keys.astype(np.min_scalar_type(keys.max(initial=0)))  # short numbers are sorted in a tenth of the time
+    keys = keys.astype(
+        np.min_scalar_type(keys.max(initial=0))
+    )  # short numbers are sorted in a tenth of the time
     order = np.argsort(keys, kind="stable")
     rows, categories = rows[order], state.images.category[rows[order]]
     starts = np.flatnonzero(np.diff(categories, prepend=NO_CATEGORY - 1))
@@ -55,7 +63,12 @@ def undecided(state: State, category: int) -> Ints:
 
 
 def decide(
-    review: Review, kind: str, category: Which | None, images: Iterable[str] | None, *, by: str | None = None
+    review: Review,
+    kind: str,
+    category: Which | None,
+    images: Iterable[str] | None,
+    *,
+    by: str | None = None,
 ) -> Entry:
     """Confirm, reject or flag some images, or the undecided ones of a whole category."""
     if (category is None) == (images is None):
@@ -89,7 +102,9 @@ def move(review: Review, images: Iterable[str], to: Which, *, by: str | None = N
             return between_action(state, rows, between)
         if isinstance(to, str) and there is None:
             group = Group(category=state.next_id, rows=rows)
-            return Action(kind="create", category=group.category, name=checked_name(to), groups=(group,))
+            return Action(
+                kind="create", category=group.category, name=checked_name(to), groups=(group,)
+            )
         target = find(state, to)
         return Action(kind="assign", category=target, groups=(Group(category=target, rows=rows),))
 
@@ -107,17 +122,25 @@ def between_action(state: State, rows: Ints, ids: Iterable[int]) -> Action:
         return Action(kind="assign", category=there, groups=(group,))
     name = state.joined(between)
     name = checked_name(name) if state.find(name) is None else state.free_name(name)
-    return Action(kind="create", category=group.category, name=name, groups=(group,), categories=between)
+    return Action(
+        kind="create", category=group.category, name=name, groups=(group,), categories=between
+    )
 
 
 def rename(review: Review, category: Which, name: str, *, by: str | None = None) -> Entry:
     """Give a category another name."""
     text = checked_name(name)
-    return review.act(lambda state: Action(kind="rename", category=find(state, category), name=text), by=by)
+    return review.act(
+        lambda state: Action(kind="rename", category=find(state, category), name=text), by=by
+    )
 
 
 def merge(
-    review: Review, categories: Which | Sequence[Which], into: Which | None = None, *, by: str | None = None
+    review: Review,
+    categories: Which | Sequence[Which],
+    into: Which | None = None,
+    *,
+    by: str | None = None,
 ) -> Entry:
     """Merge categories into one of them, the first if not said; a name alone is one category, not its letters."""
     if isinstance(categories, str) or not isinstance(categories, Iterable):
@@ -145,10 +168,17 @@ def split(
         target = find(state, category)
         if not isinstance(parts, Mapping):
             return split_action(state, target, parts_of(review.run, state, target, _n_parts(parts)))
-        named = {checked_name(name): review.answer.rows(_paths(images)) for name, images in parts.items()}
+        named = {
+            checked_name(name): review.answer.rows(_paths(images)) for name, images in parts.items()
+        }
         if empty := [name for name, rows in named.items() if not len(rows)]:
-            raise UsageError(f"split: no image is named for {first_few(empty)}; leave it out, or name some")
-        groups = [Group(category=state.next_id + at, rows=rows, name=n) for at, (n, rows) in enumerate(named.items())]
+            raise UsageError(
+                f"split: no image is named for {first_few(empty)}; leave it out, or name some"
+            )
+        groups = [
+            Group(category=state.next_id + at, rows=rows, name=n)
+            for at, (n, rows) in enumerate(named.items())
+        ]
         return Action(kind="split", category=target, groups=tuple(groups))
 
     return review.act(make, by=by)
@@ -157,13 +187,23 @@ def split(
 def _n_parts(parts: Any) -> int:
     number = whole(parts)
     if number is None:
-        raise UsageError(f"parts: found {str(parts)[:40]!r}, expected a number of parts, or images by name")
+        raise UsageError(
+            f"parts: found {str(parts)[:40]!r}, expected a number of parts, or images by name"
+        )
     return number
 
 
 def split_action(state: State, category: int, parts: Sequence[Ints]) -> Action:
     """The split in which the first of some parts stays, and every other gets a name of its own."""
-    base, taken = state.records[category].name, {record.name for record in state.categories.values()}
-    free = (name for number in range(2, len(taken) + len(parts) + 3) if (name := f"{base} ({number})") not in taken)
-    groups = tuple(Group(category=state.next_id + at, rows=rows, name=next(free)) for at, rows in enumerate(parts[1:]))
+    base = state.records[category].name
+    taken = {record.name for record in state.categories.values()}
+    free = (
+        name
+        for number in range(2, len(taken) + len(parts) + 3)
+        if (name := f"{base} ({number})") not in taken
+    )
+    groups = tuple(
+        Group(category=state.next_id + at, rows=rows, name=next(free))
+        for at, rows in enumerate(parts[1:])
+    )
     return Action(kind="split", category=category, groups=groups)

@@ -27,18 +27,24 @@ def check_agreement(folder: Path) -> None:
     header, columns = table_columns(read_text(file), file)
     if not {"path", "category_id", "category"} <= set(header):
         return
-    paths, numbers, names = (columns[header.index(column)] for column in ("path", "category_id", "category"))
+    paths, numbers, names = (
+        columns[header.index(column)] for column in ("path", "category_id", "category")
+    )
     check_columns(folder, paths, numbers, names)
 
 
-def check_columns(folder: Path, paths: Sequence[str], numbers: Sequence[str | int], names: Sequence[str]) -> None:
+def check_columns(
+    folder: Path, paths: Sequence[str], numbers: Sequence[str | int], names: Sequence[str]
+) -> None:
     """The same for whoever has read the columns of assignments.csv: images, ids and names of their categories."""
     file = table_files(folder)[0]
     if len(set(paths)) < len(paths):
         path = next(path for path, n in Counter(paths).items() if n > 1)
         if file.name != TABLE:
             first, second, *_ = (row for row, name in enumerate(paths) if name == path)
-            raise damaged(file, f"{path!r} is the image of rows {first:,} and {second:,} of the run")
+            raise damaged(
+                file, f"{path!r} is the image of rows {first:,} and {second:,} of the run"
+            )
         first, second, *_ = _lines(file, path=path)
         raise damaged(file, f"{path!r} is an image of line {first} too", second)
     if (folder / "categories.csv").is_file():
@@ -52,19 +58,27 @@ def _lines(file: Path, **wanted: str) -> list[int]:
         return []
     header, rows = split_table(read_text(file), file)
     at = {header.index(column): value for column, value in wanted.items()}
-    return [line for line, cells in rows if all(cells[column] == value for column, value in at.items())]
+    return [
+        line for line, cells in rows if all(cells[column] == value for column, value in at.items())
+    ]
 
 
 def _check_categories(folder: Path, named: Iterable[tuple[str | int, str]]) -> None:
     """Refuse ids that are not one for each category, known ones first, and images in others or under other names."""
-    file, table, names, is_novel = table_files(folder)[0], folder / "categories.csv", dict[int, str](), False
+    file = table_files(folder)[0]
+    table = folder / "categories.csv"
+    names = dict[int, str]()
+    is_novel = False
     for position, category in enumerate(read_rows(Category, table)):
         category_id = category.category_id
         if category_id < 0 or category_id in names or (is_novel and not category.is_novel):
             raise damaged(table, f"found id {category_id} at position {position}", position + 2)
-        names[category_id], is_novel = category.category, category.is_novel
+        names[category_id] = category.category
+        is_novel = category.is_novel
     for number, name in named:
-        if not _is_number(str(number)) or int(number) == NO_CATEGORY:  # no number: whoever reads the row says so
+        if (
+            not _is_number(str(number)) or int(number) == NO_CATEGORY
+        ):  # no number: whoever reads the row says so
             continue
         expected = names.get(int(number))
         if name == expected:
@@ -72,7 +86,9 @@ def _check_categories(folder: Path, named: Iterable[tuple[str | int, str]]) -> N
         line = next(iter(_lines(file, category_id=str(number), category=name)), None)
         if expected is None:
             raise damaged(file, f"found the category {number}, which categories.csv has not", line)
-        raise damaged(file, f"the category {number} is {name!r}, in categories.csv {expected!r}", line)
+        raise damaged(
+            file, f"the category {number} is {name!r}, in categories.csv {expected!r}", line
+        )
 
 
 def _check_n_rows(folder: Path, n_rows: int) -> None:

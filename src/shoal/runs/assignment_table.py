@@ -15,7 +15,15 @@ from shoal.errors import missing_package
 from shoal.files import atomic_file
 from shoal.runs import file_parts
 from shoal.runs.file_parts import count_parts, part_files, part_glob, part_name
-from shoal.runs.rows import DECIMALS, ROWS_AT_ONCE, Assignment, read_columns, read_rows, to_parquet, write_csv
+from shoal.runs.rows import (
+    DECIMALS,
+    ROWS_AT_ONCE,
+    Assignment,
+    read_columns,
+    read_rows,
+    to_parquet,
+    write_csv,
+)
 from shoal.runs.run_files import reading
 
 TABLE = "assignments.csv"
@@ -68,7 +76,11 @@ def count_assignments(folder: Path) -> int:
 def read_assignments(folder: Path) -> Sequence[Assignment]:
     """A row per image: a list or, of parts, a sequence that holds columns and makes a row when it is asked for."""
     files = table_files(folder)
-    return read_rows(Assignment, files[0]) if files[0].name == TABLE else PartRows(read_assignment_columns(folder))
+    return (
+        read_rows(Assignment, files[0])
+        if files[0].name == TABLE
+        else PartRows(read_assignment_columns(folder))
+    )
 
 
 def read_assignment_columns(folder: Path) -> dict[str, Any]:
@@ -87,7 +99,9 @@ def read_assignment_columns(folder: Path) -> dict[str, Any]:
 
 def column(rows: Sequence[Assignment], name: str) -> Any:
     """One column of rows, (N,) as a list or an array, without a look at the others where they are kept apart."""
-    return rows.columns[name] if isinstance(rows, PartRows) else [getattr(row, name) for row in rows]
+    return (
+        rows.columns[name] if isinstance(rows, PartRows) else [getattr(row, name) for row in rows]
+    )
 
 
 class PartRows(Sequence[Assignment]):
@@ -108,12 +122,16 @@ class PartRows(Sequence[Assignment]):
     def __getitem__(self, at: int | slice) -> Assignment | list[Assignment]:
         if isinstance(at, slice):
             return [self[row] for row in range(*at.indices(len(self)))]
-        return Assignment(**{name: HINTS[name](values[at]) for name, values in self.columns.items()})
+        return Assignment(
+            **{name: HINTS[name](values[at]) for name, values in self.columns.items()}
+        )
 
     def __iter__(self) -> Iterator[Assignment]:
         for start in range(0, len(self), ROWS_AT_ONCE):
             part = slice(start, start + ROWS_AT_ONCE)
-            lists = [v[part] if isinstance(v, list) else v[part].tolist() for v in self.columns.values()]
+            lists = [
+                v[part] if isinstance(v, list) else v[part].tolist() for v in self.columns.values()
+            ]
             for values in zip(*lists, strict=True):
                 yield Assignment(**dict(zip(self.columns, values, strict=True)))
 
@@ -122,9 +140,15 @@ def _write_parts(folder: Path, rows: Iterable[Assignment], n_rows: int) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
+    kinds = {
+        str: pyarrow.string(),
+        int: pyarrow.int64(),
+        float: pyarrow.float64(),
+        bool: pyarrow.bool_(),
+    }
     schema = pyarrow.schema([(name, kinds[hint]) for name, hint in HINTS.items()])
-    source, n_parts = iter(rows), count_parts(n_rows)
+    source = iter(rows)
+    n_parts = count_parts(n_rows)
     for part in range(n_parts):
         file = folder / part_name(PARQUET, part, n_parts)
         left = min(file_parts.PART_ROWS, n_rows - part * file_parts.PART_ROWS)
@@ -136,7 +160,9 @@ def _write_parts(folder: Path, rows: Iterable[Assignment], n_rows: int) -> None:
 
 
 def _stored(value: Any) -> Any:
-    return round(value, DECIMALS) + 0.0 if isinstance(value, float) else value  # never -0, as in a CSV table
+    return (
+        round(value, DECIMALS) + 0.0 if isinstance(value, float) else value
+    )  # never -0, as in a CSV table
 
 
 def _read_part(file: Path) -> dict[str, Any]:
@@ -151,9 +177,15 @@ def _read_part(file: Path) -> dict[str, Any]:
         columns = {}
         for name, hint in HINTS.items():
             cells = table.column(name)
-            if cells.null_count or (hint is str and cells.type not in (pyarrow.string(), pyarrow.large_string())):
-                raise ValueError(f"{name}: found {cells.type} with {cells.null_count:,} empty cells")
-            columns[name] = _texts(cells, name) if hint is str else cells.cast(kinds[hint]).to_numpy()
+            if cells.null_count or (
+                hint is str and cells.type not in (pyarrow.string(), pyarrow.large_string())
+            ):
+                raise ValueError(
+                    f"{name}: found {cells.type} with {cells.null_count:,} empty cells"
+                )
+            columns[name] = (
+                _texts(cells, name) if hint is str else cells.cast(kinds[hint]).to_numpy()
+            )
         return columns
 
 

@@ -37,5 +37,8 @@ def part_files(folder: Path, whole: str) -> list[Path]:
     n_parts = max((n_parts for _, n_parts in parts.values()), default=0)
     for part in range(n_parts):
         if parts.get(part, (None, 0))[1] != n_parts:
-            raise damaged(folder / part_name(whole, part, n_parts), f"part {part + 1} of {n_parts} is not there")
+            raise damaged(
+                folder / part_name(whole, part, n_parts),
+                f"part {part + 1} of {n_parts} is not there",
+            )
     return [parts[part][0] for part in range(n_parts)]

@@ -16,11 +16,33 @@ from shoal.runs.thumbnails import THUMBNAIL_PARTS
 from shoal.runs.view import COMPARED, RunView
 
 PARTS = (
-    *("config.yaml", "provenance.json", "metrics.jsonl", "estimate.json", "shifts.json", "accuracy.json"),
+    *(
+        "config.yaml",
+        "provenance.json",
+        "metrics.jsonl",
+        "estimate.json",
+        "shifts.json",
+        "accuracy.json",
+    ),
     *("calibration.json", "changes.json"),
-    *("model.safetensors", "embeddings.npy", "shifted.npy", "frozen.npy", "tree.npy", "thumbnails.zip", "report.html"),
+    *(
+        "model.safetensors",
+        "embeddings.npy",
+        "shifted.npy",
+        "frozen.npy",
+        "tree.npy",
+        "thumbnails.zip",
+        "report.html",
+    ),
     *("assignments.csv", "assignments.parquet", "categories.csv", "skipped.csv", "map.npz"),
-    *("choice.json", "judged.json", "plan.json", "model.json", "train.log", "checkpoint.safetensors"),
+    *(
+        "choice.json",
+        "judged.json",
+        "plan.json",
+        "model.json",
+        "train.log",
+        "checkpoint.safetensors",
+    ),
     *("comparison.json", "kept.csv", "compare.html"),
 )
 """The files a run may hold; with `force` these, parts of large ones, snapshots and TensorBoard's events are removed and
@@ -63,7 +85,9 @@ class Folder(RunView):
 
     def check_free(self, *, force: bool = False) -> None:
         """Refuse a folder that `create` would not take; makes and removes nothing."""
-        if not force and self.is_finished:  # a run that cannot be read is cleared by force like any other
+        if (
+            not force and self.is_finished
+        ):  # a run that cannot be read is cleared by force like any other
             go_on = "--resume to go on with its training, " if self.is_stopped else ""
             raise UsageError(
                 f"{self.path}: holds a finished run; give {go_on}--force to overwrite it, or another --out"
@@ -72,7 +96,9 @@ class Folder(RunView):
         if not there.is_dir():
             raise UsageError(f"{there}: is a file, expected a folder; choose another path")
         if there == self.path and self._holds_more() and not self.has("provenance.json"):
-            raise UsageError(f"{there}: holds files but no run (no provenance.json); choose an empty or new folder")
+            raise UsageError(
+                f"{there}: holds files but no run (no provenance.json); choose an empty or new folder"
+            )
         if not os.access(there, os.W_OK | os.X_OK):
             raise UsageError(f"{there}: nothing can be written there; choose another path")
 
@@ -84,7 +110,9 @@ class Folder(RunView):
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write `<name>.json`."""
-        write_text(self.path / f"{name}.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        write_text(
+            self.path / f"{name}.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        )
 
     def drop(self, *parts: str) -> None:
         """Remove some files, where they are."""
@@ -96,7 +124,9 @@ class Folder(RunView):
 
         A run that was killed may have left an older one too; the best is the last that was written.
         """
-        snapshots = sorted(self.path.glob(SNAPSHOTS), key=lambda file: int(file.stem.partition("-")[2]))
+        snapshots = sorted(
+            self.path.glob(SNAPSHOTS), key=lambda file: int(file.stem.partition("-")[2])
+        )
         if snapshots:
             _copy(snapshots[-1], into.path / "model.safetensors")
 
@@ -112,7 +142,11 @@ class Folder(RunView):
     @property
     def has_checkpoints(self) -> bool:
         """Whether the run holds what only a resumed one would need."""
-        return self.has("checkpoint.safetensors") or any(self.path.glob(SNAPSHOTS)) or any(self.path.glob(TRIALS))
+        return (
+            self.has("checkpoint.safetensors")
+            or any(self.path.glob(SNAPSHOTS))
+            or any(self.path.glob(TRIALS))
+        )
 
     def drop_checkpoints(self) -> None:
         """Remove what only a resumed run would need."""
@@ -141,14 +175,18 @@ class Folder(RunView):
         """Remove what a run has written, its other answer too, and nothing else."""
         self.unlink_inside()
         named = (
-            file for pattern in (SNAPSHOTS, EVENTS, TABLE_PARTS, THUMBNAIL_PARTS) for file in self.path.glob(pattern)
+            file
+            for pattern in (SNAPSHOTS, EVENTS, TABLE_PARTS, THUMBNAIL_PARTS)
+            for file in self.path.glob(pattern)
         )
         own = (*(self.path / name for name in PARTS), *named)
         for file in (*own, *self._leftovers()):
             file.unlink(missing_ok=True)
         self._drop_trials()
         compared = self.path / COMPARED
-        for other in (Folder(path) for path in (*(self.path / name for name in ANSWERS), *compared.glob("*"))):
+        for other in (
+            Folder(path) for path in (*(self.path / name for name in ANSWERS), *compared.glob("*"))
+        ):
             if other.path.is_symlink():  # to a run of somebody's
                 continue
             if other.path.is_dir() and (

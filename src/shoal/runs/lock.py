@@ -159,7 +159,9 @@ def _try_lock(descriptor: int, path: Path | str) -> bool:
                 return False
             if not tries_left:
                 holder = _read(descriptor)
-                raise UsageError(_refusal(path, holder.in_words() if holder else "another process")) from error
+                raise UsageError(
+                    _refusal(path, holder.in_words() if holder else "another process")
+                ) from error
         time.sleep(0.05)
     raise AssertionError("the last try returns or raises")
 
@@ -170,7 +172,9 @@ def _refuse_living(file: Path, descriptor: int, path: Path | str, *, has_locks: 
     if holder is None:
         return
     is_here = holder.host == socket.gethostname()
-    if is_here and (has_locks or holder.pid == os.getpid() or holder.started != _start_of(holder.pid)):
+    if is_here and (
+        has_locks or holder.pid == os.getpid() or holder.started != _start_of(holder.pid)
+    ):
         return
     if _silence(file, descriptor) < SILENT_S:
         hint = f"; should that process be gone, try again {SILENT_S / 60:.0f} minutes after its end"

@@ -114,7 +114,12 @@ def read_rows(kind: type[Row], file: Path) -> list[Row]:
     hints = _hints(kind, header, file)
     at = {field: header.index(field) for field in hints}
     return [
-        kind(**{field: _value(hint, row[at[field]], field, file, line) for field, hint in hints.items()})
+        kind(
+            **{
+                field: _value(hint, row[at[field]], field, file, line)
+                for field, hint in hints.items()
+            }
+        )
         for line, row in rows
     ]
 
@@ -132,7 +137,11 @@ def read_columns(kind: type[Row], file: Path) -> dict[str, Any]:
 
 def _hints(kind: type[Row], header: list[str], file: Path) -> dict[str, Any]:
     """The type of each column that is read."""
-    hints = {field: hint for field, hint in get_type_hints(kind).items() if field in header or field not in ADDED}
+    hints = {
+        field: hint
+        for field, hint in get_type_hints(kind).items()
+        if field in header or field not in ADDED
+    }
     if missing := set(hints) - set(header):
         raise damaged(file, f"no column {', '.join(sorted(missing))}", 1)
     return hints
@@ -159,7 +168,10 @@ def to_parquet(kind: type[Row], rows: Iterable[Row], file: Path) -> bool:
     except ImportError:
         return False
     listed = list(rows)
-    columns = {field.name: [getattr(row, field.name) for row in listed] for field in dataclasses.fields(kind)}
+    columns = {
+        field.name: [getattr(row, field.name) for row in listed]
+        for field in dataclasses.fields(kind)
+    }
     with atomic_file(file) as out:
         pyarrow.parquet.write_table(pyarrow.table(columns), out)
     return True
@@ -183,7 +195,9 @@ def _value(hint: Any, cell: str, field: str, file: Path, line: int) -> Any:
             return float(cell) if cell else float("nan")
         return hint(cell) if hint is int else _texts(cell)
     except (ValueError, KeyError) as error:
-        kind = {bool: "true or false", float: "a number", int: "a whole number"}.get(hint, "a JSON list of texts")
+        kind = {bool: "true or false", float: "a number", int: "a whole number"}.get(
+            hint, "a JSON list of texts"
+        )
         raise damaged(file, f"{field}: found {cell[:40]!r}, expected {kind}", line) from error
 
 

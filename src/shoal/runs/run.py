@@ -57,7 +57,14 @@ class Run(Folder):
 
     def start(self, settings: Any, *, seed: int, device: str, command: str, **more: Any) -> None:
         """Write the first half of provenance.json, which makes the folder a run's, and config.yaml."""
-        provenance = {"command": command, "seed": seed, "device": device, "started": _now(), "finished": None, **more}
+        provenance = {
+            "command": command,
+            "seed": seed,
+            "device": device,
+            "started": _now(),
+            "finished": None,
+            **more,
+        }
         self.write_json("provenance", {**provenance, **_environment()})
         write_text(self.path / "config.yaml", dump_settings(settings))
 
@@ -122,4 +129,8 @@ def _environment() -> dict[str, Any]:
             packages[name] = version(name)
         except PackageNotFoundError:  # run from a checkout that was not installed
             packages[name] = None
-    return {"python": platform.python_version(), "platform": platform.platform(), "packages": packages}
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": packages,
+    }

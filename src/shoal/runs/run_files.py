@@ -47,17 +47,49 @@ CURVE = {"confidence": list[float], "right": list[float], "n_images": list[float
 NUMBERS = {"n_clusters": list[int], "accuracy": list[float]}
 SHAPES: dict[str, Shape] = {
     "provenance.json": {
-        **{"finished": str | None, "started": str | None, "command": str | None, "device": str | None},
-        **{"seed": int | None, "seconds": float | None, "root": str | None, "folders": list[str] | None},
-        **{"encoder": str | None, "fingerprint": str | None, "packages": dict | None, "made_from": dict | None},
-        **{"answer": str | None, "stopped_early": ({"epochs": int, "of": int}, None), "trial_epochs": int | None},
+        **{
+            "finished": str | None,
+            "started": str | None,
+            "command": str | None,
+            "device": str | None,
+        },
+        **{
+            "seed": int | None,
+            "seconds": float | None,
+            "root": str | None,
+            "folders": list[str] | None,
+        },
+        **{
+            "encoder": str | None,
+            "fingerprint": str | None,
+            "packages": dict | None,
+            "made_from": dict | None,
+        },
+        **{
+            "answer": str | None,
+            "stopped_early": ({"epochs": int, "of": int}, None),
+            "trial_epochs": int | None,
+        },
     },
     "estimate.json": {
-        **{"n_clusters": int, "rule": str | None, "is_given": bool | None, "curve": (NUMBERS, None)},
-        **{"stability": ({"n_clusters": list[int]}, None), "interval": Pair | None, "range": Pair | None},
+        **{
+            "n_clusters": int,
+            "rule": str | None,
+            "is_given": bool | None,
+            "curve": (NUMBERS, None),
+        },
+        **{
+            "stability": ({"n_clusters": list[int]}, None),
+            "interval": Pair | None,
+            "range": Pair | None,
+        },
         "by_labels": Pair | None,
     },
-    "shifts.json": {"accuracies": list[float | None] | None, "chosen": int | None, "n_neighbors": int | None},
+    "shifts.json": {
+        "accuracies": list[float | None] | None,
+        "chosen": int | None,
+        "n_neighbors": int | None,
+    },
     "calibration.json": {
         **{"is_calibrated": bool, "label_rate": float | None, "weight": float | None},
         "scale": list[float | None],
@@ -70,8 +102,17 @@ SHAPES: dict[str, Shape] = {
     },
     "accuracy.json": {"all": float | None, "known": float | None, "novel": float | None}
     | {"n_images": int | None, "n_classes": int | None, "categories": str | None},
-    "metrics.jsonl": {"epoch": int | None, "loss": float | None, "lr": float | None, "n_clusters": int | None}
-    | {"loss_supervised": float | None, "loss_shifted": float | None, "loss_contrastive": float | None}
+    "metrics.jsonl": {
+        "epoch": int | None,
+        "loss": float | None,
+        "lr": float | None,
+        "n_clusters": int | None,
+    }
+    | {
+        "loss_supervised": float | None,
+        "loss_shifted": float | None,
+        "loss_contrastive": float | None,
+    }
     | {"validation_accuracy": float | None},
 }
 """What the objects in a run's files look like, as far as anything here reads them; a key that may be None may be
@@ -86,7 +127,9 @@ def reading(file: Path) -> Iterator[None]:
     except DataError:
         raise
     except FileNotFoundError as error:
-        raise DataError(f"{file}: not in this run; is {file.parent} the folder a run was written to?") from error
+        raise DataError(
+            f"{file}: not in this run; is {file.parent} the folder a run was written to?"
+        ) from error
     except CAUSES as error:
         raise damaged(file, _reason(error), _line(error, file)) from error
 
@@ -107,7 +150,9 @@ def damaged(file: Path, reason: str, line: int | None = None) -> Damaged:
         if re.sub(r"-\d{5}-of-\d{5}", "", file.name) in OPTIONAL
         else "put back a copy of it"
     )
-    return Damaged(f"{location}: damaged or edited, {reason}", f"{remedy}, or make the run again with --force")
+    return Damaged(
+        f"{location}: damaged or edited, {reason}", f"{remedy}, or make the run again with --force"
+    )
 
 
 def read_text(file: Path) -> str:
@@ -167,12 +212,17 @@ def read_array(file: Path) -> np.ndarray[Any, Any]:
 def read_vectors(file: Path, n_rows: int) -> np.ndarray[Any, Any]:
     """Map the embeddings of a run's images into memory: (N, D), finite, no row of zeros alone."""
     vectors = read_array(file)
-    if vectors.ndim != 2 or vectors.dtype.kind != "f" or len(vectors) != n_rows or not vectors.shape[1]:
-        what = (
-            f"found {vectors.dtype} of shape {vectors.shape}, expected numbers in a row for each of {n_rows:,} images"
-        )
+    if (
+        vectors.ndim != 2
+        or vectors.dtype.kind != "f"
+        or len(vectors) != n_rows
+        or not vectors.shape[1]
+    ):
+        what = f"found {vectors.dtype} of shape {vectors.shape}, expected numbers in a row for each of {n_rows:,} images"
         raise damaged(file, f"{what} of assignments.csv")
-    if not each_row(vectors, lambda rows: np.isfinite(rows).all(axis=1) & rows.any(axis=1)).all():  # (N,)
+    if not each_row(
+        vectors, lambda rows: np.isfinite(rows).all(axis=1) & rows.any(axis=1)
+    ).all():  # (N,)
         is_broken = each_row(vectors, lambda rows: ~np.isfinite(rows).all(axis=1))
         what = "NaN or infinity" if is_broken.any() else "only zeros"
         is_bad = is_broken if is_broken.any() else each_row(vectors, lambda rows: ~rows.any(axis=1))
@@ -197,7 +247,9 @@ def split_table(text: str, file: Path) -> tuple[list[str], list[tuple[int, list[
             if row and not header:
                 header = row
             elif row and len(row) != len(header):
-                raise damaged(file, f"found {len(row)} cells where the header has {len(header)}", begins)
+                raise damaged(
+                    file, f"found {len(row)} cells where the header has {len(header)}", begins
+                )
             elif row:
                 rows.append((begins, row))
             begins = reader.line_num + 1
@@ -210,7 +262,8 @@ def table_columns(text: str, file: Path) -> tuple[list[str], list[Sequence[str]]
     """The header of a CSV table and its columns. One without quotes, as most are, is read in a third of the time."""
     if '"' not in text and "\r" not in text:
         lines = [line for line in text.split("\n") if line]
-        header, n_cells = lines[0].split(",") if lines else [], lines[0].count(",") + 1 if lines else 0
+        header = lines[0].split(",") if lines else []
+        n_cells = lines[0].count(",") + 1 if lines else 0
         is_even = all(line.count(",") + 1 == n_cells for line in lines)
         if is_even and max(map(len, lines), default=0) <= csv.field_size_limit():
             cells = ",".join(lines[1:]).split(",") if lines[1:] else []
@@ -236,7 +289,13 @@ def _misfit(value: Any, shape: Any, name: str) -> str:
     if isinstance(shape, Mapping):
         if not isinstance(value, dict):
             return f"{name}: found {_short(value)}, expected an object with keys"
-        return next(filter(None, (_misfit(value.get(key), each, f"{name}.{key}") for key, each in shape.items())), "")
+        return next(
+            filter(
+                None,
+                (_misfit(value.get(key), each, f"{name}.{key}") for key, each in shape.items()),
+            ),
+            "",
+        )
     return "" if _is(value, shape) else f"{name}: found {_short(value)}, expected {_words(shape)}"
 
 
@@ -254,7 +313,13 @@ def _is(value: Any, kind: Any) -> bool:
 
 
 def _words(kind: Any) -> str:
-    plain = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "an object with keys"}
+    plain = {
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+        bool: "true or false",
+        dict: "an object with keys",
+    }
     if get_origin(kind) in (Union, types.UnionType):
         return " or ".join(_words(one) for one in get_args(kind) if one is not type(None))
     if get_origin(kind) is tuple:
@@ -267,7 +332,9 @@ def _reason(error: BaseException) -> str:
         return f"not UTF-8 (byte 0x{error.object[error.start]:02x})"
     if isinstance(error, OSError) and error.strerror:
         return f"cannot be read ({error.strerror})"
-    if "allow_pickle" in str(error) or "Python objects" in str(error):  # numpy advises to load these unsafely
+    if "allow_pickle" in str(error) or "Python objects" in str(
+        error
+    ):  # numpy advises to load these unsafely
         return "not an array of numbers or texts"
     return f"cannot be read ({' '.join(str(error).split())[:120] or type(error).__name__})"
 
@@ -283,7 +350,8 @@ def _line(error: BaseException, file: Path) -> int | None:
 
 def _line_of_setting(reason: str, file: Path) -> int | None:
     """The line of a setting in YAML that a reason such as 'cms: input_size: found …' names, as far as it is there."""
-    node, line = yaml.compose(read_text(file), Loader=yaml.SafeLoader), None
+    node = yaml.compose(read_text(file), Loader=yaml.SafeLoader)
+    line = None
     for name in reason.split(": "):
         pairs = node.value if isinstance(node, yaml.MappingNode) else ()
         at, node = next(((key, value) for key, value in pairs if key.value == name), (None, None))

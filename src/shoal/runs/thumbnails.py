@@ -28,7 +28,14 @@ THUMBNAIL_PARTS = part_glob(THUMBNAILS)
 
 ENTRY = np.dtype(
     [
-        *(("mark", "<u4"), ("_", "V12"), ("crc", "<u4"), ("size", "<u4"), ("whole", "<u4"), ("name", "<u2")),
+        *(
+            ("mark", "<u4"),
+            ("_", "V12"),
+            ("crc", "<u4"),
+            ("size", "<u4"),
+            ("whole", "<u4"),
+            ("name", "<u2"),
+        ),
         *(("extra", "<u2"), ("comment", "<u2"), ("__", "V8"), ("at", "<u4"), ("row", "S8")),
     ]
 )
@@ -41,18 +48,24 @@ Places = NDArray[np.uint32]
 def write_thumbnails(folder: Path, images: Iterable[bytes], n_images: int | None = None) -> None:
     """Write a small WebP, PNG or JPEG per row, in row order; `n_images` says how many, to have them in parts."""
     drop_thumbnails(folder)
-    source, n_parts = enumerate(images), count_parts(n_images or 0)
+    source = enumerate(images)
+    n_parts = count_parts(n_images or 0)
     if n_parts < 2:
         _write(folder / THUMBNAILS, source)
         return
     for part in range(n_parts):
-        _write(folder / part_name(THUMBNAILS, part, n_parts), itertools.islice(source, file_parts.PART_ROWS))
+        _write(
+            folder / part_name(THUMBNAILS, part, n_parts),
+            itertools.islice(source, file_parts.PART_ROWS),
+        )
 
 
 def _write(file: Path, images: Iterable[tuple[int, bytes]]) -> None:
     with atomic_file(file) as opened, zipfile.ZipFile(opened, "w") as archive:
         for row, image in images:
-            archive.writestr(zipfile.ZipInfo(f"{row:08d}"), image)  # a fixed date: same images, same bytes
+            archive.writestr(
+                zipfile.ZipInfo(f"{row:08d}"), image
+            )  # a fixed date: same images, same bytes
 
 
 def drop_thumbnails(folder: Path) -> None:
@@ -75,7 +88,8 @@ class Thumbnails:
     """The thumbnails of a run, each archive opened when the first of its pictures is asked for."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.files = folder, thumbnail_files(folder)
+        self.folder = folder
+        self.files = thumbnail_files(folder)
         self._lock = threading.Lock()
         self._archives: dict[Path, _Archive] = {}
 
@@ -125,7 +139,8 @@ class _Archive:
     """One zip file of thumbnails, from a row on."""
 
     def __init__(self, path: Path, first: int) -> None:
-        self.file, self.first = path.open("rb"), first
+        self.file = path.open("rb")
+        self.first = first
         try:
             self.places = _places(self.file, first)
             self.archive = None if len(self.places) else zipfile.ZipFile(self.file)
@@ -154,7 +169,9 @@ def _places(file: BinaryIO, first: int) -> Places:
     none: Places = np.zeros((0, 3), np.uint32)
     if mark != 0x06054B50 or comment:
         return none
-    if n_entries == 0xFFFF:  # more than fit into this record: the true numbers stand in the one before
+    if (
+        n_entries == 0xFFFF
+    ):  # more than fit into this record: the true numbers stand in the one before
         file.seek(-end_size - 20 - 56, os.SEEK_END)
         more = file.read(56)
         if more[:4] != b"PK\x06\x06":
@@ -164,7 +181,13 @@ def _places(file: BinaryIO, first: int) -> Places:
         return none
     file.seek(at)
     table: NDArray[Any] = np.frombuffer(file.read(size), ENTRY)
-    is_plain = (table["size"] == table["whole"]).all() and (table["name"] == 8).all() and not table["extra"].any()
-    if not is_plain or not np.array_equal(table["row"].astype(np.int64), first + np.arange(n_entries)):
+    is_plain = (
+        (table["size"] == table["whole"]).all()
+        and (table["name"] == 8).all()
+        and not table["extra"].any()
+    )
+    if not is_plain or not np.array_equal(
+        table["row"].astype(np.int64), first + np.arange(n_entries)
+    ):
         return none
     return np.stack([table["at"], table["size"], table["crc"]], axis=1)

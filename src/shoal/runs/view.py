@@ -40,11 +40,15 @@ class RunView:
         if not run.has("comparison.json") and not run.is_finished:
             check_not_held(run.path)  # whoever holds it will finish it, and nobody else can
         if not (run.path / "provenance.json").is_file():
-            raise DataError(f"{run.path}: no run here (no provenance.json); give the folder a run was written to")
+            raise DataError(
+                f"{run.path}: no run here (no provenance.json); give the folder a run was written to"
+            )
         if run.has("comparison.json"):
             inside = run.path / COMPARED
             some = next(iter(sorted(inside.glob("*"))), inside / "NAME")
-            raise DataError(f"{run.path}: holds a comparison of methods; give the run of one, such as {some}")
+            raise DataError(
+                f"{run.path}: holds a comparison of methods; give the run of one, such as {some}"
+            )
         if not run.is_finished:
             # Only what was made of a collection of images can be taken up again; embeddings are clustered anew.
             how = "with --resume" if "fingerprint" in run.provenance else "again"

@@ -30,7 +30,12 @@ from shoal.server.requests import action_of, number, row_numbers, window_of
 from shoal.server.search import Search
 from shoal.text import shown
 
-TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
 
 WAIT_S = 20.0
 """Seconds that a question for changes is held open."""
@@ -68,8 +73,12 @@ def make_app(handlers: "PageHandlers") -> App:
 class PageHandlers:
     """Answers what the page asks."""
 
-    def __init__(self, review: Review, access: Access, originals: Originals, misfits: Sequence[str] = ()) -> None:
-        self.review, self.access, self.misfits = review, access, misfits
+    def __init__(
+        self, review: Review, access: Access, originals: Originals, misfits: Sequence[str] = ()
+    ) -> None:
+        self.review = review
+        self.access = access
+        self.misfits = misfits
         self.thumbnails = Thumbnails(review.run.path)
         self.originals = originals
         self.search = Search(review)
@@ -105,7 +114,9 @@ class PageHandlers:
         with self.review.lock:
             self.review.refresh()
             run = self.review.run
-            changed = columns.changes(self.review, self.review.state.seq, self._who(request), _window(request))
+            changed = columns.changes(
+                self.review, self.review.state.seq, self._who(request), _window(request)
+            )
             entries = self.review.state.entries[-columns.MAX_ENTRIES :]
             return {
                 "version": _version(run, self.originals.root),
@@ -140,7 +151,9 @@ class PageHandlers:
             with self.review.lock:
                 head = self.review.state.seq.to_bytes(4, "little")
                 return Response(
-                    head + columns.columns(self.review), media_type="application/octet-stream", headers=NEVER
+                    head + columns.columns(self.review),
+                    media_type="application/octet-stream",
+                    headers=NEVER,
                 )
 
         return await _guarded(find)
@@ -153,7 +166,8 @@ class PageHandlers:
         """Some thumbnails in one answer; `sharp`, so many pixels, draws them anew from the originals."""
 
         def find() -> Response:
-            rows, side = self._rows(request), number(request.query_params.get("sharp", "0"))
+            rows = self._rows(request)
+            side = number(request.query_params.get("sharp", "0"))
             is_drawn = side or not self.thumbnails.is_there
             images = self._sharp(rows, side) if is_drawn else self.thumbnails.get(rows)
             kept = FOREVER if all(images) else NEVER  # what failed may be there the next time
@@ -162,7 +176,8 @@ class PageHandlers:
         return await _guarded(find)
 
     def _sharp(self, rows: list[int], side: int) -> list[bytes]:
-        drawn, (least, most) = [], SHARP_SIDES
+        drawn = []
+        (least, most) = SHARP_SIDES
         for row in rows:
             try:
                 drawn.append(self.originals.get(row, min(max(side, least), most)))
@@ -209,12 +224,15 @@ class PageHandlers:
 
     async def map(self, _request: Request) -> Response:
         """Where a sample of the images lies."""
-        return await _guarded(lambda: Response(self.search.map, media_type="application/octet-stream", headers=NEVER))
+        return await _guarded(
+            lambda: Response(self.search.map, media_type="application/octet-stream", headers=NEVER)
+        )
 
     async def changes(self, request: Request) -> Response:
         """What others have done since an action; waits a while for something to tell, unless `now` is given."""
         try:
-            since, window = number(request.query_params.get("since")), _window(request)
+            since = number(request.query_params.get("since"))
+            window = _window(request)
         except UsageError as error:
             return _json({"error": str(error)}, 400)
         until = asyncio.get_running_loop().time() + (0 if "now" in request.query_params else WAIT_S)
@@ -227,14 +245,17 @@ class PageHandlers:
             if await request.is_disconnected():
                 return Response()
             if self.review.state.seq > since or asyncio.get_running_loop().time() >= until:
-                return await _guarded(lambda: _json(columns.changes(self.review, since, self._who(request), window)))
+                return await _guarded(
+                    lambda: _json(columns.changes(self.review, since, self._who(request), window))
+                )
             await asyncio.sleep(LOOK_S)
 
     async def act(self, request: Request) -> Response:
         """Do something: what, by whom, and which action they had seen last."""
         try:
             asked = json.loads(await request.body())
-            base, by = asked.get("base"), self._named(asked.get("by"))
+            base = asked.get("base")
+            by = self._named(asked.get("by"))
             if type(base) is not int or not isinstance(asked, dict):
                 raise TypeError("base")
             window = window_of(asked.get("window"), asked.get("opened"))
@@ -247,7 +268,9 @@ class PageHandlers:
             try:
                 self._do(asked, by, base, window)
             except Conflict as error:
-                return _json({"error": str(error), **columns.changes(self.review, base, by, window)}, 409)
+                return _json(
+                    {"error": str(error), **columns.changes(self.review, base, by, window)}, 409
+                )
             except ShoalError as error:
                 return _json({"error": str(error)}, 400)
             return _json(columns.changes(self.review, base, by, window))
@@ -264,7 +287,9 @@ class PageHandlers:
     def _named(self, by: Any) -> str:
         """Check the name of who acts; without one it is the account of the server, unless several people may act."""
         if not by and self.access.asks_who:
-            raise UsageError("Say who you are first: the button with your name, at the top, asks for it.")
+            raise UsageError(
+                "Say who you are first: the button with your name, at the top, asks for it."
+            )
         return checked_who(by)
 
     def _who(self, request: Request) -> str:
@@ -312,5 +337,9 @@ def _names() -> frozenset[str]:
 
 @cache
 def _static(name: str) -> bytes:
-    folder = files("shoal.report") / "templates" if name == "theme.css" else files("shoal.server") / "page"
+    folder = (
+        files("shoal.report") / "templates"
+        if name == "theme.css"
+        else files("shoal.server") / "page"
+    )
     return (folder / name).read_bytes()

@@ -47,7 +47,8 @@ SURE = 250
 def columns(review: Review) -> bytes:
     """Order (rows, most typical first), category, given label, what the images around speak for, status, confidence."""
     with review.lock:
-        state, answer = review.state, review.answer
+        state = review.state
+        answer = review.answer
         known = answer.id_of
         given, around = (
             np.array([known.get(name, NO_CATEGORY) if name else NO_CATEGORY for name in names])
@@ -87,17 +88,24 @@ def categories(review: Review) -> list[dict[str, Any]]:
 def changes(review: Review, since: int, by: str, window: Window | None = None) -> dict[str, Any]:
     """What has changed since an action: images, categories, the actions themselves, and what `by` can undo there."""
     with review.lock:
-        state, since = review.state, max(0, since)
+        state = review.state
+        since = max(0, since)
         rows: Ints = np.flatnonzero(state.images.version > since)
         touched = [number for number, version in state.versions.items() if version > since]
         return {
             "seq": state.seq,
             "rows": pack_rows(rows, len(review.answer)),
-            "category": None if _leaves_categories(state, since) else pack_numbers(state.images.category[rows]),
+            "category": None
+            if _leaves_categories(state, since)
+            else pack_numbers(state.images.category[rows]),
             "status": pack_numbers(state.images.status[rows]),
-            "categories": [category(state, n, state.records[n]) for n in touched if n in state.records],
+            "categories": [
+                category(state, n, state.records[n]) for n in touched if n in state.records
+            ],
             "gone": [number for number in touched if number not in state.records],
-            "entries": [entry_words(state, entry) for entry in state.entries[since:][-MAX_ENTRIES:]],
+            "entries": [
+                entry_words(state, entry) for entry in state.entries[since:][-MAX_ENTRIES:]
+            ],
             "undo": _again(state, "undo", by, window),
             "redo": _again(state, "redo", by, window),
             "distinct": distinct_pairs(state, since),
@@ -135,14 +143,18 @@ def entry_words(state: State, entry: Entry) -> dict[str, Any]:
     images = count(len(action.rows), "image")
     name = _name(state, action.category)
     words = {
-        **dict.fromkeys(("confirm", "reject", "flag"), f"{action.kind} {images} {_where(state, action)}"),
+        **dict.fromkeys(
+            ("confirm", "reject", "flag"), f"{action.kind} {images} {_where(state, action)}"
+        ),
         "assign": f"move {images}{_origin(state, entry)} to {name}",
         "create": f"new category {shown(action.name)} with {images}{_origin(state, entry)}",
         "rename": f"rename {_old_name(state, entry)} to {shown(action.name)}",
         "merge": f"merge {', '.join(_name(state, c) for c in action.categories[:3])} into {name}",
         "distinct": f"{' and '.join(_name(state, c) for c in action.categories)} are not the same",
         "split": f"split {name} into {len(action.groups) + 1}",
-        **dict.fromkeys(("undo", "redo"), f"{action.kind} action {action.of}, {_what(state, action.of or None)}"),
+        **dict.fromkeys(
+            ("undo", "redo"), f"{action.kind} action {action.of}, {_what(state, action.of or None)}"
+        ),
     }[action.kind]
     who = {"by": entry.by, "at": entry.at, "window": entry.window}
     return {"seq": entry.seq, **who, "action": action.kind, "words": words}
@@ -154,7 +166,9 @@ def _origin(state: State, entry: Entry) -> str:
         return ""
     homes = {*np.unique(state.before(entry.seq).values.category).tolist()} - {entry.action.category}
     names = [_name(state, number) for number in homes if number != NO_CATEGORY]
-    origins = [f" from {names[0] if len(names) == 1 else count(len(names), 'category')}"] if names else []
+    origins = (
+        [f" from {names[0] if len(names) == 1 else count(len(names), 'category')}"] if names else []
+    )
     return " and".join(origins if len(names) == len(homes) else [*origins, " without category"])
 
 
@@ -168,7 +182,9 @@ def _old_name(state: State, entry: Entry) -> str:
 
 def _where(state: State, action: Action) -> str:
     """The categories that the images of a decision were in, by the names of today."""
-    names = [_name(state, group.category) for group in action.groups if group.category != NO_CATEGORY]
+    names = [
+        _name(state, group.category) for group in action.groups if group.category != NO_CATEGORY
+    ]
     return f"of {first_few(names, 3)}" if names else "without category"
 
 
@@ -185,7 +201,8 @@ def images(review: Review, rows: list[int]) -> list[dict[str, Any]]:
 
 
 def _image(review: Review, row: int, names: dict[str, str]) -> dict[str, Any]:
-    state, column = review.state, review.answer.columns
+    state = review.state
+    column = review.answer.columns
 
     def named(field: str) -> str:
         first = column[field][row]

@@ -67,7 +67,8 @@ class KeyForOnce:
     """
 
     def __init__(self) -> None:
-        self.secret, self.cookie = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
+        self.secret = secrets.token_urlsafe(24)
+        self.cookie = secrets.token_urlsafe(24)
         self.ends = time.monotonic() + OPENS_FOR_S
         self.is_used = self.is_taken_back = False
 
@@ -104,7 +105,9 @@ class Access:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
-        return self.host == "localhost" or (_is_address(self.host) and ipaddress.ip_address(self.host).is_loopback)
+        return self.host == "localhost" or (
+            _is_address(self.host) and ipaddress.ip_address(self.host).is_loopback
+        )
 
     @property
     def asks_who(self) -> bool:
@@ -131,7 +134,11 @@ class Access:
     def _is_anywhere(self) -> bool:
         """Whether it listens on every address of this machine, also written in another way: 0, ::0."""
         try:
-            packed = socket.inet_pton(socket.AF_INET6, self.host) if ":" in self.host else socket.inet_aton(self.host)
+            packed = (
+                socket.inet_pton(socket.AF_INET6, self.host)
+                if ":" in self.host
+                else socket.inet_aton(self.host)
+            )
         except OSError:
             return False
         return not any(packed)
@@ -161,13 +168,16 @@ class Guard:
     """Lets through what may pass, and adds to every answer what a browser may do with it."""
 
     def __init__(self, app: App, access: Access) -> None:
-        self.app, self.access = app, access
+        self.app = app
+        self.access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
 
         async def send_guarded(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -181,7 +191,11 @@ class Guard:
         elif secret is not None:
             # Lax: a link on another page, in a chat for example, opens this one. No other request from there has it.
             cookie = f"{_cookie_name(headers)}={secret}; Path=/; HttpOnly; SameSite=Lax"
-            more = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"cache-control", b"no-store")]
+            more = [
+                (b"location", b"/"),
+                (b"set-cookie", cookie.encode()),
+                (b"cache-control", b"no-store"),
+            ]
             await _answer(send_guarded, 303, "", more)
         else:
             await self.app(scope, _bounded(receive, lambda: self._is_known(headers)), send_guarded)
@@ -202,13 +216,19 @@ class Guard:
             return 403, "The page is of an earlier server; load it again."
         if self.access.is_read_only:
             return 403, "This review is open for reading only."
-        if not headers.get("content-length", "").isdigit() or int(headers["content-length"]) > MAX_BODY:
+        if (
+            not headers.get("content-length", "").isdigit()
+            or int(headers["content-length"]) > MAX_BODY
+        ):
             return 413, f"A request may have up to {MAX_BODY:,} bytes."
         return 0, ""
 
     def _is_known(self, headers: dict[str, str]) -> bool:
-        shown, once = _cookie(headers), self.access.once
-        return is_equal(shown, self.access.token) or (is_equal(shown, once.cookie) and not once.is_taken_back)
+        shown = _cookie(headers)
+        once = self.access.once
+        return is_equal(shown, self.access.token) or (
+            is_equal(shown, once.cookie) and not once.is_taken_back
+        )
 
     def _why_shut(self, scope: Scope, headers: dict[str, str]) -> str:
         """What a browser is told that was let in by the key, or wanted to be."""
@@ -226,7 +246,8 @@ class Guard:
         """The cookie for the printed address, or for the one that a browser was started with, the first time."""
         if scope["path"] != "/" or scope["method"] != "GET" or not self._knows_host(headers):
             return None
-        query, access = parse_qs(scope["query_string"].decode("latin-1")), self.access
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        access = self.access
         token, once = (query.get(name, [""])[0] for name in ("token", "once"))
         if is_equal(token.encode(), access.token):
             return access.token
@@ -267,7 +288,9 @@ def _bounded(receive: Receive, is_known: Callable[[], bool]) -> Receive:
     return receive_bounded
 
 
-async def _answer(send: Send, status: int, text: str, more: list[tuple[bytes, bytes]] | None = None) -> None:
+async def _answer(
+    send: Send, status: int, text: str, more: list[tuple[bytes, bytes]] | None = None
+) -> None:
     headers = [(b"content-type", b"text/plain; charset=utf-8"), *(more or [])]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": text.encode()})
@@ -283,7 +306,9 @@ def _is_address(name: str) -> bool:
 
 def _own_address(host: str) -> str:
     """The address under which others reach this machine; nothing where there is no network. Nothing is sent."""
-    family, other = (socket.AF_INET6, "2001:db8::1") if ":" in host else (socket.AF_INET, "192.0.2.1")
+    family, other = (
+        (socket.AF_INET6, "2001:db8::1") if ":" in host else (socket.AF_INET, "192.0.2.1")
+    )
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((other, HTTP_PORT))

@@ -33,7 +33,9 @@ def unpack_rows(text: str, n_images: int) -> Ints:
     is_fit = len(data) == -(-n_images // 8)
     bits = np.unpackbits(np.frombuffer(data if is_fit else b"", np.uint8), bitorder="little")
     if not is_fit or bits[n_images:].any():
-        raise UsageError(f"rows: found {len(data):,} bytes, expected a bit for each of {n_images:,} images")
+        raise UsageError(
+            f"rows: found {len(data):,} bytes, expected a bit for each of {n_images:,} images"
+        )
     return np.flatnonzero(bits)
 
 
@@ -42,7 +44,8 @@ def pack_numbers(values: Ints) -> list[int] | str | int:
     of signed numbers of 1, 2 or 4 bytes."""
     if len(values) <= MANY:
         return [*map(int, values)]
-    low, high = int(values.min()), int(values.max())
+    low = int(values.min())
+    high = int(values.max())
     if low == high:
         return low
     most = max(high, -low - 1)

@@ -7,7 +7,15 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UsageError
-from shoal.review.actions import KINDS, NO_CATEGORY, UNREADABLE, Action, Group, checked_name, checked_via
+from shoal.review.actions import (
+    KINDS,
+    NO_CATEGORY,
+    UNREADABLE,
+    Action,
+    Group,
+    checked_name,
+    checked_via,
+)
 from shoal.review.history import Window
 from shoal.review.state import State
 from shoal.review.state_tables import Conflict
@@ -42,8 +50,15 @@ def window_of(name: Any, opened: Any) -> Window | None:
     """The page that asks; None where it does not say which it is."""
     if not name:
         return None
-    if not isinstance(name, str) or not name.isalnum() or len(name) > MAX_WINDOW or type(opened) is not int:
-        raise UsageError(f"window: found {str(name)[:20]!r}, expected letters, and a number in opened")
+    if (
+        not isinstance(name, str)
+        or not name.isalnum()
+        or len(name) > MAX_WINDOW
+        or type(opened) is not int
+    ):
+        raise UsageError(
+            f"window: found {str(name)[:20]!r}, expected letters, and a number in opened"
+        )
     return Window(name, opened)
 
 
@@ -70,14 +85,20 @@ def _action(state: State, kind: str, asked: Mapping[str, Any]) -> Action:
         return _between(state, asked)
     if kind in ("assign", "create"):
         category = state.next_id if kind == "create" else _whole(asked["category"])
-        group = Group(category=category, rows=_rows(state, asked["rows"], at_least=int(kind == "assign")))
+        group = Group(
+            category=category, rows=_rows(state, asked["rows"], at_least=int(kind == "assign"))
+        )
         if kind == "assign":
-            return Action(kind=kind, category=category, groups=(group,), via=checked_via(asked.get("via", "")))
+            return Action(
+                kind=kind, category=category, groups=(group,), via=checked_via(asked.get("via", ""))
+            )
         name = checked_name(asked["name"])
         between = state.named_between(name)
         return Action(kind=kind, category=category, name=name, groups=(group,), categories=between)
     if kind == "rename":
-        return Action(kind=kind, category=_whole(asked["category"]), name=checked_name(asked["name"]))
+        return Action(
+            kind=kind, category=_whole(asked["category"]), name=checked_name(asked["name"])
+        )
     if kind == "merge":
         others = tuple(_whole(category) for category in _listed(asked["categories"], MAX_PARTS))
         return Action(kind=kind, categories=others, category=_whole(asked["into"]))
@@ -116,7 +137,9 @@ def _rows(state: State, asked: Any, *, at_least: int) -> Ints:
 
 def _numbers(asked: Any, n_images: int) -> Ints:
     listed = _listed(asked, n_images)
-    if not set(map(type, listed)) <= {int} or (listed and not 0 <= min(listed) <= max(listed) < n_images):
+    if not set(map(type, listed)) <= {int} or (
+        listed and not 0 <= min(listed) <= max(listed) < n_images
+    ):
         raise UsageError(f"rows: expected numbers of images from 0 to {n_images - 1}")
     return np.array(listed, dtype=np.int64)
 

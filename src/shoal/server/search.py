@@ -58,7 +58,9 @@ class Search:
 
     def _over_rows(self, compute: Callable[[Floats], Floats]) -> Floats:
         starts = range(0, len(self.vectors), ROWS_AT_ONCE)
-        return np.concatenate([compute(in_single(self.vectors[start : start + ROWS_AT_ONCE])) for start in starts])
+        return np.concatenate(
+            [compute(in_single(self.vectors[start : start + ROWS_AT_ONCE])) for start in starts]
+        )
 
     def likeness(self, center: Floats) -> Floats:
         """(N,) the cosine of every image with a direction."""
@@ -91,7 +93,9 @@ class Search:
             raise UsageError("The category has no image to grow from.")
         likeness = self.likeness(self._mean(own))
         open_rows = np.flatnonzero(is_open)
-        open_rows = open_rows[[not given[row] for row in open_rows]] if len(open_rows) else open_rows
+        open_rows = (
+            open_rows[[not given[row] for row in open_rows]] if len(open_rows) else open_rows
+        )
         rows = _highest(likeness, open_rows, MAX_CANDIDATES)
         return {"rows": rows.tolist(), "likeness": np.round(likeness[rows], 3).tolist()}
 
@@ -108,9 +112,13 @@ class Search:
         """
         with self.review.lock:
             state = self.review.state
-            records = {number: record for number, record in state.categories.items() if not record.between}
+            records = {
+                number: record for number, record in state.categories.items() if not record.between
+            }
             ids = state.images.category.copy()
-            today = {c.category_id: state.today(c.category_id) for c in self.review.answer.categories}
+            today = {
+                c.category_id: state.today(c.category_id) for c in self.review.answer.categories
+            }
             apart = state.distinct
         order = np.argsort(ids, kind="stable")
         starts = np.searchsorted(ids[order], [*records])
@@ -119,29 +127,50 @@ class Search:
             number: _some(order[start:end], MAX_COMPARED)
             for number, start, end in zip(records, starts.tolist(), ends.tolist(), strict=True)
         }
-        novel = {number for number, record in records.items() if may_be_part(record.name, is_novel=record.is_novel)}
+        novel = {
+            number
+            for number, record in records.items()
+            if may_be_part(record.name, is_novel=record.is_novel)
+        }
         suggested = []
         for a, b, gap in close_pairs(self.vectors, members, novel, MAX_MERGES, apart):
             chosen = [(x, y) for x, y in ((a, b), (b, a)) if y in today.values()]
-            hits = [self._next_choice(row, x, today) == y for x, y in chosen for row in members[x].tolist()]
+            hits = [
+                self._next_choice(row, x, today) == y
+                for x, y in chosen
+                for row in members[x].tolist()
+            ]
             second = round(float(np.mean(hits)), 3) if hits else None
-            suggested.append({"a": a, "b": b, "separation": round(gap, 2), "alike": gap < ONE_GROUP, "second": second})
+            suggested.append(
+                {
+                    "a": a,
+                    "b": b,
+                    "separation": round(gap, 2),
+                    "alike": gap < ONE_GROUP,
+                    "second": second,
+                }
+            )
         return suggested
 
     def _next_choice(self, row: int, now: int, today: dict[int, int]) -> int | None:
         """Where the run puts an image that people put elsewhere, or else its second choice; categories of today."""
         first = today.get(int(self.review.answer.category_ids[row]), now)
-        second = self.review.answer.id_of.get(self.review.answer.columns["second_category"][row], NO_CATEGORY)
+        second = self.review.answer.id_of.get(
+            self.review.answer.columns["second_category"][row], NO_CATEGORY
+        )
         return first if first != now else today.get(second)
 
     def parts(self, category: int, n_parts: int) -> dict[str, Any]:
         """The images of a category as the tree parts them, each part with the most typical first."""
         with self.review.lock:
             state = self.review.state
-            rows, seq = state.members(category), state.seq
+            rows = state.members(category)
+            seq = state.seq
         most = min(MAX_PARTS, len(rows))
         if not 2 <= n_parts <= most:
-            raise UsageError(f"A category of {len(rows):,} images can be split into 2 to {most} parts.")
+            raise UsageError(
+                f"A category of {len(rows):,} images can be split into 2 to {most} parts."
+            )
         parts = cut(self._linkage(category, seq, rows), rows, n_parts)
         position = self._position
         return {"parts": [part[np.argsort(position[part])].tolist() for part in parts]}
@@ -163,22 +192,35 @@ class Search:
 
     def paths(self, text: str) -> Ints:
         """All images whose path holds a text, whatever its case: a view that shows some of them leaves none out."""
-        wanted, paths = text.casefold(), self.review.answer.paths
-        return np.array([row for row, path in enumerate(paths) if wanted in shown(path).casefold()], np.int64)
+        wanted = text.casefold()
+        paths = self.review.answer.paths
+        return np.array(
+            [row for row, path in enumerate(paths) if wanted in shown(path).casefold()], np.int64
+        )
 
     @cached_property
     def map(self) -> bytes:
         """Where a sample of the images lies: how many (u4), their rows (u4 each), then x and y (u2 each, 0 … 65535)."""
-        from shoal.report.map import PCA_IMAGES, kept_layouts, principal_components  # scipy, which nothing else needs
+        from shoal.report.map import (
+            PCA_IMAGES,
+            kept_layouts,
+            principal_components,
+        )  # scipy, which nothing else needs
 
         snapshot = Snapshot(Run(self.review.run.path))
         kept = kept_layouts(snapshot)
         rows = kept[-1].rows if kept else stratified(self.review.answer.category_ids, PCA_IMAGES)
         points: Floats = kept[-1].points if kept else principal_components(self.vectors[rows], 2)
-        low, high = points.min(axis=0), points.max(axis=0)
+        low = points.min(axis=0)
+        high = points.max(axis=0)
         scaled = np.rint((points - low) / np.maximum(high - low, 1e-12) * 65535).astype("<u2")
         scaled[:, 1] = 65535 - scaled[:, 1]  # a page counts downward
-        columns = (np.array([len(rows)], "<u4"), rows.astype("<u4"), scaled[:, 0].copy(), scaled[:, 1].copy())
+        columns = (
+            np.array([len(rows)], "<u4"),
+            rows.astype("<u4"),
+            scaled[:, 0].copy(),
+            scaled[:, 1].copy(),
+        )
         return b"".join(column.tobytes() for column in columns)
 
 

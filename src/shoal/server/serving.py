@@ -23,7 +23,9 @@ def bind(host: str, port: int | None) -> socket.socket:
 
     It is said to be TCP: asyncio sends small answers at once on such sockets alone, and 40 ms later on others.
     """
-    if not host:  # a variable that is not set, for example; the system would listen on every address
+    if (
+        not host
+    ):  # a variable that is not set, for example; the system would listen on every address
         raise UsageError("--host: found no address; 0.0.0.0 is every one of this machine")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for wanted in (PORT, 0) if port is None else (port,):
@@ -64,7 +66,13 @@ def serve(
             await super().startup(sockets)
             started()
 
-    quiet = {"log_level": logging.ERROR, "access_log": False, "lifespan": "off", "ws": "none", "server_header": False}
+    quiet = {
+        "log_level": logging.ERROR,
+        "access_log": False,
+        "lifespan": "off",
+        "ws": "none",
+        "server_header": False,
+    }
     handlers = PageHandlers(review, access, originals, misfits)
     # h11 reads at most 64 KiB of headers; httptools, where it is installed, any number, before a token was shown.
     config = uvicorn.Config(make_app(handlers), http="h11", timeout_graceful_shutdown=1, **quiet)  # type: ignore[arg-type]

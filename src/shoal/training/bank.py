@@ -47,7 +47,9 @@ class Bank:
         if self.kind == "views":
             lists = k_nearest(queries, self.rows, settings.n_neighbors + 1, exact=False)
             return Neighbors(lists.indices[:, 1:], lists.similarities[:, 1:])
-        return find_neighbors(queries, self.rows, settings, exclude=images, exact=False, generator=generator)
+        return find_neighbors(
+            queries, self.rows, settings, exclude=images, exact=False, generator=generator
+        )
 
     def shift(
         self,

@@ -58,7 +58,9 @@ class Checkpoint:
 
 def write_checkpoint(file: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint whole. One metadata entry, because safetensors writes several in an order left to chance."""
-    tensors = {name: value.detach().contiguous().cpu() for name, value in checkpoint.tensors.items()}
+    tensors = {
+        name: value.detach().contiguous().cpu() for name, value in checkpoint.tensors.items()
+    }
     with atomic_file(file) as out:
         out.write(save(tensors, metadata={FORMAT: json.dumps(checkpoint.about)}))
 
@@ -92,7 +94,9 @@ def is_finished(folder: Path) -> bool:
 def load_weights(model: Model, tensors: Mapping[str, Tensor], where: str) -> None:
     """Put weights back into a model; a name or shape that does not fit is an error, and nothing is left at random."""
     try:
-        model.load_tensors({name: value for name, value in tensors.items() if not name.startswith(OPTIMIZER)})
+        model.load_tensors(
+            {name: value for name, value in tensors.items() if not name.startswith(OPTIMIZER)}
+        )
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise DataError(
@@ -117,7 +121,10 @@ def optimizer_state(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, 
 def optimizer_groups(optimizer: Optimizer) -> list[dict[str, Any]]:
     """The values of each group of parameters, which a method may change on the way; the schedule sets the rate."""
     groups = optimizer.state_dict()["param_groups"]
-    return [{name: value for name, value in group.items() if name not in ("params", "lr")} for group in groups]
+    return [
+        {name: value for name, value in group.items() if name not in ("params", "lr")}
+        for group in groups
+    ]
 
 
 def load_optimizer(
@@ -127,7 +134,11 @@ def load_optimizer(
     groups: Sequence[Mapping[str, Any]],
 ) -> None:
     """Put back what an optimizer remembered."""
-    kept = {name.removeprefix(OPTIMIZER): value for name, value in tensors.items() if name.startswith(OPTIMIZER)}
+    kept = {
+        name.removeprefix(OPTIMIZER): value
+        for name, value in tensors.items()
+        if name.startswith(OPTIMIZER)
+    }
     state: dict[int, dict[str, Any]] = {}
     for name, value in (kept | dict(numbers)).items():
         position, _, parameter = name.partition("/")
@@ -148,7 +159,10 @@ class Journal:
         *,
         keeps_last: bool = False,
     ) -> None:
-        self.folder, self.model, self.optimizer, self.keeps_last = folder, model, optimizer, keeps_last
+        self.folder = folder
+        self.model = model
+        self.optimizer = optimizer
+        self.keeps_last = keeps_last
         self.identity: dict[str, Any] = {}
         self.metrics: list[dict[str, Any]] = []
         self.best: Validation | None = None
@@ -162,7 +176,10 @@ class Journal:
         if self.folder is not None and is_main():
             make_folder(self.folder)
             names = (CHECKPOINT, "metrics.jsonl")
-            for old in [*(self.folder / name for name in names), *self.folder.glob("best-*.safetensors")]:
+            for old in [
+                *(self.folder / name for name in names),
+                *self.folder.glob("best-*.safetensors"),
+            ]:
                 old.unlink(missing_ok=True)
         barrier()
         return 0
@@ -174,13 +191,18 @@ class Journal:
         file = self.folder / CHECKPOINT
         checkpoint = read_checkpoint(file)
         check_identity(dict(identity), checkpoint.about["identity"], file)
-        self.identity, self.metrics = dict(identity), checkpoint.about["metrics"]
+        self.identity = dict(identity)
+        self.metrics = checkpoint.about["metrics"]
         self.best = Validation(**checkpoint.about["best"])
         self.best_epoch = checkpoint.about["best_epoch"]
         if not checkpoint.about.get("is_finished"):
             load_weights(self.model, checkpoint.tensors, str(file))
-            groups = checkpoint.about.get("groups", optimizer_groups(self.optimizer))  # earlier checkpoints have none
-            load_optimizer(self.optimizer, checkpoint.tensors, checkpoint.about["optimizer"], groups)
+            groups = checkpoint.about.get(
+                "groups", optimizer_groups(self.optimizer)
+            )  # earlier checkpoints have none
+            load_optimizer(
+                self.optimizer, checkpoint.tensors, checkpoint.about["optimizer"], groups
+            )
         self._snapshot = read_checkpoint(self._best_file(self.best_epoch)).tensors
         if is_main():
             self._follow_checkpoint()
@@ -194,15 +216,21 @@ class Journal:
         is_better = self.keeps_last or validation.is_better_than(self.best)
         self.metrics.append(nan_to_null(row) | {"is_best": is_better})
         if is_better:
-            self.best, self.best_epoch = validation, epoch
-            self._snapshot = {name: value.detach().clone() for name, value in self.model.saved_tensors().items()}
+            self.best = validation
+            self.best_epoch = epoch
+            self._snapshot = {
+                name: value.detach().clone() for name, value in self.model.saved_tensors().items()
+            }
         if self.folder is None or not is_main():
             return
         remembered, numbers = optimizer_state(self.optimizer)
         tensors = self.model.saved_tensors() | remembered
         if self._is_due(tensors):
             self.write_best()
-            about = self._about(epoch) | {"optimizer": numbers, "groups": optimizer_groups(self.optimizer)}
+            about = self._about(epoch) | {
+                "optimizer": numbers,
+                "groups": optimizer_groups(self.optimizer),
+            }
             write_checkpoint(self.folder / CHECKPOINT, Checkpoint(tensors=tensors, about=about))
             self._saved_at = time.monotonic()
             self._follow_checkpoint()
@@ -223,7 +251,12 @@ class Journal:
             self._follow_checkpoint()
 
     def _about(self, epoch: int) -> dict[str, Any]:
-        return {"epoch": epoch, "metrics": self.metrics, "identity": self.identity, **self._about_best()}
+        return {
+            "epoch": epoch,
+            "metrics": self.metrics,
+            "identity": self.identity,
+            **self._about_best(),
+        }
 
     def _about_best(self) -> dict[str, Any]:
         assert self.best is not None
@@ -239,7 +272,9 @@ class Journal:
 
     def _write_metrics(self) -> None:
         assert self.folder is not None
-        write_text(self.folder / "metrics.jsonl", "".join(f"{json.dumps(row)}\n" for row in self.metrics))
+        write_text(
+            self.folder / "metrics.jsonl", "".join(f"{json.dumps(row)}\n" for row in self.metrics)
+        )
 
     def _follow_checkpoint(self) -> None:
         """Bring the other files in line with the checkpoint; a run killed right after writing it has not."""
@@ -262,9 +297,12 @@ class Journal:
 
 def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], file: Path) -> None:
     """Refuse to resume a run that was made with other settings or other data, and list the differences."""
-    a, b = _flat(json.loads(json.dumps(ours))), _flat(theirs)
+    a = _flat(json.loads(json.dumps(ours)))
+    b = _flat(theirs)
     different = [
-        f"{name}: {a.get(name)!r}, was {b.get(name)!r}" for name in sorted(a | b) if a.get(name) != b.get(name)
+        f"{name}: {a.get(name)!r}, was {b.get(name)!r}"
+        for name in sorted(a | b)
+        if a.get(name) != b.get(name)
     ]
     if different:
         raise UsageError(
@@ -276,5 +314,9 @@ def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], file: Pat
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in nested.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+        flat |= (
+            _flat(value, f"{prefix}{name}.")
+            if isinstance(value, Mapping)
+            else {f"{prefix}{name}": value}
+        )
     return flat

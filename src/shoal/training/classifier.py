@@ -27,7 +27,9 @@ class CosineClassifier(nn.Module):
             return F.linear(rows.float(), F.normalize(self.weight, dim=1))
 
     @torch.no_grad()
-    def start_at_images(self, rows: Tensor, labels: Tensor, n_known: int, generator: torch.Generator) -> None:
+    def start_at_images(
+        self, rows: Tensor, labels: Tensor, n_known: int, generator: torch.Generator
+    ) -> None:
         """Put the outputs of known classes at the means of their rows, the others at unlabeled rows drawn by chance.
 
         Unit rows (n, D), labels (n,). A classifier with more outputs than there are unlabeled rows repeats some.
@@ -37,7 +39,9 @@ class CosineClassifier(nn.Module):
         sums.index_add_(0, labels[is_labeled], rows[is_labeled])
         unlabeled = rows[~is_labeled]
         n_novel = len(self.weight) - n_known if len(unlabeled) else 0
-        drawn = torch.randperm(len(unlabeled), generator=generator).repeat(1 + n_novel // max(1, len(unlabeled)))
+        drawn = torch.randperm(len(unlabeled), generator=generator).repeat(
+            1 + n_novel // max(1, len(unlabeled))
+        )
         novel = unlabeled[drawn[:n_novel].to(rows.device)]
         # As long as random outputs are, so that the learning rate means the same.
         length = self.weight.norm(dim=1).mean()

@@ -70,11 +70,18 @@ class Cost:
     def of_next(self, share: float, n_done: int) -> "Cost":
         """What a training after this one takes, on the same views: a share of its epochs, of which so many are done."""
         n_epochs = max(1, round(share * (self.n_epochs + self.n_done)))
-        return replace(self, n_views=0, n_epochs=max(0, n_epochs - n_done), n_done=n_done, judging_s=0.0)
+        return replace(
+            self, n_views=0, n_epochs=max(0, n_epochs - n_done), n_done=n_done, judging_s=0.0
+        )
 
 
 def measure_cost(
-    data: TrainingData, model: Model, settings: TrainSettings, *, n_done: int = 0, needs_pool: bool = False
+    data: TrainingData,
+    model: Model,
+    settings: TrainSettings,
+    *,
+    n_done: int = 0,
+    needs_pool: bool = False,
 ) -> Cost:
     """Time a few images through the trunk, and a step of training; `n_done` epochs are done already.
 
@@ -85,14 +92,19 @@ def measure_cost(
     n_views = model.n_views
     size = n_views * settings.batch_size
     n_timed = min(len(data.pixels), size if model.device.type == "cuda" else N_TIMED)
-    view_s, pass_s, rest_s = _time_networks(to_device(data.pixels[:n_timed], model.device), data, model, settings)
-    n_epochs, n_steps = settings.epochs - n_done, len(data.training) // settings.batch_size
+    view_s, pass_s, rest_s = _time_networks(
+        to_device(data.pixels[:n_timed], model.device), data, model, settings
+    )
+    n_epochs = settings.epochs - n_done
+    n_steps = len(data.training) // settings.batch_size
     n_rows = 0 if model.reads_images or data.tokens is not None else n_own(len(data.pixels))
     if settings.views.pool is None or model.reads_images:
         pass_s += view_s
     elif n_epochs or needs_pool:
         n_rows += n_own(len(views_to_pool(data.pooled_labels, data.training, settings, n_views)))
-    bank_s = len(data.pixels) * pass_s / BACKWARD / world_size()  # every epoch embeds every image once
+    bank_s = (
+        len(data.pixels) * pass_s / BACKWARD / world_size()
+    )  # every epoch embeds every image once
     return Cost(
         n_views=n_rows,
         view_s=view_s,
@@ -155,11 +167,15 @@ def _whole_step(
     settings: TrainSettings,
 ) -> Callable[[], dict[str, Tensor]]:
     """A step of training in which the views timed stand for a whole batch, and random rows for embeddings."""
-    device, n_views, generator = model.device, model.n_views, torch.Generator().manual_seed(0)
+    device = model.device
+    n_views = model.n_views
+    generator = torch.Generator().manual_seed(0)
     labels = torch.from_numpy(numbered_labels(data.training_labels[:N_BANK])).to(device)
     with torch.no_grad(), autocast(device):
         n_columns = model.represent(inputs[:1]).shape[1]
-    embeddings = F.normalize(torch.randn(n_views * len(labels), n_columns, generator=generator)).to(device)
+    embeddings = F.normalize(torch.randn(n_views * len(labels), n_columns, generator=generator)).to(
+        device
+    )
     model.begin_epoch(
         Epoch(
             number=model.timed_epoch,
@@ -169,8 +185,12 @@ def _whole_step(
             generator=generator,
         )
     )
-    images = (torch.arange(settings.batch_size, device=device) % len(labels)).repeat(n_views)  # (V·B,)
-    timed = torch.arange(len(images), device=device) % len(inputs)  # (V·B,) which of the views stands for each
+    images = (torch.arange(settings.batch_size, device=device) % len(labels)).repeat(
+        n_views
+    )  # (V·B,)
+    timed = torch.arange(len(images), device=device) % len(
+        inputs
+    )  # (V·B,) which of the views stands for each
     trainer = Trainer(data, model, settings)
 
     def step() -> dict[str, Tensor]:

@@ -43,13 +43,19 @@ class TrainingData:
         if rows is not None and (
             len(np.unique(rows)) < len(rows) or not np.isin(rows, np.arange(len(self.labels))).all()
         ):
-            raise DataError(f"validation: expected different rows in 0..{len(self.labels) - 1}; check the split")
+            raise DataError(
+                f"validation: expected different rows in 0..{len(self.labels) - 1}; check the split"
+            )
 
     @property
     def training(self) -> Ints:
         """The rows the loss sees."""
         rows = np.arange(len(self.labels))
-        return rows if self.validation is None or self.trains_on_validation else np.setdiff1d(rows, self.validation)
+        return (
+            rows
+            if self.validation is None or self.trains_on_validation
+            else np.setdiff1d(rows, self.validation)
+        )
 
     @property
     def training_labels(self) -> Ints:
@@ -62,7 +68,9 @@ class TrainingData:
     def identity(self) -> dict[str, Any]:
         """What must be the same for a run on it to be resumed."""
         return {
-            "images": self.pixels.checksum if isinstance(self.pixels, Pixels) else digest_rows(self.pixels),
+            "images": self.pixels.checksum
+            if isinstance(self.pixels, Pixels)
+            else digest_rows(self.pixels),
             "labels": digest_rows(self.labels),
             "validation": None if self.validation is None else digest_rows(self.validation),
             "trains_on_validation": self.trains_on_validation,

@@ -59,12 +59,15 @@ class EpochDraws:
 
     def pooled_views(self, training: Ints) -> Ints:
         """The views of a pool that the run will look at, as rows image · V + view, sorted; `training` (n,) of N."""
-        n_views, images = self.settings.views.pool, torch.from_numpy(training)
+        n_views = self.settings.views.pool
+        images = torch.from_numpy(training)
         assert n_views is not None
         is_used = torch.zeros((int(images.max()) + 1) * n_views, dtype=torch.bool)
         for epoch in range(self.settings.epochs):
             batches, view_draws = self.steps(epoch)
-            chosen = choose_views(images[batches].repeat(1, self.n_views), view_draws, n_views, self.n_views)
+            chosen = choose_views(
+                images[batches].repeat(1, self.n_views), view_draws, n_views, self.n_views
+            )
             is_used[chosen] = True
             if self.settings.bank == "views":
                 for rows, drawn in self.bank(epoch):
@@ -101,7 +104,9 @@ def balanced_batches(labels: Ints, batch_size: int, generator: torch.Generator) 
     return rows.view(n_steps, batch_size)
 
 
-def views_to_pool(everyones: Sequence[Ints], training: Ints, settings: TrainSettings, n_views: int = 2) -> Ints:
+def views_to_pool(
+    everyones: Sequence[Ints], training: Ints, settings: TrainSettings, n_views: int = 2
+) -> Ints:
     """The views that several trainings on the same images look at, sorted: `everyones` labels (n,) of each of them."""
     views = [EpochDraws(labels, settings, n_views).pooled_views(training) for labels in everyones]
     return functools.reduce(np.union1d, views)

@@ -32,11 +32,15 @@ class Forward:
 
     def __init__(self, model: Model, views: ViewSettings, *, is_compiled: bool = False) -> None:
         encoder = model.encoder
-        self.model, self.encoder, self.views = model, encoder, views
+        self.model = model
+        self.encoder = encoder
+        self.views = views
         self.pixels: ImageRows
         self.pool: ViewPool | None = None
         self._has_graphs = is_compiled and encoder.device.type == "cuda"
-        self._tokens: Callable[[Tensor], Tensor] = encoder.trunk if is_compiled else encoder.run_trunk
+        self._tokens: Callable[[Tensor], Tensor] = (
+            encoder.trunk if is_compiled else encoder.run_trunk
+        )
         self._run_trunk: Callable[[Tensor, Tensor], Tensor] = self._trunk
         self._run_model: Callable[[Tensor], dict[str, Tensor]] = self._model
         if is_compiled:
@@ -46,14 +50,18 @@ class Forward:
             self._run_trunk = torch.compile(self._trunk, **how)
             self._run_model = torch.compile(self._model, **how)
 
-    def run(self, images: Tensor, view_draws: Tensor, n_views: int) -> tuple[Tensor, dict[str, Tensor]]:
+    def run(
+        self, images: Tensor, view_draws: Tensor, n_views: int
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The model's inputs of views of `images` (b,), the first of all, then the second …, and its outputs."""
         inputs = self.inputs(images, view_draws, n_views)
         return inputs, self.outputs(inputs)
 
     def inputs(self, images: Tensor, view_draws: Tensor, n_views: int = 2) -> Tensor:
         """The trunk's tokens (b, T, …) of views of `images` (b,); or the views, where the model reads them."""
-        if self._has_graphs:  # what the last step has left in the memory of a graph may be overwritten
+        if (
+            self._has_graphs
+        ):  # what the last step has left in the memory of a graph may be overwritten
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         if self.pool is not None:
             return self.pool.take(images, view_draws, n_views)
@@ -103,7 +111,10 @@ def explain_compiler() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if type(error).__module__.split(".")[:2] not in (["torch", "_dynamo"], ["torch", "_inductor"]):
+        if type(error).__module__.split(".")[:2] not in (
+            ["torch", "_dynamo"],
+            ["torch", "_inductor"],
+        ):
             raise
         first = str(error).strip().splitlines()[0]
         raise MissingError(

@@ -32,7 +32,8 @@ classifier, their clusters (N,); False ends training."""
 OnProgress = Callable[[str, int, int], None]
 """Called with what is counted ('views' or 'steps'), how many of them are done, and how many there are in all."""
 
-TOKENS, VIEWS = "tokens.npy", "views.npy"
+TOKENS = "tokens.npy"
+VIEWS = "views.npy"
 """The files of a run's tokens, of images and of views, where they do not fit into memory; each process appends its
 number."""
 
@@ -97,12 +98,19 @@ def train(
     trainer = Trainer(data, model, settings)
     journal = Journal(folder, model, trainer.optimizer, keeps_last=settings.snapshot == "last")
     # Reading every image for it is for runs that can be resumed.
-    identity = {} if folder is None else trainer.identity() | {"n_clusters": n_clusters, "rule": rule}
+    identity = (
+        {} if folder is None else trainer.identity() | {"n_clusters": n_clusters, "rule": rule}
+    )
     start = journal.resume(identity) if resume else journal.begin(identity)
     trainer.n_epochs_left = settings.epochs - start
     # What is not explained nearer to where it happens.
-    with explain_out_of_memory(f"training.batch_size (now {settings.batch_size})"), others_waiting(False):
-        trainer.prepare(folder and folder / TOKENS, folder and folder / VIEWS, _counting(progress, "views"))
+    with (
+        explain_out_of_memory(f"training.batch_size (now {settings.batch_size})"),
+        others_waiting(False),
+    ):
+        trainer.prepare(
+            folder and folder / TOKENS, folder and folder / VIEWS, _counting(progress, "views")
+        )
         is_done = True
         try:
             for epoch in range(start, settings.epochs):
@@ -141,18 +149,25 @@ def _run_epoch(
     progress: OnProgress | None,
 ) -> None:
     """Train for an epoch, validate, and write both down."""
-    began, settings = time.perf_counter(), trainer.settings
+    began = time.perf_counter()
+    settings = trainer.settings
     n_steps = len(trainer.data.training) // settings.batch_size
-    row = trainer.run_epoch(epoch, _counting(progress, "steps", epoch * n_steps, settings.epochs * n_steps))
+    row = trainer.run_epoch(
+        epoch, _counting(progress, "steps", epoch * n_steps, settings.epochs * n_steps)
+    )
     validation = trainer.validate(n_clusters, rule)
     row |= {"validation_accuracy": validation.accuracy, "n_clusters": validation.n_clusters}
     journal.write(epoch + 1, validation, row | {"seconds": round(time.perf_counter() - began, 3)})
 
 
-def _best_snapshot(trainer: Trainer, journal: Journal, *, is_done: bool, keeps_trunk: bool) -> Trained:
+def _best_snapshot(
+    trainer: Trainer, journal: Journal, *, is_done: bool, keeps_trunk: bool
+) -> Trained:
     """Go back to the best snapshot, and embed and predict every image with it."""
     validation = journal.restore_best()
-    if journal.best_epoch < len(journal.metrics):  # else they are of these weights, if there are any
+    if journal.best_epoch < len(
+        journal.metrics
+    ):  # else they are of these weights, if there are any
         trainer.forget_embeddings()
     embeddings, predicted = trainer.answer()
     if not keeps_trunk:
@@ -179,7 +194,9 @@ def _tidy(folder: Path) -> None:
     barrier()
 
 
-def _counting(progress: OnProgress | None, unit: str, before: int = 0, total: int = 0) -> Progress | None:
+def _counting(
+    progress: OnProgress | None, unit: str, before: int = 0, total: int = 0
+) -> Progress | None:
     """A callback that counts one unit, after some `before`; `total` in all, what the counter says if not given."""
     if progress is None or not is_main():
         return None

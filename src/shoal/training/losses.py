@@ -30,9 +30,13 @@ class ContrastSettings:
     def __post_init__(self) -> None:
         for name in ("temperature", "supervised_temperature"):
             if not 0 < getattr(self, name) <= 10:
-                raise UsageError(f"loss.{name}: found {getattr(self, name)}, expected a number in (0, 10], say 0.25")
+                raise UsageError(
+                    f"loss.{name}: found {getattr(self, name)}, expected a number in (0, 10], say 0.25"
+                )
         if not 0 <= self.supervised_weight <= 1:
-            raise UsageError(f"loss.supervised_weight: found {self.supervised_weight}, expected λ in [0, 1]")
+            raise UsageError(
+                f"loss.supervised_weight: found {self.supervised_weight}, expected λ in [0, 1]"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +79,9 @@ def contrastive_loss(views: Tensor, temperature: float, *, with_positive: bool =
     return (_log_sum(similarity, left_out) - positive).mean()
 
 
-def supervised_loss(views: Tensor, labels: Tensor, temperature: float, *, with_positives: bool = False) -> Tensor:
+def supervised_loss(
+    views: Tensor, labels: Tensor, temperature: float, *, with_positives: bool = False
+) -> Tensor:
     """Equation 7: pull together rows of one class, push the others apart; the mean over the labeled rows.
 
     `labels` (2B,) has -1 for unlabeled rows, which take no part at all. Without labeled rows the loss is 0. The
@@ -90,7 +96,9 @@ def supervised_loss(views: Tensor, labels: Tensor, temperature: float, *, with_p
     positives = pairs & (labels[:, None] == labels[None, :])
     others = pairs if with_positives else pairs & ~positives
     others = torch.where(others.any(dim=1, keepdim=True), others, pairs)
-    others = torch.where(is_labeled[:, None], others, ~itself)  # unlabeled rows: any finite value, weighted 0 below
+    others = torch.where(
+        is_labeled[:, None], others, ~itself
+    )  # unlabeled rows: any finite value, weighted 0 below
     n_positives = positives.sum(dim=1)
     closeness = (similarity * positives).sum(dim=1) / n_positives.clamp_min(1)  # (2B,)
     losses = (_log_sum(similarity, ~others) - closeness) * weights * (n_positives > 0)

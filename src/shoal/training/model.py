@@ -119,7 +119,8 @@ class Model(nn.Module):
 
     def __init__(self, encoder: Encoder, shape: TaskShape) -> None:
         super().__init__()
-        self.encoder, self.shape = encoder, shape
+        self.encoder = encoder
+        self.shape = shape
         self.attention: NeighborAttention | None = None
         """Learned weights of the neighbors in a mean shift, where the method learns them."""
 
@@ -170,7 +171,10 @@ class Model(nn.Module):
         Every parameter that wants gradients is trained. What `begin_epoch` changes in a group goes into checkpoints.
         """
         return Sgd(
-            self.trained_parameters(), lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
+            self.trained_parameters(),
+            lr=settings.lr,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
         )
 
     def lr_at(self, epoch: int, settings: TrainSettings) -> float:
@@ -179,7 +183,11 @@ class Model(nn.Module):
 
     def identity(self) -> dict[str, Any]:
         """The settings that make two runs of this method the same, for the check of a resume."""
-        of_method = {name: value for name, value in to_dict(self.settings).items() if name not in NOT_OF_METHOD}
+        of_method = {
+            name: value
+            for name, value in to_dict(self.settings).items()
+            if name not in NOT_OF_METHOD
+        }
         return {"name": type(self).__name__.lower(), **of_method}
 
     # What follows from it.
@@ -196,20 +204,29 @@ class Model(nn.Module):
 
     def saved_tensors(self) -> dict[str, Tensor]:
         """Everything but the trunk, by name: 'tail/…', 'head/…', and so on for what the method adds."""
-        return {_file_name(name): value for name, value in self.state_dict().items() if _is_saved(name)}
+        return {
+            _file_name(name): value for name, value in self.state_dict().items() if _is_saved(name)
+        }
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Put back what `saved_tensors` gave; a name or a shape that does not fit is a RuntimeError."""
         ours = {_file_name(name): name for name in self.state_dict() if _is_saved(name)}
         apart = ours.keys() ^ tensors.keys()
         if apart:
-            raise RuntimeError(f"weights that only one of the two has: {', '.join(sorted(apart)[:3])}")
+            raise RuntimeError(
+                f"weights that only one of the two has: {', '.join(sorted(apart)[:3])}"
+            )
         self.load_state_dict({ours[name]: value for name, value in tensors.items()}, strict=False)
 
     def embed(self, pixels: ImageRows) -> Tensor:
         """Unit embeddings (M, D), compact, of images outside of the collection."""
-        parts = (pixels[start : start + IMAGES_AT_ONCE] for start in range(0, len(pixels), IMAGES_AT_ONCE))
-        return self.compact(torch.cat([self.inputs_of(part).embed(self.represent, self.device) for part in parts]))
+        parts = (
+            pixels[start : start + IMAGES_AT_ONCE]
+            for start in range(0, len(pixels), IMAGES_AT_ONCE)
+        )
+        return self.compact(
+            torch.cat([self.inputs_of(part).embed(self.represent, self.device) for part in parts])
+        )
 
     def inputs_of(self, pixels: ImageRows, **how: Any) -> TokenCache | ImageInputs:
         """Un-augmented images as `forward` takes them: tokens, kept in half precision, or the images themselves."""

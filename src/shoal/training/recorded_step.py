@@ -25,7 +25,12 @@ FEWEST = 8
 
 def is_recordable(model: Model, settings: TrainSettings) -> bool:
     """Whether the host does nothing in a step but to launch kernels, where a pool of views is on the GPU."""
-    return model.device.type == "cuda" and model.is_recordable and not is_started() and not settings.compile
+    return (
+        model.device.type == "cuda"
+        and model.is_recordable
+        and not is_started()
+        and not settings.compile
+    )
 
 
 class RecordedStep:
@@ -34,16 +39,21 @@ class RecordedStep:
     `before` is the recording that this one takes the place of, whose memory and stream it uses.
     """
 
-    def __init__(self, step: Step, rows: Tensor, view_draws: Tensor, before: "RecordedStep | None" = None) -> None:
-        self._rows, self._view_draws = rows.clone(), view_draws.clone()
+    def __init__(
+        self, step: Step, rows: Tensor, view_draws: Tensor, before: "RecordedStep | None" = None
+    ) -> None:
+        self._rows = rows.clone()
+        self._view_draws = view_draws.clone()
         self._graph = torch.cuda.CUDAGraph()
         if before is None:
             torch.cuda.empty_cache()  # what the step before has left cannot be used while another is recorded
             self.pool: Any = torch.cuda.graph_pool_handle()
             self.stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         else:
-            self.pool, self.stream = before.pool, before.stream
-        stream, current = self.stream, torch.cuda.current_stream()
+            self.pool = before.pool
+            self.stream = before.stream
+        stream = self.stream
+        current = torch.cuda.current_stream()
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
             self._graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")

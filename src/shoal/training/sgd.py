@@ -15,12 +15,18 @@ class Sgd:
     """Groups of parameters, each a dict with 'params' and its own values where these differ from the others'."""
 
     def __init__(
-        self, groups: Iterable[Tensor] | Iterable[dict[str, Any]], *, lr: float, momentum: float, weight_decay: float
+        self,
+        groups: Iterable[Tensor] | Iterable[dict[str, Any]],
+        *,
+        lr: float,
+        momentum: float,
+        weight_decay: float,
     ) -> None:
         given: list[Any] = list(groups)
         usual: dict[str, Any] = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         self.param_groups = [
-            usual | group for group in (given if given and isinstance(given[0], dict) else [{"params": given}])
+            usual | group
+            for group in (given if given and isinstance(given[0], dict) else [{"params": given}])
         ]
         self.state: dict[Tensor, dict[str, Any]] = {}
 
@@ -42,9 +48,13 @@ class Sgd:
                 steps = self._with_momentum(moved, steps, group["momentum"])
             torch._foreach_add_(moved, steps, alpha=-group["lr"])
 
-    def _with_momentum(self, moved: list[Tensor], steps: list[Tensor], momentum: float) -> list[Tensor]:
+    def _with_momentum(
+        self, moved: list[Tensor], steps: list[Tensor], momentum: float
+    ) -> list[Tensor]:
         """The velocity of each parameter, which it keeps."""
-        known = [(value, step) for value, step in zip(moved, steps, strict=True) if value in self.state]
+        known = [
+            (value, step) for value, step in zip(moved, steps, strict=True) if value in self.state
+        ]
         for value, step in zip(moved, steps, strict=True):
             if value not in self.state:
                 self.state[value] = {"momentum_buffer": step.detach().clone()}
@@ -62,8 +72,14 @@ class Sgd:
     def state_dict(self) -> dict[str, Any]:
         """What it remembers, parameters by their position, as torch's optimizers have it."""
         position = {value: at for at, value in enumerate(self._parameters)}
-        groups = [{**group, "params": [position[value] for value in group["params"]]} for group in self.param_groups]
-        return {"state": {position[value]: kept for value, kept in self.state.items()}, "param_groups": groups}
+        groups = [
+            {**group, "params": [position[value] for value in group["params"]]}
+            for group in self.param_groups
+        ]
+        return {
+            "state": {position[value]: kept for value, kept in self.state.items()},
+            "param_groups": groups,
+        }
 
     def load_state_dict(self, kept: Mapping[str, Any]) -> None:
         """Load what `state_dict` gave."""
@@ -71,7 +87,10 @@ class Sgd:
             group.update({name: value for name, value in values.items() if name != "params"})
         parameters = self._parameters
         self.state = {
-            parameters[at]: {name: torch.as_tensor(value).to(parameters[at]).clone() for name, value in buffers.items()}
+            parameters[at]: {
+                name: torch.as_tensor(value).to(parameters[at]).clone()
+                for name, value in buffers.items()
+            }
             for at, buffers in kept["state"].items()
         }
 

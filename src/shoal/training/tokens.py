@@ -45,7 +45,8 @@ class TokenCache:
     """The trunk's tokens of N un-augmented images, this process's share; `embed` runs a network over them."""
 
     def __init__(self, tokens: Kept, batch_size: int) -> None:
-        self.tokens, self.batch_size = tokens, batch_size
+        self.tokens = tokens
+        self.batch_size = batch_size
 
     @property
     def is_resident(self) -> bool:
@@ -60,18 +61,24 @@ class TokenCache:
         """Unit embeddings (N, D) of all images by what `represent` makes of their tokens; in every process."""
         # A process without images runs none of them, to learn how long a row is.
         starts = range(0, len(self.tokens), self.batch_size) or range(1)
-        return gather_rows(embed_batches((self._batch(start, device) for start in starts), represent, device))
+        return gather_rows(
+            embed_batches((self._batch(start, device) for start in starts), represent, device)
+        )
 
     def _batch(self, start: int, device: torch.device) -> Tensor:
         batch = self.tokens[start : start + self.batch_size]
-        return (batch if isinstance(batch, Tensor) else torch.from_numpy(np.array(batch)).to(device)).float()
+        return (
+            batch if isinstance(batch, Tensor) else torch.from_numpy(np.array(batch)).to(device)
+        ).float()
 
 
 class ImageInputs:
     """N un-augmented images for a network that reads images; nothing is kept, and each process does all of them."""
 
     def __init__(self, pixels: ImageRows, encoder: Encoder, batch_size: int) -> None:
-        self.pixels, self.encoder, self.batch_size = pixels, encoder, batch_size
+        self.pixels = pixels
+        self.encoder = encoder
+        self.batch_size = batch_size
 
     def remove(self) -> None:
         """There is no file."""
@@ -82,14 +89,18 @@ class ImageInputs:
         return embed_batches((self._batch(start, device) for start in starts), represent, device)
 
     def _batch(self, start: int, device: torch.device) -> Tensor:
-        return center_images(to_device(self.pixels[start : start + self.batch_size], device), self.encoder)
+        return center_images(
+            to_device(self.pixels[start : start + self.batch_size], device), self.encoder
+        )
 
 
 def embed_batches(batches: Iterable[Tensor], represent: Represent, device: torch.device) -> Tensor:
     """Unit rows (N, D), float32, of what `represent` makes of each batch."""
     with torch.inference_mode(), autocast(device):
         parts = [F.normalize(represent(batch).float(), dim=1) for batch in batches]
-    return torch.cat(parts)  # outside of inference mode: whoever is given them may use them in place
+    return torch.cat(
+        parts
+    )  # outside of inference mode: whoever is given them may use them in place
 
 
 def cache_tokens(
@@ -112,10 +123,14 @@ def cache_tokens(
     mine = images[shard(len(images))]
 
     def make(rows: slice) -> Tensor:
-        return trunk_tokens(center_images(to_device(pixels[mine[rows]], encoder.device), encoder), encoder)
+        return trunk_tokens(
+            center_images(to_device(pixels[mine[rows]], encoder.device), encoder), encoder
+        )
 
     shape = (len(mine), *token_shape(pixels, encoder))
-    return TokenCache(keep_tokens(make, shape, encoder, batch_size, file, memory, progress), batch_size)
+    return TokenCache(
+        keep_tokens(make, shape, encoder, batch_size, file, memory, progress), batch_size
+    )
 
 
 class TokenKeeper:
@@ -162,7 +177,9 @@ def keep_tokens(
         kept = _open_file(file.with_name(f"{file.name}.{rank()}"), shape, lower)
     for start in range(0, shape[0], batch_size):
         stop = min(start + batch_size, shape[0])
-        with explain_out_of_memory(f"training.batch_size (the trunk takes {batch_size} images at once)"):
+        with explain_out_of_memory(
+            f"training.batch_size (the trunk takes {batch_size} images at once)"
+        ):
             tokens = make(slice(start, stop))
         if isinstance(kept, Tensor):
             kept[start:stop] = tokens
@@ -203,13 +220,16 @@ def take(pixels: ImageRows, rows: Tensor, device: torch.device) -> tuple[Tensor,
 def token_shape(pixels: ImageRows, encoder: Encoder) -> tuple[int, ...]:
     """The shape of one image's tokens, T."""
     with torch.inference_mode(), autocast(encoder.device):
-        tokens: Tensor = encoder.trunk(center_images(to_device(pixels[:1], encoder.device), encoder))
+        tokens: Tensor = encoder.trunk(
+            center_images(to_device(pixels[:1], encoder.device), encoder)
+        )
     return tokens.shape[1:]
 
 
 def _open_file(file: Path, shape: tuple[int, ...], lower: str) -> NDArray[np.float16]:
     """A new memory-mapped file; a full disk is noticed here, because writing to the map would kill the process."""
-    wanted, free = 2 * math.prod(shape), shutil.disk_usage(file.parent).free
+    wanted = 2 * math.prod(shape)
+    free = shutil.disk_usage(file.parent).free
     if wanted > free:
         raise ShoalError(
             f"{file}: tokens of {shape[0]:,} images or views take {wanted / 1e9:.1f} GB, more than fit into memory, "

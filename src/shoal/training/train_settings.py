@@ -38,11 +38,15 @@ class TrainSettings:
             raise UsageError(f"epochs: found {self.epochs}, expected at least 1")
         check_batch_size(self.batch_size)
         if not 0 < self.lr < 100:
-            raise UsageError(f"lr: found {self.lr}, expected a number above 0 and below 100, say 0.01")
+            raise UsageError(
+                f"lr: found {self.lr}, expected a number above 0 and below 100, say 0.01"
+            )
         if not 0 <= self.min_lr <= 1:
             raise UsageError(f"min_lr: found {self.min_lr}, expected a share of lr in [0, 1]")
         if self.max_gradient is not None and not self.max_gradient > 0:
-            raise UsageError(f"max_gradient: found {self.max_gradient}, expected a number above 0, or null for none")
+            raise UsageError(
+                f"max_gradient: found {self.max_gradient}, expected a number above 0, or null for none"
+            )
         if not 0 <= self.momentum < 1 or not 0 <= self.weight_decay < 1:
             raise UsageError(
                 f"momentum, weight_decay: found {self.momentum}, {self.weight_decay}, expected both in [0, 1)"
@@ -64,6 +68,10 @@ class TrainSettings:
 def check_batch_size(batch_size: int, n_images: int | None = None) -> None:
     """Refuse a batch that has no negatives, or that is larger than the collection, where its size is known."""
     if batch_size < 2:
-        raise UsageError(f"batch_size: found {batch_size}, expected at least 2, or no image has another to differ from")
+        raise UsageError(
+            f"batch_size: found {batch_size}, expected at least 2, or no image has another to differ from"
+        )
     if n_images is not None and batch_size > n_images:
-        raise UsageError(f"batch_size: found {batch_size}, but there are only {n_images} images; lower batch_size")
+        raise UsageError(
+            f"batch_size: found {batch_size}, but there are only {n_images} images; lower batch_size"
+        )

@@ -39,13 +39,19 @@ class Trainer:
     """The model, the images and what is kept of them between epochs."""
 
     def __init__(self, data: TrainingData, model: Model, settings: TrainSettings) -> None:
-        self.data, self.model, self.settings = data, model, settings
+        self.data = data
+        self.model = model
+        self.settings = settings
         self.device = model.device
         self.parameters = model.trained_parameters()
         self.optimizer = model.make_optimizer(settings)
         self.forward = Forward(model, settings.views, is_compiled=settings.compile)
-        self.training = torch.from_numpy(data.training).to(self.device)  # (n,) rows of the collection
-        self.labels = torch.from_numpy(numbered_labels(data.training_labels)).to(self.device)  # (n,)
+        self.training = torch.from_numpy(data.training).to(
+            self.device
+        )  # (n,) rows of the collection
+        self.labels = torch.from_numpy(numbered_labels(data.training_labels)).to(
+            self.device
+        )  # (n,)
         self.epoch_draws = EpochDraws(data.training_labels, settings, model.n_views)
         self.n_epochs_left = settings.epochs
         self._batch_size = f"training.batch_size (now {settings.batch_size})"
@@ -53,7 +59,10 @@ class Trainer:
         self._recorded: RecordedStep | None = None
 
     def prepare(
-        self, token_file: Path | None = None, view_file: Path | None = None, progress: Progress | None = None
+        self,
+        token_file: Path | None = None,
+        view_file: Path | None = None,
+        progress: Progress | None = None,
     ) -> None:
         """Bring the pixels to the device and run the trunk over them, once; comes before anything below.
 
@@ -62,11 +71,18 @@ class Trainer:
         epoch is left.
         """
         pixels = resident(self.data.pixels, self.device)
-        size, judge = 2 * self.settings.batch_size, self.data.judge
+        size = 2 * self.settings.batch_size
+        judge = self.data.judge
         after_tokens, after_judge, total = itertools.accumulate(self.n_trunk_rows)
-        how: dict[str, Any] = {"batch_size": size, "file": token_file, "progress": count_after(progress, 0, total)}
+        how: dict[str, Any] = {
+            "batch_size": size,
+            "file": token_file,
+            "progress": count_after(progress, 0, total),
+        }
         ready = None if self.model.reads_images else self.data.tokens
-        self.tokens: TokenCache | ImageInputs = self.model.inputs_of(pixels, **how) if ready is None else ready
+        self.tokens: TokenCache | ImageInputs = (
+            self.model.inputs_of(pixels, **how) if ready is None else ready
+        )
         if judge is not None:
             count = count_after(progress, after_tokens, total)
             self.judge_tokens = self.model.inputs_of(judge.pixels, batch_size=size, progress=count)
@@ -82,7 +98,8 @@ class Trainer:
                 file=view_file,
                 progress=count_after(progress, after_judge, total),
             )
-        self.forward.pixels, self.forward.pool = pixels, pool
+        self.forward.pixels = pixels
+        self.forward.pool = pool
 
     @property
     def _makes_tokens(self) -> bool:
@@ -95,7 +112,9 @@ class Trainer:
 
     @cached_property
     def _pooled_views(self) -> Ints:
-        return views_to_pool(self.data.pooled_labels, self.data.training, self.settings, self.model.n_views)
+        return views_to_pool(
+            self.data.pooled_labels, self.data.training, self.settings, self.model.n_views
+        )
 
     @property
     def n_trunk_rows(self) -> tuple[int, int, int]:
@@ -141,8 +160,12 @@ class Trainer:
             return self._step(rows, drawn, epoch, generator)
 
         step: Step = take
-        is_on_device = self.forward.pool is not None and isinstance(self.forward.pool.tokens, Tensor)
-        is_recorded = is_on_device and len(batches) >= FEWEST and is_recordable(self.model, self.settings)
+        is_on_device = self.forward.pool is not None and isinstance(
+            self.forward.pool.tokens, Tensor
+        )
+        is_recorded = (
+            is_on_device and len(batches) >= FEWEST and is_recordable(self.model, self.settings)
+        )
         for at, (rows, drawn) in enumerate(zip(batches, view_draws, strict=True)):
             with explain_out_of_memory(self._batch_size):
                 if at == 1 and is_recorded:
@@ -194,7 +217,8 @@ class Trainer:
 
         A model with a classifier is scored by its predictions, any other by Ward's tree of the embeddings.
         """
-        rows, judge = self.data.validation, self.data.judge
+        rows = self.data.validation
+        judge = self.data.judge
         if judge is not None:
             embeddings = self.model.compact(self._embed(self.judge_tokens))
             predicted = self.predict(embeddings)
@@ -205,7 +229,8 @@ class Trainer:
         if rows is None:
             return Validation(accuracy=float("nan"), n_clusters=n_clusters)
         embeddings = self.model.compact(self.embed_all()[torch.from_numpy(rows).to(self.device)])
-        predicted, labels = self.predict(embeddings), self.data.labels[rows]
+        predicted = self.predict(embeddings)
+        labels = self.data.labels[rows]
         if predicted is not None:
             return score_clusters(predicted, labels, n_clusters)
         return validate(embeddings, labels, n_clusters=n_clusters, rule=rule)
@@ -226,8 +251,11 @@ class Trainer:
         batches, view_draws = self.epoch_draws.steps(epoch)
         return batches.to(self.device), view_draws.to(self.device)
 
-    def _step(self, rows: Tensor, view_draws: Tensor, epoch: int, generator: torch.Generator) -> dict[str, Tensor]:
-        mine, n_views = shard(len(rows)), self.model.n_views
+    def _step(
+        self, rows: Tensor, view_draws: Tensor, epoch: int, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        mine = shard(len(rows))
+        n_views = self.model.n_views
         images = rows[mine].repeat(n_views)  # (V·b,)
         view_draws = torch.cat([view[mine] for view in view_draws.chunk(n_views)])  # (V·b, 7)
         inputs, outputs = self.forward.run(self.training[images], view_draws, n_views)
@@ -269,13 +297,16 @@ class Trainer:
     def _embed_random_views(self, epoch: int) -> Tensor:
         """(2n, D), view 1 of every training image, then view 2, in every process; each does a share of the batches."""
         batches = list(self.epoch_draws.bank(epoch))
-        mine, longest = batches[shard(len(batches))], len(batches[shard(len(batches), 0)])
+        mine = batches[shard(len(batches))]
+        longest = len(batches[shard(len(batches), 0)])
         # All processes take from a pool at once: one that has no batch left takes none of the views of any.
         mine += [(rows[:0], drawn[:0]) for rows, drawn in batches[: longest - len(mine)]]
         parts = []
         for rows, drawn in mine:
             with autocast(self.device):
-                inputs = self.forward.inputs(self.training[rows.to(self.device)], drawn.to(self.device))
+                inputs = self.forward.inputs(
+                    self.training[rows.to(self.device)], drawn.to(self.device)
+                )
                 parts.append(self.model.represent(inputs))
         return gather_rows(torch.cat(parts))
 
@@ -304,7 +335,9 @@ class Totals:
     def check_weights(self, weights: Iterable[Tensor]) -> None:
         """Blame the last step where it has left weights that are no numbers: no later loss tells of them."""
         is_finite = torch.stack([weight.isfinite().all() for weight in weights]).all()
-        self.first_bad = torch.where(is_finite, self.first_bad, self.first_bad.clamp_max(self.n_steps - 1))
+        self.first_bad = torch.where(
+            is_finite, self.first_bad, self.first_bad.clamp_max(self.n_steps - 1)
+        )
 
     def check_finite(self, epoch: int, lr: float) -> None:
         """Stop a run whose loss or gradient was infinite or no number."""
@@ -321,7 +354,9 @@ def add_over_processes(gradients: list[Tensor]) -> None:
     if world_size() == 1:
         return
     flat = mean_over_processes(torch.cat([g.flatten() for g in gradients])) * world_size()
-    for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
+    for gradient, part in zip(
+        gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True
+    ):
         gradient.copy_(part.view_as(gradient))
 
 

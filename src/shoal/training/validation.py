@@ -54,11 +54,17 @@ class Judge:
 def score_clusters(clusters: Ints, labels: Ints, n_clusters: int | None) -> Validation:
     """Score clusters (N,) that a classifier predicts of the validation images against their labels (N,)."""
     is_labeled = labels != UNLABELED
-    accuracy = matched_accuracy(labels[is_labeled], clusters[is_labeled]) if is_labeled.any() else float("nan")
+    accuracy = (
+        matched_accuracy(labels[is_labeled], clusters[is_labeled])
+        if is_labeled.any()
+        else float("nan")
+    )
     return Validation(accuracy=accuracy, n_clusters=n_clusters)
 
 
-def validate(embeddings: Tensor, labels: Ints, *, n_clusters: int | None = None, rule: str | None = None) -> Validation:
+def validate(
+    embeddings: Tensor, labels: Ints, *, n_clusters: int | None = None, rule: str | None = None
+) -> Validation:
     """Score embeddings (N, D) of the validation images against their labels (N,), -1 for unlabeled.
 
     With `n_clusters` the tree is cut there; else the number is estimated by `rule` (the default of
@@ -70,7 +76,14 @@ def validate(embeddings: Tensor, labels: Ints, *, n_clusters: int | None = None,
     tree = unit_tree(embeddings)
     if n_clusters is not None:
         clusters = tree.cut(min(n_clusters, tree.n_distinct))  # copies are not parted
-        return Validation(accuracy=matched_accuracy(labels[is_labeled], clusters[is_labeled]), n_clusters=n_clusters)
-    estimate = estimate_n_clusters(tree, labels) if rule is None else estimate_n_clusters(tree, labels, rule=rule)
+        return Validation(
+            accuracy=matched_accuracy(labels[is_labeled], clusters[is_labeled]),
+            n_clusters=n_clusters,
+        )
+    estimate = (
+        estimate_n_clusters(tree, labels)
+        if rule is None
+        else estimate_n_clusters(tree, labels, rule=rule)
+    )
     best = float(estimate.curve.accuracy.max())
     return Validation(accuracy=best, n_clusters=int(estimate.n_clusters), rule=estimate.rule)

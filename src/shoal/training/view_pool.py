@@ -25,7 +25,8 @@ class ViewPool:
     """
 
     def __init__(self, tokens: Kept, n_views: int, made: Tensor) -> None:
-        self.tokens, self.n_views = tokens, n_views
+        self.tokens = tokens
+        self.n_views = n_views
         """The tokens are those of this process's share of the views made."""
         self.made = made
         """(U,) which views were made, as rows image · V + view, sorted."""
@@ -77,7 +78,10 @@ def pool_views(
         views = mine[rows]
         source, source_rows = take(pixels, (views // n_views).to(encoder.device), encoder.device)
         return trunk_tokens(
-            make_views(source, source_rows, view_draws[views].to(encoder.device), encoder, settings), encoder
+            make_views(
+                source, source_rows, view_draws[views].to(encoder.device), encoder, settings
+            ),
+            encoder,
         )
 
     shape = (len(mine), *token_shape(pixels, encoder))

@@ -51,7 +51,9 @@ class ViewSettings:
         if not 0 <= self.hue <= 0.5:
             raise UsageError(f"views.hue: found {self.hue}, expected turns in [0, 0.5]")
         if self.pool is not None and self.pool < 2:
-            raise UsageError(f"views.pool: found {self.pool}, expected 2 or more, or null for new views in every step")
+            raise UsageError(
+                f"views.pool: found {self.pool}, expected 2 or more, or null for new views in every step"
+            )
 
 
 def draw_views(n_views: int, generator: torch.Generator) -> Tensor:
@@ -59,13 +61,17 @@ def draw_views(n_views: int, generator: torch.Generator) -> Tensor:
     return torch.rand(n_views, N_DRAWS, generator=generator)
 
 
-def make_views(pixels: Tensor, rows: Tensor, view_draws: Tensor, encoder: Encoder, settings: ViewSettings) -> Tensor:
+def make_views(
+    pixels: Tensor, rows: Tensor, view_draws: Tensor, encoder: Encoder, settings: ViewSettings
+) -> Tensor:
     """Cut, flip, color and normalize images `rows` (B,) of `pixels` (N, S, S, 3): (B, 3, I, I), ready for the trunk.
 
     The crop keeps 7/8 of the side, at a random place, and is scaled to the encoder's input, up or down, so images
     of any size will do.
     """
-    return finish_views(cut_views(pixels, rows, view_draws, settings), view_draws, encoder, settings)
+    return finish_views(
+        cut_views(pixels, rows, view_draws, settings), view_draws, encoder, settings
+    )
 
 
 def cut_views(pixels: Tensor, rows: Tensor, view_draws: Tensor, settings: ViewSettings) -> Tensor:
@@ -75,11 +81,15 @@ def cut_views(pixels: Tensor, rows: Tensor, view_draws: Tensor, settings: ViewSe
     steps = torch.arange(crop, device=pixels.device)
     top = (view_draws[:, 0] * (side - crop + 1)).long()[:, None] + steps  # (B, C)
     left = (view_draws[:, 1] * (side - crop + 1)).long()[:, None]
-    across = left + torch.where((view_draws[:, 2] < settings.flip)[:, None], steps.flip(0), steps)  # (B, C)
+    across = left + torch.where(
+        (view_draws[:, 2] < settings.flip)[:, None], steps.flip(0), steps
+    )  # (B, C)
     return pixels[rows[:, None, None], top[:, :, None], across[:, None, :]]
 
 
-def finish_views(cut: Tensor, view_draws: Tensor, encoder: Encoder, settings: ViewSettings) -> Tensor:
+def finish_views(
+    cut: Tensor, view_draws: Tensor, encoder: Encoder, settings: ViewSettings
+) -> Tensor:
     """Scale, color and normalize what was cut, (B, C, C, 3): (B, 3, I, I)."""
     images = resize(to_float(cut), encoder.input_format.size)
     if settings.jitter > 0 or settings.hue > 0:
@@ -101,7 +111,9 @@ def jitter(images: Tensor, view_draws: Tensor, settings: ViewSettings) -> Tensor
     if settings.hue > 0:
         color = _hue_rotation((2 * view_draws[:, 3] - 1) * settings.hue) @ color
     matrix = brightness * contrast * color
-    mean = brightness[:, 0] * (images.mean(dim=(2, 3)) @ luma)[:, None]  # (B, 1), what contrast turns around
+    mean = (
+        brightness[:, 0] * (images.mean(dim=(2, 3)) @ luma)[:, None]
+    )  # (B, 1), what contrast turns around
     offset = (1 - contrast[:, 0]) * mean  # (B, 1)
     flat = torch.baddbmm(offset[:, :, None], matrix, images.flatten(2))  # (B, 3, H*W)
     return flat.view_as(images).clamp(0, 1)
@@ -110,11 +122,16 @@ def jitter(images: Tensor, view_draws: Tensor, settings: ViewSettings) -> Tensor
 def _hue_rotation(turns: Tensor) -> Tensor:
     """(B, 3, 3) matrices that turn colors about the gray axis, brightness kept."""
     angle = 2 * math.pi * turns
-    cos, sin, zero, one = angle.cos(), angle.sin(), torch.zeros_like(angle), torch.ones_like(angle)
+    cos = angle.cos()
+    sin = angle.sin()
+    zero = torch.zeros_like(angle)
+    one = torch.ones_like(angle)
     turn = torch.stack([one, zero, zero, zero, cos, -sin, zero, sin, cos], dim=1).view(-1, 3, 3)
     return _matrix(FROM_YIQ, turns.device) @ turn @ _matrix(TO_YIQ, turns.device)
 
 
 def _matrix(rows: Sequence[Sequence[float]], device: torch.device) -> Tensor:
     """Numbers as a matrix made on the device: copied from the host, they would make every step wait for it."""
-    return torch.stack([torch.full((), value, device=device) for row in rows for value in row]).view(len(rows), -1)
+    return torch.stack(
+        [torch.full((), value, device=device) for row in rows for value in row]
+    ).view(len(rows), -1)

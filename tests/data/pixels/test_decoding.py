@@ -33,10 +33,15 @@ def test_the_square_is_that_of_resizing_the_whole_and_cropping(extent: tuple[int
     """Scaled to 30 along the shorter side, all these leave an even rest, so the crop has no half pixels."""
     image = Image.fromarray(RNG.integers(0, 256, (extent[1], extent[0], 3), dtype=np.uint8))
     scale = 30 / min(extent)
-    whole = image.resize((round(extent[0] * scale), round(extent[1] * scale)), Image.Resampling.BICUBIC)
-    left, top = (whole.width - 30) // 2, (whole.height - 30) // 2
+    whole = image.resize(
+        (round(extent[0] * scale), round(extent[1] * scale)), Image.Resampling.BICUBIC
+    )
+    left = (whole.width - 30) // 2
+    top = (whole.height - 30) // 2
     expected = np.asarray(whole.crop((left, top, left + 30, top + 30)))
-    assert far_apart(np.asarray(square(image, 30)), expected) <= 2  # rounding between the two passes
+    assert (
+        far_apart(np.asarray(square(image, 30)), expected) <= 2
+    )  # rounding between the two passes
 
 
 def test_an_image_of_the_right_size_is_not_touched(tmp_path: Path) -> None:
@@ -56,7 +61,9 @@ def test_exif_orientation_is_applied_once(tmp_path: Path, suffix: str, orientati
     tagged = smooth(60, 40)
     tagged.getexif()[0x0112] = orientation
     expected = np.asarray(square(ImageOps.exif_transpose(tagged), 20))
-    assert far_apart(decoded(tmp_path / f"a.{suffix}", 20), expected) <= (6 if suffix == "jpg" else 1)
+    assert far_apart(decoded(tmp_path / f"a.{suffix}", 20), expected) <= (
+        6 if suffix == "jpg" else 1
+    )
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")
@@ -68,7 +75,9 @@ def test_broken_exif_does_not_lose_the_image(tmp_path: Path) -> None:
 def test_a_large_jpeg_decoded_at_a_smaller_scale_looks_the_same(tmp_path: Path) -> None:
     image = smooth(1600, 1200)
     image.save(tmp_path / "a.jpg", quality=95)
-    difference = np.abs(decoded(tmp_path / "a.jpg", 100).astype(int) - np.asarray(square(image, 100)).astype(int))
+    difference = np.abs(
+        decoded(tmp_path / "a.jpg", 100).astype(int) - np.asarray(square(image, 100)).astype(int)
+    )
     assert difference.mean() < 1.0
     assert difference.max() <= 8
 
@@ -125,14 +134,18 @@ def test_transparent_palettes_are_laid_on_white(tmp_path: Path) -> None:
 
 
 def test_the_first_frame_of_an_animation_is_taken(tmp_path: Path) -> None:
-    first, second = Image.new("RGB", (8, 8), (250, 0, 0)), Image.new("RGB", (8, 8), (0, 0, 250))
+    first = Image.new("RGB", (8, 8), (250, 0, 0))
+    second = Image.new("RGB", (8, 8), (0, 0, 250))
     first.save(tmp_path / "a.gif", save_all=True, append_images=[second])
     np.testing.assert_array_equal(decoded(tmp_path / "a.gif", 4), np.full((4, 4, 3), (250, 0, 0)))
 
 
 @pytest.mark.parametrize("shape", [(6, 9), (6, 9, 1), (6, 9, 3), (6, 9, 4)])
 def test_arrays_are_scaled_like_files(shape: tuple[int, ...]) -> None:
-    assert decode_image(np.full(shape, 255, dtype=np.uint8), 4).tolist() == np.full((4, 4, 3), 255).tolist()
+    assert (
+        decode_image(np.full(shape, 255, dtype=np.uint8), 4).tolist()
+        == np.full((4, 4, 3), 255).tolist()
+    )
 
 
 def test_a_very_long_image_is_no_trouble(tmp_path: Path) -> None:
@@ -144,13 +157,17 @@ def png_bomb(file: Path, width: int, height: int) -> Path:
     """A valid 1-bit PNG, a few kB long, that unpacks to width x height pixels."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
     packer = zlib.compressobj(9)
     row = bytes(1 + (width + 7) // 8)
     body = b"".join(packer.compress(row * 100) for _ in range(height // 100)) + packer.flush()
-    file.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b""))
+    file.write_bytes(
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+    )
     return file
 
 
@@ -166,17 +183,24 @@ def test_broken_files_give_their_reason(tmp_path: Path) -> None:
     assert reason(tmp_path / "text.jpg").startswith("not an image in a known format (JPEG, PNG")
     assert reason(tmp_path / "gone.jpg") == "the file is not there"
     (tmp_path / "script.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
-    assert reason(tmp_path / "script.jpg").startswith("not an image in a known format")  # never handed to Ghostscript
+    assert reason(tmp_path / "script.jpg").startswith(
+        "not an image in a known format"
+    )  # never handed to Ghostscript
     smooth(64, 48).save(tmp_path / "whole.jpg")
     whole = (tmp_path / "whole.jpg").read_bytes()
     (tmp_path / "half.jpg").write_bytes(whole[: len(whole) // 2])
     assert "truncated" in reason(tmp_path / "half.jpg").lower()
     smooth(64, 48).save(tmp_path / "whole.png")
-    assert reason(tmp_path / "whole.png", max_pixels=3000) == "too large: 64 x 48 pixels, the limit is 3,000 in all"
+    assert (
+        reason(tmp_path / "whole.png", max_pixels=3000)
+        == "too large: 64 x 48 pixels, the limit is 3,000 in all"
+    )
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-def test_progressive_jpegs_count_whole_and_others_at_the_scale_they_are_decoded(tmp_path: Path) -> None:
+def test_progressive_jpegs_count_whole_and_others_at_the_scale_they_are_decoded(
+    tmp_path: Path,
+) -> None:
     for name, progressive in (("plain.jpg", False), ("progressive.jpg", True)):
         smooth(640, 480).save(tmp_path / name, progressive=progressive)
     decode_file(str(tmp_path / "plain.jpg"), 8, max_pixels=80 * 60)
@@ -191,11 +215,15 @@ def test_a_decompression_bomb_is_refused_by_its_header(tmp_path: Path) -> None:
         decode_file(str(file), 8)
 
 
-def test_heic_is_decoded_where_its_package_is_installed_and_named_where_it_is_not(tmp_path: Path, monkeypatch) -> None:
+def test_heic_is_decoded_where_its_package_is_installed_and_named_where_it_is_not(
+    tmp_path: Path, monkeypatch
+) -> None:
     heif = pytest.importorskip("pillow_heif")
     image = smooth(64, 48)
     heif.from_pillow(image).save(tmp_path / "phone.HEIC", quality=95)
     assert far_apart(decoded(tmp_path / "phone.HEIC", 16), np.asarray(square(image, 16))) < 25
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    with pytest.raises(Unreadable, match=r"HEIC needs the package 'pillow-heif'.*pip install 'shoal\[heic\]'"):
+    with pytest.raises(
+        Unreadable, match=r"HEIC needs the package 'pillow-heif'.*pip install 'shoal\[heic\]'"
+    ):
         decode_file(str(tmp_path / "phone.HEIC"), 16)

@@ -14,11 +14,15 @@ from shoal.data.readers import read_collection
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "photos").mkdir()
     for i in range(3):
-        Image.fromarray(np.full((4, 4, 3), i, dtype=np.uint8)).save(tmp_path / "photos" / f"{i}.png")
+        Image.fromarray(np.full((4, 4, 3), i, dtype=np.uint8)).save(
+            tmp_path / "photos" / f"{i}.png"
+        )
     return tmp_path / "photos"
 
 
-def test_empty_and_foreign_files_are_found_with_the_reason_and_large_ones_left_to_decoding(folder: Path) -> None:
+def test_empty_and_foreign_files_are_found_with_the_reason_and_large_ones_left_to_decoding(
+    folder: Path,
+) -> None:
     (folder / "a.jpg").write_bytes(b"")
     (folder / "b.jpg").write_bytes(b"no image")
     Image.new("1", (20_000, 20_000)).save(folder / "c.png")
@@ -34,7 +38,8 @@ def test_empty_and_foreign_files_are_found_with_the_reason_and_large_ones_left_t
 def test_what_was_decoded_before_is_not_opened_unless_it_changed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    collection, opened = read_collection(folder, False), []
+    collection = read_collection(folder, False)
+    opened = []
     monkeypatch.setattr(headers, "check_header", opened.append)
     assert check_headers(collection, 8, cache=tmp_path / "cache") == ()
     assert len(opened) == 3

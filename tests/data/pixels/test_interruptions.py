@@ -18,7 +18,9 @@ from shoal.data.pixels.worker_pool import _Worker
 from shoal.data.readers import read_collection
 from shoal.errors import DataError, ShoalError
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at processes through /proc")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="looks at processes through /proc"
+)
 
 SIZE = 64
 N_IMAGES = 300
@@ -76,7 +78,9 @@ def start(
 
 def wait_until_held(process: "subprocess.Popen[str]", hold_at: int) -> int:
     """Wait for the process to stop; returns how many images it has done."""
-    done = next(done for done in (int(line.split()[0]) for line in process.stdout) if done >= hold_at)
+    done = next(
+        done for done in (int(line.split()[0]) for line in process.stdout) if done >= hold_at
+    )
     assert done < N_IMAGES
     return done
 
@@ -90,7 +94,11 @@ def workers_on(cache: Path) -> list[int]:
             is_dead = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
         except OSError:
             continue
-        if "shoal.data.pixels.worker" in command and any(str(cache) in part for part in command) and not is_dead:
+        if (
+            "shoal.data.pixels.worker" in command
+            and any(str(cache) in part for part in command)
+            and not is_dead
+        ):
             found.append(int(entry.name))
     return found
 
@@ -105,7 +113,9 @@ def assert_no_workers(cache: Path) -> None:
 def assert_next_run_is_right(collection: Collection, cache: Path, expected: np.ndarray) -> int:
     """Load again and compare; returns how many images did not need decoding."""
     seen: list[int] = []
-    pixels = load_pixels(collection, SIZE, cache=cache, progress=lambda done, total: seen.append(done))
+    pixels = load_pixels(
+        collection, SIZE, cache=cache, progress=lambda done, total: seen.append(done)
+    )
     np.testing.assert_array_equal(pixels[:], expected)
     return seen[0]
 
@@ -145,7 +155,10 @@ def test_a_full_disk_is_explained_and_the_cache_stays_true(
     process = start(collection, tmp_path, before=limiting)
     output, errors = process.communicate(timeout=HANGS_S)
     assert (process.returncode, errors) == (1, "")
-    assert "the disk is full or a limit is reached; what was decoded is kept; make room and run again" in output
+    assert (
+        "the disk is full or a limit is reached; what was decoded is kept; make room and run again"
+        in output
+    )
     assert_no_workers(tmp_path)
     assert not list(tmp_path.rglob("*.tmp"))
     n_kept = assert_next_run_is_right(collection, tmp_path, expected)
@@ -154,7 +167,8 @@ def test_a_full_disk_is_explained_and_the_cache_stays_true(
 
 def kill_workers(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
     """Kill workers, real ones, as they are given a task; returns the list of those killed."""
-    ask, killed = _Worker.ask, []
+    ask = _Worker.ask
+    killed = []
 
     def kill_and_ask(worker: _Worker, task: dict[str, object]) -> dict[str, object] | None:
         if len(killed) < most:
@@ -180,7 +194,9 @@ def test_an_image_that_always_crashes_the_decoder_is_skipped(
     collection: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = kill_workers(monkeypatch, most=1000)
-    with pytest.raises(DataError, match=r"none of the 2 images can be decoded: the decoder crashed \(2\)"):
+    with pytest.raises(
+        DataError, match=r"none of the 2 images can be decoded: the decoder crashed \(2\)"
+    ):
         load_pixels(collection.subset([7, 8]), SIZE, cache=tmp_path)
     assert len(killed) >= 2
 
@@ -188,7 +204,9 @@ def test_an_image_that_always_crashes_the_decoder_is_skipped(
 def test_a_worker_that_cannot_start_is_explained(
     collection: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import sys; sys.stderr.write('no license today'); sys.exit(7)")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys; sys.stderr.write('no license today'); sys.exit(7)"
+    )
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with pytest.raises(ShoalError, match="a decoding worker could not start"):
         load_pixels(collection, SIZE, cache=tmp_path / "cache")
@@ -213,14 +231,18 @@ def test_two_writers_at_once_both_get_the_right_pixels(
 def test_it_works_with_torch_loaded_and_its_threads_running(
     collection: Collection, expected: np.ndarray, tmp_path: Path
 ) -> None:
-    process = start(collection, tmp_path, before="import torch; torch.ones(300, 300) @ torch.ones(300, 300)")
+    process = start(
+        collection, tmp_path, before="import torch; torch.ones(300, 300) @ torch.ones(300, 300)"
+    )
     output, errors = process.communicate(timeout=HANGS_S)
     assert (process.returncode, errors) == (0, "")
     assert output.splitlines()[-1] == f"sum {int(expected.astype(np.int64).sum())}"
 
 
 def test_decoding_loads_no_torch() -> None:
-    code = "import sys, shoal.data.pixels.worker, shoal.data.pixels; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, shoal.data.pixels.worker, shoal.data.pixels; sys.exit('torch' in sys.modules)"
+    )
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode == 0
 
@@ -230,7 +252,9 @@ def test_a_huge_image_neither_crashes_nor_eats_memory(tmp_path: Path) -> None:
     """20,000 x 20,000: a PNG is skipped by its header, a JPEG is decoded at an eighth of its scale."""
     Image.new("L", (20_000, 20_000), 200).save(tmp_path / "huge.jpg", quality=50)
     Image.new("1", (20_000, 20_000)).save(tmp_path / "huge.png")
-    measuring = "import atexit, resource; atexit.register(lambda: print(resource.getrusage(-1).ru_maxrss))"
+    measuring = (
+        "import atexit, resource; atexit.register(lambda: print(resource.getrusage(-1).ru_maxrss))"
+    )
     process = start(read_collection(tmp_path), tmp_path / "cache", before=measuring)
     output, errors = process.communicate(timeout=HANGS_S)
     assert (process.returncode, errors) == (0, "")
@@ -238,5 +262,8 @@ def test_a_huge_image_neither_crashes_nor_eats_memory(tmp_path: Path) -> None:
     assert peak_kb < 200_000, "of the largest worker"
     pixels = load_pixels(read_collection(tmp_path), SIZE, cache=tmp_path / "cache", n_workers=1)
     assert pixels.names == ("huge.jpg",)
-    assert pixels.skipped[0].reason == "too large: 20,000 x 20,000 pixels, the limit is 178,956,970 in all"
+    assert (
+        pixels.skipped[0].reason
+        == "too large: 20,000 x 20,000 pixels, the limit is 178,956,970 in all"
+    )
     np.testing.assert_array_equal(pixels[0], np.full((SIZE, SIZE, 3), 200))

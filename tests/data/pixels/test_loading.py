@@ -64,13 +64,17 @@ def test_the_cache_holds_what_decoding_one_by_one_gives(make_images: Make, cache
         assert steps.n_decoded == (40 if n_workers == 2 else 0)
 
 
-def test_pixels_are_indexed_like_an_array_and_may_be_written_to(make_images: Make, cache: Path) -> None:
+def test_pixels_are_indexed_like_an_array_and_may_be_written_to(
+    make_images: Make, cache: Path
+) -> None:
     collection = read_collection(make_images([f"{i}.png" for i in range(5)]))
     pixels = load_pixels(collection, SIZE, cache=cache)
     whole = pixels[:]
     np.testing.assert_array_equal(pixels[3], whole[3])
     np.testing.assert_array_equal(pixels[[4, 0]], whole[[4, 0]])
-    np.testing.assert_array_equal(pixels[np.array([True, False, True, False, False])], whole[[0, 2]])
+    np.testing.assert_array_equal(
+        pixels[np.array([True, False, True, False, False])], whole[[0, 2]]
+    )
     whole[:] = 0  # a copy: the cache stays as it is
     assert pixels[:].any()
     with pytest.raises(ValueError, match="read-only"):
@@ -116,7 +120,9 @@ def test_a_cache_of_mostly_dead_rows_is_given_up(make_images: Make, cache: Path)
     assert files[0].stat().st_size <= 12 * SIZE * SIZE * 3
 
 
-def test_a_subset_and_other_labels_share_the_cache_but_sizes_do_not(make_images: Make, cache: Path) -> None:
+def test_a_subset_and_other_labels_share_the_cache_but_sizes_do_not(
+    make_images: Make, cache: Path
+) -> None:
     collection = read_collection(make_images([f"{i}.png" for i in range(6)]))
     whole = load_pixels(collection, SIZE, cache=cache)
     steps = Steps()
@@ -151,7 +157,9 @@ def test_nothing_readable_is_an_error(make_images: Make, cache: Path) -> None:
     root = make_images(["a.png", "b.png"])
     for name in ("a.png", "b.png"):
         (root / name).write_bytes(b"")
-    with pytest.raises(DataError, match=r"none of the 2 images can be decoded: the file is empty \(2\)"):
+    with pytest.raises(
+        DataError, match=r"none of the 2 images can be decoded: the file is empty \(2\)"
+    ):
         load_pixels(read_collection(root), SIZE, cache=cache)
 
 
@@ -164,7 +172,9 @@ def test_refresh_decodes_files_that_changed_without_a_trace(make_images: Make, c
     with (root / "a.png").open("ab") as file:
         file.write(bytes(status.st_size - (root / "a.png").stat().st_size))
     os.utime(root / "a.png", ns=(status.st_atime_ns, status.st_mtime_ns))
-    np.testing.assert_array_equal(load_pixels(collection, SIZE, cache=cache)[0], before)  # as documented
+    np.testing.assert_array_equal(
+        load_pixels(collection, SIZE, cache=cache)[0], before
+    )  # as documented
     fresh = load_pixels(collection, SIZE, cache=cache, refresh=True)
     np.testing.assert_array_equal(fresh[0], np.full((SIZE, SIZE, 3), 9))
     assert len(list(cache.rglob("rows-*.u8"))) == 1
@@ -174,7 +184,8 @@ def test_refresh_decodes_files_that_changed_without_a_trace(make_images: Make, c
 def test_a_damaged_cache_is_not_believed(make_images: Make, cache: Path, damage: str) -> None:
     collection = read_collection(make_images([f"{i}.png" for i in range(4)]))
     expected = load_pixels(collection, SIZE, cache=cache)[:]
-    (rows,), (index,) = cache.rglob("rows-*.u8"), cache.rglob("index.json")
+    (rows,) = cache.rglob("rows-*.u8")
+    (index,) = cache.rglob("index.json")
     if damage == "cut rows":
         os.truncate(rows, rows.stat().st_size - 1)
     elif damage == "no rows":
@@ -186,7 +197,9 @@ def test_a_damaged_cache_is_not_believed(make_images: Make, cache: Path, damage:
     np.testing.assert_array_equal(load_pixels(collection, SIZE, cache=cache)[:], expected)
 
 
-def test_the_cache_folder_is_chosen_by_argument_then_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_folder_is_chosen_by_argument_then_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SHOAL_CACHE", "/somewhere/shoal")
     assert cache_folder("/here") == Path("/here")
     assert cache_folder() == Path("/somewhere/shoal")
@@ -199,17 +212,22 @@ def test_the_cache_folder_is_chosen_by_argument_then_environment(monkeypatch: py
 def test_a_cache_that_cannot_be_written_is_explained(make_images: Make, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     collection = read_collection(make_images(["a.png"]))
-    with pytest.raises(ShoalError, match="cannot be written; check the permissions, or set SHOAL_CACHE"):
+    with pytest.raises(
+        ShoalError, match="cannot be written; check the permissions, or set SHOAL_CACHE"
+    ):
         load_pixels(collection, SIZE, cache=tmp_path / "file")
 
 
 def test_a_cache_that_cannot_fit_is_refused_before_any_work(
     make_images: Make, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 100, 300_000))
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 100, 300_000)
+    )
     collection = read_collection(make_images(["a.png", "b.png"]))
     with pytest.raises(
-        ShoalError, match=r"2 images need 1\.5 MB, but 300\.0 kB are free; make room, or set SHOAL_CACHE"
+        ShoalError,
+        match=r"2 images need 1\.5 MB, but 300\.0 kB are free; make room, or set SHOAL_CACHE",
     ):
         load_pixels(collection, 500, cache=cache)
     with pytest.raises(ShoalError, match=r"1 image needs 1\.2 GB, but 300\.0 kB are free"):
@@ -234,8 +252,12 @@ def test_digits_in_memory_are_scaled_and_nothing_is_kept(cache: Path) -> None:
     assert not cache.exists()
 
 
-def test_large_in_memory_collections_go_to_a_file_without_a_name(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    collection = read_collection(np.random.default_rng(0).integers(0, 256, (7, 8, 8, 3), dtype=np.uint8))
+def test_large_in_memory_collections_go_to_a_file_without_a_name(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collection = read_collection(
+        np.random.default_rng(0).integers(0, 256, (7, 8, 8, 3), dtype=np.uint8)
+    )
     expected = load_pixels(collection, SIZE, cache=cache)[:]
     monkeypatch.setattr(files, "MAX_SCRATCH_BYTES", 0)
     pixels = load_pixels(collection, SIZE, cache=cache)
@@ -256,8 +278,11 @@ def test_an_image_in_memory_that_cannot_be_read_is_skipped(tmp_path: Path, cache
 def test_an_index_that_takes_long_to_save_is_saved_seldom(
     make_images: Make, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, saved = make_images([f"{i}.png" for i in range(6)]), []
-    monkeypatch.setattr(loading, "write_index", lambda *given: (saved.append(1), write_index(*given)))
+    folder = make_images([f"{i}.png" for i in range(6)])
+    saved = []
+    monkeypatch.setattr(
+        loading, "write_index", lambda *given: (saved.append(1), write_index(*given))
+    )
     for name, value in {"CHUNK": 1, "SAVE_EVERY_S": -1.0, "SAVE_SHARE": 0}.items():
         monkeypatch.setattr(loading, name, value)
     load_pixels(read_collection(folder), SIZE, cache=cache, n_workers=1)
@@ -277,9 +302,14 @@ def test_a_worker_starts_without_numpy() -> None:
 def test_the_checksum_of_pixels_is_that_of_every_row_and_trainings_on_them_share_it(
     make_images: Make, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pixels = load_pixels(read_collection(make_images(["a.png", "b.png"]), False), SIZE, cache=cache, n_workers=1)
-    expected, n_read = digest_rows(pixels[:]), []
-    monkeypatch.setattr(loading, "digest_rows", lambda rows: n_read.append(len(rows)) or digest_rows(rows))
+    pixels = load_pixels(
+        read_collection(make_images(["a.png", "b.png"]), False), SIZE, cache=cache, n_workers=1
+    )
+    expected = digest_rows(pixels[:])
+    n_read = []
+    monkeypatch.setattr(
+        loading, "digest_rows", lambda rows: n_read.append(len(rows)) or digest_rows(rows)
+    )
     for labels in ([0, -1], [0, 1]):
         data = TrainingData(pixels=pixels, labels=np.array(labels))
         assert data.identity()["images"] == expected

@@ -30,9 +30,12 @@ def test_npy_rows_keep_their_order(tmp_path: Path) -> None:
 
 
 def test_a_quote_that_a_later_row_closes_swallows_no_embeddings(tmp_path: Path) -> None:
-    table, rows = tmp_path / "x.csv", ['cat,0.1,0.2,"wet', "dog,0.3,0.4,", 'dog,0.5,0.6,dry"', "dog,0.7,0.8,"]
+    table = tmp_path / "x.csv"
+    rows = ['cat,0.1,0.2,"wet', "dog,0.3,0.4,", 'dog,0.5,0.6,dry"', "dog,0.7,0.8,"]
     table.write_text("\n".join(["label,embedding_0,embedding_1,note", *rows]), encoding="utf-8")
-    with pytest.raises(DataError, match=r"x.csv, line 2: .* ends on line 4, and line 3 in it looks like a row"):
+    with pytest.raises(
+        DataError, match=r"x.csv, line 2: .* ends on line 4, and line 3 in it looks like a row"
+    ):
         read_embeddings(table)
 
 
@@ -46,7 +49,10 @@ def test_npz_with_names_and_labels_is_sorted_by_name(tmp_path: Path) -> None:
     np.savez(tmp_path / "y.npz", X=X, y=np.array([7, 3, -1]))
     assert read_embeddings(tmp_path / "y.npz").classes == ("3", "7")
     np.savez(tmp_path / "z.npz", X=X, y=np.array([10, 2, -1]))
-    assert read_embeddings(tmp_path / "z.npz").classes == ("2", "10")  # by number, as the estimator has them
+    assert read_embeddings(tmp_path / "z.npz").classes == (
+        "2",
+        "10",
+    )  # by number, as the estimator has them
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -59,14 +65,21 @@ def test_a_large_npz_is_mapped_into_memory_unless_it_is_compressed(
     np.savez_compressed(tmp_path / "small.npz", X=x, paths=np.array(sorted(PATHS)))
     read = read_embeddings(tmp_path / "x.npz")
     monkeypatch.setattr(numpy_files, "MAPPED_BYTES", 1)
-    mapped, small = read_embeddings(tmp_path / "x.npz"), read_embeddings(tmp_path / "small.npz")
-    assert [isinstance(found.x.base, np.memmap) for found in (read, mapped, small)] == [False, True, False]
+    mapped = read_embeddings(tmp_path / "x.npz")
+    small = read_embeddings(tmp_path / "small.npz")
+    assert [isinstance(found.x.base, np.memmap) for found in (read, mapped, small)] == [
+        False,
+        True,
+        False,
+    ]
     for found in (read, mapped, small):
         assert (found.x.dtype, found.names) == (dtype, ("a.png", "b.png", "c.png"))
         np.testing.assert_array_equal(found.x, x)
 
 
-def test_rows_of_a_large_file_are_sorted_in_a_mapped_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_a_large_file_are_sorted_in_a_mapped_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     np.savez(tmp_path / "x.npz", X=X, paths=np.array(PATHS))
     monkeypatch.setattr(embeddings_module, "ROWS_AT_ONCE", 2)
     monkeypatch.setattr(files, "MAX_SCRATCH_BYTES", 0)
@@ -79,7 +92,12 @@ def test_rows_of_a_large_file_are_sorted_in_a_mapped_file(tmp_path: Path, monkey
 
 def test_parquet_with_numbered_columns_is_read_as_csv_is(tmp_path: Path) -> None:
     frame = pd.DataFrame(
-        {"filename": ["b", "a"], "embedding_2": [3.0, 6.0], "embedding_1": [1, 4], "label": ["x", None]}
+        {
+            "filename": ["b", "a"],
+            "embedding_2": [3.0, 6.0],
+            "embedding_1": [1, 4],
+            "label": ["x", None],
+        }
     )
     frame.to_parquet(tmp_path / "x.parquet")
     frame.to_csv(tmp_path / "x.csv", index=False)
@@ -127,7 +145,9 @@ def test_embeddings_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.pt").write_bytes(b"x")
     refused("x.pt", "expected .npy, .npz, .parquet, .csv")
     (tmp_path / "text.npy").write_bytes(b"not an array")
-    refused("text.npy", "is not a .npy file, it starts with b'not an array'; write it with numpy.save")
+    refused(
+        "text.npy", "is not a .npy file, it starts with b'not an array'; write it with numpy.save"
+    )
     (tmp_path / "empty.npy").write_bytes(b"")
     refused("empty.npy", "is not a .npy file, it starts with b''")
     with (tmp_path / "archive.npy").open("wb") as file:
@@ -136,7 +156,10 @@ def test_embeddings_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     (tmp_path / "cut.npy").write_bytes(b"\x93NUMPY\x01\x00")
     refused("cut.npy", "cannot be read as a numpy file")
     (tmp_path / "text.npz").write_bytes(b"not an archive")
-    refused("text.npz", "is not a .npz file, it starts with b'not an archive'; write it with numpy.savez")
+    refused(
+        "text.npz",
+        "is not a .npz file, it starts with b'not an archive'; write it with numpy.savez",
+    )
     np.save(tmp_path / "array.npy", X)
     (tmp_path / "array.npy").rename(tmp_path / "array.npz")
     refused("array.npz", "is not a .npz file, it starts with b..x93NUMPY")
@@ -144,12 +167,19 @@ def test_embeddings_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     refused("no.npz", r"found Z \(3, 4\), expected an array X")
     np.savez(tmp_path / "short.npz", X=X, y=np.array([1, 2]))
     refused(
-        "short.npz", "y: found 2 for 3 rows of embeddings, expected one per row in their order; add or remove entries"
+        "short.npz",
+        "y: found 2 for 3 rows of embeddings, expected one per row in their order; add or remove entries",
     )
     np.savez(tmp_path / "column.npz", X=X, y=np.array([[1], [2], [-1]]))
-    refused("column.npz", r"y: found shape \(3, 1\), expected \(3,\), one per row of embeddings; reshape it")
+    refused(
+        "column.npz",
+        r"y: found shape \(3, 1\), expected \(3,\), one per row of embeddings; reshape it",
+    )
     np.savez(tmp_path / "wide.npz", X=X, y=np.array([[1, 0], [2, 0], [-1, 0]]))
-    refused("wide.npz", r"y: found shape \(3, 2\), expected \(3,\), one per row of embeddings; give one column")
+    refused(
+        "wide.npz",
+        r"y: found shape \(3, 2\), expected \(3,\), one per row of embeddings; give one column",
+    )
     np.savez(tmp_path / "single.npz", X=X, y=np.array(1))
     refused("single.npz", r"y: found shape \(\), expected \(3,\), one per row")
     np.savez(tmp_path / "below.npz", X=X, y=np.array([0, -2, -1]))
@@ -164,9 +194,13 @@ def test_embeddings_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     refused("nan.npy", "NaN or infinity")
     np.savez(tmp_path / "zeros.npz", X=X * [[1], [1], [0]], paths=np.array(["c", "b", "a"]))
     refused("zeros.npz", r"only zeros in row 2 \(1 of 3\), the first 'a'")
-    pd.DataFrame({"path": ["a", None], "emb": [[1.0], [2.0]]}).to_parquet(tmp_path / "nameless.parquet")
+    pd.DataFrame({"path": ["a", None], "emb": [[1.0], [2.0]]}).to_parquet(
+        tmp_path / "nameless.parquet"
+    )
     refused("nameless.parquet", r"names: found none in row 1 \(1 of 2\)")
-    pd.DataFrame({"path": ["a", "b"], "emb": [[1.0], [1.0, 2.0]]}).to_parquet(tmp_path / "ragged.parquet")
+    pd.DataFrame({"path": ["a", "b"], "emb": [[1.0], [1.0, 2.0]]}).to_parquet(
+        tmp_path / "ragged.parquet"
+    )
     refused("ragged.parquet", r"rows of \[1, 2\] numbers")
     pd.DataFrame({"path": ["a", "b"], "emb": [[1.0], None]}).to_parquet(tmp_path / "null.parquet")
     refused("null.parquet", r"rows of \[0, 1\] numbers")
@@ -194,9 +228,12 @@ def test_rows_named_by_number_keep_their_order_past_a_million(tmp_path: Path) ->
 
 
 def test_names_stored_as_bytes_are_text(tmp_path: Path) -> None:
-    names, classes = [name.encode() for name in ("b\u00e9.png", "a.png", "c.png")], [b"dog", b"cat", b"-1"]
+    names = [name.encode() for name in ("b\u00e9.png", "a.png", "c.png")]
+    classes = [b"dog", b"cat", b"-1"]
     np.savez(tmp_path / "x.npz", X=X, y=np.array(classes), paths=np.array(names))
-    pd.DataFrame({"path": names, "label": classes, "emb": list(X)}).to_parquet(tmp_path / "x.parquet")
+    pd.DataFrame({"path": names, "label": classes, "emb": list(X)}).to_parquet(
+        tmp_path / "x.parquet"
+    )
     for file in ("x.npz", "x.parquet"):
         found = read_embeddings(tmp_path / file)
         assert found.names == ("a.png", "b\u00e9.png", "c.png")
@@ -212,7 +249,9 @@ def test_numbered_columns_leave_none_out(tmp_path: Path, numbers: tuple[int, ...
     frame.to_csv(tmp_path / "x.csv")
     frame.to_parquet(tmp_path / "x.parquet")
     for file in ("x.csv", "x.parquet"):
-        with pytest.raises(DataError, match=rf"found embedding_{numbers[-1]} where embedding_\d would"):
+        with pytest.raises(
+            DataError, match=rf"found embedding_{numbers[-1]} where embedding_\d would"
+        ):
             read_embeddings(tmp_path / file)
 
 
@@ -228,5 +267,7 @@ def test_numpy_files_that_make_numpy_trip_are_refused_by_name(tmp_path: Path) ->
     with zipfile.ZipFile(tmp_path / "y.npz", "w") as made:
         made.writestr("X.npy", whole[6:])
     for name in ("x.npy", "x.npz", "y.npz"):
-        with pytest.raises(DataError, match=rf"{name}: cannot be read as a numpy file .*; save it again"):
+        with pytest.raises(
+            DataError, match=rf"{name}: cannot be read as a numpy file .*; save it again"
+        ):
             read_embeddings(tmp_path / name)

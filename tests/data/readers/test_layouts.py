@@ -29,15 +29,23 @@ def write(file: Path, text: str) -> Path:
 # Folder and table
 
 
-@pytest.mark.parametrize("path_column", ["file_name", "path", "filepath", "filename", "image", "img_file_name"])
-@pytest.mark.parametrize("label_column", ["label", "class", "category", "object_annotation_category"])
-def test_the_usual_column_names_are_found(make_images: Make, path_column: str, label_column: str) -> None:
+@pytest.mark.parametrize(
+    "path_column", ["file_name", "path", "filepath", "filename", "image", "img_file_name"]
+)
+@pytest.mark.parametrize(
+    "label_column", ["label", "class", "category", "object_annotation_category"]
+)
+def test_the_usual_column_names_are_found(
+    make_images: Make, path_column: str, label_column: str
+) -> None:
     root = make_images(["a.png", "b.png"])
     table = write(root / "t.csv", f"id,{path_column},{label_column}\n1,a.png,cat\n")
     assert labels_by_name(read_collection(root, table)) == {"a.png": "cat", "b.png": None}
 
 
-def test_csv_tsv_jsonl_parquet_frame_and_mapping_say_the_same(make_images: Make, tmp_path: Path) -> None:
+def test_csv_tsv_jsonl_parquet_frame_and_mapping_say_the_same(
+    make_images: Make, tmp_path: Path
+) -> None:
     root = make_images(["x/a.png", "b.png", "c.png"])
     frame = pd.DataFrame({"path": ["x/a.png", "b.png"], "label": ["cat", "dog"]})
     frame.to_csv(tmp_path / "l.csv", index=False)
@@ -45,46 +53,86 @@ def test_csv_tsv_jsonl_parquet_frame_and_mapping_say_the_same(make_images: Make,
     frame.to_csv(tmp_path / "semicolons.csv", index=False, sep=";")
     frame.to_json(tmp_path / "l.jsonl", orient="records", lines=True)
     frame.to_parquet(tmp_path / "l.parquet")
-    files = [tmp_path / name for name in ("l.csv", "l.tsv", "semicolons.csv", "l.jsonl", "l.parquet")]
+    files = [
+        tmp_path / name for name in ("l.csv", "l.tsv", "semicolons.csv", "l.jsonl", "l.parquet")
+    ]
     for labels in (*files, frame, {"x/a.png": "cat", "b.png": "dog"}):
         found = read_collection(root, labels)
         assert labels_by_name(found) == {"b.png": "dog", "c.png": None, "x/a.png": "cat"}
         assert found.classes == ("cat", "dog")
-    assert "labels of l.csv (columns 'path' and 'label')" in read_collection(root, tmp_path / "l.csv").describe()
+    assert (
+        "labels of l.csv (columns 'path' and 'label')"
+        in read_collection(root, tmp_path / "l.csv").describe()
+    )
 
 
 def test_every_way_to_say_unlabeled_is_understood(make_images: Make) -> None:
     cells = ["", "NaN", "-1", "unlabeled", "Unlabelled", "UNKNOWN", " ", "cat"]
     root = make_images([f"{i}.png" for i in range(len(cells))])
-    table = write(root / "t.csv", "path,label\n" + "".join(f"{i}.png,{cell}\n" for i, cell in enumerate(cells)))
+    table = write(
+        root / "t.csv",
+        "path,label\n" + "".join(f"{i}.png,{cell}\n" for i, cell in enumerate(cells)),
+    )
     found = read_collection(root, table)
     assert (found.n_labeled, found.classes) == (1, ("cat",))
     other = read_collection(root, table, unlabeled_names=["cat"])
-    assert other.classes == ("NaN", "UNKNOWN", "Unlabelled", "unlabeled")  # -1 is the number, whatever is given
+    assert other.classes == (
+        "NaN",
+        "UNKNOWN",
+        "Unlabelled",
+        "unlabeled",
+    )  # -1 is the number, whatever is given
 
 
-def test_missing_values_of_a_frame_are_unlabeled_and_whole_floats_are_whole(make_images: Make) -> None:
+def test_missing_values_of_a_frame_are_unlabeled_and_whole_floats_are_whole(
+    make_images: Make,
+) -> None:
     root = make_images(["a.png", "b.png", "c.png", "d.png"])
     cells = [3.0, float("nan"), None, pd.NA]
-    frame = pd.DataFrame({"path": ["a.png", "b.png", "c.png", "d.png"], "label": pd.Series(cells, dtype=object)})
-    assert labels_by_name(read_collection(root, frame)) == {"a.png": "3", "b.png": None, "c.png": None, "d.png": None}
+    frame = pd.DataFrame(
+        {"path": ["a.png", "b.png", "c.png", "d.png"], "label": pd.Series(cells, dtype=object)}
+    )
+    assert labels_by_name(read_collection(root, frame)) == {
+        "a.png": "3",
+        "b.png": None,
+        "c.png": None,
+        "d.png": None,
+    }
 
 
-def test_folders_and_labels_that_are_whole_numbers_are_numbered_by_number(make_images: Make) -> None:
+def test_folders_and_labels_that_are_whole_numbers_are_numbered_by_number(
+    make_images: Make,
+) -> None:
     """As text '10' would come before '2'."""
     root = make_images(["10/a.png", "2/b.png", "1/c.png"])
     assert read_collection(root).classes == ("1", "2", "10")
     table = write(root / "t.csv", "path,label\n10/a.png,10.0\n2/b.png,2.0\n1/c.png,\n")
-    assert labels_by_name(read_collection(root, table)) == {"10/a.png": "10", "2/b.png": "2", "1/c.png": None}
+    assert labels_by_name(read_collection(root, table)) == {
+        "10/a.png": "10",
+        "2/b.png": "2",
+        "1/c.png": None,
+    }
     assert read_collection(root, table).classes == ("2", "10")
 
 
-def test_paths_are_relative_to_the_table_then_to_the_root(make_images: Make, tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_table_then_to_the_root(
+    make_images: Make, tmp_path: Path
+) -> None:
     root = make_images(["sub/a.png", "a.png", "only.png"])
     table = write(root / "sub" / "t.csv", "path,label\na.png,near\nonly.png,far\n")
-    assert labels_by_name(read_collection(root, table)) == {"a.png": None, "only.png": "far", "sub/a.png": "near"}
-    beside = write(tmp_path / "tables" / "t.csv", f"path,label\n../photos/a.png,cat\n{root}/only.png,dog\n")
-    assert labels_by_name(read_collection(root, beside)) == {"a.png": "cat", "only.png": "dog", "sub/a.png": None}
+    assert labels_by_name(read_collection(root, table)) == {
+        "a.png": None,
+        "only.png": "far",
+        "sub/a.png": "near",
+    }
+    beside = write(
+        tmp_path / "tables" / "t.csv", f"path,label\n../photos/a.png,cat\n{root}/only.png,dog\n"
+    )
+    assert labels_by_name(read_collection(root, beside)) == {
+        "a.png": "cat",
+        "only.png": "dog",
+        "sub/a.png": None,
+    }
 
 
 def test_backslashes_and_unicode_forms_in_a_table_still_find_the_file(make_images: Make) -> None:
@@ -94,9 +142,20 @@ def test_backslashes_and_unicode_forms_in_a_table_still_find_the_file(make_image
 
 
 def test_class_names_are_kept_untouched(make_images: Make) -> None:
-    names = ["Gray Seal / pup", " leading", "Ärger, komma", "名前", 'quo"te', "../up", "new\u2028line", "a\x0bb"]
+    names = [
+        "Gray Seal / pup",
+        " leading",
+        "Ärger, komma",
+        "名前",
+        'quo"te',
+        "../up",
+        "new\u2028line",
+        "a\x0bb",
+    ]
     root = make_images([f"{i}.png" for i in range(len(names))])
-    quoted = "".join('{}.png,"{}"\n'.format(i, name.replace('"', '""')) for i, name in enumerate(names))
+    quoted = "".join(
+        '{}.png,"{}"\n'.format(i, name.replace('"', '""')) for i, name in enumerate(names)
+    )
     found = read_collection(root, write(root / "t.csv", "path,label\n" + quoted))
     assert found.classes == tuple(sorted(names))
     assert [labels_by_name(found)[f"{i}.png"] for i in range(len(names))] == names
@@ -130,10 +189,15 @@ def test_the_order_of_rows_and_files_does_not_matter(make_images: Make) -> None:
 
 
 def test_a_half_sorted_folder_labels_what_is_sorted(make_images: Make) -> None:
-    unlabeled = [f"{name}/z.png" for name in ("unlabeled", "Unlabelled", "_unlabeled", "unknown", "unsorted")]
+    unlabeled = [
+        f"{name}/z.png" for name in ("unlabeled", "Unlabelled", "_unlabeled", "unknown", "unsorted")
+    ]
     root = make_images(["cat/a.png", "dog/deep/b.png", "loose.png", *unlabeled])
     found = read_collection(root)
-    expected = dict.fromkeys(["loose.png", *unlabeled]) | {"cat/a.png": "cat", "dog/deep/b.png": "dog"}
+    expected = dict.fromkeys(["loose.png", *unlabeled]) | {
+        "cat/a.png": "cat",
+        "dog/deep/b.png": "dog",
+    }
     assert labels_by_name(found) == expected
     assert "read as 2 folders, each a category, the rest unlabeled" in found.describe()
 
@@ -153,7 +217,9 @@ def test_two_roots_are_one_collection(make_images: Make, tmp_path: Path) -> None
     assert read_collection([str(tmp_path / "photos/pile/d.png")]).folders == ()
 
 
-def test_where_one_root_holds_the_other_images_count_once(make_images: Make, tmp_path: Path) -> None:
+def test_where_one_root_holds_the_other_images_count_once(
+    make_images: Make, tmp_path: Path
+) -> None:
     make_images(["sorted/cat/a.png", "d.png"])
     found = read_collection(labeled=tmp_path / "photos/sorted", unlabeled=tmp_path / "photos")
     assert labels_by_name(found) == {"d.png": None, "sorted/cat/a.png": "cat"}
@@ -165,7 +231,9 @@ def test_labels_false_ignores_folder_names(make_images: Make) -> None:
 
 
 def test_folders_that_look_like_splits_are_noted(make_images: Make) -> None:
-    assert "look like splits" in read_collection(make_images(["train/a.png", "test/b.png"])).describe()
+    assert (
+        "look like splits" in read_collection(make_images(["train/a.png", "test/b.png"])).describe()
+    )
 
 
 def test_a_labels_file_that_is_not_used_is_noted(make_images: Make) -> None:
@@ -189,7 +257,10 @@ def test_other_files_are_counted_not_lost(make_images: Make) -> None:
 
 def test_metadata_of_hugging_face_is_read(make_images: Make) -> None:
     root = make_images(["a.png", "b.png", "c.png"])
-    write(root / "metadata.jsonl", '{"file_name": "a.png", "label": 0}\n{"file_name": "b.png", "label": 1}\n')
+    write(
+        root / "metadata.jsonl",
+        '{"file_name": "a.png", "label": 0}\n{"file_name": "b.png", "label": 1}\n',
+    )
     found = read_collection(root)
     assert labels_by_name(found) == {"a.png": "0", "b.png": "1", "c.png": None}
     assert "Hugging Face" in found.layout
@@ -201,7 +272,9 @@ def test_metadata_beside_class_folders_wins_and_warns(make_images: Make) -> None
     write(root / "metadata.csv", "file_name,label\ncat/a.png,lion\ndog/b.png,wolf\n")
     found = read_collection(root)
     assert found.classes == ("lion", "wolf")
-    assert "2 folder names are not read as categories, because metadata has labels" in found.describe()
+    assert (
+        "2 folder names are not read as categories, because metadata has labels" in found.describe()
+    )
     assert read_collection(root, "folders").classes == ("cat", "dog")
 
 
@@ -210,7 +283,10 @@ def test_metadata_in_the_wrong_folder_is_ignored_and_warns(make_images: Make) ->
     write(root / "other" / "metadata.csv", "file_name,label\na.png,lion\n")
     found = read_collection(root)
     assert found.classes == ("cat", "dog")
-    assert "other/metadata.csv is ignored: none of its paths is an image beside or below it" in found.describe()
+    assert (
+        "other/metadata.csv is ignored: none of its paths is an image beside or below it"
+        in found.describe()
+    )
 
 
 def test_metadata_without_labels_leaves_the_folder_names(make_images: Make) -> None:
@@ -289,7 +365,9 @@ def test_a_list_of_pil_images_is_read() -> None:
         ({"a": 1}, None, "found dict, expected a folder"),
     ],
 )
-def test_images_in_memory_that_cannot_be_used_are_refused(source: object, labels: object, message: str) -> None:
+def test_images_in_memory_that_cannot_be_used_are_refused(
+    source: object, labels: object, message: str
+) -> None:
     with pytest.raises((DataError, UsageError), match=message):
         read_collection(source, labels)
 

@@ -18,7 +18,9 @@ def write(file: Path, text: str) -> Path:
 
 
 def test_names_are_found_as_they_stand_or_as_paths(tmp_path: Path) -> None:
-    table = write(tmp_path / "t.csv", "path,label\n./a/1.jpg,cat\na\\2.jpg,dog\nelsewhere.jpg,owl\n")
+    table = write(
+        tmp_path / "t.csv", "path,label\n./a/1.jpg,cat\na\\2.jpg,dog\nelsewhere.jpg,owl\n"
+    )
     found = read_names(table, NAMES)
     assert found.classes == {"a/1.jpg": "cat", "a/2.jpg": "dog"}
     assert found.notes == ("1 row names images that are not there (t.csv, line 4: elsewhere.jpg)",)
@@ -26,7 +28,8 @@ def test_names_are_found_as_they_stand_or_as_paths(tmp_path: Path) -> None:
 
 def test_accents_may_be_spelled_with_one_code_point_or_two(tmp_path: Path) -> None:
     """A name exactly as it stands comes first, where the names hold both forms."""
-    one, two = "\u00e9/1.jpg", "e\u0301/1.jpg"
+    one = "\u00e9/1.jpg"
+    two = "e\u0301/1.jpg"
     for name, spelled in ((one, two), (two, one), (two, f"./{one}")):
         table = write(tmp_path / "t.csv", f"path,label\n{spelled},cat\n")
         assert read_names(table, (name,)).classes == {name: "cat"}
@@ -37,7 +40,10 @@ def test_accents_may_be_spelled_with_one_code_point_or_two(tmp_path: Path) -> No
 @pytest.mark.parametrize("suffix", ["npz", "xlsx"])
 def test_a_file_of_another_kind_is_told_all_that_is_read(tmp_path: Path, suffix: str) -> None:
     file = write(tmp_path / f"labels.{suffix}", "")
-    with pytest.raises(DataError, match=rf"found a .{suffix} file, expected a table \(.csv, .*\) or an array \(.npy\)"):
+    with pytest.raises(
+        DataError,
+        match=rf"found a .{suffix} file, expected a table \(.csv, .*\) or an array \(.npy\)",
+    ):
         read_names(file, NAMES)
 
 
@@ -46,10 +52,14 @@ def test_a_quote_that_a_later_row_closes_swallows_no_truth(tmp_path: Path) -> No
     names = tuple(f"row-{i:06d}" for i in range(4))
     rows = ['row-000000,cat,"wet', "row-000001,dog,", 'row-000002,dog,dry"', "row-000003,dog,"]
     table = write(tmp_path / "t.csv", "\n".join(["path,label,note", *rows]))
-    with pytest.raises(DataError, match=r"t.csv, line 2: .* ends on line 4, and line 3 in it looks like a row"):
+    with pytest.raises(
+        DataError, match=r"t.csv, line 2: .* ends on line 4, and line 3 in it looks like a row"
+    ):
         read_names(table, names)
     table = write(tmp_path / "t.csv", 'label\n"cat\ndog\ndog"\ncat\n')
-    with pytest.raises(DataError, match=r"t.csv, line 2: a label in quotes begins here and ends on line 4"):
+    with pytest.raises(
+        DataError, match=r"t.csv, line 2: a label in quotes begins here and ends on line 4"
+    ):
         read_names(table, names)
 
 
@@ -68,30 +78,48 @@ def test_without_a_column_of_paths_rows_are_in_the_order_of_the_names(tmp_path: 
     table = write(tmp_path / "t.csv", "label\ncat\n-1\ndog\n")
     np.save(tmp_path / "t.npy", np.array(["cat", "-1", "dog"]))
     for file in (table, tmp_path / "t.npy"):
-        assert read_names(file, NAMES, as_filed=True).classes == {"a/1.jpg": "cat", "b/3.jpg": "dog"}
-        assert read_names(file, ("row-0", "row-1", "row-2")).classes == {"row-0": "cat", "row-2": "dog"}
+        assert read_names(file, NAMES, as_filed=True).classes == {
+            "a/1.jpg": "cat",
+            "b/3.jpg": "dog",
+        }
+        assert read_names(file, ("row-0", "row-1", "row-2")).classes == {
+            "row-0": "cat",
+            "row-2": "dog",
+        }
     with pytest.raises(DataError, match=r"no column of paths .* and 3 rows for 2 names"):
         read_names(table, NAMES[:2], as_filed=True)
-    with pytest.raises(DataError, match=r"t.npy: found 3 for 2 rows of embeddings, expected one per row"):
+    with pytest.raises(
+        DataError, match=r"t.npy: found 3 for 2 rows of embeddings, expected one per row"
+    ):
         read_names(tmp_path / "t.npy", NAMES[:2], as_filed=True)
 
 
 @pytest.mark.parametrize("file", ["t.csv", "t.npy"])
-def test_rows_without_paths_are_refused_where_the_names_may_have_been_sorted(tmp_path: Path, file: str) -> None:
+def test_rows_without_paths_are_refused_where_the_names_may_have_been_sorted(
+    tmp_path: Path, file: str
+) -> None:
     write(tmp_path / "t.csv", "label\ncat\n-1\ndog\n")
     np.save(tmp_path / "t.npy", np.array(["cat", "-1", "dog"]))
-    with pytest.raises(DataError, match=r"such as 'a/1.jpg' were sorted.*give a table with a path per row"):
+    with pytest.raises(
+        DataError, match=r"such as 'a/1.jpg' were sorted.*give a table with a path per row"
+    ):
         read_names(tmp_path / file, NAMES)
 
 
 @pytest.mark.parametrize("file", ["t.csv", "t.npy"])
-def test_labels_without_paths_follow_the_rows_of_the_embeddings_file(tmp_path: Path, file: str) -> None:
+def test_labels_without_paths_follow_the_rows_of_the_embeddings_file(
+    tmp_path: Path, file: str
+) -> None:
     """The file's first row is 'b': it is the cat, although 'a' comes first once names are sorted."""
     np.savez(tmp_path / "x.npz", X=np.eye(3), paths=np.array(["b", "a", "c"]))
     write(tmp_path / "t.csv", "label\ncat\ndog\n-1\n")
     np.save(tmp_path / "t.npy", np.array(["cat", "dog", "-1"]))
     found = label_embeddings(read_embeddings(tmp_path / "x.npz"), tmp_path / file)
-    assert (found.names, found.classes, found.labels.tolist()) == (("a", "b", "c"), ("cat", "dog"), [1, 0, -1])
+    assert (found.names, found.classes, found.labels.tolist()) == (
+        ("a", "b", "c"),
+        ("cat", "dog"),
+        [1, 0, -1],
+    )
 
 
 def test_two_classes_for_one_name_are_refused_with_both_places(tmp_path: Path) -> None:
@@ -117,7 +145,9 @@ def test_names_that_are_all_without_a_label_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["t.csv", "t.tsv", "t.jsonl", "t.parquet", "t.npy"])
-def test_whole_numbers_beside_missing_ones_are_the_same_classes_in_every_file(tmp_path: Path, file: str) -> None:
+def test_whole_numbers_beside_missing_ones_are_the_same_classes_in_every_file(
+    tmp_path: Path, file: str
+) -> None:
     """pandas holds them as floats and writes 3.0."""
     frame = pd.DataFrame({"label": [10.0, None, 3.0]})
     {
@@ -133,7 +163,9 @@ def test_whole_numbers_beside_missing_ones_are_the_same_classes_in_every_file(tm
 
 
 @pytest.mark.parametrize("file", ["t.csv", "t.parquet", "t.npy"])
-def test_fractions_are_refused_and_booleans_are_names_in_every_file(tmp_path: Path, file: str) -> None:
+def test_fractions_are_refused_and_booleans_are_names_in_every_file(
+    tmp_path: Path, file: str
+) -> None:
     def write_labels(labels: list[object]) -> Path:
         frame = pd.DataFrame({"label": labels})
         {".csv": lambda f: frame.to_csv(f, index=False), ".parquet": frame.to_parquet}.get(

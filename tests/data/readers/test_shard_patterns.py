@@ -21,8 +21,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("folder", ["set{1,2}", "a*b", "{0..9}/[x]", "what?"])
-def test_braces_and_stars_in_the_name_of_a_folder_are_its_name(folder: str, make_images: Make, tmp_path: Path) -> None:
-    images, there = make_images(NAMES), tmp_path / folder
+def test_braces_and_stars_in_the_name_of_a_folder_are_its_name(
+    folder: str, make_images: Make, tmp_path: Path
+) -> None:
+    images = make_images(NAMES)
+    there = tmp_path / folder
     write_tars(images, {}, there)
     write_tars(images, {}, tmp_path / "axb")  # which a star would mean, too
     assert read_collection(there).names == tuple(NAMES)
@@ -34,7 +37,9 @@ def test_braces_and_stars_in_the_name_of_a_folder_are_its_name(folder: str, make
     assert len(read_collection(there / "train-00000-of-00002.parquet")) == 3
 
 
-def test_hidden_files_are_no_shards_and_capital_letters_do_not_matter(make_images: Make, tmp_path: Path) -> None:
+def test_hidden_files_are_no_shards_and_capital_letters_do_not_matter(
+    make_images: Make, tmp_path: Path
+) -> None:
     write_tars(make_images(NAMES), {}, tmp_path / "shards")
     (tmp_path / "shards" / "photos-001.tar").rename(tmp_path / "shards" / "photos-001.TAR")
     (tmp_path / "shards" / "._photos-000.tar").write_bytes(b"what macOS leaves beside a file")
@@ -47,12 +52,17 @@ def test_a_compressed_shard_among_others_is_named(make_images: Make, tmp_path: P
     write_tars(make_images(NAMES), {}, tmp_path / "shards")
     (tmp_path / "shards" / "photos-001.tar").rename(tmp_path / "shards" / "photos-001.tar.gz")
     found = read_collection(tmp_path / "shards")
-    assert "1 compressed shard left out, unpack to plain .tar files: photos-001.tar.gz" in found.notes
+    assert (
+        "1 compressed shard left out, unpack to plain .tar files: photos-001.tar.gz" in found.notes
+    )
     assert dict(found.left_out)["photos-001.tar.gz"].startswith("is compressed")
 
 
-def test_parquet_files_with_images_beside_tar_shards_are_named(make_images: Make, tmp_path: Path) -> None:
-    images, folder = make_images(NAMES), tmp_path / "shards"
+def test_parquet_files_with_images_beside_tar_shards_are_named(
+    make_images: Make, tmp_path: Path
+) -> None:
+    images = make_images(NAMES)
+    folder = tmp_path / "shards"
     write_tars(images, {}, folder)
     write_parquets(images, {}, folder)
     found = read_collection(folder)
@@ -81,6 +91,11 @@ def test_a_pattern_that_matches_nothing_says_so(tmp_path: Path) -> None:
 
 def test_braces_stand_for_ranges_and_lists() -> None:
     assert expand_braces("s-{08..11}.tar") == ["s-08.tar", "s-09.tar", "s-10.tar", "s-11.tar"]
-    assert expand_braces("{train,test}-{1..2}.tar") == ["train-1.tar", "train-2.tar", "test-1.tar", "test-2.tar"]
+    assert expand_braces("{train,test}-{1..2}.tar") == [
+        "train-1.tar",
+        "train-2.tar",
+        "test-1.tar",
+        "test-2.tar",
+    ]
     with pytest.raises(DataError, match="more than 1,000,000 shards"):
         expand_braces("{000..999}{000..999}{00..99}.tar")

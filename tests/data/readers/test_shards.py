@@ -30,7 +30,9 @@ def facts(found):
 
 
 @pytest.mark.parametrize("kind", ["tar", pytest.param("parquet", marks=pytest.mark.slow)])
-def test_shards_are_the_same_collection_as_their_folder(kind: str, make_images: Make, tmp_path: Path) -> None:
+def test_shards_are_the_same_collection_as_their_folder(
+    kind: str, make_images: Make, tmp_path: Path
+) -> None:
     folder = make_images(NAMES)
     expected = read_collection(folder, LABELS)
     write = write_tars if kind == "tar" else write_parquets
@@ -39,12 +41,18 @@ def test_shards_are_the_same_collection_as_their_folder(kind: str, make_images: 
     assert "2 shards and the labels in them" in shards.describe()
     pixels = load_pixels(shards, SIZE, n_workers=1)
     np.testing.assert_array_equal(pixels[:], load_pixels(expected, SIZE, n_workers=1)[:])
-    some = load_pixels(shards.subset([1, 4, 9]), 4, n_workers=1)  # at another size, so that they are decoded anew
-    np.testing.assert_array_equal(some[:], load_pixels(expected.subset([1, 4, 9]), 4, n_workers=1)[:])
+    some = load_pixels(
+        shards.subset([1, 4, 9]), 4, n_workers=1
+    )  # at another size, so that they are decoded anew
+    np.testing.assert_array_equal(
+        some[:], load_pixels(expected.subset([1, 4, 9]), 4, n_workers=1)[:]
+    )
 
 
 @pytest.mark.parametrize("kind", ["tar", "parquet"])
-def test_a_folder_of_shards_and_one_of_them_are_collections_too(kind: str, make_images: Make, tmp_path: Path) -> None:
+def test_a_folder_of_shards_and_one_of_them_are_collections_too(
+    kind: str, make_images: Make, tmp_path: Path
+) -> None:
     folder = make_images(NAMES)
     (write_tars if kind == "tar" else write_parquets)(folder, LABELS, tmp_path / "shards")
     assert facts(read_collection(tmp_path / "shards")) == facts(read_collection(folder, LABELS))
@@ -52,7 +60,9 @@ def test_a_folder_of_shards_and_one_of_them_are_collections_too(kind: str, make_
     assert read_collection(one).names == tuple(image_names(folder)[0::2])
 
 
-def test_labels_of_a_table_count_instead_of_those_in_shards(make_images: Make, tmp_path: Path) -> None:
+def test_labels_of_a_table_count_instead_of_those_in_shards(
+    make_images: Make, tmp_path: Path
+) -> None:
     pattern = write_tars(make_images(NAMES), LABELS, tmp_path / "shards")
     assert read_collection(pattern, {"cat/04.png": "lion"}).classes == ("lion",)
     assert read_collection(pattern, False).n_labeled == 0
@@ -64,24 +74,42 @@ def test_labels_of_a_table_count_instead_of_those_in_shards(make_images: Make, t
 def test_labels_may_be_texts_and_json(tmp_path: Path, make_images: Make) -> None:
     data = (make_images(["a.png"]) / "a.png").read_bytes()
     with tarfile.open(tmp_path / "s.tar", "w") as shard:
-        for name, label in (("a.txt", b"wren\n"), ("b.json", b'{"Label": 3, "other": 1}'), ("c.txt", b"a\ntale")):
+        for name, label in (
+            ("a.txt", b"wren\n"),
+            ("b.json", b'{"Label": 3, "other": 1}'),
+            ("c.txt", b"a\ntale"),
+        ):
             add_member(shard, f"{name[0]}.png", data)
             add_member(shard, name, label)
         add_member(shard, "d.seg.png", data)
         add_member(shard, "d.cls", b"-1")
     found = read_collection(tmp_path / "s.tar")
     assert (found.classes, found.labels.tolist()) == (("3", "wren"), [1, 0, -1, -1])
-    assert read_collection(tmp_path / "s.tar", label_column="other").labels.tolist() == [1, 0, -1, -1]
+    assert read_collection(tmp_path / "s.tar", label_column="other").labels.tolist() == [
+        1,
+        0,
+        -1,
+        -1,
+    ]
     assert read_collection(tmp_path / "s.tar", label_column="other").classes == ("1", "wren")
 
 
 def test_hostile_members_are_left_out_with_the_reason(tmp_path: Path, make_images: Make) -> None:
     data = (make_images(["a.png"]) / "a.png").read_bytes()
     with tarfile.open(tmp_path / "s.tar", "w") as shard:
-        for name in ("../out.png", "/etc/x.png", "a\nb.png", "good.png", "good.png", "./also.png", ".hidden.png"):
+        for name in (
+            "../out.png",
+            "/etc/x.png",
+            "a\nb.png",
+            "good.png",
+            "good.png",
+            "./also.png",
+            ".hidden.png",
+        ):
             add_member(shard, name, data)
         link = tarfile.TarInfo("link.png")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        link.type = tarfile.SYMTYPE
+        link.linkname = "/etc/passwd"
         shard.addfile(link)
     found = read_collection(tmp_path / "s.tar")
     assert found.names == ("also.png", "good.png")
@@ -95,7 +123,9 @@ def test_hostile_members_are_left_out_with_the_reason(tmp_path: Path, make_image
     assert len(load_pixels(found, SIZE, n_workers=1)) == 2
 
 
-def test_the_same_key_in_two_shards_gets_the_name_of_its_shard(tmp_path: Path, make_images: Make) -> None:
+def test_the_same_key_in_two_shards_gets_the_name_of_its_shard(
+    tmp_path: Path, make_images: Make
+) -> None:
     folder = make_images(["a.png", "b.png"])
     for i, name in enumerate(("a.png", "b.png")):
         with tarfile.open(tmp_path / f"s-{i}.tar", "w") as shard:
@@ -107,27 +137,39 @@ def test_the_same_key_in_two_shards_gets_the_name_of_its_shard(tmp_path: Path, m
     assert not np.array_equal(first, second)
 
 
-def test_a_shard_that_is_none_is_left_out_and_all_of_them_are_an_error(make_images: Make, tmp_path: Path) -> None:
+def test_a_shard_that_is_none_is_left_out_and_all_of_them_are_an_error(
+    make_images: Make, tmp_path: Path
+) -> None:
     pattern = write_tars(make_images(NAMES), LABELS, tmp_path / "shards")
     (tmp_path / "shards" / "photos-001.tar").write_bytes(b"no tar file" * 500)
-    with pytest.raises(DataError, match=r"photos-001.tar: not a tar shard .*; copy or make it again, or go on without"):
+    with pytest.raises(
+        DataError,
+        match=r"photos-001.tar: not a tar shard .*; copy or make it again, or go on without",
+    ):
         read_collection(pattern)
     found = read_collection(pattern, allow_missing=True)
     assert len(found) == 5
     assert found.left_out[0][0] == "photos-001.tar"
     assert "not a tar shard that can be read" in found.left_out[0][1]
     assert found.left_out[0][1].endswith("so none of its images is read")
-    with pytest.raises(DataError, match=r"photos-001.tar: not a tar shard that can be read .*; copy or make it again"):
+    with pytest.raises(
+        DataError,
+        match=r"photos-001.tar: not a tar shard that can be read .*; copy or make it again",
+    ):
         read_collection(tmp_path / "shards" / "photos-001.tar")
 
 
-def test_a_tar_shard_that_breaks_off_gives_what_is_before(make_images: Make, tmp_path: Path) -> None:
+def test_a_tar_shard_that_breaks_off_gives_what_is_before(
+    make_images: Make, tmp_path: Path
+) -> None:
     write_tars(make_images(NAMES), {}, tmp_path / "shards", n_shards=1)
     file = tmp_path / "shards" / "photos-000.tar"
     with tarfile.open(file) as shard:
         middle = shard.getmembers()[6].offset_data + 20
     file.write_bytes(file.read_bytes()[:middle])
-    with pytest.raises(DataError, match=r"photos-000.tar: it breaks off at byte .*; copy or make it again, or"):
+    with pytest.raises(
+        DataError, match=r"photos-000.tar: it breaks off at byte .*; copy or make it again, or"
+    ):
         read_collection(file)
     found = read_collection(file, allow_missing=True)
     assert found.names == tuple(NAMES[:6])
@@ -137,7 +179,9 @@ def test_a_tar_shard_that_breaks_off_gives_what_is_before(make_images: Make, tmp
 
 
 @pytest.mark.parametrize("damage", ["header", "zeroed", "cut", "appended"])
-def test_a_tar_shard_that_python_would_end_early_is_refused(damage: str, make_images: Make, tmp_path: Path) -> None:
+def test_a_tar_shard_that_python_would_end_early_is_refused(
+    damage: str, make_images: Make, tmp_path: Path
+) -> None:
     """Of a damaged header, a cut between members and a second tar file, tarfile says nothing."""
     write_tars(make_images(NAMES), {}, tmp_path / "shards", n_shards=1)
     file = tmp_path / "shards" / "photos-000.tar"
@@ -175,7 +219,9 @@ def test_a_tar_shard_that_python_would_end_early_is_refused(damage: str, make_im
         ("a.cls", b"cat\ndog"),
     ],
 )
-def test_a_label_in_a_shard_that_cannot_be_read_is_refused(label, tmp_path: Path, make_images: Make) -> None:
+def test_a_label_in_a_shard_that_cannot_be_read_is_refused(
+    label, tmp_path: Path, make_images: Make
+) -> None:
     data = (make_images(["a.png"]) / "a.png").read_bytes()
     with tarfile.open(tmp_path / "s.tar", "w") as shard:
         stray = ("README.txt", b"\xe9t\xe9")  # of no image
@@ -190,7 +236,11 @@ def test_a_label_in_a_shard_that_cannot_be_read_is_refused(label, tmp_path: Path
     with pytest.raises(DataError, match=r"s.tar: the label of a.png cannot be read \("):
         read_collection(tmp_path / "s.tar")
     found = read_collection(tmp_path / "s.tar", allow_missing=True)
-    assert (found.names, found.classes, found.labels.tolist()) == (("a.png", "sub/b.png"), ("wren",), [-1, 0])
+    assert (found.names, found.classes, found.labels.tolist()) == (
+        ("a.png", "sub/b.png"),
+        ("wren",),
+        [-1, 0],
+    )
     assert dict(found.left_out)[label[0]].startswith("the label of a.png cannot be read (")
     assert read_collection(tmp_path / "s.tar", {"a.png": "owl"}).classes == ("owl",)
 
@@ -212,7 +262,8 @@ def test_everything_that_is_lost_of_a_shard_is_listed(tmp_path: Path, make_image
             cut = shard.getmembers()[-1].offset_data + 9
         file.write_bytes(file.read_bytes()[:cut])
     with pytest.raises(
-        DataError, match=r"s-0.tar: it breaks off .*, and 2 more; 1 other shard too; copy or make it ag"
+        DataError,
+        match=r"s-0.tar: it breaks off .*, and 2 more; 1 other shard too; copy or make it ag",
     ):
         read_collection(f"{tmp_path}/*.tar")
     found = read_collection(f"{tmp_path}/*.tar", allow_missing=True)
@@ -229,7 +280,8 @@ def test_two_labels_of_one_image_are_refused(tmp_path: Path, make_images: Make) 
                 add_member(shard, name, content)
         if second == b"owl":
             with pytest.raises(
-                DataError, match=r"label of a.png cannot be read \(the shard has it twice, as 'wren' and"
+                DataError,
+                match=r"label of a.png cannot be read \(the shard has it twice, as 'wren' and",
             ):
                 read_collection(tmp_path / "s.tar")
     assert read_collection(tmp_path / "s.tar").classes == ("wren",)
@@ -241,7 +293,8 @@ def test_a_label_that_is_a_hard_link_is_followed(tmp_path: Path, make_images: Ma
         for name, content in (("a.png", data), ("a.cls", b"wren"), ("b.png", data)):
             add_member(shard, name, content)
         link = tarfile.TarInfo("b.cls")
-        link.type, link.linkname = tarfile.LNKTYPE, "a.cls"
+        link.type = tarfile.LNKTYPE
+        link.linkname = "a.cls"
         shard.addfile(link)
     assert read_collection(tmp_path / "s.tar").labels.tolist() == [0, 0]
 
@@ -259,28 +312,40 @@ def test_a_truncated_parquet_shard_is_left_out(make_images: Make, tmp_path: Path
         read_collection(second)
 
 
-def test_a_folder_whose_first_parquet_file_is_damaged_names_it(make_images: Make, tmp_path: Path) -> None:
+def test_a_folder_whose_first_parquet_file_is_damaged_names_it(
+    make_images: Make, tmp_path: Path
+) -> None:
     folder = write_parquets(make_images(NAMES), LABELS, tmp_path / "shards")
     first, second = sorted(folder.iterdir())
     first.write_bytes(first.read_bytes()[:-100])
-    with pytest.raises(DataError, match=rf"{first.name}: not a parquet shard that can be read .*--allow-missing"):
+    with pytest.raises(
+        DataError, match=rf"{first.name}: not a parquet shard that can be read .*--allow-missing"
+    ):
         read_collection(folder)
     assert len(read_collection(folder, allow_missing=True)) == 5
     second.write_bytes(b"no parquet file")
-    with pytest.raises(DataError, match=rf"{first.name}: not a parquet shard .* \(and so are the 1 other shards\)"):
+    with pytest.raises(
+        DataError, match=rf"{first.name}: not a parquet shard .* \(and so are the 1 other shards\)"
+    ):
         read_collection(folder)
 
 
 @pytest.mark.parametrize("label", ["two\nlines", "old\rline", ["a", "b"]])
-def test_a_label_of_a_parquet_shard_is_refused_as_one_of_a_table(label, make_images: Make, tmp_path: Path) -> None:
+def test_a_label_of_a_parquet_shard_is_refused_as_one_of_a_table(
+    label, make_images: Make, tmp_path: Path
+) -> None:
     import pyarrow
     import pyarrow.parquet
 
     data = (make_images(["a.png"]) / "a.png").read_bytes()
     labels = [label, ["wren"] if isinstance(label, list) else "wren"]
-    rows = [{"image": {"bytes": data, "path": f"{i}.png"}, "label": one} for i, one in enumerate(labels)]
+    rows = [
+        {"image": {"bytes": data, "path": f"{i}.png"}, "label": one} for i, one in enumerate(labels)
+    ]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "s.parquet")
-    with pytest.raises(DataError, match=r"s.parquet: the label of 0.png cannot be read \(.*--allow-missing"):
+    with pytest.raises(
+        DataError, match=r"s.parquet: the label of 0.png cannot be read \(.*--allow-missing"
+    ):
         read_collection(tmp_path / "s.parquet")
     found = read_collection(tmp_path / "s.parquet", allow_missing=True)
     assert found.labels[0] == -1
@@ -288,12 +353,17 @@ def test_a_label_of_a_parquet_shard_is_refused_as_one_of_a_table(label, make_ima
     assert read_collection(tmp_path / "s.parquet", {"0.png": "owl"}).classes == ("owl",)
 
 
-def test_rows_without_paths_of_their_own_are_named_by_their_number(make_images: Make, tmp_path: Path) -> None:
+def test_rows_without_paths_of_their_own_are_named_by_their_number(
+    make_images: Make, tmp_path: Path
+) -> None:
     import pyarrow
     import pyarrow.parquet
 
     data = (make_images(["a.png"]) / "a.png").read_bytes()
-    rows = [{"image": {"bytes": data, "path": "../x.png"}, "label": "a"}, {"image": {"bytes": None, "path": None}}]
+    rows = [
+        {"image": {"bytes": data, "path": "../x.png"}, "label": "a"},
+        {"image": {"bytes": None, "path": None}},
+    ]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "s.parquet")
     found = read_collection(tmp_path / "s.parquet")
     assert (found.names, found.classes) == (("s/00000000", "s/00000001"), ("a",))
@@ -306,7 +376,8 @@ def test_rows_without_paths_of_their_own_are_named_by_their_number(make_images: 
 def test_a_shard_is_indexed_once_until_it_changes(make_images: Make, tmp_path: Path) -> None:
     folder = make_images(NAMES)
     pattern = write_tars(folder, LABELS, tmp_path / "shards", n_shards=1)
-    before, file = facts(read_collection(pattern)), tmp_path / "shards" / "photos-000.tar"
+    before = facts(read_collection(pattern))
+    file = tmp_path / "shards" / "photos-000.tar"
     state = file.stat()
     file.write_bytes(bytes(state.st_size))
     os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
@@ -316,7 +387,9 @@ def test_a_shard_is_indexed_once_until_it_changes(make_images: Make, tmp_path: P
 
 
 @pytest.mark.parametrize("old", ["cat/00.png", '"starts": [', '"n_bytes": ['])
-def test_an_index_that_was_damaged_is_made_again(old: str, make_images: Make, tmp_path: Path, cache: Path) -> None:
+def test_an_index_that_was_damaged_is_made_again(
+    old: str, make_images: Make, tmp_path: Path, cache: Path
+) -> None:
     pattern = write_tars(make_images(NAMES), LABELS, tmp_path / "shards", n_shards=1)
     before = facts(read_collection(pattern))
     kept = next((cache / "shards").iterdir()) / "index.json"

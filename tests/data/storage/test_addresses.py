@@ -20,7 +20,9 @@ def test_a_place_on_this_machine_is_no_address(given: str) -> None:
     assert as_address(given) is None
 
 
-def test_a_local_folder_that_looks_like_an_address_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_folder_that_looks_like_an_address_is_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "s3:" / "birds").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert as_address("s3:/birds") is None
@@ -31,13 +33,25 @@ def test_the_suffix_is_that_of_the_file_not_of_the_question() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../x.png", "a/../../x.png", "/etc/x.png", "a//x.png", "./x.png", "a\nb.png", "a\x1b[2J.png", "\udcff.png"]
+    "name",
+    [
+        "../x.png",
+        "a/../../x.png",
+        "/etc/x.png",
+        "a//x.png",
+        "./x.png",
+        "a\nb.png",
+        "a\x1b[2J.png",
+        "\udcff.png",
+    ],
 )
 def test_a_name_that_leads_out_or_cannot_be_seen_is_unfit(name: str) -> None:
     assert why_unfit(name) is not None
 
 
-@pytest.mark.parametrize("name", ["x.png", "a/b/x.png", "été.png", "a b.png", "..x.png", "日本/写真.jpg"])
+@pytest.mark.parametrize(
+    "name", ["x.png", "a/b/x.png", "été.png", "a b.png", "..x.png", "日本/写真.jpg"]
+)
 def test_other_names_are_fit(name: str) -> None:
     assert why_unfit(name) is None
 

@@ -26,7 +26,9 @@ def shoal(*words: object, env: dict[str, str]) -> subprocess.CompletedProcess[st
     whole = os.environ | {"SHOAL_TRY_WAIT_S": "0.01", "SHOAL_TRIES": "2"} | env
     whole["PYTHONPATH"] = os.pathsep.join([PATH, *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "shoal", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, env=whole, timeout=600, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, env=whole, timeout=600, check=False
+    )
 
 
 def in_folder(*words: object) -> None:
@@ -35,15 +37,29 @@ def in_folder(*words: object) -> None:
 
 
 @pytest.mark.parametrize("store", [google_store, hub_store])
-def test_discover_finds_in_a_store_what_it_finds_in_the_folder(store, unchanged_photos, tmp_path: Path) -> None:
+def test_discover_finds_in_a_store_what_it_finds_in_the_folder(
+    store, unchanged_photos, tmp_path: Path
+) -> None:
     photos = unchanged_photos
-    given = ["--labels", photos.labels, "--config", photos.config, "--no-train", "--n-clusters", 5, "--device", "cpu"]
+    given = [
+        "--labels",
+        photos.labels,
+        "--config",
+        photos.config,
+        "--no-train",
+        "--n-clusters",
+        5,
+        "--device",
+        "cpu",
+    ]
     with store(photos.folder) as (address, env):
         found = shoal("discover", address, *given, "--out", tmp_path / "there", env=env)
         assert found.returncode == 0, found.stderr
         wrong = shoal("discover", f"{address}-not", "--dry-run", env=env)
     assert (wrong.returncode, wrong.stdout) == (3, "")
-    assert wrong.stderr.strip().startswith(f"error: {address}-not: there is nothing; check the name")
+    assert wrong.stderr.strip().startswith(
+        f"error: {address}-not: there is nothing; check the name"
+    )
     in_folder("discover", photos.folder, *given, "--out", tmp_path / "here")
     there, here = (Run.open(tmp_path / name) for name in ("there", "here"))
     assert [(row.path, row.category) for row in there.assignments] == [
@@ -52,8 +68,12 @@ def test_discover_finds_in_a_store_what_it_finds_in_the_folder(store, unchanged_
     np.testing.assert_array_equal(there.array("embeddings"), here.array("embeddings"))
 
 
-@pytest.mark.parametrize(("store", "write"), [(google_store, write_tars), (hub_store, write_parquets)])
-def test_embed_reads_shards_of_a_store(store, write, unchanged_photos, tiny_encoder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("store", "write"), [(google_store, write_tars), (hub_store, write_parquets)]
+)
+def test_embed_reads_shards_of_a_store(
+    store, write, unchanged_photos, tiny_encoder: Path, tmp_path: Path
+) -> None:
     photos = unchanged_photos
     write(photos.folder, photos.truth, tmp_path / "shards")
     how = ["--encoder", tiny_encoder, "--device", "cpu"]

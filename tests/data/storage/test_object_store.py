@@ -43,7 +43,9 @@ def facts(found):
 def test_a_bucket_is_the_same_collection_as_its_folder(make_images: Make, tmp_path: Path) -> None:
     folder = make_images(NAMES)
     (folder / ".hidden.png").write_bytes(b"x")
-    (tmp_path / "labels.csv").write_text("path,label\n" + "".join(f"{name},{one}\n" for name, one in LABELS.items()))
+    (tmp_path / "labels.csv").write_text(
+        "path,label\n" + "".join(f"{name},{one}\n" for name, one in LABELS.items())
+    )
     (folder / "labels.csv").write_text((tmp_path / "labels.csv").read_text())
     address = upload(folder, "same")
     for labels in (None, False, tmp_path / "labels.csv"):
@@ -61,7 +63,8 @@ def test_shards_in_a_bucket_are_the_same_collection_as_their_folder(
     folder = make_images(NAMES)
     (write_tars if kind == "tar" else write_parquets)(folder, LABELS, tmp_path / f"{kind}s")
     address = upload(tmp_path / f"{kind}s", "shards")
-    found, expected = read_collection(address), read_collection(folder, LABELS)
+    found = read_collection(address)
+    expected = read_collection(folder, LABELS)
     assert facts(found) == facts(expected)
     np.testing.assert_array_equal(load_pixels(found, SIZE)[:], load_pixels(expected, SIZE)[:])
 
@@ -95,7 +98,8 @@ def test_dropped_connections_change_nothing_and_lost_ones_are_named(
         web.n_drops = 3
         found = read_collection(address)
         np.testing.assert_array_equal(load_pixels(found, SIZE, refresh=True)[:], expected)
-        web.n_drops, web.always = 0, ("/cat/a.png",)
+        web.n_drops = 0
+        web.always = ("/cat/a.png",)
         skipped = load_pixels(found, SIZE, refresh=True).skipped
     assert [one.name for one in skipped] == ["cat/a.png"]
     assert skipped[0].reason.startswith("the connection was lost (tried 4 times)")
@@ -112,13 +116,16 @@ def test_a_wrong_bucket_a_wrong_place_and_missing_credentials_are_one_sentence(
         return ended.output.strip()
 
     assert (
-        said("s3://not-here/x") == "error: s3://not-here/x: there is nothing; check the name of the bucket and the path"
+        said("s3://not-here/x")
+        == "error: s3://not-here/x: there is nothing; check the name of the bucket and the path"
     )
     assert "s3://here/nothing: there is nothing" in said("s3://here/nothing")
     file_system.cache_clear()
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    assert "may not be read (Unable to locate credentials); set AWS_ACCESS_KEY_ID" in said("s3://here/photos")
+    assert "may not be read (Unable to locate credentials); set AWS_ACCESS_KEY_ID" in said(
+        "s3://here/photos"
+    )
 
 
 def test_hostile_keys_are_left_out_with_the_reason(make_images: Make) -> None:

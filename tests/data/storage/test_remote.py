@@ -43,7 +43,9 @@ def web(make_images: Make) -> Iterator[Web]:
 
 def table_of(web: Web, file: Path, names: list[str] = NAMES) -> Path:
     with file.open("w", newline="") as out:
-        csv.writer(out).writerows([("path", "label"), *((f"{web.address}/{name}", "") for name in names)])
+        csv.writer(out).writerows(
+            [("path", "label"), *((f"{web.address}/{name}", "") for name in names)]
+        )
     return file
 
 
@@ -55,19 +57,25 @@ def test_a_table_of_addresses_gives_the_pixels_of_the_files(web: Web, tmp_path: 
     np.testing.assert_array_equal(load_pixels(found, SIZE, n_workers=1)[:], local[:])
     web.asked.clear()
     load_pixels(read_collection(table_of(web, tmp_path / "t.csv")), SIZE, n_workers=1)
-    assert set(web.asked.values()) == {1}  # a second run asks for the state of each, and for no image
+    assert set(web.asked.values()) == {
+        1
+    }  # a second run asks for the state of each, and for no image
 
 
 def test_a_remote_table_names_images_beside_it(web: Web, tmp_path: Path) -> None:
     found = read_collection(f"{web.address}/labels.csv")
     assert (found.names, found.classes) == (("a.png", "sub/c.png"), ("x", "y"))
-    labeled = read_collection(tmp_path / "photos", f"{web.address}/labels.csv")  # labels there, images here
+    labeled = read_collection(
+        tmp_path / "photos", f"{web.address}/labels.csv"
+    )  # labels there, images here
     assert labeled.labels.tolist() == [0, -1, 1, -1]
 
 
 def test_a_table_may_name_images_of_a_bucket_by_their_whole_addresses() -> None:
     paths = ["s3://bucket/photos/sub/c.png", "a.png", "photos/b c.png"]
-    table = Table("t.csv", Address("s3:/bucket"), {"path": paths, "label": ["x", "y", "z"]}, range(3))
+    table = Table(
+        "t.csv", Address("s3:/bucket"), {"path": paths, "label": ["x", "y", "z"]}, range(3)
+    )
     found = labels_of_rows(table, NAMES, Address("s3:/bucket/photos"), "path", "label", frozenset())
     assert found.labels == {"sub/c.png": "x", "a.png": "y", "b c.png": "z"}
     out = Table("t.csv", None, {"path": ["s3://bucket/other/a.png"], "label": ["x"]}, range(1))
@@ -87,7 +95,9 @@ def test_connections_that_are_dropped_are_tried_again(web: Web, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_an_image_that_is_dropped_each_time_is_skipped_with_the_reason(web: Web, tmp_path: Path) -> None:
+def test_an_image_that_is_dropped_each_time_is_skipped_with_the_reason(
+    web: Web, tmp_path: Path
+) -> None:
     found = read_collection(table_of(web, tmp_path / "t.csv"))
     web.always = ("/a.png",)
     skipped = load_pixels(found, SIZE, n_workers=1).skipped
@@ -98,11 +108,15 @@ def test_an_image_that_is_dropped_each_time_is_skipped_with_the_reason(web: Web,
 
 
 @pytest.mark.slow
-def test_many_lost_in_a_row_end_the_run(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_lost_in_a_row_end_the_run(
+    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = read_collection(table_of(web, tmp_path / "t.csv"))
     web.always = (".png",)
     monkeypatch.setattr("shoal.data.pixels.loading.MAX_LOST", 3)
-    with pytest.raises(Exception, match=r"the connection was lost .* 3 images in a row; what was decoded is kept"):
+    with pytest.raises(
+        Exception, match=r"the connection was lost .* 3 images in a row; what was decoded is kept"
+    ):
         load_pixels(found, SIZE, n_workers=1)
 
 
@@ -111,7 +125,9 @@ def test_many_lost_in_a_row_end_the_run(web: Web, tmp_path: Path, monkeypatch: p
 def test_a_shard_on_the_web_is_read_in_ranges(kind: str, make_images: Make, tmp_path: Path) -> None:
     folder = make_images(NAMES)
     labels = {"a.png": "x", "sub/c.png": "y"}
-    (write_tars if kind == "tar" else write_parquets)(folder, labels, tmp_path / "shards", n_shards=1)
+    (write_tars if kind == "tar" else write_parquets)(
+        folder, labels, tmp_path / "shards", n_shards=1
+    )
     file = next((tmp_path / "shards").iterdir())
     expected = load_pixels(read_collection(folder, False), SIZE, n_workers=1)
     with web_server(tmp_path / "shards") as web:
@@ -127,7 +143,9 @@ def test_a_row_after_a_lost_connection_is_read_anew(
     folder = make_images(names)
     write_parquets(folder, {}, tmp_path / "shards", n_shards=1)
     for module in ("remote", "opening"):
-        monkeypatch.setattr(f"shoal.data.storage.{module}.BUFFER_BYTES", 256)  # so that a group is read in many parts
+        monkeypatch.setattr(
+            f"shoal.data.storage.{module}.BUFFER_BYTES", 256
+        )  # so that a group is read in many parts
     monkeypatch.setenv("SHOAL_TRIES", "1")
     with web_server(tmp_path / "shards") as web:
         file = f"{web.address}/train-00000-of-00001.parquet"
@@ -138,7 +156,9 @@ def test_a_row_after_a_lost_connection_is_read_anew(
         web.always = ()
         assert read_stored(row_of(file, 9, "image.bytes")) == (folder / names[9]).read_bytes()
         with ThreadPoolExecutor(8) as threads:  # as the review asks
-            found = list(threads.map(lambda i: read_stored(row_of(file, i, "image.bytes")), [*range(24)] * 3))
+            found = list(
+                threads.map(lambda i: read_stored(row_of(file, i, "image.bytes")), [*range(24)] * 3)
+            )
     assert found == [(folder / name).read_bytes() for name in names] * 3
 
 
@@ -162,7 +182,9 @@ def test_an_address_that_leads_somewhere_else_is_refused(web: Web, tmp_path: Pat
 def test_what_is_not_there_and_who_does_not_answer_are_told_apart(web: Web, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"t.csv: 2 of 6 rows name images that are not there"):
         read_collection(table_of(web, tmp_path / "t.csv", [*NAMES, "no.png", "none.png"]))
-    with pytest.raises(DataError, match=r"http://127.0.0.1:1/x.tar: the connection was lost \(tried 3 times\)"):
+    with pytest.raises(
+        DataError, match=r"http://127.0.0.1:1/x.tar: the connection was lost \(tried 3 times\)"
+    ):
         read_collection("http://127.0.0.1:1/x.tar")
     with pytest.raises(DataError, match=r"http://.*: the shard is not there"):
         read_collection(f"{web.address}/x.tar")
@@ -178,9 +200,13 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     file_system.cache_clear()
     monkeypatch.setattr(fsspec, "get_filesystem_class", refuse)
-    with pytest.raises(MissingError, match=r"'s3fs', which is not installed; pip install 'shoal\[remote\]'"):
+    with pytest.raises(
+        MissingError, match=r"'s3fs', which is not installed; pip install 'shoal\[remote\]'"
+    ):
         read_collection("s3://birds/all")
-    with pytest.raises(MissingError, match=r"'gcsfs', which is not installed; pip install 'shoal\[remote\]'"):
+    with pytest.raises(
+        MissingError, match=r"'gcsfs', which is not installed; pip install 'shoal\[remote\]'"
+    ):
         read_collection("gs://birds/all")
     with pytest.raises(DataError, match="ftp://: cannot be read, expected s3://"):
         read_collection("ftp://example.org/birds")

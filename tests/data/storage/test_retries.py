@@ -12,7 +12,9 @@ class Store:
     """Fails a number of times, then answers."""
 
     def __init__(self, n_failures: int, error: Exception) -> None:
-        self.n_failures, self.error, self.n_asked = n_failures, error, 0
+        self.n_failures = n_failures
+        self.error = error
+        self.n_asked = 0
 
     def ask(self) -> str:
         self.n_asked += 1
@@ -41,7 +43,9 @@ class Answer(Exception):
         self.status = status
 
 
-@pytest.mark.parametrize("error", [FileNotFoundError("x"), PermissionError("x"), ValueError("x"), Answer(403)])
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError("x"), PermissionError("x"), ValueError("x"), Answer(403)]
+)
 def test_what_trying_again_does_not_change_is_asked_once(error: Exception) -> None:
     store = Store(9, error)
     with pytest.raises(type(error)):

@@ -6,13 +6,19 @@ import pytest
 from conftest import COLORS, NAMES, TINY
 from shoal.data.collection import Collection
 
-SMALL = {"training.batch_size": 16, "training.epochs": 2, "training.views.pool": 4, "inference.shift.n_neighbors": 4}
+SMALL = {
+    "training.batch_size": 16,
+    "training.epochs": 2,
+    "training.views.pool": 4,
+    "inference.shift.n_neighbors": 4,
+}
 
 
 @pytest.fixture(scope="session")
 def collection() -> Collection:
     """150 noisy colors; all five are known, and half of their images labeled."""
-    rng, colors = np.random.default_rng(0), np.arange(150) % 5
+    rng = np.random.default_rng(0)
+    colors = np.arange(150) % 5
     noise = rng.integers(-45, 46, size=(150, 20, 20, 3))
     images = (COLORS[colors][:, None, None] + noise).clip(0, 255).astype(np.uint8)
     names = tuple(f"{i:03d}.png" for i in range(150))

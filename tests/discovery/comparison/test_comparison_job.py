@@ -63,20 +63,28 @@ def heard() -> list[str]:
 def whole(collection, settings, heard, tmp_path_factory) -> Comparison:
     """A comparison that is left alone, for those who read it."""
     torch.set_num_threads(1)
-    how = {"device": "cpu", "command_for": lambda method: f"run {method}", "reporter": Reporter(heard.append)}
+    how = {
+        "device": "cpu",
+        "command_for": lambda method: f"run {method}",
+        "reporter": Reporter(heard.append),
+    }
     return compare_images(collection, tmp_path_factory.mktemp("whole") / "run", settings, **how)
 
 
 def untimed(found: Comparison) -> dict[str, object]:
     """Everything but times and places."""
     plain = {name: value for name, value in found.to_dict().items() if name not in TIMED}
-    plain["rows"] = [{name: value for name, value in row.items() if name not in TIMED} for row in plain["rows"]]
+    plain["rows"] = [
+        {name: value for name, value in row.items() if name not in TIMED} for row in plain["rows"]
+    ]
     plain["sentences"] = [sentence.split(" The quickest")[0] for sentence in plain["sentences"]]
     return plain
 
 
 def predicted(found: Comparison, method: str, draw: str = "") -> list[int]:
-    return [row.category_id for row in Run.open(found.path / "methods" / f"{method}{draw}").assignments]
+    return [
+        row.category_id for row in Run.open(found.path / "methods" / f"{method}{draw}").assignments
+    ]
 
 
 @pytest.mark.slow
@@ -91,7 +99,9 @@ def test_every_method_is_a_run_that_was_given_the_same_labels_and_none_that_judg
         run = Run.open(row.run)
         assert [image.label_given for image in run.assignments] == seen
         assert kept.hidden_names[0] not in {category.category for category in run.categories}
-        assert kept.hidden_names[0] not in (run.path / "assignments.csv").read_text(encoding="utf-8")
+        assert kept.hidden_names[0] not in (run.path / "assignments.csv").read_text(
+            encoding="utf-8"
+        )
         assert row.n_clusters == (found.n_clusters["asked"][0],)
         assert (run.path / "report.html").is_file()
     assert found.kept["n_images"] == len(kept.rows)
@@ -105,8 +115,12 @@ def test_every_method_is_a_run_that_was_given_the_same_labels_and_none_that_judg
 @pytest.mark.slow
 def test_a_score_is_that_of_the_table_of_kept_labels(collection, settings, whole) -> None:
     """kept.csv has what each method did with each kept image; a known one is right in the category of its name."""
-    lines = [line.split(",") for line in (whole.path / "kept.csv").read_text(encoding="utf-8").splitlines()]
-    head, rows = lines[0], lines[1:]
+    lines = [
+        line.split(",")
+        for line in (whole.path / "kept.csv").read_text(encoding="utf-8").splitlines()
+    ]
+    head = lines[0]
+    rows = lines[1:]
     kept = withhold_labels(collection, settings.first)
     assert [row[1] for row in rows] == [collection.names[at] for at in kept.rows]
     for each in whole.rows:
@@ -122,9 +136,11 @@ def test_a_score_is_that_of_the_table_of_kept_labels(collection, settings, whole
 
 @pytest.mark.slow
 def test_a_method_answers_as_it_does_alone(collection, settings, whole) -> None:
-    found, kept = whole, withhold_labels(collection, settings.first)
+    found = whole
+    kept = withhold_labels(collection, settings.first)
     for each in settings.methods[1:]:
-        pixels, asked = load_pixels(collection, each.pixel_size), found.n_clusters["asked"][0]
+        pixels = load_pixels(collection, each.pixel_size)
+        asked = found.n_clusters["asked"][0]
         task = Task(pixels=pixels, labels=kept.given.labels, n_clusters=asked)
         alone = get_method(each.method).run(task, each.of_method, device=torch.device("cpu"))
         pairs = set(zip(predicted(found, each.method), alone.clusters.tolist(), strict=True))
@@ -135,7 +151,9 @@ def test_a_method_answers_as_it_does_alone(collection, settings, whole) -> None:
 
 
 @pytest.mark.slow
-def test_scrambled_kept_labels_change_scores_and_no_prediction(whole, compared, monkeypatch) -> None:
+def test_scrambled_kept_labels_change_scores_and_no_prediction(
+    whole, compared, monkeypatch
+) -> None:
     real = job.withhold_labels
 
     def scramble(*arguments):
@@ -158,9 +176,15 @@ def test_the_trunk_goes_over_the_images_and_views_once(compared, monkeypatch) ->
 
     made = []
     real = trunk.pool_views
-    monkeypatch.setattr(trunk, "pool_views", lambda *a, **o: made.append(o["only"]) or real(*a, **o))
-    monkeypatch.setattr("shoal.training.trainer.pool_views", lambda *a, **o: pytest.fail("a pool of its own"))
-    monkeypatch.setattr("shoal.training.model.cache_tokens", lambda *a, **o: pytest.fail("tokens of its own"))
+    monkeypatch.setattr(
+        trunk, "pool_views", lambda *a, **o: made.append(o["only"]) or real(*a, **o)
+    )
+    monkeypatch.setattr(
+        "shoal.training.trainer.pool_views", lambda *a, **o: pytest.fail("a pool of its own")
+    )
+    monkeypatch.setattr(
+        "shoal.training.model.cache_tokens", lambda *a, **o: pytest.fail("tokens of its own")
+    )
     compared()
     assert len(made) == 1
 
@@ -189,7 +213,9 @@ def test_a_given_number_of_categories_is_that_of_every_method(compared, options)
 
 
 @pytest.mark.slow
-def test_a_method_that_leaves_nothing_to_cluster_is_the_last_row_and_says_why(compared, monkeypatch) -> None:
+def test_a_method_that_leaves_nothing_to_cluster_is_the_last_row_and_says_why(
+    compared, monkeypatch
+) -> None:
     real = training_job.get_method
 
     def get(name: str):
@@ -206,7 +232,9 @@ def test_a_method_that_leaves_nothing_to_cluster_is_the_last_row_and_says_why(co
 
 
 @pytest.mark.slow
-def test_a_method_whose_training_goes_wrong_is_the_last_row_and_the_others_stay(whole, compared, monkeypatch) -> None:
+def test_a_method_whose_training_goes_wrong_is_the_last_row_and_the_others_stay(
+    whole, compared, monkeypatch
+) -> None:
     real = Cms.loss
 
     def overflowing(model, batch):
@@ -216,7 +244,9 @@ def test_a_method_whose_training_goes_wrong_is_the_last_row_and_the_others_stay(
     monkeypatch.setattr(Cms, "loss", overflowing)
     found = compared()
     assert (found.rows[-1].method, found.rows[-1].rank) == ("cms", "–")
-    assert "epoch 2, step 1: the loss or its gradient is not a finite number" in found.rows[-1].failed
+    assert (
+        "epoch 2, step 1: the loss or its gradient is not a finite number" in found.rows[-1].failed
+    )
     assert "--set cms.training.lr=0.00" in found.rows[-1].failed
     assert predicted(found, "simgcd") == predicted(whole, "simgcd")
     assert not list(found.path.glob("trial-*"))
@@ -230,13 +260,19 @@ def stop_in(bar: str, at: int):
     @contextmanager
     def show(what, outlook):
         seen.append(what)
-        yield lambda done, total: stop() if seen.count(bar) == 2 and what == bar and done >= at else None
+        yield (
+            lambda done, total: (
+                stop() if seen.count(bar) == 2 and what == bar and done >= at else None
+            )
+        )
 
     return Reporter(show=show)
 
 
 @pytest.mark.slow
-def test_interrupted_in_the_second_method_and_resumed_equals_uninterrupted(whole, compared, tmp_path: Path) -> None:
+def test_interrupted_in_the_second_method_and_resumed_equals_uninterrupted(
+    whole, compared, tmp_path: Path
+) -> None:
     with pytest.raises(KeyboardInterrupt):
         compared(reporter=stop_in("training", 12))
     cut = tmp_path / "run"
@@ -251,11 +287,15 @@ def test_interrupted_in_the_second_method_and_resumed_equals_uninterrupted(whole
     for part in ("assignments.csv", "embeddings.npy", "model.safetensors"):
         names = [folder / "methods" / "simgcd" / part for folder in (cut, whole.path)]
         assert names[0].read_bytes() == names[1].read_bytes()
-    assert sorted(file.name for file in cut.iterdir()) == sorted(file.name for file in whole.path.iterdir())
+    assert sorted(file.name for file in cut.iterdir()) == sorted(
+        file.name for file in whole.path.iterdir()
+    )
 
 
 @pytest.mark.slow
-def test_ctrl_c_once_compares_what_is_finished_and_resume_goes_on(whole, compared, monkeypatch) -> None:
+def test_ctrl_c_once_compares_what_is_finished_and_resume_goes_on(
+    whole, compared, monkeypatch
+) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(train_methods, "train_on", asked_in(2, train_methods.train_on))
         found = compared()
@@ -280,7 +320,9 @@ def asked_in(n: int, train_on):
 
 
 @pytest.mark.slow
-def test_ctrl_c_before_the_first_training_compares_nothing_and_resume_goes_on(whole, compared, monkeypatch) -> None:
+def test_ctrl_c_before_the_first_training_compares_nothing_and_resume_goes_on(
+    whole, compared, monkeypatch
+) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(train_methods, "announce", announce_and_press)
         found = compared()
@@ -299,7 +341,8 @@ def test_a_finished_comparison_is_left_as_it_is_or_overwritten_by_force(
     whole, compared, settings, tmp_path: Path
 ) -> None:
     shutil.copytree(whole.path, tmp_path / "run")
-    found, heard = Comparison.open(tmp_path / "run"), []
+    found = Comparison.open(tmp_path / "run")
+    heard = []
     with pytest.raises(UsageError, match="holds a finished run"):
         compared()
     again = compared(resume=True, reporter=Reporter(heard.append))
@@ -317,7 +360,9 @@ def test_a_finished_comparison_is_left_as_it_is_or_overwritten_by_force(
 @pytest.mark.slow
 def test_a_comparison_is_no_run_and_says_where_the_runs_are(whole) -> None:
     found = whole
-    with pytest.raises(DataError, match=r"holds a comparison of methods; give the run of one, such as .*methods/"):
+    with pytest.raises(
+        DataError, match=r"holds a comparison of methods; give the run of one, such as .*methods/"
+    ):
         shoal.load(found.path)
     assert shoal.load(found.best.run).n_clusters == found.n_clusters["asked"][0]
     with pytest.raises(DataError, match="no comparison here"):
@@ -325,7 +370,8 @@ def test_a_comparison_is_no_run_and_says_where_the_runs_are(whole) -> None:
 
 
 def test_a_folder_that_is_held_is_refused_before_anything_is_done(compared, tmp_path: Path) -> None:
-    is_held, is_over = threading.Event(), threading.Event()
+    is_held = threading.Event()
+    is_over = threading.Event()
 
     def hold() -> None:
         with locked(tmp_path / "run"):
@@ -342,21 +388,29 @@ def test_a_folder_that_is_held_is_refused_before_anything_is_done(compared, tmp_
 
 
 @pytest.mark.slow
-def test_a_limit_is_kept_to_by_all_methods_alike_and_remembered(compared, settings, monkeypatch, tmp_path) -> None:
+def test_a_limit_is_kept_to_by_all_methods_alike_and_remembered(
+    compared, settings, monkeypatch, tmp_path
+) -> None:
     """Each training is said to take six minutes, for six epochs; ten minutes leave five of either."""
     from shoal.training.cost import Cost
 
     cost = Cost(n_views=0, view_s=0.0, n_epochs=6, steps_per_epoch=1, step_s=60.0)
     monkeypatch.setattr(train_methods, "measure_cost", lambda *a, **o: cost)
     longer = replace(
-        settings, max_minutes=10.0, methods=(settings.first, *(m.with_epochs(6) for m in settings.methods[1:]))
+        settings,
+        max_minutes=10.0,
+        methods=(settings.first, *(m.with_epochs(6) for m in settings.methods[1:])),
     )
-    with pytest.raises(UsageError, match="max_minutes: found 3, but these trainings take about 12 minutes"):
+    with pytest.raises(
+        UsageError, match="max_minutes: found 3, but these trainings take about 12 minutes"
+    ):
         compared(settings=replace(longer, max_minutes=3.0))
     assert not (tmp_path / "run").exists()
     with pytest.raises(KeyboardInterrupt):
         compared(settings=longer, reporter=stop_in("training", 3))
-    assert json.loads((tmp_path / "run" / "plan.json").read_text()) == {"epochs": {"cms": 5, "simgcd": 5}}
+    assert json.loads((tmp_path / "run" / "plan.json").read_text()) == {
+        "epochs": {"cms": 5, "simgcd": 5}
+    }
     monkeypatch.setattr(train_methods, "plan_epochs", lambda *a: pytest.fail("planned again"))
     found = compared(settings=longer, resume=True)
     assert found.epochs == {"cms": 5, "simgcd": 5}
@@ -364,13 +418,20 @@ def test_a_limit_is_kept_to_by_all_methods_alike_and_remembered(compared, settin
 
 
 @pytest.mark.slow
-def test_later_images_go_where_the_methods_classifier_puts_them(collection, whole, tmp_path: Path) -> None:
+def test_later_images_go_where_the_methods_classifier_puts_them(
+    collection, whole, tmp_path: Path
+) -> None:
     """The same images again; and where outputs mean other categories, they go to these, whatever lies nearest."""
     folder = shutil.copytree(whole.path / "methods" / "simgcd", tmp_path / "run")
-    own, file = predicted(whole, "simgcd"), folder / "model.json"
+    own = predicted(whole, "simgcd")
+    file = folder / "model.json"
     for change in (lambda at: at, lambda at: max(own) - at):
-        about = json.loads((whole.path / "methods" / "simgcd" / "model.json").read_text(encoding="utf-8"))
+        about = json.loads(
+            (whole.path / "methods" / "simgcd" / "model.json").read_text(encoding="utf-8")
+        )
         about["classifier"] = [change(at) if at >= 0 else at for at in about["classifier"]]
         file.write_text(json.dumps(about), encoding="utf-8")
-        rows, _ = Assigner(Run.open(folder), device="cpu", outlier_share=0).assign_images(collection)
+        rows, _ = Assigner(Run.open(folder), device="cpu", outlier_share=0).assign_images(
+            collection
+        )
         assert [row.category_id for row in rows] == [change(at) for at in own]

@@ -2,7 +2,12 @@
 
 import pytest
 
-from shoal.discovery.comparison.comparison_settings import ComparisonSettings, choose_comparison, name_of, read_methods
+from shoal.discovery.comparison.comparison_settings import (
+    ComparisonSettings,
+    choose_comparison,
+    name_of,
+    read_methods,
+)
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.errors import UsageError
 from shoal.settings import differences, dump_settings, load_settings
@@ -36,7 +41,12 @@ def test_the_encoder_as_it_comes_is_the_first_row() -> None:
 
 
 def test_a_change_is_for_every_method_that_has_it_or_for_one() -> None:
-    changes = {"training.batch_size": 32, "gcd.training.lr": 0.5, "teacher_warmup": 2, "hidden_share": 0.4}
+    changes = {
+        "training.batch_size": 32,
+        "gcd.training.lr": 0.5,
+        "teacher_warmup": 2,
+        "hidden_share": 0.4,
+    }
     _, cms, gcd, simgcd = choose_comparison("cms,gcd,simgcd", changes=changes).methods
     assert {each.of_method.training.batch_size for each in (cms, gcd, simgcd)} == {32}
     assert (gcd.of_method.training.lr, cms.of_method.training.lr) == (0.5, 0.01)
@@ -44,13 +54,17 @@ def test_a_change_is_for_every_method_that_has_it_or_for_one() -> None:
     assert {each.hidden_share for each in (cms, gcd, simgcd)} == {0.4}
 
 
-@pytest.mark.parametrize("name", ["training.batchsize", "train", "depths", "temperatures", "pim.fit_steps", "method"])
+@pytest.mark.parametrize(
+    "name", ["training.batchsize", "train", "depths", "temperatures", "pim.fit_steps", "method"]
+)
 def test_a_change_that_no_method_takes_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="--set"):
         choose_comparison("cms,gcd", changes={name: 1})
 
 
-@pytest.mark.parametrize("given", [{"answer": "trained"}, {"protocol": "paper"}, {"recipe": "cub"}, {"train": False}])
+@pytest.mark.parametrize(
+    "given", [{"answer": "trained"}, {"protocol": "paper"}, {"recipe": "cub"}, {"train": False}]
+)
 def test_what_means_something_for_one_method_alone_is_refused(given) -> None:
     with pytest.raises(UsageError, match="a comparison takes the default recipe of each method"):
         choose_comparison("cms,gcd", **given)
@@ -66,7 +80,9 @@ def test_what_a_config_says_of_trials_is_left_out(tmp_path) -> None:
 
 
 def test_one_encoder_serves_all() -> None:
-    with pytest.raises(UsageError, match=r"encoder: found dinov2-small for gcd and efficientnet-lite2 .* --encoder"):
+    with pytest.raises(
+        UsageError, match=r"encoder: found dinov2-small for gcd and efficientnet-lite2 .* --encoder"
+    ):
         choose_comparison("cms,gcd", changes={"gcd.encoder": "dinov2-small"})
 
 

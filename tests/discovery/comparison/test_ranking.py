@@ -39,7 +39,8 @@ def test_two_identical_methods_tie() -> None:
 def test_a_pair_is_the_same_from_both_sides() -> None:
     right = rights(25, 30)
     found = rank(right, *singly(right))
-    there, back = found.pairs[0, 1], found.pairs[1, 0]
+    there = found.pairs[0, 1]
+    back = found.pairs[1, 0]
     assert there.difference == -back.difference == -0.125
     assert (there.low, there.high) == pytest.approx((-back.high, -back.low))
     assert there.is_clear == back.is_clear
@@ -70,7 +71,8 @@ def test_known_and_novel_units_are_drawn_apart() -> None:
 
 
 def test_the_same_seed_gives_the_same_intervals_and_a_longer_interval_means_fewer_images() -> None:
-    few, many = rights(5, n_images=10), rights(50, n_images=100)
+    few = rights(5, n_images=10)
+    many = rights(50, n_images=100)
     assert rank(few, *singly(few), seed=3) == rank(few, *singly(few), seed=3)
     width = [np.diff(rank(right, *singly(right)).intervals[0])[0] for right in (few, many)]
     assert width[0] > 2 * width[1]
@@ -81,7 +83,8 @@ def test_the_same_seed_gives_the_same_intervals_and_a_longer_interval_means_fewe
 
 def test_one_whole_category_is_one_toss_of_a_coin() -> None:
     """Five single images and a category of seven: a method that misses the category alone has missed one unit."""
-    units, is_novel = np.minimum(np.arange(12), 5), np.arange(12) >= 5
+    units = np.minimum(np.arange(12), 5)
+    is_novel = np.arange(12) >= 5
     found = rank(np.stack([np.ones(12, dtype=bool), ~is_novel]), units, is_novel)
     assert not found.pairs[0, 1].is_clear
     low, high = found.intervals[1]
@@ -89,7 +92,9 @@ def test_one_whole_category_is_one_toss_of_a_coin() -> None:
 
 
 @pytest.mark.parametrize(("n_categories", "is_clear"), [(5, False), (6, True)])
-def test_whole_categories_tell_methods_apart_as_single_images_do(n_categories: int, is_clear: bool) -> None:
+def test_whole_categories_tell_methods_apart_as_single_images_do(
+    n_categories: int, is_clear: bool
+) -> None:
     units = np.repeat(np.arange(n_categories), 7)
     right = np.stack([np.ones(len(units), dtype=bool), np.zeros(len(units), dtype=bool)])
     assert rank(right, units, np.ones(len(units), dtype=bool)).pairs[0, 1].is_clear == is_clear
@@ -116,11 +121,19 @@ def better_on(n_images: int, n_of_category: int, n_categories: int, size: int = 
     for category in range(n_categories):
         first = 40 + category * size
         other[first : first + n_of_category] = False
-    return rank(np.stack([np.ones(len(units), dtype=bool), other]), units, units >= 100).pairs[0, 1].is_clear
+    return (
+        rank(np.stack([np.ones(len(units), dtype=bool), other]), units, units >= 100)
+        .pairs[0, 1]
+        .is_clear
+    )
 
 
-@pytest.mark.parametrize(("n_images", "n_of_category", "n_categories"), [(6, 8, 1), (12, 20, 1), (8, 20, 2)])
-def test_who_is_also_better_on_whole_categories_is_as_clear(n_images: int, n_of_category: int, n_categories) -> None:
+@pytest.mark.parametrize(
+    ("n_images", "n_of_category", "n_categories"), [(6, 8, 1), (12, 20, 1), (8, 20, 2)]
+)
+def test_who_is_also_better_on_whole_categories_is_as_clear(
+    n_images: int, n_of_category: int, n_categories
+) -> None:
     assert better_on(n_images, 0, n_categories)
     assert better_on(n_images, n_of_category, n_categories)
 
@@ -150,7 +163,8 @@ def test_of_equals_few_tables_call_a_difference(
     units = np.concatenate([np.arange(n_known), np.repeat(100 + np.arange(n_categories), size)])
     n_called = 0
     for _ in range(100):
-        known, whole = rng.random((n_methods, n_known)) < 0.7, rng.random((n_methods, n_categories)) < 0.6
+        known = rng.random((n_methods, n_known)) < 0.7
+        whole = rng.random((n_methods, n_categories)) < 0.6
         right = np.concatenate([known, whole.repeat(size, axis=1)], axis=1)
         n_called += any(pair.is_clear for pair in rank(right, units, units >= 100).pairs.values())
     assert n_called <= 5

@@ -36,7 +36,9 @@ def test_it_is_the_share_of_all_tosses() -> None:
         ([], 1),
     ],
 )
-def test_units_that_all_favor_one_are_tosses_that_all_fall_alike(by_unit: list[int], expected: float) -> None:
+def test_units_that_all_favor_one_are_tosses_that_all_fall_alike(
+    by_unit: list[int], expected: float
+) -> None:
     assert sign_flip_p(np.array(by_unit, dtype=np.int64)) == pytest.approx(expected, abs=1e-12)
 
 

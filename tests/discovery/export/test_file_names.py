@@ -9,11 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.discovery.export import file_names as module
-from shoal.discovery.export.file_names import fold, folder_name, folder_names, original, put, put_all, shortened
+from shoal.discovery.export.file_names import (
+    fold,
+    folder_name,
+    folder_names,
+    original,
+    put,
+    put_all,
+    shortened,
+)
 from shoal.errors import DataError, ShoalError
 
 
-@pytest.mark.parametrize("category", ["cat", "Ærfugl, hunn", "50 %", "100%", "a b", "cone", "novel-001"])
+@pytest.mark.parametrize(
+    "category", ["cat", "Ærfugl, hunn", "50 %", "100%", "a b", "cone", "novel-001"]
+)
 def test_a_name_that_the_file_system_takes_is_untouched(category: str) -> None:
     assert folder_name(category) == category
 
@@ -21,19 +31,42 @@ def test_a_name_that_the_file_system_takes_is_untouched(category: str) -> None:
 @pytest.mark.parametrize(
     ("category", "expected"),
     [
-        *[("a/b", "a%2Fb"), ("a%2Fb", "a%252Fb"), ("..", "%2E%2E"), (".", "%2E"), ("../../etc", "%2E.%2F..%2Fetc")],
-        *[("C:\\x", "C%3A%5Cx"), ("new\nline", "new%0Aline"), ("Larus sp.", "Larus sp%2E"), ("name. ", "name.%20")],
-        *[("CON", "%43ON"), ("Nul.x", "%4Eul.x"), ("lpt1 .x", "%6Cpt1 .x"), (".x", "%2Ex"), ("..y", "%2E.y")],
+        *[
+            ("a/b", "a%2Fb"),
+            ("a%2Fb", "a%252Fb"),
+            ("..", "%2E%2E"),
+            (".", "%2E"),
+            ("../../etc", "%2E.%2F..%2Fetc"),
+        ],
+        *[
+            ("C:\\x", "C%3A%5Cx"),
+            ("new\nline", "new%0Aline"),
+            ("Larus sp.", "Larus sp%2E"),
+            ("name. ", "name.%20"),
+        ],
+        *[
+            ("CON", "%43ON"),
+            ("Nul.x", "%4Eul.x"),
+            ("lpt1 .x", "%6Cpt1 .x"),
+            (".x", "%2Ex"),
+            ("..y", "%2E.y"),
+        ],
     ],
 )
-def test_what_a_file_system_forbids_reserves_or_hides_is_escaped(category: str, expected: str) -> None:
+def test_what_a_file_system_forbids_reserves_or_hides_is_escaped(
+    category: str, expected: str
+) -> None:
     assert folder_name(category) == expected
 
 
-@given(st.lists(st.text("aA%/.2fF: \0éÉ", min_size=1, max_size=6), min_size=2, max_size=8, unique=True))
+@given(
+    st.lists(st.text("aA%/.2fF: \0éÉ", min_size=1, max_size=6), min_size=2, max_size=8, unique=True)
+)
 def test_every_name_comes_back_and_no_two_share_a_folder_on_any_disk(categories: list[str]) -> None:
     names = folder_names(categories, taken=["a", "export.csv"])
-    assert {category: unquote(name) for category, name in names.items()} == {name: name for name in categories}
+    assert {category: unquote(name) for category, name in names.items()} == {
+        name: name for name in categories
+    }
     assert len({fold(name) for name in names.values()} | {"a"}) == len(names) + 1
     for name in names.values():
         assert not {*"/:\0"} & set(name)
@@ -42,9 +75,16 @@ def test_every_name_comes_back_and_no_two_share_a_folder_on_any_disk(categories:
 
 
 def test_categories_that_differ_in_case_share_no_folder_on_any_disk() -> None:
-    assert folder_names(["aB", "ab", "AB", "Ab"]) == {"AB": "AB", "Ab": "%41b", "aB": "%61B", "ab": "%61%62"}
+    assert folder_names(["aB", "ab", "AB", "Ab"]) == {
+        "AB": "AB",
+        "Ab": "%41b",
+        "aB": "%61B",
+        "ab": "%61%62",
+    }
     assert folder_names(["sweet", "SWEET"]) == {"SWEET": "SWEET", "sweet": "%73weet"}
-    found = folder_names(["\udce9", "\udce9x", "\u00e9", "e\u0301"])  # the last two are one name on macOS
+    found = folder_names(
+        ["\udce9", "\udce9x", "\u00e9", "e\u0301"]
+    )  # the last two are one name on macOS
     assert len({fold(name) for name in found.values()}) == 4
 
 
@@ -94,7 +134,9 @@ def refuse(*_arguments: object) -> None:
     raise OSError("no links here")
 
 
-def test_links_are_symbolic_else_hard_else_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_are_symbolic_else_hard_else_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = tmp_path / "a.png"
     source.write_bytes(b"pixels")
     put(source, tmp_path / "1" / "a.png")
@@ -109,7 +151,8 @@ def test_links_are_symbolic_else_hard_else_copies(tmp_path: Path, monkeypatch: p
 
 
 def test_nothing_is_ever_overwritten(tmp_path: Path) -> None:
-    source, there = tmp_path / "a.png", tmp_path / "b.png"
+    source = tmp_path / "a.png"
+    there = tmp_path / "b.png"
     source.write_bytes(b"new")
     there.write_bytes(b"old")
     for linking in ("link", "copy"):

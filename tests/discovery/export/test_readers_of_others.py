@@ -78,14 +78,22 @@ def reviewed(tmp_path: Path) -> ReviewedRun:
 
 def read_by(package: str, script: str, folder: Path) -> Any:
     """What another program's reader says of an export."""
-    if subprocess.run([READERS, "-c", f"import {package}"], capture_output=True, check=False).returncode:
-        pytest.skip(f"{package}: not installed for {READERS}; SHOAL_READERS names a Python that has it")
-    done = subprocess.run([READERS, "-c", script, str(folder)], capture_output=True, text=True, check=False)
+    if subprocess.run(
+        [READERS, "-c", f"import {package}"], capture_output=True, check=False
+    ).returncode:
+        pytest.skip(
+            f"{package}: not installed for {READERS}; SHOAL_READERS names a Python that has it"
+        )
+    done = subprocess.run(
+        [READERS, "-c", script, str(folder)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_label_studio_reads_every_task_and_what_people_said(reviewed: ReviewedRun, tmp_path: Path) -> None:
+def test_label_studio_reads_every_task_and_what_people_said(
+    reviewed: ReviewedRun, tmp_path: Path
+) -> None:
     out = export_run(reviewed, "labelstudio", tmp_path / "out").folder
     found = read_by("label_studio_sdk", LABEL_STUDIO, out)
     assert found["fits"] == [True] * 12
@@ -93,9 +101,14 @@ def test_label_studio_reads_every_task_and_what_people_said(reviewed: ReviewedRu
     assert said == {"00.png": "gull", "01.png": "gull", "03.png": "heron", "05.png": HOSTILE}
 
 
-def test_fiftyone_reads_every_image_with_its_reviewed_category(reviewed: ReviewedRun, tmp_path: Path) -> None:
+def test_fiftyone_reads_every_image_with_its_reviewed_category(
+    reviewed: ReviewedRun, tmp_path: Path
+) -> None:
     out = export_run(reviewed, "fiftyone", tmp_path / "out").folder
-    found = {Path(path).stem: label for path, label in read_by("fiftyone.utils.data.importers", FIFTYONE, out)}
+    found = {
+        Path(path).stem: label
+        for path, label in read_by("fiftyone.utils.data.importers", FIFTYONE, out)
+    }
     assert len(found) == 12
     assert found["00000002"] is None  # it was rejected
     assert found["00000005"] == [HOSTILE, 1.0]

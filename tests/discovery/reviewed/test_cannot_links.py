@@ -23,11 +23,25 @@ def test_a_row_that_is_elsewhere_stays() -> None:
 
 def test_rows_that_may_be_nowhere_are_together_in_a_new_category() -> None:
     nowhere = {0, 1, 3}
-    assert keep_apart(POINTS, CATEGORIES, 4, {2: nowhere, 3: nowhere}).tolist() == [0, 0, 4, 4, 1, 3]
+    assert keep_apart(POINTS, CATEGORIES, 4, {2: nowhere, 3: nowhere}).tolist() == [
+        0,
+        0,
+        4,
+        4,
+        1,
+        3,
+    ]
 
 
 def test_no_second_choice_is_a_category_that_the_row_was_thrown_out_of() -> None:
     second = np.array([1, 1, 1, 0, 0, 1])
-    assert second_but(POINTS, CATEGORIES, 4, second, {2: {1}, 3: {1}}).tolist() == [1, 1, 3, 0, 0, 1]
+    assert second_but(POINTS, CATEGORIES, 4, second, {2: {1}, 3: {1}}).tolist() == [
+        1,
+        1,
+        3,
+        0,
+        0,
+        1,
+    ]
     assert second_but(POINTS, CATEGORIES, 4, second, {2: {1, 3}}).tolist() == [1, 1, -1, 0, 0, 1]
     assert second.tolist() == [1, 1, 1, 0, 0, 1]

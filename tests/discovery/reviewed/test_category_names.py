@@ -31,19 +31,32 @@ def points(ids: list[int]) -> torch.Tensor:
 def named(categories: list[int], earlier: Earlier = EARLIER) -> tuple[list[str], dict[str, int]]:
     """The name of each image's category, and the id of each name."""
     found = name_as_before(np.array(categories), CLASSES, IMAGES, points(categories), earlier)
-    return [found.names[at] for at in found.categories], dict(zip(found.names, found.ids, strict=True))
+    return [found.names[at] for at in found.categories], dict(
+        zip(found.names, found.ids, strict=True)
+    )
 
 
 def test_categories_of_the_same_images_keep_ids_and_names_whatever_their_order() -> None:
-    names, ids = named([0, 0, 3, 3, 4, 4, 4, 2, 2, 2])  # positions from 2 on are novel, and 1 has no labeled image
+    names, ids = named(
+        [0, 0, 3, 3, 4, 4, 4, 2, 2, 2]
+    )  # positions from 2 on are novel, and 1 has no labeled image
     assert names == ["gull"] * 2 + ["tern"] * 2 + ["novel-002"] * 3 + ["novel-004"] * 3
     assert ids == {"gull": 0, "tern": 5, "novel-002": 7, "novel-004": 9}
 
 
 def test_a_new_category_gets_a_name_and_an_id_that_nothing_had() -> None:
     names, ids = named([0, 0, 2, 3, 3, 3, 3, 4, 4, 5])
-    assert names == ["gull"] * 2 + ["novel-005"] + ["novel-002"] * 4 + ["novel-004"] * 2 + ["novel-006"]
-    assert ids == {"gull": 0, "tern": 5, "novel-005": 12, "novel-002": 7, "novel-004": 9, "novel-006": 13}
+    assert names == ["gull"] * 2 + ["novel-005"] + ["novel-002"] * 4 + ["novel-004"] * 2 + [
+        "novel-006"
+    ]
+    assert ids == {
+        "gull": 0,
+        "tern": 5,
+        "novel-005": 12,
+        "novel-002": 7,
+        "novel-004": 9,
+        "novel-006": 13,
+    }
 
 
 def test_a_class_that_labels_have_found_is_not_given_to_another_cluster() -> None:

@@ -6,7 +6,13 @@ import pytest
 
 from shoal.discovery.reviewed.refinement import changes_in_words
 
-CHANGES: dict[str, Any] = {"became_known": [], "n_decided": 3, "n_kept_out": 0, "n_moved": 1, "n_images": 12}
+CHANGES: dict[str, Any] = {
+    "became_known": [],
+    "n_decided": 3,
+    "n_kept_out": 0,
+    "n_moved": 1,
+    "n_images": 12,
+}
 CHANGES |= {"n_placed": 0, "kept": [], "new": [], "gone": []}
 
 
@@ -20,5 +26,7 @@ CHANGES |= {"n_placed": 0, "kept": [], "new": [], "gone": []}
         ),
     ],
 )
-def test_of_what_no_longer_fits_one_is_named_and_where_the_others_are(misfits: list[str], words: str) -> None:
+def test_of_what_no_longer_fits_one_is_named_and_where_the_others_are(
+    misfits: list[str], words: str
+) -> None:
     assert changes_in_words({**CHANGES, "does_not_fit": misfits})[-1] == f"note: {words}"

@@ -51,17 +51,26 @@ def by_path(run: RunView) -> dict[str, tuple[str, str, str]]:
     return {row.path: (row.category, row.label_given, row.status) for row in run.assignments}
 
 
-def test_where_people_decided_on_every_image_an_export_is_the_next_step(reviewed: DiscoveredRun) -> None:
+def test_where_people_decided_on_every_image_an_export_is_the_next_step(
+    reviewed: DiscoveredRun,
+) -> None:
     for category in reviewed.categories:
-        if any(row.category == category.category and row.status == "predicted" for row in reviewed.assignments):
+        if any(
+            row.category == category.category and row.status == "predicted"
+            for row in reviewed.assignments
+        ):
             reviewed.confirm(category.category)
     reviewed.move([row.path for row in reviewed.assignments if row.status == "rejected"], "red")
-    with pytest.raises(DataError, match=r"the review decided every image, .* export it, with `shoal export .*photos "):
+    with pytest.raises(
+        DataError,
+        match=r"the review decided every image, .* export it, with `shoal export .*photos ",
+    ):
         shoal.refine(reviewed, **HOW)
 
 
 def test_what_people_decided_holds_in_the_next_run(reviewed: DiscoveredRun, tmp_path: Path) -> None:
-    before, ids = by_path(reviewed), {row.category: row.category_id for row in reviewed.categories}
+    before = by_path(reviewed)
+    ids = {row.category: row.category_id for row in reviewed.categories}
     run = shoal.refine(reviewed, **HOW)
     assert run.path == tmp_path / "runs" / "photos-2"
     assert {row.category: row.category_id for row in run.categories} == ids
@@ -78,9 +87,13 @@ def test_what_people_decided_holds_in_the_next_run(reviewed: DiscoveredRun, tmp_
     given = {path: row[1] for path, row in before.items() if row[1]}
     assert {path: machine[path][1] for path in given} == given
     changes = json.loads((run.path / "changes.json").read_text())
-    assert changes["became_known"] == [name for name in ids if name in {row[0] for row in decided.values()} - {"green"}]
+    assert changes["became_known"] == [
+        name for name in ids if name in {row[0] for row in decided.values()} - {"green"}
+    ]
     assert changes["cannot_links"] == {rejected: [ids["red"]]}
-    (second,) = (row.second_category for row in RunView(run.path).assignments if row.path == rejected)
+    (second,) = (
+        row.second_category for row in RunView(run.path).assignments if row.path == rejected
+    )
     assert second not in ("", "red", machine[rejected][0])
     assert changes["does_not_fit"] == []
     assert (changes["n_decided"], changes["n_placed"]) == (len(decided), 1)
@@ -90,14 +103,20 @@ def test_what_people_decided_holds_in_the_next_run(reviewed: DiscoveredRun, tmp_
 
 
 @pytest.mark.slow
-def test_a_rejection_holds_in_the_run_after_the_next_too(reviewed: DiscoveredRun, tmp_path: Path) -> None:
+def test_a_rejection_holds_in_the_run_after_the_next_too(
+    reviewed: DiscoveredRun, tmp_path: Path
+) -> None:
     (rejected,) = (row.path for row in reviewed.assignments if row.status == "rejected")
     second = shoal.refine(reviewed, **HOW)
     second.flag([row.path for row in second.assignments if row.category == "red"][:1])
     third = shoal.refine(second.path, **HOW)
     assert third.path == tmp_path / "runs" / "photos-3"
     assert by_path(RunView(third.path))[rejected][0] != "red"
-    assert Refinement.open(third.path).decisions.apart == Refinement.open(second.path).decisions.apart != {}
+    assert (
+        Refinement.open(third.path).decisions.apart
+        == Refinement.open(second.path).decisions.apart
+        != {}
+    )
     rows, _ = third.assigner(device="cpu").assign(Path(third.provenance["root"]) / rejected)
     assert rows[0].category_id in {row.category_id for row in third.categories}
 
@@ -121,9 +140,13 @@ def test_merged_and_split_categories_stay_so(reviewed: DiscoveredRun, photos) ->
 
 
 @pytest.mark.slow
-def test_an_image_that_came_later_and_a_label_that_came_later_are_taken(reviewed: DiscoveredRun, photos) -> None:
+def test_an_image_that_came_later_and_a_label_that_came_later_are_taken(
+    reviewed: DiscoveredRun, photos
+) -> None:
     new = shutil.copy(photos.folder / sorted(photos.truth)[0], photos.folder / "zzz.png")
-    labels = {path: row[1] for path, row in by_path(reviewed).items() if row[1]} | {"zzz.png": "violet"}
+    labels = {path: row[1] for path, row in by_path(reviewed).items() if row[1]} | {
+        "zzz.png": "violet"
+    }
     run = shoal.refine(reviewed, photos.folder, labels, **HOW)
     assert by_path(run)[Path(new).name] == ("violet", "violet", "predicted")
     assert run.categories[-1].category == "violet"
@@ -133,10 +156,14 @@ def test_an_image_that_came_later_and_a_label_that_came_later_are_taken(reviewed
     assert settings["n_clusters"] == 6  # there are more known ones now than were given
 
 
-def test_images_between_two_categories_are_asked_for_again_and_teach_nothing(reviewed: DiscoveredRun, photos) -> None:
+def test_images_between_two_categories_are_asked_for_again_and_teach_nothing(
+    reviewed: DiscoveredRun, photos
+) -> None:
     undecided = [row.path for row in reviewed.assignments if row.category == "red"][:2]
     reviewed.move(undecided, "red or green")
-    labels = {path: row[1] for path, row in by_path(reviewed).items() if row[1]} | {undecided[0]: "red"}
+    labels = {path: row[1] for path, row in by_path(reviewed).items() if row[1]} | {
+        undecided[0]: "red"
+    }
     left = {row.category for row in reviewed.categories} - {"green or red"}
     run = shoal.refine(reviewed, photos.folder, labels, **HOW)
     machine = by_path(RunView(run.path))
@@ -146,7 +173,9 @@ def test_images_between_two_categories_are_asked_for_again_and_teach_nothing(rev
     assert json.loads((run.path / "changes.json").read_text())["does_not_fit"] == []
 
 
-def test_before_training_it_is_said_which_named_category_has_no_image_to_know_it_by(discover_same) -> None:
+def test_before_training_it_is_said_which_named_category_has_no_image_to_know_it_by(
+    discover_same,
+) -> None:
     run = shoal.load(discover_same())
     first = next(row.category for row in run.categories if row.is_novel)
     run.rename(first, "teal")
@@ -157,12 +186,19 @@ def test_before_training_it_is_said_which_named_category_has_no_image_to_know_it
         lines: list[str] = []
         refinement = Refinement.open(run.path)
         settings = replace(run.config_as(DiscoverySettings), train=train)
-        refinement.settings(settings, refinement.collection(refinement.images()), Reporter(lines.append), is_asked=True)
+        refinement.settings(
+            settings,
+            refinement.collection(refinement.images()),
+            Reporter(lines.append),
+            is_asked=True,
+        )
         return lines
 
     (half,) = said(train=False)
     assert half.startswith("note: half a line at the end of ")
-    assert said(train=True)[1].startswith("note: 1 known category has no labeled or confirmed image (teal): training")
+    assert said(train=True)[1].startswith(
+        "note: 1 known category has no labeled or confirmed image (teal): training"
+    )
     run.confirm("teal")
     assert said(train=True) == []
 
@@ -172,7 +208,11 @@ def test_with_training_killed_and_resumed_it_is_the_same(
     reviewed: DiscoveredRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = shoal.refine(reviewed, out=tmp_path / "whole", train=True, **HOW)
-    places = ("trained.train_and_answer.make_answer", "reviewed.refinement.replay_review", "pipeline.write_report")
+    places = (
+        "trained.train_and_answer.make_answer",
+        "reviewed.refinement.replay_review",
+        "pipeline.write_report",
+    )
     for at, place in enumerate(f"shoal.discovery.{place}" for place in places):
         out = tmp_path / f"killed-{at}"
         with monkeypatch.context() as patched:
@@ -200,7 +240,9 @@ def test_a_review_that_went_on_since_is_not_mixed_with_what_was_begun(
         shoal.refine(reviewed, resume=True, **HOW)
 
 
-def test_what_cannot_be_refined_is_refused_with_the_remedy(reviewed: DiscoveredRun, photos, tmp_path: Path) -> None:
+def test_what_cannot_be_refined_is_refused_with_the_remedy(
+    reviewed: DiscoveredRun, photos, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match="is the reviewed run itself"):
         shoal.refine(reviewed, out=reviewed.path, force=True, **HOW)
     (tmp_path / "taken").mkdir()
@@ -226,7 +268,9 @@ def test_what_cannot_be_refined_is_refused_with_the_remedy(reviewed: DiscoveredR
     log.rename(reviewed.path / "review.jsonl")
     config = reviewed.path / "config.yaml"
     config.write_text(config.read_text().replace("seed: 0", "seed: first"))
-    with pytest.raises(DataError, match=r"config.yaml, line \d+: damaged or edited, seed: found 'first', expected"):
+    with pytest.raises(
+        DataError, match=r"config.yaml, line \d+: damaged or edited, seed: found 'first', expected"
+    ):
         shoal.refine(reviewed, **HOW)
     Run(reviewed.path).write_json("changes", {"cannot_links": [1]})
     with pytest.raises(DataError, match="cannot_links: expected lists of ids by image"):
@@ -250,6 +294,9 @@ def test_the_number_of_categories_is_what_people_left_unless_another_is_asked_fo
     assert {row.category: row.category_id for row in run.categories} == left
     assert run.config["n_clusters"] == run.n_clusters == 4
     assert run.json("estimate")["rule"] == "the review"
-    assert "The number of categories, 4, is what the review left." in (run.path / "report.html").read_text()
+    assert (
+        "The number of categories, 4, is what the review left."
+        in (run.path / "report.html").read_text()
+    )
     assert collect_facts(run)["estimate"]["doubt"] is None
     assert shoal.refine(reviewed, out=tmp_path / "more", n_clusters=5, **HOW).n_clusters == 5

@@ -19,7 +19,9 @@ PLACES = [0, 1, 2, 30, 31, 32, 150, 151, 152, 90, 91, 92, 93]
 NAMES = tuple(f"{row:02d}.png" for row in range(len(PLACES)))
 
 
-def collection(before: list[int], labels: dict[int, int], apart: dict[int, frozenset[int]] | None = None) -> Collection:
+def collection(
+    before: list[int], labels: dict[int, int], apart: dict[int, frozenset[int]] | None = None
+) -> Collection:
     """Images that a review left in categories `before`, -1 for none; the classes have the ids 3 and 8."""
     earlier = Earlier(
         class_ids=(3, 8),
@@ -30,7 +32,9 @@ def collection(before: list[int], labels: dict[int, int], apart: dict[int, froze
         taken=frozenset({"novel-003"}),
     )
     given = np.array([labels.get(row, -1) for row in range(len(NAMES))])
-    return Collection(names=NAMES, labels=given, classes=("gull", "tern"), root=Path(), earlier=earlier)
+    return Collection(
+        names=NAMES, labels=given, classes=("gull", "tern"), root=Path(), earlier=earlier
+    )
 
 
 def answered(images: Collection, **changes: Any) -> tuple[list[int], dict[str, object]]:
@@ -42,7 +46,10 @@ def answered(images: Collection, **changes: Any) -> tuple[list[int], dict[str, o
     answer = answer_frozen(frozen, images, choose_settings(train=False, changes=few, **changes))
     assert answer.name == FROZEN
     found = answer.discovery
-    return [answer.named.ids[at] for at in answer.named.categories], {"k": found.n_clusters, "by": found.counted_by}
+    return [answer.named.ids[at] for at in answer.named.categories], {
+        "k": found.n_clusters,
+        "by": found.counted_by,
+    }
 
 
 MERGED = [3] * 6 + [5] * 3 + [8] * 4
@@ -81,7 +88,10 @@ def test_who_asks_for_another_number_gets_it() -> None:
 
 def test_without_a_review_clusters_are_found() -> None:
     images = replace(collection(MERGED, {0: 0, 3: 1}), earlier=None)
-    assert answered(images, n_clusters=4) == ([0] * 3 + [1] * 3 + [3] * 3 + [2] * 4, {"k": 4, "by": ""})
+    assert answered(images, n_clusters=4) == (
+        [0] * 3 + [1] * 3 + [3] * 3 + [2] * 4,
+        {"k": 4, "by": ""},
+    )
 
 
 def test_labels_that_came_later_are_categories_too() -> None:

@@ -39,19 +39,33 @@ def nothing(n_epochs: int) -> float:
 
 @pytest.mark.parametrize(
     ("seconds", "depths", "epochs"),
-    [(500, (1, 5), 10), (200, (1, 5), 10), (199, (1,), 10), (50, (1,), 10), (49, (1,), 9), (22, (1,), 3), (21, (), 0)],
+    [
+        (500, (1, 5), 10),
+        (200, (1, 5), 10),
+        (199, (1,), 10),
+        (50, (1,), 10),
+        (49, (1,), 9),
+        (22, (1,), 3),
+        (21, (), 0),
+    ],
 )
-def test_the_cheapest_depth_comes_first_then_epochs_are_left_out_then_training(seconds, depths, epochs) -> None:
+def test_the_cheapest_depth_comes_first_then_epochs_are_left_out_then_training(
+    seconds, depths, epochs
+) -> None:
     """Both depths: 30 and 90 s of trials, and the steps of the dearer once more, 80 s."""
     found = plan_training({5: DEAR, 1: CHEAP}, (0.1,), seconds, last_share=again)
-    assert found == TrainingPlan(depths=depths, temperatures=(0.1,) if depths else (), epochs=epochs)
+    assert found == TrainingPlan(
+        depths=depths, temperatures=(0.1,) if depths else (), epochs=epochs
+    )
 
 
 @pytest.mark.parametrize(
     ("seconds", "depths", "temperatures"),
     [(199, (1,), (0.1,)), (200, (1, 5), (0.1,)), (279, (1, 5), (0.1,)), (280, (1, 5), (0.1, 0.2))],
 )
-def test_another_temperature_comes_after_the_depths_and_costs_no_views(seconds, depths, temperatures) -> None:
+def test_another_temperature_comes_after_the_depths_and_costs_no_views(
+    seconds, depths, temperatures
+) -> None:
     """200 s for both depths, and the steps of the dearer once more, 80 s."""
     found = plan_training({1: CHEAP, 5: DEAR}, (0.1, 0.2), seconds, last_share=again)
     assert found == TrainingPlan(depths=depths, temperatures=temperatures, epochs=10)
@@ -78,21 +92,39 @@ def test_a_training_that_goes_on_from_the_trial_leaves_time_for_more_epochs() ->
 
 
 def test_on_a_cpu_the_short_recipe_is_taken_unless_something_is_said_of_training() -> None:
-    assert shorter_on_cpu({"n_clusters": 5, "changes": {"loss.temperature": 0.2}}) == {"recipe": "cpu"}
-    said = ({"epochs": 3}, {"recipe": "default"}, {"config": "a.yaml"}, {"method": "gcd"}, {"encoder": "dino-vitb16"})
+    assert shorter_on_cpu({"n_clusters": 5, "changes": {"loss.temperature": 0.2}}) == {
+        "recipe": "cpu"
+    }
+    said = (
+        {"epochs": 3},
+        {"recipe": "default"},
+        {"config": "a.yaml"},
+        {"method": "gcd"},
+        {"encoder": "dino-vitb16"},
+    )
     for given in (*said, {"protocol": "paper"}, {"changes": {"training.lr": 0.1}}):
         assert shorter_on_cpu(given) == {}, given
     assert choose_settings(recipe="cpu").is_short
     assert not choose_settings(recipe="default").is_short
-    assert not choose_settings(method="gcd", changes={"training.epochs": 12, "training.lr": 0.02}).is_short
+    assert not choose_settings(
+        method="gcd", changes={"training.epochs": 12, "training.lr": 0.02}
+    ).is_short
     short, usual = (to_dict(load_recipe(name)) for name in ("cpu", "default"))
-    wanted = {"epochs": 12, "lr": 0.02, "min_lr": 0.01, "views": {**usual["training"]["views"], "pool": 4}}
+    wanted = {
+        "epochs": 12,
+        "lr": 0.02,
+        "min_lr": 0.01,
+        "views": {**usual["training"]["views"], "pool": 4},
+    }
     assert short == usual | {"training": usual["training"] | wanted}, "nothing else differs"
 
 
 def test_what_a_limit_leaves_is_said() -> None:
     plans = [((), 0), ((1,), 4), ((1,), 10), ((1, 5), 10)]
-    said = [describe_plan(TrainingPlan(depths=d, temperatures=(0.1, 0.2), epochs=e), 2, 10, 2, 2) for d, e in plans]
+    said = [
+        describe_plan(TrainingPlan(depths=d, temperatures=(0.1, 0.2), epochs=e), 2, 10, 2, 2)
+        for d, e in plans
+    ]
     one = TrainingPlan(depths=(1, 5), temperatures=(0.1,), epochs=10)
     assert "of 2 temperatures of the loss 1 can be tried" in describe_plan(one, 2, 10, 2, 2)
     assert "the first answer stands" in said[0]
@@ -101,7 +133,9 @@ def test_what_a_limit_leaves_is_said() -> None:
     assert "all of the training fits" in said[3]
 
 
-def test_with_next_to_no_time_the_first_answer_stands_and_the_plan_is_kept(photos, settings, tmp_path: Path) -> None:
+def test_with_next_to_no_time_the_first_answer_stands_and_the_plan_is_kept(
+    photos, settings, tmp_path: Path
+) -> None:
     heard: list[str] = []
     limited = replace(settings, max_minutes=1e-6)
     run = run_on(photos, tmp_path / "run", limited, reporter=Reporter(heard.append))

@@ -37,11 +37,14 @@ def with_training(settings: DiscoverySettings, **values) -> DiscoverySettings:
 
 
 @pytest.mark.slow
-def test_a_process_that_helps_says_nothing(photos, settings, tmp_path: Path, monkeypatch, caplog) -> None:
+def test_a_process_that_helps_says_nothing(
+    photos, settings, tmp_path: Path, monkeypatch, caplog
+) -> None:
     """The batch is larger than the collection, of which the main process speaks; the helper takes the smaller one."""
     asked = []
     method = SimpleNamespace(
-        needs_n_clusters=False, represent=lambda task, chosen, **options: asked.append(chosen.training.batch_size)
+        needs_n_clusters=False,
+        represent=lambda task, chosen, **options: asked.append(chosen.training.batch_size),
     )
     monkeypatch.setattr(trials, "get_method", lambda name: method)
     flags = iter([True, False, False])  # training begins, and nothing comes after it
@@ -49,7 +52,11 @@ def test_a_process_that_helps_says_nothing(photos, settings, tmp_path: Path, mon
     collection = read_collection(photos.folder, photos.labels)
     with caplog.at_level(logging.DEBUG):
         trials.share_training(
-            collection, Run(tmp_path / "run"), with_training(settings, batch_size=1000), torch.device("cpu"), False
+            collection,
+            Run(tmp_path / "run"),
+            with_training(settings, batch_size=1000),
+            torch.device("cpu"),
+            False,
         )
     assert asked == [len(collection)]
     assert [record.message for record in caplog.records if record.name.startswith("shoal")] == []
@@ -61,15 +68,21 @@ def notes(photos, out: Path, settings: DiscoverySettings) -> list[str]:
     return [line for line in heard if "collapsed" in line]
 
 
-def test_a_training_that_collapses_says_so_once_and_what_to_try(photos, settings, tmp_path: Path, monkeypatch) -> None:
+def test_a_training_that_collapses_says_so_once_and_what_to_try(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
     """Every epoch shows it, and so do the embeddings in the end."""
     monkeypatch.setattr("shoal.training.bank.COLLAPSED", -1.0)
     (said,) = notes(photos, tmp_path / "run", with_training(settings, epochs=3))
-    assert said.startswith("note: training seems to have collapsed: all embeddings point nearly the same way")
+    assert said.startswith(
+        "note: training seems to have collapsed: all embeddings point nearly the same way"
+    )
     assert said in (tmp_path / "run" / "train.log").read_text(encoding="utf-8")
 
 
-def test_where_no_label_can_judge_the_frozen_encoder_counts_beside_the_trained_one(photos, settings, tmp_path) -> None:
+def test_where_no_label_can_judge_the_frozen_encoder_counts_beside_the_trained_one(
+    photos, settings, tmp_path
+) -> None:
     """As much as it usually should; alone where the trained answer is asked for, and all where training collapses."""
     weights = {}
     for name, hidden_share in (("usual", settings.hidden_share), ("trained", 0.0)):
@@ -88,7 +101,9 @@ def test_a_head_as_it_was_drawn_is_no_collapse() -> None:
     """Before training its embeddings point nearly the same way, too."""
     heard: list[str] = []
     reporter = Reporter(heard.append, detail=heard.append)
-    tell = training_job._epoch_listener(Run(Path("run")), reporter, False, training_job._collapse_watch(heard.append))
+    tell = training_job._epoch_listener(
+        Run(Path("run")), reporter, False, training_job._collapse_watch(heard.append)
+    )
     row = {"loss": 1.0, "validation_accuracy": None, "seconds": 1.0, "bank_cosine": 1.0}
     tell(row | {"epoch": 1})
     assert len(heard) == 1
@@ -118,13 +133,25 @@ def test_a_training_that_leaves_nothing_to_cluster_lets_the_first_answer_stand(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["gcd", "dccl"])
-def test_with_the_papers_rule_a_method_that_counts_itself_does_so(photos, settings, tmp_path: Path, method) -> None:
+def test_with_the_papers_rule_a_method_that_counts_itself_does_so(
+    photos, settings, tmp_path: Path, method
+) -> None:
     """With any other the number is that of the first answer, and so is its interval."""
-    cms, own = settings.of_method, load_recipe(method=method)
-    common = {"encoder": cms.encoder, "input_size": cms.input_size, "head": cms.head, "training": cms.training}
+    cms = settings.of_method
+    own = load_recipe(method=method)
+    common = {
+        "encoder": cms.encoder,
+        "input_size": cms.input_size,
+        "head": cms.head,
+        "training": cms.training,
+    }
     for rule in ("paper", "pairs"):
         chosen = replace(own, **common, inference=replace(cms.inference, rule=rule))
-        run = run_on(photos, tmp_path / rule, DiscoverySettings(method=method, pixel_size=16, method_settings=chosen))
+        run = run_on(
+            photos,
+            tmp_path / rule,
+            DiscoverySettings(method=method, pixel_size=16, method_settings=chosen),
+        )
         found = run.json("estimate")
         assert not found["is_given"]
         assert (found["rule"] == get_method(method).number(chosen)) == (rule == "paper")
@@ -160,14 +187,19 @@ def test_a_trial_that_fell_is_ended_and_the_last_training_takes_as_many_epochs_a
         found = real(self, embeddings, predicted, weights)
         seen.append(len(weights))
         n_images = found.n_images
-        trials = [replace(one, right=np.full(n_images, len(seen) == 1 and one.weight < 1)) for one in found.tried]
+        trials = [
+            replace(one, right=np.full(n_images, len(seen) == 1 and one.weight < 1))
+            for one in found.tried
+        ]
         return replace(found, tried=trials, units=None)
 
     monkeypatch.setattr(TrialJudge, "compare", compare)
     heard: list[str] = []
     wanted = replace(with_training(settings, epochs=4), n_clusters=5, hidden_share=0.4)
     run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
-    assert any(line.startswith("training is ended after 2 of 4 epochs: it put more") for line in heard)
+    assert any(
+        line.startswith("training is ended after 2 of 4 epochs: it put more") for line in heard
+    )
     assert "training again, with the labels that were kept from it, for 1 of 4 epochs" in heard
     assert run.json("choice")["epochs"] == 1
     assert len(run.metrics) == 1
@@ -189,7 +221,8 @@ WATCHED = "head/layers.0.weight"
 
 def watch_weights(monkeypatch: pytest.MonkeyPatch) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Some weights as each training begins with them, and as it ends."""
-    begins, ends = [], []
+    begins = []
+    ends = []
 
     def seen(data, model, *rest, **options):
         begins.append(model.saved_tensors()[WATCHED].clone())
@@ -247,16 +280,25 @@ def test_what_two_epochs_have_taught_is_not_used(
     assert not list(run.path.glob("**/*.tokens*")), "what the trunk computed is deleted"
 
 
-def test_a_stopped_trial_is_judged_as_it_ended(photos, settings, tmp_path: Path, monkeypatch) -> None:
+def test_a_stopped_trial_is_judged_as_it_ended(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
     """All is right after two epochs and nothing after three, where it is stopped: then the first answer stands."""
     monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
     monkeypatch.setattr(Choice, "is_hopeless", False)
     real = TrialJudge.compare
 
     def compare(self, embeddings, predicted, weights):
-        found, is_early = real(self, embeddings, predicted, weights), len(weights) == 1
-        right = [np.full(found.n_images, is_early if one.weight < 1 else not is_early) for one in found.tried]
-        return replace(found, tried=[replace(one, right=now) for one, now in zip(found.tried, right, strict=True)])
+        found = real(self, embeddings, predicted, weights)
+        is_early = len(weights) == 1
+        right = [
+            np.full(found.n_images, is_early if one.weight < 1 else not is_early)
+            for one in found.tried
+        ]
+        return replace(
+            found,
+            tried=[replace(one, right=now) for one, now in zip(found.tried, right, strict=True)],
+        )
 
     monkeypatch.setattr(TrialJudge, "compare", compare)
     wanted = replace(with_training(settings, epochs=6), n_clusters=5, hidden_share=0.4)
@@ -275,7 +317,10 @@ def test_a_trial_that_is_no_better_does_not_stand_where_the_training_after_it_is
 
     def compare(self, embeddings, predicted, weights):
         found = real(self, embeddings, predicted, weights)
-        return replace(found, tried=[replace(one, right=np.ones(found.n_images, dtype=bool)) for one in found.tried])
+        return replace(
+            found,
+            tried=[replace(one, right=np.ones(found.n_images, dtype=bool)) for one in found.tried],
+        )
 
     def press(line: str) -> None:
         if line.startswith("training goes on"):
@@ -284,15 +329,26 @@ def test_a_trial_that_is_no_better_does_not_stand_where_the_training_after_it_is
     monkeypatch.setattr(TrialJudge, "compare", compare)
     wanted = replace(with_training(settings, epochs=5), n_clusters=5, hidden_share=0.4)
     heard: list[str] = []
-    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(lambda line: (heard.append(line), press(line))))
+    run = run_on(
+        photos,
+        tmp_path / "run",
+        wanted,
+        reporter=Reporter(lambda line: (heard.append(line), press(line))),
+    )
     assert (run.provenance["answer"], run.json("choice")["kept"]) == ("frozen", "frozen")
-    assert [line.endswith("no difference, the first answer stands") for line in heard if "put right" in line][-1]
+    assert [
+        line.endswith("no difference, the first answer stands")
+        for line in heard
+        if "put right" in line
+    ][-1]
     assert (run.path / "trained" / "assignments.csv").exists()
     resumed = run_on(photos, tmp_path / "run", wanted, resume=True)
     assert (resumed.provenance["answer"], resumed.json("choice")["kept"]) == ("trained", "trained")
 
 
-def test_of_a_stopped_training_that_nothing_judges_the_first_answer_stands(photos, settings, tmp_path: Path) -> None:
+def test_of_a_stopped_training_that_nothing_judges_the_first_answer_stands(
+    photos, settings, tmp_path: Path
+) -> None:
     wanted = replace(with_training(settings, epochs=6), n_clusters=5)
     run = run_on(photos, tmp_path / "run", wanted, reporter=stopping_at("epoch 3:"))
     assert run.provenance["answer"] == "frozen"
@@ -302,7 +358,9 @@ def test_of_a_stopped_training_that_nothing_judges_the_first_answer_stands(photo
     assert run.provenance["answer"] == "trained"
 
 
-def test_of_a_last_training_that_collapsed_nothing_is_taken(photos, settings, tmp_path: Path, monkeypatch) -> None:
+def test_of_a_last_training_that_collapsed_nothing_is_taken(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
     keep_training(monkeypatch)
     _, ends = watch_weights(monkeypatch)
     heard: list[str] = []
@@ -319,7 +377,9 @@ def test_of_a_last_training_that_collapsed_nothing_is_taken(photos, settings, tm
     assert not torch.equal(kept, ends[1].cpu())
 
 
-def test_a_resumed_run_is_told_of_all_that_is_left(photos, settings, tmp_path: Path, monkeypatch) -> None:
+def test_a_resumed_run_is_told_of_all_that_is_left(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
     """The trial is done: what is left is the training with all labels, and the views that both look at."""
     keep_training(monkeypatch)
     wanted = replace(with_training(settings, epochs=5), n_clusters=5, hidden_share=0.4)
@@ -330,10 +390,17 @@ def test_a_resumed_run_is_told_of_all_that_is_left(photos, settings, tmp_path: P
 
     heard: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        run_on(photos, tmp_path / "run", wanted, reporter=Reporter(lambda line: (heard.append(line), interrupt(line))))
+        run_on(
+            photos,
+            tmp_path / "run",
+            wanted,
+            reporter=Reporter(lambda line: (heard.append(line), interrupt(line))),
+        )
     run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append), resume=True)
     whole, left = (
-        re.search(r"\(([\d,]+) views and ([\d,]+) steps\)", line) for line in heard if "(" in line and "steps)" in line
+        re.search(r"\(([\d,]+) views and ([\d,]+) steps\)", line)
+        for line in heard
+        if "(" in line and "steps)" in line
     )
     assert whole[1] == left[1]
     assert int(left[2]) * 7 == int(whole[2]) * 2 > 0, "2 epochs of 5 + 2"
@@ -347,7 +414,9 @@ def test_nothing_is_trained_unasked_where_all_judging_images_are_right_without_i
     real = JudgingImages.judge_frozen
     all_right = np.ones(1, dtype=bool)
     monkeypatch.setattr(
-        JudgingImages, "judge_frozen", lambda images: [replace(one, right=all_right) for one in real(images)]
+        JudgingImages,
+        "judge_frozen",
+        lambda images: [replace(one, right=all_right) for one in real(images)],
     )
     monkeypatch.setattr(DiscoverySettings, "is_short", is_usual)
     heard: list[str] = []

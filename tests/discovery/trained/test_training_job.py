@@ -47,24 +47,42 @@ def test_it_is_announced_what_training_takes_what_it_may_bring_and_how_to_stop_i
     gain = measured_gain(choose_settings())
     assert gain != ""
     assert measured_gain(choose_settings(recipe="cpu")) == f"{gain}, with the recipe default"
-    for other in ({"epochs": 8}, {"method": "gcd"}, {"input_size": 96}, {"changes": {"depths": [1, 5]}}):
+    for other in (
+        {"epochs": 8},
+        {"method": "gcd"},
+        {"input_size": 96},
+        {"changes": {"depths": [1, 5]}},
+    ):
         assert measured_gain(choose_settings(**other)) == "", other
-    alone, compared = announce([COST], is_compared=False), announce([COST, again], is_compared=True, gain=gain)
+    alone = announce([COST], is_compared=False)
+    compared = announce([COST, again], is_compared=True, gain=gain)
     assert alone == (
         "training takes about 3 minutes on this machine (1,000 views and 50 steps); it may help much or not at all. "
         "Ctrl-C once stops it and keeps the best answer so far, Ctrl-C twice quits and --resume goes on"
     )
-    assert compared.startswith("training takes about 5 minutes on this machine (1,000 views and 100 steps); it may")
-    assert "not at all (of 100 images 8 to 16 more were right on three collections of over 3,000, 1 fewer" in compared
-    assert "none on 150), and labels that it does not see decide which answer stands. Ctrl-C once" in compared
+    assert compared.startswith(
+        "training takes about 5 minutes on this machine (1,000 views and 100 steps); it may"
+    )
+    assert (
+        "not at all (of 100 images 8 to 16 more were right on three collections of over 3,000, 1 fewer"
+        in compared
+    )
+    assert (
+        "none on 150), and labels that it does not see decide which answer stands. Ctrl-C once"
+        in compared
+    )
     slower = replace(COST, step_s=4.8)
     twice = announce([COST, slower, slower.of_next(1.0, n_done=0)], is_compared=True)
-    assert twice.startswith("training takes about 12 minutes on this machine (2,000 views and 150 steps); ")
+    assert twice.startswith(
+        "training takes about 12 minutes on this machine (2,000 views and 150 steps); "
+    )
 
 
 def test_there_is_a_bar_of_views_and_then_one_of_steps_with_the_time_of_all_that_follows() -> None:
     heard: list[object] = []
-    with _bars(SimpleNamespace(reporter=listening(heard), is_asked=lambda: False), COST, then_s=30) as tell:
+    with _bars(
+        SimpleNamespace(reporter=listening(heard), is_asked=lambda: False), COST, then_s=30
+    ) as tell:
         tell("views", 1000, 1000)
         tell("steps", 1, 50)
     assert heard == [
@@ -93,10 +111,14 @@ def test_a_trial_of_each_depth_is_announced_and_counts_the_trainings_behind_it(
     views = next(one for one in bars if one[0] == "preparing views")
     assert heard.index(announced) < heard.index(views)
     assert views[1].then_s > trained[0].then_s > trained[1].then_s > 0
-    assert [one.then_s for one in trained[2:]] in ([], [0]), "the training with all labels, where it helps"
+    assert [one.then_s for one in trained[2:]] in ([], [0]), (
+        "the training with all labels, where it helps"
+    )
 
 
-@pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="OpenVINO is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("openvino") is None, reason="OpenVINO is not installed"
+)
 def test_the_tokens_that_embedding_leaves_spare_training_its_own_and_a_resumed_run_has_the_same_bytes(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
@@ -109,7 +131,9 @@ def test_the_tokens_that_embedding_leaves_spare_training_its_own_and_a_resumed_r
         return real(pixels, *others, **how)
 
     monkeypatch.setattr(model, "cache_tokens", cache_tokens)
-    wanted = replace(settings, n_clusters=5, method_settings=replace(settings.method_settings, n_tail_blocks=1))
+    wanted = replace(
+        settings, n_clusters=5, method_settings=replace(settings.method_settings, n_tail_blocks=1)
+    )
     whole = run_on(photos, tmp_path / "whole", wanted)
     assert counted == []
     with monkeypatch.context() as patched:
@@ -123,11 +147,19 @@ def test_the_tokens_that_embedding_leaves_spare_training_its_own_and_a_resumed_r
 
 
 @pytest.mark.parametrize(("n_tail_blocks", "is_given"), [(1, True), (5, False)])
-def test_tokens_are_given_to_a_training_that_splits_the_encoder_in_the_same_place(n_tail_blocks, is_given) -> None:
+def test_tokens_are_given_to_a_training_that_splits_the_encoder_in_the_same_place(
+    n_tail_blocks, is_given
+) -> None:
     left = Representation(embeddings=torch.eye(4), embed=lambda pixels: torch.eye(4))
-    job = SimpleNamespace(frozen=replace(left, tokens=TokenCache(torch.ones(4, 2), 1)), n_tail_blocks=1)
+    job = SimpleNamespace(
+        frozen=replace(left, tokens=TokenCache(torch.ones(4, 2), 1)), n_tail_blocks=1
+    )
     task = Task(pixels=np.zeros((4, 8, 8, 3), dtype=np.uint8), labels=np.array([0, 1, -1, -1]))
     chosen = load_recipe("cpu")
-    given = training_job._with_tokens(job, task, replace(chosen, n_tail_blocks=n_tail_blocks)).tokens
+    given = training_job._with_tokens(
+        job, task, replace(chosen, n_tail_blocks=n_tail_blocks)
+    ).tokens
     assert (given is not None) is is_given
-    assert given is None or given.batch_size == 2 * chosen.training.batch_size, "as training makes them itself"
+    assert given is None or given.batch_size == 2 * chosen.training.batch_size, (
+        "as training makes them itself"
+    )

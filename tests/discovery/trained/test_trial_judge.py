@@ -29,20 +29,32 @@ def judged(epoch: int, n_right: int, n_frozen: int = 50) -> JudgedEpoch:
 
 def trials(n_right: int, n_frozen: int = 50) -> list[TriedWeight]:
     counts = ((0.0, 0), (0.65, n_right), (1.0, n_frozen))
-    return [TriedWeight(weight=weight, n_shifts=1, right=np.arange(100) < n) for weight, n in counts]
+    return [
+        TriedWeight(weight=weight, n_shifts=1, right=np.arange(100) < n) for weight, n in counts
+    ]
 
 
-@pytest.mark.parametrize(("n_epochs", "expected"), [(25, [6, 12, 19]), (4, [1, 2, 3]), (3, [1, 2]), (2, []), (1, [])])
-def test_a_trial_is_judged_after_a_quarter_a_half_and_three_quarters_unless_it_is_short(n_epochs, expected) -> None:
+@pytest.mark.parametrize(
+    ("n_epochs", "expected"), [(25, [6, 12, 19]), (4, [1, 2, 3]), (3, [1, 2]), (2, []), (1, [])]
+)
+def test_a_trial_is_judged_after_a_quarter_a_half_and_three_quarters_unless_it_is_short(
+    n_epochs, expected
+) -> None:
     assert moments(n_epochs) == expected
 
 
-@pytest.mark.parametrize(("n_images", "n_clusters", "n_taken"), [(12, 3, 2), (12, 4, 0), (4_002, 3, 0)])
+@pytest.mark.parametrize(
+    ("n_images", "n_clusters", "n_taken"), [(12, 3, 2), (12, 4, 0), (4_002, 3, 0)]
+)
 def test_the_clusters_of_the_first_answer_are_taken_where_all_images_and_the_same_number_are_looked_at(
     n_images, n_clusters, n_taken
 ) -> None:
     cut = np.arange(n_images) % 3
-    about = {"clusters": cut, "n_clusters": n_clusters, "embeddings": np.ones((n_images, 2), dtype=np.float32)}
+    about = {
+        "clusters": cut,
+        "n_clusters": n_clusters,
+        "embeddings": np.ones((n_images, 2), dtype=np.float32),
+    }
     assert len(known_cuts(Discovery(**about, cuts=(cut, cut)))) == n_taken
 
 
@@ -70,7 +82,8 @@ def test_a_moment_at_which_nothing_could_be_clustered_is_not_the_best() -> None:
 
 
 def test_what_was_judged_is_read_back_as_it_was_written(tmp_path) -> None:
-    run, before = Run(tmp_path), [judged(1, 60), judged(2, 70)]
+    run = Run(tmp_path)
+    before = [judged(1, 60), judged(2, 70)]
     assert read_judged(run) == []
     write_judged(run, before)
     after = read_judged(run)
@@ -97,7 +110,9 @@ def ask(judge: TrialJudge, run: Run, monkeypatch, counts: dict[int, int]) -> lis
     answers = []
     for epoch, n_right in counts.items():
         found = Choice(hidden=(), tried=trials(n_right))
-        monkeypatch.setattr(TrialJudge, "compare", lambda self, embeddings, predicted, weights, found=found: found)
+        monkeypatch.setattr(
+            TrialJudge, "compare", lambda self, embeddings, predicted, weights, found=found: found
+        )
         answers.append(judge.watch(run)(epoch, torch.zeros(0), None))
     return answers
 
@@ -107,7 +122,8 @@ def test_a_trial_that_helped_more_before_is_ended_and_resumed_or_not_the_epoch_b
 ) -> None:
     """A new judge with the same folder is what a resumed run has."""
     said: list[str] = []
-    whole, parts = Run(tmp_path / "whole"), Run(tmp_path / "parts")
+    whole = Run(tmp_path / "whole")
+    parts = Run(tmp_path / "parts")
     for run in (whole, parts):
         run.path.mkdir()
     assert ask(make_judge(said), whole, monkeypatch, {1: 60, 2: 80, 3: 70}) == [True, True, False]
@@ -116,7 +132,9 @@ def test_a_trial_that_helped_more_before_is_ended_and_resumed_or_not_the_epoch_b
         "than now (70.0 %)"
     ]
     assert ask(make_judge([]), parts, monkeypatch, {1: 60, 2: 80}) == [True, True]
-    assert ask(make_judge([]), parts, monkeypatch, {2: 80, 3: 70}) == [True, False], "asked again after 2"
+    assert ask(make_judge([]), parts, monkeypatch, {2: 80, 3: 70}) == [True, False], (
+        "asked again after 2"
+    )
     assert (whole.path / "judged.json").read_bytes() == (parts.path / "judged.json").read_bytes()
     choice, n_epochs = make_judge([]).best(Choice(hidden=("a",), tried=trials(70)), 3, parts)
     assert (n_epochs, choice.trained, choice.hidden) == (2, 0.8, ("a",))
@@ -129,7 +147,9 @@ def test_a_trial_that_rises_to_its_end_is_kept_with_all_weights(tmp_path, monkey
     assert make_judge([]).best(last, 4, run) == (last, 4)
 
 
-def test_a_trial_that_puts_all_judging_images_right_is_ended_once_it_has_taught_anything(tmp_path, monkeypatch) -> None:
+def test_a_trial_that_puts_all_judging_images_right_is_ended_once_it_has_taught_anything(
+    tmp_path, monkeypatch
+) -> None:
     said: list[str] = []
     judge = make_judge(said)
     judge.job.n_epochs = 8

@@ -24,7 +24,8 @@ from shoal.runs import Run
 from shoal.training.cost import Cost
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-CPU, GPU = torch.device("cpu"), torch.device("cuda")
+CPU = torch.device("cpu")
+GPU = torch.device("cuda")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,8 @@ def test_other_temperatures_are_tried_on_the_views_of_the_best_depth_and_a_resum
     monkeypatch.setattr(Choice, "keeps_training", True)
     monkeypatch.setattr(Tried, "is_full", False)
     monkeypatch.setattr(
-        "shoal.discovery.trained.choice.best_of", lambda tried: max(tried, key=lambda one: one.job.settings.temperature)
+        "shoal.discovery.trained.choice.best_of",
+        lambda tried: max(tried, key=lambda one: one.job.settings.temperature),
     )
     wanted = replace(settings, n_clusters=5, hidden_share=0.4, depths=(1,), temperatures=(0.1, 0.2))
     heard: list[str] = []
@@ -92,7 +94,9 @@ def test_other_temperatures_are_tried_on_the_views_of_the_best_depth_and_a_resum
     monkeypatch.setattr("shoal.discovery.trained.trials.train_on", train_on)
     monkeypatch.setattr(Reporter, "progress", counting(Reporter.progress, bars))
     whole = run_on(photos, tmp_path / "whole", wanted, reporter=Reporter(heard.append))
-    assert [temperature for _, temperature in losses] == [0.1, 0.2, 0.2], "two trials, and the training with all labels"
+    assert [temperature for _, temperature in losses] == [0.1, 0.2, 0.2], (
+        "two trials, and the training with all labels"
+    )
     assert len({folder for folder, _ in losses}) == 3
     assert bars.count("preparing views") == 1
     found = whole.json("choice")["trials"]
@@ -115,9 +119,13 @@ def test_nothing_is_tried_after_a_trial_that_puts_all_judging_images_right(
     tmp_path: Path, monkeypatch, n_right: list[int], n_tried: int
 ) -> None:
     right = np.array(n_right, dtype=bool)
-    choice = Choice(hidden=(), tried=[TriedWeight(weight=weight, n_shifts=1, right=right) for weight in (0.65, 1.0)])
+    choice = Choice(
+        hidden=(),
+        tried=[TriedWeight(weight=weight, n_shifts=1, right=right) for weight in (0.65, 1.0)],
+    )
     learned = Representation(embeddings=torch.eye(4), embed=lambda pixels: torch.eye(4))
-    trained, kept = [], []
+    trained = []
+    kept = []
     settings = DiscoverySettings(depths=(1, 2), temperatures=(0.1, 0.2, 0.3))
     job = TrainingJob(
         frozen=learned,
@@ -140,7 +148,9 @@ def test_nothing_is_tried_after_a_trial_that_puts_all_judging_images_right(
     monkeypatch.setattr(trials, "train_on", lambda *_, **__: (trained.append(1), learned)[1])
     monkeypatch.setattr(trials, "keep_best", lambda job, tried: kept.extend(tried))
     trials.run_trials(job, judge, task)
-    assert len(trained) == len(kept) == n_tried, "two depths and, at one of them, two other temperatures"
+    assert len(trained) == len(kept) == n_tried, (
+        "two depths and, at one of them, two other temperatures"
+    )
 
 
 @pytest.mark.slow
@@ -162,7 +172,9 @@ def test_ctrl_c_between_the_announcement_and_the_first_bar_keeps_the_first_answe
 
 
 @pytest.mark.slow
-def test_ctrl_c_in_the_second_trial_is_the_end_of_training(photos, settings, tmp_path: Path, monkeypatch) -> None:
+def test_ctrl_c_in_the_second_trial_is_the_end_of_training(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
     """The first one stands only where it is better, which is said once; its training with all labels is not begun."""
     monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
     monkeypatch.setattr(Choice, "is_hopeless", False)
@@ -181,7 +193,8 @@ def test_ctrl_c_in_the_second_trial_is_the_end_of_training(photos, settings, tmp
     assert run.provenance["stopped_early"] == {"epochs": 1, "of": 2}
     assert len([line for line in heard if "put right" in line]) == 1
     assert not [line for line in heard if line.startswith(("training goes on", "training again"))]
-    choice, answer = run.json("choice"), run.provenance["answer"]
+    choice = run.json("choice")
+    answer = run.provenance["answer"]
     assert choice["kept"] == answer
     whole = run_on(photos, tmp_path / "whole", wanted)
     resumed = run_on(photos, tmp_path / "run", wanted, resume=True)
@@ -190,7 +203,9 @@ def test_ctrl_c_in_the_second_trial_is_the_end_of_training(photos, settings, tmp
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_a_trial_is_judged_keeps_its_answer(photos, settings, tmp_path: Path, monkeypatch) -> None:
+def test_ctrl_c_while_a_trial_is_judged_keeps_its_answer(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
     monkeypatch.setattr(Choice, "is_hopeless", False)
     best = property(lambda self: choose_weight([trial for trial in self.tried if trial.weight < 1]))
@@ -206,7 +221,9 @@ def test_ctrl_c_while_a_trial_is_judged_keeps_its_answer(photos, settings, tmp_p
         patched.setattr(TrialJudge, "choose", choose)
         run = run_on(photos, tmp_path / "run", wanted)
     assert run.is_finished
-    assert run.provenance["stopped_early"] == {"epochs": 0, "of": 2}, "of the training with all labels"
+    assert run.provenance["stopped_early"] == {"epochs": 0, "of": 2}, (
+        "of the training with all labels"
+    )
     assert run.has("model.safetensors"), "the trial's"
     resumed = run_on(photos, tmp_path / "run", wanted, resume=True)
     whole = run_on(photos, tmp_path / "whole", wanted)

@@ -24,7 +24,8 @@ def collection_of(labels: list[int]) -> Collection:
 def test_the_seed_draws_and_every_category_keeps_labels_on_both_sides() -> None:
     collection = collection_of([0] * 10 + [1] * 3 + [-1] * 30)
     first = withhold(collection, choose_settings())
-    again, other = withhold(collection, choose_settings()), withhold(collection, choose_settings(seed=1))
+    again = withhold(collection, choose_settings())
+    other = withhold(collection, choose_settings(seed=1))
     assert first.validation is not None
     np.testing.assert_array_equal(first.validation, again.validation)
     assert not np.array_equal(first.validation, other.validation)
@@ -48,7 +49,9 @@ def test_nothing_is_set_aside_where_nothing_is_labeled() -> None:
     assert describe_withheld(collection, found) == []
 
 
-def test_of_five_known_categories_one_is_hidden_from_training_and_keeps_its_labels_in_validation() -> None:
+def test_of_five_known_categories_one_is_hidden_from_training_and_keeps_its_labels_in_validation() -> (
+    None
+):
     collection = collection_of([label for label in range(5) for _ in range(10)] + [-1] * 20)
     found = withhold(collection, choose_settings())
     (hidden,) = found.hidden
@@ -57,7 +60,9 @@ def test_of_five_known_categories_one_is_hidden_from_training_and_keeps_its_labe
     seen = np.where(collection.labels == hidden, -1, collection.labels)
     assert found.labels[~is_validation].tolist() == seen[~is_validation].tolist()
     # All ten images of the hidden category are judged, and the two of each other one that were set aside.
-    assert np.bincount(collection.labels[found.judged]).tolist() == [10 if c == hidden else 2 for c in range(5)]
+    assert np.bincount(collection.labels[found.judged]).tolist() == [
+        10 if c == hidden else 2 for c in range(5)
+    ]
     assert describe_withheld(collection, found)[1] == (
         f"training is not shown the labels of 1 known category ({'abcde'[hidden]}), to see whether it helps with "
         "categories that it has no labels of"
@@ -84,7 +89,9 @@ def test_how_many_categories_are_hidden(labels: list[int], share: float, n_hidde
 def test_k_after_training_is_that_of_the_first_answer_unless_it_is_given_or_the_papers() -> None:
     settings = choose_settings()
     assert takes_first_number(settings)
-    on_collection = replace(settings, method_settings=replace(settings.method_settings, estimate_on="collection"))
+    on_collection = replace(
+        settings, method_settings=replace(settings.method_settings, estimate_on="collection")
+    )
     others = choose_settings(protocol="paper"), choose_settings(n_clusters=5), on_collection
     assert not any(takes_first_number(other) for other in others)
 
@@ -108,9 +115,13 @@ def test_categories_with_one_labeled_image_are_named_up_to_five() -> None:
 
 def test_neighbors_need_images() -> None:
     settings = choose_settings()
-    wide = replace(settings.method_settings.inference, shift=replace(settings.shift, n_neighbors=11))
+    wide = replace(
+        settings.method_settings.inference, shift=replace(settings.shift, n_neighbors=11)
+    )
     settings = replace(settings, method_settings=replace(settings.method_settings, inference=wide))
-    with pytest.raises(DataError, match="a mean over 11 neighbors needs more than 11 images, found 11"):
+    with pytest.raises(
+        DataError, match="a mean over 11 neighbors needs more than 11 images, found 11"
+    ):
         check_collection(collection_of([0, 0, 1, 1] + [-1] * 7), settings)
     check_collection(collection_of([0, 0, 1, 1] + [-1] * 8), settings)
 
@@ -118,6 +129,9 @@ def test_neighbors_need_images() -> None:
 def test_a_range_that_cannot_be_is_refused_at_the_door() -> None:
     collection = collection_of([0] * 5 + [1] * 5 + [2] * 5 + [-1] * 15)
     check_collection(collection, choose_settings(n_clusters=(2, 100)))
-    for numbers, said in (((1, 2), "ends at 2, below the 3 known"), ((31, 40), "begins at 31, above the 30 images")):
+    for numbers, said in (
+        ((1, 2), "ends at 2, below the 3 known"),
+        ((31, 40), "begins at 31, above the 30 images"),
+    ):
         with pytest.raises(UsageError, match=said):
             check_collection(collection, choose_settings(n_clusters=numbers))

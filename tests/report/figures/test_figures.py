@@ -11,7 +11,12 @@ from PIL import Image
 from scipy.cluster.hierarchy import ward
 
 from shoal.report.figures.categories import confusion, dendrogram, top_of_tree
-from shoal.report.figures.curves import n_clusters_curve, n_clusters_over_epochs, shift_accuracy, training_curves
+from shoal.report.figures.curves import (
+    n_clusters_curve,
+    n_clusters_over_epochs,
+    shift_accuracy,
+    training_curves,
+)
 from shoal.report.figures.style import PAGE_COLORS, file_bytes, inline_svg
 from shoal.report.figures.writing import FIGURES, write_figures
 from shoal.report.snapshot import NotInRun, Snapshot
@@ -29,7 +34,9 @@ def line(figure: Figure, at: int = 0) -> tuple[list[float], list[float]]:
 
 
 @pytest.mark.slow
-def test_the_curve_of_k_shows_every_number_tried_the_chosen_one_and_the_interval(digits: Run) -> None:
+def test_the_curve_of_k_shows_every_number_tried_the_chosen_one_and_the_interval(
+    digits: Run,
+) -> None:
     estimate = digits.json("estimate")
     figure = n_clusters_curve(digits)
     x, y = line(figure)
@@ -46,7 +53,11 @@ def test_k_over_epochs_and_the_training_curves_mark_the_snapshot(digits: Run) ->
     assert x == [row["epoch"] for row in digits.metrics]
     assert y == [row["n_clusters"] for row in digits.metrics]
     figure = training_curves(digits)
-    assert [axes.get_ylabel() for axes in figure.axes] == ["loss", "validation accuracy, %", "learning rate"]
+    assert [axes.get_ylabel() for axes in figure.axes] == [
+        "loss",
+        "validation accuracy, %",
+        "learning rate",
+    ]
     assert "snapshot: epoch 6" in texts(figure)  # the last row that says is_best
 
 
@@ -68,9 +79,19 @@ def test_accuracy_over_shifts_marks_where_it_stopped(digits: Run) -> None:
     assert texts(figure) == {f"stopped after {shifts['chosen']}"}
 
 
-@pytest.mark.parametrize(("label", "reason"), [("a", "was decided before"), ("", "no image was labeled")])
-def test_accuracy_over_shifts_that_was_not_measured_says_why(plain_run: Callable[..., Run], label, reason) -> None:
-    known = {"category_id": 0, "category": "a", "is_novel": False, "confidence": 1, "outlier_score": 0}
+@pytest.mark.parametrize(
+    ("label", "reason"), [("a", "was decided before"), ("", "no image was labeled")]
+)
+def test_accuracy_over_shifts_that_was_not_measured_says_why(
+    plain_run: Callable[..., Run], label, reason
+) -> None:
+    known = {
+        "category_id": 0,
+        "category": "a",
+        "is_novel": False,
+        "confidence": 1,
+        "outlier_score": 0,
+    }
     run = plain_run([Assignment(path="1", label_given=label, **known)])
     run.write_json("shifts", {"accuracies": [None], "chosen": 0, "n_neighbors": 4, "alpha": 0.5})
     with pytest.raises(NotInRun, match=reason):
@@ -91,7 +112,12 @@ def points_on_a_line(plain_run: Callable[..., Run], names: list[str]) -> Run:
     run = plain_run(
         [
             Assignment(
-                path=str(i), category_id=names.index(n), category=n, is_novel=n > "b", confidence=1, outlier_score=0
+                path=str(i),
+                category_id=names.index(n),
+                category=n,
+                is_novel=n > "b",
+                confidence=1,
+                outlier_score=0,
             )
             for i, n in enumerate(names)
         ]
@@ -121,8 +147,12 @@ def test_a_branch_that_holds_several_categories_says_so(plain_run: Callable[...,
 
 
 @pytest.mark.parametrize("spoil", ["short", "not a tree", "one category"])
-def test_a_tree_that_does_not_fit_leaves_the_dendrogram_out(plain_run: Callable[..., Run], spoil: str) -> None:
-    run = points_on_a_line(plain_run, ["a"] * 6 if spoil == "one category" else ["a", "a", "b", "b", "c", "c"])
+def test_a_tree_that_does_not_fit_leaves_the_dendrogram_out(
+    plain_run: Callable[..., Run], spoil: str
+) -> None:
+    run = points_on_a_line(
+        plain_run, ["a"] * 6 if spoil == "one category" else ["a", "a", "b", "b", "c", "c"]
+    )
     if spoil == "short":
         run.write_array("tree", run.array("tree")[:2].copy())
     if spoil == "not a tree":
@@ -131,8 +161,17 @@ def test_a_tree_that_does_not_fit_leaves_the_dendrogram_out(plain_run: Callable[
         dendrogram(run)
 
 
-def test_confusion_counts_every_labeled_image_and_puts_novel_ones_together(plain_run: Callable[..., Run]) -> None:
-    landed = [("cat", "cat"), ("cat", "cat"), ("cat", "dog"), ("dog", "dog"), ("dog", "novel-1"), ("dog", "novel-2")]
+def test_confusion_counts_every_labeled_image_and_puts_novel_ones_together(
+    plain_run: Callable[..., Run],
+) -> None:
+    landed = [
+        ("cat", "cat"),
+        ("cat", "cat"),
+        ("cat", "dog"),
+        ("dog", "dog"),
+        ("dog", "novel-1"),
+        ("dog", "novel-2"),
+    ]
     names = sorted({found for _, found in landed})
     run = plain_run(
         [
@@ -156,7 +195,9 @@ def test_confusion_counts_every_labeled_image_and_puts_novel_ones_together(plain
 
 
 @pytest.mark.slow
-def test_every_figure_of_a_whole_run_is_written_twice_and_the_missing_one_is_named(small: Run, tmp_path: Path) -> None:
+def test_every_figure_of_a_whole_run_is_written_twice_and_the_missing_one_is_named(
+    small: Run, tmp_path: Path
+) -> None:
     files, left_out = write_figures(small, tmp_path / "figures")
     drawn = sorted(set(FIGURES) - {"map_tsne"})
     assert sorted({file.stem for file in files}) == drawn
@@ -174,14 +215,22 @@ def test_every_figure_of_a_whole_run_is_written_twice_and_the_missing_one_is_nam
 def test_the_same_run_gives_the_same_bytes(digits: Run) -> None:
     for name in ("n_clusters_curve", "dendrogram", "confusion"):
         for kind in ("svg", "png"):
-            assert file_bytes(FIGURES[name](digits), kind) == file_bytes(FIGURES[name](digits), kind)
+            assert file_bytes(FIGURES[name](digits), kind) == file_bytes(
+                FIGURES[name](digits), kind
+            )
 
 
 @pytest.mark.parametrize("name", sorted(FIGURES))
 def test_a_run_with_nothing_but_images_leaves_every_figure_out_with_a_sentence(
     plain_run: Callable[..., Run], name: str
 ) -> None:
-    run = plain_run([Assignment(path="a", category_id=0, category="c", is_novel=False, confidence=1, outlier_score=0)])
+    run = plain_run(
+        [
+            Assignment(
+                path="a", category_id=0, category="c", is_novel=False, confidence=1, outlier_score=0
+            )
+        ]
+    )
     with pytest.raises(NotInRun, match=r"left out: .*\.$"):
         FIGURES[name](run)
 
@@ -202,6 +251,9 @@ def test_on_a_page_a_figure_takes_the_pages_colors_and_keeps_its_ids_to_itself(d
     a, b = (inline_svg(n_clusters_curve(digits), name, "words") for name in ("a", "b"))
     assert not any(color in a for color in PAGE_COLORS)
     assert "var(--known)" in a
-    ids = [{element.get("id") for element in ElementTree.fromstring(svg).iter() if element.get("id")} for svg in (a, b)]
+    ids = [
+        {element.get("id") for element in ElementTree.fromstring(svg).iter() if element.get("id")}
+        for svg in (a, b)
+    ]
     assert not ids[0] & ids[1]
     assert "<style" not in a

@@ -41,13 +41,18 @@ def statuses(run: Path, some: list[int]) -> list[str]:
 
 def detailed(page: Page, row: int) -> None:
     """Wait until the details of an image are on the screen."""
-    name = page.run(f"fetch('/api/images?rows={row}').then((a) => a.json()).then((found) => found[0].name)")
-    page.wait(f"shoal.grid.focused === {row} && document.querySelector('#details h2')?.textContent === '{name}'")
+    name = page.run(
+        f"fetch('/api/images?rows={row}').then((a) => a.json()).then((found) => found[0].name)"
+    )
+    page.wait(
+        f"shoal.grid.focused === {row} && document.querySelector('#details h2')?.textContent === '{name}'"
+    )
     page.settle()
 
 
 def test_a_key_confirms_nothing_of_a_category_that_was_not_shown_yet(page: Page, run: Path) -> None:
-    here, before = go_to(page, "one"), done(page)
+    here = go_to(page, "one")
+    before = done(page)
     hold_back(page, "/api/act")
     page.key("c")
     page.key("c")
@@ -81,7 +86,8 @@ def test_what_is_shown_late_is_not_what_keys_are_about(page: Page) -> None:
 
 def drag(page: Page, first: int, last: int) -> None:
     """Draw a box from one image to another."""
-    (ax, ay), (bx, by) = page.middle(f"#tile-{first}"), page.middle(f"#tile-{last}")
+    (ax, ay) = page.middle(f"#tile-{first}")
+    (bx, by) = page.middle(f"#tile-{last}")
     page.mouse("mousePressed", ax, ay, button="left", clickCount=1, buttons=1)
     page.mouse("mouseMoved", bx, by + 4, button="left", buttons=1)
     page.mouse("mouseReleased", bx, by + 4, button="left", buttons=1)
@@ -90,7 +96,8 @@ def drag(page: Page, first: int, last: int) -> None:
 
 def test_what_is_selected_before_an_answer_comes_stays_selected(page: Page, run: Path) -> None:
     go_to(page, "three")
-    shown, before = rows(page), done(page)
+    shown = rows(page)
+    before = done(page)
     page.key(" ")
     hold_back(page, "/api/act")
     page.key("f")
@@ -147,7 +154,9 @@ def test_growing_answers_once_to_a_held_key_and_hears_keys_after_a_click(page: P
     assert done(page) == before + 3
 
 
-def test_the_second_choice_is_that_of_the_image_that_is_shown_beside_it(page: Page, run: Path) -> None:
+def test_the_second_choice_is_that_of_the_image_that_is_shown_beside_it(
+    page: Page, run: Path
+) -> None:
     page.click('[data-view="all"]')
     page.wait("shoal.view.kind === 'all'")
     page.run("document.getElementById('grid').focus(), true")
@@ -161,7 +170,9 @@ def test_the_second_choice_is_that_of_the_image_that_is_shown_beside_it(page: Pa
     page.wait(TOO_EARLY)
     tools = "[...document.querySelectorAll('#details button')]"
     page.wait("document.getElementById('details').ariaBusy === 'true'")
-    assert page.run(f"{tools}.every((one) => one.disabled)")  # they are about another image than the one in focus
+    assert page.run(
+        f"{tools}.every((one) => one.disabled)"
+    )  # they are about another image than the one in focus
     page.key("Home")
     page.wait(f"{tools}.every((one) => !one.disabled)")
     page.key("End")
@@ -174,11 +185,15 @@ def test_the_second_choice_is_that_of_the_image_that_is_shown_beside_it(page: Pa
     wait_for(page, before + 1)
     assert statuses(run, [first, second]) == ["moved", "predicted"]
     found = state(run).state
-    assert found.categories[found.images.category[first]].name == Run(run).assignments[first].second_category
+    assert (
+        found.categories[found.images.category[first]].name
+        == Run(run).assignments[first].second_category
+    )
 
 
 def test_a_split_is_made_only_as_it_is_shown(page: Page, run: Path) -> None:
-    here, before = go_to(page, "zero"), done(page)
+    here = go_to(page, "zero")
+    before = done(page)
     hold_back(page, "/api/parts")
     ask(page, "s")
     page.key("Enter")
@@ -203,7 +218,8 @@ def test_between_both_twice_says_so(page: Page, run: Path) -> None:
     page.run("document.getElementById('grid').focus(), true")
     seen(page)
     page.key("End")
-    row, before = page.run("shoal.grid.focused"), done(page)
+    row = page.run("shoal.grid.focused")
+    before = done(page)
     detailed(page, row)
     page.key("b")
     wait_for(page, before + 1)
@@ -220,7 +236,9 @@ def test_no_key_counts_between_a_double_click_and_the_enlarged_image(page: Page,
     go_to(page, "two")
     first, second, *_ = rows(page)
     before = done(page)
-    hold_back(page, "/api/images")  # before the key: what an idle page has been told of is shown at once
+    hold_back(
+        page, "/api/images"
+    )  # before the key: what an idle page has been told of is shown at once
     page.key("f")
     wait_for(page, before + 1)
     x, y = page.middle(f"#tile-{second}")
@@ -237,10 +255,13 @@ def test_no_key_counts_between_a_double_click_and_the_enlarged_image(page: Page,
     assert (done(page), page.run("shoal.grid.selected.size")) == (before + 1, 0)
 
 
-def test_the_enlarged_image_is_moved_and_the_next_is_decided_on_only_when_shown(page: Page, run: Path) -> None:
+def test_the_enlarged_image_is_moved_and_the_next_is_decided_on_only_when_shown(
+    page: Page, run: Path
+) -> None:
     go_to(page, "two")
     page.key("Home")
-    shown, before = rows(page), done(page)
+    shown = rows(page)
+    before = done(page)
     titled = "document.querySelector('#dialog-title')?.textContent"
     ask(page, "Enter")
     pictured(page)
@@ -254,7 +275,10 @@ def test_the_enlarged_image_is_moved_and_the_next_is_decided_on_only_when_shown(
         page.wait(f"document.querySelector('#dialog .viewer') && {titled} !== '{seen}'")
         pictured(page)
     found = state(run).state
-    assert [found.categories[found.images.category[row]].name for row in shown[:2]] == ["three", "a new one"]
+    assert [found.categories[found.images.category[row]].name for row in shown[:2]] == [
+        "three",
+        "a new one",
+    ]
     hold_back(page, "/api/act")
     page.key("f")
     page.key("x")
@@ -265,17 +289,23 @@ def test_the_enlarged_image_is_moved_and_the_next_is_decided_on_only_when_shown(
     page.key("m")
     page.wait("document.querySelector('#dialog input')")
     page.key("Escape")
-    page.wait("document.querySelector('#dialog .viewer')")  # nothing was moved: the same image again
+    page.wait(
+        "document.querySelector('#dialog .viewer')"
+    )  # nothing was moved: the same image again
     page.key("Escape")
     page.wait("!document.getElementById('dialog').open")
     assert done(page) == before + 3
 
 
 def test_each_window_of_a_person_undoes_its_own_actions(
-    page: Page, opened: Callable[..., AbstractContextManager[Page]], shared_server: Served, run: Path
+    page: Page,
+    opened: Callable[..., AbstractContextManager[Page]],
+    shared_server: Served,
+    run: Path,
 ) -> None:
     go_to(page, "three")
-    before, here = done(page), rows(page)
+    before = done(page)
+    here = rows(page)
     with opened(shared_server) as other:
         go_to(in_front(other), "four")
         there = rows(other)
@@ -306,7 +336,9 @@ def in_front(page: Page) -> Page:
     return page
 
 
-def test_the_list_stays_where_it_was_scrolled_to_while_somebody_else_acts(page: Page, run: Path) -> None:
+def test_the_list_stays_where_it_was_scrolled_to_while_somebody_else_acts(
+    page: Page, run: Path
+) -> None:
     go_to(page, text(page, "#categories .category bdi"))
     before = done(page)
     page.resize(1280, 500)
@@ -326,7 +358,8 @@ def test_the_list_stays_where_it_was_scrolled_to_while_somebody_else_acts(page: 
 
 def test_a_question_says_what_would_come_of_it_now(page: Page, run: Path) -> None:
     go_to(page, "five")
-    before, some = done(page), rows(page)
+    before = done(page)
+    some = rows(page)
     ask(page, "m")
     page.type("dunlin")
     assert "a new one will be made" in text(page, "#dialog")
@@ -334,7 +367,9 @@ def test_a_question_says_what_would_come_of_it_now(page: Page, run: Path) -> Non
     verbs.move(review, [review.answer.paths[some[-1]]], "dunlin", by="ben")
     wait_for(page, before + 1)
     assert "They go to dunlin." in text(page, "#dialog")
-    assert page.run("[...document.querySelectorAll('#names option')].some((one) => one.value === 'dunlin')")
+    assert page.run(
+        "[...document.querySelectorAll('#names option')].some((one) => one.value === 'dunlin')"
+    )
     page.key("Escape")
     page.wait("!document.getElementById('dialog').open")
 
@@ -343,7 +378,8 @@ def test_a_key_is_not_about_what_somebody_else_has_put_in_its_place(page: Page, 
     """Before the key has its turn another person throws out the image it was pressed for."""
     go_to(page, "one")
     page.key("Home")
-    before, (_, second, third, *_) = done(page), rows(page)
+    before = done(page)
+    (_, second, third, *_) = rows(page)
     as_it_was = statuses(run, [third])
     hold_back(page, "/api/act")
     page.key("f")
@@ -358,26 +394,37 @@ def test_a_key_is_not_about_what_somebody_else_has_put_in_its_place(page: Page, 
     assert state(run).state.seq == before + 2
 
 
-def test_a_question_that_takes_the_place_of_another_is_asked_and_the_other_is_answered_with_nothing(page: Page) -> None:
+def test_a_question_that_takes_the_place_of_another_is_asked_and_the_other_is_answered_with_nothing(
+    page: Page,
+) -> None:
     asks = "(form) => { form.append(Object.assign(document.createElement('p'), { textContent: 'what?' })) }"
     found = page.run(
         "import('/static/dom.js').then(({ ask }) => { const first = ask('first', "
         f"{asks}); window.second = ask('second', {asks}); return first }})"
     )
     page.settle()
-    assert (found, text(page, "#dialog-title"), text(page, "#dialog p")) == (None, "second", "what?")
+    assert (found, text(page, "#dialog-title"), text(page, "#dialog p")) == (
+        None,
+        "second",
+        "what?",
+    )
     page.key("Escape")
     assert page.run("window.second") is None
     assert not page.run("document.getElementById('dialog').open")
 
 
-def test_a_second_choice_that_somebody_has_decided_on_meanwhile_is_refused(page: Page, run: Path) -> None:
+def test_a_second_choice_that_somebody_has_decided_on_meanwhile_is_refused(
+    page: Page, run: Path
+) -> None:
     go_to(page, "four")
-    row, before = page.run("shoal.grid.focused"), done(page)
+    row = page.run("shoal.grid.focused")
+    before = done(page)
     detailed(page, row)
     hold_back(page, "/api/images")
     review = Review(RunView(run))
-    page.run("document.getElementById('details').dataset.wanted = -1, true")  # it is not drawn anew meanwhile
+    page.run(
+        "document.getElementById('details').dataset.wanted = -1, true"
+    )  # it is not drawn anew meanwhile
     verbs.decide(review, "flag", None, [review.answer.paths[rows(page)[-1]]], by="ben")
     wait_for(page, before + 1)  # from now on images have to be asked for again
     page.key("2")

@@ -37,9 +37,13 @@ def at_start(page: Page, name: str) -> tuple[int, list[int]]:
 
 def no_answer(page: Page) -> None:
     """Let the next action fail once it is let through, as when the line is cut."""
-    page.run("window.asked ??= fetch, window.held = new Promise((done) => { window.through = done }), true")
+    page.run(
+        "window.asked ??= fetch, window.held = new Promise((done) => { window.through = done }), true"
+    )
     cut = "held.then(() => { window.fetch = asked; throw new TypeError('cut') })"
-    page.run(f"window.fetch = (...of) => String(of[0]).startsWith('/api/act') ? {cut} : asked(...of), true")
+    page.run(
+        f"window.fetch = (...of) => String(of[0]).startsWith('/api/act') ? {cut} : asked(...of), true"
+    )
 
 
 def ann(run: Path, kind: str, row: int) -> None:
@@ -47,7 +51,9 @@ def ann(run: Path, kind: str, row: int) -> None:
     verbs.decide(review, kind, None, [review.answer.paths[row]], by="ann")
 
 
-def test_what_is_pressed_behind_an_action_that_fails_is_dropped_and_said_once(page: Page, run: Path) -> None:
+def test_what_is_pressed_behind_an_action_that_fails_is_dropped_and_said_once(
+    page: Page, run: Path
+) -> None:
     before, shown = at_start(page, "one")
     no_answer(page)
     page.key("x")
@@ -93,7 +99,9 @@ def test_what_somebody_changed_after_the_press_is_refused_though_the_page_has_he
     assert len(last(run, before)) == 2
 
 
-def test_a_category_that_somebody_renamed_after_the_press_is_not_confirmed(page: Page, run: Path) -> None:
+def test_a_category_that_somebody_renamed_after_the_press_is_not_confirmed(
+    page: Page, run: Path
+) -> None:
     before, shown = at_start(page, "four")
     hold_back(page, "/api/act")
     page.key("f")
@@ -136,7 +144,9 @@ def test_what_is_typed_behind_a_slash_is_no_command(page: Page, run: Path) -> No
 
 
 def clear_find(page: Page) -> None:
-    page.run("(() => { const find = document.getElementById('find'); find.value = ''; find.oninput() })()")
+    page.run(
+        "(() => { const find = document.getElementById('find'); find.value = ''; find.oninput() })()"
+    )
     page.key("Escape")
 
 
@@ -199,7 +209,9 @@ def said(page: Page, words: str) -> None:
     page.wait(f"document.getElementById('said').textContent.includes({words!r})")
 
 
-def test_a_server_that_does_not_answer_is_said_and_an_error_is_not_hidden_by_news(page: Page, run: Path) -> None:
+def test_a_server_that_does_not_answer_is_said_and_an_error_is_not_hidden_by_news(
+    page: Page, run: Path
+) -> None:
     before, shown = at_start(page, "five")
     hold_back(page, "/api/act")
     page.key("f")
@@ -233,7 +245,9 @@ def test_the_bar_of_what_is_selected_does_not_cover_the_image_in_focus(page: Pag
     page.key("End")
     page.key(" ")
     tile, bar = (
-        page.run(f"(({{ top, bottom }}) => [top, bottom])(document.querySelector('{one}').getBoundingClientRect())")
+        page.run(
+            f"(({{ top, bottom }}) => [top, bottom])(document.querySelector('{one}').getBoundingClientRect())"
+        )
         for one in (".tile.focus", "#selected")
     )
     assert tile[1] <= bar[0]
@@ -248,19 +262,29 @@ def test_what_is_said_is_heard_in_the_enlarged_view(page: Page, run: Path) -> No
     ann(run, "confirm", first)
     said(page, "ann: confirm")
     nodes = page.call("Accessibility.getFullAXTree")["nodes"]
-    assert [node["ignored"] for node in nodes if node.get("role", {}).get("value") == "status"] == [False]
-    assert any(not node["ignored"] and "ann: confirm" in str(node.get("name", {}).get("value")) for node in nodes)
+    assert [node["ignored"] for node in nodes if node.get("role", {}).get("value") == "status"] == [
+        False
+    ]
+    assert any(
+        not node["ignored"] and "ann: confirm" in str(node.get("name", {}).get("value"))
+        for node in nodes
+    )
     page.key("Escape")
     page.wait("!document.getElementById('dialog').open")
     assert page.run("document.getElementById('said').parentElement === document.body")
     wait_for(page, before + 1)
 
 
-def test_one_image_after_the_other_goes_on_in_a_list_across_categories(page: Page, run: Path) -> None:
+def test_one_image_after_the_other_goes_on_in_a_list_across_categories(
+    page: Page, run: Path
+) -> None:
     page.click('[data-view="all"]')
     page.key("Home")
-    before, shown = int(page.run("document.body.dataset.seq")), rows(page)
-    some = [row for row, word in zip(shown, statuses(run, shown), strict=True) if word == "predicted"][:3]
+    before = int(page.run("document.body.dataset.seq"))
+    shown = rows(page)
+    some = [
+        row for row, word in zip(shown, statuses(run, shown), strict=True) if word == "predicted"
+    ][:3]
     for at, (row, key) in enumerate(zip(some, "xfc", strict=True)):
         page.run(f"shoal.grid.go({shown.index(row)}), true")
         page.key(key)
@@ -276,9 +300,13 @@ def test_one_image_after_the_other_goes_on_in_a_list_across_categories(page: Pag
     assert len(last(run, before)) <= 4
 
 
-def test_it_is_not_said_that_all_is_decided_where_only_what_was_looked_for_is(page: Page, run: Path) -> None:
+def test_it_is_not_said_that_all_is_decided_where_only_what_was_looked_for_is(
+    page: Page, run: Path
+) -> None:
     at_start(page, "five")
-    page.run("(() => { const find = document.getElementById('find'); find.value = 'five'; find.oninput() })()")
+    page.run(
+        "(() => { const find = document.getElementById('find'); find.value = 'five'; find.oninput() })()"
+    )
     page.key("c")
     said(page, "others are not")
     clear_find(page)

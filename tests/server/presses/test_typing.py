@@ -11,7 +11,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_what_is_typed_while_another_category_is_awaited_goes_into_the_field(page: Page, width: int) -> None:
+def test_what_is_typed_while_another_category_is_awaited_goes_into_the_field(
+    page: Page, width: int
+) -> None:
     go_to(page, "zero")
     before = int(page.run(SEQ))
     page.resize(width, 900)
@@ -24,11 +26,16 @@ def test_what_is_typed_while_another_category_is_awaited_goes_into_the_field(pag
     page.key("c")
     let_through(page)
     page.wait(f"{SEQ} === '{before + 1}'")
-    page.wait("shoal.view.kind === 'category' && document.getElementById('name').textContent !== 'zero'")
+    page.wait(
+        "shoal.view.kind === 'category' && document.getElementById('name').textContent !== 'zero'"
+    )
     page.settle()
     page.key("c")
     page.settle()
-    assert page.run("[document.activeElement.id, document.getElementById('find').value]") == ["find", "cc"]
+    assert page.run("[document.activeElement.id, document.getElementById('find').value]") == [
+        "find",
+        "cc",
+    ]
     assert int(page.run(SEQ)) == before + 1, "nothing was confirmed"
     page.run(
         "(({ find }) => { find.value = ''; find.oninput(); return true })({ find: document.getElementById('find') })"

@@ -107,7 +107,9 @@ class Margins:
         return Margins(self.eta, KAPPA * radius)
 
 
-def merged_low(x: Tensor, y: Tensor, h: Tensor, a: Tensor, b: Tensor, c: Tensor, eta: float) -> Tensor:
+def merged_low(
+    x: Tensor, y: Tensor, h: Tensor, a: Tensor, b: Tensor, c: Tensor, eta: float
+) -> Tensor:
     """The low of δ(A+B, C) from lows x of δ(A,C) and y of δ(B,C), with A and B of sizes a and b at D = h.
 
     η is more than 16 roundings: the positive terms suffer five, the negative one four, and their difference two.
@@ -146,20 +148,33 @@ class ClusterExtremes:
         Any threshold of what is far gives true bounds, so the middle of some half squared lengths does.
         """
         is_far = half > FAR * half[:: max(1, len(half) // N_MIDDLE)].median(0).values
-        near, far = half.masked_fill(is_far, 0.0), half.masked_fill(~is_far, torch.inf)
-        measures = torch.stack([sizes, -sizes, half, near, -far, reach, reach.masked_fill(is_far, 0.0)])  # (7, M)
-        size, least, most, near, far, reach, near_reach = measures.masked_fill_(~is_live, -torch.inf).amax(1)
+        near = half.masked_fill(is_far, 0.0)
+        far = half.masked_fill(~is_far, torch.inf)
+        measures = torch.stack(
+            [sizes, -sizes, half, near, -far, reach, reach.masked_fill(is_far, 0.0)]
+        )  # (7, M)
+        size, least, most, near, far, reach, near_reach = measures.masked_fill_(
+            ~is_live, -torch.inf
+        ).amax(1)
         return cls(size, -least, most, near, -far, reach, near_reach)
 
     def low(
-        self, heights: Tensor, sizes: Tensor, own_half: Tensor, own_reach: Tensor, n_columns: int, precision: Precision
+        self,
+        heights: Tensor,
+        sizes: Tensor,
+        own_half: Tensor,
+        own_reach: Tensor,
+        n_columns: int,
+        precision: Precision,
     ) -> Tensor:
         """The low for everyone whose computed height is not below `heights`; (R,) each."""
         least = heights * (1 - 16 * precision.unit)  # the weight's own roundings
         most = weight(sizes, self.size)
 
         def by_products(half: Tensor, reach: Tensor) -> Tensor:
-            return lower(least, most, product_error(own_half, half, n_columns, precision), own_reach + reach)
+            return lower(
+                least, most, product_error(own_half, half, n_columns, precision), own_reach + reach
+            )
 
         reach = own_reach + self.reach
         gap = (2 * self.far_half).sqrt() * (1 - 1e-9) - (2 * own_half).sqrt() * (1 + 1e-9) - reach

@@ -62,7 +62,8 @@ class Geometry:
 
     def _all_squares(self, rows: Tensor, columns: slice | Tensor) -> Tensor:
         """(R, C) squared distances of centroids, by differences of all columns."""
-        theirs, n_columns = self.centroids[columns], self.centroids.shape[1]
+        theirs = self.centroids[columns]
+        n_columns = self.centroids.shape[1]
         squares = torch.empty(len(rows), len(theirs), dtype=torch.float64, device=rows.device)
         for left in range(0, len(theirs), self._step):
             others = theirs[left : left + self._step]  # (c, D)
@@ -70,7 +71,9 @@ class Geometry:
             for start in range(0, len(rows), step):
                 own = self.centroids[rows[start : start + step], None]  # (r, 1, D)
                 shape = (len(own) * len(others), n_columns)
-                gap = self._scratch.array("left", shape, torch.float64).view(len(own), len(others), n_columns)
+                gap = self._scratch.array("left", shape, torch.float64).view(
+                    len(own), len(others), n_columns
+                )
                 torch.sub(own, others, out=gap)
                 squares[start : start + step, left : left + self._step] = halving_sum(gap.mul_(gap))
         return squares
@@ -78,10 +81,17 @@ class Geometry:
     def merge(self, kept: Tensor, gone: Tensor) -> None:
         """Put the centroid and size of each union into the slot `kept`."""
         for start in range(0, len(kept), self._step):
-            left, right = kept[start : start + self._step], gone[start : start + self._step]
-            a, b = self.sizes[left, None], self.sizes[right, None]
+            left = kept[start : start + self._step]
+            right = gone[start : start + self._step]
+            a = self.sizes[left, None]
+            b = self.sizes[right, None]
             total = a + b
-            union = self._gather("left", left).mul_(a).add_(self._gather("right", right).mul_(b)).div_(total)
+            union = (
+                self._gather("left", left)
+                .mul_(a)
+                .add_(self._gather("right", right).mul_(b))
+                .div_(total)
+            )
             self.centroids.index_copy_(0, left, union)
             self.sizes.index_copy_(0, left, total[:, 0])
         if self._singles is not None:
@@ -90,7 +100,8 @@ class Geometry:
     def keep(self, slots: Tensor, workers: Workers) -> None:
         """Move the given slots (ascending) to the front and forget the others; in place, a chunk at a time."""
         move_to_front(self.centroids, slots, self._step, workers)
-        self.centroids, self.sizes = self.centroids[: len(slots)], self.sizes[slots]
+        self.centroids = self.centroids[: len(slots)]
+        self.sizes = self.sizes[slots]
         if self._singles is not None:
             self._singles.keep(slots)
 
@@ -110,6 +121,8 @@ def move_to_front(rows: Tensor, slots: Tensor, step: int, workers: Workers) -> N
         moved = columns.new_empty(min(step, len(slots)), columns.shape[1])
         for start in range(0, len(slots), step):
             part = slots[start : start + step]
-            columns[start : start + len(part)] = torch.index_select(columns, 0, part, out=moved[: len(part)])
+            columns[start : start + len(part)] = torch.index_select(
+                columns, 0, part, out=moved[: len(part)]
+            )
 
     workers.map(work, torch.chunk(rows, workers.n, 1))

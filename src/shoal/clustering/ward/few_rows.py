@@ -24,7 +24,8 @@ FEW_PRODUCTS = 1 << 22
 
 def merge_few(geometry: Geometry, nodes: Tensor, next_node: int) -> Iterator[RoundMerges]:
     """Merge all clusters, a round at a time; `nodes` (M,) hold them, and the unions are numbered from `next_node`."""
-    slots, number = np.arange(len(nodes)), nodes.numpy().copy()
+    slots = np.arange(len(nodes))
+    number = nodes.numpy().copy()
     heights = np.zeros(len(slots))  # D at which each cluster was made
     table = _distances(geometry, slots)
     np.fill_diagonal(table, np.inf)
@@ -42,7 +43,9 @@ def merge_few(geometry: Geometry, nodes: Tensor, next_node: int) -> Iterator[Rou
         is_live[gone] = False
         geometry.merge(torch.from_numpy(kept), torch.from_numpy(gone))
         sizes = geometry.sizes[torch.from_numpy(kept)]
-        left, right, height = (torch.from_numpy(each) for each in (number[kept], number[gone], heights[kept]))
+        left, right, height = (
+            torch.from_numpy(each) for each in (number[kept], number[gone], heights[kept])
+        )
         yield RoundMerges(left, right, height, sizes)
         number[kept] = np.arange(next_node, next_node + len(kept))
         next_node += len(kept)
@@ -54,7 +57,9 @@ def merge_few(geometry: Geometry, nodes: Tensor, next_node: int) -> Iterator[Rou
 
 
 def _distances(geometry: Geometry, rows: Ints) -> Floats:
-    distances: Floats = geometry.all_distances(torch.from_numpy(rows), slice(0, len(geometry.sizes))).numpy()
+    distances: Floats = geometry.all_distances(
+        torch.from_numpy(rows), slice(0, len(geometry.sizes))
+    ).numpy()
     return distances
 
 
@@ -74,7 +79,8 @@ def _renew(table: Floats, geometry: Geometry, kept: Ints, is_live: Bools) -> Non
 
 def _told(nearest: Ints, distance: Floats, fresh: Ints) -> tuple[Ints, Floats]:
     """Make each cluster just decided on the nearest of its nearest, where it comes before that one's own."""
-    told, its = nearest[fresh], distance[fresh]
+    told = nearest[fresh]
+    its = distance[fresh]
     least = distance.copy()
     np.minimum.at(least, told, its)
     first = np.where(least == distance, nearest, LAST)

@@ -20,7 +20,8 @@ class GroupMinima:
     """(M, G) smallest entries of `heights` (M, M) in each group of columns; `dead` (M,) is inf for those left out."""
 
     def __init__(self, heights: Tensor, dead: Tensor) -> None:
-        self.heights, self.dead = heights, dead
+        self.heights = heights
+        self.dead = dead
         self.minima = heights.new_empty(len(dead), -(-len(dead) // WIDTH))
         for group in range(self.minima.shape[1]):
             self._renew_group(group)
@@ -30,7 +31,9 @@ class GroupMinima:
         for group in torch.unique(torch.cat([kept, gone]) // WIDTH).tolist():
             self._renew_group(group)
         rows = self.heights.index_select(0, kept).add_(self.dead)
-        rows = torch.nn.functional.pad(rows, (0, self.minima.shape[1] * WIDTH - len(self.dead)), value=torch.inf)
+        rows = torch.nn.functional.pad(
+            rows, (0, self.minima.shape[1] * WIDTH - len(self.dead)), value=torch.inf
+        )
         self.minima[kept] = rows.view(len(kept), -1, WIDTH).amin(2)
 
     def first(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -40,7 +43,9 @@ class GroupMinima:
         groups = torch.arange(minima.shape[1], device=rows.device)
         group = torch.where(minima == least[:, None], groups, LAST).amin(1)
         columns = group[:, None] * WIDTH + torch.arange(WIDTH, device=rows.device)  # (R, W)
-        columns.clamp_(max=len(self.dead) - 1)  # the last group may be shorter: its last column stands for the rest
+        columns.clamp_(
+            max=len(self.dead) - 1
+        )  # the last group may be shorter: its last column stands for the rest
         entries = self.heights[rows[:, None], columns] + self.dead[columns]
         return torch.where(entries == least[:, None], columns, LAST).amin(1), least
 

@@ -103,35 +103,54 @@ def ward_linkage(
     rows = as_rows(X, device)
     memory = None if memory is None else as_count(memory, name="memory", least=1)
     if progress is not None and not callable(progress):
-        raise UsageError(f"progress: found {type(progress).__name__}, expected a function of (done, total)")
+        raise UsageError(
+            f"progress: found {type(progress).__name__}, expected a function of (done, total)"
+        )
     lists = None if neighbors is None else proven_lists(neighbors, rows)
     return link_rows(rows, lists, memory=memory, progress=progress)
 
 
 def link_rows(
-    rows: Tensor, lists: Neighbors | None = None, *, memory: int | None = None, progress: Progress | None = None
+    rows: Tensor,
+    lists: Neighbors | None = None,
+    *,
+    memory: int | None = None,
+    progress: Progress | None = None,
 ) -> Floats:
     """As `ward_linkage`, of finite float32 or float64 rows where they are to be linked, with exact lists of theirs."""
     if len(rows) == 1:
         return np.zeros((0, 4))
     is_shared = can_share(rows.device, len(rows) * rows.numel(), SHARED_PRODUCTS)
     if is_shared:
-        sent = {} if lists is None else {"indices": lists.indices, "similarities": lists.similarities}
+        sent = (
+            {} if lists is None else {"indices": lists.indices, "similarities": lists.similarities}
+        )
         tell_others(link_with_main, {"rows": rows} | sent, rows.device)
     with Workers(rows.device) as workers:
-        room, report = _room(rows, memory, workers), _Progress(progress, 2 * len(rows) - 1)
+        room = _room(rows, memory, workers)
+        report = _Progress(progress, 2 * len(rows) - 1)
         return _linked(rows, lists, room, report, workers, is_shared=is_shared)
 
 
-def link_with_main(rows: Tensor, indices: Tensor | None = None, similarities: Tensor | None = None) -> None:
+def link_with_main(
+    rows: Tensor, indices: Tensor | None = None, similarities: Tensor | None = None
+) -> None:
     """Take part, in another process than the main one, in linking rows that it has sent: see `shared_scan.py`."""
     lists = None if indices is None or similarities is None else Neighbors(indices, similarities)
     with Workers(rows.device) as workers:
-        _linked(rows, lists, _room(rows, None, workers), _Progress(None, 0), workers, is_shared=True)
+        _linked(
+            rows, lists, _room(rows, None, workers), _Progress(None, 0), workers, is_shared=True
+        )
 
 
 def _linked(
-    rows: Tensor, exact: Neighbors | None, room: "_Room", report: "_Progress", workers: Workers, *, is_shared: bool
+    rows: Tensor,
+    exact: Neighbors | None,
+    room: "_Room",
+    report: "_Progress",
+    workers: Workers,
+    *,
+    is_shared: bool,
 ) -> Floats:
     if is_shared:  # what depends on it, when tables begin, must be the same everywhere
         room = object_from_main(room, rows.device)
@@ -142,15 +161,22 @@ def _linked(
     chains, nodes = _chains(groups, n)
     merges = [chains]
     if len(nodes) > 1:
-        geometry, next_node = Geometry(centroids, sizes), n + len(chains.left)
+        geometry = Geometry(centroids, sizes)
+        next_node = n + len(chains.left)
         if rows.device.type == "cpu" and n * rows.numel() <= FEW_PRODUCTS:
             report.add(next_node)
             rounds = merge_few(geometry, nodes, next_node)
         else:
             ready = None
-            if exact is not None and not bool(origin.any()):  # else inner products are about another origin
-                ready = ready_lists(exact, groups, centroids, sizes, scale, N_LISTED[rows.device.type])
-            rounds = _merge_many(geometry, ready, nodes, next_node, room, report, workers, is_shared=is_shared)
+            if exact is not None and not bool(
+                origin.any()
+            ):  # else inner products are about another origin
+                ready = ready_lists(
+                    exact, groups, centroids, sizes, scale, N_LISTED[rows.device.type]
+                )
+            rounds = _merge_many(
+                geometry, ready, nodes, next_node, room, report, workers, is_shared=is_shared
+            )
         for made in rounds:
             merges.append(made)
             report.add(len(made.left))
@@ -171,7 +197,8 @@ def _merge_many(
     is_shared: bool,
 ) -> Iterator[RoundMerges]:
     """Merge all clusters, a round at a time: by lists and scans, by a table when few are left."""
-    kind, n_columns = nodes.device.type, geometry.centroids.shape[1]
+    kind = nodes.device.type
+    n_columns = geometry.centroids.shape[1]
     if triton_rounds.can_merge(nodes.device, len(nodes), n_columns, room.block):
         report.add(next_node)
         yield triton_rounds.merge_all(geometry, nodes, next_node)
@@ -179,7 +206,9 @@ def _merge_many(
     lengths = torch.linalg.vector_norm(geometry.centroids, dim=1)
     margins = Margins.of(n_columns, 1.0001 * float(lengths.max()))
     k = min(N_LISTED[kind], len(nodes) - 1) if ready is None else ready.index.shape[1]
-    scanner = Scanner(geometry, precisions(nodes.device), margins, k, room.block, workers, is_shared=is_shared)
+    scanner = Scanner(
+        geometry, precisions(nodes.device), margins, k, room.block, workers, is_shared=is_shared
+    )
     n_tied, n_tabled = (math.isqrt(size // TABLE_BYTES[kind]) for size in (room.table, room.block))
     rounds = Rounds(scanner, margins, workers, nodes, next_node, min(FEW[kind], n_tabled), n_tied)
     report.add(next_node - len(nodes))
@@ -187,7 +216,9 @@ def _merge_many(
     while rounds.n_live > 1:
         if triton_rounds.can_merge(nodes.device, rounds.n_live, n_columns, room.block):
             rounds.close_gaps()
-            yield triton_rounds.merge_all(geometry, rounds.nodes, rounds.next_node, rounds.decision, rounds.heights)
+            yield triton_rounds.merge_all(
+                geometry, rounds.nodes, rounds.next_node, rounds.decision, rounds.heights
+            )
             return
         yield rounds.step()
 
@@ -195,15 +226,23 @@ def _merge_many(
 def precisions(device: torch.device) -> tuple[Precision, ...]:
     """The formats of products, cheapest first, that this device is fast in."""
     if triton_scan.is_available(device):
-        return (TENSOR_BFLOAT16, TENSOR_TFLOAT32, FLOAT64) if device.type == "cuda" else (TENSOR_BFLOAT16, FLOAT64)
+        return (
+            (TENSOR_BFLOAT16, TENSOR_TFLOAT32, FLOAT64)
+            if device.type == "cuda"
+            else (TENSOR_BFLOAT16, FLOAT64)
+        )
     if device.type == "cuda":
         return (TENSOR_TFLOAT32, FLOAT64)
     return (BFLOAT16, FLOAT32, FLOAT64) if multiplies_bfloat16(device) else (FLOAT32, FLOAT64)
 
 
-def _distinct(rows: Tensor, groups: Groups, origin: Tensor, scale: float, workers: Workers) -> tuple[Tensor, Tensor]:
+def _distinct(
+    rows: Tensor, groups: Groups, origin: Tensor, scale: float, workers: Workers
+) -> tuple[Tensor, Tensor]:
     """The distinct rows in float64, about the origin and scaled, and how often each occurs."""
-    centroids = torch.empty(len(groups.first), rows.shape[1], dtype=torch.float64, device=rows.device)
+    centroids = torch.empty(
+        len(groups.first), rows.shape[1], dtype=torch.float64, device=rows.device
+    )
     step = ENCODE_ROWS[rows.device.type]
 
     def work(start: int) -> None:
@@ -217,7 +256,11 @@ def _distinct(rows: Tensor, groups: Groups, origin: Tensor, scale: float, worker
 
 def _check_range(merges: list[RoundMerges], scale: float) -> None:
     """Refuse distances of different rows that are lost because the largest was brought near 1."""
-    if scale < 2.0**-64 and merges and float(torch.cat([merge.distance for merge in merges]).min()) < SMALLEST:
+    if (
+        scale < 2.0**-64
+        and merges
+        and float(torch.cat([merge.distance for merge in merges]).min()) < SMALLEST
+    ):
         raise DataError(
             "X: found different rows less than 1e-146 of the largest entry apart, which float64 cannot square; "
             "leave out the largest rows, or the columns that hold them"
@@ -236,7 +279,10 @@ def _chains(groups: Groups, n: int) -> tuple[RoundMerges, Tensor]:
     device = groups.member.device
     nodes = held[torch.cat([is_first[1:], torch.ones(1, dtype=torch.bool)]).nonzero()[:, 0]]
     merges = RoundMerges(
-        held[joins - 1], order[joins], torch.zeros(len(joins), dtype=torch.float64), (n_before[joins] + 1).double()
+        held[joins - 1],
+        order[joins],
+        torch.zeros(len(joins), dtype=torch.float64),
+        (n_before[joins] + 1).double(),
     )
     return merges, nodes.to(device)
 
@@ -273,10 +319,13 @@ def _sorted_by_height(merges: list[RoundMerges], n: int, scale: float) -> Floats
     order = torch.argsort(distance, stable=True)
     node = torch.arange(2 * n - 1, device=device)
     node[n + order] = torch.arange(n, 2 * n - 1, device=device)
-    a, b = node[left[order]], node[right[order]]
+    a = node[left[order]]
+    b = node[right[order]]
     columns = (torch.minimum(a, b), torch.maximum(a, b), distance[order], size[order])
     linkage: Floats = torch.stack([column.double() for column in columns], 1).cpu().numpy()
-    linkage[:, 2] = np.sqrt(linkage[:, 2]) / scale  # numpy's, since torch's is not always the nearest float64
+    linkage[:, 2] = (
+        np.sqrt(linkage[:, 2]) / scale
+    )  # numpy's, since torch's is not always the nearest float64
     return linkage
 
 
@@ -284,13 +333,18 @@ class _Progress:
     """Counts rows that have found their nearest, then merges, and tells the caller."""
 
     def __init__(self, callback: Progress | None, total: int) -> None:
-        self.callback, self.total, self.done, self.lock = callback, total, 0, Lock()
+        self.callback = callback
+        self.total = total
+        self.done = 0
+        self.lock = Lock()
 
     def add(self, n: int) -> None:
         with self.lock:  # workers report too
             self.done += n
             if self.callback is not None and n:
-                with torch.inference_mode(False):  # what the caller computes is not ours to restrict
+                with torch.inference_mode(
+                    False
+                ):  # what the caller computes is not ours to restrict
                     self.callback(self.done, self.total)
 
     def finish(self) -> None:

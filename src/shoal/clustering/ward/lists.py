@@ -42,7 +42,9 @@ class Lists:
         """Overwrite the lists of some rows; no entry's low exceeds what is outside, as `follow` needs."""
         self.index[rows] = lists.index
         void = torch.isinf(lists.low)
-        self.low[rows] = torch.minimum(lists.low, lists.outside[:, None]).masked_fill_(void, torch.inf)
+        self.low[rows] = torch.minimum(lists.low, lists.outside[:, None]).masked_fill_(
+            void, torch.inf
+        )
         self.outside[rows] = lists.outside
 
 
@@ -60,7 +62,8 @@ class Decision:
 
     def put(self, rows: Tensor, decision: "Decision") -> None:
         """Overwrite the decisions of some rows."""
-        self.nearest[rows], self.distance[rows] = decision.nearest, decision.distance
+        self.nearest[rows] = decision.nearest
+        self.distance[rows] = decision.distance
         self.is_certain[rows] = decision.is_certain
 
 
@@ -87,7 +90,9 @@ def settle(geometry: Geometry, margins: Margins, rows: Tensor, lists: Lists) -> 
         at = at[(least <= best[at]) & (least < outside[at])]
         if not len(at):
             break
-    row, column = ((bar[at] <= best[at, None]) & (bar[at] < outside[at, None])).nonzero(as_tuple=True)
+    row, column = ((bar[at] <= best[at, None]) & (bar[at] < outside[at, None])).nonzero(
+        as_tuple=True
+    )
     row = at[row]
     values[row, column] = geometry.distances(rows[row], lists.index[row, column])
     best = values.amin(1)
@@ -100,7 +105,9 @@ def nearest_rival(geometry: Geometry, rows: Tensor, is_rival: Tensor) -> Decisio
     """Measure every rival (R, M) of some rows: the nearest, ties to the lowest slot; a row without any has LAST."""
     row, other = is_rival.nonzero(as_tuple=True)
     measured = geometry.distances(rows[row], other)
-    least = torch.full_like(rows, torch.inf, dtype=torch.float64).scatter_reduce(0, row, measured, "amin")
+    least = torch.full_like(rows, torch.inf, dtype=torch.float64).scatter_reduce(
+        0, row, measured, "amin"
+    )
     ties = torch.where(measured == least[row], other, LAST)
     nearest = torch.full_like(rows, LAST).scatter_reduce(0, row, ties, "amin")
     return Decision(nearest, least, torch.ones_like(rows, dtype=torch.bool))
@@ -119,7 +126,11 @@ class Pairs:
     def take(self, rows: slice) -> "Pairs":
         """Some of the pairs."""
         return Pairs(
-            self.kept[rows], self.gone[rows], self.kept_sizes[rows], self.gone_sizes[rows], self.distance[rows]
+            self.kept[rows],
+            self.gone[rows],
+            self.kept_sizes[rows],
+            self.gone_sizes[rows],
+            self.distance[rows],
         )
 
 
@@ -141,7 +152,8 @@ class Partners:
     @classmethod
     def of(cls, pairs: Pairs, sizes: Tensor, floors: Tensor, eta: float) -> "Partners":
         """Spread pairs over all slots; `sizes` and `floors` (M,) are those before the round."""
-        partner, distance = torch.arange(len(sizes), device=sizes.device), torch.zeros_like(sizes)
+        partner = torch.arange(len(sizes), device=sizes.device)
+        distance = torch.zeros_like(sizes)
         both = torch.cat([pairs.kept, pairs.gone])
         partner[both] = torch.cat([pairs.gone, pairs.kept])
         distance[both] = pairs.distance.repeat(2)
@@ -164,12 +176,19 @@ def follow(lists: Lists, own_sizes: Tensor, partners: Partners, margins: Margins
     for `join` to drop.
     """
     partner = partners.partner[lists.index]  # (R, k)
-    row, column = ((partner != lists.index) & torch.isfinite(lists.low)).nonzero(as_tuple=True)  # (E,) each
-    mine, other, outside = lists.index[row, column], partner[row, column], lists.outside[row]
+    row, column = ((partner != lists.index) & torch.isfinite(lists.low)).nonzero(
+        as_tuple=True
+    )  # (E,) each
+    mine = lists.index[row, column]
+    other = partner[row, column]
+    outside = lists.outside[row]
     is_other = lists.index[row] == other[:, None]  # (E, k)
     theirs = torch.where(is_other, lists.low[row], outside[:, None]).amin(1)
-    sizes, floors, h = partners.sizes, partners.floors, partners.distance[mine]
-    x, y = torch.maximum(lists.low[row, column], floors[mine]), torch.maximum(theirs, floors[other])
+    sizes = partners.sizes
+    floors = partners.floors
+    h = partners.distance[mine]
+    x = torch.maximum(lists.low[row, column], floors[mine])
+    y = torch.maximum(theirs, floors[other])
     low = merged_low(x, y, h, sizes[mine], sizes[other], own_sizes[row], margins.eta)
     lists.low[row, column] = margins.moved(torch.minimum(low, outside), own_sizes[row])
     lists.outside.copy_(margins.moved(partners.bystander_low(lists.outside), own_sizes))
@@ -190,23 +209,30 @@ def join(
     `sizes` of all slots and `span`, the smallest and the largest live size, are those after the round. The low for what
     is outside both lists is monotone in the outsider's size, so the ends of the span bound it.
     """
-    a, b, h = pairs.kept_sizes[:, None], pairs.gone_sizes[:, None], pairs.distance[:, None]
+    a = pairs.kept_sizes[:, None]
+    b = pairs.gone_sizes[:, None]
+    h = pairs.distance[:, None]
     k = left.index.shape[1]
     own = pairs.kept[:, None]
     left_low = left.low.masked_fill(left.index == own, torch.inf)
     right_low = right.low.masked_fill(right.index == own, torch.inf)
-    out_left, out_right = left.outside[:, None], right.outside[:, None]
+    out_left = left.outside[:, None]
+    out_right = right.outside[:, None]
     match = left.index[:, :, None] == right.index[:, None, :]  # (R, k, k)
     both = right_low[:, None, :].expand(match.shape).masked_fill(~match, torch.inf).amin(2)
     both = torch.where(match.any(2), both, out_right)  # (R, k) low of δ(right part, left's entry)
-    left_floor, right_floor = floors[0][:, None], floors[1][:, None]
+    left_floor = floors[0][:, None]
+    right_floor = floors[1][:, None]
 
     def union_low(x: Tensor, y: Tensor, c: Tensor) -> Tensor:
-        x, y = torch.maximum(x, left_floor), torch.maximum(y, right_floor)
+        x = torch.maximum(x, left_floor)
+        y = torch.maximum(y, right_floor)
         return margins.moved(merged_low(x, y, h, a, b, c, margins.eta), a + b)
 
     first = union_low(left_low, both, sizes[left.index])
-    second = union_low(out_left, right_low, sizes[right.index]).masked_fill_(match.any(1), torch.inf)
+    second = union_low(out_left, right_low, sizes[right.index]).masked_fill_(
+        match.any(1), torch.inf
+    )
     outside = torch.minimum(*(union_low(out_left, out_right, c) for c in span))[:, 0]
     low, order = torch.cat([first, second], 1).topk(k + 1, 1, largest=False)  # ascending
     index = torch.cat([left.index, right.index], 1).gather(1, order[:, :k])

@@ -47,10 +47,15 @@ class LocalScanner:
         memory: int,
         workers: Workers,
     ) -> None:
-        self.geometry, self.margins, self.center, self.k = geometry, margins, center, k
-        self.memory, self.workers = memory, workers
+        self.geometry = geometry
+        self.margins = margins
+        self.center = center
+        self.k = k
+        self.memory = memory
+        self.workers = workers
         self.dead = torch.where(is_live, 0.0, torch.inf).double()
-        self.half, self.reach = torch.empty_like(geometry.sizes), torch.empty_like(geometry.sizes)
+        self.half = torch.empty_like(geometry.sizes)
+        self.reach = torch.empty_like(geometry.sizes)
         self.width = COLUMNS[is_live.device.type]
         workers.map(self._measure, self._columns())
 
@@ -61,7 +66,8 @@ class LocalScanner:
         """
         at_most = self.memory // (ELEMENT_BYTES * self.workers.n * len(self.dead))
         blocks = torch.split(rows, self.workers.share(len(rows), max(1, at_most)))
-        first, rest = blocks[: self.workers.n], blocks[self.workers.n :]
+        first = blocks[: self.workers.n]
+        rest = blocks[self.workers.n :]
 
         def work(block: Tensor) -> Tensor:
             lists = self._scan_rows(block, may_leave)
@@ -82,7 +88,11 @@ class LocalScanner:
         missing = self.k + 1 - n_best
         best = torch.nn.functional.pad(best, (0, missing), value=torch.inf)
         index = torch.cat([index, rows[:, None].expand(-1, missing)], 1)
-        lists = Lists(index[:, : self.k].contiguous(), best[:, : self.k].contiguous(), best[:, self.k].contiguous())
+        lists = Lists(
+            index[:, : self.k].contiguous(),
+            best[:, : self.k].contiguous(),
+            best[:, self.k].contiguous(),
+        )
         decision = settle(self.geometry, self.margins, rows, lists)
         unsure = (~decision.is_certain).nonzero()[:, 0]
         is_rival = ~self.margins.certain(decision.distance[unsure, None], low[unsure])
@@ -97,7 +107,8 @@ class LocalScanner:
         low = own.half.new_empty(len(rows), len(self.dead))
         limit = own.half.new_full((len(rows),), torch.inf)
         for columns in self._columns():
-            theirs, sizes = self._points(columns), self.geometry.sizes
+            theirs = self._points(columns)
+            sizes = self.geometry.sizes
             low[:, columns], high = pair_bounds(own, theirs, sizes[rows], sizes[columns])
             is_own = (rows >= columns.start) & (rows < columns.stop)
             high[is_own.nonzero()[:, 0], rows[is_own] - columns.start] = torch.inf
@@ -106,11 +117,14 @@ class LocalScanner:
         return low.scatter_(1, rows[:, None], torch.inf), NEAR * limit
 
     def _points(self, where: Tensor | slice) -> Points:
-        return Points(self.geometry.centroids[where] - self.center, self.half[where], self.reach[where])
+        return Points(
+            self.geometry.centroids[where] - self.center, self.half[where], self.reach[where]
+        )
 
     def _measure(self, columns: slice) -> None:
         points = Points.of(self.geometry.centroids[columns], self.center, FLOAT64)
-        self.half[columns], self.reach[columns] = points.half, points.reach
+        self.half[columns] = points.half
+        self.reach[columns] = points.reach
 
     def _columns(self) -> list[slice]:
         n = len(self.dead)
@@ -122,12 +136,14 @@ def sharpen(geometry: Geometry, rows: Tensor, low: Tensor, is_near: Tensor) -> N
 
     A row is taken with those that are near it. Any center gives true lows, this one good ones.
     """
-    sizes, width = geometry.sizes, COLUMNS[rows.device.type]
+    sizes = geometry.sizes
+    width = COLUMNS[rows.device.type]
     left = torch.arange(len(rows), device=rows.device)
     while len(left):
         is_with = is_near[left[0], rows[left]]
         is_with[0] = True
-        members, center = left[is_with], geometry.centroids[rows[left[0]]]
+        members = left[is_with]
+        center = geometry.centroids[rows[left[0]]]
         left = left[~is_with]
         own = Points.of(geometry.centroids[rows[members]], center, FLOAT64)
         for columns in torch.split(is_near[members].any(0).nonzero()[:, 0], width):
@@ -137,10 +153,17 @@ def sharpen(geometry: Geometry, rows: Tensor, low: Tensor, is_near: Tensor) -> N
             low[at] = torch.maximum(low[at], bounds)
 
 
-def pair_bounds(own: Points, theirs: Points, sizes: Tensor, other_sizes: Tensor) -> tuple[Tensor, Tensor]:
+def pair_bounds(
+    own: Points, theirs: Points, sizes: Tensor, other_sizes: Tensor
+) -> tuple[Tensor, Tensor]:
     """(R, C) lows of pairs by products in float64, and about how high they may be at most."""
     weights = weight(sizes[:, None], other_sizes)
     error = product_error(own.half[:, None], theirs.half, own.points.shape[1], FLOAT64)
-    height = (own.half[:, None] + theirs.half).addmm_(own.points, theirs.points.T, alpha=-1).mul_(2).mul_(weights)
+    height = (
+        (own.half[:, None] + theirs.half)
+        .addmm_(own.points, theirs.points.T, alpha=-1)
+        .mul_(2)
+        .mul_(weights)
+    )
     low = lower(height * (1 - 16 * FLOAT64.unit), weights, error, own.reach[:, None] + theirs.reach)
     return low, error.mul_(weights).add_(height)

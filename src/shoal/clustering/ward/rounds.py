@@ -58,19 +58,25 @@ class Rounds:
         n_tabled: int,
         n_tied: int = 0,
     ) -> None:
-        self.geometry, self.scanner, self.margins, self.workers = scanner.geometry, scanner, margins, workers
+        self.geometry = scanner.geometry
+        self.scanner = scanner
+        self.margins = margins
+        self.workers = workers
         self.n_tabled = n_tabled  # no more clusters than this are kept in a table
         self.n_tied = n_tied  # the same where most of them are equally far apart
         at_most = scanner.memory // (JOIN_BYTES * scanner.k**2 * workers.n)
         self.chunk_rows = max(1, min(CHUNK_ROWS[nodes.device.type], at_most))
         self.table: HeightTable | None = None
-        self.nodes, self.next_node = nodes, next_node
+        self.nodes = nodes
+        self.next_node = next_node
         self.n_live = len(nodes)
         slots = torch.arange(len(nodes), device=nodes.device)
         self.is_live = torch.ones_like(slots, dtype=torch.bool)
         self.heights = torch.zeros_like(self.geometry.sizes)  # D at which each cluster was made
         self.decision = Decision(slots.clone(), self.heights.clone(), self.is_live.clone())
-        self.floors = self.heights.clone()  # lows for all others, known since each cluster's nearest is
+        self.floors = (
+            self.heights.clone()
+        )  # lows for all others, known since each cluster's nearest is
         low = self.heights.new_full((len(nodes), scanner.k), torch.inf)
         self.lists = Lists(slots[:, None].repeat(1, scanner.k), low, self.heights.clone())
 
@@ -82,7 +88,9 @@ class Rounds:
             def settle_part(part: Tensor) -> Tensor:
                 return self._settle(part, lists.take(part))
 
-            rows = self._agreed(rows, torch.cat(self.workers.map_rows(settle_part, rows, at_most=self.chunk_rows)))
+            rows = self._agreed(
+                rows, torch.cat(self.workers.map_rows(settle_part, rows, at_most=self.chunk_rows))
+            )
             report(self.n_live - len(rows))
         self._find(rows, report)
 
@@ -100,7 +108,8 @@ class Rounds:
         rows = fresh if is_few else self._renew(pairs, fresh, margins)
         if self.n_live < LIVE_SHARE * len(self.is_live) or (is_few and self.table is None):
             number = self.close_gaps()
-            rows, fresh = number[rows], number[fresh]
+            rows = number[rows]
+            fresh = number[fresh]
         if self.n_live > 1:
             self._find(rows, lambda n_rows: None)
             self._tell(fresh)
@@ -115,14 +124,21 @@ class Rounds:
         return Pairs(kept, gone, sizes[kept], sizes[gone], self.decision.distance[kept])
 
     def _merge(self, pairs: Pairs) -> RoundMerges:
-        kept, gone = pairs.kept, pairs.gone
+        kept = pairs.kept
+        gone = pairs.gone
         # Rounding may put a union a hair below its parts; a tree's heights never fall.
-        height = torch.maximum(pairs.distance, torch.maximum(self.heights[kept], self.heights[gone]))
-        made = RoundMerges(self.nodes[kept], self.nodes[gone], height, pairs.kept_sizes + pairs.gone_sizes)
+        height = torch.maximum(
+            pairs.distance, torch.maximum(self.heights[kept], self.heights[gone])
+        )
+        made = RoundMerges(
+            self.nodes[kept], self.nodes[gone], height, pairs.kept_sizes + pairs.gone_sizes
+        )
         self.workers.map_rows(self.geometry.merge, kept, gone, at_most=self.chunk_rows)
         (self.table or self.scanner).merge(kept, gone)
         self.heights[kept] = height
-        self.nodes[kept] = torch.arange(self.next_node, self.next_node + len(kept), device=kept.device)
+        self.nodes[kept] = torch.arange(
+            self.next_node, self.next_node + len(kept), device=kept.device
+        )
         self.next_node += len(kept)
         self.n_live -= len(kept)
         self.is_live[gone] = False
@@ -148,7 +164,9 @@ class Rounds:
         points = self.scanner.points
         both = torch.cat([pairs.kept, pairs.gone])
         length = (2 * points.half[both]).sqrt() + points.reach[both]
-        return self.margins.within(1.0001 * (length.amax() + torch.linalg.vector_norm(self.scanner.center)))
+        return self.margins.within(
+            1.0001 * (length.amax() + torch.linalg.vector_norm(self.scanner.center))
+        )
 
     def _stale(self, pairs: Pairs) -> Tensor:
         """The clusters that did not merge but whose nearest did."""
@@ -156,16 +174,22 @@ class Rounds:
         is_merged[pairs.kept] = True
         is_merged[pairs.gone] = True
         stale = (is_merged[self.decision.nearest] & ~is_merged & self.is_live).nonzero()[:, 0]
-        self.decision.nearest[pairs.gone] = pairs.gone  # the dead are nobody's nearest but their own
+        self.decision.nearest[pairs.gone] = (
+            pairs.gone
+        )  # the dead are nobody's nearest but their own
         return stale
 
     def _renew(self, pairs: Pairs, rows: Tensor, margins: Margins) -> Tensor:
         """Find the nearest of `rows`, merged and stale clusters, from their lists; returns those to be scanned."""
         sizes = self.geometry.sizes
-        span = (sizes.masked_fill(~self.is_live, torch.inf).amin(), sizes.amax())  # the dead are part of larger ones
+        span = (
+            sizes.masked_fill(~self.is_live, torch.inf).amin(),
+            sizes.amax(),
+        )  # the dead are part of larger ones
 
         def join_part(part: Pairs) -> None:
-            left, right = self.lists.take(part.kept), self.lists.take(part.gone)
+            left = self.lists.take(part.kept)
+            right = self.lists.take(part.gone)
             floors = self.floors[part.kept], self.floors[part.gone]
             self.lists.put(part.kept, join(left, right, part, floors, sizes, span, margins))
 
@@ -174,12 +198,18 @@ class Rounds:
 
         # Chunks do not meet: each reads and writes the lists of its own rows alone.
         step = self.workers.share(len(pairs.kept), self.chunk_rows)
-        self.workers.map(join_part, [pairs.take(slice(at, at + step)) for at in range(0, len(pairs.kept), step)])
-        return self._agreed(rows, torch.cat(self.workers.map_rows(settle_part, rows, at_most=self.chunk_rows)))
+        self.workers.map(
+            join_part, [pairs.take(slice(at, at + step)) for at in range(0, len(pairs.kept), step)]
+        )
+        return self._agreed(
+            rows, torch.cat(self.workers.map_rows(settle_part, rows, at_most=self.chunk_rows))
+        )
 
     def _agreed(self, candidates: Tensor, rows: Tensor) -> Tensor:
         """The rows to be scanned, of `candidates`: those that any process must scan, where several link them."""
-        return agree_on_rows(candidates, rows, len(self.is_live)) if self.scanner.is_shared else rows
+        return (
+            agree_on_rows(candidates, rows, len(self.is_live)) if self.scanner.is_shared else rows
+        )
 
     def _settle(self, rows: Tensor, lists: Lists) -> Tensor:
         """Take over what the lists of `rows` make certain; returns the rows that they do not."""
@@ -198,7 +228,9 @@ class Rounds:
                 return
             self.n_tabled = self.n_live
         if self.table is None:
-            self.table = HeightTable(self.geometry, self.margins, self.workers, self.is_live, is_tied)
+            self.table = HeightTable(
+                self.geometry, self.margins, self.workers, self.is_live, is_tied
+            )
         self.decision.put(rows, self.table.nearest(rows))
         report(len(rows))
 
@@ -219,16 +251,20 @@ class Rounds:
     def _tell(self, fresh: Tensor) -> None:
         """Make each cluster just decided on the nearest of its nearest, where it comes before that one's own."""
         decision = self.decision
-        told, distance = decision.nearest[fresh], decision.distance[fresh]
+        told = decision.nearest[fresh]
+        distance = decision.distance[fresh]
         least = decision.distance.scatter_reduce(0, told, distance, "amin")
         first = torch.where(least == decision.distance, decision.nearest, LAST)
         first.scatter_reduce_(0, told, torch.where(distance == least[told], fresh, LAST), "amin")
-        decision.nearest, decision.distance = first, least
+        decision.nearest = first
+        decision.distance = least
 
     def close_gaps(self) -> Tensor:
         """Close the gaps that dead slots left, keeping the order; returns the new number of every live slot."""
         live = self.is_live.nonzero()[:, 0]
-        number = self.is_live.cumsum(0) - 1  # slot 0 is always alive, so that a dead one has the number of some other
+        number = (
+            self.is_live.cumsum(0) - 1
+        )  # slot 0 is always alive, so that a dead one has the number of some other
         self.geometry.keep(live, self.workers)
         self.decision = self.decision.take(live)
         if self.table is not None:
@@ -239,5 +275,7 @@ class Rounds:
             self.lists.index = number[self.lists.index]
             self.floors = self.floors[live]
         self.decision.nearest = number[self.decision.nearest]
-        self.nodes, self.heights, self.is_live = self.nodes[live], self.heights[live], self.is_live[live]
+        self.nodes = self.nodes[live]
+        self.heights = self.heights[live]
+        self.is_live = self.is_live[live]
         return number

@@ -66,8 +66,12 @@ class Scanner:
         workers: Workers,
         is_shared: bool = False,
     ) -> None:
-        self.geometry, self.precisions, self.margins, self.k = geometry, precisions, margins, k
-        self.workers, self.is_shared = workers, is_shared
+        self.geometry = geometry
+        self.precisions = precisions
+        self.margins = margins
+        self.k = k
+        self.workers = workers
+        self.is_shared = is_shared
         device = geometry.sizes.device
         self.width = WIDTH[device.type]
         self.memory = memory
@@ -87,7 +91,9 @@ class Scanner:
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
         """Renew the points of merged clusters and drop the absorbed ones."""
-        self.points.renew(kept, self.geometry.centroids, self.center, self.precisions[0], self.workers)
+        self.points.renew(
+            kept, self.geometry.centroids, self.center, self.precisions[0], self.workers
+        )
         self.is_live[gone] = False
         self.is_uniform = False
 
@@ -95,7 +101,9 @@ class Scanner:
         """Forget all but the given slots (ascending)."""
         move_to_front(self.points.points, slots, ENCODE_ROWS[slots.device.type], self.workers)
         front = slice(len(slots))
-        self.points = Points(self.points.points[front], self.points.half[slots], self.points.reach[slots])
+        self.points = Points(
+            self.points.points[front], self.points.half[slots], self.points.reach[slots]
+        )
         self.is_live = self.is_live[slots]
 
     def scan(self, rows: Tensor, accept: Accept, may_leave: bool = False) -> Tensor:
@@ -107,8 +115,12 @@ class Scanner:
         if not self.is_shared:
             return self.scan_here(rows, accept, may_leave)
         if len(rows) * self.geometry.centroids.numel() < SHARED_PRODUCTS:
-            return self.scan_here(rows, accept, may_leave=False)  # each for itself: another might leave others
-        lists, left = share_rows(rows, lambda mine, keep: self.scan_here(mine, keep, may_leave), self.k)
+            return self.scan_here(
+                rows, accept, may_leave=False
+            )  # each for itself: another might leave others
+        lists, left = share_rows(
+            rows, lambda mine, keep: self.scan_here(mine, keep, may_leave), self.k
+        )
         accept(*lists)
         return left
 
@@ -121,7 +133,15 @@ class Scanner:
             rows = self._scan(rows, precision, accept)
         if not len(rows):
             return rows
-        local = LocalScanner(self.geometry, self.margins, self.is_live, self.center, self.k, self.memory, self.workers)
+        local = LocalScanner(
+            self.geometry,
+            self.margins,
+            self.is_live,
+            self.center,
+            self.k,
+            self.memory,
+            self.workers,
+        )
         return local.scan(rows, accept, may_leave)
 
     def _scan(self, rows: Tensor, precision: Precision, accept: Accept) -> Tensor:
@@ -137,7 +157,8 @@ class Scanner:
             def work(block: Tensor) -> Tensor:
                 return self._scan_block(block, precision, accept)
 
-            first, rest = blocks[: self.workers.n], blocks[self.workers.n :]
+            first = blocks[: self.workers.n]
+            rest = blocks[self.workers.n :]
             left = torch.cat(self.workers.map(work, first))
             if rest and 2 * len(left) > sum(map(len, first)):
                 return torch.cat([left, *rest])
@@ -151,7 +172,9 @@ class Scanner:
         element_bytes = ELEMENT_BYTES * precision.value_dtype.itemsize // 8
         at_most = max(1, self.memory // (element_bytes * self.workers.n * per_row))
         n_blocks = -(-n_rows // self.workers.share(n_rows, at_most))
-        n_turns = -(-n_blocks // self.workers.n)  # blocks of one size, so that no worker waits for another's last
+        n_turns = -(
+            -n_blocks // self.workers.n
+        )  # blocks of one size, so that no worker waits for another's last
         return self.workers.share(-(-n_rows // n_turns), at_most)
 
     def _scan_block(self, rows: Tensor, precision: Precision, accept: Accept) -> Tensor:
@@ -176,55 +199,84 @@ class Scanner:
         n_best = self.k + 1
         if precision is TENSOR_BFLOAT16:
             alive = self.points.half.masked_fill(~self.is_live, torch.inf)
-            best, at = triton_scan.best_columns(rows, self.points.points, alive, self.geometry.sizes, n_best)
+            best, at = triton_scan.best_columns(
+                rows, self.points.points, alive, self.geometry.sizes, n_best
+            )
             return Proposal(best, at, own, self.points.half, self.points.reach)
-        value, index = own.half.new_empty(len(rows), 0), rows.new_empty(len(rows), 0)
-        half, reach = [], []
-        width = self.width if precision is self.precisions[0] else min(self.width, ENCODE_COLUMNS[rows.device.type])
+        value = own.half.new_empty(len(rows), 0)
+        index = rows.new_empty(len(rows), 0)
+        half = []
+        reach = []
+        width = (
+            self.width
+            if precision is self.precisions[0]
+            else min(self.width, ENCODE_COLUMNS[rows.device.type])
+        )
         for start in range(0, len(self.is_live), width):
             columns = slice(start, min(start + width, len(self.is_live)))
             theirs = self._points(columns, precision)
-            best, at = top(self._values(rows, own, columns, theirs, precision), n_best, self.scratch)
-            value, index = torch.cat([value, best], 1), torch.cat([index, at + start], 1)
+            best, at = top(
+                self._values(rows, own, columns, theirs, precision), n_best, self.scratch
+            )
+            value = torch.cat([value, best], 1)
+            index = torch.cat([index, at + start], 1)
             if start:
                 value, order = value.topk(min(n_best, value.shape[1]), 1)
                 index = index.gather(1, order)
             half.append(theirs.half)
             reach.append(theirs.reach)
-        return Proposal(value / 2 if self.is_uniform else value, index, own, torch.cat(half), torch.cat(reach))
+        return Proposal(
+            value / 2 if self.is_uniform else value, index, own, torch.cat(half), torch.cat(reach)
+        )
 
-    def _values(self, rows: Tensor, own: Points, columns: slice, theirs: Points, precision: Precision) -> Tensor:
+    def _values(
+        self, rows: Tensor, own: Points, columns: slice, theirs: Points, precision: Precision
+    ) -> Tensor:
         """(R, C) values of a block, twice that if all sizes are equal; -inf for a row's own column and for the dead."""
-        dtype, shape = precision.value_dtype, (len(rows), len(theirs.half))
+        dtype = precision.value_dtype
+        shape = (len(rows), len(theirs.half))
         values = self.scratch.array("values", shape, dtype)
         alive = torch.where(self.is_live[columns], -theirs.half, -torch.inf).to(dtype)
         torch.add(-own.half[:, None].to(dtype), alive, out=values)
         values.addmm_(own.points, theirs.points.T)
-        if not self.is_uniform:  # else the weight is the same for all, and `_propose` applies it to the best
+        if (
+            not self.is_uniform
+        ):  # else the weight is the same for all, and `_propose` applies it to the best
             sizes = self.geometry.sizes[columns]
-            distinct, counts = torch.unique_consecutive(self.geometry.sizes[rows], return_counts=True)
+            distinct, counts = torch.unique_consecutive(
+                self.geometry.sizes[rows], return_counts=True
+            )
             for s, part in zip(distinct, torch.split(values, counts.tolist()), strict=True):
                 part.mul_((sizes / (s + sizes)).to(dtype))
         is_own = (rows >= columns.start) & (rows < columns.stop)
         values[is_own.nonzero()[:, 0], rows[is_own] - columns.start] = -torch.inf
         return values
 
-    def _listed(self, rows: Tensor, proposal: Proposal, precision: Precision) -> tuple[Lists, Tensor]:
+    def _listed(
+        self, rows: Tensor, proposal: Proposal, precision: Precision
+    ) -> tuple[Lists, Tensor]:
         """Lists with lows, and which rows they may settle: where the best height is below what is outside."""
         sizes = self.geometry.sizes
         s = sizes[rows, None]
         height = proposal.value.double() * (-4 * s)  # (R, k+1), inf: nobody
         least = height * (1 - 16 * precision.unit)  # the weight's own roundings
-        half, reach = proposal.own.half[:, None], proposal.own.reach[:, None]
+        half = proposal.own.half[:, None]
+        reach = proposal.own.reach[:, None]
         error = self._error(half, proposal.half[proposal.index], precision)
-        low = lower(least, weight(s, sizes[proposal.index]), error, reach + proposal.reach[proposal.index])
+        low = lower(
+            least, weight(s, sizes[proposal.index]), error, reach + proposal.reach[proposal.index]
+        )
         low = torch.where(torch.isinf(height), torch.inf, low)
         if proposal.index.shape[1] <= self.k:
             return self._padded(rows, proposal.index, low), torch.ones_like(rows, dtype=torch.bool)
         extremes = ClusterExtremes.of(sizes, proposal.half, proposal.reach, self.is_live)
         n_columns = self.geometry.centroids.shape[1]
-        outside = extremes.low(height[:, -1], sizes[rows], proposal.own.half, proposal.own.reach, n_columns, precision)
-        return Lists(proposal.index[:, : self.k], low[:, : self.k].contiguous(), outside), height[:, 0] < outside
+        outside = extremes.low(
+            height[:, -1], sizes[rows], proposal.own.half, proposal.own.reach, n_columns, precision
+        )
+        return Lists(proposal.index[:, : self.k], low[:, : self.k].contiguous(), outside), height[
+            :, 0
+        ] < outside
 
     def _padded(self, rows: Tensor, index: Tensor, low: Tensor) -> Lists:
         """Lists that hold everyone, filled up with void entries."""

@@ -20,7 +20,9 @@ Found = tuple[Tensor, Lists, Decision]
 """Rows, their lists, and their nearest clusters."""
 
 
-def share_rows(rows: Tensor, scan: Callable[[Tensor, Accept], Tensor], k: int) -> tuple[Found, Tensor]:
+def share_rows(
+    rows: Tensor, scan: Callable[[Tensor, Accept], Tensor], k: int
+) -> tuple[Found, Tensor]:
     """Scan this process's share of `rows`; what all processes found, in every one, and the rows that they left."""
     parts = [torch.empty(0, 2 * k + 4, dtype=torch.int64, device=rows.device)]
 
@@ -40,12 +42,18 @@ def agree_on_rows(candidates: Tensor, rows: Tensor, n_slots: int) -> Tensor:
 
 def _pack(rows: Tensor, lists: Lists, decision: Decision) -> Tensor:
     """(R, 2k + 4) whole numbers that hold the bits of all of it, to be sent at once."""
-    floats = torch.cat([lists.low, lists.outside[:, None], decision.distance[:, None]], 1)  # (R, k + 2)
-    return torch.cat([rows[:, None], decision.nearest[:, None], lists.index, floats.view(torch.int64)], 1)
+    floats = torch.cat(
+        [lists.low, lists.outside[:, None], decision.distance[:, None]], 1
+    )  # (R, k + 2)
+    return torch.cat(
+        [rows[:, None], decision.nearest[:, None], lists.index, floats.view(torch.int64)], 1
+    )
 
 
 def _unpack(packed: Tensor, k: int) -> Found:
-    rows, nearest, index = packed[:, 0], packed[:, 1], packed[:, 2 : k + 2]
+    rows = packed[:, 0]
+    nearest = packed[:, 1]
+    index = packed[:, 2 : k + 2]
     floats = packed[:, k + 2 :].contiguous().view(torch.float64)
     lists = Lists(index, floats[:, :k], floats[:, k])
     return rows, lists, Decision(nearest, floats[:, k + 1], torch.ones_like(rows, dtype=torch.bool))

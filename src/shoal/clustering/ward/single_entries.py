@@ -41,8 +41,12 @@ class SingleEntries:
 
     def keep(self, slots: Tensor) -> None:
         """Forget all but the given slots."""
-        self.column, self.value, self.is_single = self.column[slots], self.value[slots], self.is_single[slots]
-        self.steps = [(beside[slots], None if last is None else last[slots]) for beside, last in self.steps]
+        self.column = self.column[slots]
+        self.value = self.value[slots]
+        self.is_single = self.is_single[slots]
+        self.steps = [
+            (beside[slots], None if last is None else last[slots]) for beside, last in self.steps
+        ]
 
     def squares(self, point: Tensor, columns: slice) -> Tensor:
         """(C,) squared distances of a point (D,) and the clusters of a slice, true of those that have one entry."""
@@ -68,13 +72,16 @@ def _steps(at: Tensor, width: int) -> list[tuple[Tensor, Tensor | None]]:
     """
     steps: list[tuple[Tensor, Tensor | None]] = []
     while width > 1:
-        half, is_last = width // 2, at == width - 1
+        half = width // 2
+        is_last = at == width - 1
         parent = torch.where(at < half, at, at - half)
-        beside, last = torch.where(at < half, at + half, at - half), None
+        beside = torch.where(at < half, at + half, at - half)
+        last = None
         if width % 2:
             parent = parent.masked_fill(is_last, 0)
             beside = beside.masked_fill(is_last, width)
             last = torch.where(is_last | (parent != 0), width + 1, width - 1)
         steps.append((beside, last))
-        at, width = parent, half
+        at = parent
+        width = half
     return steps

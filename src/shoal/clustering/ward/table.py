@@ -48,15 +48,24 @@ class HeightTable:
     """Heights of all pairs of clusters: (M, M), inf on the diagonal; `dead` (M,) adds inf to columns of the dead."""
 
     def __init__(
-        self, geometry: Geometry, margins: Margins, workers: Workers, is_live: Tensor, is_tied: bool = False
+        self,
+        geometry: Geometry,
+        margins: Margins,
+        workers: Workers,
+        is_live: Tensor,
+        is_tied: bool = False,
     ) -> None:
-        self.geometry, self.margins, self.workers = geometry, margins, workers
+        self.geometry = geometry
+        self.margins = margins
+        self.workers = workers
         self.center = geometry.middle()
         self.dead = torch.where(is_live, 0.0, torch.inf)
         self.points: dict[Precision, Points] = {}
         self.heights = torch.empty(0, 0)
         self.minima: GroupMinima | None = None
-        self._fill(None if is_tied or len(self.dead) <= FEW_EXACT[self.dead.device.type] else FLOAT32)
+        self._fill(
+            None if is_tied or len(self.dead) <= FEW_EXACT[self.dead.device.type] else FLOAT32
+        )
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
         """Compute the rows and columns of merged clusters anew and drop the absorbed ones."""
@@ -81,7 +90,9 @@ class HeightTable:
         """Forget all but the given slots (ascending)."""
         n = len(slots)
         step = FILL_ROWS[slots.device.type]
-        for start in range(0, n, step):  # rows move to the front, so none is overwritten before it is read
+        for start in range(
+            0, n, step
+        ):  # rows move to the front, so none is overwritten before it is read
             rows = self.heights.index_select(0, slots[start : start + step]).index_select(1, slots)
             self.heights[start : start + len(rows), :n] = rows
         self.heights = self.heights[:n, :n]
@@ -106,7 +117,9 @@ class HeightTable:
                 break
             self._add_points(precision)
             for part in torch.split(unsure, FIND_ROWS[rows.device.type]):
-                compared = self._compare(rows[part], decision.take(part), precision, len(unsure) / len(part))
+                compared = self._compare(
+                    rows[part], decision.take(part), precision, len(unsure) / len(part)
+                )
                 if compared is None:
                     self._fill(None)
                     return self._decided(rows)
@@ -115,19 +128,22 @@ class HeightTable:
         return decision
 
     def _decided(self, rows: Tensor) -> Decision:
-        at_most, at_least = FIND_ROWS[rows.device.type], SHARED_ROWS
+        at_most = FIND_ROWS[rows.device.type]
+        at_least = SHARED_ROWS
         if self.minima is not None:
             at_most = at_least = len(rows)  # of which little is read
         parts = self.workers.map_rows(self._first, rows, at_most=at_most, at_least=at_least)
-        nearest, distance, second = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
+        nearest, distance, second = (
+            parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
+        )
         if self.precision is None:
             return Decision(nearest, distance, torch.ones_like(rows, dtype=torch.bool))
-        sizes, points, n_columns = (
-            self.geometry.sizes[rows],
-            self.points[self.precision],
-            self.geometry.centroids.shape[1],
+        sizes = self.geometry.sizes[rows]
+        points = self.points[self.precision]
+        n_columns = self.geometry.centroids.shape[1]
+        low = self.extremes.low(
+            second, sizes, points.half[rows], points.reach[rows], n_columns, self.precision
         )
-        low = self.extremes.low(second, sizes, points.half[rows], points.reach[rows], n_columns, self.precision)
         return Decision(nearest, distance, self.margins.certain(distance, low))
 
     def _first(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -139,19 +155,29 @@ class HeightTable:
         if self.precision is None:
             distance = heights.amin(1)
             slots = torch.arange(len(self.dead), device=rows.device)
-            return torch.where(heights == distance[:, None], slots, LAST).amin(1), distance, distance
+            return (
+                torch.where(heights == distance[:, None], slots, LAST).amin(1),
+                distance,
+                distance,
+            )
         first = heights.min(1).indices
         second = heights.scatter_(1, first[:, None], torch.inf).amin(1).double()
         return first, self.geometry.distances(rows, first), second
 
-    def _compare(self, rows: Tensor, decision: Decision, precision: Precision, n_parts: float) -> Decision | None:
+    def _compare(
+        self, rows: Tensor, decision: Decision, precision: Precision, n_parts: float
+    ) -> Decision | None:
         """Measure every cluster whose height does not put it beyond the one decided on, unless there are many.
 
         None where so many are tied that, with as many in all of `n_parts`, the whole table costs no more.
         """
         everyone = slice(0, len(self.dead))
         is_tabled = precision is self.precision
-        heights = self.heights[rows] + self.dead if is_tabled else self._heights(rows, everyone, precision)
+        heights = (
+            self.heights[rows] + self.dead
+            if is_tabled
+            else self._heights(rows, everyone, precision)
+        )
         low = self._low(rows, heights.double(), precision)  # (R, M)
         is_rival = ~self.margins.certain(decision.distance[:, None], low)
         is_many = is_rival.sum(1) > MANY
@@ -183,7 +209,9 @@ class HeightTable:
         else:
             self._add_points(precision)
         self.heights = torch.empty(0, 0)  # the old one's memory is needed
-        self.heights = torch.empty(n, n, dtype=(precision or FLOAT64).dtype, device=self.dead.device)
+        self.heights = torch.empty(
+            n, n, dtype=(precision or FLOAT64).dtype, device=self.dead.device
+        )
         with matmul_precision((precision or FLOAT64).matmul):
             self.workers.map(self._fill_rows, self._starts())
         self._measure_extremes()
@@ -203,7 +231,9 @@ class HeightTable:
             heights[:, columns] = self.geometry.all_distances(rows, columns)
 
         n = len(self.dead)
-        step = n if self.geometry.has_singles else self.workers.share(n, n)  # which are done before a worker has begun
+        step = (
+            n if self.geometry.has_singles else self.workers.share(n, n)
+        )  # which are done before a worker has begun
         self.workers.map(work, range(0, n, step))
         return heights.add_(self.dead).scatter_(1, rows[:, None], torch.inf)
 
@@ -220,7 +250,9 @@ class HeightTable:
         stop = min(start + FILL_ROWS[kept.device.type], len(self.dead))
         columns = self.heights[:, start:stop].index_select(0, kept).T.contiguous()  # (C, R)
         if self.workers.n > 1:
-            own = kept[(kept >= start) & (kept < stop)]  # these rows are new, and are written what they hold:
+            own = kept[
+                (kept >= start) & (kept < stop)
+            ]  # these rows are new, and are written what they hold:
             columns[own - start] = self.heights[own][:, kept]  # another worker may be reading them
         self.heights[start:stop].index_copy_(1, kept, columns)
 
@@ -235,7 +267,9 @@ class HeightTable:
 
     def _products(self, rows: Tensor, columns: slice, precision: Precision) -> Tensor:
         """(R, C) heights 4s·(|p|²/2 + |q|²/2 - p·q) / (s/c + 1) in the format of the products."""
-        own, theirs, dtype = self.points[precision].take(rows), self.points[precision].take(columns), precision.dtype
+        own = self.points[precision].take(rows)
+        theirs = self.points[precision].take(columns)
+        dtype = precision.dtype
         sizes = self.geometry.sizes
         half = own.half[:, None].to(dtype) + theirs.half.to(dtype)
         heights = half.addmm_(own.points, theirs.points.T, alpha=-1)
@@ -244,8 +278,10 @@ class HeightTable:
 
     def _low(self, rows: Tensor, heights: Tensor, precision: Precision) -> Tensor:
         """Lows of computed heights (R, M)."""
-        points, sizes = self.points[precision], self.geometry.sizes
-        own_half, own_reach = points.half[rows, None], points.reach[rows, None]
+        points = self.points[precision]
+        sizes = self.geometry.sizes
+        own_half = points.half[rows, None]
+        own_reach = points.reach[rows, None]
         error = product_error(own_half, points.half, self.geometry.centroids.shape[1], precision)
         least = heights * (1 - 16 * precision.unit)
         low = lower(least, weight(sizes[rows, None], sizes), error, own_reach + points.reach)
@@ -256,11 +292,15 @@ class HeightTable:
         if self.precision is None:
             return
         points = self.points[self.precision]
-        self.extremes = ClusterExtremes.of(self.geometry.sizes, points.half, points.reach, self.dead == 0)
+        self.extremes = ClusterExtremes.of(
+            self.geometry.sizes, points.half, points.reach, self.dead == 0
+        )
 
     def _add_points(self, precision: Precision) -> None:
         if precision not in self.points:
-            self.points[precision] = Points.of_all(self.geometry.centroids, self.center, precision, self.workers)
+            self.points[precision] = Points.of_all(
+                self.geometry.centroids, self.center, precision, self.workers
+            )
 
     def _starts(self) -> range:
         return range(0, len(self.dead), FILL_ROWS[self.dead.device.type])

@@ -30,10 +30,12 @@ def pair(  # type: ignore[no-untyped-def]
     number = tl.cumsum(is_kept.to(tl.int32), 0) - 1
     before = tl.load(counts_at)
     distance = tl.load(distance_at + slot, mask=is_kept, other=0.0)
-    own, theirs = tl.load(heights_at + slot, mask=is_kept, other=0.0), tl.load(heights_at + other)
+    own = tl.load(heights_at + slot, mask=is_kept, other=0.0)
+    theirs = tl.load(heights_at + other)
     # Rounding may put a union a hair below its parts; a tree's heights never fall.
     height = tl.maximum(distance, tl.maximum(own, theirs))
-    left, right = tl.load(nodes_at + slot, mask=is_kept, other=0), tl.load(nodes_at + other)
+    left = tl.load(nodes_at + slot, mask=is_kept, other=0)
+    right = tl.load(nodes_at + other)
     size = tl.load(sizes_at + slot, mask=is_kept, other=0.0) + tl.load(sizes_at + other)
     made = before + number
     tl.store(left_at + made, left, mask=is_kept)
@@ -52,14 +54,23 @@ def pair(  # type: ignore[no-untyped-def]
 
 @triton.jit(do_not_specialize=["n", "next_node"])  # type: ignore[untyped-decorator]
 def merge(  # type: ignore[no-untyped-def]
-    points_at, sizes_at, nearest_at, dead_at, kept_at, counts_at, stride, n_columns, WIDTH: tl.constexpr
+    points_at,
+    sizes_at,
+    nearest_at,
+    dead_at,
+    kept_at,
+    counts_at,
+    stride,
+    n_columns,
+    WIDTH: tl.constexpr,
 ):
     """A program for each pair: the centroid and the size of its union, in the slot that is kept."""
     at = tl.program_id(0)
     if at < tl.load(counts_at + 1):
         kept = tl.load(kept_at + at)
         gone = tl.load(nearest_at + kept)
-        a, b = tl.load(sizes_at + kept), tl.load(sizes_at + gone)
+        a = tl.load(sizes_at + kept)
+        b = tl.load(sizes_at + gone)
         total = a + b
         for start in range(0, n_columns, WIDTH):
             column = start + tl.arange(0, WIDTH)
@@ -104,7 +115,13 @@ def block_sum(  # type: ignore[no-untyped-def]
 ):
     """The same of a block of leaves: the sum of some chunks waits for that of as many others."""
     value = chunk_sum(line_at, union, slots, stride, CHUNK)
-    level0, level1, level2, level3, level4, level5, level6 = value, value, value, value, value, value, value
+    level0 = value
+    level1 = value
+    level2 = value
+    level3 = value
+    level4 = value
+    level5 = value
+    level6 = value
     for chunk in range(1, N_CHUNKS):
         value = chunk_sum(line_at + chunk * CHUNK * stride, union, slots, stride, CHUNK)
         if chunk % 2 == 0:
@@ -164,7 +181,8 @@ def measure(  # type: ignore[no-untyped-def]
                 group = value
             else:
                 group = group + value
-        a, b = tl.load(sizes_at + union), tl.load(sizes_at + slots, mask=slots < n, other=1.0)
+        a = tl.load(sizes_at + union)
+        b = tl.load(sizes_at + slots, mask=slots < n, other=1.0)
         distance = (done + group) * ((2.0 * (a * b)) / (a + b))
         distance = tl.where(slots == union, float("inf"), distance)
         tl.store(table_at + union.to(tl.int64) * n + slots, distance, mask=slots < n)
@@ -184,7 +202,9 @@ def find(  # type: ignore[no-untyped-def]
         for start in range(0, n, WIDTH):
             column = start + tl.arange(0, WIDTH)
             is_alive = tl.load(dead_at + column, mask=column < n, other=1) == 0
-            value = tl.load(table_at + row.to(tl.int64) * n + column, mask=is_alive, other=float("inf"))
+            value = tl.load(
+                table_at + row.to(tl.int64) * n + column, mask=is_alive, other=float("inf")
+            )
             is_less = value < best
             best = tl.where(is_less, value, best)
             best_at = tl.where(is_less, column, best_at)
@@ -218,7 +238,8 @@ def tell(  # type: ignore[no-untyped-def]
             best_at = tl.where(is_less, fresh, best_at)
         least = tl.min(best, 0)
         first = tl.min(tl.where(best == least, best_at, 2147483647), 0)
-        own, own_at = tl.load(distance_at + row), tl.load(nearest_at + row)
+        own = tl.load(distance_at + row)
+        own_at = tl.load(nearest_at + row)
         if (first != 2147483647) & ((least < own) | ((least == own) & (first < own_at))):
             tl.store(nearest_at + row, first)
             tl.store(distance_at + row, least)

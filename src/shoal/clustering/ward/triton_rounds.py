@@ -66,12 +66,18 @@ def leaf_order(n_columns: int) -> list[int]:
     while len(reversed_bits) < n_leaves:  # 0; 0 1; 0 2 1 3; 0 4 2 6 1 5 3 7; …
         reversed_bits = [2 * i for i in reversed_bits] + [2 * i + 1 for i in reversed_bits]
     half = max(1, n_blocks // 2)
-    groups = [w for first in range(half) for w in range(first, n_blocks, half)]  # 0 2 4, 1 3 of five; 0 3 6, 1 4, 2 5
+    groups = [
+        w for first in range(half) for w in range(first, n_blocks, half)
+    ]  # 0 2 4, 1 3 of five; 0 3 6, 1 4, 2 5
     return [w + n_blocks * leaf for w in groups for leaf in reversed_bits]
 
 
 def merge_all(
-    geometry: Geometry, nodes: Tensor, next_node: int, decision: Decision | None = None, heights: Tensor | None = None
+    geometry: Geometry,
+    nodes: Tensor,
+    next_node: int,
+    decision: Decision | None = None,
+    heights: Tensor | None = None,
 ) -> RoundMerges:
     """Merge all clusters, held by `nodes` (M,), in the order of rounds; unions are numbered from `next_node`.
 
@@ -90,7 +96,8 @@ def merge_all(
     while n_left > 1:
         for _ in range(ROUNDS_AT_ONCE):
             table.round(n_left)
-        before, n_left = n_left, len(nodes) - int(table.counts[0])
+        before = n_left
+        n_left = len(nodes) - int(table.counts[0])
         assert n_left < before, "no cluster is nearest to its nearest: a distance is not symmetric"
     return table.merges
 
@@ -99,15 +106,21 @@ class _Table:
     """What the kernels read and write: (M, M) D, inf on the diagonal, and the clusters."""
 
     def __init__(self, geometry: Geometry, nodes: Tensor, next_node: int) -> None:
-        n, device = len(nodes), nodes.device
+        n = len(nodes)
+        device = nodes.device
         n_columns = geometry.centroids.shape[1]
-        self.n, self.n_columns, self.next_node = n, n_columns, next_node
+        self.n = n
+        self.n_columns = n_columns
+        self.next_node = next_node
         self.blocks, self.leaves = blocks_and_leaves(n_columns)
         order = torch.tensor(leaf_order(n_columns), device=device)
         self.stride = -(-n // MEASURED) * MEASURED
-        self.points = torch.zeros(n_columns, self.stride, dtype=torch.float64, device=device)  # (D, M and a few)
+        self.points = torch.zeros(
+            n_columns, self.stride, dtype=torch.float64, device=device
+        )  # (D, M and a few)
         self.points[:, :n] = geometry.centroids.T[order]
-        self.sizes, self.nodes = geometry.sizes.clone(), nodes.clone()
+        self.sizes = geometry.sizes.clone()
+        self.nodes = nodes.clone()
         self.distances = torch.empty(n, n, dtype=torch.float64, device=device)
         self.nearest = torch.arange(n, dtype=torch.int32, device=device)
         self.distance = torch.full((n,), torch.inf, dtype=torch.float64, device=device)
@@ -131,7 +144,8 @@ class _Table:
 
         from shoal.clustering.ward import table_kernels
 
-        merges, width = self.merges, next_power_of_2(self.n)
+        merges = self.merges
+        width = next_power_of_2(self.n)
         table_kernels.pair[(1,)](
             self.nearest, self.distance, self.heights, self.sizes, self.nodes, self.role, self.is_dead, self.kept,
             self.counts, merges.left, merges.right, merges.distance, merges.size, self.n, self.next_node,
@@ -145,7 +159,14 @@ class _Table:
         self._measure(most)
         self.find_nearest()
         table_kernels.tell[(self.n,)](
-            self.nearest, self.distance, self.role, self.is_dead, self.kept, self.counts, self.n, WIDTH=SCAN_COLUMNS
+            self.nearest,
+            self.distance,
+            self.role,
+            self.is_dead,
+            self.kept,
+            self.counts,
+            self.n,
+            WIDTH=SCAN_COLUMNS,
         )
 
     def find_nearest(self) -> None:
@@ -153,7 +174,13 @@ class _Table:
         from shoal.clustering.ward import table_kernels
 
         table_kernels.find[(self.n,)](
-            self.distances, self.nearest, self.distance, self.role, self.is_dead, self.n, WIDTH=SCAN_COLUMNS
+            self.distances,
+            self.nearest,
+            self.distance,
+            self.role,
+            self.is_dead,
+            self.n,
+            WIDTH=SCAN_COLUMNS,
         )
 
     def _measure(self, most: int) -> None:

@@ -18,7 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-BLOCK_R, BLOCK_C, BLOCK_D = 128, 128, 64
+BLOCK_R = 128
+BLOCK_C = 128
+BLOCK_D = 64
 
 N_PROGRAMS = 528
 """Programs wanted at least, four per multiprocessor of a large card; few rows are split over their columns."""
@@ -52,7 +54,9 @@ def wanted(is_wanted: bool) -> Iterator[None]:
         _is_wanted.reset(token)
 
 
-def best_columns(rows: Tensor, points: Tensor, half: Tensor, sizes: Tensor, n_best: int) -> tuple[Tensor, Tensor]:
+def best_columns(
+    rows: Tensor, points: Tensor, half: Tensor, sizes: Tensor, n_best: int
+) -> tuple[Tensor, Tensor]:
     """The `n_best` largest values of each row in `rows` (R,), descending, and their columns: (R, n_best) each.
 
     `points` (M, D) bfloat16, `half` (M,) half their squared lengths, inf for the dead, `sizes` (M,). Columns past the
@@ -60,14 +64,18 @@ def best_columns(rows: Tensor, points: Tensor, half: Tensor, sizes: Tensor, n_be
     """
     from triton import next_power_of_2
 
-    n_rows, n_columns, kept = len(rows), len(points), max(2, next_power_of_2(n_best))
+    n_rows = len(rows)
+    n_columns = len(points)
+    kept = max(2, next_power_of_2(n_best))
     n_blocks = -(-n_rows // BLOCK_R)
     n_tiles = -(-n_columns // BLOCK_C)
     n_splits = max(1, min(n_tiles // 8, -(-N_PROGRAMS // n_blocks)))
     tiles = -(-n_tiles // n_splits)
     value = torch.empty(n_rows, n_splits, kept, dtype=torch.float32, device=rows.device)
     index = torch.empty(n_rows, n_splits, kept, dtype=torch.int32, device=rows.device)
-    if _is_interpreted():  # it multiplies the bits of bfloat16 as if they were whole numbers; float32 holds the same
+    if (
+        _is_interpreted()
+    ):  # it multiplies the bits of bfloat16 as if they were whole numbers; float32 holds the same
         points = points.float()
     single = (half.float(), sizes.float(), (1 / sizes).float())
     _kernel()[(n_blocks, n_splits)](
@@ -120,8 +128,12 @@ def _kernel() -> Any:
                 product = tl.dot(mine, theirs, product)
             other = tl.load(half_at + safe, mask=is_column, other=float("inf"))
             inverse = tl.load(inverse_at + safe, mask=is_column, other=1.0)
-            value = (product - half[:, None] - other[None, :]) / (size[:, None] * inverse[None, :] + 1.0)
-            value = tl.where(is_column[None, :] & (column[None, :] != row[:, None]), value, float("-inf"))
+            value = (product - half[:, None] - other[None, :]) / (
+                size[:, None] * inverse[None, :] + 1.0
+            )
+            value = tl.where(
+                is_column[None, :] & (column[None, :] != row[:, None]), value, float("-inf")
+            )
             largest = tl.max(value, axis=1)
             worst = tl.min(best, axis=1)
             while tl.max((largest > worst).to(tl.int32), axis=0) > 0:
@@ -129,12 +141,18 @@ def _kernel() -> Any:
                 out = tl.argmin(best, axis=1)
                 is_better = (largest > worst)[:, None] & (slots[None, :] == out[:, None])
                 best = tl.where(is_better, largest[:, None], best)
-                best_index = tl.where(is_better, (tile * BLOCK_C + at)[:, None].to(tl.int32), best_index)
-                value = tl.where(tl.arange(0, BLOCK_C)[None, :] == at[:, None], float("-inf"), value)
+                best_index = tl.where(
+                    is_better, (tile * BLOCK_C + at)[:, None].to(tl.int32), best_index
+                )
+                value = tl.where(
+                    tl.arange(0, BLOCK_C)[None, :] == at[:, None], float("-inf"), value
+                )
                 largest = tl.max(value, axis=1)
                 worst = tl.min(best, axis=1)
             tile += 1
-        target = (row_index.to(tl.int64)[:, None] * n_splits + tl.program_id(1)) * KEPT + slots[None, :]
+        target = (row_index.to(tl.int64)[:, None] * n_splits + tl.program_id(1)) * KEPT + slots[
+            None, :
+        ]
         tl.store(value_at + target, best, mask=is_row[:, None])
         tl.store(index_at + target, best_index, mask=is_row[:, None])
 

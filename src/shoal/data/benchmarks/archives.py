@@ -17,7 +17,14 @@ from shoal.progress import Progress
 BLOCK = 1 << 20
 """Bytes read at once."""
 
-BROKEN = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError)
+BROKEN = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    gzip.BadGzipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+)
 """What reading a damaged archive, or what is none, ends with."""
 
 
@@ -67,13 +74,19 @@ def _walk_tar(archive: Path) -> str:
             pass
         behind = archive.stat().st_size - opened.offset
     # Zeros end a tar, and fill it up to a whole record: more than that was meant to be members.
-    return f"{archive}: is damaged ({behind:,} bytes behind its end); fetch it again" if behind > BLOCK else ""
+    return (
+        f"{archive}: is damaged ({behind:,} bytes behind its end); fetch it again"
+        if behind > BLOCK
+        else ""
+    )
 
 
 def _in_one_line(error: BaseException) -> str:
     """The first line of a message: tarfile adds one for every compression that it has tried."""
     first, *more = str(error).splitlines() or [type(error).__name__]
-    return "neither a tar archive nor a compressed one, or its beginning is damaged" if more else first
+    return (
+        "neither a tar archive nor a compressed one, or its beginning is damaged" if more else first
+    )
 
 
 def unpack(archive: Path, into: Path, *, only: Collection[str] | None = None) -> tuple[str, ...]:
@@ -103,7 +116,9 @@ def _unpack_any(archive: Path, into: Path, only: Collection[str] | None) -> None
             _unpack_tar_of_tars(archive, into, only)
     except BROKEN as error:
         why = _in_one_line(error)
-        raise DataError(f"{archive}: cannot be unpacked ({why}); nothing was changed; fetch it again") from error
+        raise DataError(
+            f"{archive}: cannot be unpacked ({why}); nothing was changed; fetch it again"
+        ) from error
 
 
 def _move_in(draft: Path, into: Path) -> tuple[str, ...]:
@@ -127,16 +142,22 @@ def _unpack_zip(archive: Path, into: Path) -> None:
 
 def _check_member(archive: Path, member: zipfile.ZipInfo) -> None:
     name = member.filename
-    leads_out = PurePosixPath(name).is_absolute() or PureWindowsPath(name).drive or ".." in name.split("/")
+    leads_out = (
+        PurePosixPath(name).is_absolute() or PureWindowsPath(name).drive or ".." in name.split("/")
+    )
     if leads_out or "\\" in name or stat.S_ISLNK(member.external_attr >> 16):
-        raise DataError(f"{archive}: member {name!r} leads out of the folder or is a link; this archive is not trusted")
+        raise DataError(
+            f"{archive}: member {name!r} leads out of the folder or is a link; this archive is not trusted"
+        )
 
 
 def _unpack_tar(archive: Path, into: Path) -> None:
     _check_tar_filter()
     with tarfile.open(archive) as opened:
         opened.extractall(into, filter="data")
-        while opened.fileobj is not None and opened.fileobj.read(BLOCK):  # the checksum of a gzipped one comes last
+        while opened.fileobj is not None and opened.fileobj.read(
+            BLOCK
+        ):  # the checksum of a gzipped one comes last
             pass
 
 
@@ -153,10 +174,14 @@ def _unpack_tar_of_tars(archive: Path, into: Path, only: Collection[str]) -> Non
 
 def _check_tar_filter() -> None:
     if not hasattr(tarfile, "data_filter"):
-        raise MissingError("unpacking tar archives safely needs Python 3.11.4 or newer; unpack them with tar instead")
+        raise MissingError(
+            "unpacking tar archives safely needs Python 3.11.4 or newer; unpack them with tar instead"
+        )
 
 
 def _check_space(archive: Path, n_bytes: int, into: Path) -> None:
     free = shutil.disk_usage(into).free
     if n_bytes > free:
-        raise ShoalError(f"{archive}: needs {n_bytes:,} bytes unpacked, but {free:,} are free in {into}; make room")
+        raise ShoalError(
+            f"{archive}: needs {n_bytes:,} bytes unpacked, but {free:,} are free in {into}; make room"
+        )

@@ -42,7 +42,9 @@ class Benchmark:
         return self.split.n_classes
 
 
-def read_benchmark(name: str, root: str | os.PathLike[str], *, part: Part = "train", seed: int = 0) -> Benchmark:
+def read_benchmark(
+    name: str, root: str | os.PathLike[str], *, part: Part = "train", seed: int = 0
+) -> Benchmark:
     """Read a benchmark from its official layout, or another one it is found in, under `root`.
 
     With seed 0 and the official order of images, the labeled images are exactly those of the published split. Counts
@@ -50,7 +52,8 @@ def read_benchmark(name: str, root: str | os.PathLike[str], *, part: Part = "tra
     """
     if part not in PARTS:
         raise UnknownName("part", part, PARTS)
-    facts, split = get_facts(name), load_split(name)
+    facts = get_facts(name)
+    split = load_split(name)
     folder = check_folder(root)
     official = read_official(name, folder, part)
     if official.absent:
@@ -63,14 +66,23 @@ def read_benchmark(name: str, root: str | os.PathLike[str], *, part: Part = "tra
 
 
 def build(
-    name: str, official: OfficialImages, facts: BenchmarkFacts, split: ClassSplit, part: Part, seed: int
+    name: str,
+    official: OfficialImages,
+    facts: BenchmarkFacts,
+    split: ClassSplit,
+    part: Part,
+    seed: int,
 ) -> Benchmark:
     """Draw the labeled images in official order, then sort by name, as collections are."""
     true_labels = split.positions[official.class_ids]  # (N,) known classes first
     labels = np.full(len(true_labels), UNLABELED, dtype=np.int64)
     if part == "train":
-        labels = known_novel_split(true_labels, range(len(split.known)), split.labeled_share, seed=seed)
-    order = np.array(sorted(range(len(official.names)), key=official.names.__getitem__), dtype=np.int64)
+        labels = known_novel_split(
+            true_labels, range(len(split.known)), split.labeled_share, seed=seed
+        )
+    order = np.array(
+        sorted(range(len(official.names)), key=official.names.__getitem__), dtype=np.int64
+    )
     names = tuple(official.names[i] for i in order)
     classes = tuple(official.classes[i] for i in (*split.known, *split.novel))
     collection = Collection(
@@ -86,7 +98,9 @@ def build(
     return Benchmark(name, part, collection, truth, facts, split, seed)
 
 
-def _reorder(images: Sequence[Any] | NDArray[np.uint8], order: Ints) -> Sequence[Any] | NDArray[np.uint8]:
+def _reorder(
+    images: Sequence[Any] | NDArray[np.uint8], order: Ints
+) -> Sequence[Any] | NDArray[np.uint8]:
     if (np.diff(order) == 1).all():  # already sorted: half a gigabyte need not be copied
         return images
     return images.take(order) if isinstance(images, ZipImages) else np.asarray(images)[order]
@@ -96,4 +110,6 @@ def _differences(n_found: int, facts: BenchmarkFacts, part: Part) -> tuple[str, 
     published = facts.n_images if part == "train" else facts.n_test
     if n_found == published:
         return ()
-    return (f"{n_found:,} images, but the published {part} part has {published:,}: results cannot be compared",)
+    return (
+        f"{n_found:,} images, but the published {part} part has {published:,}: results cannot be compared",
+    )

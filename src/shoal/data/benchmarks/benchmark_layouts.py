@@ -37,9 +37,17 @@ def _zip_of(name: str, read: Callable[[Path, Part, ClassSplit], OfficialImages])
 
 
 CLASS_FOLDERS = Layout(
-    words="train/<class>/ and test/<class>/ folders", needs=_folders(), read=class_folders.read_class_folders
+    words="train/<class>/ and test/<class>/ folders",
+    needs=_folders(),
+    read=class_folders.read_class_folders,
 )
-CUB_LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt", "images")
+CUB_LISTS = (
+    "images.txt",
+    "image_class_labels.txt",
+    "train_test_split.txt",
+    "classes.txt",
+    "images",
+)
 CARS_TEST_LABELS = f"devkit/{list_files.CARS_TEST_LABELS}|{list_files.CARS_TEST_LABELS}"
 
 LAYOUTS: dict[str, tuple[Layout, ...]] = {
@@ -131,13 +139,17 @@ def find_layout(name: str, root: Path, part: Part) -> Candidate:
 
     Where nothing of the part is there in any layout, the nearest is the one in which another part is.
     """
-    tried = [_candidate(layout, root / home, part) for layout in LAYOUTS[name] for home in layout.homes]
+    tried = [
+        _candidate(layout, root / home, part) for layout in LAYOUTS[name] for home in layout.homes
+    ]
     for candidate in tried:
         if not candidate.missing:
             return candidate
 
     def nearness(candidate: Candidate) -> tuple[int, int]:
-        others = [_candidate(candidate.layout, candidate.home, other) for other in PARTS if other != part]
+        others = [
+            _candidate(candidate.layout, candidate.home, other) for other in PARTS if other != part
+        ]
         return len(candidate.present), sum(not other.missing for other in others)
 
     return max(tried, key=nearness)
@@ -165,12 +177,15 @@ def hint_at_pickles(root: Path) -> str:
     """Words for those who have CIFAR's Python version, which is pickles and never opened."""
     folders = [name for name in PICKLE_FOLDERS if (root / name).exists()]
     return (
-        f"; {folders[0]} is there, but holds pickles, which are never opened: get the binary version" if folders else ""
+        f"; {folders[0]} is there, but holds pickles, which are never opened: get the binary version"
+        if folders
+        else ""
     )
 
 
 def _candidate(layout: Layout, home: Path, part: Part) -> Candidate:
-    present, missing = [], []
+    present = []
+    missing = []
     for need in layout.needs[part]:
         names = need.split("|")
         file = next((name for name in names if (home / name).exists()), None)

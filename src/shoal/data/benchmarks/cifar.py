@@ -32,7 +32,9 @@ def read_cifar100(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
     return _read([home / file for file in CIFAR100_FILES[part]], part, split, n_label_bytes=2)
 
 
-def _read(files: list[Path], part: Part, split: ClassSplit, *, n_label_bytes: int) -> OfficialImages:
+def _read(
+    files: list[Path], part: Part, split: ClassSplit, *, n_label_bytes: int
+) -> OfficialImages:
     records = np.concatenate([_records(file, n_label_bytes + N_PIXEL_BYTES) for file in files])
     class_ids = records[:, n_label_bytes - 1].astype(np.int64)
     if class_ids.max() >= split.n_classes:
@@ -43,7 +45,9 @@ def _read(files: list[Path], part: Part, split: ClassSplit, *, n_label_bytes: in
     names = tuple(f"{part}-{i:05d}" for i in range(len(records)))
     assert split.class_names is not None
     images = _as_images(records[:, n_label_bytes:])
-    return OfficialImages(names, class_ids, split.class_names, "the official binary version", images=images)
+    return OfficialImages(
+        names, class_ids, split.class_names, "the official binary version", images=images
+    )
 
 
 def _records(file: Path, n_bytes: int) -> NDArray[np.uint8]:

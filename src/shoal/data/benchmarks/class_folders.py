@@ -31,7 +31,8 @@ def read_imagenet(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
 
     Where all 1,000 are there, the 100 must have the published positions, or these are not the folders of ILSVRC 2012.
     """
-    folder, names = "train" if part == "train" else "val", _names(split)
+    folder = "train" if part == "train" else "val"
+    names = _names(split)
     folders = _sorted_folders(home / folder)
     drawn = np.sort(np.random.RandomState(split.seed).choice(N_SYNSETS, len(names), replace=False))
     if len(folders) == N_SYNSETS and tuple(folders[i] for i in drawn) != names:
@@ -46,7 +47,8 @@ def read_class_folders(home: Path, part: Part, split: ClassSplit) -> OfficialIma
     notes: tuple[str, ...] = (ORDER_IS_LOST,) if part == "train" else ()
     strange = set(_sorted_folders(home / part)) - {_folder_name(name) for name in _names(split)}
     if strange:
-        n_strange, listed = count(len(strange), "folder"), first_few(sorted(strange))
+        n_strange = count(len(strange), "folder")
+        listed = first_few(sorted(strange))
         notes += (
             f"{n_strange} in {part} {plural(len(strange), 'is')} no class of this benchmark and not read: {listed}",
         )
@@ -73,7 +75,9 @@ def _read(
         names += [f"{folder}/{name}" for name in images]
         class_ids += [class_id] * len(images)
     ids = np.array(class_ids, dtype=np.int64)
-    return OfficialImages(tuple(names), ids, class_names, layout, root=home, absent=tuple(absent), notes=notes)
+    return OfficialImages(
+        tuple(names), ids, class_names, layout, root=home, absent=tuple(absent), notes=notes
+    )
 
 
 def _names(split: ClassSplit) -> tuple[str, ...]:
@@ -86,4 +90,10 @@ def _folder_name(class_name: str) -> str:
 
 
 def _sorted_folders(folder: Path) -> tuple[str, ...]:
-    return tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")))
+    return tuple(
+        sorted(
+            entry.name
+            for entry in folder.iterdir()
+            if entry.is_dir() and not entry.name.startswith(".")
+        )
+    )

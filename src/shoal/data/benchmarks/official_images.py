@@ -50,5 +50,7 @@ def listed_but_absent(root: Path, names: Iterable[str]) -> tuple[str, ...]:
     for folder, expected in wanted.items():
         path = root / folder
         present = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
-        absent += [f"{folder}/{file}" if folder else file for file in expected if file not in present]
+        absent += [
+            f"{folder}/{file}" if folder else file for file in expected if file not in present
+        ]
     return tuple(absent)

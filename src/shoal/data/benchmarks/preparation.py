@@ -52,7 +52,8 @@ def prepare(name: str, root: str | os.PathLike[str], *, bar: Bar = no_bar) -> Pr
     Nothing is downloaded and no file is overwritten. The index `<name>-train.csv` (path, label; no label for unlabeled
     images) is written where the images are files, so that any command that reads a table can use the benchmark.
     """
-    facts, folder = get_facts(name), check_folder(root)
+    facts = get_facts(name)
+    folder = check_folder(root)
     archives = [archive for archive in facts.archives if not archive.by_hand]
     unpacked = [sentence for archive in archives for sentence in _unpack(name, archive, folder)]
     verification = verify(name, folder, bar=bar)
@@ -83,7 +84,9 @@ def _write_index(benchmark: Benchmark, root: Path) -> str:
     rows = csv.writer(buffer, lineterminator="\n")
     rows.writerow(["path", "label"])
     for name, label in zip(collection.names, collection.labels, strict=True):
-        rows.writerow([(prefix / name).as_posix(), "" if label == UNLABELED else collection.classes[label]])
+        rows.writerow(
+            [(prefix / name).as_posix(), "" if label == UNLABELED else collection.classes[label]]
+        )
     target = root / f"{benchmark.name}-train.csv"
     if not target.exists():
         write_text(target, buffer.getvalue())
@@ -101,7 +104,9 @@ def _what_to_fetch(name: str, root: Path) -> tuple[str, ...]:
         if not any((home / left).exists() for home in homes for left in archive.leaves)
     ]
     by_hand = [archive for archive in absent if archive.by_hand]
-    missing = [archive for archive in absent if not any((root / file).is_file() for file in archive.names)]
+    missing = [
+        archive for archive in absent if not any((root / file).is_file() for file in archive.names)
+    ]
     files = ", ".join(archive.names[0] for archive in missing)
     fetch = files or ("nothing more" if by_hand else "what is listed as missing below")
     return (

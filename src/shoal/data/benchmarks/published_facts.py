@@ -102,7 +102,9 @@ BENCHMARKS: dict[str, BenchmarkFacts] = {
         page="https://www.vision.caltech.edu/datasets/cub_200_2011/",
         terms=RESEARCH_ONLY,
         layout="CUB_200_2011/: images.txt, image_class_labels.txt, train_test_split.txt, classes.txt, images/",
-        archives=(Archive(names=("CUB_200_2011.tgz", "CUB_200_2011.tar.gz"), leaves=("CUB_200_2011",)),),
+        archives=(
+            Archive(names=("CUB_200_2011.tgz", "CUB_200_2011.tar.gz"), leaves=("CUB_200_2011",)),
+        ),
     ),
     "cars": BenchmarkFacts(
         title="Stanford Cars",
@@ -155,7 +157,10 @@ BENCHMARKS: dict[str, BenchmarkFacts] = {
         layout="small-train/<class>/*.jpg and small-validation/<class>/*.jpg",
         archives=(
             Archive(names=("small-train.tar.gz", "small-train.zip"), leaves=("small-train",)),
-            Archive(names=("small-validation.tar.gz", "small-validation.zip"), leaves=("small-validation",)),
+            Archive(
+                names=("small-validation.tar.gz", "small-validation.zip"),
+                leaves=("small-validation",),
+            ),
         ),
     ),
 }

@@ -69,7 +69,9 @@ class PartReport:
     @property
     def is_complete(self) -> bool:
         """Whether everything is there and counts as published."""
-        return not self.missing and not self.problem and all(count.is_right for count in self.counts)
+        return (
+            not self.missing and not self.problem and all(count.is_right for count in self.counts)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,11 @@ class DownloadedArchive:
 
     def describe(self) -> str:
         """One line."""
-        return f"BAD      {self.problem}" if self.problem else f"whole    {self.file}, not unpacked yet"
+        return (
+            f"BAD      {self.problem}"
+            if self.problem
+            else f"whole    {self.file}, not unpacked yet"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,10 @@ class Verification:
 
     def describe(self) -> str:
         """Say it in words."""
-        lines = [f"{get_facts(self.name).title} in {self.root}", *(f"  {one.describe()}" for one in self.downloaded)]
+        lines = [
+            f"{get_facts(self.name).title} in {self.root}",
+            *(f"  {one.describe()}" for one in self.downloaded),
+        ]
         for part in self.parts:
             lines += ["", *_describe_part(part)]
         end = "Complete." if self.is_complete else "Not complete."
@@ -111,7 +120,11 @@ class Verification:
     def to_dict(self) -> dict[str, Any]:
         """Turn it into plain values."""
         parts = [
-            {**asdict(part), "is_complete": part.is_complete, "counts": [_plain(count) for count in part.counts]}
+            {
+                **asdict(part),
+                "is_complete": part.is_complete,
+                "counts": [_plain(count) for count in part.counts],
+            }
             for part in self.parts
         ]
         return {
@@ -130,9 +143,16 @@ def verify(name: str, root: str | os.PathLike[str], *, bar: Bar = no_bar) -> Ver
     Archives that are read in place, and downloaded ones that are not unpacked, are read to the end and compared with
     their checksums: `bar` shows how far that is. Images in folders have none.
     """
-    facts, folder = get_facts(name), check_folder(root)
-    waiting = [archive for archive in facts.archives if not any((folder / left).exists() for left in archive.leaves)]
-    files = [folder / file for archive in waiting for file in archive.names if (folder / file).is_file()]
+    facts = get_facts(name)
+    folder = check_folder(root)
+    waiting = [
+        archive
+        for archive in facts.archives
+        if not any((folder / left).exists() for left in archive.leaves)
+    ]
+    files = [
+        folder / file for archive in waiting for file in archive.names if (folder / file).is_file()
+    ]
     downloaded = tuple(DownloadedArchive(file.name, _damage(file, bar)) for file in files)
     parts = tuple(_verify_part(name, folder, part, bar) for part in PARTS)
     return Verification(name, folder, parts, load_split(name).sha256, downloaded)
@@ -148,23 +168,38 @@ def _verify_part(name: str, root: Path, part: Part, bar: Bar) -> PartReport:
     where = "" if candidate.home == root else f" in {candidate.home.relative_to(root)}"
     words = f"{candidate.layout.words}{where}"
     if candidate.missing:
-        return PartReport(part, words, candidate.present, candidate.missing, hint_at_pickles(root).lstrip("; "), (), ())
+        return PartReport(
+            part,
+            words,
+            candidate.present,
+            candidate.missing,
+            hint_at_pickles(root).lstrip("; "),
+            (),
+            (),
+        )
     try:
         official = candidate.layout.read(candidate.home, part, load_split(name))
     except DataError as error:
         return PartReport(part, words, candidate.present, (), str(error), (), ())
     counts = _counts(name, official, get_facts(name), part)
     problem = "; ".join(
-        filter(None, (_damage(candidate.home / file, bar) for file in candidate.present if _is_zip(file)))
+        filter(
+            None,
+            (_damage(candidate.home / file, bar) for file in candidate.present if _is_zip(file)),
+        )
     )
-    return PartReport(part, words, candidate.present, official.absent, problem, counts, official.notes)
+    return PartReport(
+        part, words, candidate.present, official.absent, problem, counts, official.notes
+    )
 
 
 def _is_zip(file: str) -> bool:
     return file.endswith(".zip")
 
 
-def _counts(name: str, official: OfficialImages, facts: BenchmarkFacts, part: Part) -> tuple[Count, ...]:
+def _counts(
+    name: str, official: OfficialImages, facts: BenchmarkFacts, part: Part
+) -> tuple[Count, ...]:
     counts = [
         Count("images", len(official.names), facts.n_images if part == "train" else facts.n_test),
         Count("classes", len(np.unique(official.class_ids)), facts.n_classes),
@@ -175,7 +210,9 @@ def _counts(name: str, official: OfficialImages, facts: BenchmarkFacts, part: Pa
         n_labeled = collection.n_labeled
         counts += [
             Count("labeled", n_labeled, facts.n_labeled, facts.labeled_within),
-            Count("unlabeled", len(collection) - n_labeled, facts.n_unlabeled, facts.labeled_within),
+            Count(
+                "unlabeled", len(collection) - n_labeled, facts.n_unlabeled, facts.labeled_within
+            ),
         ]
     return tuple(counts)
 
@@ -186,9 +223,14 @@ def _describe_part(part: PartReport) -> list[str]:
     lines += [f"  present  {name}" for name in part.present]
     lines += [f"  MISSING  {name}" for name in part.missing[:MAX_LINES]]
     if len(part.missing) > MAX_LINES:
-        lines.append(f"  MISSING  … and {len(part.missing) - MAX_LINES:,} more; --json lists them all")
+        lines.append(
+            f"  MISSING  … and {len(part.missing) - MAX_LINES:,} more; --json lists them all"
+        )
     lines += [f"  BAD      {part.problem}"] if part.problem else []
-    lines += [f"  {'ok      ' if count.is_right else 'DIFFERS '} {count.describe()}" for count in part.counts]
+    lines += [
+        f"  {'ok      ' if count.is_right else 'DIFFERS '} {count.describe()}"
+        for count in part.counts
+    ]
     return lines + [f"  note     {note}" for note in part.notes]
 
 

@@ -12,7 +12,12 @@ from PIL import Image
 
 from shoal.arrays import Ints
 from shoal.data.benchmarks.class_folders import class_of_folder
-from shoal.data.benchmarks.official_images import ORDER_IS_LOST, OfficialImages, Part, listed_but_absent
+from shoal.data.benchmarks.official_images import (
+    ORDER_IS_LOST,
+    OfficialImages,
+    Part,
+    listed_but_absent,
+)
 from shoal.data.benchmarks.split import ClassSplit
 from shoal.data.readers.folders import IMAGE_SUFFIXES
 from shoal.errors import DataError
@@ -41,14 +46,17 @@ class ZipArchive:
     def _here(self) -> zipfile.ZipFile:
         # A forked process shares the file offset with its parent, so it must open the archive itself.
         if self._process != os.getpid():
-            self._archive, self._process = self._opened(), os.getpid()
+            self._archive = self._opened()
+            self._process = os.getpid()
         return self._archive
 
     def _opened(self) -> zipfile.ZipFile:
         try:
             return zipfile.ZipFile(self.file)
         except (OSError, zipfile.BadZipFile) as error:
-            raise DataError(f"{self.file}: cannot be read as a zip archive ({error}); fetch it again") from error
+            raise DataError(
+                f"{self.file}: cannot be read as a zip archive ({error}); fetch it again"
+            ) from error
 
 
 class ZipImages(Sequence[Image.Image]):
@@ -69,7 +77,9 @@ class ZipImages(Sequence[Image.Image]):
         try:
             return Image.open(io.BytesIO(self.archive.read(member)))
         except (OSError, zipfile.BadZipFile) as error:
-            raise DataError(f"{self.archive.file}: {member} cannot be read ({error}); fetch it again") from error
+            raise DataError(
+                f"{self.archive.file}: {member} cannot be read ({error}); fetch it again"
+            ) from error
 
     def take(self, order: Ints) -> "ZipImages":
         """The same images in another order, or some of them."""
@@ -99,7 +109,9 @@ def _read(home: Path, part: Part, split: ClassSplit, notes: tuple[str, ...]) -> 
     if len(members) < len(every):
         n_strange = len(every) - len(members)
         images = f"{count(n_strange, 'image')} of {archive.file.name}"
-        notes += (f"{images} {plural(n_strange, 'lies')} in no class folder {part}/<class>/: not read",)
+        notes += (
+            f"{images} {plural(n_strange, 'lies')} in no class folder {part}/<class>/: not read",
+        )
     class_ids = np.array([ids[_class_folder(name, part)] for name in members], dtype=np.int64)
     names = split.class_names
     assert names is not None
@@ -110,7 +122,9 @@ def _read(home: Path, part: Part, split: ClassSplit, notes: tuple[str, ...]) -> 
         tuple(members),
         class_ids,
         names,
-        f"{part}/ in the order of {archive.file.name}" if is_unpacked else f"{archive.file.name}, read in place",
+        f"{part}/ in the order of {archive.file.name}"
+        if is_unpacked
+        else f"{archive.file.name}, read in place",
         root=home if is_unpacked else None,
         images=None if is_unpacked else ZipImages(archive, members),
         absent=tuple(f"{archive.file.name}: {part}/{names[i]}/" for i in without),

@@ -22,7 +22,15 @@ _HOMES = {
     "load_pixels": "loading",
 }
 
-__all__ = ["MAX_PIXELS", "NoneReadable", "Pixels", "Skipped", "available_cpus", "check_headers", "load_pixels"]
+__all__ = [
+    "MAX_PIXELS",
+    "NoneReadable",
+    "Pixels",
+    "Skipped",
+    "available_cpus",
+    "check_headers",
+    "load_pixels",
+]
 
 
 def __getattr__(name: str) -> Any:

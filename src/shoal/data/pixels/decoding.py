@@ -54,7 +54,9 @@ class Unreadable(Exception):
     """An image that cannot be decoded; the message is the reason, for skipped.csv."""
 
 
-def decode_file(path: str, size: int, *, max_pixels: int = MAX_PIXELS, read: Read = read_stored) -> bytes:
+def decode_file(
+    path: str, size: int, *, max_pixels: int = MAX_PIXELS, read: Read = read_stored
+) -> bytes:
     """Decode one image file to size * size * 3 bytes, or raise `Unreadable` with the reason.
 
     `path` is that of a file, or what `read_stored` takes; then `read` gives its bytes.
@@ -80,7 +82,9 @@ def _opened(path: str, size: int, max_pixels: int, read: Read) -> Iterator[Image
         data = _fetch(path, read) if is_stored(path) else None
         if (os.stat(path).st_size if data is None else len(data)) == 0:  # noqa: PTH116
             raise Unreadable(EMPTY)
-        file, formats = (path, _formats(path)) if data is None else (io.BytesIO(data), _formats_of(data))
+        file, formats = (
+            (path, _formats(path)) if data is None else (io.BytesIO(data), _formats_of(data))
+        )
         with Image.open(file, formats=formats) as image:
             whole = image.size
             # Twice the wanted size is left, so that the antialiased resize still does the work that shows.
@@ -144,7 +148,9 @@ def decode_image(image: Any, size: int) -> "NDArray[np.uint8]":
 
     try:
         if isinstance(image, np.ndarray):
-            image = Image.fromarray(image[..., 0] if image.ndim == 3 and image.shape[2] == 1 else image)
+            image = Image.fromarray(
+                image[..., 0] if image.ndim == 3 and image.shape[2] == 1 else image
+            )
         return np.asarray(square(image, size))
     except Exception as error:
         raise Unreadable(_reason(error)) from error
@@ -160,7 +166,8 @@ def square(image: Image.Image, size: int) -> Image.Image:
     image = _eight_bit(image)
     width, height = image.size
     side = min(width, height)
-    left, top = (width - side) / 2, (height - side) / 2
+    left = (width - side) / 2
+    top = (height - side) / 2
     box = (left, top, left + side, top + side)
     small = image.resize((size, size), Image.Resampling.BICUBIC, box=box)
     return _upright(small, turn)
@@ -200,7 +207,8 @@ def _from_deep(image: Image.Image) -> Image.Image:
         deep = np.clip(values, 0, 65535).astype(np.uint16)
         return Image.fromarray(np.right_shift(deep, shift).astype(np.uint8))
     finite = np.nan_to_num(values.astype(np.float32), posinf=0.0, neginf=0.0)
-    low, high = float(finite.min()), float(finite.max())
+    low = float(finite.min())
+    high = float(finite.max())
     if low >= 0 and high <= 255:
         scaled = finite * (255.0 if high <= 1 else 1.0)
     else:
@@ -218,7 +226,9 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
 def _check_n_pixels(extent: tuple[int, int], max_pixels: int) -> None:
     width, height = extent
     if width * height > max_pixels:
-        raise Unreadable(f"too large: {width:,} x {height:,} pixels, the limit is {max_pixels:,} in all")
+        raise Unreadable(
+            f"too large: {width:,} x {height:,} pixels, the limit is {max_pixels:,} in all"
+        )
 
 
 def _reason(error: Exception) -> str:

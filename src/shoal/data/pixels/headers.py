@@ -30,7 +30,8 @@ def check_headers(
         return tuple(Skipped(collection.names[i], EMPTY) for i in empty)
     if collection.root is None:
         return ()
-    root, known = collection.root, read_index(store_folder(cache_folder(cache), collection.root, size), size).rows
+    root = collection.root
+    known = read_index(store_folder(cache_folder(cache), collection.root, size), size).rows
 
     def check(name: str) -> Skipped | None:
         path = f"{root}/{name}"
@@ -43,5 +44,11 @@ def check_headers(
         return None
 
     with warnings.catch_warnings(), ThreadPoolExecutor(N_THREADS) as threads:
-        warnings.simplefilter("ignore")  # Pillow's, of large images and odd tags: decoding will judge them
-        return tuple(unreadable for unreadable in threads.map(check, collection.names) if unreadable is not None)
+        warnings.simplefilter(
+            "ignore"
+        )  # Pillow's, of large images and odd tags: decoding will judge them
+        return tuple(
+            unreadable
+            for unreadable in threads.map(check, collection.names)
+            if unreadable is not None
+        )

@@ -172,26 +172,42 @@ class _Decoding:
         if _pending(names, marks, index):
             with locked(self.folder):
                 # Another process may have decoded the same files while this one waited for the lock.
-                index = tidied(index if refresh else read_index(self.folder, self.size), self.collection.root)
+                index = tidied(
+                    index if refresh else read_index(self.folder, self.size), self.collection.root
+                )
                 index = self._decode_pending(index, marks, failed)
         self.report(len(names), len(names))
         readable = [i for i in range(len(names)) if i not in failed]
         rows = np.array([index.rows[names[i]][1] for i in readable], dtype=np.int64)
-        return _assemble(self.collection, open_rows(self.folder, index, self.size), rows, readable, failed)
+        return _assemble(
+            self.collection, open_rows(self.folder, index, self.size), rows, readable, failed
+        )
 
     def _marks(self) -> Sequence[str | None]:
         """(N,) the state of each file, None where it is not there."""
-        root, stored = self.collection.root, self.collection.stored
-        return stored.states if stored is not None else [file_state(f"{root}/{name}") for name in self.collection.names]
+        root = self.collection.root
+        stored = self.collection.stored
+        return (
+            stored.states
+            if stored is not None
+            else [file_state(f"{root}/{name}") for name in self.collection.names]
+        )
 
     def _paths(self, positions: Sequence[int]) -> list[str]:
         """Where images lie, as workers take it; a Path each would double the time."""
-        names, root = self.collection.names, self.collection.root
-        return [f"{root}/{names[i]}" if root is not None else self.collection.source(i) for i in positions]
+        names = self.collection.names
+        root = self.collection.root
+        return [
+            f"{root}/{names[i]}" if root is not None else self.collection.source(i)
+            for i in positions
+        ]
 
-    def _decode_pending(self, index: Index, marks: Sequence[str | None], failed: dict[int, str]) -> Index:
+    def _decode_pending(
+        self, index: Index, marks: Sequence[str | None], failed: dict[int, str]
+    ) -> Index:
         """Decode what is not in the index into new rows; returns the new index, saved, and adds to `failed`."""
-        pending, stored = _pending(self.collection.names, marks, index), self.collection.stored
+        pending = _pending(self.collection.names, marks, index)
+        stored = self.collection.stored
         if not pending:
             return index
         pending = pending if stored is None else stored.reading_order(pending)
@@ -200,7 +216,9 @@ class _Decoding:
         try:
             self._decode(index, pending, marks, failed)
         except BaseException:
-            with contextlib.suppress(ShoalError):  # on a full disk the old index stays, which is true as well
+            with contextlib.suppress(
+                ShoalError
+            ):  # on a full disk the old index stays, which is true as well
                 write_index(self.folder, index)
             raise
         write_index(self.folder, index)
@@ -208,11 +226,18 @@ class _Decoding:
         return index
 
     def _decode(
-        self, index: Index, pending: Sequence[int], marks: Sequence[str | None], failed: dict[int, str]
+        self,
+        index: Index,
+        pending: Sequence[int],
+        marks: Sequence[str | None],
+        failed: dict[int, str],
     ) -> None:
         """Add each decoded image to the index, and save it now and then."""
-        names, total = self.collection.names, len(self.collection)
-        n_done, n_lost, save_at = total - len(pending), 0, time.monotonic() + SAVE_EVERY_S
+        names = self.collection.names
+        total = len(self.collection)
+        n_done = total - len(pending)
+        n_lost = 0
+        save_at = time.monotonic() + SAVE_EVERY_S
         self.report(n_done, total)
         batches = decode_files(
             self._paths(pending),
@@ -250,12 +275,17 @@ def _pending(names: Sequence[str], marks: Sequence[str | None], index: Index) ->
     """The images whose file is there, and not in the index as it is now."""
     indexed_marks = (index.rows.get(name, (None, -1))[0] for name in names)
     return [
-        i for i, (mark, indexed) in enumerate(zip(marks, indexed_marks, strict=True)) if mark not in (None, indexed)
+        i
+        for i, (mark, indexed) in enumerate(zip(marks, indexed_marks, strict=True))
+        if mark not in (None, indexed)
     ]
 
 
-def _load_memory(collection: Collection, size: int, cache: Path, n_workers: int, report: Progress) -> Pixels:
-    n_images, failed = len(collection), dict[int, str]()
+def _load_memory(
+    collection: Collection, size: int, cache: Path, n_workers: int, report: Progress
+) -> Pixels:
+    n_images = len(collection)
+    failed = dict[int, str]()
     with explained(cache):
         store = scratch_array((n_images, size, size, 3), np.uint8, cache)
 
@@ -265,7 +295,9 @@ def _load_memory(collection: Collection, size: int, cache: Path, n_workers: int,
         except Unreadable as error:
             failed[i] = str(error)
 
-    with ThreadPoolExecutor(n_workers) as threads:  # Pillow lets go of the interpreter while it scales
+    with ThreadPoolExecutor(
+        n_workers
+    ) as threads:  # Pillow lets go of the interpreter while it scales
         for done, _ in enumerate(threads.map(scale, range(n_images)), start=1):
             if done % REPORT_EVERY == 0:
                 report(done, n_images)
@@ -275,7 +307,11 @@ def _load_memory(collection: Collection, size: int, cache: Path, n_workers: int,
 
 
 def _assemble(
-    collection: Collection, store: NDArray[np.uint8], rows: Ints, readable: Sequence[int], failed: dict[int, str]
+    collection: Collection,
+    store: NDArray[np.uint8],
+    rows: Ints,
+    readable: Sequence[int],
+    failed: dict[int, str],
 ) -> Pixels:
     names = collection.names
     skipped = tuple(Skipped(names[i], failed[i]) for i in sorted(failed))

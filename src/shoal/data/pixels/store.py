@@ -58,8 +58,12 @@ def store_folder(cache: Path, root: Path | str, size: int) -> Path:
     """
     address = as_address(root)
     real = address if address is not None else Path(root).resolve()
-    digest = hashlib.blake2b(f"{VERSION}\n{real}".encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
-    name = re.sub(r'[*?:{}"<>|]+', "_", real.name)[:100]  # shards and addresses may hold what no file name may
+    digest = hashlib.blake2b(
+        f"{VERSION}\n{real}".encode("utf-8", "surrogateescape"), digest_size=6
+    ).hexdigest()
+    name = re.sub(r'[*?:{}"<>|]+', "_", real.name)[
+        :100
+    ]  # shards and addresses may hold what no file name may
     return cache / "pixels" / f"{name or 'root'}-{digest}-{size}px"
 
 
@@ -158,7 +162,9 @@ def remove_leftovers(folder: Path, *used: Index) -> None:
     """Remove what an interrupted writer left behind, and rows that were given up; for the holder of the lock."""
     for leftover in (*folder.glob("rows-*.u8"), *folder.glob("*.tmp")):
         if leftover.name not in {index.data for index in used}:
-            with contextlib.suppress(PermissionError):  # still mapped by another process, on Windows
+            with contextlib.suppress(
+                PermissionError
+            ):  # still mapped by another process, on Windows
                 leftover.unlink(missing_ok=True)
 
 
@@ -167,7 +173,9 @@ def explain(folder: Path, error: OSError) -> ShoalError:
     what = "cannot be written; check the permissions, or"
     if error.errno in FULL:
         what = "the disk is full or a limit is reached; what was decoded is kept; make room and run again, or"
-    return ShoalError(f"pixel cache {folder}: {what} set SHOAL_CACHE to another folder ({error.strerror or error})")
+    return ShoalError(
+        f"pixel cache {folder}: {what} set SHOAL_CACHE to another folder ({error.strerror or error})"
+    )
 
 
 @contextlib.contextmanager
@@ -181,7 +189,9 @@ def explained(folder: Path) -> Iterator[None]:
 
 def _amount(n_bytes: int) -> str:
     """Bytes as a person reads them: '46.1 kB', '9.8 MB', '12.3 GB'."""
-    unit, name = next(((unit, name) for unit, name in ((1e9, "GB"), (1e6, "MB")) if n_bytes >= unit), (1e3, "kB"))
+    unit, name = next(
+        ((unit, name) for unit, name in ((1e9, "GB"), (1e6, "MB")) if n_bytes >= unit), (1e3, "kB")
+    )
     return f"{n_bytes / unit:,.1f} {name}"
 
 

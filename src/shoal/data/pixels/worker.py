@@ -24,7 +24,9 @@ MAX_BYTES = 4 << 30
 
 def main() -> None:
     """Serve tasks until stdin ends; arguments: cache file, size, largest number of pixels."""
-    data, size, max_pixels = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    data = sys.argv[1]
+    size = int(sys.argv[2])
+    max_pixels = int(sys.argv[3])
     replies = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)  # whatever a decoder prints must not look like a reply
     warnings.simplefilter("ignore")
@@ -44,7 +46,9 @@ def main() -> None:
             replies.flush()
 
 
-def decode_into(rows: BinaryIO, first_row: int, paths: list[str], size: int, max_pixels: int) -> dict[str, str]:
+def decode_into(
+    rows: BinaryIO, first_row: int, paths: list[str], size: int, max_pixels: int
+) -> dict[str, str]:
     """Write the pixels of each path into consecutive rows; returns position -> reason for those that failed."""
     failed = {}
     with closing(ReadAhead(paths)) as ahead:
@@ -65,7 +69,9 @@ def _limit_memory() -> None:
     try:
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        resource.setrlimit(
+            resource.RLIMIT_AS, (MAX_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1])
+        )
     except (ImportError, ValueError, OSError):  # not POSIX, or a lower limit is set already
         return
 

@@ -67,7 +67,9 @@ def decode_files(
     tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
     for first in range(0, len(paths), chunk):
         tasks.put(_Task(first, min(chunk, len(paths) - first)))
-    workers = _Workers(paths, data.parent, first_row, tasks, [str(data), str(size), str(max_pixels)])
+    workers = _Workers(
+        paths, data.parent, first_row, tasks, [str(data), str(size), str(max_pixels)]
+    )
     threads = [threading.Thread(target=workers.serve, daemon=True) for _ in range(n_workers)]
     try:
         for thread in threads:
@@ -96,8 +98,11 @@ class _Workers:
         tasks: "queue.SimpleQueue[_Task]",
         arguments: list[str],
     ) -> None:
-        self.paths, self.folder, self.first_row = paths, folder, first_row
-        self.tasks, self.arguments = tasks, arguments
+        self.paths = paths
+        self.folder = folder
+        self.first_row = first_row
+        self.tasks = tasks
+        self.arguments = arguments
         self.done: queue.SimpleQueue[DecodedBatch | BaseException] = queue.SimpleQueue()
         self.workers: list[_Worker] = []
         self.stopping = threading.Event()
@@ -152,7 +157,9 @@ class _Workers:
         if reply is not None and "error" in reply:
             raise explain(self.folder, OSError(*reply["error"]))
         if reply is not None:
-            failed = {task.first + int(position): reason for position, reason in reply["failed"].items()}
+            failed = {
+                task.first + int(position): reason for position, reason in reply["failed"].items()
+            }
             self.done.put(DecodedBatch(positions, row, failed))
         elif task.n_images == 1:
             self.done.put(DecodedBatch(positions, row, {task.first: "the decoder crashed"}))
@@ -184,7 +191,9 @@ class _Worker:
         if self._read() is None and self.process.wait() >= 0:  # below 0: we killed it
             self.log.seek(0)
             last = self.log.read().decode(errors="replace").strip().rsplit("\n", 1)[-1]
-            raise ShoalError(f"a decoding worker could not start ({sys.executable}): {last or 'no message'}")
+            raise ShoalError(
+                f"a decoding worker could not start ({sys.executable}): {last or 'no message'}"
+            )
 
     def ask(self, task: dict[str, object]) -> dict[str, Any] | None:
         """The worker's reply, None if it died over the task."""

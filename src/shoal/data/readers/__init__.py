@@ -5,4 +5,11 @@ from shoal.data.readers.embeddings import Embeddings, read_embeddings
 from shoal.data.readers.layouts import read_collection
 from shoal.data.readers.named import label_embeddings, read_names
 
-__all__ = ["UNLABELED_NAMES", "Embeddings", "label_embeddings", "read_collection", "read_embeddings", "read_names"]
+__all__ = [
+    "UNLABELED_NAMES",
+    "Embeddings",
+    "label_embeddings",
+    "read_collection",
+    "read_embeddings",
+    "read_names",
+]

@@ -27,7 +27,9 @@ class SpanningRow:
 
     def quotes(self) -> list[tuple[int, int]]:
         """The lines on which each cell begins and ends."""
-        ends = [*accumulate((len(LINE_END.findall(cell)) for cell in self.cells), initial=self.line)]
+        ends = [
+            *accumulate((len(LINE_END.findall(cell)) for cell in self.cells), initial=self.line)
+        ]
         return [*pairwise(ends)]
 
 
@@ -44,7 +46,10 @@ class CsvRows:
 def split_csv(text: str, delimiter: str, where: str) -> CsvRows:
     """Split a text into rows; a quote that nothing closes is refused."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    cells, lines, spanning, begins = [], list[int](), [], 1
+    cells = []
+    lines = list[int]()
+    spanning = []
+    begins = 1
     try:
         for row in reader:
             if row:
@@ -54,7 +59,9 @@ def split_csv(text: str, delimiter: str, where: str) -> CsvRows:
                 spanning.append(SpanningRow(begins, tuple(row), delimiter))
             begins = reader.line_num + 1
     except csv.Error as error:
-        raise DataError(f"{where}, line {begins}: {_why_no_csv(str(error), text, begins, reader.line_num)}") from error
+        raise DataError(
+            f"{where}, line {begins}: {_why_no_csv(str(error), text, begins, reader.line_num)}"
+        ) from error
     return CsvRows(cells, lines, tuple(spanning))
 
 
@@ -69,7 +76,9 @@ def refuse_spanning_cells(rows: Sequence[SpanningRow], column: int, what: str, w
             )
 
 
-def refuse_swallowed_rows(rows: Sequence[SpanningRow], is_row: Callable[[Sequence[str]], bool], where: str) -> None:
+def refuse_swallowed_rows(
+    rows: Sequence[SpanningRow], is_row: Callable[[Sequence[str]], bool], where: str
+) -> None:
     """Refuse a text in quotes of which a line `is_row`, by cells that lie in that text; others are given as empty."""
     for row in rows:
         for column, (begins, ends) in enumerate(row.quotes()):
@@ -91,7 +100,8 @@ def _lines_as_rows(row: SpanningRow, column: int) -> list[list[str]]:
     if len(lines) == 1:
         return []
     cells = [_split_line(line, row.delimiter) for line in lines]
-    before, behind = column, len(row.cells) - column - 1
+    before = column
+    behind = len(row.cells) - column - 1
     return [[""] * before + cells[0], *cells[1:-1], cells[-1] + [""] * behind]
 
 

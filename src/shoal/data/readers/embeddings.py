@@ -24,7 +24,14 @@ from shoal.data.readers.csv_rows import refuse_swallowed_rows
 from shoal.data.readers.folders import refuse_address
 from shoal.data.readers.labels import class_names, encode, similar_classes
 from shoal.data.readers.numpy_files import decoded, load_array, load_arrays, one_per_row
-from shoal.data.readers.tables import LABEL_COLUMNS, PATH_COLUMNS, Table, find_column, read_parquet_columns, read_table
+from shoal.data.readers.tables import (
+    LABEL_COLUMNS,
+    PATH_COLUMNS,
+    Table,
+    find_column,
+    read_parquet_columns,
+    read_table,
+)
 from shoal.errors import DataError
 from shoal.files import cache_folder, scratch_array, writing
 from shoal.text import shown
@@ -58,10 +65,17 @@ class Embeddings:
     def describe(self) -> str:
         """Say in words what was found: the counts, then one line per counted warning."""
         n_labeled = int((self.labels != UNLABELED).sum())
-        labeled = f"{n_labeled:,} labeled in {count(len(self.classes), 'category')}" if n_labeled else "none labeled"
+        labeled = (
+            f"{n_labeled:,} labeled in {count(len(self.classes), 'category')}"
+            if n_labeled
+            else "none labeled"
+        )
         counted = f"{len(self.names):,} embeddings of {self.x.shape[1]:,} numbers, {labeled}, "
         return "\n".join(
-            [f"{counted}{len(self.names) - n_labeled:,} unlabeled", *(f"note: {shown(note)}" for note in self.notes)]
+            [
+                f"{counted}{len(self.names) - n_labeled:,} unlabeled",
+                *(f"note: {shown(note)}" for note in self.notes),
+            ]
         )
 
 
@@ -86,7 +100,9 @@ def read_embeddings(
     if not path.is_file():
         raise DataError(f"{path}: no such file; give embeddings as {', '.join(EMBEDDING_SUFFIXES)}")
     if path.suffix.lower() not in readers:
-        raise DataError(f"{path}: found a {path.suffix or 'nameless'} file, expected {', '.join(EMBEDDING_SUFFIXES)}")
+        raise DataError(
+            f"{path}: found a {path.suffix or 'nameless'} file, expected {', '.join(EMBEDDING_SUFFIXES)}"
+        )
     table = readers[path.suffix.lower()](path, path_column, label_column)
     x = as_stored_embeddings(table.x, name=path.name)
     names = _as_names(table.names, len(x), f"{path}: names")
@@ -96,7 +112,9 @@ def read_embeddings(
     order = _sorting(names, path)
     said = class_names(cells, unlabeled, lambda row: f"{path}, row {row}")
     labels, known = encode([said[i] for i in order], classes)
-    in_order = bool((order == np.arange(len(order))).all())  # then a memory-mapped matrix need not be copied
+    in_order = bool(
+        (order == np.arange(len(order))).all()
+    )  # then a memory-mapped matrix need not be copied
     return Embeddings(
         names=tuple(names[i] for i in order),
         x=x if in_order else _ordered(x, order),
@@ -122,7 +140,9 @@ def _refuse_zeros(x: Floats, names: Sequence[str], path: Path) -> None:
     is_zero = each_row(x, lambda rows: ~rows.any(axis=1))  # (N,)
     if is_zero.any():
         first = names[int(is_zero.argmax())]
-        raise DataError(f"{path.name}: only zeros in {name_rows(is_zero)}, the first {first!r}; remove them")
+        raise DataError(
+            f"{path.name}: only zeros in {name_rows(is_zero)}, the first {first!r}; remove them"
+        )
 
 
 @dataclass(frozen=True)
@@ -140,15 +160,22 @@ def _read_npz(path: Path, path_column: str | None, label_column: str | None) -> 
     arrays = load_arrays(path, "X")
     if "X" not in arrays or arrays["X"].ndim != 2:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise DataError(f"{path}: found {shapes}, expected an array X (N, D), and y and paths where known")
+        raise DataError(
+            f"{path}: found {shapes}, expected an array X (N, D), and y and paths where known"
+        )
     for chosen in (path_column, label_column):
         if chosen is not None and chosen not in arrays:
             raise DataError(f"{path}: no array {chosen!r}; found {', '.join(sorted(arrays))}")
-    names, labels = arrays.get(path_column or "paths"), arrays.get(label_column or "y")
+    names = arrays.get(path_column or "paths")
+    labels = arrays.get(label_column or "y")
     return _Raw(
         arrays["X"],
-        None if names is None else one_per_row(names, len(arrays["X"]), f"{path}: {path_column or 'paths'}"),
-        None if labels is None else one_per_row(labels, len(arrays["X"]), f"{path}: {label_column or 'y'}"),
+        None
+        if names is None
+        else one_per_row(names, len(arrays["X"]), f"{path}: {path_column or 'paths'}"),
+        None
+        if labels is None
+        else one_per_row(labels, len(arrays["X"]), f"{path}: {label_column or 'y'}"),
     )
 
 
@@ -169,7 +196,9 @@ def _read_parquet(path: Path, path_column: str | None, label_column: str | None)
         if vector is not None
         else _stack_columns([columns[name].to_pylist() for name in numbered], path),
         None if names is None else decoded(columns[names].to_pylist(), f"{path}: column {names}"),
-        None if labels is None else decoded(columns[labels].to_pylist(), f"{path}: column {labels}"),
+        None
+        if labels is None
+        else decoded(columns[labels].to_pylist(), f"{path}: column {labels}"),
     )
 
 
@@ -177,11 +206,15 @@ def _read_csv(path: Path, path_column: str | None, label_column: str | None) -> 
     table = read_table(path)
     numbered = _numbered_columns(table.columns, path)
     if not numbered:
-        raise DataError(f"{path}: found {len(table.columns)} columns, expected embedding_0, embedding_1, … among them")
+        raise DataError(
+            f"{path}: found {len(table.columns)} columns, expected embedding_0, embedding_1, … among them"
+        )
     names = find_column(table, NAME_COLUMNS, path_column, "path")
     labels = find_column(table, GIVEN_LABEL_COLUMNS, label_column, "label")
     at = [[*table.columns].index(name) for name in numbered]
-    refuse_swallowed_rows(table.spanning, lambda row: all(_is_number(row[i]) for i in at), table.where)
+    refuse_swallowed_rows(
+        table.spanning, lambda row: all(_is_number(row[i]) for i in at), table.where
+    )
     return _Raw(
         _stack_columns([table.columns[name] for name in numbered], path),
         None if names is None else table.columns[names],
@@ -191,7 +224,9 @@ def _read_csv(path: Path, path_column: str | None, label_column: str | None) -> 
 
 def _numbered_columns(columns: Iterable[str], path: Path) -> list[str]:
     """The names embedding_0, embedding_1, … among those of columns, by their numbers, which leave none out."""
-    numbered = sorted((int(match[1]), name) for name in columns if (match := NUMBERED_COLUMN.fullmatch(name)))
+    numbered = sorted(
+        (int(match[1]), name) for name in columns if (match := NUMBERED_COLUMN.fullmatch(name))
+    )
     start = 1 if numbered and numbered[0][0] == 1 else 0
     for expected, (number, name) in enumerate(numbered, start):
         if number != expected:
@@ -215,7 +250,9 @@ def _stack_columns(columns: list[Any], path: Path) -> Any:
     try:
         return np.ascontiguousarray(np.array(columns, dtype=np.float64).T)
     except (ValueError, TypeError) as error:
-        raise DataError(f"{path}: a cell of the embedding columns is not a number ({error})") from error
+        raise DataError(
+            f"{path}: a cell of the embedding columns is not a number ({error})"
+        ) from error
 
 
 def _stack_lists(column: Any, where: str) -> Any:
@@ -227,11 +264,19 @@ def _stack_lists(column: Any, where: str) -> Any:
     if isinstance(lists, pyarrow.ChunkedArray):
         lists = pyarrow.concat_arrays(lists.chunks)
     kind = lists.type
-    if not (pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind) or pyarrow.types.is_fixed_size_list(kind)):
+    if not (
+        pyarrow.types.is_list(kind)
+        or pyarrow.types.is_large_list(kind)
+        or pyarrow.types.is_fixed_size_list(kind)
+    ):
         raise DataError(f"{where}: found {kind}, expected a list of numbers per row")
-    lengths = {length or 0 for length in pyarrow.compute.list_value_length(lists).unique().to_pylist()}  # None: no list
+    lengths = {
+        length or 0 for length in pyarrow.compute.list_value_length(lists).unique().to_pylist()
+    }  # None: no list
     if len(lengths) != 1:
-        raise DataError(f"{where}: rows of {sorted(lengths)[:5]} numbers, expected the same number in each")
+        raise DataError(
+            f"{where}: rows of {sorted(lengths)[:5]} numbers, expected the same number in each"
+        )
     return lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), -1)
 
 
@@ -240,7 +285,9 @@ def _as_names(values: Sequence[Any] | None, n_rows: int, where: str) -> list[str
     if values is None:
         width = max(6, len(str(n_rows - 1)))
         return [f"row-{i:0{width}d}" for i in range(n_rows)]
-    absent = np.array([value is None or value != value or not str(value).strip() for value in values], dtype=bool)
+    absent = np.array(
+        [value is None or value != value or not str(value).strip() for value in values], dtype=bool
+    )
     if absent.any():
         raise DataError(f"{where}: found none in {name_rows(absent)}; every row needs its own name")
     return [str(value) for value in values]
@@ -250,5 +297,7 @@ def _sorting(names: Sequence[str], path: Path) -> Ints:
     order = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
     for before, after in pairwise(order):
         if names[before] == names[after]:
-            raise DataError(f"{path}: {names[after]!r} names rows {before} and {after}; every row needs its own name")
+            raise DataError(
+                f"{path}: {names[after]!r} names rows {before} and {after}; every row needs its own name"
+            )
     return order

@@ -11,7 +11,20 @@ from shoal.errors import DataError
 from shoal.files import absolute_path
 from shoal.words import count, first_few
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".heic", ".heif")
+IMAGE_SUFFIXES = (
+    ".jpg",
+    ".jpeg",
+    ".jpe",
+    ".jfif",
+    ".png",
+    ".webp",
+    ".tif",
+    ".tiff",
+    ".bmp",
+    ".gif",
+    ".heic",
+    ".heif",
+)
 METADATA_NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 LABEL_TABLE_NAMES = ("labels.csv", "labels.tsv", "labels.jsonl", "labels.parquet")
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -90,7 +103,8 @@ def list_folder(root: Path, *, follow_symlinks: bool = True) -> Listing:
         except OSError:
             contents.closed.append(folder)
             continue
-        identity, target = (status.st_dev, status.st_ino), path.resolve()
+        identity = (status.st_dev, status.st_ino)
+        target = path.resolve()
         if identity in read or (folder and home.is_relative_to(target)):
             contents.doubled_links.append(folder)
             continue
@@ -107,10 +121,14 @@ def list_folder(root: Path, *, follow_symlinks: bool = True) -> Listing:
         links.sort()
     misnamed = [(name, "the name is not UTF-8") for name in contents.badly_named]
     left_out = tuple(sorted([*contents.dead_links.items(), *misnamed]))
-    return Listing(tuple(sorted(contents.names)), tuple(sorted(contents.tables)), notes_of(contents), left_out)
+    return Listing(
+        tuple(sorted(contents.names)), tuple(sorted(contents.tables)), notes_of(contents), left_out
+    )
 
 
-def _entries(path: Path, folder: str, contents: FolderContents) -> Iterator[tuple["os.DirEntry[str]", str]]:
+def _entries(
+    path: Path, folder: str, contents: FolderContents
+) -> Iterator[tuple["os.DirEntry[str]", str]]:
     try:
         with os.scandir(path) as entries:
             for entry in entries:
@@ -156,7 +174,9 @@ def _sort_file(entry: "os.DirEntry[str]", name: str, contents: FolderContents) -
         contents.badly_named.append(ascii(name)[1:-1])
     elif not _is_plain_file(entry):
         is_dead = entry.is_symlink() and not _exists(entry)
-        contents.dead_links[name] = "a link to nothing" if is_dead else "no plain file (a pipe, a socket or a device)"
+        contents.dead_links[name] = (
+            "a link to nothing" if is_dead else "no plain file (a pipe, a socket or a device)"
+        )
     else:
         contents.names.append(name)
 
@@ -172,7 +192,9 @@ def _exists(entry: "os.DirEntry[str]") -> bool:
 def _is_utf8(name: str) -> bool:
     try:
         name.encode("utf-8")
-    except UnicodeEncodeError:  # bytes that are not UTF-8: no table or page could ever name this file
+    except (
+        UnicodeEncodeError
+    ):  # bytes that are not UTF-8: no table or page could ever name this file
         return False
     return True
 
@@ -182,7 +204,9 @@ def notes_of(contents: FolderContents) -> tuple[str, ...]:
     notes = []
     if contents.other.total():
         kinds = ", ".join(f"{suffix} {n:,}" for suffix, n in contents.other.most_common(4))
-        notes.append(f"{count(contents.other.total(), 'file')} with other suffixes ignored ({kinds})")
+        notes.append(
+            f"{count(contents.other.total(), 'file')} with other suffixes ignored ({kinds})"
+        )
     if contents.hidden:
         notes.append(f"{count(contents.hidden, 'file')} with a leading dot ignored")
     if contents.hidden_folders:
@@ -190,10 +214,14 @@ def notes_of(contents: FolderContents) -> tuple[str, ...]:
         notes.append(f"{n_folders} with a leading dot ignored: {_first(contents.hidden_folders)}")
     if contents.badly_named:
         n_files = count(len(contents.badly_named), "file")
-        notes.append(f"{n_files} left out because the name is not UTF-8; rename {contents.badly_named[0]}")
+        notes.append(
+            f"{n_files} left out because the name is not UTF-8; rename {contents.badly_named[0]}"
+        )
     if contents.dead_links:
         n_files = count(len(contents.dead_links), "file")
-        notes.append(f"{n_files} left out, a dead link or no plain file: {_first([*contents.dead_links])}")
+        notes.append(
+            f"{n_files} left out, a dead link or no plain file: {_first([*contents.dead_links])}"
+        )
     if contents.doubled_links:
         n_links = len(contents.doubled_links)
         notes.append(
@@ -205,7 +233,9 @@ def notes_of(contents: FolderContents) -> tuple[str, ...]:
         )
     if contents.closed:
         n_folders = count(len(contents.closed), "folder")
-        notes.append(f"{n_folders} may not be opened: {_first(contents.closed)}; check the permissions")
+        notes.append(
+            f"{n_folders} may not be opened: {_first(contents.closed)}; check the permissions"
+        )
     return tuple(notes)
 
 

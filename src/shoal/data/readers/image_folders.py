@@ -45,11 +45,19 @@ def read_listed(root: PurePath, listing: Listing, labels: Any, options: ReadOpti
     """Read the images of a folder with the labels that are given, or that it holds itself."""
     if not listing.names:
         ignored = "; ".join(listing.notes) or (
-            "no files at all" if isinstance(root, Path) and not any(root.iterdir()) else "only tables or empty folders"
+            "no files at all"
+            if isinstance(root, Path) and not any(root.iterdir())
+            else "only tables or empty folders"
         )
-        raise DataError(f"{root}: no images (jpg, png, webp, tif, bmp, gif or heic) in this folder or below: {ignored}")
+        raise DataError(
+            f"{root}: no images (jpg, png, webp, tif, bmp, gif or heic) in this folder or below: {ignored}"
+        )
     metadata = [name for name in listing.tables if PurePosixPath(name).name in METADATA_NAMES]
-    if labels is False or (labels is None and not metadata) or (isinstance(labels, str) and labels == "folders"):
+    if (
+        labels is False
+        or (labels is None and not metadata)
+        or (isinstance(labels, str) and labels == "folders")
+    ):
         _refuse_columns(options)
     if labels is False:
         return build(root, listing.names, {}, "a folder without labels", listing.notes, options)
@@ -69,7 +77,9 @@ def _refuse_columns(options: ReadOptions) -> None:
         )
 
 
-def _read_folder_and_table(root: PurePath, listing: Listing, table: Table, options: ReadOptions) -> Collection:
+def _read_folder_and_table(
+    root: PurePath, listing: Listing, table: Table, options: ReadOptions
+) -> Collection:
     paths = require_column(table, PATH_COLUMNS, options.path_column, "path", listing.names)
     labels = require_column(table, LABEL_COLUMNS, options.label_column, "label")
     rows = _label_rows(table, listing, root, paths, labels, options)
@@ -85,28 +95,43 @@ def _read_folder_and_table(root: PurePath, listing: Listing, table: Table, optio
 def _label_rows(
     table: Table, listing: Listing, root: PurePath, paths: str, labels: str, options: ReadOptions
 ) -> RowLabels:
-    unlabeled, allow_missing = options.unlabeled, options.allow_missing
-    return labels_of_rows(table, listing.names, root, paths, labels, unlabeled, allow_missing=allow_missing)
+    unlabeled = options.unlabeled
+    allow_missing = options.allow_missing
+    return labels_of_rows(
+        table, listing.names, root, paths, labels, unlabeled, allow_missing=allow_missing
+    )
 
 
 def _read_image_folder(root: PurePath, listing: Listing, options: ReadOptions) -> Collection:
     labels_of = {name: _folder_label(name) for name in listing.names}
     n_folders = len({label for label in labels_of.values() if label is not None})
     notes = list(listing.notes)
-    if n_folders and {label.casefold() for label in labels_of.values() if label is not None} <= SPLIT_FOLDERS:
-        notes.append(f"the folders in {root.name} look like splits, not categories; if so, give one of them instead")
+    if (
+        n_folders
+        and {label.casefold() for label in labels_of.values() if label is not None} <= SPLIT_FOLDERS
+    ):
+        notes.append(
+            f"the folders in {root.name} look like splits, not categories; if so, give one of them instead"
+        )
     notes += [
-        f"{name} is not read: name it as the labels to use it" for name in listing.tables if name.startswith("labels.")
+        f"{name} is not read: name it as the labels to use it"
+        for name in listing.tables
+        if name.startswith("labels.")
     ]
     layout = (
-        f"{count(n_folders, 'folder')}, each a category, the rest unlabeled" if n_folders else "a folder without labels"
+        f"{count(n_folders, 'folder')}, each a category, the rest unlabeled"
+        if n_folders
+        else "a folder without labels"
     )
     return build(root, listing.names, labels_of, layout, tuple(notes), options)
 
 
-def _read_hugging_face(root: PurePath, listing: Listing, metadata: list[str], options: ReadOptions) -> Collection:
+def _read_hugging_face(
+    root: PurePath, listing: Listing, metadata: list[str], options: ReadOptions
+) -> Collection:
     _refuse_siblings(root, metadata)
-    notes, parts = list(listing.notes), []
+    notes = list(listing.notes)
+    parts = []
     for name in metadata:
         table = read_table(f"{root}/{name}")
         paths = find_column(table, PATH_COLUMNS, options.path_column, "path", listing.names)
@@ -128,10 +153,14 @@ def _build_hugging_face(
 ) -> Collection:
     folders = {_folder_label(name) for name in listing.names} - {None}
     if len(folders) > 1 and not {str(folder).casefold() for folder in folders} <= SPLIT_FOLDERS:
-        notes.append(f"{len(folders):,} folder names are not read as categories, because metadata has labels")
+        notes.append(
+            f"{len(folders):,} folder names are not read as categories, because metadata has labels"
+        )
     n_without = len(listing.names) - len(rows.labels)
     if n_without:
-        notes.append(f"{count(n_without, 'image')} without a row of metadata {plural(n_without, 'is')} unlabeled")
+        notes.append(
+            f"{count(n_without, 'image')} without a row of metadata {plural(n_without, 'is')} unlabeled"
+        )
     layout = "a Hugging Face image folder, labels from its metadata"
     return build(root, listing.names, rows.labels, layout, (*notes, *rows.notes), options)
 
@@ -149,7 +178,9 @@ def _refuse_siblings(root: PurePath, metadata: list[str]) -> None:
     twice = next((folder for folder in folders if folders.count(folder) > 1), None)
     if twice is not None:
         beside = ", ".join(name for name in metadata if PurePosixPath(name).parent == twice)
-        raise DataError(f"{root}: found {beside} side by side; keep one of them, or name the one to read as the labels")
+        raise DataError(
+            f"{root}: found {beside} side by side; keep one of them, or name the one to read as the labels"
+        )
 
 
 def read_two_folders(labeled: Path, unlabeled: Path, options: ReadOptions) -> Collection:
@@ -159,17 +190,24 @@ def read_two_folders(labeled: Path, unlabeled: Path, options: ReadOptions) -> Co
     labels_of: dict[str, str | None] = {}
     notes: list[str] = []
     left_out: dict[str, str] = {}
-    for folder, has_labels in ((unlabeled, False), (labeled, True)):  # where one holds the other, labels win
+    for folder, has_labels in (
+        (unlabeled, False),
+        (labeled, True),
+    ):  # where one holds the other, labels win
         listing = list_folder(folder, follow_symlinks=options.follow_symlinks)
         if not listing.names:
-            raise DataError(f"{folder}: no images (jpg, png, webp, tif, bmp, gif or heic) in this folder or below")
+            raise DataError(
+                f"{folder}: no images (jpg, png, webp, tif, bmp, gif or heic) in this folder or below"
+            )
         prefix = folder.relative_to(root).as_posix()
         start = "" if prefix == "." else f"{prefix}/"
         for name in listing.names:
             labels_of[f"{start}{name}"] = _folder_label(name) if has_labels else None
         left_out |= {f"{start}{name}": reason for name, reason in listing.left_out}
         notes += [f"{folder.name}: {note}" for note in listing.notes]
-    layout = f"two folders: {labeled.name} with a folder per category, {unlabeled.name} without labels"
+    layout = (
+        f"two folders: {labeled.name} with a folder per category, {unlabeled.name} without labels"
+    )
     folders = tuple(folder.relative_to(root).as_posix() for folder in (labeled, unlabeled))
     collection = build(root, sorted(labels_of), labels_of, layout, tuple(notes), options, folders)
     return replace(collection, left_out=tuple(sorted(left_out.items())))
@@ -187,7 +225,9 @@ def build(
     """A collection of named images below `root`, whose labels become numbers."""
     encoded, classes = encode([labels.get(name) for name in names], options.classes)
     about: dict[str, Any] = {"root": root, "folders": folders, "layout": layout}
-    return Collection(tuple(names), encoded, classes, **about, notes=notes + similar_classes(classes))
+    return Collection(
+        tuple(names), encoded, classes, **about, notes=notes + similar_classes(classes)
+    )
 
 
 def _label_table(labels: Any) -> Table:

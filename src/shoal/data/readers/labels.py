@@ -44,7 +44,9 @@ def why_no_label(cell: Any) -> str | None:
     return "not UTF-8" if is_broken else None
 
 
-def class_names(cells: Sequence[Any], unlabeled: frozenset[str], location: Callable[[int], str]) -> list[str | None]:
+def class_names(
+    cells: Sequence[Any], unlabeled: frozenset[str], location: Callable[[int], str]
+) -> list[str | None]:
     """The class that each cell names, as text, or None (see `as_class`); the number 3.0 and the text '3.0' are '3'.
 
     `location` says of a row where it stands, for messages.
@@ -53,7 +55,9 @@ def class_names(cells: Sequence[Any], unlabeled: frozenset[str], location: Calla
     for row, cell in enumerate(cells):
         reason = why_no_label(cell)
         if reason is not None:
-            raise DataError(f"{location(row)}: labels: found {repr(cell)[:40]}, {reason}; give each image one label")
+            raise DataError(
+                f"{location(row)}: labels: found {repr(cell)[:40]}, {reason}; give each image one label"
+            )
         try:
             one = as_class(cell, unlabeled)
         except DataError as error:
@@ -62,7 +66,9 @@ def class_names(cells: Sequence[Any], unlabeled: frozenset[str], location: Calla
     return names
 
 
-def encode(names: Sequence[str | None], order: Sequence[str] | None = None) -> tuple[Ints, tuple[str, ...]]:
+def encode(
+    names: Sequence[str | None], order: Sequence[str] | None = None
+) -> tuple[Ints, tuple[str, ...]]:
     """Number class names: (N,) positions, -1 for None, and the classes, as `sort_classes` has them or as given."""
     present = {name for name in names if name is not None}
     classes = tuple(sort_classes(present)) if order is None else tuple(order)
@@ -81,7 +87,9 @@ def similar_classes(classes: Sequence[str]) -> tuple[str, ...]:
     first: dict[str, str] = {}
     pairs = []
     for name in classes:
-        twin = first.setdefault(" ".join(unicodedata.normalize("NFKC", name).casefold().split()), name)
+        twin = first.setdefault(
+            " ".join(unicodedata.normalize("NFKC", name).casefold().split()), name
+        )
         if twin != name:
             pairs.append(f"{twin!r} and {name!r}")
     if not pairs:
@@ -108,7 +116,8 @@ def labels_of_rows(
     finder = _Finder(names, root, table.folder)
     labels: dict[str, str | None] = {}
     locations: dict[str, str] = {}
-    absent, doubled = [], []
+    absent = []
+    doubled = []
     given = class_names(table.columns[label_column], unlabeled, table.location)
     for row, (raw, label) in enumerate(zip(table.columns[path_column], given, strict=True)):
         name = finder.find(_as_path(raw, table.location(row)), table.location(row))
@@ -119,7 +128,8 @@ def labels_of_rows(
             doubled.append(f"{table.location(row)}: {raw}")
             refuse_second_label(name, labels[name], locations[name], label, table.location(row))
         if labels.get(name) is None:
-            labels[name], locations[name] = label, table.location(row)
+            labels[name] = label
+            locations[name] = table.location(row)
     if labels and not allow_missing:
         refuse_many_absent(table.where, absent, len(table))
     return RowLabels(labels, locations, row_notes(absent, doubled))
@@ -141,7 +151,9 @@ def merge(parts: Sequence[RowLabels]) -> RowLabels:
     for part in parts:
         for name, label in part.labels.items():
             if name in labels:
-                refuse_second_label(name, labels[name], locations[name], label, part.locations[name])
+                refuse_second_label(
+                    name, labels[name], locations[name], label, part.locations[name]
+                )
             if labels.get(name) is None:
                 labels[name], locations[name] = label, part.locations[name]
     return RowLabels(labels, locations, tuple(note for part in parts for note in part.notes))
@@ -162,7 +174,9 @@ class Spellings:
         for name in spellings:
             if name in self.names:
                 return name
-        return next((self.composed[name] for name in map(_nfc, spellings) if name in self.composed), None)
+        return next(
+            (self.composed[name] for name in map(_nfc, spellings) if name in self.composed), None
+        )
 
 
 class _Finder:
@@ -172,7 +186,9 @@ class _Finder:
         self.root = root
         real = root.resolve() if isinstance(root, Path) else root
         self.roots = [f"{_plain(path).rstrip('/')}/" for path in dict.fromkeys((root, real))]
-        self.folders = [f"{_plain(folder)}/", self.roots[0]] if folder is not None else self.roots[:1]
+        self.folders = (
+            [f"{_plain(folder)}/", self.roots[0]] if folder is not None else self.roots[:1]
+        )
         self.names = Spellings(names)
 
     def find(self, raw: str, location: str) -> str | None:
@@ -185,15 +201,24 @@ class _Finder:
                 "folder, or the table alone to read its images from their addresses"
             )
         if not inside:
-            raise DataError(f"{location}: {raw!r} leads out of {self.root}; give paths inside that folder")
+            raise DataError(
+                f"{location}: {raw!r} leads out of {self.root}; give paths inside that folder"
+            )
         return self.names.find(inside)
 
     def _inside(self, path: str) -> list[str]:
         """The names under the root that a path may mean."""
         # A Path per row would cost more than all the rest.
         is_absolute = os.path.isabs(path) or ADDRESS.match(path) is not None  # noqa: PTH117
-        paths = [posixpath.normpath(path if is_absolute else folder + path) for folder in self.folders]
-        return [path.removeprefix(root) for path in paths for root in self.roots if path.startswith(root)]
+        paths = [
+            posixpath.normpath(path if is_absolute else folder + path) for folder in self.folders
+        ]
+        return [
+            path.removeprefix(root)
+            for path in paths
+            for root in self.roots
+            if path.startswith(root)
+        ]
 
 
 def _plain(path: PurePath) -> str:
@@ -207,11 +232,15 @@ def _as_path(raw: Any, location: str) -> str:
     if isinstance(raw, Mapping):  # Hugging Face's image struct: {"bytes": …, "path": …}
         raw = raw.get("path")
     if not isinstance(raw, str) or not raw.strip():
-        raise DataError(f"{location}: found {str(raw)[:40]!r} as the path of an image; every row needs one")
+        raise DataError(
+            f"{location}: found {str(raw)[:40]!r} as the path of an image; every row needs one"
+        )
     return raw
 
 
-def refuse_second_label(name: str, first: str | None, first_location: str, second: str | None, location: str) -> None:
+def refuse_second_label(
+    name: str, first: str | None, first_location: str, second: str | None, location: str
+) -> None:
     """Raise where two rows give one image two different labels."""
     if first is not None and second is not None and first != second:
         raise DataError(

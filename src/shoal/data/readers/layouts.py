@@ -19,7 +19,15 @@ from shoal.data.readers.memory import read_images, read_paths
 from shoal.data.readers.remote_folders import are_addresses, list_remote_folder, read_addresses
 from shoal.data.readers.shard_patterns import is_shards, shards_below, unread_shards
 from shoal.data.readers.shards import read_shards
-from shoal.data.readers.tables import LABEL_COLUMNS, PATH_COLUMNS, Table, as_table, is_frame, read_table, require_column
+from shoal.data.readers.tables import (
+    LABEL_COLUMNS,
+    PATH_COLUMNS,
+    Table,
+    as_table,
+    is_frame,
+    read_table,
+    require_column,
+)
 from shoal.data.storage.addresses import Address, as_address
 from shoal.errors import DataError, UsageError
 from shoal.words import count
@@ -68,7 +76,9 @@ def read_collection(
     )
     if labeled is not None or unlabeled is not None:
         if source is not None or labels is not None or labeled is None or unlabeled is None:
-            raise UsageError("give `labeled` and `unlabeled` together, and neither images nor `labels` beside them")
+            raise UsageError(
+                "give `labeled` and `unlabeled` together, and neither images nor `labels` beside them"
+            )
         return read_two_folders(check_folder(labeled), check_folder(unlabeled), options)
     if isinstance(source, str | os.PathLike):
         with _long_names_refused():
@@ -92,7 +102,8 @@ def _long_names_refused() -> Iterator[None]:
 
 
 def _read_location(source: str | os.PathLike[str], labels: Any, options: ReadOptions) -> Collection:
-    path, address = Path(source), as_address(source)
+    path = Path(source)
+    address = as_address(source)
     if is_shards(source, None if _is_table(labels) else options.path_column):
         return _read_shards(source, labels, options)
     if address is not None:
@@ -100,7 +111,9 @@ def _read_location(source: str | os.PathLike[str], labels: Any, options: ReadOpt
     if path.is_file() and path.suffix.lower() in TABLE_SUFFIXES:
         return _read_rows(read_table(path), labels, options)
     if path.is_file() and path.suffix.lower() in (".npy", ".npz"):
-        raise UsageError(f"{path}: found an array file; read embeddings with read_embeddings, images from a folder")
+        raise UsageError(
+            f"{path}: found an array file; read embeddings with read_embeddings, images from a folder"
+        )
     root = check_folder(path)
     listing = list_folder(root, follow_symlinks=options.follow_symlinks)
     if not listing.names and (shards := shards_below(root)) is not None:
@@ -122,15 +135,28 @@ def _read_remote(address: Address, labels: Any, options: ReadOptions) -> Collect
 
 def _read_shards(pattern: str | os.PathLike[str], labels: Any, options: ReadOptions) -> Collection:
     """Read tar or parquet shards: their own labels, or others that are given."""
-    columns = {} if _is_table(labels) else {"image_column": options.path_column, "label_column": options.label_column}
-    shard_set = read_shards(pattern, **columns, allow_missing=options.allow_missing, needs_labels=labels is None)
-    root, listing = PurePath(shard_set.files.where), shard_set.listing
+    columns = (
+        {}
+        if _is_table(labels)
+        else {"image_column": options.path_column, "label_column": options.label_column}
+    )
+    shard_set = read_shards(
+        pattern, **columns, allow_missing=options.allow_missing, needs_labels=labels is None
+    )
+    root = PurePath(shard_set.files.where)
+    listing = shard_set.listing
     if not listing.names:
         shards = count(len(shard_set.files.shards), "shard")
-        raise DataError(f"{root}: no images (jpg, png, webp, tif, bmp, gif or heic) in {shards}; give others")
+        raise DataError(
+            f"{root}: no images (jpg, png, webp, tif, bmp, gif or heic) in {shards}; give others"
+        )
     if labels is None and shard_set.labels is not None:
         names = [*shard_set.labels]
-        cells = class_names([*shard_set.labels.values()], options.unlabeled, lambda i: f"{root}, label of {names[i]}")
+        cells = class_names(
+            [*shard_set.labels.values()],
+            options.unlabeled,
+            lambda i: f"{root}, label of {names[i]}",
+        )
         given = dict(zip(names, cells, strict=True))
         shards = f"{count(len(shard_set.files.shards), 'shard')} and the labels in them"
         collection = build(root, listing.names, given, shards, listing.notes, options)
@@ -143,13 +169,19 @@ def _read_shards(pattern: str | os.PathLike[str], labels: Any, options: ReadOpti
 
 def _is_table(labels: Any) -> bool:
     """Whether labels come as a table, whose columns are named."""
-    return labels is not None and labels is not False and not (isinstance(labels, str) and labels == "folders")
+    return (
+        labels is not None
+        and labels is not False
+        and not (isinstance(labels, str) and labels == "folders")
+    )
 
 
 def _read_rows(table: Table, labels: Any, options: ReadOptions) -> Collection:
     """Read a table that lists the images itself; those it does not list are not in the collection."""
     if labels not in (None, False):
-        raise UsageError(f"{table.where}: already a table of labels; give the folder of images as the source instead")
+        raise UsageError(
+            f"{table.where}: already a table of labels; give the folder of images as the source instead"
+        )
     paths = require_column(table, PATH_COLUMNS, options.path_column, "path")
     cells: Sequence[Any] = [None] * len(table)
     if labels is None:
@@ -157,7 +189,9 @@ def _read_rows(table: Table, labels: Any, options: ReadOptions) -> Collection:
     how: dict[str, Any] = {"where": table.where, "allow_missing": options.allow_missing}
     given = class_names(cells, options.unlabeled, table.location)
     layout = f"the images listed in {table.where}"
-    return _read_listed(table.columns[paths], given, table.folder, table.location, layout, options, **how)
+    return _read_listed(
+        table.columns[paths], given, table.folder, table.location, layout, options, **how
+    )
 
 
 def _read_listed(
@@ -172,10 +206,14 @@ def _read_listed(
     """Read images that are listed one by one, on this machine or on a network."""
     if isinstance(folder, Address) or are_addresses(paths):
         listed, stored = read_addresses(paths, given, folder, location, **how)
-        collection = build(listed.root, sorted(listed.labels), listed.labels, layout, listed.notes, options, ())
+        collection = build(
+            listed.root, sorted(listed.labels), listed.labels, layout, listed.notes, options, ()
+        )
         return replace(collection, root=None, stored=stored)
     listed = read_paths(paths, given, folder, location, **how)
-    return build(listed.root, sorted(listed.labels), listed.labels, layout, listed.notes, options, ())
+    return build(
+        listed.root, sorted(listed.labels), listed.labels, layout, listed.notes, options, ()
+    )
 
 
 def _read_memory(source: Any, labels: Any, options: ReadOptions) -> Collection:
@@ -189,13 +227,21 @@ def _read_memory(source: Any, labels: Any, options: ReadOptions) -> Collection:
     if len(cells) != len(source):
         raise DataError(f"labels: found {len(cells):,}, expected {len(source):,}, one per image")
     given = class_names(cells, options.unlabeled, lambda i: f"label {i}")
-    if not isinstance(source, np.ndarray) and len(source) and isinstance(source[0], str | os.PathLike):
+    if (
+        not isinstance(source, np.ndarray)
+        and len(source)
+        and isinstance(source[0], str | os.PathLike)
+    ):
         how: dict[str, Any] = {"where": "list of paths", "allow_missing": options.allow_missing}
-        return _read_listed(source, given, None, lambda i: f"path {i}", "a list of paths", options, **how)
+        return _read_listed(
+            source, given, None, lambda i: f"path {i}", "a list of paths", options, **how
+        )
     images, layout = read_images(source)
     encoded, classes = encode(given, options.classes)
     names = tuple(f"image-{i:06d}" for i in range(len(given)))
-    return Collection(names, encoded, classes, images=images, layout=layout, notes=similar_classes(classes))
+    return Collection(
+        names, encoded, classes, images=images, layout=layout, notes=similar_classes(classes)
+    )
 
 
 def _as_list(labels: Any) -> list[Any]:

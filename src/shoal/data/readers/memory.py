@@ -38,10 +38,18 @@ def read_paths(
     """Find listed files; relative paths start at `folder` and stay inside it, or at the working folder if None."""
     files = [_absolute(raw, folder, location(i)) for i, raw in enumerate(paths)]
     # A Path per row would cost more than the question whether it is there.
-    how: dict[str, Any] = {"is_there": os.path.isfile, "where": where, "allow_missing": allow_missing}
+    how: dict[str, Any] = {
+        "is_there": os.path.isfile,
+        "where": where,
+        "allow_missing": allow_missing,
+    }
     chosen, notes = settle_listed(files, labels, paths, location, **how)
     root = Path(os.path.commonpath([os.path.dirname(path) for path in chosen]))  # noqa: PTH120
-    return ListedFiles(root, {Path(path).relative_to(root).as_posix(): label for path, label in chosen.items()}, notes)
+    return ListedFiles(
+        root,
+        {Path(path).relative_to(root).as_posix(): label for path, label in chosen.items()},
+        notes,
+    )
 
 
 def settle_listed(
@@ -61,7 +69,8 @@ def settle_listed(
     """
     first: dict[str, int] = {}  # file -> the first row that names it
     chosen: dict[str, str | None] = {}
-    absent, doubled = [], 0
+    absent = []
+    doubled = 0
     for i, (file, label) in enumerate(zip(files, labels, strict=True)):
         if not is_there(file):
             absent.append(f"{location(i)}: {paths[i]}")
@@ -80,9 +89,13 @@ def settle_listed(
     notes = []
     if absent:
         missing = count(len(absent), "listed image")
-        notes.append(f"{missing} {plural(len(absent), 'is')} not there ({first_few(absent, separator='; ')})")
+        notes.append(
+            f"{missing} {plural(len(absent), 'is')} not there ({first_few(absent, separator='; ')})"
+        )
     if doubled:
-        notes.append(f"{count(doubled, 'row')} {plural(doubled, 'repeats')} an image with the same label or none")
+        notes.append(
+            f"{count(doubled, 'row')} {plural(doubled, 'repeats')} an image with the same label or none"
+        )
     return chosen, tuple(notes)
 
 
@@ -107,17 +120,31 @@ def _check_array(array: Any, where: str, *, n_leading: int) -> None:
     shape = array.shape[n_leading:]
     expected = "(N, H, W) or (N, H, W, C)" if n_leading else "(H, W) or (H, W, C)"
     if array.dtype != np.uint8:
-        raise DataError(f"{where}: found dtype {array.dtype}, expected uint8 pixels from 0 to 255; convert them")
+        raise DataError(
+            f"{where}: found dtype {array.dtype}, expected uint8 pixels from 0 to 255; convert them"
+        )
     if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] not in (1, 3, 4)) or 0 in shape:
-        raise DataError(f"{where}: found shape {array.shape}, expected {expected} with C = 1, 3 or 4; transpose it")
+        raise DataError(
+            f"{where}: found shape {array.shape}, expected {expected} with C = 1, 3 or 4; transpose it"
+        )
 
 
 def _absolute(raw: Any, folder: Path | None, location: str) -> str:
     if not isinstance(raw, str | os.PathLike) or not os.fspath(raw):
-        raise DataError(f"{location}: found {str(raw)[:40]!r} as the path of an image; every row needs one")
+        raise DataError(
+            f"{location}: found {str(raw)[:40]!r} as the path of an image; every row needs one"
+        )
     if as_address(raw) is not None:
-        raise DataError(f"{location}: {raw!r} is an address, others lie on this machine; give one or the other")
+        raise DataError(
+            f"{location}: {raw!r} is an address, others lie on this machine; give one or the other"
+        )
     path = os.path.normpath(os.path.join(folder or Path.cwd(), raw))  # noqa: PTH118
-    if folder is not None and not os.path.isabs(raw) and Path(os.path.commonpath([path, folder])) != folder:  # noqa: PTH117
-        raise DataError(f"{location}: {os.fspath(raw)!r} leads out of {folder}; give paths inside it, or absolute ones")
+    if (
+        folder is not None
+        and not os.path.isabs(raw)  # noqa: PTH117
+        and Path(os.path.commonpath([path, folder])) != folder
+    ):
+        raise DataError(
+            f"{location}: {os.fspath(raw)!r} leads out of {folder}; give paths inside it, or absolute ones"
+        )
     return path

@@ -74,7 +74,9 @@ def read_names(
     if column is None:
         _check_order(has_order, names, table.where)
         return NamedClasses(_in_order(table, names, labels))
-    wanted, class_of, locations = Spellings(names), dict[str, str](), dict[str, str]()
+    wanted = Spellings(names)
+    class_of = dict[str, str]()
+    locations = dict[str, str]()
     absent = []
     for row, (raw, label) in enumerate(zip(table.columns[column], labels, strict=True)):
         name = wanted.find([str(raw), _as_posix(str(raw))])
@@ -82,8 +84,11 @@ def read_names(
             absent.append(f"{table.location(row)}: {raw}")
         if name is None or label is None:
             continue
-        refuse_second_label(name, class_of.get(name), locations.get(name, ""), label, table.location(row))
-        class_of[name], locations[name] = label, table.location(row)
+        refuse_second_label(
+            name, class_of.get(name), locations.get(name, ""), label, table.location(row)
+        )
+        class_of[name] = label
+        locations[name] = table.location(row)
     if len(absent) == len(table):  # a name without a label is found all the same
         raise DataError(
             f"{table.where}: has none of the {len(wanted.names):,} names; the first here is {next(iter(names))!r}, in "
@@ -110,7 +115,9 @@ def label_embeddings(
     columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
     named = read_names(file, names, **columns, as_filed=True, allow_missing=allow_missing)
     labels, classes = encode([named.classes.get(name) for name in given.names])
-    return replace(given, labels=labels, classes=classes, notes=named.notes + similar_classes(classes))
+    return replace(
+        given, labels=labels, classes=classes, notes=named.notes + similar_classes(classes)
+    )
 
 
 def _read_table(file: str | os.PathLike[str]) -> Table:

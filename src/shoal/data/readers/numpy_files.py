@@ -42,7 +42,9 @@ def _check_start(path: Path, expected: bytes, writer: str) -> None:
         with path.open("rb") as file:
             start = file.read(24)
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the permissions") from error
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror}); check the permissions"
+        ) from error
     if not start.startswith(expected):
         raise DataError(
             f"{path}: is not a {path.suffix} file, it starts with {start!r}; write it with {writer}, or give the file "
@@ -60,12 +62,22 @@ def _mapped_member(path: Path, name: str) -> Any:
     """A large array of an npz mapped into memory; None where it is small, compressed or not there."""
     with path.open("rb") as file, zipfile.ZipFile(file) as archive:
         member = next((one for one in archive.infolist() if one.filename == f"{name}.npy"), None)
-        if member is None or member.compress_type != zipfile.ZIP_STORED or member.file_size < MAPPED_BYTES:
+        if (
+            member is None
+            or member.compress_type != zipfile.ZIP_STORED
+            or member.file_size < MAPPED_BYTES
+        ):
             return None
         file.seek(member.header_offset + 26)  # of the 30 bytes before the name
-        file.seek(sum(struct.unpack("<2H", file.read(4))), os.SEEK_CUR)  # behind the member's name and extra field
+        file.seek(
+            sum(struct.unpack("<2H", file.read(4))), os.SEEK_CUR
+        )  # behind the member's name and extra field
         version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        read = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
         shape, is_fortran, dtype = read(file)
         if dtype.hasobject:
             return None
@@ -83,7 +95,9 @@ def one_per_row(values: Any, n_rows: int, where: str) -> list[Any]:
             "add or remove entries, or look whether it belongs to another file"
         )
     advice = "reshape it" if values.size == n_rows else "give one column"
-    raise DataError(f"{where}: found shape {values.shape}, expected ({n_rows},), one per row of embeddings; {advice}")
+    raise DataError(
+        f"{where}: found shape {values.shape}, expected ({n_rows},), one per row of embeddings; {advice}"
+    )
 
 
 def decoded(cells: list[Any], where: str) -> list[Any]:
@@ -91,4 +105,6 @@ def decoded(cells: list[Any], where: str) -> list[Any]:
     try:
         return [cell.decode("utf-8") if isinstance(cell, bytes) else cell for cell in cells]
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: found {error.object!r}, which is no UTF-8; save names as text (dtype U)") from error
+        raise DataError(
+            f"{where}: found {error.object!r}, which is no UTF-8; save names as text (dtype U)"
+        ) from error

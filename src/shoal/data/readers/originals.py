@@ -22,7 +22,9 @@ def finder_of(where: str) -> Callable[[str], str]:
     def find(name: str) -> str:
         if not address_of:
             shards = read_shards(where, allow_missing=True, needs_labels=False)
-            address_of.update({one: shards.files.address(i, one) for i, one in enumerate(shards.listing.names)})
+            address_of.update(
+                {one: shards.files.address(i, one) for i, one in enumerate(shards.listing.names)}
+            )
         if name not in address_of:
             raise DataError(f"the image is not in {where} any more")
         return address_of[name]

@@ -24,7 +24,11 @@ IMAGE_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "picture", "photo")
 def image_column(schema: Any, chosen: str | None = None) -> str | None:
     """The column that holds images as bytes: the chosen one, one of the usual names, or the only one with a struct."""
     struct = [one.name for one in schema if _is_image_struct(one.type)]
-    binary = [one.name for one in schema if str(one.type) in ("binary", "large_binary") and one.name in IMAGE_COLUMNS]
+    binary = [
+        one.name
+        for one in schema
+        if str(one.type) in ("binary", "large_binary") and one.name in IMAGE_COLUMNS
+    ]
     there = struct + binary
     if chosen is not None:
         return chosen if chosen in there else None
@@ -46,7 +50,9 @@ def holds_images(file: str, chosen: str | None = None) -> bool | None:
         return None
 
 
-def index_parquet(file: str, accepted: Sequence[str], chosen: str | None, label_column: str | None) -> ShardIndex:
+def index_parquet(
+    file: str, accepted: Sequence[str], chosen: str | None, label_column: str | None
+) -> ShardIndex:
     """Find the images of a parquet shard and their labels; a label that is a number has a name where the file says so.
 
     Images are named by their path where every row has one of its own, else by their row.
@@ -68,7 +74,9 @@ def index_parquet(file: str, accepted: Sequence[str], chosen: str | None, label_
             n_rows = parquet.metadata.num_rows
             is_struct = _is_image_struct(schema.field(column).type)
             names = _paths(parquet, column) if is_struct else None
-            cells = [None] * n_rows if labels is None else parquet.read([labels]).column(0).to_pylist()
+            cells = (
+                [None] * n_rows if labels is None else parquet.read([labels]).column(0).to_pylist()
+            )
     except Lost:
         raise
     except (pyarrow.ArrowException, OSError) as error:
@@ -81,9 +89,14 @@ def index_parquet(file: str, accepted: Sequence[str], chosen: str | None, label_
         names=own,
         starts=list(range(n_rows)),
         n_bytes=[-1] * n_rows,
-        labels=[label if reason is None else None for label, reason in zip(said, why_not, strict=True)],
+        labels=[
+            label if reason is None else None for label, reason in zip(said, why_not, strict=True)
+        ],
         bad_labels=[
-            (f"{PurePath(file).name}, row {row}, {labels}", f"the label of {own[row]} cannot be read ({reason})")
+            (
+                f"{PurePath(file).name}, row {row}, {labels}",
+                f"the label of {own[row]} cannot be read ({reason})",
+            )
             for row, reason in enumerate(why_not)
             if reason is not None
         ],
@@ -94,7 +107,9 @@ def index_parquet(file: str, accepted: Sequence[str], chosen: str | None, label_
 
 
 def _is_image_struct(kind: Any) -> bool:
-    return str(kind).startswith("struct<") and {"bytes", "path"} <= {kind.field(i).name for i in range(kind.num_fields)}
+    return str(kind).startswith("struct<") and {"bytes", "path"} <= {
+        kind.field(i).name for i in range(kind.num_fields)
+    }
 
 
 def _features(schema: Any) -> Mapping[str, Any]:
@@ -103,14 +118,24 @@ def _features(schema: Any) -> Mapping[str, Any]:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
     except (KeyError, TypeError, ValueError):
         return {}
-    return {name: one for name, one in features.items() if isinstance(one, dict)} if isinstance(features, dict) else {}
+    return (
+        {name: one for name, one in features.items() if isinstance(one, dict)}
+        if isinstance(features, dict)
+        else {}
+    )
 
 
 def _label_column(
-    file: str, names: Sequence[str], features: Mapping[str, Any], accepted: Sequence[str], chosen: str | None
+    file: str,
+    names: Sequence[str],
+    features: Mapping[str, Any],
+    accepted: Sequence[str],
+    chosen: str | None,
 ) -> str | None:
     if chosen is not None and chosen not in names:
-        raise DataError(f"{file}: no column {chosen!r} for the labels; found {', '.join(map(repr, names))}")
+        raise DataError(
+            f"{file}: no column {chosen!r} for the labels; found {', '.join(map(repr, names))}"
+        )
     by_name = {name.strip().casefold(): name for name in reversed(names)}
     usual = chosen or next((by_name[name] for name in accepted if name in by_name), None)
     named = [name for name in names if features.get(name, {}).get("_type") == "ClassLabel"]
@@ -121,7 +146,9 @@ def _paths(parquet: Any, column: str) -> list[str] | None:
     """The path of every image; None unless each has one of its own that is fit to be a name."""
     cells = parquet.read([f"{column}.path"]).column(0).to_pylist()
     paths = [None if cell is None else cell.get("path") for cell in cells]
-    if any(path is None or why_unfit(path) is not None for path in paths) or len(set(paths)) < len(paths):
+    if any(path is None or why_unfit(path) is not None for path in paths) or len(set(paths)) < len(
+        paths
+    ):
         return None
     return [str(path) for path in paths]
 

@@ -38,11 +38,17 @@ def list_remote_folder(address: Address) -> RemoteFolder:
             f"{address}: a web server lists no folders; give a table of addresses (csv, tsv, jsonl, parquet), a .tar "
             "or a .parquet shard that lies there"
         )
-    contents, states, shards = FolderContents(), dict[str, FileState](), set[str]()
+    contents = FolderContents()
+    states = dict[str, FileState]()
+    shards = set[str]()
     left_out: list[tuple[str, str]] = []
     with asking(address):
         for name, state in list_remote(address):
-            if any(part.startswith(".") or part == "__MACOSX" for part in name.split("/") if part != ".."):
+            if any(
+                part.startswith(".") or part == "__MACOSX"
+                for part in name.split("/")
+                if part != ".."
+            ):
                 contents.hidden += name.lower().endswith(IMAGE_SUFFIXES)
                 continue
             shards |= {suffix for suffix in (".tar", ".parquet") if name.lower().endswith(suffix)}
@@ -84,14 +90,20 @@ def read_addresses(
     addresses = [_address(raw, folder, location(i)) for i, raw in enumerate(paths)]
     states = _states(list(dict.fromkeys(addresses)))
     how: dict[str, Any] = {"is_there": lambda one: states[one] is not None, "where": where}
-    chosen, notes = settle_listed(addresses, labels, paths, location, allow_missing=allow_missing, **how)
+    chosen, notes = settle_listed(
+        addresses, labels, paths, location, allow_missing=allow_missing, **how
+    )
     root = _common(list(chosen))
     stored = _stored(root, [state for one in sorted(chosen) if (state := states[one]) is not None])
-    return ListedFiles(Address(root), {one.removeprefix(root): chosen[one] for one in chosen}, notes), stored
+    return ListedFiles(
+        Address(root), {one.removeprefix(root): chosen[one] for one in chosen}, notes
+    ), stored
 
 
 def _stored(where: str, states: Sequence[FileState]) -> StoredFiles:
-    n_bytes = np.array([-1 if one.n_bytes is None else one.n_bytes for one in states], dtype=np.int64)
+    n_bytes = np.array(
+        [-1 if one.n_bytes is None else one.n_bytes for one in states], dtype=np.int64
+    )
     return StoredFiles(where=where, states=tuple(one.mark for one in states), n_bytes=n_bytes)
 
 
@@ -111,18 +123,26 @@ def _states(addresses: Sequence[str]) -> dict[str, FileState | None]:
 
 def _address(raw: Any, folder: Any, location: str) -> str:
     if not isinstance(raw, str | os.PathLike) or not os.fspath(raw):
-        raise DataError(f"{location}: found {str(raw)[:40]!r} as the path of an image; every row needs one")
+        raise DataError(
+            f"{location}: found {str(raw)[:40]!r} as the path of an image; every row needs one"
+        )
     given = as_address(raw)
     if given is not None:
         reason = why_unfit(str(given).partition("://")[2])
         if reason is not None:
-            raise DataError(f"{location}: {str(given)!r}: {reason}; write the address of the image itself")
+            raise DataError(
+                f"{location}: {str(given)!r}: {reason}; write the address of the image itself"
+            )
         return str(given)
     inside = posixpath.normpath(os.fspath(raw))
     if not isinstance(folder, Address):
-        raise DataError(f"{location}: {raw!r} lies on this machine, others on a network; give one or the other")
+        raise DataError(
+            f"{location}: {raw!r} lies on this machine, others on a network; give one or the other"
+        )
     if why_unfit(inside) is not None:
-        raise DataError(f"{location}: {raw!r} leads out of {folder}; give paths inside it, or addresses")
+        raise DataError(
+            f"{location}: {raw!r} leads out of {folder}; give paths inside it, or addresses"
+        )
     return str(folder / inside)
 
 

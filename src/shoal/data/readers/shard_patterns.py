@@ -24,7 +24,8 @@ def is_shards(location: str | os.PathLike[str], image_column: str | None = None)
     """Whether this names shards: a tar file, a parquet file with images in it, or several by braces or a star."""
     if Path(location).is_dir():
         return False
-    name, where = bare_name(location), absolute(location)
+    name = bare_name(location)
+    where = absolute(location)
     rest = _split(where)[1]
     is_many = BRACES.search(rest) is not None or "*" in rest
     if name.endswith((".tar", *COMPRESSED)) or (is_many and name.endswith(SHARD_SUFFIXES)):
@@ -55,7 +56,9 @@ def unread_shards(folder: Path, pattern: str) -> tuple[str, ...]:
         files = [file for file in sorted(_below(str(folder))) if file.lower().endswith(".parquet")]
         if unread := [Path(file).name for file in files if holds_images(file)]:
             files_in_words = count(len(unread), "parquet file")
-            return (f"{files_in_words} with images beside the tar shards not read: {first_few(unread)}",)
+            return (
+                f"{files_in_words} with images beside the tar shards not read: {first_few(unread)}",
+            )
     return ()
 
 
@@ -71,13 +74,19 @@ def find_shards(where: Path | Address) -> tuple[list[str], list[str]]:
     rests = expand_braces(rest)
     if "*" not in rest:
         return [fixed + one for one in rests], []
-    names, compressed = set[str](), set[str]()
+    names = set[str]()
+    compressed = set[str]()
     for one in rests:
-        wanted, below = _wanted(fixed, one), _below(fixed + one.partition("*")[0].rpartition("/")[0])
+        wanted = _wanted(fixed, one)
+        below = _below(fixed + one.partition("*")[0].rpartition("/")[0])
         names |= {file for file in below if wanted.fullmatch(file)}
-        compressed |= {file for file in below if (plain := _unpacked(file)) and wanted.fullmatch(plain)}
+        compressed |= {
+            file for file in below if (plain := _unpacked(file)) and wanted.fullmatch(plain)
+        }
     if not names:
-        raise DataError(f"{where}: matches nothing; give shards that are there, such as 'shards-{{000..012}}.tar'")
+        raise DataError(
+            f"{where}: matches nothing; give shards that are there, such as 'shards-{{000..012}}.tar'"
+        )
     return sorted(names), sorted(compressed)
 
 
@@ -86,7 +95,9 @@ def expand_braces(pattern: str) -> list[str]:
     parts = BRACES.split(pattern)
     choices = [[part] if i % 2 == 0 else _choices(part, pattern) for i, part in enumerate(parts)]
     if np.prod([len(one) for one in choices], dtype=float) > MAX_SHARDS:
-        raise DataError(f"{pattern}: stands for more than {MAX_SHARDS:,} shards; give a smaller range")
+        raise DataError(
+            f"{pattern}: stands for more than {MAX_SHARDS:,} shards; give a smaller range"
+        )
     return ["".join(chosen) for chosen in itertools.product(*choices)]
 
 
@@ -135,6 +146,8 @@ def _choices(part: str, pattern: str) -> list[str]:
         return part.split(",")
     first, last = numbers.groups()
     if int(last) < int(first) or int(last) - int(first) >= MAX_SHARDS:
-        raise DataError(f"{pattern}: found the range {part}, expected the smaller number first, such as {{000..012}}")
+        raise DataError(
+            f"{pattern}: found the range {part}, expected the smaller number first, such as {{000..012}}"
+        )
     width = max(len(first), len(last)) if first.startswith("0") else 0
     return [f"{number:0{width}d}" for number in range(int(first), int(last) + 1)]

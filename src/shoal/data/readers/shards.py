@@ -64,13 +64,17 @@ def read_shards(
         raise DataError(f"{where}: {UNPACK}")
     files, compressed = find_shards(where)
     states = _states(where, files)
-    accepted = tuple(name.casefold() for name in ((label_column,) if label_column else LABEL_COLUMNS))
+    accepted = tuple(
+        name.casefold() for name in ((label_column,) if label_column else LABEL_COLUMNS)
+    )
 
     def index(i: int) -> ShardIndex | str:
         try:
             return _index(files[i], states[i], accepted, image_column, label_column)
         except DataError as error:
-            if isinstance(error.__cause__, Lost):  # nothing has been done yet, and all of it may be there again soon
+            if isinstance(
+                error.__cause__, Lost
+            ):  # nothing has been done yet, and all of it may be there again soon
                 raise
             return str(error)
 
@@ -80,7 +84,9 @@ def read_shards(
     if len(broken) == len(files):
         more = f" (and so are the {len(files) - 1} other shards)" if len(files) > 1 else ""
         raise DataError(f"{broken[0]}{more}")
-    lost = {i: rows for i, one in enumerate(indexes) if (rows := _lost(files[i], one, needs_labels))}
+    lost = {
+        i: rows for i, one in enumerate(indexes) if (rows := _lost(files[i], one, needs_labels))
+    }
     if lost and not allow_missing:
         first, rows = next(iter(lost.items()))
         more = f", and {len(rows) - 1:,} more" if len(rows) > 1 else ""
@@ -104,7 +110,10 @@ def _lost(file: str, index: ShardIndex | str, needs_labels: bool) -> Rows:
     if isinstance(index, str):
         reason = index.removeprefix(f"{file}: ").removesuffix(AGAIN)
         return [(shard, f"{reason}, so none of its images is read")]
-    return [*((shard, reason) for reason in index.damage), *(index.bad_labels if needs_labels else [])]
+    return [
+        *((shard, reason) for reason in index.damage),
+        *(index.bad_labels if needs_labels else []),
+    ]
 
 
 def _joined(
@@ -123,13 +132,17 @@ def _joined(
     rows = [
         (f"{stems[i]}/{name}" if is_prefixed else name, i, start, n_bytes, label)
         for i, part in parts
-        for name, start, n_bytes, label in zip(part.names, part.starts, part.n_bytes, part.labels, strict=True)
+        for name, start, n_bytes, label in zip(
+            part.names, part.starts, part.n_bytes, part.labels, strict=True
+        )
     ]
     rows.sort(key=lambda row: row[0])
     names = tuple(row[0] for row in rows)
     columns = {part.column for _, part in parts}
     if len(columns) > 1:
-        raise DataError(f"{where}: shards have their images in different columns; give shards of one kind")
+        raise DataError(
+            f"{where}: shards have their images in different columns; give shards of one kind"
+        )
     stored = StoredFiles(
         where=where,
         states=tuple(f"{states[i]}-{start}" for _, i, start, _, _ in rows),
@@ -139,16 +152,24 @@ def _joined(
         starts=np.array([row[2] for row in rows], dtype=np.int64),
         column=next(iter(columns)),
     )
-    members = [(f"{stems[i]}/{name}" if is_prefixed else name, why) for i, part in parts for name, why in part.left_out]
+    members = [
+        (f"{stems[i]}/{name}" if is_prefixed else name, why)
+        for i, part in parts
+        for name, why in part.left_out
+    ]
     left_out = sorted([*members, *beside, *(row for rows in lost.values() for row in rows)])
     damaged = [PurePath(files[i]).name for i in lost]
     notes = _notes([part for _, part in parts], damaged, [name for name, _ in members], is_prefixed)
     if beside:
         shards = count(len(beside), "compressed shard")
-        notes += (f"{shards} left out, unpack to plain .tar files: {first_few([name for name, _ in beside])}",)
+        notes += (
+            f"{shards} left out, unpack to plain .tar files: {first_few([name for name, _ in beside])}",
+        )
     listing = Listing(names, (), notes, tuple(left_out))
     has_labels = any(part.has_labels for _, part in parts)
-    return ShardedImages(listing, stored, {row[0]: row[4] for row in rows} if has_labels else None, is_prefixed)
+    return ShardedImages(
+        listing, stored, {row[0]: row[4] for row in rows} if has_labels else None, is_prefixed
+    )
 
 
 def _notes(
@@ -156,12 +177,16 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = []
     if damaged:
-        notes.append(f"{count(len(damaged), 'shard')} damaged, in part or whole left out: {first_few(damaged)}")
+        notes.append(
+            f"{count(len(damaged), 'shard')} damaged, in part or whole left out: {first_few(damaged)}"
+        )
     if members:
         notes.append(f"{count(len(members), 'member')} of shards left out: {first_few(members)}")
     n_doubled = sum(part.n_doubled for part in parts)
     if n_doubled:
-        notes.append(f"{count(n_doubled, 'member')} with a name that its shard has already, the first is taken")
+        notes.append(
+            f"{count(n_doubled, 'member')} with a name that its shard has already, the first is taken"
+        )
     if is_prefixed and all(part.has_names for part in parts):
         notes.append("shards share names of images, so the name of the shard is put before each")
     return tuple(notes)
@@ -171,9 +196,13 @@ def _states(where: Path | Address, names: Sequence[str]) -> list[str]:
     """The state of each shard; one that is not there is an error."""
     with ThreadPoolExecutor(N_AT_ONCE) as threads:
         states = list(threads.map(_state, names))
-    absent = [PurePath(name).name for name, state in zip(names, states, strict=True) if state is None]
+    absent = [
+        PurePath(name).name for name, state in zip(names, states, strict=True) if state is None
+    ]
     if absent:
-        n_absent = f"{len(absent):,} of {len(names):,} shards are" if len(names) > 1 else "the shard is"
+        n_absent = (
+            f"{len(absent):,} of {len(names):,} shards are" if len(names) > 1 else "the shard is"
+        )
         raise DataError(f"{where}: {n_absent} not there ({first_few(absent)}); give those that are")
     return [state for state in states if state is not None]
 
@@ -192,7 +221,11 @@ def _state(file: str) -> str | None:
 
 
 def _index(
-    file: str, state: str, accepted: tuple[str, ...], image_column: str | None, label_column: str | None
+    file: str,
+    state: str,
+    accepted: tuple[str, ...],
+    image_column: str | None,
+    label_column: str | None,
 ) -> ShardIndex:
     """The index of a shard, made now or kept from the last time, when the shard was as it is."""
     how = f"{VERSION}\n{file}\n{accepted}\n{image_column}\n{label_column}"
@@ -200,7 +233,9 @@ def _index(
     folder = cache_folder() / "shards" / f"{name}-{_checksum(how)}"
     with suppress(OSError, ValueError, KeyError, TypeError):
         checksum, _, body = (folder / "index.json").read_text(encoding="utf-8").partition("\n")
-        kept: dict[str, Any] = json.loads(body) if checksum == _checksum(body) else {}  # a damaged one is made again
+        kept: dict[str, Any] = (
+            json.loads(body) if checksum == _checksum(body) else {}
+        )  # a damaged one is made again
         if kept["state"] == state:
             index = ShardIndex(**kept["index"])
             index.left_out = [(name, reason) for name, reason in index.left_out]
@@ -226,10 +261,14 @@ def _explained(file: str) -> Iterator[None]:
         with nullcontext() if address is None else asking(address):
             yield
     except OSError as error:
-        raise DataError(f"{file}: cannot be read ({error.strerror or error}); check the permissions") from error
+        raise DataError(
+            f"{file}: cannot be read ({error.strerror or error}); check the permissions"
+        ) from error
 
 
-def _make_index(file: str, accepted: tuple[str, ...], image_column: str | None, label_column: str | None) -> ShardIndex:
+def _make_index(
+    file: str, accepted: tuple[str, ...], image_column: str | None, label_column: str | None
+) -> ShardIndex:
     if bare_name(file).endswith(".parquet"):
         return index_parquet(file, accepted, image_column, label_column)
     with open_file(file) as shard:

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from shoal.data.readers.csv_rows import SpanningRow, refuse_spanning_cells, refuse_swallowed_rows, split_csv
+from shoal.data.readers.csv_rows import (
+    SpanningRow,
+    refuse_spanning_cells,
+    refuse_swallowed_rows,
+    split_csv,
+)
 from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
 from shoal.data.storage.addresses import Address, absolute
 from shoal.data.storage.remote import asking, open_remote, read_bytes
@@ -50,8 +55,15 @@ def read_table(file: str | os.PathLike[str]) -> Table:
     path = absolute(file)
     if isinstance(path, Path) and not path.is_file():
         what = "found a folder" if path.is_dir() else "no such file"
-        raise DataError(f"{path}: {what}; give a table ({', '.join(TABLE_SUFFIXES)}) of paths and labels")
-    readers = {".csv": _read_csv, ".tsv": _read_csv, ".jsonl": _read_jsonl, ".parquet": _read_parquet}
+        raise DataError(
+            f"{path}: {what}; give a table ({', '.join(TABLE_SUFFIXES)}) of paths and labels"
+        )
+    readers = {
+        ".csv": _read_csv,
+        ".tsv": _read_csv,
+        ".jsonl": _read_jsonl,
+        ".parquet": _read_parquet,
+    }
     if path.suffix.lower() not in readers:
         raise DataError(
             f"{path}: found a {path.suffix or 'nameless'} file, expected one of {', '.join(TABLE_SUFFIXES)}"
@@ -64,7 +76,9 @@ def read_table(file: str | os.PathLike[str]) -> Table:
 
 def is_frame(source: Any) -> bool:
     """Whether this is a pandas or polars data frame (or something shaped like one); neither package is needed."""
-    return hasattr(source, "columns") and hasattr(source, "__getitem__") and hasattr(source, "shape")
+    return (
+        hasattr(source, "columns") and hasattr(source, "__getitem__") and hasattr(source, "shape")
+    )
 
 
 def as_table(frame: Any) -> Table:
@@ -74,7 +88,11 @@ def as_table(frame: Any) -> Table:
 
 
 def find_column(
-    table: Table, accepted: Sequence[str], chosen: str | None, what: str, names: Collection[str] = ()
+    table: Table,
+    accepted: Sequence[str],
+    chosen: str | None,
+    what: str,
+    names: Collection[str] = (),
 ) -> str | None:
     """The column that holds the paths or labels: the chosen one, or the first accepted name that is there.
 
@@ -82,19 +100,28 @@ def find_column(
     known by its suffix or one of `names`: there a quote is not closed.
     """
     if chosen is not None and chosen not in table.columns:
-        raise DataError(f"{table.where}: no column {chosen!r} for the {what}s; found {_listed(table.columns)}")
+        raise DataError(
+            f"{table.where}: no column {chosen!r} for the {what}s; found {_listed(table.columns)}"
+        )
     by_name = {name.strip().casefold(): name for name in reversed(table.columns)}
     column = chosen or next((by_name[name] for name in accepted if name in by_name), None)
     if column is not None and table.spanning:
-        at, known = [*table.columns].index(column), frozenset(names)
+        at = [*table.columns].index(column)
+        known = frozenset(names)
         refuse_spanning_cells(table.spanning, at, what, table.where)
         if what == "path":
-            refuse_swallowed_rows(table.spanning, lambda row: _is_image(row[at]) or row[at] in known, table.where)
+            refuse_swallowed_rows(
+                table.spanning, lambda row: _is_image(row[at]) or row[at] in known, table.where
+            )
     return column
 
 
 def require_column(
-    table: Table, accepted: Sequence[str], chosen: str | None, what: str, names: Collection[str] = ()
+    table: Table,
+    accepted: Sequence[str],
+    chosen: str | None,
+    what: str,
+    names: Collection[str] = (),
 ) -> str:
     """Like `find_column`, but a table without one is an error."""
     column = find_column(table, accepted, chosen, what, names)
@@ -118,7 +145,9 @@ def _read_csv(path: Path | Address) -> Table:
     csv_table = split_csv(text, delimiter, str(path))
     if not csv_table.cells:
         raise DataError(f"{path}: empty; expected a header and a row per image")
-    header, rows, lines = csv_table.cells[0], csv_table.cells[1:], csv_table.lines[1:]
+    header = csv_table.cells[0]
+    rows = csv_table.cells[1:]
+    lines = csv_table.lines[1:]
     in_header = [row for row in csv_table.spanning if row.line == csv_table.lines[0]]
     refuse_swallowed_rows(in_header, lambda row: any(map(_is_image, row)), str(path))
     if len(set(header)) < len(header):
@@ -133,27 +162,40 @@ def _read_csv(path: Path | Address) -> Table:
             if line in spanning:
                 remedy = "a text in quotes spans lines here, so close its quote where the text ends"
             raise DataError(f"{path}, line {line}: {cells}; {remedy}")
-    if rows and all(cell in ("[t]", "[f]") for cell in rows[0]):  # EcoTaxa's second row gives the columns' types
-        rows, lines = rows[1:], lines[1:]
+    if rows and all(
+        cell in ("[t]", "[f]") for cell in rows[0]
+    ):  # EcoTaxa's second row gives the columns' types
+        rows = rows[1:]
+        lines = lines[1:]
     columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
-    return Table(path.name, path.parent, columns, lines, spanning=csv_table.spanning[len(in_header) :])
+    return Table(
+        path.name, path.parent, columns, lines, spanning=csv_table.spanning[len(in_header) :]
+    )
 
 
 def _read_jsonl(path: Path | Address) -> Table:
-    rows, lines, decode = [], [], json.JSONDecoder(object_pairs_hook=_unique).decode
+    rows = []
+    lines = []
+    decode = json.JSONDecoder(object_pairs_hook=_unique).decode
     for line, text in enumerate(_read_text(path).split("\n"), start=1):
         if not text.strip():
             continue
         try:
             row = decode(text)
         except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError
-            raise DataError(f"{path}, line {line}: not valid JSON ({error}); expected one object per line") from error
+            raise DataError(
+                f"{path}, line {line}: not valid JSON ({error}); expected one object per line"
+            ) from error
         if not isinstance(row, dict):
-            raise DataError(f'{path}, line {line}: found {text[:40]!r}, expected an object such as {{"file_name": …}}')
+            raise DataError(
+                f'{path}, line {line}: found {text[:40]!r}, expected an object such as {{"file_name": …}}'
+            )
         rows.append(row)
         lines.append(line)
     names = dict.fromkeys(name for row in rows for name in row)
-    return Table(path.name, path.parent, {name: [row.get(name) for row in rows] for name in names}, lines)
+    return Table(
+        path.name, path.parent, {name: [row.get(name) for row in rows] for name in names}, lines
+    )
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -183,7 +225,9 @@ def read_parquet_columns(path: Path | Address) -> dict[str, Any]:
         else:
             table = pyarrow.parquet.read_table(path)
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{path}: not a parquet file that can be read ({error}); export it again") from error
+        raise DataError(
+            f"{path}: not a parquet file that can be read ({error}); export it again"
+        ) from error
     return {name: table[name] for name in table.column_names}
 
 
@@ -196,7 +240,9 @@ def _read_text(path: Path | Address) -> str:
             data = path.read_bytes()
         return data.decode("utf-8-sig")
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the permissions") from error
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror}); check the permissions"
+        ) from error
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(

@@ -62,7 +62,10 @@ def index_tar(file: BinaryIO, where: str, accepted: tuple[str, ...]) -> ShardInd
     A shard that breaks off gives what it holds until there, and the `damage`; one in which nothing can be read is an
     error.
     """
-    index, texts, seen = ShardIndex(), dict[str, Any](), Counter[str]()  # a text may be the error of reading it
+    # a text may be the error of reading it
+    index = ShardIndex()
+    texts = dict[str, Any]()
+    seen = Counter[str]()
     try:
         with tarfile.open(fileobj=file, mode="r:", errorlevel=2) as shard:
             for member in shard:
@@ -72,8 +75,12 @@ def index_tar(file: BinaryIO, where: str, accepted: tuple[str, ...]) -> ShardInd
         raise
     except BROKEN as error:
         if not index.names:
-            raise DataError(f"{where}: not a tar shard that can be read ({error}){AGAIN}") from error
-        index.damage.append(f"it breaks off at byte {file.seek(0, 2):,} ({error}), and what followed is lost")
+            raise DataError(
+                f"{where}: not a tar shard that can be read ({error}){AGAIN}"
+            ) from error
+        index.damage.append(
+            f"it breaks off at byte {file.seek(0, 2):,} ({error}), and what followed is lost"
+        )
     _drop_cut(index, file, where)
     for name in index.names:
         member_name, label = _label(name, texts)
@@ -101,7 +108,9 @@ def _sort_member(
     if member.isdir() or is_hidden or suffix not in (*IMAGE_SUFFIXES, *LABEL_SUFFIXES):
         return
     if suffix in LABEL_SUFFIXES:
-        _add_label(texts, f"{key}{suffix}", lambda: _cell(_text(shard, member, suffix), suffix, accepted))
+        _add_label(
+            texts, f"{key}{suffix}", lambda: _cell(_text(shard, member, suffix), suffix, accepted)
+        )
         return
     reason = why_unfit(name) or _why_not_plain(member)
     seen[name] += 1
@@ -140,14 +149,20 @@ def _bad_end(file: BinaryIO, offset: int) -> list[str]:
     file.seek(offset)
     part = file.read(tarfile.BLOCKSIZE)
     if not part:
-        return [f"it ends at byte {offset:,} without the zeros that close a tar file, so what followed may be lost"]
+        return [
+            f"it ends at byte {offset:,} without the zeros that close a tar file, so what followed may be lost"
+        ]
     if any(part):
-        return [f"the header at byte {offset:,} is damaged, and the {n_left} bytes from there on are lost"]
+        return [
+            f"the header at byte {offset:,} is damaged, and the {n_left} bytes from there on are lost"
+        ]
     while part and not part.strip(b"\0"):
         part = file.read(1 << 20)
     if not part:
         return []
-    return [f"more follows the zeros at byte {offset:,} that close it, and the {n_left} bytes from there are not read"]
+    return [
+        f"more follows the zeros at byte {offset:,} that close it, and the {n_left} bytes from there are not read"
+    ]
 
 
 def _drop_cut(index: ShardIndex, file: BinaryIO, where: str) -> None:
@@ -156,7 +171,9 @@ def _drop_cut(index: ShardIndex, file: BinaryIO, where: str) -> None:
     while index.names and index.starts[-1] + index.n_bytes[-1] > end:
         index.starts.pop()
         index.n_bytes.pop()
-        index.left_out.append((index.names.pop(), f"{PurePosixPath(where).name} breaks off inside of it"))
+        index.left_out.append(
+            (index.names.pop(), f"{PurePosixPath(where).name} breaks off inside of it")
+        )
         index.damage = index.damage or [f"it breaks off at byte {end:,}, and what followed is lost"]
 
 
@@ -189,8 +206,16 @@ def _cell(text: str, suffix: str, accepted: tuple[str, ...]) -> Any:
         said = json.loads(text) if text else None
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    by_name = {str(key).strip().casefold(): value for key, value in said.items()} if isinstance(said, dict) else {}
-    label = next((by_name[name] for name in accepted if name in by_name), None) if isinstance(said, dict) else said
+    by_name = (
+        {str(key).strip().casefold(): value for key, value in said.items()}
+        if isinstance(said, dict)
+        else {}
+    )
+    label = (
+        next((by_name[name] for name in accepted if name in by_name), None)
+        if isinstance(said, dict)
+        else said
+    )
     return _checked(label)
 
 

@@ -69,7 +69,9 @@ class ReadAhead:
     """Reads images in their order, the next few already while one is decoded; only what crosses a network."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self.waiting = deque(path for path in paths if "://" in path and not path.startswith("row:"))
+        self.waiting = deque(
+            path for path in paths if "://" in path and not path.startswith("row:")
+        )
         self.threads = ThreadPoolExecutor(N_AHEAD) if self.waiting else None
         self.coming: dict[str, Future[bytes]] = {}
 
@@ -104,9 +106,13 @@ class _Rows:
     def __init__(self, file: str, column: str) -> None:
         self.column = column
         self.parquet = open_parquet(file)
-        sizes = [self.parquet.metadata.row_group(i).num_rows for i in range(self.parquet.num_row_groups)]
+        sizes = [
+            self.parquet.metadata.row_group(i).num_rows for i in range(self.parquet.num_row_groups)
+        ]
         self.firsts = list(accumulate(sizes, initial=0))
-        self.group, self.first, self.batch = -1, 0, list[Any]()
+        self.group = -1
+        self.first = 0
+        self.batch = list[Any]()
         self.batches = iter(())
         self.lock = threading.Lock()
 
@@ -124,7 +130,9 @@ class _Rows:
         if group != self.group or row < self.first:
             how = {"row_groups": [group], "columns": [self.column], "use_threads": False}
             self.batches = self.parquet.iter_batches(batch_size=ROWS_AT_ONCE, **how)
-            self.group, self.first, self.batch = group, self.firsts[group], []
+            self.group = group
+            self.first = self.firsts[group]
+            self.batch = []
         while row >= self.first + len(self.batch):
             self.first += len(self.batch)
             self.batch = next(self.batches).column(0).to_pylist()

@@ -28,7 +28,13 @@ MARKS = (
 )
 """What stores say of a file that changes with its content, the surest first."""
 
-PACKAGES = {"gs": "gcsfs", "hf": "huggingface_hub", "s3": "s3fs", "https": "aiohttp", "http": "aiohttp"}
+PACKAGES = {
+    "gs": "gcsfs",
+    "hf": "huggingface_hub",
+    "s3": "s3fs",
+    "https": "aiohttp",
+    "http": "aiohttp",
+}
 """The package that fsspec needs for a scheme."""
 
 WHO_ASKS = {
@@ -80,18 +86,28 @@ def asking(address: Address) -> Iterator[None]:
             f"{address}: {error}; check the network and the endpoint, then give the command again"
         ) from error
     except FileNotFoundError as error:
-        raise DataError(f"{address}: there is nothing; check the name of the bucket and the path") from error
+        raise DataError(
+            f"{address}: there is nothing; check the name of the bucket and the path"
+        ) from error
     except Exception as error:
         status = getattr(error, "status", None)
-        if is_about_credentials(error) or isinstance(error, PermissionError) or status in (401, 403):
-            who = WHO_ASKS.get(address.scheme, "check whether the address needs a password, which cannot be given")
+        if (
+            is_about_credentials(error)
+            or isinstance(error, PermissionError)
+            or status in (401, 403)
+        ):
+            who = WHO_ASKS.get(
+                address.scheme, "check whether the address needs a password, which cannot be given"
+            )
             raise DataError(f"{address}: may not be read ({in_words(error)}); {who}") from error
         if (
             isinstance(error, OSError)
             or status is not None
             or type(error).__module__.startswith(("botocore", "aiohttp"))
         ):
-            raise DataError(f"{address}: cannot be read ({in_words(error)}); check the address") from error
+            raise DataError(
+                f"{address}: cannot be read ({in_words(error)}); check the address"
+            ) from error
         raise
 
 
@@ -109,7 +125,9 @@ def read_bytes(address: str, start: int | None = None, n_bytes: int | None = Non
     def ask() -> bytes:
         content: bytes = store.cat_file(address, start=start, end=end)
         if n_bytes is not None and len(content) > n_bytes:
-            raise DataError(f"{address}: the server gives whole files, no ranges of bytes; copy it to this machine")
+            raise DataError(
+                f"{address}: the server gives whole files, no ranges of bytes; copy it to this machine"
+            )
         if n_bytes is not None and len(content) < n_bytes:
             raise ConnectionError(f"{len(content):,} of {n_bytes:,} bytes came")
         return content
@@ -121,7 +139,9 @@ def open_remote(address: Address) -> io.BufferedReader:
     """A file to read in parts, forward or anywhere; little of it is in memory at once."""
     state = state_of(address)
     if state.n_bytes is None:
-        raise DataError(f"{address}: the server does not say how long the file is; copy it to this machine")
+        raise DataError(
+            f"{address}: the server does not say how long the file is; copy it to this machine"
+        )
     return io.BufferedReader(_Ranges(str(address), state.n_bytes), BUFFER_BYTES)
 
 
@@ -130,13 +150,16 @@ def list_remote(folder: Address) -> Iterator[tuple[str, FileState]]:
     store = file_system(folder.scheme)
     store.invalidate_cache()
     base = str(store._strip_protocol(str(folder))).rstrip("/")
-    level, seen = [base], {base}
+    level = [base]
+    seen = {base}
     with ThreadPoolExecutor(N_AT_ONCE) as threads:
         while level:
             below: list[str] = []
             for entries in threads.map(_lister(store), level):
                 for entry in entries:
-                    path = entry["name"].rstrip("/") if entry["type"] == "directory" else entry["name"]
+                    path = (
+                        entry["name"].rstrip("/") if entry["type"] == "directory" else entry["name"]
+                    )
                     if entry["type"] == "directory":
                         below += [path] if path.startswith(f"{base}/") and path not in seen else []
                         seen.add(path)  # a key with two slashes names its own folder again
@@ -165,7 +188,9 @@ class _Ranges(io.RawIOBase):
     """A file on a network as bytes that can be read from anywhere, a request per read."""
 
     def __init__(self, address: str, n_bytes: int) -> None:
-        self.address, self.n_bytes, self.at = address, n_bytes, 0
+        self.address = address
+        self.n_bytes = n_bytes
+        self.at = 0
 
     def readable(self) -> bool:
         """It is."""

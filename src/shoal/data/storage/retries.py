@@ -17,10 +17,22 @@ LOST = "the connection was lost"
 TRANSIENT_STATUS = (408, 425, 429)
 """Answers of a web server below 500 that may be others a moment later."""
 
-PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ImportError, ValueError)
+PERMANENT = (
+    FileNotFoundError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+    ImportError,
+    ValueError,
+)
 """What trying again does not change."""
 
-CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
+CREDENTIALS = (
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "ProfileNotFound",
+    "DefaultCredentialsError",
+)
 """Errors of the stores' packages where nobody has said who asks."""
 
 Result = TypeVar("Result")

@@ -35,8 +35,13 @@ class StoredFiles:
         """The address of image `i`, as `read_stored` takes it."""
         if self.shard is None or self.starts is None:
             return f"{self.where}{name}" if self.where.endswith("/") else f"{self.where}/{name}"
-        file, start = self.shards[self.shard[i]], int(self.starts[i])
-        return range_of(file, start, int(self.n_bytes[i])) if self.column is None else row_of(file, start, self.column)
+        file = self.shards[self.shard[i]]
+        start = int(self.starts[i])
+        return (
+            range_of(file, start, int(self.n_bytes[i]))
+            if self.column is None
+            else row_of(file, start, self.column)
+        )
 
     @property
     def n_together(self) -> int:

@@ -48,19 +48,29 @@ def broadcast_next_training(is_wanted: bool, device: torch.device) -> None:
 
 
 def follow_comparison(
-    collection: Collection, run: Run, settings: ComparisonSettings, device: torch.device, resume: bool
+    collection: Collection,
+    run: Run,
+    settings: ComparisonSettings,
+    device: torch.device,
+    resume: bool,
 ) -> None:
     """Take a share of the embedding and of the trainings when the main process has come to them."""
     share_embedding(collection, settings.first, device)
     if not flag_from_main(False, device):
         return
     images = decode(collection, settings.first, SILENT)
-    draws = [withhold_labels(images.collection, settings.first, draw) for draw in range(settings.draws)]
+    draws = [
+        withhold_labels(images.collection, settings.first, draw) for draw in range(settings.draws)
+    ]
     trainings = [
         Training(
             draw=told.draw,
             settings=told.settings,
-            task=Task(pixels=images.pixels, labels=draws[told.draw].given.labels, n_clusters=told.n_clusters),
+            task=Task(
+                pixels=images.pixels,
+                labels=draws[told.draw].given.labels,
+                n_clusters=told.n_clusters,
+            ),
             cost=told.cost,
             n_views=told.n_views,
             reads_images=told.reads_images,
@@ -89,4 +99,6 @@ def training_folder(run: Run, settings: DiscoverySettings, draw: int) -> Path:
 
 
 def _told(one: Training) -> _Told:
-    return _Told(one.draw, one.settings, one.task.n_clusters, one.cost, one.n_views, one.reads_images)
+    return _Told(
+        one.draw, one.settings, one.task.n_clusters, one.cost, one.n_views, one.reads_images
+    )

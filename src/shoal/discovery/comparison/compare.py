@@ -145,7 +145,12 @@ class ComparisonJob:
 
     def run(self, reporter: Reporter, *, command: str = "") -> Comparison:
         """Compare, and write the folder with its page."""
-        work: dict[str, Any] = {"command_for": self.command_for, "command": command, "reporter": reporter, **self._how}
+        work: dict[str, Any] = {
+            "command_for": self.command_for,
+            "command": command,
+            "reporter": reporter,
+            **self._how,
+        }
         return compare_images(self.collection, self.out, self.settings, **work)
 
     @property
@@ -193,7 +198,9 @@ def preview(
     draws = check_kept(collection, settings)
     is_here = [check_encoder(each) for each in settings.methods]
     check_not_held(out)
-    run = check_run_folder(out, settings, collection_checksum(collection), resume=resume, force=force)
+    run = check_run_folder(
+        out, settings, collection_checksum(collection), resume=resume, force=force
+    )
     readable, n_unreadable = drop_unreadable(collection, settings.first.pixel_size)
     if n_unreadable:
         draws = check_kept(readable, settings)
@@ -217,19 +224,27 @@ def preview(
 def command_of(method: str, given: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     """The command that runs a method on everything; a call of Python where the images are no files."""
     own = {
-        name: value for name, value in settings.items() if value is not None and name not in ("draws", "max_minutes")
+        name: value
+        for name, value in settings.items()
+        if value is not None and name not in ("draws", "max_minutes")
     }
     changes = _changes_of(method, own.pop("changes", None) or {})
     if method == FROZEN or not get_method(method).trains:
         own.pop("epochs", None)
-    elif shorter_on_cpu({"method": method, "changes": changes, **own}):  # which is not what was ranked
+    elif shorter_on_cpu(
+        {"method": method, "changes": changes, **own}
+    ):  # which is not what was ranked
         own["recipe"] = "default"
     chosen = {"train": False} if method == FROZEN else {"method": method}
     paths = [given[name] for name in ("source", "labels", "labeled", "unlabeled")]
     if not all(path is None or isinstance(path, str | os.PathLike) for path in paths):
         rest = {**chosen, **own, **({"changes": changes} if changes else {})}
         return f"shoal.discover(images, labels, {', '.join(f'{name}={value!r}' for name, value in rest.items())})"
-    words = ["shoal", "discover", *([] if given["source"] is None else [str(_written(given["source"]))])]
+    words = [
+        "shoal",
+        "discover",
+        *([] if given["source"] is None else [str(_written(given["source"]))]),
+    ]
     for name in ("labels", "labeled", "unlabeled", "path_column", "label_column"):
         words += _flag(name, _written(given[name]))
     words += ["--allow-missing"] if given["allow_missing"] else []
@@ -244,9 +259,16 @@ def command_of(method: str, given: Mapping[str, Any], settings: Mapping[str, Any
 def _changes_of(method: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The changes that one method takes, without its name in front."""
     runs = DEFAULT_METHOD if method == FROZEN else method
-    is_own = {name: is_for(runs, name) and not (method == FROZEN and plain_name(name) != name) for name in changes}
+    is_own = {
+        name: is_for(runs, name) and not (method == FROZEN and plain_name(name) != name)
+        for name in changes
+    }
     own = {plain_name(name): value for name, value in changes.items() if is_own[name]}
-    return {name: value for name, value in own.items() if not (method == FROZEN and name.startswith("training."))}
+    return {
+        name: value
+        for name, value in own.items()
+        if not (method == FROZEN and name.startswith("training."))
+    }
 
 
 def _written(location: Any) -> Any:

@@ -69,7 +69,8 @@ def compare_images(
     The folder is locked meanwhile. Several processes share embedding, every training and clustering; the main one does
     the rest.
     """
-    reporter, run = reporter or Reporter(), Run(Path(out))
+    reporter = reporter or Reporter()
+    run = Run(Path(out))
     main_device = choose_device(device)
     if is_main():
         check_not_held(out)
@@ -89,11 +90,15 @@ def compare_images(
     return result or Comparison.open(run.path)
 
 
-def _compare(work: "_Work", trunk_device: torch.device, force: bool, command: str, told: Sequence[str]) -> Comparison:
+def _compare(
+    work: "_Work", trunk_device: torch.device, force: bool, command: str, told: Sequence[str]
+) -> Comparison:
     """Take the folder, unless it holds a finished comparison, and do in it what is left to do."""
     settings = work.settings
 
-    check_images = partial(check_decodable, work.collection, settings.first, work.reporter, _checker(settings))
+    check_images = partial(
+        check_decodable, work.collection, settings.first, work.reporter, _checker(settings)
+    )
     how: dict[str, Any] = {"resume": work.resume, "force": force, "check_images": check_images}
     with held_folder(work.run, settings, work.collection, **how) as checksum:
         if checksum is None:
@@ -111,7 +116,9 @@ def check_kept(collection: Collection, settings: ComparisonSettings) -> list[Lab
 
 def check_encoders(settings: ComparisonSettings) -> None:
     """Refuse blocks to be trained that an encoder does not have, before any image is read."""
-    for n_tail_blocks in {getattr(each.of_method, "n_tail_blocks", None) for each in settings.methods}:
+    for n_tail_blocks in {
+        getattr(each.of_method, "n_tail_blocks", None) for each in settings.methods
+    }:
         _load(settings.first, n_tail_blocks)
 
 
@@ -151,9 +158,18 @@ class _Work:
 
     def do(self, encoder: Encoder, checksum: str, command: str, told: Sequence[str]) -> Comparison:
         """Compare the methods, or finish what was interrupted."""
-        began, run, collection, settings = time.perf_counter(), self.run, self.collection, self.settings
-        about = {"encoder": settings.first.of_method.encoder, "device": str(encoder.device), "command": command}
-        reporter = start_run(run, settings, collection, checksum, **about, told=told, reporter=self.reporter)
+        began = time.perf_counter()
+        run = self.run
+        collection = self.collection
+        settings = self.settings
+        about = {
+            "encoder": settings.first.of_method.encoder,
+            "device": str(encoder.device),
+            "command": command,
+        }
+        reporter = start_run(
+            run, settings, collection, checksum, **about, told=told, reporter=self.reporter
+        )
         work = replace(self, reporter=reporter)
         images, frozen = read_and_embed(
             collection, run, encoder, settings.first, work.reporter, check=_checker(settings)
@@ -187,7 +203,11 @@ class _Work:
             self.run.abandon()
             raise
         judged = [judge(self.run.path, name_of(each), draws) for each in self.settings.methods]
-        unfinished = [name_of(each) for each, one in zip(self.settings.methods, judged, strict=True) if one is None]
+        unfinished = [
+            name_of(each)
+            for each, one in zip(self.settings.methods, judged, strict=True)
+            if one is None
+        ]
         done = [one for one in judged if one is not None]
         numbers = sorted({first.discovery.n_clusters for first in firsts})
         result = conclude(
@@ -207,7 +227,9 @@ class _Work:
             notes=tuple(notes),
             command=None,
         )
-        if images.collection.n_labeled < len(images.collection):  # else `shoal discover` would refuse it
+        if images.collection.n_labeled < len(
+            images.collection
+        ):  # else `shoal discover` would refuse it
             result = replace(result, command=self.command_for(result.best.method))
         self._write(result, kept_table(done, draws))
         return result
@@ -224,19 +246,27 @@ class _Work:
 
     def _answer_first(self, frozen: Representation, kept: LabelDraw, draw: int) -> Answer:
         """The answer of the encoder as it comes, whose number of categories is that of every method."""
-        settings, given, began = self.settings.first, kept.given, time.perf_counter()
+        settings = self.settings.first
+        given = kept.given
+        began = time.perf_counter()
         discovery = cluster_frozen(frozen, given.labels, settings)
         seconds = time.perf_counter() - began
         answer = make_answer(FROZEN, discovery, given, settings)
-        kept_run = keep_run(self.run, answer, settings, draw, asked=discovery.n_clusters, seconds=seconds)
+        kept_run = keep_run(
+            self.run, answer, settings, draw, asked=discovery.n_clusters, seconds=seconds
+        )
         if draw == 0:
             if settings.n_clusters is None:
                 words = answer.in_words(kept_run)
-                self.reporter.say(f"without training: {words}; every method is asked for as many categories")
+                self.reporter.say(
+                    f"without training: {words}; every method is asked for as many categories"
+                )
                 if doubt := doubt_labels(given.n_labeled, given.n_classes):
                     self.reporter.say(f"{NOTE}{doubt}")
             else:
-                self.reporter.say(f"every method is asked for {discovery.n_clusters} categories, as given")
+                self.reporter.say(
+                    f"every method is asked for {discovery.n_clusters} categories, as given"
+                )
         return answer
 
     def _write(self, result: Comparison, kept: str) -> None:

@@ -140,11 +140,15 @@ class Comparison:
         """
         run = RunView(Path(path))
         if not run.has("comparison.json"):
-            raise DataError(f"{run.path}: no comparison here (no comparison.json); give the folder of one")
+            raise DataError(
+                f"{run.path}: no comparison here (no comparison.json); give the folder of one"
+            )
         kept = run.json("comparison")
         with reading(run.path / "comparison.json"):
             rows = tuple(_row_from(row) for row in kept["rows"])
-            sequences: dict[str, Any] = {name: tuple(kept[name]) for name in ("pairs", "unfinished", "notes")}
+            sequences: dict[str, Any] = {
+                name: tuple(kept[name]) for name in ("pairs", "unfinished", "notes")
+            }
             rest = {name: kept[name] for name in ("kept", "n_clusters", "epochs", "command")}
             result = cls(path=run.path, rows=rows, **sequences, **rest)
             result.in_words()  # what was edited into something else cannot be said
@@ -167,7 +171,11 @@ class Comparison:
             return "No method has an answer"
         if self.best.ties:
             tied = [self.best.title, *(title_of(name) for name in self.best.ties)]
-            few = tied if len(tied) <= MAX_NAMED else [*tied[: MAX_NAMED - 1], f"{len(tied) - MAX_NAMED + 1} more"]
+            few = (
+                tied
+                if len(tied) <= MAX_NAMED
+                else [*tied[: MAX_NAMED - 1], f"{len(tied) - MAX_NAMED + 1} more"]
+            )
             return f"A tie for first: {listed(few)}"
         return f"First: {self.best.title}"
 
@@ -179,10 +187,13 @@ class Comparison:
         return tuple(f"{sentence[0].upper()}{sentence[1:]}" for sentence in sentences)
 
     def _about_first(self) -> list[str]:
-        best, n_kept = self.best, self.kept["n_images"]
+        best = self.best
+        n_kept = self.kept["n_images"]
         if best.accuracy is None:
             return []
-        has = f"{best.title} puts {percent(best.accuracy.all)} of {count(n_kept, 'kept image')} right"
+        has = (
+            f"{best.title} puts {percent(best.accuracy.all)} of {count(n_kept, 'kept image')} right"
+        )
         if not best.ties:
             return [f"{has}, more than every other method beyond what chance would do."]
         tied = listed([title_of(name) for name in best.ties])
@@ -211,13 +222,18 @@ class Comparison:
         above = self.rows[: self.rows.index(frozen)]
         better = [row.title for row in trained if row in above and FROZEN not in row.ties]
         if better:
-            return [f"Training helps here: {listed(better)} clearly did better than the encoder as it came."]
+            return [
+                f"Training helps here: {listed(better)} clearly did better than the encoder as it came."
+            ]
         return ["No training did clearly better than the encoder as it came."] if trained else []
 
     def _about_rest(self) -> list[str]:
         failed = [f"{row.title} has no answer: {row.failed}." for row in self.rows if row.failed]
         left = listed([title_of(name) for name in self.unfinished]) if self.unfinished else ""
-        return [*failed, *([f"Not finished: {left}; the same command with --resume goes on."] if left else [])]
+        return [
+            *failed,
+            *([f"Not finished: {left}; the same command with --resume goes on."] if left else []),
+        ]
 
     def _about_draws(self) -> list[str]:
         if self.kept["n_draws"] > 1 or not any(row.method in self.epochs for row in self.rows):
@@ -230,7 +246,9 @@ class Comparison:
 
     def in_words(self) -> str:
         """The table, what follows from it, and the command of the first."""
-        command = [] if self.command is None else ["", "to run the first on everything:", self.command]
+        command = (
+            [] if self.command is None else ["", "to run the first on everything:", self.command]
+        )
         return "\n".join([*self._table(), "", *self.sentences, *command])
 
     def _table(self) -> list[str]:
@@ -276,7 +294,12 @@ def _row_from(plain: Mapping[str, Any]) -> Row:
     if not isinstance(shares, Mapping | None):
         raise TypeError(f"accuracy: found {shares!r}")
     values = {name: value for name, value in plain.items() if name != "rank"}
-    values |= {name: tuple(plain[name]) if plain[name] is not None else None for name in ("interval", "ranks")}
+    values |= {
+        name: tuple(plain[name]) if plain[name] is not None else None
+        for name in ("interval", "ranks")
+    }
     values |= {name: tuple(plain[name]) for name in ("ties", "n_clusters")}
-    of_images = {name: math.nan if value is None else value for name, value in (shares or {}).items()}
+    of_images = {
+        name: math.nan if value is None else value for name, value in (shares or {}).items()
+    }
     return Row(**{**values, "accuracy": Accuracy(**of_images) if shares is not None else None})

@@ -16,7 +16,15 @@ FROZEN = ANSWERS[0]
 
 DEFAULT_METHODS = ("cms", "simgcd", "gcd")
 
-NOT_HERE = {"method", "method_settings", "train", "depths", "temperatures", "max_minutes", "stability"}
+NOT_HERE = {
+    "method",
+    "method_settings",
+    "train",
+    "depths",
+    "temperatures",
+    "max_minutes",
+    "stability",
+}
 """Settings of `shoal discover` that mean nothing in a comparison, or something else."""
 
 SAME_FOR_ALL = ("encoder", "input_size")
@@ -83,7 +91,9 @@ def choose_comparison(
                 f"{taken}: found {given[taken]!r}, but a comparison takes the default recipe of each method"
             )
     chosen = [_choose(name, epochs, changes, given) for name in names]
-    of_default = {name: value for name, value in changes.items() if not name.startswith(f"{DEFAULT_METHOD}.")}
+    of_default = {
+        name: value for name, value in changes.items() if not name.startswith(f"{DEFAULT_METHOD}.")
+    }
     frozen = replace(_choose(DEFAULT_METHOD, None, of_default, given), train=False)
     for settings in chosen:
         _check_same(frozen, settings)
@@ -93,8 +103,12 @@ def choose_comparison(
 def read_methods(methods: str | Sequence[str] | None) -> tuple[str, ...]:
     """The names of methods, from 'cms,gcd' or a list; each one once, and two at least."""
     given = DEFAULT_METHODS if methods is None else methods
-    if not isinstance(given, str) and not (isinstance(given, Sequence) and all(isinstance(one, str) for one in given)):
-        raise UsageError(f"methods: found {given!r}, expected names, as in cms,gcd or ['cms', 'gcd']")
+    if not isinstance(given, str) and not (
+        isinstance(given, Sequence) and all(isinstance(one, str) for one in given)
+    ):
+        raise UsageError(
+            f"methods: found {given!r}, expected names, as in cms,gcd or ['cms', 'gcd']"
+        )
     names = tuple(given.replace(",", " ").split()) if isinstance(given, str) else tuple(given)
     for name in names:
         get_method(name)
@@ -109,7 +123,9 @@ def read_methods(methods: str | Sequence[str] | None) -> tuple[str, ...]:
     return names
 
 
-def _choose(name: str, epochs: int | None, changes: Mapping[str, Any], given: Mapping[str, Any]) -> DiscoverySettings:
+def _choose(
+    name: str, epochs: int | None, changes: Mapping[str, Any], given: Mapping[str, Any]
+) -> DiscoverySettings:
     own = {change: value for change, value in changes.items() if is_for(name, change)}
     trained: dict[str, Any] = {"epochs": epochs} if get_method(name).trains else {}
     # Whatever a config says; some methods have no temperature to try.
@@ -134,7 +150,8 @@ def _check_changes(changes: Mapping[str, Any], names: Sequence[str]) -> None:
 
 def _check_same(first: DiscoverySettings, other: DiscoverySettings) -> None:
     for name in SAME_FOR_ALL:
-        ours, theirs = getattr(first.of_method, name), getattr(other.of_method, name)
+        ours = getattr(first.of_method, name)
+        theirs = getattr(other.of_method, name)
         if ours != theirs:
             raise UsageError(
                 f"{name}: found {theirs} for {other.method} and {ours} for the encoder as it comes; give one for all "

@@ -80,7 +80,9 @@ def conclude(
 ) -> Comparison:
     """Rank what was judged; `about` are the other fields of `Comparison`."""
     good = [one for one in judged if not one.failed]
-    units, is_novel = (np.concatenate([getattr(kept, name) for kept in draws]) for name in ("units", "is_novel"))
+    units, is_novel = (
+        np.concatenate([getattr(kept, name) for kept in draws]) for name in ("units", "is_novel")
+    )
     ranking = rank(np.stack([one.right for one in good]), units, is_novel, seed=seed)
     rows = [_row(good, ranking, at, is_novel) for at in ranking.order]
     rows += [_failed_row(one) for one in judged if one.failed]
@@ -89,7 +91,8 @@ def conclude(
 
 def _row(judged: Sequence[Judged], ranking: Ranking, at: int, is_novel: Bools) -> Row:
     one = judged[at]
-    known, novel = _share(one.right[~is_novel]), _share(one.right[is_novel])
+    known = _share(one.right[~is_novel])
+    novel = _share(one.right[is_novel])
     return Row(
         method=one.method,
         title=title_of(one.method),
@@ -103,13 +106,19 @@ def _row(judged: Sequence[Judged], ranking: Ranking, at: int, is_novel: Bools) -
 
 def _failed_row(one: Judged) -> Row:
     none: dict[str, Any] = {"accuracy": None, "interval": None, "ranks": None, "ties": ()}
-    return Row(method=one.method, title=title_of(one.method), **none, **_about_runs(one), failed=one.failed)
+    return Row(
+        method=one.method, title=title_of(one.method), **none, **_about_runs(one), failed=one.failed
+    )
 
 
 def _about_runs(one: Judged) -> dict[str, Any]:
     seconds = [float(run.provenance["seconds"]) for run in one.runs]
     n_clusters = tuple(int(run.provenance["asked"]) for run in one.runs)
-    return {"seconds": sum(seconds) / len(seconds), "n_clusters": n_clusters, "run": str(one.runs[0].path)}
+    return {
+        "seconds": sum(seconds) / len(seconds),
+        "n_clusters": n_clusters,
+        "run": str(one.runs[0].path),
+    }
 
 
 def _pairs(judged: Sequence[Judged], ranking: Ranking) -> list[dict[str, Any]]:
@@ -139,7 +148,9 @@ def kept_table(judged: Sequence[Judged], draws: Sequence[LabelDraw]) -> str:
         columns = [[row.category for row in one.runs[draw].assignments] for one in good]
         for row, label, is_novel in zip(kept.rows, kept.labels, kept.is_novel, strict=True):
             cells = [
-                cell for one, column in zip(good, columns, strict=True) for cell in (column[row], _word(one.right[at]))
+                cell
+                for one, column in zip(good, columns, strict=True)
+                for cell in (column[row], _word(one.right[at]))
             ]
             write([draw + 1, kept.given.names[row], kept.classes[label], _word(is_novel), *cells])
             at += 1

@@ -61,13 +61,15 @@ class LabelDraw:
         if not self.hidden:
             return f"{count(len(self.rows), 'label')} kept from every method"
         names = first_few(self.hidden_names, MAX_NAMED)
-        whole = f"{count(n_novel, 'image')} of {count(len(self.hidden), 'whole category')} ({names})"
-        return (
-            f"{count(len(self.rows), 'label')} kept from every method: those of {some} of known categories, and {whole}"
+        whole = (
+            f"{count(n_novel, 'image')} of {count(len(self.hidden), 'whole category')} ({names})"
         )
+        return f"{count(len(self.rows), 'label')} kept from every method: those of {some} of known categories, and {whole}"
 
 
-def withhold_labels(collection: Collection, settings: DiscoverySettings, draw: int = 0) -> LabelDraw:
+def withhold_labels(
+    collection: Collection, settings: DiscoverySettings, draw: int = 0
+) -> LabelDraw:
     """Draw the labels that methods do not see; the first draw is that of `shoal discover` with the same seed."""
     withheld = withhold(collection, replace(settings, seed=settings.seed + draw))
     rows = withheld.judged
@@ -96,7 +98,9 @@ def without_labels(collection: Collection, rows: Ints) -> Collection:
     labels[rows] = UNLABELED
     names, numbers = np.unique(labels[labels != UNLABELED], return_inverse=True)
     labels[labels != UNLABELED] = numbers
-    return replace(collection, labels=labels, classes=tuple(collection.classes[label] for label in names))
+    return replace(
+        collection, labels=labels, classes=tuple(collection.classes[label] for label in names)
+    )
 
 
 def doubt_draw(draws: Sequence[LabelDraw]) -> str | None:

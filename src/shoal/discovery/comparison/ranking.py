@@ -82,7 +82,9 @@ def rank(right: Bools, units: Ints, is_novel: Bools, *, seed: int = 0) -> Rankin
     pairs = _compare_pairs(n_right, int(sizes.sum()), drawn)
     return Ranking(
         shares=tuple(float(one.mean()) for one in right),
-        intervals=tuple(_interval_of(float(right[i].mean()), drawn[:, i], len(sizes)) for i in range(n_methods)),
+        intervals=tuple(
+            _interval_of(float(right[i].mean()), drawn[:, i], len(sizes)) for i in range(n_methods)
+        ),
         ranks=tuple(_rank_range(i, n_methods, pairs) for i in range(n_methods)),
         pairs=pairs,
     )
@@ -100,7 +102,9 @@ def _resampled_shares(n_right: Ints, sizes: Ints, novel: Bools, rng: np.random.G
     for _ in range(N_RESAMPLES // AT_ONCE):
         times = np.zeros((AT_ONCE, len(sizes)), dtype=np.int64)
         for rows in strata:
-            times[:, rows] = rng.multinomial(len(rows), np.full(len(rows), 1 / len(rows)), size=AT_ONCE)
+            times[:, rows] = rng.multinomial(
+                len(rows), np.full(len(rows), 1 / len(rows)), size=AT_ONCE
+            )
         shares.append((times @ n_right.T) / (times @ sizes)[:, None])
     return np.concatenate(shares)
 
@@ -137,7 +141,8 @@ def _interval(drawn: Floats) -> tuple[float, float]:
 
 def _rank_range(method: int, n_methods: int, pairs: dict[tuple[int, int], Pair]) -> tuple[int, int]:
     clear = [pair.difference for (i, _), pair in pairs.items() if i == method and pair.is_clear]
-    n_better, n_worse = sum(difference < 0 for difference in clear), sum(difference > 0 for difference in clear)
+    n_better = sum(difference < 0 for difference in clear)
+    n_worse = sum(difference > 0 for difference in clear)
     return 1 + n_better, n_methods - n_worse
 
 
@@ -149,7 +154,9 @@ def sign_flip_p(by_unit: Ints) -> float:
     sum comes. Units without a difference say nothing. One that speaks more for the better never makes this larger.
     """
     sizes, times = np.unique(np.abs(by_unit[by_unit != 0]), return_counts=True)
-    most, observed = int(sizes @ times), abs(int(by_unit.sum()))  # sums lie in [-most, most]
+    # sums lie in [-most, most]
+    most = int(sizes @ times)
+    observed = abs(int(by_unit.sum()))
     if observed == 0:
         return 1.0
     n_sums = 2 * most + 1

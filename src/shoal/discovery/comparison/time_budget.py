@@ -28,10 +28,13 @@ def plan_epochs(full: Mapping[str, int], seconds_of: SecondsOf, minutes: float) 
     """The epochs of each method: all of them, or the largest share that fits, the same for every method."""
     if seconds_of(full) <= 60 * minutes:
         return dict(full)
-    fits, too_long = 0.0, 1.0
+    fits = 0.0
+    too_long = 1.0
     for _ in range(N_HALVINGS):
         share = (fits + too_long) / 2
-        fits, too_long = (share, too_long) if seconds_of(_part(full, share)) <= 60 * minutes else (fits, share)
+        fits, too_long = (
+            (share, too_long) if seconds_of(_part(full, share)) <= 60 * minutes else (fits, share)
+        )
     epochs = _part(full, fits)
     if any(n < min(MIN_EPOCHS, full[name]) for name, n in epochs.items()):
         raise TooLittleTime(
@@ -61,7 +64,8 @@ def describe_epochs(epochs: Mapping[str, int], full: Mapping[str, int], minutes:
 
 def announce(costs: Sequence[Cost], n_views: int, views_s: float, *, n_draws: int = 1) -> str:
     """Say what all trainings take together, and how to end them early."""
-    seconds, n_steps = views_s + sum(cost.steps_s for cost in costs), sum(cost.n_steps for cost in costs)
+    seconds = views_s + sum(cost.steps_s for cost in costs)
+    n_steps = sum(cost.n_steps for cost in costs)
     draws = f" ({n_draws} draws of kept labels)" if n_draws > 1 else ""
     return (
         f"{count(len(costs), 'training')}{draws} {'takes' if len(costs) == 1 else 'take'} {about(seconds)} on this "

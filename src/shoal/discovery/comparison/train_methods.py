@@ -9,11 +9,20 @@ import numpy as np
 import torch
 
 from shoal.discovery.answers import FROZEN, TRAINED, Answer, cluster, keep_answer, make_answer
-from shoal.discovery.comparison.broadcast import broadcast_next_training, broadcast_trainings, training_folder
+from shoal.discovery.comparison.broadcast import (
+    broadcast_next_training,
+    broadcast_trainings,
+    training_folder,
+)
 from shoal.discovery.comparison.comparison_settings import ComparisonSettings, name_of
 from shoal.discovery.comparison.judge_methods import run_folder
 from shoal.discovery.comparison.label_draw import LabelDraw
-from shoal.discovery.comparison.time_budget import announce, describe_epochs, plan_epochs, read_epochs
+from shoal.discovery.comparison.time_budget import (
+    announce,
+    describe_epochs,
+    plan_epochs,
+    read_epochs,
+)
 from shoal.discovery.comparison.trunk import SharedTrunk, Training
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.read_and_embed import Readable
@@ -51,13 +60,20 @@ class Trainings:
         """Answer by every method that has no answer yet, until one is stopped; returns the epochs of each."""
         self._say_batches()
         others = self.settings.methods[1:]
-        left = [(each, draw) for draw in range(len(self.draws)) for each in others if not self._is_done(each, draw)]
+        left = [
+            (each, draw)
+            for draw in range(len(self.draws))
+            for each in others
+            if not self._is_done(each, draw)
+        ]
         for each, draw in left:
             if not each.is_trained:
                 asked = self.firsts[draw].discovery.n_clusters
                 self._answer(self.frozen, replace(each, n_clusters=asked), draw)
         trainings = self._prepare([(each, draw) for each, draw in left if each.is_trained])
-        full = {each.method: int(each.of_method.training.epochs) for each in others if each.is_trained}
+        full = {
+            each.method: int(each.of_method.training.epochs) for each in others if each.is_trained
+        }
         epochs = self._plan(trainings, full)
         trainings = [one.with_epochs(epochs[one.settings.method]) for one in trainings]
         broadcast_trainings(trainings, self.device)
@@ -73,17 +89,25 @@ class Trainings:
         measured: dict[str, dict[str, Any]] = {}
         trainings = []
         for settings, draw in left:
-            labels, asked = self.draws[draw].given.labels, self.firsts[draw].discovery.n_clusters
+            labels = self.draws[draw].given.labels
+            asked = self.firsts[draw].discovery.n_clusters
             settings = fit_batch(replace(settings, n_clusters=asked), len(labels), SILENT)
             task = Task(pixels=self.images.pixels, labels=labels, n_clusters=asked)
             if settings.method not in measured:
                 measured[settings.method] = self._measure(settings, task)
-            trainings.append(Training(draw=draw, settings=settings, task=task, **measured[settings.method]))
+            trainings.append(
+                Training(draw=draw, settings=settings, task=task, **measured[settings.method])
+            )
         return trainings
 
     def _measure(self, settings: DiscoverySettings, task: Task) -> dict[str, Any]:
-        chosen, data = settings.of_method, task.training_data
-        model = get_method(settings.method).build(chosen, shape_of(data, task.n_clusters)).to(self.device)
+        chosen = settings.of_method
+        data = task.training_data
+        model = (
+            get_method(settings.method)
+            .build(chosen, shape_of(data, task.n_clusters))
+            .to(self.device)
+        )
         cost = measure_cost(data, model, chosen.training)
         return {"cost": cost, "n_views": model.n_views, "reads_images": model.reads_images}
 
@@ -92,7 +116,9 @@ class Trainings:
         n_images = len(self.images.collection)
         trained = [each.of_method for each in self.settings.methods[1:] if each.is_trained]
         if any(chosen.training.batch_size > n_images for chosen in trained):
-            self.reporter.say(f"{NOTE}batches of {n_images:,} images, because there are no more to train on")
+            self.reporter.say(
+                f"{NOTE}batches of {n_images:,} images, because there are no more to train on"
+            )
 
     def _plan(self, trainings: Sequence[Training], full: dict[str, int]) -> dict[str, int]:
         """The epochs of each method: its own, or what fits into the minutes that there are."""
@@ -113,10 +139,13 @@ class Trainings:
 
     def _train(self, trainings: Sequence[Training]) -> None:
         """Train one after the other, until one is stopped."""
-        trunk, costs = self._trunk(trainings), [self._cost_left(one) for one in trainings]
+        trunk = self._trunk(trainings)
+        costs = [self._cost_left(one) for one in trainings]
         try:
             with ctrl_c_stops() as is_asked:
-                self.reporter.say(announce(costs, trunk.n_rows, trunk.seconds, n_draws=len(self.draws)))
+                self.reporter.say(
+                    announce(costs, trunk.n_rows, trunk.seconds, n_draws=len(self.draws))
+                )
                 for at, one in enumerate(trainings):
                     broadcast_next_training(True, self.device)
                     then_s = sum(cost.steps_s for cost in costs[at + 1 :])
@@ -128,11 +157,21 @@ class Trainings:
 
     def _cost_left(self, one: Training) -> Cost:
         """What is left of a training that was interrupted."""
-        n_done = len(Run(training_folder(self.run, one.settings, one.draw)).metrics) if self.resume else 0
+        n_done = (
+            len(Run(training_folder(self.run, one.settings, one.draw)).metrics)
+            if self.resume
+            else 0
+        )
         return one.with_epochs(one.cost.n_epochs - n_done).cost
 
     def _train_one(
-        self, one: Training, trunk: SharedTrunk, cost: Cost, *, then_s: float, is_asked: Callable[[], bool]
+        self,
+        one: Training,
+        trunk: SharedTrunk,
+        cost: Cost,
+        *,
+        then_s: float,
+        is_asked: Callable[[], bool],
     ) -> bool:
         """Train a method and keep its answer; False where it was stopped. `then_s` seconds follow."""
         draw = f", draw {one.draw + 1} of {len(self.draws)}" if len(self.draws) > 1 else ""
@@ -150,7 +189,9 @@ class Trainings:
         )
         folder = training_folder(self.run, one.settings, one.draw)
         try:
-            task = _share(trunk, one, job, Outlook("views", cost.view_s, then_s=cost.steps_s + then_s))
+            task = _share(
+                trunk, one, job, Outlook("views", cost.view_s, then_s=cost.steps_s + then_s)
+            )
             learned = train_on(job, task, one.settings.of_method, folder, cost, then_s=then_s)
         except StopTraining:
             note_stopped(job, len(Run(folder).metrics))
@@ -166,18 +207,27 @@ class Trainings:
 
     def _fail(self, one: Training, why: str) -> None:
         """Leave a method whose training went wrong without an answer: it would go wrong again."""
-        settings, asked = one.settings, self.firsts[one.draw].discovery.n_clusters
-        seconds = sum(row["seconds"] for row in Run(training_folder(self.run, settings, one.draw)).metrics)
+        settings = one.settings
+        asked = self.firsts[one.draw].discovery.n_clusters
+        seconds = sum(
+            row["seconds"] for row in Run(training_folder(self.run, settings, one.draw)).metrics
+        )
         lr = f"--set {settings.method}.training.lr={settings.of_method.training.lr / 10:g}"
         why = f"its training went wrong ({why}); try a lower rate, as in {lr}"
         self.reporter.say(f"{NOTE}{why}")
         fail_run(self.run, why, settings, one.draw, asked=asked, seconds=seconds)
 
     def _answer(
-        self, learned: Representation, settings: DiscoverySettings, draw: int, job: TrainingJob | None = None
+        self,
+        learned: Representation,
+        settings: DiscoverySettings,
+        draw: int,
+        job: TrainingJob | None = None,
     ) -> None:
         """Put the images into categories as the method does, and keep that as a run of its own."""
-        began, given, asked = time.perf_counter(), self.draws[draw].given, self.firsts[draw].discovery.n_clusters
+        began = time.perf_counter()
+        given = self.draws[draw].given
+        asked = self.firsts[draw].discovery.n_clusters
         trained_s = sum(row["seconds"] for row in learned.metrics)
         try:
             discovery = cluster(learned, given.labels, settings)
@@ -187,10 +237,16 @@ class Trainings:
             fail_run(self.run, why, settings, draw, asked=asked, seconds=trained_s)
             return
         seconds = trained_s + time.perf_counter() - began
-        unseen = None if job is None else np.empty(0, dtype=np.int64)  # labels that training saw judge no confidence
-        answer = make_answer(FROZEN if job is None else TRAINED, discovery, given, settings, unseen=unseen)
+        unseen = (
+            None if job is None else np.empty(0, dtype=np.int64)
+        )  # labels that training saw judge no confidence
+        answer = make_answer(
+            FROZEN if job is None else TRAINED, discovery, given, settings, unseen=unseen
+        )
         if job is not None:
-            answer = replace(answer, **networks_of(job, learned, training_folder(self.run, settings, draw)))
+            answer = replace(
+                answer, **networks_of(job, learned, training_folder(self.run, settings, draw))
+            )
         keep_run(self.run, answer, settings, draw, asked=asked, seconds=seconds)
 
     def _is_done(self, settings: DiscoverySettings, draw: int) -> bool:
@@ -201,7 +257,9 @@ class Trainings:
         return SharedTrunk(self.images.pixels, trainings, device=self.device, scratch=self.run.path)
 
 
-def keep_run(run: Run, answer: Answer, settings: DiscoverySettings, draw: int, *, asked: int, seconds: float) -> Run:
+def keep_run(
+    run: Run, answer: Answer, settings: DiscoverySettings, draw: int, *, asked: int, seconds: float
+) -> Run:
     """Keep the answer of a method in a draw as a run of its own, unless it is there."""
     kept = Run(run_folder(run.path, name_of(settings), draw))
     if not (kept.is_finished and kept.has("report.html")):
@@ -209,9 +267,12 @@ def keep_run(run: Run, answer: Answer, settings: DiscoverySettings, draw: int, *
     return kept
 
 
-def fail_run(run: Run, why: str, settings: DiscoverySettings, draw: int, *, asked: int, seconds: float) -> None:
+def fail_run(
+    run: Run, why: str, settings: DiscoverySettings, draw: int, *, asked: int, seconds: float
+) -> None:
     """Leave a run without an answer that says why."""
-    failed, origin = Run.create(run_folder(run.path, settings.method, draw), force=True), run.provenance
+    failed = Run.create(run_folder(run.path, settings.method, draw), force=True)
+    origin = run.provenance
     failed.start(settings, seed=settings.seed, device=origin["device"], command=origin["command"])
     failed.finish(failed=why, asked=asked, seconds=round(seconds, 3))
 

@@ -52,7 +52,9 @@ class Training:
     def tokens_key(self) -> Key | None:
         """Equal where tokens are; None where there are none."""
         chosen = self.settings.of_method
-        return None if self.reads_images else (chosen.encoder, chosen.n_tail_blocks, chosen.input_size)
+        return (
+            None if self.reads_images else (chosen.encoder, chosen.n_tail_blocks, chosen.input_size)
+        )
 
     @property
     def pool_key(self) -> Key | None:
@@ -74,9 +76,17 @@ class SharedTrunk:
     """Tokens and pools of some trainings, made when they are first asked for."""
 
     def __init__(
-        self, pixels: ImageRows, trainings: Sequence[Training], *, device: torch.device, scratch: Path
+        self,
+        pixels: ImageRows,
+        trainings: Sequence[Training],
+        *,
+        device: torch.device,
+        scratch: Path,
     ) -> None:
-        self.pixels, self.trainings, self.device, self.scratch = pixels, trainings, device, scratch
+        self.pixels = pixels
+        self.trainings = trainings
+        self.device = device
+        self.scratch = scratch
         self._tokens: dict[Key, TokenCache] = {}
         self._pools: dict[Key, ViewPool] = {}
         self._views: dict[Key, Ints] = {}
@@ -86,7 +96,9 @@ class SharedTrunk:
         """How many images and views the trunk goes over in this process, for all trainings."""
         keys = {key for training in self.trainings if (key := training.tokens_key)}
         pools = {key for training in self.trainings if (key := training.pool_key)}
-        return len(keys) * n_own(len(self.pixels)) + sum(n_own(len(self._views_of(key))) for key in pools)
+        return len(keys) * n_own(len(self.pixels)) + sum(
+            n_own(len(self._views_of(key))) for key in pools
+        )
 
     @property
     def seconds(self) -> float:
@@ -95,23 +107,35 @@ class SharedTrunk:
 
     def n_missing(self, training: Training) -> int:
         """How many of them a training needs that are not there yet."""
-        key, pool_key = training.tokens_key, training.pool_key
+        key = training.tokens_key
+        pool_key = training.pool_key
         n_images = 0 if key is None or key in self._tokens else n_own(len(self.pixels))
-        return n_images + (0 if pool_key is None or pool_key in self._pools else n_own(len(self._views_of(pool_key))))
+        return n_images + (
+            0
+            if pool_key is None or pool_key in self._pools
+            else n_own(len(self._views_of(pool_key)))
+        )
 
     def share(self, training: Training, progress: Progress | None = None) -> Task:
         """The task of a training with what the trunk has computed; `progress` counts what is missing."""
-        key, pool_key, total = training.tokens_key, training.pool_key, self.n_missing(training)
+        key = training.tokens_key
+        pool_key = training.pool_key
+        total = self.n_missing(training)
         if key is None:
             return training.task
-        batch_size, before = 2 * training.settings.of_method.training.batch_size, 0
+        batch_size = 2 * training.settings.of_method.training.batch_size
+        before = 0
         if key not in self._tokens:
             self._tokens[key] = self._make_tokens(key, batch_size, count_after(progress, 0, total))
             before = n_own(len(self.pixels))
         if pool_key is not None and pool_key not in self._pools:
-            self._pools[pool_key] = self._make_pool(training, batch_size, count_after(progress, before, total))
+            self._pools[pool_key] = self._make_pool(
+                training, batch_size, count_after(progress, before, total)
+            )
         pool = None if pool_key is None else self._pools[pool_key]
-        return replace(training.task, tokens=TokenCache(self._tokens[key].tokens, batch_size), pool=pool)
+        return replace(
+            training.task, tokens=TokenCache(self._tokens[key].tokens, batch_size), pool=pool
+        )
 
     def remove(self) -> None:
         """Delete what is in files."""
@@ -119,29 +143,42 @@ class SharedTrunk:
             tokens.remove()
         for pool in self._pools.values():
             pool.remove()
-        self._tokens, self._pools = {}, {}
+        self._tokens = {}
+        self._pools = {}
 
     def _views_of(self, pool_key: Key) -> Ints:
         """The views that any training looks at, as rows of a pool."""
         if pool_key not in self._views:
-            views = [training.pooled_views for training in self.trainings if training.pool_key == pool_key]
+            views = [
+                training.pooled_views
+                for training in self.trainings
+                if training.pool_key == pool_key
+            ]
             self._views[pool_key] = functools.reduce(np.union1d, views)
         return self._views[pool_key]
 
     def _make_tokens(self, key: Key, batch_size: int, progress: Progress | None) -> TokenCache:
         encoder = load_encoder(key[0], n_tail_blocks=key[1], input_size=key[2]).to(self.device)
         file = self.scratch / f"{TOKENS}.{len(self._tokens)}"
-        return cache_tokens(self.pixels, encoder, batch_size=batch_size, file=file, progress=progress)
+        return cache_tokens(
+            self.pixels, encoder, batch_size=batch_size, file=file, progress=progress
+        )
 
-    def _make_pool(self, training: Training, batch_size: int, progress: Progress | None) -> ViewPool:
+    def _make_pool(
+        self, training: Training, batch_size: int, progress: Progress | None
+    ) -> ViewPool:
         assert training.pool_key is not None
         chosen = training.settings.of_method
-        encoder = load_encoder(chosen.encoder, n_tail_blocks=chosen.n_tail_blocks, input_size=chosen.input_size)
+        encoder = load_encoder(
+            chosen.encoder, n_tail_blocks=chosen.n_tail_blocks, input_size=chosen.input_size
+        )
         return pool_views(
             resident(self.pixels, self.device),
             encoder.to(self.device),
             chosen.training.views,
-            generator=EpochDraws(training.task.training_data.training_labels, chosen.training).for_pool(),
+            generator=EpochDraws(
+                training.task.training_data.training_labels, chosen.training
+            ).for_pool(),
             only=self._views_of(training.pool_key),
             batch_size=batch_size,
             file=self.scratch / f"{VIEWS}.{len(self._pools)}",

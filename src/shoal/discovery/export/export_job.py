@@ -39,7 +39,11 @@ class Job:
 def disagreeing(run: Run) -> list[Assignment]:
     """The images that came with a label and were put into another category, unless a person has decided."""
     decided = contradicted(run)
-    return [row for row in run.assignments if row.label_given not in ("", row.category) and row.path not in decided]
+    return [
+        row
+        for row in run.assignments
+        if row.label_given not in ("", row.category) and row.path not in decided
+    ]
 
 
 def contradicted(run: Run) -> frozenset[str]:
@@ -53,7 +57,8 @@ def found_by_run(run: Run) -> dict[str, tuple[str, float]]:
     review = fitting_review(run)
     if review is None:
         return {}
-    names, columns = names_today(review.state), review.answer.columns
+    names = names_today(review.state)
+    columns = review.answer.columns
     rows = zip(review.answer.paths, columns["category"], columns["confidence"], strict=True)
     return {path: (names.get(category, category), float(sure)) for path, category, sure in rows}
 
@@ -61,13 +66,20 @@ def found_by_run(run: Run) -> dict[str, tuple[str, float]]:
 def choices(run: Run) -> list[Category]:
     """The categories that an image may be put into: not a novel one without images, unless a person gave its name."""
     review = fitting_review(run)
-    named = {number for number, one in review.state.records.items() if one.is_named} if review is not None else set()
-    return [one for one in run.categories if one.size or not one.is_novel or one.category_id in named]
+    named = (
+        {number for number, one in review.state.records.items() if one.is_named}
+        if review is not None
+        else set()
+    )
+    return [
+        one for one in run.categories if one.size or not one.is_novel or one.category_id in named
+    ]
 
 
 def settle(run: Run, given_labels: GivenLabels) -> tuple[Sequence[Assignment], list[Category]]:
     """The rows of a run's two tables, with every given label instead of the category, unless 'predicted'."""
-    rows, categories = run.assignments, run.categories
+    rows = run.assignments
+    categories = run.categories
     if given_labels == "predicted":
         return rows, categories
     by_name = {category.category: category.category_id for category in categories}
@@ -82,5 +94,8 @@ def settle(run: Run, given_labels: GivenLabels) -> tuple[Sequence[Assignment], l
     ]
     sizes = Counter(row.category_id for row in kept)
     labeled = Counter(row.category_id for row in kept if row.label_given)
-    settled = [replace(one, size=sizes[one.category_id], n_labeled=labeled[one.category_id]) for one in categories]
+    settled = [
+        replace(one, size=sizes[one.category_id], n_labeled=labeled[one.category_id])
+        for one in categories
+    ]
     return kept, settled

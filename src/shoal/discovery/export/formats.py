@@ -12,7 +12,12 @@ from shoal.data.readers.originals import is_stored
 from shoal.discovery.export.export_job import GivenLabels, Job, disagreeing, settle
 from shoal.discovery.export.file_names import Linking
 from shoal.discovery.export.imagefolder import to_hugging_face, to_imagefolder
-from shoal.discovery.export.table_files import spreadsheet_steps, to_projector, to_spreadsheets, to_tables
+from shoal.discovery.export.table_files import (
+    spreadsheet_steps,
+    to_projector,
+    to_spreadsheets,
+    to_tables,
+)
 from shoal.discovery.export.tools import label_studio_steps, to_fiftyone, to_label_studio
 from shoal.errors import DataError, UnknownName, UsageError
 from shoal.files import absolute_path, make_folder, writing
@@ -54,8 +59,14 @@ class Exported:
 
 FORMATS: dict[str, Format] = {
     "imagefolder": Format(write=to_imagefolder, shows_images=True, about="a folder per category"),
-    "hf": Format(write=to_hugging_face, shows_images=True, about="images and metadata.csv for Hugging Face datasets"),
-    "csv": Format(write=to_tables, shows_images=False, about="assignments and categories as tables"),
+    "hf": Format(
+        write=to_hugging_face,
+        shows_images=True,
+        about="images and metadata.csv for Hugging Face datasets",
+    ),
+    "csv": Format(
+        write=to_tables, shows_images=False, about="assignments and categories as tables"
+    ),
     "spreadsheet": Format(
         write=to_spreadsheets,
         shows_images=False,
@@ -70,8 +81,12 @@ FORMATS: dict[str, Format] = {
         keeps_both=True,
         steps=label_studio_steps,
     ),
-    "fiftyone": Format(write=to_fiftyone, shows_images=True, about="an image classification dataset of FiftyOne"),
-    "projector": Format(write=to_projector, shows_images=False, about="vectors for the embedding projector"),
+    "fiftyone": Format(
+        write=to_fiftyone, shows_images=True, about="an image classification dataset of FiftyOne"
+    ),
+    "projector": Format(
+        write=to_projector, shows_images=False, about="vectors for the embedding projector"
+    ),
 }
 
 
@@ -94,7 +109,8 @@ def export_run(
         raise UnknownName("format", format_name, FORMATS)
     if given_labels not in get_args(GivenLabels):
         raise UsageError(f"given labels: found {given_labels!r}, expected keep or predicted")
-    chosen, target = FORMATS[format_name], Path(out)
+    chosen = FORMATS[format_name]
+    target = Path(out)
     _refuse_unused(format_name, images, linking, given_labels)
     root = _root(run, images) if chosen.shows_images or images is not None else _origin(run)
     if target.is_dir() and {entry.name for entry in target.iterdir()} - {DRAFT}:
@@ -107,10 +123,14 @@ def export_run(
         chosen.write(replace(job, out=draft))
     review = fitting_review(run)
     notes = (review.log.note,) if review is not None and review.log.note else ()
-    return Exported(folder=target, n_disagreeing=len(disagreeing(run)), steps=chosen.steps(job), notes=notes)
+    return Exported(
+        folder=target, n_disagreeing=len(disagreeing(run)), steps=chosen.steps(job), notes=notes
+    )
 
 
-def _refuse_unused(name: str, images: Path | str | None, linking: Linking, given_labels: GivenLabels) -> None:
+def _refuse_unused(
+    name: str, images: Path | str | None, linking: Linking, given_labels: GivenLabels
+) -> None:
     """Refuse what a format has no use for."""
     chosen = FORMATS[name]
     if linking == "copy" and not chosen.shows_images:
@@ -118,7 +138,9 @@ def _refuse_unused(name: str, images: Path | str | None, linking: Linking, given
     if images is not None and not (chosen.shows_images or chosen.names_folder):
         raise UsageError(f"images: {name} does not say where images are; leave out --images")
     if given_labels == "predicted" and chosen.keeps_both:
-        raise UsageError(f"given labels: {name} holds labels and categories; leave out --given-labels")
+        raise UsageError(
+            f"given labels: {name} holds labels and categories; leave out --given-labels"
+        )
 
 
 def _refuse_among_images(target: Path, root: Path, folders: Sequence[str]) -> None:
@@ -134,7 +156,8 @@ def _refuse_among_images(target: Path, root: Path, folders: Sequence[str]) -> No
 @contextlib.contextmanager
 def _draft(target: Path) -> Iterator[Path]:
     """A folder inside `target` whose content moves there when it is whole; otherwise nothing of it stays."""
-    is_new, draft = not target.exists(), target / DRAFT
+    is_new = not target.exists()
+    draft = target / DRAFT
     shutil.rmtree(draft, ignore_errors=True)  # of an export that was killed
     make_folder(target)  # by itself, so that what is in the way is named as the user knows it
     try:
@@ -170,5 +193,7 @@ def _root(run: Run, images: Path | str | None) -> Path:
     refuse_address(given)
     root = absolute_path(given)
     if not root.is_dir():
-        raise DataError(f"{root}: the folder of the run's images is not there; say with --images where it is now")
+        raise DataError(
+            f"{root}: the folder of the run's images is not there; say with --images where it is now"
+        )
     return root

@@ -28,7 +28,11 @@ def to_imagefolder(job: Job) -> None:
     said = {row.path: decided(row) for row in job.rows}
     for row in job.rows:
         members.setdefault(row.category, []).append(row.path)
-    taken = ("export.csv", job.out.name, *UNLABELED_FOLDERS)  # in these a category would read as images without one
+    taken = (
+        "export.csv",
+        job.out.name,
+        *UNLABELED_FOLDERS,
+    )  # in these a category would read as images without one
     folders = folder_names([*filter(None, members)], taken=taken) | {"": UNSORTED}
     rows = [
         (f"{folders[category]}/{name}", path, category, *said[path])
@@ -41,18 +45,34 @@ def to_imagefolder(job: Job) -> None:
 
 def to_hugging_face(job: Job) -> None:
     """The images under their own paths, and metadata.csv with their categories, as `datasets` reads it."""
-    taken = [row.path for row in job.rows if fold(row.path.partition("/")[0]) in ("metadata.csv", fold(job.out.name))]
+    taken = [
+        row.path
+        for row in job.rows
+        if fold(row.path.partition("/")[0]) in ("metadata.csv", fold(job.out.name))
+    ]
     if taken:
-        raise DataError(f"{taken[0]}: metadata.csv must lie where this folder would; export to imagefolder instead")
+        raise DataError(
+            f"{taken[0]}: metadata.csv must lie where this folder would; export to imagefolder instead"
+        )
     put_all([(original(job.images, row.path), row.path) for row in job.rows], job.out, job.linking)
-    header = ("file_name", "label", "label_given", "is_novel", "confidence", "outlier_score", *DECIDED)
+    header = (
+        "file_name",
+        "label",
+        "label_given",
+        "is_novel",
+        "confidence",
+        "outlier_score",
+        *DECIDED,
+    )
     write_text(job.out / "metadata.csv", table(header, [_metadata(row) for row in job.rows]))
 
 
 def file_names(paths: Sequence[str]) -> list[str]:
     """A name for each image of one folder: its own, or its escaped path where own names are not unique."""
     own = [path.rsplit("/", 1)[-1] for path in paths]
-    is_unique = len({name.casefold() for name in own}) == len(own)  # some file systems do not tell A from a
+    is_unique = len({name.casefold() for name in own}) == len(
+        own
+    )  # some file systems do not tell A from a
     names = own if is_unique else [path.replace("%", "%25").replace("/", "%2F") for path in paths]
     return [shortened(name) for name in names]
 

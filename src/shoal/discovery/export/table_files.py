@@ -20,8 +20,13 @@ def to_tables(job: Job) -> None:
 
 def to_spreadsheets(job: Job) -> None:
     """The same tables for a spreadsheet: no text is taken for a formula, and accents are recognized."""
-    for name, text in (("assignments", to_csv(Assignment, job.rows)), ("categories", to_csv(Category, job.categories))):
-        rows = [[_as_text(cell) for cell in row] for row in csv.reader(io.StringIO(text, newline=""))]
+    for name, text in (
+        ("assignments", to_csv(Assignment, job.rows)),
+        ("categories", to_csv(Category, job.categories)),
+    ):
+        rows = [
+            [_as_text(cell) for cell in row] for row in csv.reader(io.StringIO(text, newline=""))
+        ]
         write_text(job.out / f"{name}.csv", f"\ufeff{table(rows[0], rows[1:])}")
 
 
@@ -37,7 +42,9 @@ def spreadsheet_steps(job: Job) -> tuple[str, ...]:
 
 def _as_text(cell: str) -> str:
     """A cell that no spreadsheet computes: a number as it is, any other text that begins like a formula behind '."""
-    if not cell.lstrip().startswith(("=", "+", "-", "@", "\t", "\r")) and not cell.startswith(("\t", "\r")):
+    if not cell.lstrip().startswith(("=", "+", "-", "@", "\t", "\r")) and not cell.startswith(
+        ("\t", "\r")
+    ):
         return cell
     try:
         float(cell)
@@ -49,12 +56,16 @@ def _as_text(cell: str) -> str:
 def to_projector(job: Job) -> None:
     """vectors.tsv and metadata.tsv, which projector.tensorflow.org and TensorBoard load as they are."""
     vectors = job.run.embeddings()
-    with atomic_file(job.out / "vectors.tsv") as file:  # line by line: a million rows as text take gigabytes
+    with atomic_file(
+        job.out / "vectors.tsv"
+    ) as file:  # line by line: a million rows as text take gigabytes
         for row in vectors:
             file.write(("\t".join(f"{x:.6g}" for x in row) + "\n").encode())
     header = ("path", "category", "label_given", "is_novel", "confidence", *DECIDED)
     lines = [header, *([getattr(row, name) for name in header] for row in job.rows)]
-    write_text(job.out / "metadata.tsv", "".join("\t".join(map(_cell, line)) + "\n" for line in lines))
+    write_text(
+        job.out / "metadata.tsv", "".join("\t".join(map(_cell, line)) + "\n" for line in lines)
+    )
 
 
 def _cell(value: Any) -> str:

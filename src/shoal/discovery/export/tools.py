@@ -29,8 +29,10 @@ def to_label_studio(job: Job) -> None:
     """
     for row in job.run.assignments if job.root is not None else ():
         inside(job.images, row.path)
-    folder, overruled = "" if job.root is None else f"{job.root.name}/", contradicted(job.run)
-    offered, own = choices(job.run), found_by_run(job.run)
+    folder = "" if job.root is None else f"{job.root.name}/"
+    overruled = contradicted(job.run)
+    offered = choices(job.run)
+    own = found_by_run(job.run)
     names = {category.category for category in offered}
     tasks = []
     for row in job.run.assignments:
@@ -38,9 +40,15 @@ def to_label_studio(job: Job) -> None:
         if row.status in DECIDED_ON:
             predicted = own.get(row.path, predicted)
         is_choice = predicted[0] in names  # one that has lost its images is none
-        tasks.append(_task(row, predicted if is_choice else None, folder, is_contradicted=row.path in overruled))
+        tasks.append(
+            _task(
+                row, predicted if is_choice else None, folder, is_contradicted=row.path in overruled
+            )
+        )
     write_text(job.out / "tasks.json", json.dumps(tasks, ensure_ascii=False, indent=1) + "\n")
-    listed = "\n".join(f"    <Choice value={quoteattr(category.category)}/>" for category in offered)
+    listed = "\n".join(
+        f"    <Choice value={quoteattr(category.category)}/>" for category in offered
+    )
     view = f'  <Image name="image" value="$image"/>\n  <Choices name="category" toName="image">\n{listed}\n  </Choices>'
     write_text(job.out / "labels.xml", f"<View>\n{view}\n</View>\n")
 
@@ -66,12 +74,15 @@ def to_fiftyone(job: Job) -> None:
     their name without its suffix.
     """
     labels: dict[str, dict[str, Any] | None] = {}
-    paths, pairs = [], []
+    paths = []
+    pairs = []
     for number, row in enumerate(job.rows):
         name = f"{number:08d}"
         file = f"data/{name}{Path(row.path).suffix}"
         pairs.append((original(job.images, row.path), file))
-        labels[name] = {"label": row.category, "confidence": row.confidence} if row.category else None
+        labels[name] = (
+            {"label": row.category, "confidence": row.confidence} if row.category else None
+        )
         paths.append((file, row.path, *decided(row)))
     put_all(pairs, job.out, job.linking)
     dataset = {"classes": None, "labels": labels}
@@ -91,6 +102,9 @@ def _task(
         task["annotations"] = [{"result": [{**choice, "value": {"choices": [said]}}]}]
     if predicted is not None:
         category, sure = predicted
-        prediction = {"result": [{**choice, "value": {"choices": [category]}}], "score": round(sure, 6)}
+        prediction = {
+            "result": [{**choice, "value": {"choices": [category]}}],
+            "score": round(sure, 6),
+        }
         task["predictions"] = [{"model_version": "shoal", **prediction}]
     return task

@@ -30,7 +30,11 @@ class KeptNames:
 
 
 def name_as_before(
-    categories: Ints, classes: Sequence[str], images: Sequence[str], points: Tensor, earlier: Earlier
+    categories: Ints,
+    classes: Sequence[str],
+    images: Sequence[str],
+    points: Tensor,
+    earlier: Earlier,
 ) -> KeptNames:
     """Keep the id and the name of a category wherever it has mostly the same images, and obey the cannot-links.
 
@@ -38,9 +42,12 @@ def name_as_before(
     speaks for is the category with mostly its images. New categories get ids and names that nothing had before.
     """
     before = np.array([earlier.categories.get(image, -1) for image in images])  # (N,) ids
-    same, n_known = mostly_same(categories, before), len(classes)
-    filled, position_of = set(categories.tolist()), {number: at for at, number in enumerate(earlier.class_ids)}
-    ids, number_of = list(earlier.class_ids), np.arange(int(categories.max()) + 1)
+    same = mostly_same(categories, before)
+    n_known = len(classes)
+    filled = set(categories.tolist())
+    position_of = {number: at for at, number in enumerate(earlier.class_ids)}
+    ids = list(earlier.class_ids)
+    number_of = np.arange(int(categories.max()) + 1)
     free = earlier.next_id
     for old in range(n_known, len(number_of)):  # the novel ones
         kept = same.get(old)
@@ -48,7 +55,8 @@ def name_as_before(
             number_of[old] = position_of[kept]
             continue
         if kept is None or kept in position_of or kept not in earlier.names:
-            kept, free = free, free + 1
+            kept = free
+            free = free + 1
         number_of[old] = len(ids)
         ids.append(kept)
     renumbered = number_of[categories]
@@ -69,7 +77,10 @@ def _names(ids: Sequence[int], classes: Sequence[str], earlier: Earlier) -> list
     taken = sorted({*earlier.taken, *earlier.names.values(), *classes})
     n_new = sum(number not in earlier.names for number in ids[len(classes) :])
     new = iter(category_names(taken, n_new)[len(taken) :])
-    novel = [earlier.names[number] if number in earlier.names else next(new) for number in ids[len(classes) :]]
+    novel = [
+        earlier.names[number] if number in earlier.names else next(new)
+        for number in ids[len(classes) :]
+    ]
     return [*classes, *novel]
 
 
@@ -89,13 +100,17 @@ def mostly_same(now: Ints, before: Ints) -> dict[int, int]:
     return partner_of
 
 
-def keep_apart(points: Tensor, categories: Ints, n_categories: int, apart: Mapping[int, Set[int]]) -> Ints:
+def keep_apart(
+    points: Tensor, categories: Ints, n_categories: int, apart: Mapping[int, Set[int]]
+) -> Ints:
     """(N,) the categories (N,) of unit rows (N, D), 0 … K-1, with no row in a category that `apart` names for it.
 
     Such a row goes to the category with the nearest center, as it was before any row left. One that may be in no
     category with images gets the number K, all of these the same one.
     """
-    wrong = {row: forbidden for row, forbidden in apart.items() if int(categories[row]) in forbidden}
+    wrong = {
+        row: forbidden for row, forbidden in apart.items() if int(categories[row]) in forbidden
+    }
     moved = categories.copy()
     for row, best in _nearest_but(points, categories, n_categories, wrong).items():
         moved[row] = n_categories if best is None else best
@@ -106,7 +121,11 @@ def second_but(
     points: Tensor, categories: Ints, n_categories: int, second: Ints, apart: Mapping[int, Set[int]]
 ) -> Ints:
     """(N,) the second choices (N,), none of them named by `apart` for its row: there the next nearest, or -1."""
-    own = {row: {*forbidden, int(categories[row])} for row, forbidden in apart.items() if int(second[row]) in forbidden}
+    own = {
+        row: {*forbidden, int(categories[row])}
+        for row, forbidden in apart.items()
+        if int(second[row]) in forbidden
+    }
     chosen = second.copy()
     for row, best in _nearest_but(points, categories, n_categories, own).items():
         chosen[row] = NONE if best is None else best

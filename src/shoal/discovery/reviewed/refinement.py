@@ -52,21 +52,27 @@ class Refinement:
                 "the labels of `shoal export --to csv`"
             )
         if not has_review(run.path):
-            raise UsageError(f"{run.path}: nobody has reviewed it (no {FILE}); `shoal review {run.path}` does")
+            raise UsageError(
+                f"{run.path}: nobody has reviewed it (no {FILE}); `shoal review {run.path}` does"
+            )
         review = Review(run)
         return cls(run=run, decisions=decisions_of(review), note=review.log.note)
 
     @property
     def config(self) -> Path:
         """The settings of the reviewed run, which hold for the next one where nobody says otherwise."""
-        self.run.config_as(DiscoverySettings)  # refused as a file of a run, not as one that a user gave
+        self.run.config_as(
+            DiscoverySettings
+        )  # refused as a file of a run, not as one that a user gave
         return self.run.path / "config.yaml"
 
     @property
     def next_folder(self) -> Path:
         """The default folder of the next run: runs/photos-2 after runs/photos, runs/photos-3 after that."""
         folder = self.run.path if self.run.path.name else self.run.path.resolve()
-        numbered = re.fullmatch(r"(.+)-(\d+)", folder.name) if self.run.has("changes.json") else None
+        numbered = (
+            re.fullmatch(r"(.+)-(\d+)", folder.name) if self.run.has("changes.json") else None
+        )
         base, number = (numbered[1], int(numbered[2])) if numbered else (folder.name, 1)
         return folder.with_name(f"{base}-{number + 1}")
 
@@ -75,13 +81,17 @@ class Refinement:
         if out.resolve() == self.run.path.resolve():
             raise UsageError(f"{out}: is the reviewed run itself; choose another --out")
         if has_review(out) and not resume:
-            raise UsageError(f"{out}: holds a review of its own ({FILE}); move it away, or choose another --out")
+            raise UsageError(
+                f"{out}: holds a review of its own ({FILE}); move it away, or choose another --out"
+            )
 
     def images(self, *, allow_missing: bool = False) -> Collection:
         """The images of the reviewed run, where they were then; `allow_missing` as for `read_collection`."""
-        where, paths = str(self.run.provenance.get("root") or ""), RunTables.read(self.run).paths
+        where = str(self.run.provenance.get("root") or "")
+        paths = RunTables.read(self.run).paths
         if is_stored(where):
-            there, wanted = read_collection(where, False, allow_missing=allow_missing), set(paths)
+            there = read_collection(where, False, allow_missing=allow_missing)
+            wanted = set(paths)
             return there.subset(np.array([name in wanted for name in there.names]))
         root = Path(where)
         if not root.name or not root.is_dir():
@@ -103,7 +113,8 @@ class Refinement:
         """
         self._check_same(images, allow_missing=allow_missing)
         decisions = self.decisions
-        names, next_id = dict(decisions.names), decisions.next_id
+        names = dict(decisions.names)
+        next_id = decisions.next_id
         known = list(decisions.known)
         own: dict[int, int] = {}  # the id of each class that the images came with
         by_name = {name: number for number, name in names.items()} | decisions.called
@@ -114,7 +125,11 @@ class Refinement:
             known += [own[label]] if own[label] not in known else []
         given = decisions.given
         if images.n_labeled:
-            given = {name: own[int(c)] for name, c in zip(images.names, images.labels, strict=True) if c >= 0}
+            given = {
+                name: own[int(c)]
+                for name, c in zip(images.names, images.labels, strict=True)
+                if c >= 0
+            }
         ids = [_label(name, decisions, given) for name in images.names]
         position_of = {number: at for at, number in enumerate(known)}
         return replace(
@@ -133,7 +148,12 @@ class Refinement:
         )
 
     def settings(
-        self, chosen: DiscoverySettings, collection: Collection, reporter: Reporter, *, is_asked: bool
+        self,
+        chosen: DiscoverySettings,
+        collection: Collection,
+        reporter: Reporter,
+        *,
+        is_asked: bool,
     ) -> DiscoverySettings:
         """The settings for the collection, in which a number of categories may be wrong after the review; says so.
 
@@ -148,17 +168,21 @@ class Refinement:
         for note in (self.note, _note_unlabeled(collection) if chosen.is_trained else ""):
             if note:
                 reporter.say(note)
-        n_known, n_left = int((collection.class_sizes > 0).sum()), n_reviewed(collection)
+        n_known = int((collection.class_sizes > 0).sum())
+        n_left = n_reviewed(collection)
         number = chosen.n_clusters
         if number is None or number == n_left or (is_asked and number >= n_known):
             return chosen
         new, why = (n_known, "known") if is_asked else (n_left, "there")
-        reporter.say(f"note: {new} categories instead of {number}: so many are {why} after the review")
+        reporter.say(
+            f"note: {new} categories instead of {number}: so many are {why} after the review"
+        )
         return replace(chosen, n_clusters=new)
 
     def conclude(self, run: Run, reporter: Reporter) -> None:
         """Write what has changed into the new run, and the review anew, so that nothing decided is asked again."""
-        answer, log = RunTables.read(run), self.run.path / FILE
+        answer = RunTables.read(run)
+        log = self.run.path / FILE
         there = {category.category_id for category in answer.categories}
         living = {number: number for number in self.decisions.names} | self.decisions.ended
         ids = {old: number for old, number in living.items() if number in there}
@@ -172,13 +196,18 @@ class Refinement:
             reporter.say(line)
 
     def _check_same(self, images: Collection, *, allow_missing: bool) -> None:
-        paths, here = RunTables.read(self.run).paths, set(images.names)
+        paths = RunTables.read(self.run).paths
+        here = set(images.names)
         missing = [path for path in paths if path not in here]
         what = f"{self.run.path}: {len(missing):,} of its {len(paths):,} images are not here, such as {missing[:1]}"
         if len(missing) == len(paths):
-            raise DataError(f"{what}; it is a review of other images; give the images that run was made of")
+            raise DataError(
+                f"{what}; it is a review of other images; give the images that run was made of"
+            )
         if len(missing) > max(1, MAX_ABSENT_SHARE * len(paths)) and not allow_missing:
-            raise DataError(f"{what}; give all images of that run, or go on without these with --allow-missing")
+            raise DataError(
+                f"{what}; give all images of that run, or go on without these with --allow-missing"
+            )
 
 
 def prepare_refinement(
@@ -197,14 +226,27 @@ def prepare_refinement(
     refinement = Refinement.open(reviewed)
     folder = out or refinement.next_folder
     refinement.check_out(folder, resume=resume)
-    config = {} if settings.get("config") or settings.get("recipe") else {"config": refinement.config}
+    config = (
+        {} if settings.get("config") or settings.get("recipe") else {"config": refinement.config}
+    )
     chosen = choose_settings(**{**settings, **config})
-    is_given = any(given.get(name) is not None for name in ("source", "labels", "labeled", "unlabeled"))
-    images = read_collection(**given) if is_given else refinement.images(allow_missing=given["allow_missing"])
+    is_given = any(
+        given.get(name) is not None for name in ("source", "labels", "labeled", "unlabeled")
+    )
+    images = (
+        read_collection(**given)
+        if is_given
+        else refinement.images(allow_missing=given["allow_missing"])
+    )
     collection = refinement.collection(images, allow_missing=given["allow_missing"])
     is_asked = any(settings.get(name) is not None for name in ("n_clusters", "config", "recipe"))
     is_asked = is_asked or "n_clusters" in (settings.get("changes") or {})
-    return collection, folder, refinement.settings(chosen, collection, reporter, is_asked=is_asked), refinement
+    return (
+        collection,
+        folder,
+        refinement.settings(chosen, collection, reporter, is_asked=is_asked),
+        refinement,
+    )
 
 
 def _note_unlabeled(collection: Collection) -> str:
@@ -213,7 +255,8 @@ def _note_unlabeled(collection: Collection) -> str:
     empty = [name for name, size in zip(collection.classes, sizes, strict=True) if not size]
     if not empty:
         return ""
-    which, n = first_few(empty, MAX_LISTED), len(empty)
+    which = first_few(empty, MAX_LISTED)
+    n = len(empty)
     return (
         f"note: {count(n, 'known category')} {plural(n, 'has')} no labeled or confirmed image ({which}): training may "
         "leave none there; confirm some first, or go on without training"
@@ -230,13 +273,17 @@ def _label(name: str, decisions: Decisions, given: dict[str, int]) -> int:
     return UNLABELED if label in decisions.apart.get(name, ()) else label
 
 
-def compare_answers(source: Path, decisions: Decisions, answer: RunTables, misfits: Sequence[str]) -> dict[str, Any]:
+def compare_answers(
+    source: Path, decisions: Decisions, answer: RunTables, misfits: Sequence[str]
+) -> dict[str, Any]:
     """The content of changes.json: the reviewed categories beside those of the new answer, by id."""
-    before, now = decisions.categories, dict(zip(answer.paths, answer.category_ids.tolist(), strict=True))
+    before = decisions.categories
+    now = dict(zip(answer.paths, answer.category_ids.tolist(), strict=True))
     names = {**decisions.names, **{c.category_id: c.category for c in answer.categories}}
     both = [(path, before.get(path), number) for path, number in now.items()]
     moved = [(path, old, new) for path, old, new in both if old is not None and old != new]
-    sizes_before, sizes = Counter(before.values()), Counter(now.values())
+    sizes_before = Counter(before.values())
+    sizes = Counter(now.values())
     same = Counter(new for _, old, new in both if old == new)
     filled = [number for number in names if sizes_before[number] or sizes[number]]
     kept_out = {path: sorted(ids) for path, ids in sorted(decisions.apart.items()) if path in now}
@@ -247,12 +294,19 @@ def compare_answers(source: Path, decisions: Decisions, answer: RunTables, misfi
         "became_known": [decisions.names[number] for number in decisions.became_known],
         "n_categories": {"before": sum(n > 0 for n in sizes_before.values()), "now": len(sizes)},
         "kept": [
-            {**_category(names, number), "before": sizes_before[number], "now": sizes[number], "same": same[number]}
+            {
+                **_category(names, number),
+                "before": sizes_before[number],
+                "now": sizes[number],
+                "same": same[number],
+            }
             for number in filled
             if sizes_before[number] and sizes[number]
         ],
         "new": [{**_category(names, n), "now": sizes[n]} for n in filled if not sizes_before[n]],
-        "gone": [{**_category(names, n), "before": sizes_before[n]} for n in filled if not sizes[n]],
+        "gone": [
+            {**_category(names, n), "before": sizes_before[n]} for n in filled if not sizes[n]
+        ],
         "n_moved": len(moved),
         "n_placed": sum(old is None for _, old, _ in both),
         "n_images": len(now),
@@ -267,9 +321,16 @@ def changes_in_words(changes: Mapping[str, Any]) -> list[str]:
     """What changed, for a person to read."""
     became = [{"category": name} for name in changes["became_known"]]
     taken = [f"{count(changes['n_decided'], 'image')} labeled by people"]
-    taken += [f"{count(changes['n_kept_out'], 'image')} kept out of categories"] if changes["n_kept_out"] else []
-    taken += [f"{count(len(became), 'novel category')} known now ({_listed(became)})"] if became else []
-    n, lines = changes["n_moved"], [f"from the review: {', '.join(taken)}"]
+    taken += (
+        [f"{count(changes['n_kept_out'], 'image')} kept out of categories"]
+        if changes["n_kept_out"]
+        else []
+    )
+    taken += (
+        [f"{count(len(became), 'novel category')} known now ({_listed(became)})"] if became else []
+    )
+    n = changes["n_moved"]
+    lines = [f"from the review: {', '.join(taken)}"]
     moved = f"of {count(changes['n_images'], 'image')} {n:,} {plural(n, 'is')} in another category than before"
     had_none = f", {changes['n_placed']:,} had none" if changes["n_placed"] else ""
     lines.append(f"{moved}{had_none}; categories: {len(changes['kept']):,} stayed")
@@ -279,7 +340,9 @@ def changes_in_words(changes: Mapping[str, Any]) -> list[str]:
     if misfits := changes["does_not_fit"]:
         n = len(misfits)
         more = f"; {n - 1:,} more in changes.json" if n > 1 else ""
-        lines.append(f"note: {count(n, 'action')} of the review no longer {plural(n, 'fits')}: {misfits[0]}{more}")
+        lines.append(
+            f"note: {count(n, 'action')} of the review no longer {plural(n, 'fits')}: {misfits[0]}{more}"
+        )
     return lines
 
 

@@ -32,7 +32,8 @@ def reviewed_number(collection: Collection, settings: DiscoverySettings) -> int 
     """
     if not settings.must_link:
         return None
-    number, inference = n_reviewed(collection), settings.of_method.inference
+    number = n_reviewed(collection)
+    inference = settings.of_method.inference
     asked = settings.n_clusters or keep_to(number, inference.min_clusters, inference.max_clusters)
     return number if number == asked else None
 
@@ -45,27 +46,35 @@ def n_reviewed(collection: Collection) -> int:
 
 def reviewed_ids(collection: Collection) -> Ints:
     """(N,) the id of the category that each image is labeled with, or else was left in; -1 for none."""
-    earlier, labels = collection.earlier, collection.labels
+    earlier = collection.earlier
+    labels = collection.labels
     assert earlier is not None
     before = np.array([earlier.categories.get(name, NONE) for name in collection.names])
     class_ids = np.array([*earlier.class_ids, NONE])  # the last one for unlabeled images
     return np.where(labels == UNLABELED, before, class_ids[labels])
 
 
-def go_on(discovery: Discovery, points: Tensor, collection: Collection) -> tuple[Discovery, Collection]:
+def go_on(
+    discovery: Discovery, points: Tensor, collection: Collection
+) -> tuple[Discovery, Collection]:
     """Reviewed categories instead of the clusters of `discovery`, and the collection with what they are.
 
     Every unlabeled image is in the one whose center is nearest to its embedding, of `points` (N, D), unit rows. Where
     most of a cluster that was found has no category, because it was thrown out or came later, these images are a new
     one.
     """
-    earlier, ids = collection.earlier, reviewed_ids(collection)
+    earlier = collection.earlier
+    ids = reviewed_ids(collection)
     assert earlier is not None
     is_new = _is_new(discovery.clusters, ids == NONE)
-    begun = np.where(is_new, earlier.next_id + discovery.clusters, ids)  # (N,) new ones under numbers that none had
+    begun = np.where(
+        is_new, earlier.next_id + discovery.clusters, ids
+    )  # (N,) new ones under numbers that none had
     is_free = (collection.labels == UNLABELED) & ~is_new
     now = np.where(is_free, _nearest(points, begun), begun)
-    kept = {name: int(c) for name, c, new in zip(collection.names, now, is_new, strict=True) if not new}
+    kept = {
+        name: int(c) for name, c, new in zip(collection.names, now, is_new, strict=True) if not new
+    }
     unlinked = discovery.clusters if discovery.unlinked is None else discovery.unlinked
     numbers, clusters = np.unique(now, return_inverse=True)
     how: dict[str, Any] = {"estimate": None, "counted_by": COUNTED_BY, "unlinked": unlinked}
@@ -86,7 +95,9 @@ def _nearest(points: Tensor, ids: Ints) -> Ints:
     """(N,) the id whose images, of those that have one, have the nearest center."""
     rows = np.flatnonzero(ids != NONE)
     named, numbers = np.unique(ids[rows], return_inverse=True)
-    centers = category_centers(points[torch.from_numpy(rows).to(points.device)], numbers, len(named))
+    centers = category_centers(
+        points[torch.from_numpy(rows).to(points.device)], numbers, len(named)
+    )
     nearest = k_nearest(points, centers.to(points.dtype), 1).indices[:, 0].cpu().numpy()
     nearest_ids: Ints = named[nearest]
     return nearest_ids

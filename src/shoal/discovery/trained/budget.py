@@ -27,7 +27,11 @@ class TrainingPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """For plan.json."""
-        return {"depths": list(self.depths), "temperatures": list(self.temperatures), "epochs": self.epochs}
+        return {
+            "depths": list(self.depths),
+            "temperatures": list(self.temperatures),
+            "epochs": self.epochs,
+        }
 
 
 def plan_training(
@@ -45,15 +49,23 @@ def plan_training(
     order = sorted(costs, key=lambda depth: costs[depth].seconds)
     tried = [
         TrainingPlan(
-            depths=tuple(order[:n_depths]), temperatures=temperatures[:n_temperatures], epochs=costs[order[0]].n_epochs
+            depths=tuple(order[:n_depths]),
+            temperatures=temperatures[:n_temperatures],
+            epochs=costs[order[0]].n_epochs,
         )
         for n_depths, n_temperatures in [
             *((n, 1) for n in range(1, len(order) + 1)),
             *((len(order), n) for n in range(2, len(temperatures) + 1)),
         ]
     ]
-    fitting = [plan for plan in tried if plan_seconds(plan, costs, last_share(plan.epochs)) <= seconds]
-    return fitting[-1] if fitting else _with_fewer_epochs(tried[0], costs[order[0]], seconds, last_share)
+    fitting = [
+        plan for plan in tried if plan_seconds(plan, costs, last_share(plan.epochs)) <= seconds
+    ]
+    return (
+        fitting[-1]
+        if fitting
+        else _with_fewer_epochs(tried[0], costs[order[0]], seconds, last_share)
+    )
 
 
 def plan_seconds(plan: TrainingPlan, costs: Mapping[int | None, Cost], last_share: float) -> float:
@@ -70,21 +82,32 @@ def _with_fewer_epochs(
     """The same with as many epochs as fit; nothing where these are too few to teach anything."""
     left = seconds - cost.n_views * cost.view_s - cost.judging_s
     epoch_s = cost.steps_s / plan.epochs
-    fitting = [n for n in range(MIN_EPOCHS, plan.epochs + 1) if n * epoch_s * (1 + last_share(n)) <= left]
-    return replace(plan, epochs=fitting[-1]) if fitting else TrainingPlan(depths=(), temperatures=(), epochs=0)
+    fitting = [
+        n for n in range(MIN_EPOCHS, plan.epochs + 1) if n * epoch_s * (1 + last_share(n)) <= left
+    ]
+    return (
+        replace(plan, epochs=fitting[-1])
+        if fitting
+        else TrainingPlan(depths=(), temperatures=(), epochs=0)
+    )
 
 
 def read_plan(run: Run) -> TrainingPlan:
     """The plan that an interrupted run was begun with."""
     plan = run.json("plan")
     try:
-        depths, temperatures = tuple(plan["depths"]), tuple(plan["temperatures"])
+        depths = tuple(plan["depths"])
+        temperatures = tuple(plan["temperatures"])
         return TrainingPlan(depths=depths, temperatures=temperatures, epochs=int(plan["epochs"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise damaged(run.path / "plan.json", "it holds no depths, temperatures and epochs") from error
+        raise damaged(
+            run.path / "plan.json", "it holds no depths, temperatures and epochs"
+        ) from error
 
 
-def describe_plan(plan: TrainingPlan, minutes: float, n_epochs: int, n_depths: int, n_temperatures: int) -> str:
+def describe_plan(
+    plan: TrainingPlan, minutes: float, n_epochs: int, n_depths: int, n_temperatures: int
+) -> str:
     """What the limit leaves of the training, in words."""
     given = f"--max-minutes {minutes:g}"
     if not plan.depths:

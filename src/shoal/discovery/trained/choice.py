@@ -38,8 +38,11 @@ class Choice:
     @property
     def chosen(self) -> TriedWeight:
         """The weight that is kept."""
-        best, frozen = choose_weight(self.tried), self.tried[-1]
-        is_refused = self.is_collapsed or (self.is_stopped and best.right.sum() <= frozen.right.sum())
+        best = choose_weight(self.tried)
+        frozen = self.tried[-1]
+        is_refused = self.is_collapsed or (
+            self.is_stopped and best.right.sum() <= frozen.right.sum()
+        )
         return frozen if is_refused else best
 
     @property
@@ -90,7 +93,11 @@ class Choice:
         """The comparison, on how many images it rests, and what follows from it."""
         without, with_it = (part_of(share, self.n_images) for share in (self.frozen, self.trained))
         weight = self.chosen.weight
-        end = "the trained answer stands" if self.keeps_training else "training did not help, the first answer stands"
+        end = (
+            "the trained answer stands"
+            if self.keeps_training
+            else "training did not help, the first answer stands"
+        )
         if self.is_collapsed:
             end = "training has collapsed, the first answer stands"
         elif self.may_be_chance:
@@ -104,7 +111,8 @@ class Choice:
     def to_dict(self) -> dict[str, Any]:
         """The record of it, for choice.json."""
         tried = [
-            {"weight": one.weight, "n_shifts": one.n_shifts, "accuracy": float(one.right.mean())} for one in self.tried
+            {"weight": one.weight, "n_shifts": one.n_shifts, "accuracy": float(one.right.mean())}
+            for one in self.tried
         ]
         return {
             "kept": self.kept,
@@ -147,14 +155,18 @@ class Tried:
     def in_words(self) -> str:
         """What was tried: '5 blocks at temperature 0.2'."""
         settings = self.job.settings
-        blocks, temperature = settings.of_method.n_tail_blocks, settings.temperature
+        blocks = settings.of_method.n_tail_blocks
+        temperature = settings.temperature
         depth = "the encoder's own blocks" if blocks is None else count(blocks, "block")
         return depth if temperature is None else f"{depth} at temperature {temperature:g}"
 
     def to_dict(self) -> dict[str, Any]:
         """For choice.json."""
         settings = self.job.settings
-        what = {"n_tail_blocks": settings.of_method.n_tail_blocks, "temperature": settings.temperature}
+        what = {
+            "n_tail_blocks": settings.of_method.n_tail_blocks,
+            "temperature": settings.temperature,
+        }
         return what | {"accuracy": self.accuracy}
 
     def ended(self, *, is_stopped: bool) -> "Tried":
@@ -167,7 +179,9 @@ class Tried:
         choice = replace(self.at_end, is_stopped=is_stopped)
         ended = replace(self, choice=choice, n_epochs=len(self.learned.metrics))
         run = self.job.run
-        run.write_json("choice", run.json("choice") | ended.choice.to_dict() | {"epochs": ended.n_epochs})
+        run.write_json(
+            "choice", run.json("choice") | ended.choice.to_dict() | {"epochs": ended.n_epochs}
+        )
         return ended
 
 
@@ -193,5 +207,7 @@ def keep_best(job: TrainingJob, tried: Sequence[Tried]) -> Tried:
 
 def describe_tried(tried: Sequence[Tried], best: Tried) -> str:
     """Say what was tried, how much of the judging images it put right, and what is kept."""
-    shown = ", ".join(f"{one.in_words()} ({part_of(one.accuracy, one.choice.n_images)} right)" for one in tried)
+    shown = ", ".join(
+        f"{one.in_words()} ({part_of(one.accuracy, one.choice.n_images)} right)" for one in tried
+    )
     return f"tried to train {shown}; kept: {best.in_words()}"

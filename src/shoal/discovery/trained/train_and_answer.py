@@ -65,12 +65,16 @@ def _train_and_answer(job: TrainingJob) -> tuple[Answer, Answer | None]:
         with job.reporter.progress("judging the first answer"):
             judge = TrialJudge.of(job, withheld)
     if judge is not None and not judge.frozen:
-        job.reporter.say(f"{NOTE}the images that would judge training are too much alike, so the first answer stands")
+        job.reporter.say(
+            f"{NOTE}the images that would judge training are too much alike, so the first answer stands"
+        )
         broadcast_no_training(job.device)
         return job.first, None
     if judge is not None and settings.is_short and judge.is_satisfied:
         n = count(len(withheld.judged), "labeled image")
-        job.reporter.say(f"nothing is trained: all of the {n} that would judge training are right without it")
+        job.reporter.say(
+            f"nothing is trained: all of the {n} that would judge training are right without it"
+        )
         broadcast_no_training(job.device)
         return job.first, None
     task, last_task = training_tasks(job.images, withheld, job.n_clusters)
@@ -85,11 +89,15 @@ def _train_and_answer(job: TrainingJob) -> tuple[Answer, Answer | None]:
             return _answer_at_once(job, task, withheld)
         return _answer_by_trial(job, task, last_task, replace(judge, job=job))
     except TooFewDistinct as error:
-        job.reporter.say(f"{NOTE}training has left nothing to cluster ({error}), so the first answer stands")
+        job.reporter.say(
+            f"{NOTE}training has left nothing to cluster ({error}), so the first answer stands"
+        )
         return job.first, None
 
 
-def _answer_at_once(job: TrainingJob, task: Task, withheld: Withheld) -> tuple[Answer, Answer | None]:
+def _answer_at_once(
+    job: TrainingJob, task: Task, withheld: Withheld
+) -> tuple[Answer, Answer | None]:
     """Train once, without the labels of validation images, which choose the snapshot."""
     learned = train_once(job, task)
     if learned is None:
@@ -105,7 +113,9 @@ def _answer_at_once(job: TrainingJob, task: Task, withheld: Withheld) -> tuple[A
     return answer, job.first
 
 
-def _answer_by_trial(job: TrainingJob, task: Task, last_task: Task, judge: TrialJudge) -> tuple[Answer, Answer | None]:
+def _answer_by_trial(
+    job: TrainingJob, task: Task, last_task: Task, judge: TrialJudge
+) -> tuple[Answer, Answer | None]:
     """Train without the labels that judge, let these choose, and train again with all labels where that helps."""
     withheld = judge.withheld
     best = run_trials(job, judge, task)
@@ -113,7 +123,8 @@ def _answer_by_trial(job: TrainingJob, task: Task, last_task: Task, judge: Trial
         job.reporter.say(SAID_TOO_SHORT)
         return job.first, None
     learned, best = train_with_all_labels(best, last_task)
-    job, chosen = best.job, best.choice.with_training
+    job = best.job
+    chosen = best.choice.with_training
     if chosen.weight == 1:
         return job.first, None
     tried = _cluster_blend(job, best.learned, chosen.weight, chosen.n_shifts)
@@ -137,18 +148,23 @@ def _blended(
         discovery = _cluster_blend(job, learned, chosen.weight, chosen.n_shifts)
     collection = job.images.collection
     judged: dict[str, Any] = {"unseen": withheld.judged, "otherwise": job.first.named.calibration}
-    answer = make_answer(TRAINED, discovery, collection, job.settings, calibrated_on=tried, **judged)
+    answer = make_answer(
+        TRAINED, discovery, collection, job.settings, calibrated_on=tried, **judged
+    )
     first = job.first.discovery
     about = networks_of(job, learned, trained_in)
     return replace(answer, counted_on=first.embeddings, frozen_weight=chosen.weight, **about)
 
 
-def _cluster_blend(job: TrainingJob, learned: Representation, weight: float, n_shifts: int | None) -> Discovery:
+def _cluster_blend(
+    job: TrainingJob, learned: Representation, weight: float, n_shifts: int | None
+) -> Discovery:
     """Cluster by the frozen and the trained embeddings at once; K and the linkage are those of the first answer.
 
     Where the number of shifts is not chosen, given labels choose it.
     """
-    frozen, first = job.frozen, job.first.discovery
+    frozen = job.frozen
+    first = job.first.discovery
     both = replace(
         learned,
         embeddings=blend(frozen.embeddings, learned.embeddings, weight),
@@ -170,15 +186,25 @@ def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> An
     counts_again = job.settings.n_clusters is None and not takes_first_number(job.settings)
     knows_one = learned.predicted is not None or learned.attention is not None
     judged: dict[str, Any] = {"unseen": withheld.judged, "otherwise": job.first.named.calibration}
-    collection, first, about = job.images.collection, job.first.discovery, networks_of(job, learned, job.run.path)
+    collection = job.images.collection
+    first = job.first.discovery
+    about = networks_of(job, learned, job.run.path)
     if job.settings.hidden_share == 0 or knows_one or counts_again:
         with job.reporter.progress(CLUSTERING):
             discovery = _cluster_alone(job, learned, withheld)
         answer = make_answer(TRAINED, discovery, collection, job.settings, **judged)
-        return replace(answer, counted_on=first.embeddings if takes_first_number(job.settings) else None, **about)
-    check_distinct(unit_tree(learned.embeddings), first.n_clusters)  # else the frozen encoder would hide it
+        return replace(
+            answer,
+            counted_on=first.embeddings if takes_first_number(job.settings) else None,
+            **about,
+        )
+    check_distinct(
+        unit_tree(learned.embeddings), first.n_clusters
+    )  # else the frozen encoder would hide it
     why = f"as was best on average with {DEFAULT_METHOD}, because no label can judge training"
-    job.reporter.say(f"{NOTE}the encoder as it came weighs {100 * USUAL_WEIGHT:.0f} % beside the trained one, {why}")
+    job.reporter.say(
+        f"{NOTE}the encoder as it came weighs {100 * USUAL_WEIGHT:.0f} % beside the trained one, {why}"
+    )
     discovery = _cluster_blend(job, learned, USUAL_WEIGHT, None)
     answer = make_answer(TRAINED, discovery, collection, job.settings, **judged)
     return replace(answer, counted_on=first.embeddings, frozen_weight=USUAL_WEIGHT, **about)
@@ -186,7 +212,9 @@ def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> An
 
 def _cluster_alone(job: TrainingJob, learned: Representation, withheld: Withheld) -> Discovery:
     """Cluster by what was trained, with K of the first answer unless that is given or the paper's rule estimates it."""
-    labels, settings, first = job.images.collection.labels, job.settings, job.first.discovery
+    labels = job.images.collection.labels
+    settings = job.settings
+    first = job.first.discovery
     learned = replace(learned, linkage_method="ward")  # labels that training saw cannot say
     if takes_first_number(settings):
         discovery = cluster(learned, labels, settings, first.n_clusters)
@@ -206,7 +234,9 @@ def takes_first_number(settings: DiscoverySettings) -> bool:
     """
     chosen = settings.of_method
     is_papers = chosen.inference.rule == "paper" or chosen.estimate_on == "collection"
-    return settings.n_clusters is None and (get_method(settings.method).needs_n_clusters or not is_papers)
+    return settings.n_clusters is None and (
+        get_method(settings.method).needs_n_clusters or not is_papers
+    )
 
 
 def networks_of(job: TrainingJob, learned: Representation, trained_in: Path) -> dict[str, Any]:
@@ -230,8 +260,13 @@ def _with_number_source(
     return _with_estimate(discovery, labels, withheld.validation, settings)
 
 
-def _with_estimate(discovery: Discovery, labels: Ints, validation: Ints, settings: DiscoverySettings) -> Discovery:
+def _with_estimate(
+    discovery: Discovery, labels: Ints, validation: Ints, settings: DiscoverySettings
+) -> Discovery:
     """The same with the curve from which training took K, for the record."""
-    tree, inference = unit_tree(torch.as_tensor(discovery.embeddings[validation])), settings.of_method.inference
+    tree = unit_tree(torch.as_tensor(discovery.embeddings[validation]))
+    inference = settings.of_method.inference
     estimate = estimate_n_clusters(tree, labels[validation], rule=inference.rule)
-    return replace(discovery, estimate=estimate.keeping_to(inference.min_clusters, inference.max_clusters))
+    return replace(
+        discovery, estimate=estimate.keeping_to(inference.min_clusters, inference.max_clusters)
+    )

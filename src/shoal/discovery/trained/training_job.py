@@ -83,7 +83,9 @@ class TrainingJob:
 def check_tensorboard(settings: DiscoverySettings) -> None:
     """Refuse to write for TensorBoard where it is not installed, or where there will be no epoch to write."""
     if not settings.is_trained:
-        raise UsageError("tensorboard: nothing is to be trained, so there is nothing to write; leave out --tensorboard")
+        raise UsageError(
+            "tensorboard: nothing is to be trained, so there is nothing to write; leave out --tensorboard"
+        )
     tensorboard_writer()
 
 
@@ -126,7 +128,8 @@ def train_on(
     the weights to begin with.
     """
     watch = _collapse_watch(job.reporter.say)
-    is_last, task = folder == job.run.path, _with_tokens(job, task, settings)
+    is_last = folder == job.run.path
+    task = _with_tokens(job, task, settings)
     try:
         with _bars(job, cost, then_s) as progress:
             learned = get_method(job.settings.method).represent(
@@ -159,8 +162,14 @@ def measure(job: TrainingJob, task: Task, done: Run, *, needs_pool: bool = False
     chosen = job.settings.of_method
     data = _with_tokens(job, task, chosen).training_data
     with job.reporter.progress("timing a step of training"):
-        model = get_method(job.settings.method).build(chosen, shape_of(data, task.n_clusters)).to(job.device)
-        return measure_cost(data, model, chosen.training, n_done=job.n_done(done), needs_pool=needs_pool)
+        model = (
+            get_method(job.settings.method)
+            .build(chosen, shape_of(data, task.n_clusters))
+            .to(job.device)
+        )
+        return measure_cost(
+            data, model, chosen.training, n_done=job.n_done(done), needs_pool=needs_pool
+        )
 
 
 def _with_tokens(job: TrainingJob, task: Task, settings: Any) -> Task:
@@ -173,10 +182,19 @@ def _with_tokens(job: TrainingJob, task: Task, settings: Any) -> Task:
 
 def measured_gain(settings: DiscoverySettings) -> str:
     """What training has brought elsewhere, where a run trains as if nothing had been said about it; else nothing."""
-    chosen, usual = settings.of_method, load_recipe(method=settings.method)
-    is_long = (chosen.training.epochs, chosen.training.lr) == (usual.training.epochs, usual.training.lr)
+    chosen = settings.of_method
+    usual = load_recipe(method=settings.method)
+    is_long = (chosen.training.epochs, chosen.training.lr) == (
+        usual.training.epochs,
+        usual.training.lr,
+    )
     is_same = (chosen.encoder, chosen.input_size) == (DEFAULT_ENCODER, usual.input_size)
-    is_usual = is_same and (is_long or settings.is_short) and not settings.depths and not settings.temperatures
+    is_usual = (
+        is_same
+        and (is_long or settings.is_short)
+        and not settings.depths
+        and not settings.temperatures
+    )
     gain = get_method(settings.method).measured_gain if is_usual else ""
     return f"{gain}, with the recipe default" if gain and settings.is_short else gain
 
@@ -186,7 +204,9 @@ def announce(costs: Sequence[Cost], *, is_compared: bool, gain: str = "") -> str
 
     `gain` is what it has brought elsewhere.
     """
-    seconds, n_steps, n_views = (sum(getattr(one, name) for one in costs) for name in ("seconds", "n_steps", "n_views"))
+    seconds, n_steps, n_views = (
+        sum(getattr(one, name) for one in costs) for name in ("seconds", "n_steps", "n_views")
+    )
     end = "it may help much or not at all" + (f" ({gain})" if gain else "")
     if is_compared:
         end += ", and labels that it does not see decide which answer stands"
@@ -249,7 +269,9 @@ def note_stopped(job: TrainingJob, n_epochs: int) -> None:
     """Write down that training was stopped before its end, and say so."""
     job.run.note(stopped_early={"epochs": n_epochs, "of": job.n_epochs})
     done = f"{n_epochs} of {job.n_epochs} epochs"
-    job.reporter.say(f"training was stopped after {done}; the same command with --resume goes on with it")
+    job.reporter.say(
+        f"training was stopped after {done}; the same command with --resume goes on with it"
+    )
 
 
 def _collapse_watch(say: Listener) -> OnEpoch:
@@ -271,9 +293,17 @@ def _epoch_listener(run: Run, reporter: Reporter, tensorboard: bool, watch: OnEp
 
     def tell(row: dict[str, Any]) -> None:
         accuracy = row["validation_accuracy"]
-        seen = "" if accuracy is None else f", validation accuracy {100 * accuracy:.1f} %, K {row['n_clusters']}"
-        reporter.detail(f"epoch {row['epoch']}: loss {row['loss']:.4f}{seen}, {row['seconds']:.1f} s")
-        if row["epoch"] > 1:  # the bank is an epoch's first look: that of epoch 1 shows the head as it was drawn
+        seen = (
+            ""
+            if accuracy is None
+            else f", validation accuracy {100 * accuracy:.1f} %, K {row['n_clusters']}"
+        )
+        reporter.detail(
+            f"epoch {row['epoch']}: loss {row['loss']:.4f}{seen}, {row['seconds']:.1f} s"
+        )
+        if (
+            row["epoch"] > 1
+        ):  # the bank is an epoch's first look: that of epoch 1 shows the head as it was drawn
             watch(row)
         if write is not None:
             write(row)

@@ -87,10 +87,14 @@ class JudgingImages:
             tried = [TriedWeight(weight=0.0, n_shifts=0, right=right)]
         elif not is_collapsed:
             own = self.own_clusters
-            tried = self._try(trained, weights) if own is None else self._try_own(trained, weights, own)
+            tried = (
+                self._try(trained, weights) if own is None else self._try_own(trained, weights, own)
+            )
         hidden = tuple(self.classes[label] for label in self.withheld.hidden)
         units = drawn_units(judged, self.labels[judged], self.withheld.hidden, len(self.labels))
-        return Choice(hidden=hidden, tried=[*tried, *frozen_alone], units=units, is_collapsed=is_collapsed)
+        return Choice(
+            hidden=hidden, tried=[*tried, *frozen_alone], units=units, is_collapsed=is_collapsed
+        )
 
     def judge_frozen(self) -> list[TriedWeight]:
         """What their labels say of the frozen embeddings alone; nothing where these are too much alike."""
@@ -100,15 +104,23 @@ class JudgingImages:
         self, trained: Tensor, weights: Sequence[float], cluster: Callable[[Tensor, Ints], Ints]
     ) -> list[TriedWeight]:
         """The same by the method's own clusters, which see every label but those of the images that judge."""
-        judged, tried = self.withheld.judged, []
+        judged = self.withheld.judged
+        tried = []
         given = self.labels.copy()
         given[judged] = UNLABELED
         rows = sample_rows(len(self.labels), judged, self.n_clusters, self.seed)
-        kept, at = torch.from_numpy(rows).to(trained.device), np.searchsorted(rows, judged)
+        kept = torch.from_numpy(rows).to(trained.device)
+        at = np.searchsorted(rows, judged)
         for weight in weights:
             with suppress(TooFewDistinct):
                 clusters = cluster(blend(self.frozen[kept], trained[kept], weight), given[rows])
-                tried.append(TriedWeight(weight=weight, n_shifts=0, right=put_right(self.labels[judged], clusters[at])))
+                tried.append(
+                    TriedWeight(
+                        weight=weight,
+                        n_shifts=0,
+                        right=put_right(self.labels[judged], clusters[at]),
+                    )
+                )
         return tried
 
     def _try(self, trained: Tensor, weights: Sequence[float]) -> list[TriedWeight]:
@@ -142,7 +154,8 @@ class TrialJudge:
     def of(cls, job: TrainingJob, withheld: Withheld) -> "TrialJudge":
         """Judge the frozen encoder, and see how long that takes."""
         began = time.perf_counter()
-        collection, first = job.images.collection, job.first.discovery
+        collection = job.images.collection
+        first = job.first.discovery
         images = JudgingImages(
             frozen=job.frozen.embeddings,
             labels=collection.labels,
@@ -184,7 +197,9 @@ class TrialJudge:
         """Seconds that judging one trial takes."""
         return self.seconds * (len(FEW_WEIGHTS) * len(moments(n_epochs)) + len(self.weights))
 
-    def compare(self, embeddings: Tensor, predicted: Ints | None, weights: Sequence[float]) -> Choice:
+    def compare(
+        self, embeddings: Tensor, predicted: Ints | None, weights: Sequence[float]
+    ) -> Choice:
         """How much of the frozen encoder is to be kept beside these embeddings (N, E), or predicted clusters (N,)."""
         how: dict[str, Any] = {"predicted": predicted, "is_collapsed": is_collapsed(embeddings)}
         return self.images.compare(embeddings, self.frozen, weights, **how)
@@ -205,11 +220,17 @@ class TrialJudge:
             if epoch not in moments(n_epochs):
                 return True
             compared = self.compare(embeddings, predicted, FEW_WEIGHTS)
-            before = [one for one in read_judged(trial) if one.epoch < epoch] if epoch > moments(n_epochs)[0] else []
+            before = (
+                [one for one in read_judged(trial) if one.epoch < epoch]
+                if epoch > moments(n_epochs)[0]
+                else []
+            )
             now = JudgedEpoch(epoch=epoch, tried=compared.tried)
             write_judged(trial, [*before, now])
             if compared.is_hopeless:
-                self.job.reporter.say(f"training is ended after {epoch} of {n_epochs} epochs: {compared.in_words()}")
+                self.job.reporter.say(
+                    f"training is ended after {epoch} of {n_epochs} epochs: {compared.in_words()}"
+                )
                 return False
             best = best_moment([*before, now], compared.units)
             if best is now:
@@ -228,7 +249,8 @@ class TrialJudge:
 
     def at_end(self, learned: Representation, trial: Run) -> dict[str, Any]:
         """What a `Tried` holds of a trial: the choice of its best epoch, which that is, and the choice of its last."""
-        last, n_epochs = self.choose(learned.embeddings, learned.predicted), len(learned.metrics)
+        last = self.choose(learned.embeddings, learned.predicted)
+        n_epochs = len(learned.metrics)
         if not learned.is_done:
             last = replace(last, is_stopped=True)
             return {"choice": last, "n_epochs": n_epochs, "at_end": last}
@@ -240,28 +262,34 @@ class TrialJudge:
         end = JudgedEpoch(epoch=n_epochs_done, tried=last.tried)
         before = [one for one in read_judged(trial) if one.epoch < n_epochs_done]
         best = best_moment([*before, end], last.units)
-        return (last, n_epochs_done) if best is end else (replace(last, tried=best.tried), best.epoch)
+        return (
+            (last, n_epochs_done) if best is end else (replace(last, tried=best.tried), best.epoch)
+        )
 
 
 def known_cuts(first: Discovery) -> tuple[Ints, ...]:
     """The clusters of the first answer after each shift; none where a choice looks at fewer images, or at another K."""
     is_whole = looks_at_all(len(first.clusters), first.n_clusters)
-    return first.cuts if is_whole and all(int(cut.max()) + 1 == first.n_clusters for cut in first.cuts) else ()
+    return (
+        first.cuts
+        if is_whole and all(int(cut.max()) + 1 == first.n_clusters for cut in first.cuts)
+        else ()
+    )
 
 
 def own_clusters(job: TrainingJob) -> Callable[[Tensor, Ints], Ints] | None:
     """How the method clusters embeddings with the first answer's K; None where it shifts, or predicts."""
-    method, settings, n_clusters = (
-        get_method(job.settings.method),
-        job.settings.of_method,
-        job.first.discovery.n_clusters,
-    )
+    method = get_method(job.settings.method)
+    settings = job.settings.of_method
+    n_clusters = job.first.discovery.n_clusters
     if method.shifts or method.needs_n_clusters:
         return None
 
     def cluster(embeddings: Tensor, labels: Ints) -> Ints:
         learned = replace(job.frozen, embeddings=embeddings)
-        return method.cluster(learned, labels, settings, n_clusters=n_clusters, device=embeddings.device).clusters
+        return method.cluster(
+            learned, labels, settings, n_clusters=n_clusters, device=embeddings.device
+        ).clusters
 
     return cluster
 
@@ -310,7 +338,9 @@ def best_moment(judged: Sequence[JudgedEpoch], units: Ints | None = None) -> Jud
 
 def write_judged(trial: Run, judged: Sequence[JudgedEpoch]) -> None:
     """Keep what was found at each moment."""
-    trial.write_json("judged", {"moments": [{"epoch": one.epoch, "tried": _plain(one.tried)} for one in judged]})
+    trial.write_json(
+        "judged", {"moments": [{"epoch": one.epoch, "tried": _plain(one.tried)} for one in judged]}
+    )
 
 
 def read_judged(trial: Run) -> list[JudgedEpoch]:
@@ -319,15 +349,22 @@ def read_judged(trial: Run) -> list[JudgedEpoch]:
         return []
     try:
         return [
-            JudgedEpoch(epoch=int(one["epoch"]), tried=[_tried_weight(plain) for plain in one["tried"]])
+            JudgedEpoch(
+                epoch=int(one["epoch"]), tried=[_tried_weight(plain) for plain in one["tried"]]
+            )
             for one in trial.json("judged")["moments"]
         ]
     except (KeyError, TypeError, ValueError) as error:
-        raise damaged(trial.path / "judged.json", "it does not hold what the judging images say") from error
+        raise damaged(
+            trial.path / "judged.json", "it does not hold what the judging images say"
+        ) from error
 
 
 def _plain(tried: Sequence[TriedWeight]) -> list[dict[str, Any]]:
-    return [{"weight": one.weight, "n_shifts": one.n_shifts, "right": one.right.astype(int).tolist()} for one in tried]
+    return [
+        {"weight": one.weight, "n_shifts": one.n_shifts, "right": one.right.astype(int).tolist()}
+        for one in tried
+    ]
 
 
 def _tried_weight(plain: dict[str, Any]) -> TriedWeight:

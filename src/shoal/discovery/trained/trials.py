@@ -62,7 +62,9 @@ def depths_to_try(settings: DiscoverySettings, device: torch.device) -> tuple[in
     return depths[:1] if is_started() else depths
 
 
-def temperatures_to_try(settings: DiscoverySettings, device: torch.device) -> tuple[float | None, ...]:
+def temperatures_to_try(
+    settings: DiscoverySettings, device: torch.device
+) -> tuple[float | None, ...]:
     """Temperatures of the contrastive loss, chosen as depths are: the first for these, the others at the best depth."""
     usual = settings.temperature
     more = (
@@ -76,12 +78,15 @@ def temperatures_to_try(settings: DiscoverySettings, device: torch.device) -> tu
 
 def _has_time(settings: DiscoverySettings, device: torch.device) -> bool:
     """Whether more than one training is tried: on a GPU, or within the minutes that the user gives."""
-    return settings.of_method.encoder == DEFAULT_ENCODER and (device.type == "cuda" or settings.max_minutes is not None)
+    return settings.of_method.encoder == DEFAULT_ENCODER and (
+        device.type == "cuda" or settings.max_minutes is not None
+    )
 
 
 def first_trial(settings: DiscoverySettings, device: torch.device) -> DiscoverySettings:
     """The settings of the first trial, the only one of several processes."""
-    depth, temperature = depths_to_try(settings, device)[0], temperatures_to_try(settings, device)[0]
+    depth = depths_to_try(settings, device)[0]
+    temperature = temperatures_to_try(settings, device)[0]
     return settings.at_depth(depth).at_temperature(temperature)
 
 
@@ -99,7 +104,11 @@ def trial_folder(run: Run, settings: DiscoverySettings) -> Path:
 
 def last_share(method: str, n_epochs: int) -> float:
     """Steps that the training with all labels takes, as a share of those of a trial of so many epochs."""
-    return LAST_SHARE if get_method(method).goes_on_from_trial and n_epochs >= MIN_TRIAL_EPOCHS else 1.0
+    return (
+        LAST_SHARE
+        if get_method(method).goes_on_from_trial and n_epochs >= MIN_TRIAL_EPOCHS
+        else 1.0
+    )
 
 
 def last_settings(settings: DiscoverySettings) -> DiscoverySettings:
@@ -112,7 +121,11 @@ def plan_trials(job: TrainingJob, judge: TrialJudge | None, task: Task) -> Disco
 
     Without a judge there is no trial, but one training.
     """
-    plan = read_plan(job.run) if job.resume and job.run.has("plan.json") else _make_plan(job, judge, task)
+    plan = (
+        read_plan(job.run)
+        if job.resume and job.run.has("plan.json")
+        else _make_plan(job, judge, task)
+    )
     if not plan.depths:
         return None
     depths = tuple(depth for depth in plan.depths if depth is not None)  # none: the encoder's own
@@ -121,17 +134,26 @@ def plan_trials(job: TrainingJob, judge: TrialJudge | None, task: Task) -> Disco
 
 
 def _make_plan(job: TrainingJob, judge: TrialJudge | None, task: Task) -> TrainingPlan:
-    settings, first = job.settings, first_trial(job.settings, job.device)
-    depths, temperatures = depths_to_try(settings, job.device), temperatures_to_try(settings, job.device)
+    settings = job.settings
+    first = first_trial(job.settings, job.device)
+    depths = depths_to_try(settings, job.device)
+    temperatures = temperatures_to_try(settings, job.device)
     if judge is None:
-        first, depths, temperatures = settings, (settings.of_method.n_tail_blocks,), (settings.temperature,)
+        first = settings
+        depths = (settings.of_method.n_tail_blocks,)
+        temperatures = (settings.temperature,)
     fresh = replace(job, resume=False)
-    costs = {depth: _measure(replace(fresh, settings=first.at_depth(depth)), task, job.run, judge) for depth in depths}
+    costs = {
+        depth: _measure(replace(fresh, settings=first.at_depth(depth)), task, job.run, judge)
+        for depth in depths
+    }
     assert settings.max_minutes is not None
     share = partial(last_share, settings.method) if judge is not None else lambda _: 0.0
     plan = plan_training(costs, temperatures, 60 * settings.max_minutes, last_share=share)
     job.run.write_json("plan", plan.to_dict())
-    job.reporter.say(describe_plan(plan, settings.max_minutes, job.n_epochs, len(depths), len(temperatures)))
+    job.reporter.say(
+        describe_plan(plan, settings.max_minutes, job.n_epochs, len(depths), len(temperatures))
+    )
     return plan
 
 
@@ -149,14 +171,25 @@ def run_trials(job: TrainingJob, judge: TrialJudge, task: Task) -> Tried | None:
     None is tried after one that puts all of them right. None where the first was stopped before an epoch was finished.
     """
     broadcast_training(job.n_clusters, job.n_epochs, job.device)
-    depths, temperatures = depths_to_try(job.settings, job.device), temperatures_to_try(job.settings, job.device)[1:]
+    depths = depths_to_try(job.settings, job.device)
+    temperatures = temperatures_to_try(job.settings, job.device)[1:]
     first = first_trial(job.settings, job.device)
     jobs = [replace(job, settings=first.at_depth(depth)) for depth in depths]
     costs = [
-        _measure(one, task, Run(trial_folder(one.run, one.settings)), judge, needs_pool=at == len(jobs) - 1)
+        _measure(
+            one,
+            task,
+            Run(trial_folder(one.run, one.settings)),
+            judge,
+            needs_pool=at == len(jobs) - 1,
+        )
         for at, one in enumerate(jobs)
     ]
-    all_costs = [*costs, *(replace(costs[-1], n_views=0) for _ in temperatures), _last_cost(job, costs[-1])]
+    all_costs = [
+        *costs,
+        *(replace(costs[-1], n_views=0) for _ in temperatures),
+        _last_cost(job, costs[-1]),
+    ]
     job.reporter.say(announce(all_costs, is_compared=True, gain=measured_gain(job.settings)))
     then_s = [sum(cost.seconds for cost in all_costs[at + 1 :]) for at in range(len(all_costs) - 1)]
     tried: list[Tried] = []
@@ -168,8 +201,14 @@ def run_trials(job: TrainingJob, judge: TrialJudge, task: Task) -> Tried | None:
         seen = best.learned.with_trunk(task)
         for temperature, after in zip(temperatures, then_s[len(costs) :], strict=True):
             one = replace(best.job, settings=best.job.settings.at_temperature(temperature))
-            cost = replace(best.cost, n_views=0).as_measured([row["seconds"] for row in best.learned.metrics])
-            if best.choice.is_hopeless or not _add(tried, one, seen, judge, cost, after) or tried[-1].is_full:
+            cost = replace(best.cost, n_views=0).as_measured(
+                [row["seconds"] for row in best.learned.metrics]
+            )
+            if (
+                best.choice.is_hopeless
+                or not _add(tried, one, seen, judge, cost, after)
+                or tried[-1].is_full
+            ):
                 break
     if not tried:
         broadcast_last_training(False, job.device)
@@ -177,18 +216,26 @@ def run_trials(job: TrainingJob, judge: TrialJudge, task: Task) -> Tried | None:
     return keep_best(job, tried)
 
 
-def _add(tried: list[Tried], job: TrainingJob, task: Task, judge: TrialJudge, cost: Cost, after_s: float) -> bool:
+def _add(
+    tried: list[Tried], job: TrainingJob, task: Task, judge: TrialJudge, cost: Cost, after_s: float
+) -> bool:
     """Run one more trial; False where it was stopped. `after_s` are the seconds of the trainings after it."""
     folder = trial_folder(job.run, job.settings)
     how: dict[str, Any] = {"then_s": cost.judging_s + after_s, "goes_on": judge.watch(Run(folder))}
     learned = train_on(job, task, trial_settings(job.settings), folder, cost, **how)
     if learned is None:
         return False
-    tried.append(Tried(job=job, folder=folder, cost=cost, learned=learned, **judge.at_end(learned, Run(folder))))
+    tried.append(
+        Tried(
+            job=job, folder=folder, cost=cost, learned=learned, **judge.at_end(learned, Run(folder))
+        )
+    )
     return learned.is_done
 
 
-def _measure(job: TrainingJob, task: Task, done: Run, judge: TrialJudge | None, *, needs_pool: bool = False) -> Cost:
+def _measure(
+    job: TrainingJob, task: Task, done: Run, judge: TrialJudge | None, *, needs_pool: bool = False
+) -> Cost:
     """What a training will take, with its judging where it is a trial."""
     cost = measure(job, task, done, needs_pool=needs_pool)
     return cost if judge is None else replace(cost, judging_s=judge.trial_s(job.n_epochs))
@@ -205,18 +252,24 @@ def train_with_all_labels(best: Tried, task: Task) -> tuple[Representation | Non
     Where the trial did not help, or the last training was stopped or has collapsed, there is none: what is there is the
     end of the trial, and the trial says what that is worth.
     """
-    job, learned, was_asked = best.job, None, best.job.is_asked()
+    job = best.job
+    learned = None
+    was_asked = best.job.is_asked()
     goes_on = best.choice.keeps_training and best.learned.is_done
     if goes_on and not was_asked:
         learned = _train_last(best, task)
     else:
         broadcast_last_training(False, job.device)
-        if goes_on and job.run.provenance.get("stopped_early") is None:  # while the trial was judged
+        if (
+            goes_on and job.run.provenance.get("stopped_early") is None
+        ):  # while the trial was judged
             job.run.note(trial_epochs=len(best.learned.metrics))
             note_stopped(_last_job(best), 0)
     best.learned.free_trunk()
     if learned is not None and learned.is_done and is_collapsed(learned.embeddings):
-        job.reporter.say(f"{NOTE}nothing is taken of the training with all labels: the one before it is used")
+        job.reporter.say(
+            f"{NOTE}nothing is taken of the training with all labels: the one before it is used"
+        )
         learned = None
     if learned is not None and learned.is_done:
         return learned, best
@@ -231,10 +284,14 @@ def _train_last(best: Tried, task: Task) -> Representation | None:
 
     Anew for as many epochs as were best.
     """
-    job, n_epochs, n_wanted = best.job, best.n_epochs, best.job.n_epochs
+    job = best.job
+    n_epochs = best.n_epochs
+    n_wanted = best.job.n_epochs
     share = _last_share(best)
     broadcast_last_training(True, job.device, goes_on=share < 1)
-    cost = best.cost.as_measured([row["seconds"] for row in best.learned.metrics]).of_next(share, job.n_done(job.run))
+    cost = best.cost.as_measured([row["seconds"] for row in best.learned.metrics]).of_next(
+        share, job.n_done(job.run)
+    )
     how: dict[str, Any] = {"goes_on": lambda epoch, *_: epoch < n_epochs}
     short = "" if n_epochs == n_wanted else f", for {n_epochs} of {n_wanted} epochs"
     said = f"training again, with the labels that were kept from it{short}"
@@ -244,13 +301,19 @@ def _train_last(best: Tried, task: Task) -> Representation | None:
         how = {"start": best.learned.model}
         said = f"training goes on for {count(job.n_epochs, 'epoch')}, with the labels that were kept from it"
     job.reporter.say(said)
-    return train_on(job, best.learned.with_trunk(task), job.settings.of_method, job.run.path, cost, **how)
+    return train_on(
+        job, best.learned.with_trunk(task), job.settings.of_method, job.run.path, cost, **how
+    )
 
 
 def _last_share(best: Tried) -> float:
     """Steps of the training with all labels, as a share of the trial's; less than all where it goes on from that."""
     job = best.job
-    return last_share(job.settings.method, job.n_epochs) if best.n_epochs == len(best.learned.metrics) else 1.0
+    return (
+        last_share(job.settings.method, job.n_epochs)
+        if best.n_epochs == len(best.learned.metrics)
+        else 1.0
+    )
 
 
 def _last_job(best: Tried) -> TrainingJob:
@@ -271,14 +334,20 @@ def broadcast_no_training(device: torch.device) -> None:
     flag_from_main(False, device)
 
 
-def broadcast_last_training(is_wanted: bool, device: torch.device, *, goes_on: bool = False) -> None:
+def broadcast_last_training(
+    is_wanted: bool, device: torch.device, *, goes_on: bool = False
+) -> None:
     """Say whether the trial is followed by a training with all labels, and whether that goes on from the trial."""
     flag_from_main(is_wanted, device)
     flag_from_main(goes_on, device)
 
 
 def share_training(
-    collection: Collection, run: Run, settings: DiscoverySettings, device: torch.device, resume: bool
+    collection: Collection,
+    run: Run,
+    settings: DiscoverySettings,
+    device: torch.device,
+    resume: bool,
 ) -> None:
     """Train what the main process trains, when it has said that it begins; nothing where it says so."""
     if not flag_from_main(False, device):
@@ -287,7 +356,8 @@ def share_training(
     withheld, settings = set_aside(images.collection, settings, SILENT)
     method = get_method(settings.method)
     how: dict[str, Any] = {"device": device, "resume": resume}
-    n_clusters, n_epochs = number_from_main(None, device), number_from_main(None, device)
+    n_clusters = number_from_main(None, device)
+    n_epochs = number_from_main(None, device)
     settings = settings.with_epochs(n_epochs) if n_epochs is not None else settings
     task, last_task = training_tasks(images, withheld, n_clusters)
     if last_task is None:
@@ -296,7 +366,8 @@ def share_training(
     settings = first_trial(settings, device)
     folder = trial_folder(run, settings)
     tried = method.represent(task, trial_settings(settings), folder=folder, keeps_trunk=True, **how)
-    is_wanted, goes_on = flag_from_main(False, device), flag_from_main(False, device)
+    is_wanted = flag_from_main(False, device)
+    goes_on = flag_from_main(False, device)
     if is_wanted:
         last = last_settings(settings) if goes_on else settings
         how["start"] = tried.model if goes_on else None

@@ -68,7 +68,8 @@ def withhold(collection: Collection, settings: DiscoverySettings) -> Withheld:
     split = hold_out_validation(labels, share=settings.validation_share, rng=rng)
     able = np.flatnonzero(collection.class_sizes > 1)
     hidden = _draw_hidden(able, settings.hidden_share, rng)
-    is_validation, is_hidden = np.isin(np.arange(len(labels)), split.validation), np.isin(labels, hidden)
+    is_validation = np.isin(np.arange(len(labels)), split.validation)
+    is_hidden = np.isin(labels, hidden)
     return Withheld(
         labels=np.where(is_hidden & ~is_validation, UNLABELED, labels),
         validation=split.validation,
@@ -86,16 +87,25 @@ def _draw_hidden(able: Ints, share: float, rng: np.random.Generator) -> Ints:
     return np.sort(rng.choice(able, max(1, round(share * len(able))), replace=False))
 
 
-def training_tasks(images: Readable, withheld: Withheld, n_clusters: int | None) -> tuple[Task, Task | None]:
+def training_tasks(
+    images: Readable, withheld: Withheld, n_clusters: int | None
+) -> tuple[Task, Task | None]:
     """What training learns from, and, where that is a trial, what the one after it does, with all labels.
 
     Both look at one pool of views.
     """
     labels = images.collection.labels
-    first = Task(pixels=images.pixels, labels=withheld.labels, validation=withheld.validation, n_clusters=n_clusters)
+    first = Task(
+        pixels=images.pixels,
+        labels=withheld.labels,
+        validation=withheld.validation,
+        n_clusters=n_clusters,
+    )
     if not withheld.has_trial:
         return first, None
-    last = replace(first, labels=labels, validation=None, pool_labels=(first.training_data.training_labels,))
+    last = replace(
+        first, labels=labels, validation=None, pool_labels=(first.training_data.training_labels,)
+    )
     return replace(first, pool_labels=(labels,)), last
 
 
@@ -104,10 +114,12 @@ def describe_withheld(collection: Collection, withheld: Withheld) -> list[str]:
     if withheld.validation is None:
         return []
     n_labeled = int((collection.labels[withheld.validation] != UNLABELED).sum())
-    images, labels = count(len(withheld.validation), "image"), count(n_labeled, "label")
+    images = count(len(withheld.validation), "image")
+    labels = count(n_labeled, "label")
     lines = [f"{images} set aside for validation, {labels} kept from training"]
     if withheld.hidden:
-        n, names = len(withheld.hidden), _listed(collection, withheld.hidden)
+        n = len(withheld.hidden)
+        names = _listed(collection, withheld.hidden)
         lines.append(
             f"training is not shown the labels of {count(n, 'known category')} ({names}), "
             "to see whether it helps with categories that it has no labels of"
@@ -119,7 +131,8 @@ def describe_withheld(collection: Collection, withheld: Withheld) -> list[str]:
             "kept"
         )
     if withheld.too_small:
-        n_small, names = len(withheld.too_small), _listed(collection, withheld.too_small)
+        n_small = len(withheld.too_small)
+        names = _listed(collection, withheld.too_small)
         lines.append(
             f"note: {count(n_small, 'category')} {plural(n_small, 'has')} a single labeled image "
             f"({names}), which validation cannot judge when the snapshot is chosen; label one more of each"
@@ -131,12 +144,16 @@ def _listed(collection: Collection, categories: tuple[int, ...]) -> str:
     return first_few([collection.classes[label] for label in categories], MAX_NAMED)
 
 
-def fit_batch(settings: DiscoverySettings, n_training: int, reporter: Reporter) -> DiscoverySettings:
+def fit_batch(
+    settings: DiscoverySettings, n_training: int, reporter: Reporter
+) -> DiscoverySettings:
     """Make the batch smaller where the collection is smaller than one."""
     chosen = settings.of_method
     wanted = chosen.training.batch_size
     if wanted <= n_training:
         return settings
-    reporter.say(f"note: batches of {n_training:,} images instead of {wanted:,}, because there are no more to train on")
+    reporter.say(
+        f"note: batches of {n_training:,} images instead of {wanted:,}, because there are no more to train on"
+    )
     smaller = replace(chosen, training=replace(chosen.training, batch_size=n_training))
     return replace(settings, method_settings=smaller)

@@ -16,7 +16,16 @@ from shoal.arrays import Floats, Ints
 from shoal.clustering.matching import contingency
 from shoal.clustering.tree import Tree
 from shoal.errors import DataError
-from shoal.report.figures.style import KNOWN, MARKERS, MUTED, NOVEL, PAPER, new_figure, plain, styled
+from shoal.report.figures.style import (
+    KNOWN,
+    MARKERS,
+    MUTED,
+    NOVEL,
+    PAPER,
+    new_figure,
+    plain,
+    styled,
+)
 from shoal.report.snapshot import NO_CATEGORY, NotInRun, Snapshot
 from shoal.runs import Run
 from shoal.text import shown
@@ -48,7 +57,9 @@ def top_of_tree(run: Snapshot) -> Top:
         raise NotInRun(f"{missing}the run holds no tree.")
     linkage = run.array("tree")
     if len(linkage) + 1 != len(run.assignments) or linkage.ndim != 2:
-        raise NotInRun(f"{missing}its tree is of {len(linkage) + 1} images, the run of {len(run.assignments)}.")
+        raise NotInRun(
+            f"{missing}its tree is of {len(linkage) + 1} images, the run of {len(run.assignments)}."
+        )
     n_categories = len(set(run.category_ids.tolist()) - {NO_CATEGORY})
     if n_categories < 2:
         raise NotInRun(f"{missing}there is nothing to join, the run has {n_categories} category.")
@@ -72,9 +83,21 @@ def dendrogram(run: Run) -> Figure:
     axes = plain(figure.add_subplot(), grid="x")
     axes.add_collection(LineCollection(lines, colors=MUTED, linewidths=1.2))
     for is_novel in (False, True):
-        at = [position for position, novel in zip(positions, top.is_novel, strict=True) if novel is is_novel]
+        at = [
+            position
+            for position, novel in zip(positions, top.is_novel, strict=True)
+            if novel is is_novel
+        ]
         color = NOVEL if is_novel else KNOWN
-        axes.plot([left] * len(at), at, MARKERS[is_novel], color=color, markersize=5, clip_on=False, zorder=3)
+        axes.plot(
+            [left] * len(at),
+            at,
+            MARKERS[is_novel],
+            color=color,
+            markersize=5,
+            clip_on=False,
+            zorder=3,
+        )
     axes.set_yticks(positions, [shown(name, 28) for name in top.names])
     axes.tick_params(axis="y", length=0, pad=8)
     axes.spines["left"].set_visible(False)
@@ -96,25 +119,41 @@ def confusion(run: Run) -> Figure:
     size = 1.5 + 0.27 * max(len(labels), len(columns))
     figure = new_figure(max(size + 0.8, 3.4), max(size, 2.6))
     axes = plain(figure.add_subplot(), grid=None)
-    axes.imshow(shares, cmap=LinearSegmentedColormap.from_list("share", [PAPER, KNOWN]), vmin=0, vmax=1, aspect="equal")
+    axes.imshow(
+        shares,
+        cmap=LinearSegmentedColormap.from_list("share", [PAPER, KNOWN]),
+        vmin=0,
+        vmax=1,
+        aspect="equal",
+    )
     _write_counts(axes, counts, shares)
     axes.set_xticks(range(len(columns)), [shown(name, 18) for name in columns], rotation=90)
     axes.set_yticks(range(len(labels)), [shown(name, 18) for name in labels])
     axes.tick_params(length=0)
-    axes.set(xlabel="category found", ylabel="label given" + (f" ({len(labels)} most scattered)" if is_cut else ""))
+    axes.set(
+        xlabel="category found",
+        ylabel="label given" + (f" ({len(labels)} most scattered)" if is_cut else ""),
+    )
     return figure
 
 
 def _landed(run: Snapshot) -> tuple[Floats, list[str], list[str], bool]:
     """Counts (L, C) of labeled images per given label and category found; all novel categories share a column."""
     columns = [run.column(name) for name in ("label_given", "is_novel", "category")]
-    landed = [(label, "" if is_novel else name) for label, is_novel, name in zip(*columns, strict=True) if label]
+    landed = [
+        (label, "" if is_novel else name)
+        for label, is_novel, name in zip(*columns, strict=True)
+        if label
+    ]
     given, landed_in = (np.array(names, dtype=object) for names in zip(*landed, strict=True))
     table, categories, labels = contingency(given.astype(str), landed_in.astype(str))  # (C, L)
     counts = table.T.astype(np.float64)
     hits = np.array([counts[at, categories == label].sum() for at, label in enumerate(labels)])
     keep = np.sort(np.argsort(hits / counts.sum(axis=1), kind="stable")[:MAX_LABELS])
-    names = sorted(range(len(categories)), key=lambda at: (categories[at] == "", _name_order(categories[at], labels)))
+    names = sorted(
+        range(len(categories)),
+        key=lambda at: (categories[at] == "", _name_order(categories[at], labels)),
+    )
     used = [at for at in names if counts[keep, at].any()]
     columns = [str(categories[at]) or "any novel" for at in used]
     return counts[keep][:, used], [str(labels[at]) for at in keep], columns, len(keep) < len(labels)
@@ -157,10 +196,13 @@ def _drawn(top: Top, left: float) -> tuple[list[float], list[list[tuple[float, f
     for kept, gone, _ in top.joins:
         order[kept] += order.pop(gone)
     position = {cluster: float(at) for at, cluster in enumerate(next(iter(order.values())))}
-    tip = {cluster: (left, y) for cluster, y in position.items()}  # (height, y) of each branch so far
+    tip = {
+        cluster: (left, y) for cluster, y in position.items()
+    }  # (height, y) of each branch so far
     lines = []
     for kept, gone, height in top.joins:
-        (x1, y1), (x2, y2) = tip[kept], tip.pop(gone)
+        (x1, y1) = tip[kept]
+        (x2, y2) = tip.pop(gone)
         lines.append([(x1, y1), (height, y1), (height, y2), (x2, y2)])
         tip[kept] = (height, (y1 + y2) / 2)
     return [position[at] for at in range(len(top.names))], lines

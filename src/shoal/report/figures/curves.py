@@ -7,7 +7,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
-from shoal.report.figures.style import INK, KNOWN, MUTED, NOVEL, PAPER, THIRD, new_figure, plain, styled
+from shoal.report.figures.style import (
+    INK,
+    KNOWN,
+    MUTED,
+    NOVEL,
+    PAPER,
+    THIRD,
+    new_figure,
+    plain,
+    styled,
+)
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.runs import Run
 
@@ -17,10 +27,16 @@ SIZE = (5.2, 3.0)
 @styled
 def n_clusters_curve(run: Run) -> Figure:
     """Labeled accuracy against the number of clusters, the chosen number marked, its 80 % interval shaded."""
-    estimate = Snapshot.of(run).part("estimate", "The curve of K is left out: the run does not say how K was chosen.")
-    numbers, accuracies = (list((estimate.get("curve") or {}).get(key) or ()) for key in ("n_clusters", "accuracy"))
+    estimate = Snapshot.of(run).part(
+        "estimate", "The curve of K is left out: the run does not say how K was chosen."
+    )
+    numbers, accuracies = (
+        list((estimate.get("curve") or {}).get(key) or ()) for key in ("n_clusters", "accuracy")
+    )
     if not numbers or len(numbers) != len(accuracies):
-        raise NotInRun("The curve of K is left out: the number of categories was given, so no other was tried.")
+        raise NotInRun(
+            "The curve of K is left out: the number of categories was given, so no other was tried."
+        )
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
     dense = len(numbers) > 60
@@ -29,13 +45,28 @@ def n_clusters_curve(run: Run) -> Figure:
         axes.xaxis.set_major_formatter(ScalarFormatter())
     else:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.plot(numbers, _percents(accuracies), color=KNOWN, marker="" if dense else "o", markersize=3.5, linewidth=1.8)
+    axes.plot(
+        numbers,
+        _percents(accuracies),
+        color=KNOWN,
+        marker="" if dense else "o",
+        markersize=3.5,
+        linewidth=1.8,
+    )
     if estimate.get("interval"):
         axes.axvspan(*estimate["interval"], color=NOVEL, alpha=0.12, linewidth=0)
     repeats = (estimate.get("stability") or {}).get("n_clusters") or []
     if repeats:
         low = axes.get_ylim()[0]
-        axes.plot(repeats, [low] * len(repeats), "|", color=NOVEL, markersize=12, markeredgewidth=1.6, clip_on=False)
+        axes.plot(
+            repeats,
+            [low] * len(repeats),
+            "|",
+            color=NOVEL,
+            markersize=12,
+            markeredgewidth=1.6,
+            clip_on=False,
+        )
         axes.set_ylim(bottom=low)
     word = "given" if estimate.get("is_given") else "chosen"
     _mark(axes, estimate["n_clusters"], f"{word}: {estimate['n_clusters']}")
@@ -46,10 +77,13 @@ def n_clusters_curve(run: Run) -> Figure:
 @styled
 def n_clusters_over_epochs(run: Run) -> Figure:
     """The estimated number of clusters after each epoch, the kept one marked."""
-    rows = _epochs(run, "n_clusters", "K over epochs is left out: it was not estimated while training.")
+    rows = _epochs(
+        run, "n_clusters", "K over epochs is left out: it was not estimated while training."
+    )
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
-    epochs, numbers = _column(rows, "epoch"), _column(rows, "n_clusters")
+    epochs = _column(rows, "epoch")
+    numbers = _column(rows, "n_clusters")
     axes.plot(epochs, numbers, color=KNOWN, marker="o", markersize=4, linewidth=1.8)
     kept = _kept(rows)
     if kept:
@@ -70,7 +104,9 @@ def training_curves(run: Run) -> Figure:
         ("validation accuracy, %", (("validation_accuracy", "", "-", KNOWN),)),
         ("learning rate", (("lr", "", "-", THIRD),)),
     ]  # fmt: skip
-    drawn = [(label, lines) for label, lines in panels if any(_points(rows, key) for key, *_ in lines)]
+    drawn = [
+        (label, lines) for label, lines in panels if any(_points(rows, key) for key, *_ in lines)
+    ]
     if not drawn:
         raise NotInRun("Training curves are left out: the encoder was not trained in this run.")
     figure = new_figure(5.2, 0.6 + 1.6 * len(drawn))
@@ -79,7 +115,13 @@ def training_curves(run: Run) -> Figure:
     for at, (label, lines) in enumerate(drawn):
         axes = plain(figure.add_subplot(len(drawn), 1, at + 1, sharex=first))
         if first is None and _is_rejected(run):
-            axes.set_title("not used: the answer without training stands", loc="right", fontsize=8.5, color=INK, pad=14)
+            axes.set_title(
+                "not used: the answer without training stands",
+                loc="right",
+                fontsize=8.5,
+                color=INK,
+                pad=14,
+            )
         first = first or axes
         for key, name, style, color in lines:
             points = _points(rows, key)
@@ -88,7 +130,15 @@ def training_curves(run: Run) -> Figure:
             values = [value for _, value in points]
             values = _percents(values) if key.endswith("accuracy") else values
             few = "o" if len(points) < 30 else ""
-            axes.plot([epoch for epoch, _ in points], values, style, marker=few, markersize=3, color=color, label=name)
+            axes.plot(
+                [epoch for epoch, _ in points],
+                values,
+                style,
+                marker=few,
+                markersize=3,
+                color=color,
+                label=name,
+            )
         if len(lines) > 1:
             axes.margins(y=0.22)  # room for the legend
             axes.legend(frameon=False, fontsize=8, labelcolor=MUTED, ncols=3, loc="upper right")
@@ -105,20 +155,37 @@ def training_curves(run: Run) -> Figure:
 @styled
 def shift_accuracy(run: Run) -> Figure:
     """Labeled accuracy after each step toward the neighbors, the stopping point marked."""
-    snapshot, left_out = Snapshot.of(run), "Accuracy over steps to the neighbors is left out: "
+    snapshot = Snapshot.of(run)
+    left_out = "Accuracy over steps to the neighbors is left out: "
     shifts = snapshot.part("shifts", f"{left_out}the run does not hold it.")
-    accuracies = [value for value in shifts.get("accuracies") or [] if value is not None]  # null: not measured
+    accuracies = [
+        value for value in shifts.get("accuracies") or [] if value is not None
+    ]  # null: not measured
     if not accuracies and snapshot.is_labeled.any():
         raise NotInRun(f"{left_out}how many are made was decided before, so none was measured.")
     if not accuracies:
         raise NotInRun(f"{left_out}no image was labeled to measure it with.")
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
-    axes.plot(range(len(accuracies)), _percents(accuracies), color=KNOWN, marker="o", markersize=4, linewidth=1.8)
+    axes.plot(
+        range(len(accuracies)),
+        _percents(accuracies),
+        color=KNOWN,
+        marker="o",
+        markersize=4,
+        linewidth=1.8,
+    )
     chosen = shifts.get("chosen")
     if chosen is not None and 0 <= chosen < len(accuracies):
         _mark(axes, chosen, f"stopped after {chosen}")
-        axes.plot([chosen], [100 * accuracies[chosen]], "o", markersize=9, color=KNOWN, markeredgecolor=PAPER)
+        axes.plot(
+            [chosen],
+            [100 * accuracies[chosen]],
+            "o",
+            markersize=9,
+            color=KNOWN,
+            markeredgecolor=PAPER,
+        )
     axes.set(xlabel="steps toward the neighbors", ylabel="labeled accuracy, %")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
@@ -138,12 +205,18 @@ def confidence_curve(run: Run) -> Figure:
     axes.plot([0, 1], [0, 1], ":", color=MUTED, linewidth=1, label="the share itself")
     axes.legend(frameon=False, fontsize=8, labelcolor=MUTED, loc="upper left")
     axes.set(
-        xlabel="share of the nearest images in the same category", ylabel="share right", xlim=(0, 1), ylim=(0, 1.02)
+        xlabel="share of the nearest images in the same category",
+        ylabel="share right",
+        xlim=(0, 1),
+        ylim=(0, 1.02),
     )
     return figure
 
 
-CURVES = (("labeled", "known category, labeled image", KNOWN, "-"), ("novel", "novel category", NOVEL, "--"))
+CURVES = (
+    ("labeled", "known category, labeled image", KNOWN, "-"),
+    ("novel", "novel category", NOVEL, "--"),
+)
 
 
 def _draw_confidence(axes: Axes, curve: dict[str, Any], words: str, color: str, style: str) -> None:
@@ -153,7 +226,9 @@ def _draw_confidence(axes: Axes, curve: dict[str, Any], words: str, color: str, 
     most = max(curve["n_images"], default=0)
     for x, right, n in zip(shares, curve["right"], curve["n_images"], strict=True):
         if n > 0:
-            axes.plot([x], [right / n], "o", color=color, markersize=3 + 6 * (n / most) ** 0.5, alpha=0.5)
+            axes.plot(
+                [x], [right / n], "o", color=color, markersize=3 + 6 * (n / most) ** 0.5, alpha=0.5
+            )
 
 
 def _is_rejected(run: Run) -> bool:
@@ -175,14 +250,22 @@ def _mark(axes: Axes, x: float, text: str) -> None:
 
 
 def _epochs(run: Run, key: str, otherwise: str) -> list[dict[str, Any]]:
-    rows = [row for row in Snapshot.of(run).metrics if row.get(key) is not None and row.get("epoch") is not None]
+    rows = [
+        row
+        for row in Snapshot.of(run).metrics
+        if row.get(key) is not None and row.get("epoch") is not None
+    ]
     if not rows:
         raise NotInRun(otherwise)
     return rows
 
 
 def _points(rows: Sequence[dict[str, Any]], key: str) -> list[tuple[float, float]]:
-    return [(row["epoch"], row[key]) for row in rows if row.get(key) is not None and row.get("epoch") is not None]
+    return [
+        (row["epoch"], row[key])
+        for row in rows
+        if row.get(key) is not None and row.get("epoch") is not None
+    ]
 
 
 def _column(rows: Sequence[dict[str, Any]], key: str) -> list[Any]:

@@ -17,8 +17,13 @@ from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-INK, MUTED, GRID, PAPER = "#1f2a37", "#5b6776", "#dce1e7", "#fefefe"
-KNOWN, NOVEL, THIRD = "#0b63a5", "#b4500b", "#0f766f"
+INK = "#1f2a37"
+MUTED = "#5b6776"
+GRID = "#dce1e7"
+PAPER = "#fefefe"
+KNOWN = "#0b63a5"
+NOVEL = "#b4500b"
+THIRD = "#0f766f"
 PAGE_COLORS = {
     INK: "var(--ink)",
     MUTED: "var(--muted)",
@@ -98,21 +103,30 @@ def inline_svg(figure: Figure, name: str, words: str) -> Markup:
     text = file.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(
-        r"<metadata>.*?</metadata>|<style type=\"text/css\">.*?</style>|<!--.*?-->", "", text, flags=re.DOTALL
+        r"<metadata>.*?</metadata>|<style type=\"text/css\">.*?</style>|<!--.*?-->",
+        "",
+        text,
+        flags=re.DOTALL,
     )
     text = text.replace("xlink:href", "href")
-    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)  # several figures share one page
+    text = re.sub(
+        r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text
+    )  # several figures share one page
     text = re.sub("|".join(PAGE_COLORS), lambda color: PAGE_COLORS[color[0]], text)
     width, height = (72 * float(size) for size in figure.get_size_inches())
     box = f'viewBox="0 0 {width:g} {height:g}" style="max-width:{1.45 * width:.0f}px"'  # one size of letters for all
     opening = f'<svg class="plot" role="img" aria-label="{escape(words)}" {box}>'
-    return Markup(re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1))  # safe: matplotlib escapes its text
+    return Markup(
+        re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1)
+    )  # safe: matplotlib escapes its text
 
 
 @contextmanager
 def _house_style() -> Iterator[None]:
     with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # drawn as a box; the page has more fonts
+        warnings.filterwarnings(
+            "ignore", "Glyph .* missing from font"
+        )  # drawn as a box; the page has more fonts
         matplotlib.rcParams.update(matplotlib.rcParamsDefault)
         matplotlib.rcParams.update(RC)  # type: ignore[arg-type]
         yield

@@ -38,7 +38,8 @@ def write_figures(run: Run, folder: Path) -> tuple[list[Path], list[str]]:
     """Write every figure the run allows as SVG and PNG; returns the files, and a sentence per figure left out."""
     make_folder(folder)
     snapshot = Snapshot.of(run)
-    files, left_out = [], []
+    files = []
+    left_out = []
     for name, draw in FIGURES.items():
         try:
             figure = draw(snapshot)
