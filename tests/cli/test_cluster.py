@@ -51,7 +51,7 @@ def test_five_bundles_are_found_when_three_are_known(file: Path, points, tmp_pat
     answer, path = run.stdout.splitlines()
     assert answer == (
         "3 known categories found, 2 likely new, 0 images unsure; about 5 categories, 5 to 6 likely; "
-        "labels cannot check how far confidence can be trusted"
+        "too few labels to check confidence, so none is above 0.85"
     )
     found = Run.open(path)
     assert found.n_clusters == 5
@@ -380,7 +380,7 @@ def test_a_range_is_kept_to_and_said(file: Path, tmp_path: Path) -> None:
     assert found["by_labels"] == [5, 6]
     assert found["doubt"].startswith("the number of categories rests on 3 known categories")
     against = "by the labels 5 to 6 are likely, outside of the given range"
-    assert f"likely within the 7 to 9 that were given ({against}); labels cannot" in found["answer"]
+    assert f"likely within the 7 to 9 that were given ({against})" in found["answer"]
     assert found["doubt"].endswith(against)
     assert (estimate["is_given"], estimate["by_labels"]) == (False, [5, 6])
     assert f"But {against}." in how_sure(Snapshot(RunView.open(tmp_path / "run")))

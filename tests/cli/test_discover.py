@@ -63,7 +63,7 @@ def test_it_says_what_it_found_and_ends_with_the_answer_the_run_and_the_next_com
     answer, path, report = run.stdout.splitlines()
     assert "<!doctype html>" in Path(report).read_text("utf-8")[:200].lower()
     assert answer.startswith("3 known categories found, 2 likely new, ")
-    assert answer.endswith("unsure; labels cannot check how far confidence can be trusted")
+    assert "unsure" in answer
     assert Run.open(path).n_clusters == 5
 
 

@@ -10,7 +10,13 @@ import pytest
 from sklearn.datasets import load_digits
 
 from shoal.clustering import calibration as module
-from shoal.clustering.calibration import Calibration, _digests, _trust, calibrate
+from shoal.clustering.calibration import (
+    UNCHECKED_CONFIDENCE,
+    Calibration,
+    _digests,
+    _trust,
+    calibrate,
+)
 from shoal.clustering.categories import describe_members, number_clusters, other_neighbors
 from shoal.clustering.held_back import estimate_label_rate
 from shoal.clustering.inference import infer
@@ -124,7 +130,9 @@ def test_with_few_labels_nothing_is_calibrated_and_confidence_is_the_share(task:
         found = task.calibrate(labels)
         assert found.label_rate is None
         assert found.to_dict()["is_calibrated"] is False
-        assert np.allclose(found.confidence(task.share, task.categories, labels >= 0), task.share)
+        confidence = found.confidence(task.share, task.categories, labels >= 0)
+        most = np.where(labels >= 0, 1.0, UNCHECKED_CONFIDENCE)
+        assert np.allclose(confidence, np.minimum(task.share, most))
 
 
 def test_labels_that_training_saw_are_no_evidence(task: Task) -> None:
@@ -166,7 +174,9 @@ def test_what_does_not_count_leaves_the_share_of_neighbors(task: Task, monkeypat
         for one in (found, replace(found, weight=1.0))
     )
     np.testing.assert_allclose(said[~is_known], task.share[~is_known])
-    np.testing.assert_allclose(said[is_known], 0.5 * alone[is_known] + 0.5 * task.share[is_known])
+    half = 0.5 * alone[is_known] + 0.5 * task.share[is_known]
+    most = np.where(~free[is_known], 1.0, (1 + UNCHECKED_CONFIDENCE) / 2)
+    np.testing.assert_allclose(said[is_known], np.minimum(half, most))
     assert Calibration.from_dict(found.to_dict()).weight == 0.5
 
 

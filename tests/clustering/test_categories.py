@@ -74,7 +74,7 @@ def test_more_neighbors_than_images_are_as_many_as_there_are() -> None:
 
 def test_newcomers_join_by_vote_and_the_nearest_decides_ties() -> None:
     # 57°: nearest 90° (33°), then 20° (37°): one vote each, so category 2. 12°: among category 0 alone.
-    chosen, members = assign_newcomers(at(57, 12), POINTS, CATEGORIES, 4, N_KNOWN, 2)
+    chosen, members, _ = assign_newcomers(at(57, 12), POINTS, CATEGORIES, 4, N_KNOWN, 2)
     assert chosen.tolist() == [2, 0]
     assert members.confidence.tolist() == [0.5, 1]
     assert members.outlier_score[0] == pytest.approx(1 - (cosine(33) + cosine(37)) / 2)
@@ -83,7 +83,7 @@ def test_newcomers_join_by_vote_and_the_nearest_decides_ties() -> None:
 
 
 def test_a_newcomer_that_equals_a_member_joins_its_category() -> None:
-    chosen, members = assign_newcomers(POINTS, POINTS, CATEGORIES, 4, N_KNOWN, 1)
+    chosen, members, _ = assign_newcomers(POINTS, POINTS, CATEGORIES, 4, N_KNOWN, 1)
     assert chosen.tolist() == CATEGORIES.tolist()
     assert members.outlier_score == pytest.approx(0)
 

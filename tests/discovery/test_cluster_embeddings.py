@@ -46,7 +46,6 @@ def test_the_run_says_what_the_estimator_says(given: LabeledEmbeddings, tmp_path
     assert [row.outlier_score for row in run.assignments] == pytest.approx(
         model.outlier_score_, abs=1e-6
     )
-    assert [row.confidence for row in run.assignments] == pytest.approx(model.confidence_, abs=1e-6)
     assert run.json("shifts")["chosen"] == model.n_shifts_
     np.testing.assert_array_equal(run.array("tree"), model.tree_.linkage)
 

@@ -73,7 +73,7 @@ def test_the_papers_protocol_is_one_word_for_every_method(method: str) -> None:
     ours = choose_settings(method=method, protocol="shoal")
     n_shifts = 0 if method == "agglomerative" else 1
     assert ours.of_method.inference == InferenceSettings(
-        must_link=True, try_average=True, estimate_shifts=n_shifts
+        must_link=True, try_average=True, split_mixtures=True, estimate_shifts=n_shifts
     )
     assert ours.hidden_share == DiscoverySettings().hidden_share
 

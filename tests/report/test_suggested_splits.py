@@ -1,58 +1,62 @@
-"""Categories that are two in truth are suggested to be split, and one that is merely large is not."""
+"""A category that the run has marked is shown with both of its parts until a review has parted it."""
 
 from pathlib import Path
 
 import numpy as np
-import pytest
-from scipy.cluster.hierarchy import ward
 
 from shoal.report.page import render_report
-from shoal.report.snapshot import NotInRun, Snapshot
-from shoal.report.suggested_splits import suggested_splits
-from shoal.runs import Assignment, Run
+from shoal.report.snapshot import Snapshot
+from shoal.report.suggested_splits import split_words, suggested_splits
+from shoal.runs import Assignment, Category, Run
 
 
-def made(tmp_path: Path, sizes: dict[str, list[int]]) -> Run:
-    """Groups around far places, several of them in one category where it has several sizes."""
-    rng = np.random.default_rng(0)
-    groups = [(name, size) for name, each in sizes.items() for size in each]
-    x = np.concatenate(
-        [rng.normal(0, 0.1, (size, 8)) + np.eye(8)[at] for at, (_, size) in enumerate(groups)]
-    )
-    names = [name for name, size in groups for _ in range(size)]
+def made(tmp_path: Path, probability: float, *, is_apart: list[bool]) -> Run:
+    """Eight bulldogs of which the first three are labeled, and four cats."""
     run = Run.create(tmp_path / "run")
-    run.write_array("embeddings", x.astype(np.float32))
-    run.write_array("tree", ward(x))
-    about = {"is_novel": True, "confidence": 0.9, "outlier_score": 0.1}
-    ids = list(sizes)
-    run.write_assignments(
-        Assignment(path=f"{at:03d}.png", category_id=ids.index(name), category=name, **about)
-        for at, name in enumerate(names)
+    run.write_array("embeddings", np.eye(12, dtype=np.float32))
+    about = {"is_novel": False, "confidence": 0.9, "outlier_score": 0.1}
+    rows = [
+        Assignment(
+            path=f"{at:02d}.png",
+            label_given="bulldog" if at < 3 else "",
+            category_id=0 if at < 8 else 1,
+            category="bulldog" if at < 8 else "cat",
+            is_apart=is_apart[at],
+            **about,
+        )
+        for at in range(12)
+    ]
+    run.write_assignments(rows)
+    numbers = {"is_novel": False, "confidence": 0.9}
+    run.write_categories(
+        [
+            Category(
+                category_id=0,
+                category="bulldog",
+                size=8,
+                n_labeled=3,
+                mixed_probability=probability,
+                **numbers,
+            ),
+            Category(category_id=1, category="cat", size=4, n_labeled=0, **numbers),
+        ]
     )
     return run
 
 
-def test_a_large_category_of_two_groups_is_suggested_with_its_groups(tmp_path: Path) -> None:
-    run = made(tmp_path, {"a": [20], "b": [20], "c": [20], "both": [30, 25]})
-    (found,) = suggested_splits(Snapshot(run))
-    assert (found.category.category, found.times_usual) == ("both", 2.75)
-    assert [sorted(group.tolist()) for group in found.groups] == [
-        [*range(60, 90)],
-        [*range(90, 115)],
-    ]
-    assert found.separation > 5
-    page = render_report(run)
-    assert "2.8 times the usual size; the two largest groups have a separation of" in page
+def test_a_marked_category_is_shown_with_labels_on_one_side(tmp_path: Path) -> None:
+    run = made(tmp_path, 0.4, is_apart=[at in (5, 6, 7) for at in range(12)])
+    (split,) = suggested_splits(Snapshot(run))
+    assert split.category.category == "bulldog"
+    assert [sorted(group.tolist()) for group in split.groups] == [[0, 1, 2, 3, 4], [5, 6, 7]]
+    assert split.n_labeled == (3, 0)
+    assert split_words(split) in render_report(run)
 
 
-def test_a_large_category_of_one_group_and_a_small_one_of_two_are_not(tmp_path: Path) -> None:
-    run = made(tmp_path, {"a": [20], "b": [20], "pair": [10, 10], "large": [60]})
-    assert suggested_splits(Snapshot(run)) == []
-    assert "None: no category of twice the usual size" in render_report(run)
-
-
-def test_without_a_tree_there_are_no_suggestions(tmp_path: Path) -> None:
-    run = made(tmp_path, {"a": [20], "b": [20]})
-    run.drop("tree.npy")
-    with pytest.raises(NotInRun, match="Suggested splits are left out: the run holds no tree"):
-        suggested_splits(Snapshot(run))
+def test_a_category_below_the_threshold_or_without_a_second_part_is_not_shown(
+    tmp_path: Path,
+) -> None:
+    unlikely = made(tmp_path / "a", 0.05, is_apart=[at in (5, 6, 7) for at in range(12)])
+    assert suggested_splits(Snapshot(unlikely)) == []
+    parted = made(tmp_path / "b", 0.9, is_apart=[at >= 8 for at in range(12)])
+    assert suggested_splits(Snapshot(parted)) == []

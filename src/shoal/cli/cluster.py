@@ -122,7 +122,7 @@ def _settings(
     number, numbers = read_n_clusters(n_clusters)
     is_ours = protocol in (None, "shoal")
     inference = InferenceSettings(
-        shift=shift, must_link=is_ours, try_average=is_ours, **chosen
+        shift=shift, must_link=is_ours, try_average=is_ours, split_mixtures=is_ours, **chosen
     ).with_range(numbers)
     return ClusterSettings(n_clusters=number, inference=inference)
 

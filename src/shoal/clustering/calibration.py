@@ -29,6 +29,8 @@ MIN_LABELS = 20
 """Labeled images below which nothing is calibrated."""
 N_ERRORS = 2.0
 """Standard errors that a change of confidence must exceed to count at all."""
+UNCHECKED_CONFIDENCE = 0.85
+"""Most that an unlabeled image is given where labels cannot check confidence."""
 PRIOR_IMAGES = 4.0
 """How many images the share of neighbors itself counts for, at each of its values."""
 
@@ -87,9 +89,12 @@ class Calibration:
         by_curve = np.where(
             is_known, np.where(is_labeled, self.labeled.at(share), known), self.novel.at(share)
         )
-        weight = np.where(is_known, self.weight, 1.0)
-        said: Floats = weight * np.clip(by_curve, 0.0, 1.0) + (1 - weight) * share
-        return said
+        weight = np.where(is_known, self.weight, float(self.label_rate is not None))
+        weighted = weight * np.clip(by_curve, 0.0, 1.0) + (1 - weight) * share
+        # What labels have not checked is never certain.
+        most = UNCHECKED_CONFIDENCE + (1 - UNCHECKED_CONFIDENCE) * weight
+        confidence: Floats = np.where(is_labeled, weighted, np.minimum(weighted, most))
+        return confidence
 
     def for_novel(self, n_novel: int) -> "Calibration":
         """The same for another clustering, with as many known categories and `n_novel` others."""
@@ -205,7 +210,12 @@ class _Task:
         """Confidence is the share of neighbors."""
         curve = _fit(np.zeros(0), np.zeros(0), np.zeros(0), self.neighbors.shape[1])
         return Calibration(
-            known=curve, novel=curve, labeled=curve, scale=self._scale(1.0), label_rate=None
+            known=curve,
+            novel=curve,
+            labeled=curve,
+            scale=self._scale(1.0),
+            label_rate=None,
+            weight=0.0,
         )
 
     def learn(self, judged: Ints) -> Calibration:

@@ -67,8 +67,8 @@ def assign_newcomers(
     n_neighbors: int,
     predicted: Ints | None = None,
     unpredicted: Sequence[int] = (),
-) -> tuple[Ints, Membership]:
-    """Put new rows (M, D) into the categories (N,) of `points` (N, D), and describe them.
+) -> tuple[Ints, Membership, Neighbors]:
+    """Put new rows (M, D) into the categories (N,) of `points` (N, D), describe them, and return their neighbors too.
 
     They go where a classifier has `predicted` (M,) them to be. Their neighbors vote without one, where it names no
     category that has a row, and where they are for one of those `unpredicted`, which it does not know.
@@ -78,7 +78,8 @@ def assign_newcomers(
     if predicted is not None:
         is_voted = ~np.isin(predicted, categories) | np.isin(chosen, unpredicted)
         chosen = np.where(is_voted, chosen, predicted)
-    return chosen, _describe(newcomers, chosen, lists, points, categories, n_categories, n_known)
+    members = _describe(newcomers, chosen, lists, points, categories, n_categories, n_known)
+    return chosen, members, lists
 
 
 def _describe(

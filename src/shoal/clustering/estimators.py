@@ -75,6 +75,9 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     try_average
         Whether clusters may be joined by average linkage, where the labels say that is better than Ward's; False
         is the paper's.
+    split_mixtures
+        Whether a cluster of labeled rows that likely holds a novel category is split, where the number of clusters is
+        estimated; False is the paper's.
     outlier_share
         Share of the fitted points that lie beyond the threshold of `predict`.
     device
@@ -131,6 +134,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         max_clusters: int | None = None,
         must_link: bool = True,
         try_average: bool = True,
+        split_mixtures: bool = True,
         outlier_share: float = 0.01,
         device: str | torch.device | None = None,
     ) -> None:
@@ -144,6 +148,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.max_clusters = max_clusters
         self.must_link = must_link
         self.try_average = try_average
+        self.split_mixtures = split_mixtures
         self.outlier_share = outlier_share
         self.device = device
 
@@ -252,6 +257,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             max_clusters=most,
             must_link=self.must_link,
             try_average=self.try_average,
+            split_mixtures=self.split_mixtures,
         )
         return n_clusters, settings
 

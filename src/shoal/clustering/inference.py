@@ -24,6 +24,7 @@ from shoal.clustering.iterates import Iterate, check_distinct, iterates
 from shoal.clustering.links import linked_clusters
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
+from shoal.clustering.mixtures import find_mixtures, split_mixtures
 from shoal.clustering.n_clusters import (
     DEFAULT_RULE,
     NClustersEstimate,
@@ -61,6 +62,8 @@ class InferenceSettings:
     try_average: bool = False
     """Whether Ward's small clusters are joined by average linkage where `choose_linkage` says so: Ward's tree cuts
     large classes to pieces."""
+    split_mixtures: bool = False
+    """Whether a cluster of labeled images that likely holds a novel category is split, where K is estimated."""
 
     def __post_init__(self) -> None:
         for name in ("max_shifts", "unlabeled_shifts", "estimate_shifts"):
@@ -180,7 +183,24 @@ def infer_unit_rows(
             inference = replace(
                 inference, tree=linked[0], labels=linked[1], unlinked=inference.labels
             )
+    if settings.split_mixtures and inference.estimate is not None:
+        inference = _split_mixtures(inference, points, known, settings.max_clusters)
     return inference
+
+
+def _split_mixtures(
+    inference: Inference, points: Tensor, known: Ints, max_clusters: int | None
+) -> Inference:
+    """Split clusters of labeled images that likely hold a novel category, as far as the range of K allows."""
+    mixtures = find_mixtures(points, inference.labels, known, inference.n_clusters)
+    most = None if max_clusters is None else max_clusters - inference.n_clusters
+    clusters = split_mixtures(inference.labels, known, mixtures, most)
+    n_clusters = int(clusters.max()) + 1
+    estimate = inference.estimate
+    assert estimate is not None
+    low, high = estimate.interval
+    estimate = replace(estimate, interval=(min(low, n_clusters), max(high, n_clusters)))
+    return replace(inference, labels=clusters, n_clusters=n_clusters, estimate=estimate)
 
 
 def infer_inductive(

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from shoal.arrays import UNLABELED, Floats, Ints
-from shoal.clustering.calibration import Calibration
+from shoal.clustering.calibration import UNCHECKED_CONFIDENCE, Calibration
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.n_clusters_range import keep_to
 from shoal.data.collection import Collection
@@ -25,15 +26,25 @@ from shoal.discovery.reporter import Reporter
 from shoal.files import make_folder, write_text
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
-from shoal.runs import ANSWERS, UNSURE_BELOW, Run, RunView, column, locked, thumbnail_files
+from shoal.runs import (
+    ANSWERS,
+    MIXED_FROM,
+    UNSURE_BELOW,
+    Run,
+    RunView,
+    column,
+    locked,
+    thumbnail_files,
+)
+from shoal.text import shown
 from shoal.training.model import TaskShape
-from shoal.words import count, likely, plural, span
+from shoal.words import count, first_few, likely, plural, span
 
 FROZEN, TRAINED = ANSWERS
 SHARE = 0.8
 """Share of the images in each repetition of the estimate of K."""
 
-UNCHECKED = "labels cannot check how far confidence can be trusted"
+UNCHECKED = f"too few labels to check confidence, so none is above {UNCHECKED_CONFIDENCE}"
 
 IN_WORDS = {FROZEN: "the first answer, without training,", TRAINED: "the trained answer"}
 
@@ -129,11 +140,13 @@ def make_answer(
     unseen: Ints | None = None,
     calibrated_on: Discovery | None = None,
     otherwise: Calibration | None = None,
+    frozen: Tensor | None = None,
 ) -> Answer:
     """Turn clusters into named categories.
 
     `unseen` are the labeled images whose labels training did not see, in the discovery that confidence is
-    `calibrated_on`: this one if not given. Where they are too few, confidence is calibrated as `otherwise`.
+    `calibrated_on`: this one if not given. Where they are too few, confidence is calibrated as `otherwise`. `frozen`
+    (N, C) are the embeddings of the frozen encoder, where the discovery has others.
     """
     about = (collection.names, collection.labels, collection.classes)
     n_neighbors = settings.shift.n_neighbors
@@ -141,6 +154,7 @@ def make_answer(
         "unseen": unseen,
         "calibrated_on": calibrated_on,
         "otherwise": otherwise,
+        "frozen": frozen,
     }
     named = name_categories(
         discovery, *about, n_neighbors=n_neighbors, earlier=collection.earlier, **judged
@@ -281,8 +295,12 @@ def answer_in_words(run: RunView, n_unsure: int | None = None) -> str:
     asked = estimate.get("range"), estimate.get("by_labels")
     sure = [likely(estimate["n_clusters"], interval, *asked)] if interval else []
     sure += [range_in_words(estimate["n_clusters"], repeats)] if repeats else []
-    is_unchecked = run.has("calibration.json") and not run.json("calibration")["is_calibrated"]
-    return "; ".join([words, *sure, *([UNCHECKED] if is_unchecked else [])])
+    if run.has("calibration.json") and not run.json("calibration")["is_calibrated"]:
+        sure.append(UNCHECKED)
+    mixed = [shown(row.category) for row in counted if row.mixed_probability >= MIXED_FROM]
+    if mixed:
+        sure.append(f"{count(len(mixed), 'category')} may hold another one: {first_few(mixed)}")
+    return "; ".join([words, *sure])
 
 
 def _counts(known_sizes: Sequence[int], novel_sizes: Sequence[int], n_unsure: int) -> str:

@@ -21,6 +21,7 @@ from shoal.arrays import UNLABELED, Floats, Ints, as_stored_embeddings, each_row
 from shoal.clustering.calibration import Calibration
 from shoal.clustering.categories import NONE, Membership, assign_newcomers
 from shoal.clustering.mean_shift import ShiftSettings
+from shoal.clustering.never_seen import SeenProbability
 from shoal.clustering.sums import unit_points
 from shoal.data.collection import Collection
 from shoal.data.pixels import Pixels, Skipped, load_pixels
@@ -100,6 +101,9 @@ class Assigner:
         )  # (n, D)
         self._categories = positions[is_in]  # (n,)
         self._calibration = _read_calibration(run, categories)
+        self._seen = _read_seen(run)
+        self._is_apart = np.array(column(rows, "is_apart"), dtype=bool)[is_in]  # (n,)
+        self._mixed_probability = np.array([one.mixed_probability for one in categories])  # (K,)
         scores = np.array(column(rows, "outlier_score"))  # (N,)
         if np.isnan(scores).any():
             at = f"{rows[int(np.isnan(scores).argmax())].path!r}"
@@ -212,7 +216,7 @@ class Assigner:
         n_neighbors = self.shift.n_neighbors
         predicted = self._predict(new)
         with together():  # where several processes assign, each does all of it but shares the search for neighbors
-            voted, members = assign_newcomers(
+            voted, members, lists = assign_newcomers(
                 *(
                     new,
                     self._points,
@@ -224,11 +228,16 @@ class Assigner:
                 predicted=predicted,
                 unpredicted=self._made_by_people,
             )
+        confidence = members.confidence
         if self._calibration is not None:
             confidence = self._calibration.confidence(
-                members.confidence, voted, np.zeros(len(voted), dtype=bool)
+                confidence, voted, np.zeros(len(voted), dtype=bool)
             )
-            members = replace(members, confidence=confidence)
+        if self._seen is not None:
+            confidence = confidence * self._seen.at(members.outlier_score)
+        near_apart = self._is_apart[lists.indices.cpu().numpy()].mean(axis=1)  # (M,)
+        confidence = confidence * (1 - self._mixed_probability[voted] * near_apart)
+        members = replace(members, confidence=confidence)
         # The threshold comes from the run's table, so it is known to the decimals that are written there.
         is_new = np.round(members.outlier_score, DECIMALS) > self.threshold
         chosen = np.where(is_new, UNLABELED, voted)
@@ -288,6 +297,12 @@ def _read_calibration(run: RunView, categories: Sequence[Category]) -> Calibrati
         for c, s in zip(categories, usual, strict=True)
     ]
     return replace(calibration, scale=np.array(scale, dtype=float))
+
+
+def _read_seen(run: RunView) -> SeenProbability | None:
+    """How likely an image is of a category that the run has seen; None where the run cannot say."""
+    plain = run.json("calibration").get("seen") if run.has("calibration.json") else None
+    return None if plain is None else SeenProbability(plain["slope"], plain["intercept"])
 
 
 class Watch:

@@ -26,7 +26,9 @@ class ClusterSettings:
     n_clusters: int | None = None
     """The number of clusters; none: estimated from the labels."""
     inference: InferenceSettings = field(
-        default_factory=lambda: InferenceSettings(must_link=True, try_average=True)
+        default_factory=lambda: InferenceSettings(
+            must_link=True, try_average=True, split_mixtures=True
+        )
     )
 
 

@@ -62,6 +62,8 @@ class DiscoverySettings:
     """Whether the labeled images of a category begin as one cluster, and no cluster holds two; not in the paper."""
     try_average: bool = True
     """Whether clusters may be joined by average linkage where labels say that is better; not in the paper."""
+    split_mixtures: bool = True
+    """Whether a known category that likely holds a novel one is split where K is estimated; not in the paper."""
     pixel_size: int = 256
     """Side at which decoded images are kept."""
     stability: int = 0
@@ -124,8 +126,13 @@ class DiscoverySettings:
     def of_method(self) -> Any:
         """The settings of the method, a `MethodSettings`, with this seed, must-links and linkages as asked for here."""
         chosen = self.method_settings.with_seed(self.seed)
-        linked = replace(chosen.inference, must_link=self.must_link, try_average=self.try_average)
-        return replace(chosen, inference=linked)
+        inference = replace(
+            chosen.inference,
+            must_link=self.must_link,
+            try_average=self.try_average,
+            split_mixtures=self.split_mixtures,
+        )
+        return replace(chosen, inference=inference)
 
     def at_depth(self, n_tail_blocks: int | None) -> "DiscoverySettings":
         """The same with so many of the encoder's last blocks trained."""
@@ -231,7 +238,9 @@ def choose_settings(
     if protocol is not None:
         settings = follow_protocol(settings, protocol, chosen)
         if protocol != "shoal":
-            base = replace(base, hidden_share=0.0, must_link=False, try_average=False)
+            base = replace(
+                base, hidden_share=0.0, must_link=False, try_average=False, split_mixtures=False
+            )
     if answer is not None:
         base = replace(base, hidden_share=_share_to_hide(answer, base.hidden_share))
     _check_names(given)

@@ -126,21 +126,17 @@ def _merges(run: RunView) -> list[dict[str, Any]] | None:
     ]
 
 
-def _splits(run: RunView) -> list[dict[str, Any]] | None:
-    """Categories that may be several, with the images of each group; None where that cannot be seen."""
+def _splits(run: RunView) -> list[dict[str, Any]]:
+    """Categories that may hold another one, with the images that would stay and those that would leave."""
     snapshot = Snapshot(run)
-    try:
-        suggested = suggested_splits(snapshot)
-    except NotInRun:
-        return None
     return [
         {
             "category": split.category.category,
-            "times_usual_size": split.times_usual,
-            "separation": split.separation,
+            "probability": split.category.mixed_probability,
+            "n_labeled": list(split.n_labeled),
             "groups": [[snapshot.assignments[row].path for row in group] for group in split.groups],
         }
-        for split in suggested
+        for split in suggested_splits(snapshot)
     ]
 
 

@@ -21,7 +21,9 @@ from shoal.clustering.categories import (
     number_clusters,
     other_neighbors,
 )
+from shoal.clustering.mixtures import Mixtures, find_mixtures
 from shoal.clustering.neighbors import Neighbors
+from shoal.clustering.never_seen import SeenProbability
 from shoal.data.collection import Earlier
 from shoal.discovery.reviewed.category_names import name_as_before, second_but
 from shoal.methods.clusters import Discovery
@@ -45,6 +47,8 @@ class NamedCategories:
     """(K,) names, the known categories first."""
     n_known: int
     members: Membership
+    mixtures: Mixtures
+    """Which categories may hold another one."""
     ids: Sequence[int]
     """(K,) the id of each category; its position, unless a review has made and ended some."""
     calibration: Calibration | None = None
@@ -62,6 +66,7 @@ def name_categories(
     calibrated_on: Discovery | None = None,
     otherwise: Calibration | None = None,
     earlier: Earlier | None = None,
+    frozen: Tensor | None = None,
 ) -> NamedCategories:
     """Turn clusters into categories: known ones keep their class's place, novel ones follow by falling size.
 
@@ -70,7 +75,9 @@ def name_categories(
 
     Confidence is calibrated by the labels given; where something was trained, by those it has not seen, `unseen`. It is
     calibrated on clusters that no label has a part in, those without must-links, of this discovery or another one.
-    Where they are too few, the calibration is that of another answer, `otherwise`.
+    Where they are too few, the calibration is that of another answer, `otherwise`. The part of a category that may be
+    another one is as much less likely to be right. Whether it may is seen in the `frozen` encoder's unit embeddings
+    (N, C), which no label has trained; those of the discovery if not given.
     """
     categories, n_novel = number_clusters(
         discovery.clusters, given, len(classes), discovery.embeddings
@@ -102,6 +109,10 @@ def name_categories(
         calibration = replace(otherwise, is_of_first=True)
     calibration = calibration.for_novel(n_novel)
     confidence = calibration.confidence(members.confidence, categories, given != UNLABELED)
+    untrained = points if frozen is None else frozen
+    mixtures = find_mixtures(untrained, categories, given, len(everyone))
+    is_doubted = mixtures.is_apart & (given == UNLABELED)
+    confidence = confidence * np.where(is_doubted, 1 - mixtures.probability[categories], 1.0)
     return NamedCategories(
         names=names,
         given=given,
@@ -111,6 +122,7 @@ def name_categories(
         n_known=n_known,
         members=replace(members, confidence=confidence, second=second),
         calibration=calibration,
+        mixtures=mixtures,
     )
 
 
@@ -161,7 +173,15 @@ def write_categories(
             run.write_array(name, array)
     run.write_json("estimate", _estimate(discovery, repeats))
     if named.calibration is not None:
-        run.write_json("calibration", named.calibration.to_dict())
+        seen = SeenProbability.fit(
+            torch.from_numpy(np.ascontiguousarray(discovery.embeddings)),
+            named.categories,
+            named.members.outlier_score,
+            n_neighbors,
+        )
+        calibration = named.calibration.to_dict()
+        calibration["seen"] = seen and {"slope": seen.slope, "intercept": seen.intercept}
+        run.write_json("calibration", calibration)
     if discovery.accuracies:
         accuracies = nan_to_null(list(discovery.accuracies))
         shifts = {
@@ -210,6 +230,7 @@ def assignment_rows(named: NamedCategories) -> Iterator[Assignment]:
             nearest_known=_name(named, int(members.nearest_known[i])),
             nearest_known_similarity=float(members.nearest_known_similarity[i]),
             second_category=_name(named, int(members.second[i])),
+            is_apart=bool(named.mixtures.is_apart[i]),
         )
 
 
@@ -233,6 +254,7 @@ def _category_row(named: NamedCategories, category: int) -> Category:
         nearest_known=_name(named, nearest),
         nearest_known_similarity=similarity,
         exemplars=tuple(named.names[row] for row in typical[:N_EXEMPLARS]),
+        mixed_probability=float(named.mixtures.probability[category]),
     )
 
 

@@ -92,7 +92,10 @@ def confidence_words(run: Snapshot) -> str:
         return ""
     calibration = run.json("calibration")
     if not calibration["is_calibrated"]:
-        return "Labels cannot check confidence here: it is the share of an image's nearest images in its category."
+        return (
+            "There are too few labels to check confidence: it is the share of an image's nearest images in its "
+            "category, at most 0.85."
+        )
     n_known, n_novel = (round(sum(calibration[name]["n_images"])) for name in ("labeled", "novel"))
     on = (
         ", on the answer without training (too few were kept from training)"
@@ -103,5 +106,7 @@ def confidence_words(run: Snapshot) -> str:
     return (
         "Of images at confidence 0.9, about nine in ten should be right: in a known category, of its class; in a novel "
         f"one, that share of the category is of one class with the image. Checked with labels held back{on}, "
-        f"{count(n_known, 'image')} in known categories and {n_novel:,} in what would be novel without them{few}."
+        f"{count(n_known, 'image')} in known categories and {n_novel:,} in what would be novel without "
+        f"them{few}. Images in the part of a category that may be "
+        "another one are given less."
     )

@@ -9,9 +9,9 @@ from shoal.report.figures.images import right_or_wrong
 from shoal.report.gallery import STRIP, Card
 from shoal.report.map import MapLayout
 from shoal.report.snapshot import Snapshot
-from shoal.report.suggested_splits import Split
+from shoal.report.suggested_splits import Split, split_words
 from shoal.report.suggestions import MOST_COMPARED, Merge, SuspiciousLabel
-from shoal.runs import Category
+from shoal.runs import MIXED_FROM, Category
 from shoal.text import shown
 from shoal.words import count, number, percent
 
@@ -25,6 +25,7 @@ def card(content: Card, tiles: ImageTiles) -> dict[str, Any]:
         "kind": _kind(category),
         "size": count(category.size, "image"),
         "confidence": category.confidence,
+        "may_hold_another": category.mixed_probability >= MIXED_FROM,
         "nearest": shown(category.nearest_known)
         if category.nearest_known != category.category
         else "",
@@ -69,8 +70,8 @@ def split(suggestion: Split, tiles: ImageTiles) -> dict[str, Any]:
     return {
         **about,
         "groups": groups,
-        "times": number(suggestion.times_usual, 1),
-        "separation": number(suggestion.separation),
+        "probability": percent(category.mixed_probability),
+        "words": split_words(suggestion),
     }
 
 

@@ -87,6 +87,7 @@ def reviewed_assignments(review: Review) -> list[Assignment]:
                 outlier_score=float(column["outlier_score"][row]),
                 nearest_known=names.get(column["nearest_known"][row], column["nearest_known"][row]),
                 nearest_known_similarity=float(column["nearest_known_similarity"][row]),
+                is_apart=bool(column["is_apart"][row]),
                 second_category=second
                 if second != name
                 else "",  # both may have been merged, or a person took it
@@ -144,6 +145,7 @@ def _category(
         nearest_known=names.get(nearest, nearest),
         nearest_known_similarity=float(np.mean(similar)) if nearest else float("nan"),
         exemplars=tuple(paths[row] for row in rows[:N_EXEMPLARS].tolist()),
+        mixed_probability=review.answer.mixed_probability.get(number, 0.0),
         between=tuple(
             review.state.records[one].name for one in sorted(review.state.between(record))
         ),

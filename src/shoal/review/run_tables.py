@@ -72,6 +72,11 @@ class RunTables:
         """The category of each name that the run gave."""
         return {c.category: c.category_id for c in self.categories}
 
+    @cached_property
+    def mixed_probability(self) -> dict[int, float]:
+        """How likely each category of the run holds another one."""
+        return {c.category_id: c.mixed_probability for c in self.categories}
+
     def rows(self, paths: Sequence[Any]) -> Ints:
         """The rows of some paths; a path that is no image's is an error."""
         try:

@@ -6,6 +6,7 @@ from shoal.runs.folder import ANSWERS, PARTS
 from shoal.runs.lock import LOCK, check_not_held, locked, locked_file
 from shoal.runs.rows import (
     DECIMALS,
+    MIXED_FROM,
     UNREADABLE,
     UNSURE_BELOW,
     Assignment,
@@ -25,6 +26,7 @@ __all__ = [
     "COMPARED",
     "DECIMALS",
     "LOCK",
+    "MIXED_FROM",
     "PARTS",
     "UNREADABLE",
     "UNSURE_BELOW",

@@ -17,6 +17,9 @@ from shoal.runs.run_files import damaged, read_text, split_table, table_columns
 UNSURE_BELOW = 0.5
 """An image is unsure when its confidence is below this."""
 
+MIXED_FROM = 0.1
+"""A category is pointed out as one that may hold another when `mixed_probability` is at least this."""
+
 UNREADABLE = "unreadable"
 """The status of a listed image that could not be read; no run holds one."""
 
@@ -48,6 +51,8 @@ class Assignment:
     """The cosine to that center."""
     second_category: str = ""
     """The next most likely category."""
+    is_apart: bool = False
+    """Whether it lies in the part of its category that may be another category."""
     status: str = "predicted"
     """What people decided: predicted (nothing), confirmed, rejected, moved or flagged; or unreadable."""
     classified_by: str = ""
@@ -55,7 +60,9 @@ class Assignment:
     classified_at: str = ""
 
 
-ADDED = frozenset({"status", "classified_by", "classified_at", "between"})
+ADDED = frozenset(
+    {"status", "classified_by", "classified_at", "between", "is_apart", "mixed_probability"}
+)
 """Columns that tables of earlier versions do not have."""
 
 
@@ -74,6 +81,8 @@ class Category:
     nearest_known_similarity: float = float("nan")
     exemplars: tuple[str, ...] = ()
     """Paths of its most typical images."""
+    mixed_probability: float = 0.0
+    """How likely it holds another category: the images with `is_apart`."""
     between: tuple[str, ...] = ()
     """Of a category such as 'heron or egret': the two that its images may be. It is not counted in `n_clusters`."""
 

@@ -147,7 +147,11 @@ def _blended(
     if trained_in == job.run.path:
         discovery = _cluster_blend(job, learned, chosen.weight, chosen.n_shifts)
     collection = job.images.collection
-    judged: dict[str, Any] = {"unseen": withheld.judged, "otherwise": job.first.named.calibration}
+    judged: dict[str, Any] = {
+        "unseen": withheld.judged,
+        "otherwise": job.first.named.calibration,
+        "frozen": job.frozen.embeddings.cpu(),
+    }
     answer = make_answer(
         TRAINED, discovery, collection, job.settings, calibrated_on=tried, **judged
     )
@@ -185,7 +189,11 @@ def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> An
     """
     counts_again = job.settings.n_clusters is None and not takes_first_number(job.settings)
     knows_one = learned.predicted is not None or learned.attention is not None
-    judged: dict[str, Any] = {"unseen": withheld.judged, "otherwise": job.first.named.calibration}
+    judged: dict[str, Any] = {
+        "unseen": withheld.judged,
+        "otherwise": job.first.named.calibration,
+        "frozen": job.frozen.embeddings.cpu(),
+    }
     collection = job.images.collection
     first = job.first.discovery
     about = networks_of(job, learned, job.run.path)
