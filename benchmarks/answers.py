@@ -1,19 +1,20 @@
-"""Accuracy of the answers of `shoal discover` on collections of which half is known, K given: what each part adds.
+"""Measure the accuracy of `shoal discover`, K given, and what each of its parts adds.
 
-    python benchmarks/answers.py flowers102.zip caltech101.zip cub200-train.zip cifar100-train.zip:50 --seeds 0 1 2
+    python benchmarks/answers.py flowers102.zip caltech101.zip cub200-train.zip \\
+        cifar100-train.zip:50 --seeds 0 1 2
 
-An archive holds a folder per class; ':50' takes so many images of each. A seed draws the known classes and the labeled
-images; labels of all other images are hidden from everything but the scores. The rows:
+An archive holds a folder per class; ':50' takes the first 50 images of each. A seed samples the
+known classes and the labeled images; all other labels are used for the scores alone. The columns:
 
-    frozen       the encoder as it comes, mean shifts (Algorithm 1)
-    first        the same with must-links: the first answer
-    CMS          trained without the labels that judge, clustered by the trained embeddings alone (Algorithm 1)
-    trained      both encoders at once, also where the labels say that the first answer stands
-    answer       what `shoal discover` answers in the end
+    frozen       the frozen encoder, mean shifts (Algorithm 1)
+    first        the same with must-links: the result without training
+    CMS          trained without the held-out labels, clustered by the trained embeddings alone
+    trained      both encoders blended, also where held-out labels choose the frozen result
+    answer       the final result of `shoal discover`
 
---classes 10 draws so many of the classes for each seed, and --recipe cpu trains as `shoal discover` does on a CPU.
---workers share a GPU, each taking the next collection and seed that nobody has; --budget ends the taking after so many
-seconds. Every finished row is in --out at once.
+--classes 10 samples ten classes for each seed, and --recipe cpu trains as on a CPU. --workers share
+a GPU, each taking the next collection and seed; after --budget seconds none is started. Every
+finished row is written to --out at once.
 """
 
 import argparse
@@ -45,9 +46,10 @@ from shoal.runs import Run
 
 
 def unpack(archive: str, folder: Path, n_classes: int | None = None, seed: int = 0) -> Path:
-    """Unpack the first images of each class of an archive 'PATH' or 'PATH:50', of all classes or some drawn ones.
+    """Unpack the first images of each class of an archive 'PATH' or 'PATH:50'.
 
-    Returns the folder of the classes, in `folder` and named as the archive; one that is there is left as it is.
+    With `n_classes`, only so many classes, sampled by the seed. Returns the folder of the classes,
+    in `folder` and named as the archive; one that is there is left as it is.
     """
     path, _, limit = archive.partition(":")
     root = folder / (Path(path).stem + (f"-{limit}" if limit else ""))
@@ -85,7 +87,7 @@ def draw(
 
 
 def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Discover the categories of a folder of class folders, and score every answer against the hidden labels."""
+    """Discover the categories of a folder of class folders, and score every result."""
     began = time.perf_counter()
     whole = read_collection(root)
     device = choose_device(arguments.device)
@@ -147,7 +149,7 @@ def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, A
 
 
 def work(arguments: argparse.Namespace) -> None:
-    """Take the next collection and seed that no other worker has, until there is none or the time is over."""
+    """Take collections and seeds that no other worker has, until none or no time is left."""
     arguments.out.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
@@ -166,13 +168,11 @@ def work(arguments: argparse.Namespace) -> None:
 
 
 def table(out: Path) -> str:
-    """The rows that are done, and the means of the collections of which all seeds are."""
+    """The rows that are done, the mean of each collection, and the mean of these."""
     rows = [json.loads(file.read_text()) for file in sorted(out.glob("*.json"))]
-    lines = [
-        "| collection | seed | frozen | first | CMS | trained | answer | frozen weight | blocks | temperature |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
     names = ("frozen", "first", "CMS", "trained", "answer")
+    heads = ["collection", "seed", *names, "frozen weight", "blocks", "temperature"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for row in rows:
         shown = [" / ".join(f"{value:.1f}" for value in row[name]) for name in names]
         choice = row["choice"]
@@ -182,26 +182,20 @@ def table(out: Path) -> str:
             best.get("n_tail_blocks", "–"),
             best.get("temperature", "–"),
         ]
-        lines.append(
-            "| " + " | ".join(map(str, [row["collection"], row["seed"], *shown, *extra])) + " |"
-        )
-    kinds = sorted({row["collection"] for row in rows})
-    for kind in kinds:
-        of_kind = [row for row in rows if row["collection"] == kind]
-        means = [f"{np.mean([row[name][0] for row in of_kind]):.1f}" for name in names]
-        lines.append(
-            "| "
-            + " | ".join([f"{kind}, All", f"mean of {len(of_kind)}", *means, "", "", ""])
-            + " |"
-        )
-    everything = [
-        f"{np.mean([np.mean([row[name][0] for row in rows if row['collection'] == kind]) for kind in kinds]):.1f}"
-        for name in names
-    ]
-    lines.append(
-        "| " + " | ".join(["mean of the collections, All", "", *everything, "", "", ""]) + " |"
-    )
+        cells = [row["collection"], row["seed"], *shown, *extra]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    means = []  # (collections, columns)
+    for kind in sorted({row["collection"] for row in rows}):
+        scores = [[row[name][0] for name in names] for row in rows if row["collection"] == kind]
+        means.append(np.mean(scores, axis=0))
+        lines.append(mean_row(f"{kind}, All", f"mean of {len(scores)}", means[-1]))
+    lines.append(mean_row("mean of the collections, All", "", np.mean(means, axis=0)))
     return "\n".join(lines)
+
+
+def mean_row(title: str, seeds: str, means: np.ndarray) -> str:
+    """A row of means over seeds or collections, without weight, blocks and temperature."""
+    return f"| {title} | {seeds} | {' | '.join(f'{mean:.1f}' for mean in means)} | | | |"
 
 
 def main() -> None:

@@ -1,21 +1,17 @@
-"""Time the parts between embeddings and categories against what they replace, side by side in one run.
+"""Time the parts between embeddings and categories beside what they replace.
 
-    python benchmarks/clustering.py knn                 # against faiss-cpu IndexFlatIP, identical neighbors checked
-    python benchmarks/clustering.py sweep               # against a loop that cuts and counts for each K
+    python benchmarks/clustering.py knn           # faiss-cpu's IndexFlatIP, neighbors compared
+    python benchmarks/clustering.py sweep         # a loop that cuts and counts for each K
     python benchmarks/clustering.py algorithm1 --n 50000 --d 256
-    python benchmarks/clustering.py knn sweep --record benchmarks/results/clustering.md
 
-`--record FILE` appends the tables with the command, the commit and the hardware. Data are synthetic, from `--seed`.
+`--record FILE` appends the tables with command, commit and hardware. Data are synthetic.
 """
 
 import argparse
-import platform
 import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -25,6 +21,7 @@ import torch
 from scipy.cluster.hierarchy import fcluster
 from scipy.optimize import linear_sum_assignment
 
+from records import header, write
 from shoal.clustering import inference
 from shoal.clustering.curve import accuracy_curve
 from shoal.clustering.inference import InferenceSettings, infer
@@ -74,7 +71,7 @@ def time_knn(args: argparse.Namespace) -> list[str]:
         lambda: k_nearest(rows, rows, 8, exclude=own, exact=False), args.repeats
     )
     (_, theirs), faiss_wall, faiss_cpu = timed(lambda: index.search(rows.numpy(), 9), args.repeats)
-    # faiss may rank a duplicate before the row itself, so the row is left out by its index here too.
+    # faiss may rank a duplicate before the row itself, so the row is left out by its index.
     others = np.array([line[line != i][:8] for i, line in enumerate(theirs)])
     same = float((others == ours.indices.numpy()).all(axis=1).mean())
     return [
@@ -89,7 +86,7 @@ def time_knn(args: argparse.Namespace) -> list[str]:
 
 
 def count_per_k(linkage: np.ndarray, labels: np.ndarray, largest: int) -> list[float]:
-    """What the released code does: cut, count image by image, and solve a square assignment, for each K."""
+    """As the released code: for each K cut, count image by image, and match."""
     labeled = np.flatnonzero(labels >= 0)
     n_classes = int(labels.max()) + 1
     accuracies = []
@@ -118,7 +115,8 @@ def time_sweep(args: argparse.Namespace) -> list[str]:
     slow, slow_wall, slow_cpu = timed(lambda: count_per_k(linkage, labels, largest), 1)
     same = bool(np.allclose(slow, curve.accuracy, rtol=0, atol=1e-12))
     return [
-        f"K sweep, {n:,} points, 80 known of 100 classes, {(labels >= 0).sum():,} labeled, K = 80 to {largest:,}",
+        f"K sweep, {n:,} points, {(labels >= 0).sum():,} labeled, 80 known of 100 classes, "
+        f"K = 80 to {largest:,}",
         "| sweep | wall s | CPU s | speed |",
         "|---|---|---|---|",
         f"| shoal, all rules' statistics | {wall:.3f} | {cpu:.3f} | {slow_wall / wall:.0f} x |",
@@ -135,59 +133,29 @@ def time_algorithm1(args: argparse.Namespace) -> list[str]:
     labels = np.where((y < 80) & (rng.random(n) < 0.5), y, -1)
     points = rows.to(args.device)
     five = InferenceSettings(max_shifts=5)
-    # Exactly five shifts, whatever accuracy says: six trees, six cuts and accuracies, five steps.
+    # Exactly five shifts: six trees, six cuts and accuracies.
     with patch.object(inference, "stops", return_value=False):
         whole, wall, cpu = timed(
             lambda: infer(points, labels, 100, five), args.repeats, args.device
         )
     assert len(whole.accuracies) == 6
     found, own_wall, own_cpu = timed(lambda: infer(points, labels, 100), 1, args.device)
+    n_shifts = len(found.accuracies) - 1
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    gpu = (
-        ""
-        if args.device == "cpu"
-        else f", of the GPU's {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB"
-    )
+    gpu = ""
+    if args.device != "cpu":
+        gpu = f", of the GPU's {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB"
     return [
         f"Algorithm 1, {n:,} x {d}, {args.device}",
         "| run | wall s | CPU s |",
         "|---|---|---|",
         f"| five shifts, six trees, cuts and accuracies | {wall:.1f} | {cpu:.1f} |",
-        f"| as labels stop it: {len(found.accuracies) - 1} shifts | {own_wall:.1f} | {own_cpu:.1f} |",
+        f"| stopped by labels: {n_shifts} shifts | {own_wall:.1f} | {own_cpu:.1f} |",
         f"largest resident memory of the process: {memory:.2f} GiB{gpu}",
     ]
 
 
 PARTS = {"knn": time_knn, "sweep": time_sweep, "algorithm1": time_algorithm1}
-
-
-def header(argv: list[str]) -> list[str]:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    cpu = next(
-        (line.split(":")[1].strip() for line in cpu_lines() if line.startswith("model name")),
-        platform.machine(),
-    )
-    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
-    return [
-        f"## {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, commit {commit.stdout.strip() or 'unknown'}",
-        f"`{' '.join(['python', *argv])}` on {cpu}{gpu}, torch {torch.__version__}, numpy {np.__version__}",
-    ]
-
-
-def cpu_lines() -> list[str]:
-    path = Path("/proc/cpuinfo")
-    return path.read_text().splitlines() if path.exists() else []
-
-
-def write(lines: list[str], record: Path | None) -> None:
-    text = "\n\n".join(lines) + "\n"
-    print(text)
-    if record:
-        record.parent.mkdir(parents=True, exist_ok=True)
-        with record.open("a", encoding="utf-8") as file:
-            file.write(text + "\n")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A simulated curator who goes over a run with the actions of `shoal review`, answers from the truth, and counts.
+"""A simulated curator who reviews a run by the actions of `shoal review`, from the truth.
 
 What counts as an action:
 
@@ -6,11 +6,12 @@ What counts as an action:
     a command, with the name or number it asks for  1
     a yes or no                                     1
 
-Looking is free. Where every image of a view has to go somewhere else, none has to be picked: a command takes the one in
-focus, and the next is there. So is labeling one image at a time: an action for each.
+Looking is free. Where every image of a view has to move, none has to be picked: a command takes the
+one in focus, and the next is there. So is labeling one image at a time: an action for each.
 
-The curator first does what sets many images right at once (merge, split, grow), then gathers scattered images of a
-class among those similar to it, then goes through each category, and names and confirms it in the end.
+The curator first does what sets many images right at once (merge, split, grow), then gathers
+scattered images of a class among those similar to it, then goes through each category, and names
+and confirms it in the end.
 """
 
 from collections import Counter
@@ -33,7 +34,7 @@ SEEN = 100
 """Similar images that fit on a screen."""
 MAX_PARTS = 6
 FEW = 0.2
-"""The share of wrong images up to which they are thrown out of a category before anything is learned from it."""
+"""Share of wrong images up to which they are rejected before training learns from a category."""
 MIN_GROWN = 6
 MIN_GATHERED = 3
 """Images from which on it is worth to grow a category, or to gather a class."""
@@ -66,7 +67,7 @@ class Curve:
 
 
 def is_right(truth: Ints, categories: Ints) -> Any:
-    """(N,) which images are in the category that is matched to their class; those without one are wrong."""
+    """(N,) which images are in the category that is matched to their class."""
     rows = categories >= 0
     found = match(truth[rows], categories[rows])
     class_of = np.full(int(categories.max()) + 2, -1)  # the last one for images without a category
@@ -113,12 +114,10 @@ class Curator:
     @property
     def is_misplaced(self) -> Any:
         """(N,) which images are not in the category of their class, and nobody has decided on."""
-        home = np.full(int(self.truth.max()) + 1, NO_CATEGORY - 1)
-        home[[*self.home]] = [*self.home.values()]
-        return (self.categories != home[self.truth]) & ~self.is_told
+        return self._is_astray() & ~self.is_told
 
     def _homes(self) -> dict[int, int]:
-        """By class the category with most of its images, one each; checked images are counted first."""
+        """By class the category with most of its images; checked images are counted first."""
         home: dict[int, int] = {}
         checked = self.is_told | self.is_given
         for rows in (np.flatnonzero(checked), np.arange(len(self.truth))):
@@ -186,7 +185,7 @@ class Curator:
             self.did(1)
 
     def part(self, number: int) -> None:
-        """Split a category where the preview shows that this sets more images right than it takes actions."""
+        """Split a category where that sets more images right than it takes actions."""
         own = self._class_of(number)
         rows = np.flatnonzero(self.categories == number)
         if own is None or len(rows) < 6 or np.count_nonzero(self.truth[rows] != own) < MIN_GATHERED:
@@ -219,7 +218,7 @@ class Curator:
         return gain - cost
 
     def grow(self, own: int) -> None:
-        """Where enough of the first candidates belong, find by yes and no how far that goes, as the page does."""
+        """Where the first candidates belong, find by yes and no how many more do."""
         if not np.any(self.categories == self.home[own]):
             return
         rows = np.array(self.search.candidates(self.home[own])["rows"], dtype=np.int64)
@@ -246,7 +245,7 @@ class Curator:
     # What sets single images right.
 
     def gather(self) -> None:
-        """Class by class, those with most misplaced images first: among the similar images pick and move."""
+        """Pick and move misplaced images among similar ones, classes with most of them first."""
         while True:
             misplaced = Counter(self.truth[self.is_misplaced].tolist())
             tried = [own for own, n in misplaced.most_common() if n >= MIN_GATHERED]
@@ -265,7 +264,7 @@ class Curator:
         return True
 
     def tidy(self) -> None:
-        """Category by category, the most wrong for an action first: what is wrong goes where it belongs."""
+        """Move what is wrong, category by category, the most wrong for an action first."""
         done: set[int] = set()
         while True:
             costs = {c: self._cost(c) for c in [*self._by_size(), NO_CATEGORY] if c not in done}
@@ -310,7 +309,7 @@ class Curator:
             )  # an arrow key past each that is right
 
     def sign_off(self, most_wrong: float = 0.0) -> None:
-        """Confirm each category, and name it where a person has to; wrong images, where they are few, are rejected."""
+        """Confirm and name each category; wrong images are rejected where they are few."""
         for number in self._by_size():
             rows = self._open(number)
             own = self._class_of(number)

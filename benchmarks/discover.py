@@ -1,17 +1,16 @@
-"""What `shoal discover` costs from start to end, stage by stage; two checkouts side by side, taking turns.
+"""Measure `shoal discover` stage by stage; two checkouts side by side, taking turns.
 
-python benchmarks/discover.py [--n 1000] [--images FOLDER_OR_ZIP] [--device cpu] [--src OTHER/src] [--rounds 1]
-    [--record FILE] [-- OPTIONS OF shoal discover]
+python benchmarks/discover.py [--n 1000] [--images FOLDER_OR_ZIP] [--device cpu]
+    [--src OTHER/src] [--rounds 1] [--record FILE] [-- OPTIONS OF shoal discover]
 
-Images are drawn, or taken evenly from a folder or zip with a folder per class; half of the classes are known, half of
-their images labeled. A stage begins where the command says so on stderr. Each run has an empty cache of pixels, and an
-encoder converted before is kept between runs.
+Images are generated, or taken evenly from a folder or zip with a folder per class; half of the
+classes are known, half of their images labeled. A stage begins where the command reports it on
+stderr. Each run starts with an empty cache of pixels; a converted encoder stays cached.
 """
 
 import argparse
 import io
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -23,6 +22,8 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+from records import commit_of, write_table
 
 OWN = Path(__file__).resolve().parent.parent / "src"
 SEED = 0
@@ -115,20 +116,17 @@ def run(source: Path, folder: Path, device: str, options: list[str]) -> list[Sta
     out = folder / "run"
     for old in (cache / "pixels", out):
         shutil.rmtree(old, ignore_errors=True)
-    words = [
-        "discover",
-        str(folder / "photos"),
-        "--labels",
-        str(folder / "labels.csv"),
-        "--out",
-        str(out),
-    ]
-    command = [sys.executable, "-m", "shoal", *words, "--device", device, *options]
+    command = [sys.executable, "-m", "shoal", "discover", str(folder / "photos")]
+    command += ["--labels", str(folder / "labels.csv"), "--out", str(out)]
+    command += ["--device", device, *options]
     path = os.pathsep.join([str(source), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": path, "SHOAL_CACHE": str(cache)}
-    pipe = subprocess.PIPE
     process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=pipe, text=True
+        command,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stderr is not None
     stages = []
@@ -140,9 +138,9 @@ def run(source: Path, folder: Path, device: str, options: list[str]) -> list[Sta
         said.append(line)
         text = line.strip()
         is_stage = text.endswith("…") or text.startswith("first answer")
-        if (
-            not is_stage or "VmHWM" not in Path(f"/proc/{process.pid}/status").read_text()
-        ):  # else it has ended
+        # A process that has ended has no peak memory any more.
+        is_running = "VmHWM" in Path(f"/proc/{process.pid}/status").read_text()
+        if not (is_stage and is_running):
             continue
         now = time.perf_counter()
         spent = cpu_seconds(process.pid)
@@ -154,41 +152,23 @@ def run(source: Path, folder: Path, device: str, options: list[str]) -> list[Sta
     _, status, used = os.wait4(process.pid, 0)
     if status != 0:
         sys.exit("".join(said))
-    now = time.perf_counter()
-    stages.append(
-        Stage(
-            f"{name}, to the end",
-            now - wall,
-            used.ru_utime + used.ru_stime - cpu,
-            used.ru_maxrss / 1024,
-        )
-    )
-    return stages
+    wall_s = time.perf_counter() - wall
+    cpu_s = used.ru_utime + used.ru_stime - cpu
+    return [*stages, Stage(f"{name}, to the end", wall_s, cpu_s, used.ru_maxrss / 1024)]
 
 
-def render(stages: list[Stage], title: str) -> str:
+def render(stages: list[Stage], title: str) -> list[str]:
+    """Return the rows of a table, a stage each, the sum last."""
     longest = max(stage.wall_s for stage in stages)
     rows = [f"| {title} | seconds | CPU seconds | peak MB | |", "|---|---|---|---|---|"]
     for stage in stages:
         bar = "█" * round(WIDTH * stage.wall_s / longest)
-        rows.append(
-            f"| {stage.name} | {stage.wall_s:.1f} | {stage.cpu_s:.1f} | {stage.peak_mb:.0f} | {bar} |"
-        )
+        costs = f"{stage.wall_s:.1f} | {stage.cpu_s:.1f} | {stage.peak_mb:.0f}"
+        rows.append(f"| {stage.name} | {costs} | {bar} |")
     wall = sum(stage.wall_s for stage in stages)
     cpu = sum(stage.cpu_s for stage in stages)
-    return "\n".join(
-        [
-            *rows,
-            f"| all | {wall:.1f} | {cpu:.1f} | {max(stage.peak_mb for stage in stages):.0f} | |",
-        ]
-    )
-
-
-def commit_of(source: Path) -> str:
-    git = ["git", "-C", str(source), "rev-parse", "--short", "HEAD"]
-    return (
-        subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
-    )
+    peak = max(stage.peak_mb for stage in stages)
+    return [*rows, f"| all | {wall:.1f} | {cpu:.1f} | {peak:.0f} | |"]
 
 
 def main() -> None:
@@ -218,24 +198,15 @@ def main() -> None:
                 found[source].append(
                     run(source.resolve(), Path(scratch), arguments.device, arguments.options)
                 )
-    tables = []
+    rows = []
     for source, rounds in found.items():
         best = min(rounds, key=lambda stages: sum(stage.cpu_s for stage in stages))
-        tables.append(render(best, f"commit {commit_of(source)}"))
-    text = "\n\n".join(tables)
-    print(text)
-    if arguments.record:
-        whence = f" --images {arguments.images.name}" if arguments.images else ""
-        other = " --src OTHER/src" if arguments.src else ""
-        behind = f" -- {' '.join(arguments.options)}" if arguments.options else ""
-        command = f"python benchmarks/discover.py --n {arguments.n}{whence} --device {arguments.device}{other}{behind}"
-        arguments.record.write_text(
-            f"# `shoal discover`, {arguments.n:,} images, {arguments.device}\n\n- command: `{command}`\n"
-            f"- commits: in the tables\n- hardware: {platform.machine()}, {os.cpu_count()} processors; "
-            f"load average at the start {load:.1f}\n- seed: {SEED}; the fewest CPU seconds of {arguments.rounds} "
-            f"round(s), commits taking turns\n\n{text}\n",
-            encoding="utf-8",
-        )
+        rows += [*render(best, f"commit {commit_of(source)}"), ""]
+    notes = (
+        f"Seed {SEED}; the fewest CPU seconds of {arguments.rounds} round(s), commits in turn; "
+        f"load average at the start {load:.1f}."
+    )
+    write_table(rows[:-1], arguments.record, notes)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,15 @@
-"""What a frozen trunk costs in each engine that this machine has, side by side, and whether the answers stay.
+"""Time a frozen trunk in each engine of this machine, side by side, and compare the results.
 
-python benchmarks/engines.py [--n 64] [--rounds 5] [--folder DIR] [--seeds 5] [--simulated] [--record FILE]
+python benchmarks/engines.py [--n 64] [--rounds 5] [--folder DIR] [--seeds 5] [--simulated]
 
-With --folder, a folder with a folder of images per class, the answers on frozen embeddings are compared too: half of
-the classes are known, half of their images labeled, K estimated. With --simulated, so are those of bfloat16 on an x86
-processor that does not multiply it: OpenVINO simulates it there, and its times say nothing.
+With --folder, a folder with a folder of images per class, accuracy and K on frozen embeddings are
+compared too: half of the classes are known, half of their images labeled, K estimated.
+--simulated adds bfloat16 on an x86 processor without it, as OpenVINO simulates it.
 """
 
 import argparse
 import os
-import platform
 import resource
-import subprocess
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +23,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from records import write_table
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.matching import gcd_accuracy
 from shoal.clustering.sums import unit_points
@@ -89,7 +88,7 @@ def time_trunks(name: str, n_images: int, rounds: int) -> list[str]:
 
 
 def compare_answers(name: str, folder: Path, n_seeds: int) -> list[str]:
-    """A row per draw of known classes and labels: All in percent, and K, by engine."""
+    """Return a row per sample of known classes and labels: All in percent, and K, by engine."""
     collection = read_collection(folder)
     pixels = load_pixels(collection)
     y = collection.labels[pixels.index]
@@ -111,14 +110,6 @@ def compare_answers(name: str, folder: Path, n_seeds: int) -> list[str]:
             cells.append(f"{100 * accuracy.all:.1f}, K {found.n_clusters}")
         rows.append(f"| {seed} | {' | '.join(cells)} |")
     return rows
-
-
-def hardware() -> str:
-    listed = subprocess.run(
-        ["lscpu"], capture_output=True, text=True, check=False
-    ).stdout.splitlines()
-    names = [line.split(":", 1)[1].strip() for line in listed if line.startswith("Model name")]
-    return f"{names[0] if names else platform.machine()}, {torch.get_num_threads()} threads"
 
 
 def main() -> None:
@@ -143,27 +134,8 @@ def main() -> None:
         engines.native_precisions = lambda: ["bf16"]
     if arguments.folder:
         rows += ["", *compare_answers(arguments.encoder, arguments.folder, arguments.seeds)]
-    text = "\n".join(rows)
-    print(text)
-    if arguments.record:
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-        )
-        given = (
-            f" --folder {arguments.folder.name} --seeds {arguments.seeds}"
-            if arguments.folder
-            else ""
-        )
-        given += " --simulated" if arguments.simulated else ""
-        arguments.record.write_text(
-            f"# Engines for frozen trunks: {arguments.encoder}\n\n"
-            f"- command: `python benchmarks/engines.py --n {arguments.n} --rounds {arguments.rounds}{given}`\n"
-            f"- commit: {commit.stdout.strip()}\n"
-            f"- hardware: {hardware()}; load average at the start {load_average:.1f}, so trust the CPU times\n"
-            f"- software: torch {torch.__version__}, OpenVINO {version('openvino')}\n"
-            f"- seeds: 0 for the images of the first table, those named for the draws\n\n{text}\n",
-            encoding="utf-8",
-        )
+    notes = f"{arguments.encoder}, OpenVINO {version('openvino')}, load average {load_average:.1f}"
+    write_table(rows, arguments.record, notes)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
-"""Try to break it, from a seed: mutated files, runs killed at random moments, full disks. `make fuzz`.
+"""Fuzz from a seed: mutated files, runs killed at random moments, full disks (`make fuzz`).
 
-Every input must be taken or refused in words (a `ShoalError`); every run that was killed or ran out of disk must be
-resumed to the same bytes as one that was left alone. Prints a table of what was tried and what came of it, and ends
-with 1 where anything else happened.
+Every input must be read or refused with a `ShoalError`; every run that was killed or ran out of
+disk must resume to the same bytes as an undisturbed one. Prints a table of what was tried, and
+exits with 1 if anything else happened.
 
     python benchmarks/fuzz.py --seconds 60 --seed 0
-    python benchmarks/fuzz.py --inputs 10000 --kills 200 --jobs 16 --record benchmarks/results/FILE.md
+    python benchmarks/fuzz.py --inputs 10000 --kills 200 --jobs 16 --record FILE.md
 """
 
 import argparse
 import multiprocessing
 import os
-import platform
 import random
 import shutil
 import sys
@@ -22,10 +21,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from fuzz_inputs import Files, try_input
 from fuzz_runs import fork, make_settings, prepare, try_full_disk, try_kills
+from records import write_table
 
 DISK_EVERY = 3
 """Rounds of kills for each full disk."""
@@ -36,7 +34,7 @@ Seen = dict[str, Counter[str]]
 
 @dataclass(frozen=True)
 class Share:
-    """What one process is to do: until so many inputs and kills are tried, or so many seconds are over."""
+    """What one process is to do: numbers of inputs and kills, or seconds."""
 
     place: Path
     finished: Path
@@ -95,7 +93,7 @@ def _try_runs(share: Share, files: Files, rng: random.Random, faults: list[str])
 
 
 def _goes_on(wanted: int | None, done: int, seconds: float | None, began: float) -> bool:
-    """Whether there is more to try; of whatever is wanted at all there is one try, however little time there is."""
+    """Whether there is more to try; there is at least one try of everything that is wanted."""
     if wanted is not None:
         return done < wanted
     return not done or time.monotonic() - began < (seconds or 0)
@@ -122,8 +120,8 @@ def fuzz_together(
     return seen, [fault for _, faults in found for fault in faults]
 
 
-def to_table(seen: Seen) -> str:
-    """What was tried and what came of it, as a Markdown table."""
+def to_table(seen: Seen) -> list[str]:
+    """Return the rows of a table of what was tried and what came of it."""
     lines = ["| what | tried | what came of it |", "|---|---|---|"]
     for kind, counts in seen.items():
         n_tried = (
@@ -131,10 +129,9 @@ def to_table(seen: Seen) -> str:
         )
         if kind == "full disks":
             n_tried -= counts["same bytes"] + counts["lost"]
-        lines.append(
-            f"| {kind} | {n_tried:,} | {', '.join(f'{n:,} {what}' for what, n in sorted(counts.items()))} |"
-        )
-    return "\n".join(lines)
+        outcomes = ", ".join(f"{n:,} {what}" for what, n in sorted(counts.items()))
+        lines.append(f"| {kind} | {n_tried:,} | {outcomes} |")
+    return lines
 
 
 def _read_command() -> argparse.Namespace:
@@ -166,15 +163,10 @@ def main() -> int:
         seen, faults = fuzz_together(
             Path(place), asked.jobs, asked.seed, asked.inputs, asked.kills, asked.seconds
         )
-    machine = f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, torch {torch.__version__}"
-    command = f"`python benchmarks/fuzz.py {' '.join(sys.argv[1:])}`"
-    took = f"{time.monotonic() - began:.0f} s, {len(faults)} faults"
-    text = f"# Fuzzing\n\n{command}\n\n{to_table(seen)}\n\n{machine}; {took}\n"
-    print(text)
+    took = f"{os.cpu_count()} processors; {time.monotonic() - began:.0f} s, {len(faults)} faults"
+    write_table(to_table(seen), asked.record, took)
     for fault in faults[:20]:
         print(f"fault: {fault}", file=sys.stderr)
-    if asked.record:
-        asked.record.write_text(text, encoding="utf-8")
     return 1 if faults else 0
 
 

@@ -1,4 +1,4 @@
-"""Mutated files for `fuzz.py`: sound ones of every kind that Shoal reads, faults put into them, and what reads each."""
+"""Mutated files for `fuzz.py`: sound ones of every kind that Shoal reads, and their readers."""
 
 import io
 import random
@@ -70,7 +70,7 @@ def mutate(content: bytes, rng: random.Random) -> bytes:
 
 
 class Files:
-    """Sound files of every kind in a folder of their own; a mutated copy takes a file's place for one try."""
+    """Sound files of every kind in a folder; a mutated copy replaces a file for one try."""
 
     def __init__(self, place: Path, settings: DiscoverySettings) -> None:
         self.place = place
@@ -127,15 +127,8 @@ class Files:
 def read_run(folder: Path) -> None:
     """Everything that a user reads of a run."""
     run = Run.open(folder)
-    for name in (
-        "assignments",
-        "categories",
-        "skipped",
-        "n_clusters",
-        "metrics",
-        "config",
-        "provenance",
-    ):
+    tables = ("assignments", "categories", "skipped")
+    for name in (*tables, "n_clusters", "metrics", "config", "provenance"):
         getattr(run, name)
     for name in ("embeddings", "shifted", "tree"):
         np.asarray(run.array(name))

@@ -1,7 +1,7 @@
-"""Real runs for `fuzz.py` that are killed at random moments or run out of disk, resumed, and compared byte by byte.
+"""Runs for `fuzz.py` that are killed or run out of disk, resumed, and compared byte by byte.
 
-Each run is a process: a fork of one that has imported everything and computed nothing, so that a run lasts as long as
-its own work. The encoder is a small network of torch alone, with weights drawn from a seed.
+Each run is a fork of a process that has imported everything and computed nothing, so that it lasts
+as long as its own work. The encoder is a small network with weights from a seed.
 """
 
 import importlib
@@ -59,12 +59,11 @@ def load_small(name: str, input_size: int | None) -> tuple[Parts, InputFormat]:
 
 
 def prepare(files: Files, place: Path) -> str | None:
-    """Make everything ready for forks, and a finished run without training; what is wrong, where something is."""
+    """Prepare for forks, and finish a run without training; return what is wrong, or None."""
     torch.set_num_threads(1)
     if platform.machine() in ("aarch64", "arm64"):
-        torch.backends.mkldnn.set_flags(
-            False
-        )  # its threads there begin with the import, and do not survive a fork
+        # Its threads start with the import there, and do not survive a fork.
+        torch.backends.mkldnn.set_flags(False)
     os.environ |= {"SHOAL_ENGINE": "torch"}
     catalog._load_other = load_small
     code = fork(files, place / "warm", listing=place / "modules")
@@ -88,7 +87,7 @@ def fork(
     settings: DiscoverySettings | None = None,
     listing: Path | None = None,
 ) -> int:
-    """Run a discovery in a fork; its exit code, 3 where it was refused in words, below 0 where it was killed.
+    """Run a discovery in a fork; return its exit code: 3 if refused, below 0 if killed.
 
     `listing` is a file for the names of all modules that it has imported.
     """
@@ -138,7 +137,7 @@ def differences(run: Path, whole: Path) -> list[str]:
 def try_kills(
     files: Files, whole: Path, lasts: float, rng: random.Random, faults: list[str]
 ) -> Counter[str]:
-    """Kill a run up to three times at random moments of the time that one lasts, resume it, and compare."""
+    """Kill a run up to three times at random moments, resume it, and compare."""
     out = whole.parent / "killed"
     seen = Counter[str]()
     for old in (out, Path(f"{out}-cache")):  # the pixels too, so that decoding can be killed
@@ -162,22 +161,13 @@ def try_full_disk(files: Files, whole: Path, rng: random.Random, faults: list[st
     disk = whole.parent / "disk"
     disk.mkdir(exist_ok=True)
     needed = sum(file.stat().st_size for file in whole.rglob("*")) // 1024
-    mount = [
-        "mount",
-        "-t",
-        "tmpfs",
-        "-o",
-        f"size={rng.randint(16, 16 + 2 * needed)}k",
-        "tmpfs",
-        str(disk),
-    ]
+    size = f"size={rng.randint(16, 16 + 2 * needed)}k"
+    mount = ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(disk)]
     if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
         return Counter({"skipped: no small file system can be mounted here": 1})
     try:
         code = fork(files, disk / "run")
-        seen = Counter(
-            {"refused" if code == REFUSED else "fitted" if code == 0 else "traceback": 1}
-        )
+        seen = Counter([{0: "fitted", REFUSED: "refused"}.get(code, "traceback")])
         subprocess.run(["mount", "-o", "remount,size=500m", str(disk)], check=True)
         again = fork(files, disk / "run", resume=True)
         lost = [f"exit code {again}"] if again else differences(disk / "run", whole)

@@ -1,12 +1,12 @@
-"""Seconds of an epoch of every method, alone on a device, on the same images, tokens and views.
+"""Time an epoch of every method, alone on a device, on the same images, tokens and views.
 
-    PYTHONPATH=src python benchmarks/method_epochs.py --data DATA --out runs/epochs --straightforward
+    python benchmarks/method_epochs.py --data DATA --out runs/epochs --straightforward
 
-DATA holds cub200-train.zip. Each method trains with its default recipe, K given: one epoch to warm up, then two, of
-which the faster counts; what a method does before an epoch is in it, validation is not. A method with two stages has a
-row for each, one that counts classes while it trains a row in which it does. The first rows are what is done once, for
-all methods. --straightforward adds an epoch of SimGCD as a plain loop has it (`straightforward.py`), after one to warm
-up.
+DATA holds cub200-train.zip. Each method trains with its default recipe, K given: one epoch to warm
+up, then two, of which the faster counts; validation is not included. A method with two stages has a
+row for each; GPC, which can count classes while it trains, also a row in which it does. The first
+rows are what is done once for all methods. --straightforward adds an epoch of SimGCD as a plain
+loop (`straightforward.py`), after one to warm up.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def seconds(work: Callable[[], object], device: torch.device) -> tuple[float, fl
 
 
 def measure_once(loaded: LoadedDataset) -> dict[str, tuple[float, float]]:
-    """What is done before the first epoch of the first method: the next ones find it done."""
+    """Time what all methods share: decoding, tokens, views."""
     settings = load_recipe(method="simgcd")
     device = loaded.device
     times = {"once: decoding": seconds(lambda: loaded.train, device)}
@@ -53,7 +53,7 @@ def measure_once(loaded: LoadedDataset) -> dict[str, tuple[float, float]]:
 
 
 def measure(name: str, loaded: LoadedDataset) -> dict[str, tuple[float, float]]:
-    """Wall and CPU seconds of the faster of two epochs, of each stage and with K given and not."""
+    """Return wall and CPU seconds of the faster of two epochs, by stage and whether K is given."""
     settings = load_recipe(method=name)
     images = loaded.train
     device = loaded.device
@@ -80,7 +80,7 @@ def measure(name: str, loaded: LoadedDataset) -> dict[str, tuple[float, float]]:
 
 
 def measure_straightforward(loaded: LoadedDataset, folder: Path) -> tuple[float, float]:
-    """Wall and CPU seconds, workers included, of the second of two plain epochs of SimGCD over files in a folder."""
+    """Return wall and CPU seconds, workers included, of the second of two plain SimGCD epochs."""
     settings = load_recipe(method="simgcd")
     images = loaded.train
     encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks).to(loaded.device)

@@ -1,52 +1,37 @@
-"""Compare the rules that estimate the number of clusters with the truth, over draws of known classes and labels.
+"""Compare estimates of the number of clusters with the truth, over samples of known classes.
 
-    python benchmarks/n_clusters_rules.py --digits --n-known 5 --seeds 40
-    python benchmarks/n_clusters_rules.py embeddings/cub.npz --n-known 100 --seeds 10 --record benchmarks/results/k.md
-    python benchmarks/n_clusters_rules.py embeddings/cifar100.npz --known 0-79 --share 0.2 --shifts 0 1
-    python benchmarks/n_clusters_rules.py --synthetic --seeds 8
-    python benchmarks/n_clusters_rules.py --digits --n-known 5 --shifts 1 --per-class 1 2 3 5 10 --seeds 5
-    python benchmarks/n_clusters_rules.py cub.npz --digits --half odd --vary --known-share 0.5 0.8 --per-class 0 1 2 3 5
-    python benchmarks/n_clusters_rules.py cub.npz --digits --known-share 0.5 0.7 --shifts 1 --per-class 0 2 5 --seeds 10
+    python benchmarks/n_clusters_rules.py cub.npz --digits --known-share 0.5 0.7 --per-class 0 5 2
+    python benchmarks/n_clusters_rules.py flowers102.npz --known-are largest --seeds 5
 
-A file holds X (N, D) and y (N,), the true classes, as `shoal embed FOLDER --labels TABLE --out FILE.npz` writes it.
-Each seed draws `--n-known` classes (or takes `--known`) and labels `--labeled` of their images in one draw, as the
-benchmarks of the field do, or `--per-class` images of each; `--share` keeps that share of all images first, as a
-validation set would. `--vary` draws between half and all of the classes and at most 40 images of each instead, and
-`--half` keeps every other class (of the digits every other image), so that rules can be chosen on one half and compared
-on the other. `--known-are largest` takes the largest classes instead of drawn ones. `--shifts t` estimates on the tree
-after t mean-shift steps. The row "default" is what `estimate_n_clusters` answers; the others are the rules as they are,
-whether labels suffice for them or not. ± behind an error is its standard error over the seeds; the last tables hold
-means over the numbers of known classes, and over all data, and in how many draws the 80 % interval holds the truth;
-with `--known-share` both also for each share.
+A file holds X (N, D) and y (N,), the true classes, as `shoal embed FOLDER --labels TABLE --out
+FILE.npz` writes it. Each seed samples a share of the classes as known (at least two), or takes the
+largest or smallest, and labels `--labeled` of all their images or `--per-class` images of each.
+Trees are grown after `--shifts` mean-shift steps. The row "default" is what `estimate_n_clusters`
+returns, "paper" the rule of the paper. ± is the standard error over seeds; "interval holds the
+truth" is the share of samples in which the 80 % interval does.
 """
 
 import argparse
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from clustering import header, make_clusters, write
-from shoal.clustering.curve import Curve, accuracy_curve
-from shoal.clustering.matching import matched_accuracy
+from records import write_table
 from shoal.clustering.mean_shift import mean_shift
-from shoal.clustering.n_clusters import DEFAULT_RULE, RULES, choose, interval
+from shoal.clustering.n_clusters import DEFAULT_RULE, estimate_n_clusters
 from shoal.clustering.neighbors import k_nearest
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 
+COMPARED = {"paper": "paper", "default": DEFAULT_RULE}
 HELD = "interval holds the truth"
 
-MOST_IMAGES = 40
-"""Images of a class with --vary."""
-
-Data = tuple[
-    str, np.ndarray, np.ndarray, list[float]
-]  # name, X, y, numbers of known classes to try
+Case = tuple[str, float, int]
+"""A collection, the share of its classes that is known, and labels per class (0: a share)."""
 
 
 def grow(rows: np.ndarray, n_shifts: int) -> Tree:
@@ -54,16 +39,15 @@ def grow(rows: np.ndarray, n_shifts: int) -> Tree:
     points = unit_points(rows)
     own = torch.arange(len(points))
     for _ in range(n_shifts):
-        points = mean_shift(
-            points, points, k_nearest(points, points, 8, exclude=own).indices, alpha=0.5
-        )
+        neighbors = k_nearest(points, points, 8, exclude=own).indices
+        points = mean_shift(points, points, neighbors, alpha=0.5)
     return Tree(ward_linkage(points))
 
 
 def draw_labels(
     y: np.ndarray, known: np.ndarray, labeled: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Label a share of the images of known classes in one draw; -1 elsewhere."""
+    """Label a share of all images of known classes; -1 elsewhere."""
     candidates = np.flatnonzero(np.isin(y, known))
     chosen = rng.choice(candidates, int(labeled * len(candidates)), replace=False)
     labels = np.full(len(y), -1)
@@ -74,245 +58,85 @@ def draw_labels(
 def draw_each(
     y: np.ndarray, known: np.ndarray, n_labels: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Label as many images of each known class; -1 elsewhere."""
+    """Label the same number of images of each known class; -1 elsewhere."""
     labels = np.full(len(y), -1)
     for c in known:
-        chosen = rng.choice(np.flatnonzero(y == c), n_labels, replace=False)
-        labels[chosen] = c
+        labels[rng.choice(np.flatnonzero(y == c), n_labels, replace=False)] = c
     return labels
 
 
-def draw_known(
-    classes: np.ndarray, n_known: float, rng: np.random.Generator, first: np.ndarray | None = None
-) -> np.ndarray:
-    """So many of the classes, or below 1 that share of them and at least two; drawn, or those that come `first`."""
-    order = rng.permutation(classes) if first is None else first
-    return order[: max(round(n_known * len(classes)), 2) if n_known < 1 else int(n_known)]
+def order_classes(y: np.ndarray, known_are: str, rng: np.random.Generator) -> np.ndarray:
+    """The classes, those first that are to be known."""
+    classes, sizes = np.unique(y, return_counts=True)
+    if known_are == "drawn":
+        return rng.permutation(classes)
+    by_size = np.argsort(sizes, kind="stable")
+    return by_size[::-1] if known_are == "largest" else by_size
 
 
-def by_size(y: np.ndarray, known_are: str) -> np.ndarray | None:
-    """The classes, the largest or the smallest first; None where they are to be drawn."""
-    order = np.argsort(np.unique(y, return_counts=True)[1], kind="stable")
-    return {"drawn": None, "largest": order[::-1], "smallest": order}[known_are]
-
-
-def draw(
-    y: np.ndarray, known: np.ndarray, n_labels: int, labeled: float, rng: np.random.Generator
-) -> np.ndarray:
-    """Labels (N,) of so many images of each known class, or where that is 0 of a share of all their images."""
-    return draw_each(y, known, n_labels, rng) if n_labels else draw_labels(y, known, labeled, rng)
-
-
-def draw_images(y: np.ndarray, args: argparse.Namespace, rng: np.random.Generator) -> np.ndarray:
-    """The images that a seed looks at, ascending."""
-    if not args.vary:
-        return (
-            np.sort(rng.choice(len(y), int(args.share * len(y)), replace=False))
-            if args.share < 1
-            else np.arange(len(y))
-        )
-    n_classes = int(y.max()) + 1
-    classes = rng.permutation(n_classes)[: rng.integers(n_classes // 2, n_classes + 1)]
-    return np.sort(
-        np.concatenate([rng.permutation(np.flatnonzero(y == c))[:MOST_IMAGES] for c in classes])
-    )
-
-
-def default(curve: Curve) -> float:
-    """What `estimate_n_clusters` answers."""
-    return choose(curve, DEFAULT_RULE)[0]
-
-
-COMPARED: dict[str, Callable[[Curve], float]] = {**RULES, "default": default}
-
-
-def estimates_of(curve: Curve) -> dict[str, int]:
-    """K by every rule that has something to say."""
-    silent = {"balance", "precision"} if np.isnan(curve.fit).any() else set()
-    return {rule: round(choice(curve)) for rule, choice in COMPARED.items() if rule not in silent}
-
-
-def compare(
-    data: Data,
-    n_known: float,
-    n_shifts: int,
-    n_labels: int,
-    trees: dict[object, Tree],
-    args: argparse.Namespace,
-) -> tuple[list[str], dict[str, np.ndarray]]:
-    """A table row per rule: the estimates, their error against the truth, and the true accuracy of the cut.
-
-    Returns the table and the errors of each seed. Trees are kept: they depend on the seed alone, or not even on that.
-    """
-    name, rows, y, _ = data
-    found: dict[str, list[int]] = {}
-    accuracy: dict[str, list[float]] = {"truth": []}
-    truths = []
-    best = []
-    held = []
-    widths = []
+def measure(y: np.ndarray, tree: Tree, case: Case, args: argparse.Namespace) -> dict[str, list]:
+    """Errors of each rule relative to the true K, and whether the interval holds it, by seed."""
+    _, known_share, n_labels = case
+    n_classes = len(np.unique(y))
+    found: dict[str, list] = {name: [] for name in (*COMPARED, HELD)}
     for seed in range(args.seeds):
         rng = np.random.default_rng(seed)
-        kept = draw_images(y, args, rng)
-        key = (name, n_shifts, len(kept) < len(y) and seed)
-        if key not in trees:
-            trees[key] = grow(rows[kept], n_shifts)
-        tree = trees[key]
-        truth = y[kept]
-        classes = np.unique(truth)
-        known = (
-            np.array(args.known)
-            if args.known
-            else draw_known(classes, n_known, rng, by_size(truth, args.known_are))
-        )
-        labels = draw(truth, known, n_labels, args.labeled, rng)
-        curve = accuracy_curve(tree, labels)
-        truths.append(len(classes))
-        best.append(curve.accuracy.max())
-        low, high = interval(curve)
-        held.append(low <= len(classes) <= high)
-        widths.append(high / low)
-        hidden = labels < 0
-        for rule, chosen in estimates_of(curve).items():
-            found.setdefault(rule, []).append(chosen)
-            accuracy.setdefault(rule, []).append(
-                matched_accuracy(truth[hidden], tree.cut(chosen)[hidden])
-            )
-        accuracy["truth"].append(matched_accuracy(truth[hidden], tree.cut(len(classes))[hidden]))
-    title = f"{name}, {n_known:g} known of {np.mean(truths):.0f} classes, {n_shifts} shifts, {args.seeds} seeds"
-    errors = {HELD: np.array(held, dtype=float)}
-    if n_labels:
-        title += f", {n_labels} labeled per class"
-    lines = [
-        f"{title}; best labeled accuracy {np.mean(best):.2f}; All at the true K {np.mean(accuracy['truth']):.3f}"
-    ]
-    lines += [
-        "| rule | K, mean ± sd | mean error | bias | All at this K |",
-        "|---|---|---|---|---|",
-    ]
-    for rule, estimates in found.items():
-        scores = accuracy[rule]
-        off = np.array(estimates) / np.array(truths) - 1
-        errors[rule] = np.abs(off)
-        lines.append(
-            f"| {rule} | {np.mean(estimates):.1f} ± {np.std(estimates):.1f} "
-            f"| {in_percent(*mean_error([errors[rule]]))} | {off.mean():+.1%} | {np.mean(scores):.3f} |"
-        )
-    ends = f"interval holds the truth in {sum(held)} of {len(held)} draws"
-    return [*lines, f"\n{ends}; upper over lower end {np.median(widths):.2f} (median)"], errors
+        order = order_classes(y, args.known_are, rng)
+        known = order[: max(round(known_share * n_classes), 2)]
+        if n_labels:
+            labels = draw_each(y, known, n_labels, rng)
+        else:
+            labels = draw_labels(y, known, args.labeled, rng)
+        for name, rule in COMPARED.items():
+            estimate = estimate_n_clusters(tree, labels, rule=rule)
+            found[name].append(abs(estimate.n_clusters / n_classes - 1))
+        low, high = estimate.interval
+        found[HELD].append(low <= n_classes <= high)
+    return found
 
 
-def mean_error(errors: list[np.ndarray]) -> tuple[float, float]:
-    """The mean error and its standard error over the seeds, which all cases share: (seeds,) each."""
-    of_seed = np.mean(errors, axis=0)  # (seeds,)
-    return float(of_seed.mean()), float(of_seed.std(ddof=1) / np.sqrt(len(of_seed))) if len(
-        of_seed
-    ) > 1 else np.nan
-
-
-def in_percent(error: float, standard_error: float) -> str:
-    return f"{100 * error:.1f} ± {100 * standard_error:.1f} %"
-
-
-def summarize(errors: list[tuple[str, int, dict[str, np.ndarray]]]) -> list[str]:
-    """Mean errors of each data and over all, a column per number of labels."""
-    counts = sorted({n for _, n, _ in errors})
-    names = list(dict.fromkeys(name for name, _, _ in errors))
-    columns = " | ".join(f"{n} per class" if n else "a share" for n in counts)
-    lines = []
-    for title, chosen in [
-        *((name, [name]) for name in names),
-        *([("all data", names)] if len(names) > 1 else []),
-    ]:
-        lines += [
-            "",
-            f"| {title}: mean error with labels | {columns} |",
-            f"|---{'|---' * len(counts)}|",
-        ]
-        for rule in COMPARED:
+def summarize(found: dict[Case, dict[str, list]]) -> list[str]:
+    """Return a table by collection, share and rule, a column per number of labels."""
+    counts = sorted({n_labels for _, _, n_labels in found})
+    names = list(dict.fromkeys(name for name, _, _ in found))
+    shares = sorted({share for _, share, _ in found})
+    columns = " | ".join(f"{n} per class" if n else "a share labeled" for n in counts)
+    lines = [f"| data | known | mean error of | {columns} |", "|---" * (3 + len(counts)) + "|"]
+    groups = [([name], [share]) for name, share in product(names, shares)]
+    if len(groups) > 1:
+        groups.append((names, shares))
+    for group_names, group_shares in groups:
+        title = ", ".join(group_names)
+        known = ", ".join(f"{share:g}" for share in group_shares)
+        for row in (*COMPARED, HELD):
             cells = []
-            for n in counts:
-                # Seeds are drawn alike for all data, but of unlike classes: data are independent, cases within are not.
-                cases = [
-                    [e.get(rule) for of, m, e in errors if of == name and m == n] for name in chosen
-                ]
-                if any(error is None for case in cases for error in case):
-                    cells.append("–")
-                    continue
-                means = np.array([mean_error(case) for case in cases])  # (data, 2)
-                cells.append(
-                    in_percent(means[:, 0].mean(), np.sqrt((means[:, 1] ** 2).sum()) / len(means))
-                )
-            lines.append(f"| {rule} | {' | '.join(cells)} |")
-        held = [
-            np.mean([e[HELD].mean() for of, m, e in errors if of in chosen and m == n])
-            for n in counts
-        ]
-        lines.append(f"| {HELD} | {' | '.join(f'{share:.0%}' for share in held)} |")
+            for n_labels in counts:
+                cases = product(group_names, group_shares, [n_labels])
+                values = np.array([found[case][row] for case in cases])  # (cases, seeds)
+                cells.append(in_percent(values.mean(axis=0), is_share=row == HELD))
+            lines.append(f"| {title} | {known} | {row} | {' | '.join(cells)} |")
     return lines
 
 
-def by_share(errors: list[tuple[str, float, int, dict[str, np.ndarray]]]) -> list[str]:
-    """The default's mean error and in how many draws its interval holds the truth: a row per share known and data."""
-    counts = sorted({n for _, _, n, _ in errors})
-    cases = sorted({(share, name) for name, share, _, _ in errors})
-    columns = " | ".join(f"{n} per class" if n else "a share" for n in counts)
-    lines = [
-        "",
-        f"| known, error and coverage with labels | {columns} |",
-        f"|---{'|---' * len(counts)}|",
-    ]
-    for share, name in [
-        *cases,
-        *((share, "all data") for share in sorted({share for share, _ in cases})),
-    ]:
-        cells = []
-        for n in counts:
-            found = [
-                e for of, s, m, e in errors if (s, m) == (share, n) and name in (of, "all data")
-            ]
-            error, held = (np.mean([e[what].mean() for e in found]) for what in ("default", HELD))
-            cells.append(f"{error:.0%}, {held:.0%}")
-        lines.append(f"| {share:g}, {name} | {' | '.join(cells)} |")
-    return lines
+def in_percent(of_seed: np.ndarray, *, is_share: bool) -> str:
+    """The mean over seeds (S,), with its standard error unless it is a share."""
+    mean = of_seed.mean()
+    if is_share or len(of_seed) < 2:
+        return f"{mean:.0%}"
+    standard_error = of_seed.std(ddof=1) / np.sqrt(len(of_seed))
+    return f"{100 * mean:.1f} ± {100 * standard_error:.1f} %"
 
 
-def every_other(
-    rows: np.ndarray, groups: np.ndarray, y: np.ndarray, half: str | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of the even or odd groups, and their classes numbered anew."""
-    kept = np.ones(len(y), dtype=bool) if half is None else groups % 2 == (half == "odd")
-    return rows[kept], np.unique(y[kept], return_inverse=True)[1]
-
-
-def datasets(args: argparse.Namespace) -> Iterator[Data]:
-    """What the arguments ask for, one at a time."""
+def datasets(args: argparse.Namespace) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Name, embeddings and classes of what the arguments ask for."""
     for file in args.files:
         with np.load(file) as stored:
-            y = np.unique(stored["y"], return_inverse=True)[1]
-            rows, y = every_other(stored["X"], y, y, args.half)
-            yield file.stem, rows, y, args.known_share or args.n_known or [(int(y.max()) + 1) // 2]
+            yield file.stem, stored["X"], np.unique(stored["y"], return_inverse=True)[1]
     if args.digits:
         from sklearn.datasets import load_digits
 
         digits = load_digits()
-        rows, y = every_other(digits.data, np.arange(len(digits.data)), digits.target, args.half)
-        yield "digits", rows, y, args.known_share or args.n_known or [4, 5, 6, 8]
-    if args.synthetic:
-        for noise in (1.2, 1.6, 2.0):
-            drawn, y = make_clusters(3000, 64, 100, noise, seed=0)
-            yield (
-                f"100 overlapping clouds, noise {noise}",
-                drawn.numpy(),
-                y,
-                args.known_share or args.n_known or [30, 50, 80],
-            )
-
-
-def known_list(text: str) -> list[int]:
-    """Parse '0-4,7' into 0, 1, 2, 3, 4, 7."""
-    ends = [part.split("-") for part in text.split(",")]
-    return [c for part in ends for c in range(int(part[0]), int(part[-1]) + 1)]
+        yield "digits", digits.data, digits.target
 
 
 def main() -> None:
@@ -320,55 +144,25 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument(
-        "--digits", action="store_true", help="scikit-learn's 1,797 digits, raw pixels"
-    )
-    parser.add_argument(
-        "--synthetic", action="store_true", help="Gaussian classes that overlap more and more"
-    )
-    parser.add_argument(
-        "--n-known", type=int, nargs="+", help="known classes drawn for each seed; default: half"
-    )
-    parser.add_argument(
-        "--known", type=known_list, help="known classes, the same for each seed: 0-4,7"
-    )
+    parser.add_argument("--digits", action="store_true", help="scikit-learn's 1,797, raw pixels")
+    parser.add_argument("--known-share", type=float, nargs="+", default=[0.5, 0.7])
     parser.add_argument("--known-are", choices=["drawn", "largest", "smallest"], default="drawn")
+    parser.add_argument("--labeled", type=float, default=0.5, help="share of their images")
     parser.add_argument(
-        "--labeled", type=float, default=0.5, help="share of the known classes' images with a label"
+        "--per-class", type=int, nargs="+", default=[0], help="labels of each; 0: --labeled"
     )
-    parser.add_argument(
-        "--per-class", type=int, nargs="+", default=[0], help="labels of each; 0: as --labeled says"
-    )
-    parser.add_argument(
-        "--known-share", type=float, nargs="+", help="share of the classes that is known, below 1"
-    )
-    parser.add_argument(
-        "--half", choices=["even", "odd"], help="every other class, of the digits every other image"
-    )
-    parser.add_argument(
-        "--vary", action="store_true", help="each seed draws classes and at most 40 images of each"
-    )
-    parser.add_argument(
-        "--share", type=float, default=1.0, help="share of all images used, drawn for each seed"
-    )
-    parser.add_argument("--shifts", type=int, nargs="+", default=[0])
+    parser.add_argument("--shifts", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--record", type=Path, help="file to append the tables to")
+    parser.add_argument("--record", type=Path, help="file to append the table to")
     args = parser.parse_args()
     torch.set_num_threads(2)
-    lines = header(sys.argv)
-    errors = []
-    for data in datasets(args):
-        trees: dict[object, Tree] = {}
-        n_known = [len(args.known)] if args.known else data[3]
-        for case in product(n_known, args.shifts, args.per_class):
-            (title, *table), found = compare(data, *case, trees, args)
-            lines += [title, "\n".join(table)]
-            errors.append((data[0], case[0], case[2], found))
-    lines.append("\n".join(summarize([(name, n, found) for name, _, n, found in errors])))
-    if args.known_share:
-        lines.append("\n".join(by_share(errors)))
-    write(lines, args.record)
+    found = {}
+    for name, rows, y in datasets(args):
+        tree = grow(rows, args.shifts)
+        for share, n_labels in product(args.known_share, args.per_class):
+            case = (name, share, n_labels)
+            found[case] = measure(y, tree, case, args)
+    write_table(summarize(found), args.record)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How fast images reach the pixel cache, beside a bare Pillow loop over as many processes in the same run.
+"""Time the pixel cache beside a bare Pillow loop over as many processes.
 
 python benchmarks/pixels.py [--n 5000] [--size 256] [--workers 2] [--repeats 3] [--record FILE]
 """
@@ -7,9 +7,7 @@ import argparse
 import io
 import multiprocessing
 import os
-import platform
 import resource
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,6 +18,7 @@ import numpy as np
 import PIL
 from PIL import Image, ImageFilter
 
+from records import write_table
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
 
@@ -41,7 +40,7 @@ class Measurement:
 
 
 def write_jpegs(folder: Path, n_images: int) -> None:
-    """Write photograph-like JPEGs; past `N_DISTINCT` the same bytes come again under another name."""
+    """Write photograph-like JPEGs; after `N_DISTINCT` of them their bytes repeat."""
     distinct: list[bytes] = []
     rng = np.random.default_rng(SEED)
     for i in range(n_images):
@@ -93,9 +92,9 @@ def bare_loop(paths: list[str], size: int, n_workers: int) -> None:
 
 
 def measure(what: str, n_images: int, work: Callable[[], None]) -> Measurement:
-    """Time one piece of work in a process of its own, so that CPU seconds and peak memory are its alone.
+    """Time one piece of work in its own process, so that CPU seconds and peak memory are its alone.
 
-    Peak memory is that of its largest process, children included; pages of a mapped file that it read count too.
+    Peak memory is that of its largest process; pages of a mapped file that it read count too.
     """
     queue = multiprocessing.get_context("fork").SimpleQueue()
     process = multiprocessing.get_context("fork").Process(target=_measured, args=(queue, work))
@@ -134,9 +133,8 @@ def run(n_images: int, size: int, n_workers: int, repeats: int) -> list[Measurem
                 assert checksum > 0
 
         found = []
-        for repeat in range(
-            repeats
-        ):  # taken in turns, so that a busy moment does not fall on one of them only
+        # In turns, so that a busy moment does not fall on one of them only.
+        for repeat in range(repeats):
             cache = Path(scratch) / f"cache-{repeat}"
             found.append(
                 measure("bare Pillow loop", n_images, lambda: bare_loop(paths, size, n_workers))
@@ -156,7 +154,7 @@ def best(found: list[Measurement]) -> list[Measurement]:
     return [min((m for m in found if m.what == kind), key=lambda m: m.wall_s) for kind in kinds]
 
 
-def render(found: list[Measurement], title: str) -> str:
+def render(found: list[Measurement], title: str) -> list[str]:
     bare = found[0]
     lines = [
         f"| {title} | wall s | CPU s | peak RSS MB | images/s | of the bare loop |",
@@ -165,48 +163,9 @@ def render(found: list[Measurement], title: str) -> str:
     for m in found:
         bare = m if m.what == bare.what else bare  # each turn beside its own
         share = m.images_per_s / bare.images_per_s
-        lines.append(
-            f"| {m.what} | {m.wall_s:.2f} | {m.cpu_s:.2f} | {m.peak_mb:.0f} | {m.images_per_s:,.0f} | {share:.2f} x |"
-        )
-    return "\n".join(lines)
-
-
-def hardware() -> str:
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [
-            line.split(":", 1)[1].strip()
-            for line in cpuinfo.read_text().splitlines()
-            if "model name" in line
-        ]
-        model = names[0] if names else model
-    return f"{model}, {len(os.sched_getaffinity(0))} processors"
-
-
-def record(arguments: argparse.Namespace, text: str) -> str:
-    git = ["git", "rev-parse", "--short", "HEAD"]
-    commit = (
-        subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
-    )
-    command = (
-        f"python benchmarks/pixels.py --n {arguments.n} --size {arguments.size} "
-        f"--workers {arguments.workers} --repeats {arguments.repeats}"
-    )
-    return f"""# Pixel cache
-
-- command: `{command}`
-- commit: {commit}
-- hardware: {hardware()}; load average at the start {arguments.load:.2f}
-- software: Python {platform.python_version()}, Pillow {PIL.__version__}, numpy {np.__version__}
-- seed: {SEED}; {arguments.n:,} generated JPEGs ({min(arguments.n, N_DISTINCT)} distinct) of {EXTENT[0]} x {EXTENT[1]},
-  quality {QUALITY}, to {arguments.size} px
-
-Targets: cold cache at least 0.85 x the bare loop, warm cache above 20 x. The three take turns; the table has the
-fastest of {arguments.repeats} turns of each. The source files are in the page cache for all of them.
-
-{text}
-"""
+        costs = f"{m.wall_s:.2f} | {m.cpu_s:.2f} | {m.peak_mb:.0f} | {m.images_per_s:,.0f}"
+        lines.append(f"| {m.what} | {costs} | {share:.2f} x |")
+    return lines
 
 
 def main() -> None:
@@ -217,14 +176,17 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="turns of each measurement")
     parser.add_argument("--record", type=Path, help="write the result to this file")
     arguments = parser.parse_args()
-    arguments.load = os.getloadavg()[0]
+    load = os.getloadavg()[0]
     found = run(arguments.n, arguments.size, arguments.workers, arguments.repeats)
-    every = render(found, "every turn")
-    text = render(best(found), f"{arguments.n:,} images") + "\n\n" + every
-    print(text)
-    if arguments.record:
-        arguments.record.parent.mkdir(parents=True, exist_ok=True)
-        arguments.record.write_text(record(arguments, text), encoding="utf-8")
+    rows = [*render(best(found), f"{arguments.n:,} images"), "", *render(found, "every turn")]
+    width, height = EXTENT
+    n_distinct = min(arguments.n, N_DISTINCT)
+    notes = (
+        f"{arguments.n:,} generated JPEGs ({n_distinct} distinct) of {width} x {height}, quality "
+        f"{QUALITY}, seed {SEED}; Pillow {PIL.__version__}; load average {load:.2f}. The three "
+        "take turns, the first table has the fastest of each; files are in the page cache."
+    )
+    write_table(rows, arguments.record, notes)
 
 
 if __name__ == "__main__":

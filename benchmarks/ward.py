@@ -1,16 +1,16 @@
-"""Time and memory of exact Ward, side by side with what else there is, the trees compared.
+"""Time and memory of exact Ward beside scipy and fastcluster, the trees compared.
 
-    python benchmarks/ward.py --device cpu                   # 2k to 30k beside scipy, fastcluster, BLAS + fastcluster
+    python benchmarks/ward.py --device cpu                 # 2,000 to 30,000 rows, every tool
     python benchmarks/ward.py --device cpu --sizes 127000 --tools shoal
-    python benchmarks/ward.py --device cpu --sizes 3000 8000 --tools "shoal tight" "scipy tight"
-    python benchmarks/ward.py --device cpu --sizes 2600 5000 --tools "shoal one-hot" "scipy one-hot"
-    python benchmarks/ward.py --device cuda                  # GPU = CPU bit for bit, then 6k to 1.28M
+    python benchmarks/ward.py --sizes 3000 8000 --tools "shoal tight" "scipy tight"
+    python benchmarks/ward.py --sizes 2600 5000 --tools "shoal one-hot" "scipy one-hot"
+    python benchmarks/ward.py --device cuda                # GPU = CPU bit for bit, 6k to 1.28M rows
     python benchmarks/ward.py --device cuda --columns 256 --sizes 1280000 5000000
 
-Every measurement runs in a process of its own, so that its peak memory is its own; the figure covers the interpreter
-and the data. CPU seconds are summed over threads. Data: 200 clusters, d = 768, unit norm, spectrum i^-0.5, noise 1.45;
-`shifted` moves every row twelve times halfway to the mean of its 8 nearest; `tight` rows lie around 20 places, a
-millionth of their length apart.
+Every measurement runs in its own process, so that its peak memory is its own, interpreter and data
+included. CPU seconds are summed over threads. Data: 200 clusters, d = 768, unit norm, spectrum
+i^-0.5, noise 1.45; `shifted` moves every row twelve times halfway to the mean of its 8 nearest;
+`tight` rows lie around 20 places, a millionth of their length apart.
 """
 
 import argparse
@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from records import write_table
+
 D = 768
 N_CENTERS = 200
 NOISE = 1.45
@@ -33,19 +35,15 @@ SEED = 0
 TOOLS = ("shoal", "shoal ready", "shoal shifted", "BLAS + fastcluster", "fastcluster", "scipy")
 TIGHT_TOOLS = ("shoal tight", "scipy tight")
 ONE_HOT_TOOLS = ("shoal one-hot", "scipy one-hot")
-MATRIX_LIMIT = {
-    "scipy": 20_000,
-    "scipy tight": 20_000,
-    "fastcluster": 20_000,
-    "BLAS + fastcluster": 30_000,
-}
+MATRIX_LIMIT = dict.fromkeys(("scipy", "scipy tight", "fastcluster"), 20_000)
+MATRIX_LIMIT["BLAS + fastcluster"] = 30_000
 CPU_SIZES = [2_000, 5_000, 10_000, 20_000, 30_000]
 CUDA_SIZES = [6_000, 12_000, 50_000, 127_000, 1_280_000]
 TIMEOUT_S = 3600
 
 
 def make_rows(n: int, shifted: bool = False) -> np.ndarray:
-    """(n, D) float32, made in chunks so that the data's making does not show in the peak memory."""
+    """(n, D) float32, made in chunks so that making it does not add to the peak memory."""
     rng = np.random.default_rng(SEED)
     spectrum = (np.arange(1, D + 1) ** -0.5).astype(np.float32)
     centers = rng.normal(size=(N_CENTERS, D)).astype(np.float32)
@@ -118,15 +116,13 @@ def exact_neighbors(rows: np.ndarray, k: int) -> Any:
 
 
 def prepared(tool: str, n: int) -> Callable[[], np.ndarray]:
-    """The call to time: everything else, imports, data and a first small tree, is done before."""
+    """Return the call to time; imports, data and a first small tree are done before."""
     if tool.endswith("one-hot"):
         rows = np.eye(n, dtype=np.float32)
+    elif tool.endswith("tight"):
+        rows = tight_rows(n)
     else:
-        rows = (
-            tight_rows(n)
-            if tool.endswith("tight")
-            else make_rows(n, shifted=tool.endswith("shifted"))
-        )
+        rows = make_rows(n, shifted=tool.endswith("shifted"))
     if tool.startswith("shoal"):
         from shoal.clustering.ward import ward_linkage
 
@@ -205,20 +201,23 @@ def cpu_table(sizes: list[int], tools: list[str]) -> list[str]:
 
 
 def check_gpu() -> list[str]:
-    """The GPU's trees against the CPU's, bit for bit, on every kind of data that has gone wrong somewhere before."""
+    """Compare the GPU's trees with the CPU's, bit for bit, on eight kinds of data."""
     from shoal.clustering.ward import ward_linkage
 
     raw = make_rows(4_000)
     twice = raw.copy()
     twice[2_500:] = raw[:1_500]
     grid = np.random.default_rng(0).integers(0, 3, size=(1_500, 6)).astype(np.float32)
-    kinds = {"raw": raw, "raw, odd": raw[:2_777, :301], "duplicates": twice, "ties": grid}
-    kinds |= {
+    kinds = {
+        "raw": raw,
+        "raw, odd": raw[:2_777, :301],
+        "duplicates": twice,
+        "ties": grid,
         "shifted": shift(raw),
         "float64": raw[:1_500].astype(np.float64),
         "larger": make_rows(12_000),
+        "tight": tight_rows(4_000),
     }
-    kinds["tight"] = tight_rows(4_000)
     lines = []
     for name, rows in kinds.items():
         same = np.array_equal(ward_linkage(rows, device="cuda"), ward_linkage(rows, device="cpu"))
@@ -257,16 +256,17 @@ def cuda_table(sizes: list[int], n_columns: int) -> list[str]:
     for n in sizes:
         rows = cuda_rows(n, n_columns)
         expected = None
+        is_small = n <= 200_000
+        repeats = 3 if is_small else 1
         for is_fused in (True, False):
-            if (is_fused and not triton_scan.is_available(rows.device)) or (
-                not is_fused and n > 200_000
-            ):
+            if is_fused and not triton_scan.is_available(rows.device):
                 continue
-            repeats = 3 if n <= 200_000 else 1
+            if not is_fused and not is_small:
+                continue
             walls = []
             torch.cuda.reset_peak_memory_stats()
             with triton_scan.wanted(is_fused):
-                for _ in range(repeats + (n <= 200_000)):  # the first one compiles and warms up
+                for _ in range(repeats + is_small):  # of small ones the first warms up
                     torch.cuda.synchronize()
                     start = time.perf_counter()
                     Z = ward_linkage(rows)
@@ -280,13 +280,6 @@ def cuda_table(sizes: list[int], n_columns: int) -> list[str]:
         del rows
         torch.cuda.empty_cache()
     return lines
-
-
-def describe() -> str:
-    import torch
-
-    card = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
-    return f"python {sys.version.split()[0]}, torch {torch.__version__}, {torch.get_num_threads()} threads{card}"
 
 
 def main() -> None:
@@ -314,15 +307,7 @@ def main() -> None:
         lines = cpu_table(options.sizes or CPU_SIZES, options.tools)
     else:
         lines = [*check_gpu(), "", *cuda_table(options.sizes or CUDA_SIZES, options.columns)]
-    if options.record:
-        command = "python benchmarks/ward.py " + " ".join(sys.argv[1:])
-        text = (
-            f"# Exact Ward, {options.device}\n\n{describe()}. `{command}`\n\n"
-            + "\n".join(lines)
-            + "\n"
-        )
-        options.record.parent.mkdir(parents=True, exist_ok=True)
-        options.record.write_text(text, encoding="utf-8")
+    write_table(lines, options.record)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,8 @@ def index_of(records: list[Path]) -> str:
     lines = [
         "# Records",
         "",
-        "What was measured, each with command, commit, hardware and seeds.",
+        "What was measured, each with command, commit, hardware and seeds. A command runs at the commit",
+        "that is named with it; a script may be gone since.",
         "",
     ]
     for record in reversed(records):

@@ -1,6 +1,5 @@
 """A hundred thousand drawn thumbnails: whatever is scrolled to is there, and the page stays small."""
 
-import importlib.util
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -8,20 +7,25 @@ from pathlib import Path
 import pytest
 
 from chromium import Page
+from digit_runs import write_synthetic
 from review_page import rows, state, wait_for
 from served import served
+from shoal.report.snapshot import Snapshot
 
 N_IMAGES = 100_000
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-SPEC = importlib.util.spec_from_file_location(
-    "review", Path(__file__).parents[2] / "benchmarks" / "review.py"
-)
-assert SPEC is not None
-assert SPEC.loader is not None
-bench = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(bench)
+SCROLLED = """
+new Promise((done) => {
+  const grid = document.getElementById("grid"), end = performance.now() + 2000;
+  const step = (now) => {
+    grid.scrollTop += 90;
+    if (now < end) requestAnimationFrame(step); else done(grid.scrollTop > 0);
+  };
+  requestAnimationFrame(step);
+})
+"""
 
 IS_AS_THE_SERVER_SAYS = """
 fetch("/api/columns").then((answer) => answer.arrayBuffer()).then((bytes) => {
@@ -35,7 +39,8 @@ fetch("/api/columns").then((answer) => answer.arrayBuffer()).then((bytes) => {
 def test_a_hundred_thousand_images(
     opened: Callable[..., AbstractContextManager[Page]], tmp_path: Path
 ) -> None:
-    run = bench.write_run(tmp_path / "run", N_IMAGES)
+    run = write_synthetic(tmp_path / "run", N_IMAGES, n_categories=200, n_dimensions=64)
+    run.write_categories(Snapshot(run).categories)
     with served(run.path) as server, opened(server) as page:
         n_category = len(rows(page))
         page.key("x")
@@ -45,7 +50,7 @@ def test_a_hundred_thousand_images(
         assert (state(run.path).state.images.status == 1).sum() == n_category - 1
         page.click('[data-view="all"]')
         page.wait(f"shoal.grid.rows.length === {N_IMAGES}")
-        assert page.run(bench.SCROLL % 2)
+        assert page.run(SCROLLED)
         page.run("document.getElementById('grid').focus(), true")
         page.key("End")
         last = rows(page)[-1]

@@ -273,16 +273,12 @@ class Trainer:
     def take_step(self, batch: Batch) -> dict[str, Tensor]:
         """Move the weights by the loss of a batch that has gone through the model; the loss, its parts and gradient."""
         losses = self.model.loss(batch)
-        self._backward(losses["loss"])
+        torch.autograd.backward(losses["loss"])
         losses["gradient"] = self._update()
         self.forget_embeddings()
         with torch.no_grad():
             self.model.after_step(batch)
         return {name: value.detach() for name, value in losses.items()}
-
-    def _backward(self, loss: Tensor) -> None:
-        """A part of a step that `benchmarks/training.py` times, as it does `_update`."""
-        torch.autograd.backward(loss)
 
     def _update(self) -> Tensor:
         """Take a step along the gradients, which are freed; their length."""
