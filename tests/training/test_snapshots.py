@@ -57,12 +57,10 @@ def test_images_are_embedded_once_between_two_epochs_and_again_for_an_earlier_sn
     trained = train(toy.data(), model, *others, toy.settings(epochs=3, snapshot=snapshot))
     assert trained.epoch == (3 if snapshot == "last" else 2)
     assert len(embedded) == n_embedded
-    assert torch.equal(
-        trained.embeddings,
-        model.compact(
-            cache_tokens(toy.data().pixels, model.encoder).embed(model.represent, model.device)
-        ),
-    )
+    # Other batches may round a token to the next float16; two epochs lie much further apart.
+    tokens = cache_tokens(toy.data().pixels, model.encoder)
+    expected = model.compact(tokens.embed(model.represent, model.device))
+    torch.testing.assert_close(trained.embeddings, expected, rtol=0, atol=1e-3)
 
 
 def test_a_run_that_keeps_its_last_snapshot_is_resumed_to_the_same(toy, tmp_path):

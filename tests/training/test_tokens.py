@@ -12,6 +12,9 @@ from shoal.training.tokens import ImageInputs, TokenKeeper, cache_tokens, reside
 
 CPU = torch.device("cpu")
 
+NEXT_HALF = 1e-3
+"""How far unit rows may lie apart where another batch has rounded a token to the next float16."""
+
 
 def test_embeddings_from_cached_tokens_are_those_of_the_whole_encoder(toy):
     encoder = toy.encoder()
@@ -75,9 +78,8 @@ def test_tokens_of_some_images_are_theirs_in_the_order_asked_for(toy):
     pixels = toy.data().pixels
     some = np.array([5, 2, 40])
     whole = cache_tokens(pixels, encoder).embed(encoder.tail, CPU)
-    torch.testing.assert_close(
-        cache_tokens(pixels, encoder, images=some).embed(encoder.tail, CPU), whole[some]
-    )
+    found = cache_tokens(pixels, encoder, images=some).embed(encoder.tail, CPU)
+    torch.testing.assert_close(found, whole[some], rtol=0, atol=NEXT_HALF)
 
 
 def test_numbers_beyond_half_precision_are_cut_and_stay_finite(toy):
@@ -92,9 +94,8 @@ def test_the_batch_size_does_not_matter(toy):
     encoder = toy.encoder()
     pixels = toy.data().pixels
     whole = cache_tokens(pixels, encoder, batch_size=48).embed(encoder.tail, CPU)
-    torch.testing.assert_close(
-        cache_tokens(pixels, encoder, batch_size=5).embed(encoder.tail, CPU), whole
-    )
+    found = cache_tokens(pixels, encoder, batch_size=5).embed(encoder.tail, CPU)
+    torch.testing.assert_close(found, whole, rtol=0, atol=NEXT_HALF)
 
 
 def test_progress_counts_the_images(toy):

@@ -78,8 +78,9 @@ def test_a_pool_of_the_views_that_are_looked_at_trains_like_a_whole_one(toy, ban
     again = Trainer(toy.data(), *toy.networks(), settings)
     again.prepare()
     again.forward.pool = whole
-    assert again.run_epoch(0) == pytest.approx(found, rel=1e-5)
-    assert torch.allclose(again.embed_all(), trainer.embed_all(), atol=1e-5)
+    # The pools are made in other batches, which may round a token to the next float16.
+    assert again.run_epoch(0) == pytest.approx(found, rel=1e-3)
+    assert torch.allclose(again.embed_all(), trainer.embed_all(), atol=1e-3)
 
 
 TWO = """
@@ -116,9 +117,10 @@ def test_three_processes_hold_a_third_of_the_pool_each_and_train_as_one_does(toy
     together = [
         json.loads(row)["loss"] for row in (tmp_path / "metrics.jsonl").read_text().splitlines()
     ]
-    assert together == pytest.approx([row["loss"] for row in alone.metrics], rel=1e-5)
+    # A third of the pool is made in other batches, which may round a token to the next float16.
+    assert together == pytest.approx([row["loss"] for row in alone.metrics], rel=1e-3)
     found = torch.load(tmp_path / "embeddings.pt", weights_only=True)
-    torch.testing.assert_close(found, alone.embeddings, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(found, alone.embeddings, rtol=0, atol=1e-3)
 
 
 def test_every_view_of_a_pool_is_needed_in_a_long_run(toy):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from several_processes import PATH
@@ -23,7 +24,9 @@ pytestmark = pytest.mark.slow
 
 def shoal(*words: object, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """A command in a process of its own, whose environment says where the store is."""
-    whole = os.environ | {"SHOAL_TRY_WAIT_S": "0.01", "SHOAL_TRIES": "2"} | env
+    # As many threads as here: with another number sums are added in another order.
+    threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+    whole = os.environ | {"SHOAL_TRY_WAIT_S": "0.01", "SHOAL_TRIES": "2"} | threads | env
     whole["PYTHONPATH"] = os.pathsep.join([PATH, *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "shoal", *map(str, words)]
     return subprocess.run(
