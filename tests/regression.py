@@ -49,7 +49,7 @@ from safetensors.numpy import load_file
 
 import shoal
 
-TIMES = {"started", "finished", "seconds", "at", "classified_at"}
+TIMES = {"started", "finished", "at", "classified_at"}
 PLACES = {"command", "device", "python", "platform", "packages", "by", "classified_by"}
 # The fingerprint is of all settings, and changes with the name of any of them.
 VOLATILE = TIMES | PLACES | {"fingerprint"}
@@ -107,7 +107,7 @@ def leaves(value: Any, name: str = "content") -> Iterator[tuple[str, Any]]:
         value = {key: [row.get(key) for row in value] for row in value for key in row}
     if isinstance(value, dict):
         for key, each in value.items():
-            if key not in VOLATILE:
+            if key not in VOLATILE and not key.startswith("seconds"):
                 yield from leaves(each, f"{name}.{key}")
     else:
         yield name, value
@@ -319,11 +319,14 @@ def estimators(work: Work, folder: Path) -> None:
     x = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
     y = np.where((truth < 6) & (np.arange(400) % 2 == 0), truth, shoal.UNLABELED)
     shifted = shoal.MeanShiftClustering()
+    unlabeled = shoal.MeanShiftClustering(n_clusters=10)
     found = {
         "mean_shift": shifted.fit_predict(x, y),
         "mean_shift_predict": shifted.predict(x[::3] + 0.01),
         "mean_shift_k": shoal.MeanShiftClustering(n_clusters=10).fit_predict(x, y),
-        "mean_shift_unlabeled": shoal.MeanShiftClustering(n_clusters=10).fit_predict(x),
+        "mean_shift_unlabeled": unlabeled.fit_predict(x),
+        "mean_shift_heights": unlabeled.tree_.heights,
+        "mean_shift_outliers": unlabeled.outlier_score_,
         "ward": shoal.WardClustering(n_clusters=10).fit_predict(x),
         "linkage": shoal.ward_linkage(x),
         "linkage_of_ties": shoal.ward_linkage(np.eye(7, dtype=np.float32)[truth[::7] % 7]),
