@@ -37,8 +37,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-os.environ |= {"SHOAL_ENGINE": "torch", "CUDA_VISIBLE_DEVICES": "", "GOMP_SPINCOUNT": "0"}
-
 import numpy as np
 import torch
 import yaml
@@ -391,6 +389,7 @@ DRAWN = ("trained", "evaluate", "compare")
 
 def run_cases(cases: list[str], folder: Path) -> dict[str, Record]:
     """Run cases in a new folder, and return what each of them has written."""
+    os.environ |= {"SHOAL_ENGINE": "torch", "CUDA_VISIBLE_DEVICES": ""}
     torch.set_num_threads(2)
     work = Work(folder)
     return {case: record(work.run(case), work.folder) for case in cases}
