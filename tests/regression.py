@@ -86,7 +86,9 @@ def decoded(file: Path, work: Path) -> Any:
             return {name: members.read(name) for name in members.namelist()}
     if file.suffix not in (".json", ".jsonl", ".yaml", ".csv", ".tsv", *TEXTS):
         return file.read_bytes()
-    text = file.read_text(encoding="utf-8").replace(str(work), "WORK")
+    text = file.read_text(encoding="utf-8")
+    for path in (str(work), str(work).replace("_", r"\_")):  # as LaTeX writes it
+        text = text.replace(path, "WORK")
     if file.suffix == ".json":
         return json.loads(text)
     if file.suffix == ".jsonl":
@@ -150,11 +152,12 @@ def record(folder: Path, work: Path) -> Record:
         content = decoded(file, work)
         if file.suffix in TEXTS:
             texts[name] = text_digest(content)
-        if file.suffix == ".html":
+            if file.suffix != ".html":
+                continue
             content = {tag: content.count(f"<{tag}") for tag in ("img", "svg", "tr")}
         for key, value in leaves(content):
             if is_prose(value):
-                texts.setdefault(f"{name} {key}", text_digest(json.dumps(value)))
+                texts[f"{name} {key}"] = text_digest(json.dumps(value))
             else:
                 values.setdefault(name, {})[key] = described(value)
     return {**values, "text": texts}
