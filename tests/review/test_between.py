@@ -268,7 +268,7 @@ def test_images_between_two_categories_have_no_label_and_no_category(review: Rev
         (0, 1),
         {0: "gull", 1: "heron", 2: "novel-001", 3: "novel-002"},
     )
-    assert (found.labels, found.given, found.apart) == ({}, {"03.png": 1}, {})
+    assert (found.labels, found.label("00.png"), found.apart) == ({}, -1, {})
     assert found.undecided == {"00.png", "06.png"} <= found.contradicted | {"06.png"}
     assert not found.undecided & {*found.categories}
     assert "gull or heron" in found.taken

@@ -166,6 +166,4 @@ def _confidence(state: State) -> Floats:
 
 def names_today(state: State) -> dict[str, str]:
     """What the categories of the run are called today, by their first name."""
-    return {
-        c.category: state.records[state.today(c.category_id)].name for c in state.answer.categories
-    }
+    return {name: state.records[number].name for name, number in state.named_today().items()}

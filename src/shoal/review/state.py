@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UsageError
-from shoal.review.actions import MAX_NAME, Action, Entry
+from shoal.review.actions import MAX_NAME, NO_CATEGORY, Action, Entry, composed
 from shoal.review.changes import Change
 from shoal.review.effects import effect
 from shoal.review.history import History, Window
@@ -112,6 +112,34 @@ class State(Tables):
         except Blocked as error:
             return error
         return None
+
+    def named_today(self) -> dict[str, int]:
+        """The category that each name of the run, and so each given label, stands for today.
+
+        That is the category itself, renamed perhaps, or what it was merged into; but where people have given another
+        name to it and the old one to a part of it, that part.
+        """
+        origin: dict[int, int] = {}  # of each part, the category that was split first
+        for entry in self.entries:
+            if entry.action.kind == "split":
+                source = entry.action.category
+                for group in entry.action.groups:
+                    origin[group.category] = origin.get(source, source)
+        by_name = {composed(record.name): number for number, record in self.categories.items()}
+        named = {}
+        for category in self.answer.categories:
+            number = self.today(category.category_id)
+            part = by_name.get(composed(category.category))
+            if part is not None and origin.get(part) == category.category_id:
+                number = part
+            named[category.category] = number
+        return named
+
+    def given_labels(self) -> Ints:
+        """(N,) the category that the label of each image stands for today; -1 for an image without one."""
+        named = self.named_today()
+        given = self.answer.columns["label_given"]
+        return np.array([named.get(name, NO_CATEGORY) for name in given], dtype=np.int64)
 
     def _owned(self) -> Ints:
         """(seq + 1,) by action, how many images and categories are as it left them."""

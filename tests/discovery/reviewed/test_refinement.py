@@ -125,7 +125,8 @@ def test_merged_and_split_categories_stay_so(reviewed: DiscoveredRun, photos) ->
     """Two known categories are merged: their ids have a gap, labels of both are one, and new images find them."""
     reviewed.merge(["red", "green"])
     images = sorted(row.path for row in reviewed.assignments if row.category == "red")
-    reviewed.split("red", {"dark red": images[:8]})
+    with pytest.warns(UserWarning, match="labeled red"):
+        reviewed.split("red", {"dark red": images[:8]})
     reviewed.confirm("dark red")
     run = shoal.refine(reviewed, photos.folder, **HOW)
     ids = {row.category: row.category_id for row in run.categories}

@@ -253,8 +253,10 @@ export function makeVerbs({ grid, view, go, refine }) {
       if (data.sizeOf(view.id) < 2) return say("One image cannot be split.", true);
       const id = view.id;
       const asks = (turn, last) => data.isLiving(id) && askSplit(id, turn, last);
-      await insist(turn, asks, ({ parts }) =>
+      const split = await insist(turn, asks, ({ parts }) =>
         does({ action: "split", category: id, parts }, () => `split into ${parts.length + 1}`));
+      const rows = split?.confirms ?? [];
+      if (rows.length) await does({ action: "confirm", rows }, done("confirm", rows));
     },
     // The answers stay, whatever others do meanwhile: what they changed is left out.
     async grow(turn = NOW) {
