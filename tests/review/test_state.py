@@ -248,8 +248,7 @@ def attempt(review: Review, what: tuple[str, str, list[int], int, int]) -> None:
         elif kind == "assign":
             verbs.move(review, paths, a, by=by)
         elif kind == "create":
-            both = [review.state.categories[c].name for c in (a, b) if c in review.state.categories]
-            verbs.move(review, paths, " or ".join(both) if len(both) == 2 else f"new {a}", by=by)
+            verbs.move(review, paths, f"new {a}", by=by)
         elif kind == "rename":
             verbs.rename(review, a, f"name {b}", by=by)
         elif kind == "merge":

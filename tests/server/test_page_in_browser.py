@@ -349,36 +349,6 @@ def test_what_of_another_review_does_not_fit_is_told_once(
         assert page.complaints() == []
 
 
-def test_who_cannot_tell_between_two_gives_a_coarser_answer(page: Page, run: Path) -> None:
-    page.wait("document.querySelector('#details h2')")
-    page.settle()
-    row = page.run("shoal.grid.focused")
-    image = Run(run).assignments[row]
-    page.key("b")
-    wait_for(page, 1)
-    found = state(run).state
-    coarser = " or ".join(sorted([image.category, image.second_category]))
-    assert found.categories[found.images.category[row]].name == coarser
-    page.key("u")
-    wait_for(page, 2)
-    assert state(run).state.find(coarser) is None
-
-
-def test_a_name_with_an_or_in_it_is_one_of_the_two(
-    opened: Callable[..., AbstractContextManager[Page]], tmp_path: Path
-) -> None:
-    small = write_small(tmp_path / "or", names=("black", "black or white", "white", "novel-001"))
-    with served(small.path) as server, opened(server) as page:
-        page.wait("document.querySelector('#details h2')")
-        page.settle()
-        row = page.run("shoal.grid.focused")
-        page.key("b")
-        wait_for(page, 1)
-        found = state(small.path).state
-        own = small.assignments[row].category_id
-        assert found.categories[found.images.category[row]].between == (own, own + 1) == (0, 1)
-
-
 def test_a_suggested_merge_that_was_put_aside_stays_there_until_it_is_asked_for(
     opened: Callable[..., AbstractContextManager[Page]], tmp_path: Path
 ) -> None:

@@ -27,10 +27,6 @@ class Record:
     """Where its images went; such a category has ended."""
     owner: int = 0
     """The action that made it what it is; 0 for the run."""
-    between: tuple[int, ...] = ()
-    """Categories to one of which each of its images belongs, nobody knows to which; its name follows theirs."""
-    number: str = ""
-    """What the name of a part of such a category ends in, so that it has no other's name: ' (2)', ' (2) (2)'."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shoal.arrays import Bools, Ints
+from shoal.arrays import Ints
 from shoal.review.actions import CONFIRMED, MOVED, NO_CATEGORY
 from shoal.review.review import Review
 from shoal.review.state import State
@@ -19,7 +19,7 @@ class Decisions:
     """A review in the words of a discovery; images by path, categories by id."""
 
     names: dict[int, str]
-    """The categories that have not ended, without those between others."""
+    """The categories that have not ended."""
     known: tuple[int, ...]
     """Those that are known from now on, ascending: known before, named by a person, or with a decided image."""
     became_known: tuple[int, ...]
@@ -29,8 +29,6 @@ class Decisions:
 
     A split decides about no single image: one that was confirmed as what its given label says keeps that label.
     """
-    undecided: frozenset[str]
-    """Images that people left between categories: they have no label and no category."""
     given: dict[str, int]
     """The images that came with a label, each with the category that its label stands for today."""
     contradicted: frozenset[str]
@@ -55,8 +53,6 @@ class Decisions:
         """
         if path in self.labels:
             return self.labels[path]
-        if path in self.undecided:
-            return NO_CATEGORY
         label = (self.given if given is None else given).get(path, NO_CATEGORY)
         return NO_CATEGORY if label in self.apart.get(path, ()) else label
 
@@ -68,31 +64,24 @@ def decisions_of(review: Review) -> Decisions:
     ended = {
         number: state.today(number) for number in state.records if number not in state.categories
     }
-    between = {number for number, record in state.categories.items() if record.between}
-    is_between = np.isin(state.images.category, sorted(between))
     called = state.named_today()
     given_labels = state.given_labels()
-    labels = _labels(state, given_labels, is_between)
-    known = tuple(number for number in _known(state, set(labels.values())) if number not in between)
+    labels = _labels(state, given_labels)
+    known = _known(state, set(labels.values()))
     decisions = Decisions(
-        names={
-            number: record.name
-            for number, record in state.categories.items()
-            if number not in between
-        },
+        names={number: record.name for number, record in state.categories.items()},
         known=known,
         became_known=tuple(number for number in known if state.records[number].is_novel),
         labels=labels,
-        undecided=frozenset(paths[row] for row in np.flatnonzero(is_between).tolist()),
         given={
             paths[row]: int(given_labels[row])
             for row in np.flatnonzero(given_labels != NO_CATEGORY).tolist()
         },
         contradicted=frozenset(),
-        apart=_apart(review, ended, between),
+        apart=_apart(review, ended),
         categories={
             paths[row]: int(state.images.category[row])
-            for row in np.flatnonzero((state.images.category != NO_CATEGORY) & ~is_between).tolist()
+            for row in np.flatnonzero(state.images.category != NO_CATEGORY).tolist()
         },
         called=called,
         ended=ended,
@@ -105,9 +94,9 @@ def decisions_of(review: Review) -> Decisions:
     return replace(decisions, contradicted=frozenset(contradicted))
 
 
-def _labels(state: State, given: Ints, is_between: Bools) -> dict[str, int]:
+def _labels(state: State, given: Ints) -> dict[str, int]:
     """The category of each image that a person has decided about."""
-    rows = np.flatnonzero(np.isin(state.images.status, (CONFIRMED, MOVED)) & ~is_between)
+    rows = np.flatnonzero(np.isin(state.images.status, (CONFIRMED, MOVED)))
     categories = state.images.category[rows]
     is_elsewhere = (given[rows] != NO_CATEGORY) & (given[rows] != categories)
     for at in np.flatnonzero(is_elsewhere).tolist():
@@ -133,9 +122,7 @@ def _known(state: State, decided: set[int]) -> tuple[int, ...]:
     )
 
 
-def _apart(
-    review: Review, ended: Mapping[int, int], between: set[int]
-) -> dict[str, frozenset[int]]:
+def _apart(review: Review, ended: Mapping[int, int]) -> dict[str, frozenset[int]]:
     """Every cannot-link; where a person has put the image there after all, the later word holds."""
     state = review.state
     apart = {}
@@ -145,6 +132,6 @@ def _apart(
             if state.images.status[row] in (CONFIRMED, MOVED)
             else set()
         )
-        if today := frozenset(ended.get(number, number) for number in ids) - own - between:
+        if today := frozenset(ended.get(number, number) for number in ids) - own:
             apart[review.answer.paths[row]] = today
     return apart

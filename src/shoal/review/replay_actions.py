@@ -4,13 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from shoal.arrays import Ints
 from shoal.errors import UsageError
 from shoal.review.actions import (
-    CONFIRMED,
-    MOVED,
     NO_CATEGORY,
     PREDICTED,
     Action,
@@ -46,10 +42,6 @@ def actions_here(replay: Replay, line: Mapping[str, Any]) -> Iterator[Action]:
             yield Action(
                 kind=kind, category=target, groups=(Group(category=target, rows=rows),), via=how
             )
-    elif (
-        kind == "create" and line.get("between") and line["category"] not in replay.kept
-    ):  # or else it is none today
-        yield from _between(replay, line, replay.rows(line["images"]))
     elif kind == "create":
         yield from _new(replay, line["category"], line["name"], replay.rows(line["images"]))
     elif kind == "rename":
@@ -130,34 +122,6 @@ def _new(replay: Replay, old: int, name: str, rows: Ints) -> Iterator[Action]:
     )
 
 
-def _between(replay: Replay, line: Mapping[str, Any], rows: Ints) -> Iterator[Action]:
-    """A category between others, or the one that is between these here; where they are one, that one.
-
-    It is for images: where none of them is here, none is made, unless a later action needs it.
-    """
-    replay.lost[line["category"]] = str(line["name"])  # where one of the others is lost
-    current = {replay.current_category(old) for old in line["between"]}
-    state = replay.state
-    ids = sorted(
-        current if len(current) == 1 else {replay.category(old) for old in line["between"]}
-    )
-    there = ids[0] if len(ids) == 1 else state.find_between(ids)
-    if there is None:
-        name = state.joined(ids)
-        if not len(rows) and line["category"] not in replay.decided | replay.needed:
-            replay.lost[line["category"]] = name
-            return
-        new = state.next_id
-        name = replay.free_name(name)
-        replay.ids[line["category"]] = new
-        group = Group(category=new, rows=rows)
-        yield Action(kind="create", category=new, name=name, groups=(group,), categories=tuple(ids))
-        return
-    replay.ids[line["category"]] = there
-    if len(rows):
-        yield Action(kind="assign", category=there, groups=(Group(category=there, rows=rows),))
-
-
 def _part(replay: Replay, old_source: int, part: Mapping[str, Any]) -> Iterator[Action]:
     """A part of a split, which decides about no single image: what the new answer has put elsewhere stays there.
 
@@ -180,8 +144,8 @@ def _part(replay: Replay, old_source: int, part: Mapping[str, Any]) -> Iterator[
         if source not in (NO_CATEGORY, there)
         else rows[:0]
     )
-    if is_gone:  # but for images that people left between categories
-        leaving = leaving[np.isin(state.images.status[leaving], (CONFIRMED, MOVED))]
+    if is_gone:
+        leaving = rows[:0]
     if there is not None:
         replay.ids[old] = there
         is_there = state.images.category[rows] == there

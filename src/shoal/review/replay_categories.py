@@ -38,8 +38,6 @@ class Replay:
     """What else is not as it was: a name that the run has made up for another category; images of a split that stay."""
     decided: set[int] = field(default_factory=set)
     """Old categories to which people gave images that are here."""
-    needed: set[int] = field(default_factory=set)
-    """Old categories that people merged with others, or put images between."""
     kept: frozenset[int] = frozenset()
     """Old categories that the new answer has with the name they have in the end."""
 
@@ -126,7 +124,6 @@ def find_categories(
         _find_by_name(replay, old, names)
         _find_by_exemplars(replay, old, names)
     replay.decided = _decided(replay, lines)
-    replay.needed = _needed(replay, lines)
     lost = [number for number in replay.lost if number not in replay.ids]
     replay.to_make = {
         number: names[number] for number in lost if number in names and number in replay.decided
@@ -186,27 +183,6 @@ def _given_images(replay: Replay, line: Mapping[str, Any]) -> list[int]:
             for group in groups
             if any(path in here for path in group["images"])
         ]
-    except (KeyError, TypeError, ValueError):  # told of when it is its turn
-        return []
-
-
-def _needed(replay: Replay, lines: Sequence[Mapping[str, Any]]) -> set[int]:
-    """The old categories that others are merged with or made between; the last line first, since one needs another."""
-    needed: set[int] = set()
-    for line in reversed(lines):
-        needed.update(_needed_by(replay, line, needed))
-    return needed
-
-
-def _needed_by(replay: Replay, line: Mapping[str, Any], later: set[int]) -> list[int]:
-    try:
-        if line["action"] == "merge":
-            return [int(category) for category in _mentioned(line)]
-        if line["action"] != "create" or not line.get("between"):
-            return []
-        is_made = line["category"] in replay.decided | later
-        is_made = is_made or any(path in replay.state.answer.row_of for path in line["images"])
-        return [int(category) for category in line["between"]] if is_made else []
     except (KeyError, TypeError, ValueError):  # told of when it is its turn
         return []
 

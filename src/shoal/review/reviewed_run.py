@@ -82,7 +82,7 @@ def reviewed_assignments(review: Review) -> list[Assignment]:
                 label_given=names.get(column["label_given"][row], column["label_given"][row]),
                 category_id=number,
                 category=name,
-                is_novel=record is not None and is_novel(state, record),
+                is_novel=record is not None and record.is_novel,
                 confidence=float(confidence[row]),
                 outlier_score=float(column["outlier_score"][row]),
                 nearest_known=names.get(column["nearest_known"][row], column["nearest_known"][row]),
@@ -105,7 +105,7 @@ def reviewed_categories(review: Review) -> list[Category]:
     names = names_today(state)
     order = review.answer.typical_order
     members = {number: order[state.images.category[order] == number] for number in state.categories}
-    ordered = sorted(state.categories.items(), key=lambda item: (is_novel(state, item[1]), item[0]))
+    ordered = sorted(state.categories.items(), key=lambda item: (item[1].is_novel, item[0]))
     return [
         _category(review, number, record, members[number], confidence, names)
         for number, record in ordered
@@ -137,23 +137,14 @@ def _category(
     return Category(
         category_id=number,
         category=record.name,
-        is_novel=is_novel(review.state, record),
+        is_novel=record.is_novel,
         size=len(rows),
         n_labeled=sum(map(bool, labels)),
         confidence=float(confidence[rows].mean()) if len(rows) else 0.0,
         nearest_known=names.get(nearest, nearest),
         nearest_known_similarity=float(np.mean(similar)) if nearest else float("nan"),
         exemplars=tuple(paths[row] for row in rows[:N_EXEMPLARS].tolist()),
-        between=tuple(
-            review.state.records[one].name for one in sorted(review.state.between(record))
-        ),
     )
-
-
-def is_novel(state: State, record: Record) -> bool:
-    """Whether a category is novel; one between others where one of these is."""
-    between = state.between(record)
-    return any(state.records[number].is_novel for number in between) if between else record.is_novel
 
 
 def _confidence(state: State) -> Floats:

@@ -1,13 +1,12 @@
 """Images and categories as they stand in a review, and what can be looked up in them."""
 
 import itertools
-from collections.abc import Iterable
 
 import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UsageError
-from shoal.review.actions import MAX_NAME, NO_CATEGORY, OR, composed
+from shoal.review.actions import MAX_NAME, NO_CATEGORY, composed
 from shoal.review.changes import Images, Record, Rejections
 from shoal.review.run_tables import RunTables
 
@@ -73,40 +72,6 @@ class Tables:
             ),
             None,
         )
-
-    def named_between(self, name: str) -> tuple[int, ...]:
-        """The categories whose names a name lists, 'heron or egret'; none where it is a name of its own."""
-        ids = self.spread(self._listed(name.split(OR)) or ())
-        return ids if len(ids) > 1 else ()
-
-    def _listed(self, parts: list[str]) -> list[int] | None:
-        """The categories that a list names, some perhaps with an 'or' in their name; None where one is no category."""
-        if not parts:
-            return []
-        for n_parts in range(1, len(parts) + 1):
-            first = self.find(OR.join(parts[:n_parts]))
-            if first is not None and (rest := self._listed(parts[n_parts:])) is not None:
-                return [first, *rest]
-        return None
-
-    def spread(self, ids: Iterable[int]) -> tuple[int, ...]:
-        """Some categories, with those that one is between instead of it."""
-        groups = (self.between(self.living(number)) or {number} for number in ids)
-        return tuple(sorted({number for each in groups for number in each}))
-
-    def between(self, record: Record) -> frozenset[int]:
-        """The categories that one is between, as they are today; none for any other."""
-        return frozenset(self.today(number) for number in record.between if number in self.records)
-
-    def find_between(self, ids: Iterable[int]) -> int | None:
-        """The category between some others."""
-        wanted = frozenset(ids)
-        pairs = ((number, self.between(record)) for number, record in self.categories.items())
-        return next((number for number, pair in pairs if pair and pair == wanted), None)
-
-    def joined(self, ids: Iterable[int]) -> str:
-        """The name of a category between some others."""
-        return OR.join(sorted(self.records[number].name for number in ids))
 
     def free_name(self, name: str) -> str:
         """A name like another that no category has or had."""

@@ -55,7 +55,7 @@ class Assignment:
     classified_at: str = ""
 
 
-ADDED = frozenset({"status", "classified_by", "classified_at", "between"})
+ADDED = frozenset({"status", "classified_by", "classified_at"})
 """Columns that tables of earlier versions do not have."""
 
 
@@ -74,8 +74,6 @@ class Category:
     nearest_known_similarity: float = float("nan")
     exemplars: tuple[str, ...] = ()
     """Paths of its most typical images."""
-    between: tuple[str, ...] = ()
-    """Of a category such as 'heron or egret': the two that its images may be. It is not counted in `n_clusters`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -112,9 +112,7 @@ class Search:
         """
         with self.review.lock:
             state = self.review.state
-            records = {
-                number: record for number, record in state.categories.items() if not record.between
-            }
+            records = state.categories
             ids = state.images.category.copy()
             today = {
                 c.category_id: state.today(c.category_id) for c in self.review.answer.categories

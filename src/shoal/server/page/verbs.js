@@ -131,7 +131,6 @@ export function makeVerbs({ grid, view, go, refine }) {
       x: (one) => verbs.decide("reject", one),
       f: (one) => verbs.decide("flag", one),
       2: (one) => verbs.second(one).then((isDone) => goOn(isDone, one)),
-      b: (one) => verbs.either(one).then((isDone) => goOn(isDone, one)),
       u: () => verbs.undo(), U: () => verbs.redo(),
     },
   };
@@ -215,18 +214,6 @@ export function makeVerbs({ grid, view, go, refine }) {
       const there = image && data.named(image.second);
       if (!there || there.id === store.category[row]) return say("There is no second choice.", true);
       return verbs.put([row], image.second);
-    },
-    // Between two: a coarser answer than either.
-    async either(row = grid.focused) {
-      if (row < 0) return;
-      const [image] = await describe([row]);
-      const own = store.category[row] >= 0 ? store.category[row] : image && data.named(image.found)?.id;
-      const second = image && data.named(image.second)?.id;
-      if (own === undefined || second === undefined || own === second)
-        return say("There is no second choice to be unsure between.", true);
-      const between = [own, second]; // ids: a name may itself have an “or”
-      return does({ action: "create", rows: [row], between }, (n) =>
-        `${images(n)} moved to ${data.nameOf(store.category[row])}`);
     },
     async rename(turn = NOW) {
       if (view.kind !== "category") return;
