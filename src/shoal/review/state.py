@@ -12,11 +12,10 @@ import numpy as np
 from shoal.arrays import Ints
 from shoal.errors import UsageError
 from shoal.review.actions import NO_CATEGORY, Action, Entry, composed
-from shoal.review.changes import Change
 from shoal.review.effects import effect
 from shoal.review.history import History, Window
 from shoal.review.run_tables import RunTables
-from shoal.review.state_tables import Conflict, Tables
+from shoal.review.tables import Change, Conflict, Tables
 
 
 class Blocked(Conflict):

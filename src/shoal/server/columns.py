@@ -11,12 +11,12 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.review.actions import NO_CATEGORY, STATUSES, Action, Entry
-from shoal.review.changes import Record
 from shoal.review.history import Window
 from shoal.review.review import Review
 from shoal.review.reviewed_run import names_today
 from shoal.review.state import State
 from shoal.review.suspected_labels import speaks_for
+from shoal.review.tables import Record
 from shoal.server.packing import pack_numbers, pack_rows
 from shoal.text import shown
 from shoal.words import count, first_few
