@@ -11,7 +11,6 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "shoal"
 FILES = sorted(PACKAGE.rglob("*.py"))
-MAX_LINES = 400
 
 BASE = {
     "allocator",
@@ -128,21 +127,6 @@ def _file_of(name: str, modules: set[str]) -> str | None:
         f"{name.rpartition('.')[0]}.__init__",
     ]
     return next((place for place in places if place in modules), None)
-
-
-def test_no_file_is_over_400_lines() -> None:
-    folders = [PACKAGE, ROOT / "tests", ROOT / "benchmarks", ROOT / "examples"]
-    files = [
-        file
-        for folder in folders
-        for file in folder.rglob("*")
-        if file.suffix in (".py", ".js", ".css", ".html")
-    ]
-    long = [
-        file for file in files if len(file.read_text(encoding="utf-8").splitlines()) > MAX_LINES
-    ]
-    assert files
-    assert not long
 
 
 def test_no_two_files_have_one_name() -> None:

@@ -12,7 +12,7 @@ from shoal.review.actions import Action, Entry, Group
 from shoal.review.history import Window
 from shoal.review.review import Review
 from shoal.review.state import State
-from shoal.review.tables import Conflict
+from shoal.review.state_tables import Conflict
 from shoal.runs import Run
 from shoal.server import columns
 

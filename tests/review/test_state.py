@@ -10,7 +10,7 @@ from shoal.review import verbs
 from shoal.review.actions import KINDS, NO_CATEGORY, STATUSES, Action, Group
 from shoal.review.review import Review
 from shoal.review.state import State
-from shoal.review.tables import Conflict
+from shoal.review.state_tables import Conflict
 from shoal.runs import Run
 from small_runs import write_small
 

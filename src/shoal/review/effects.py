@@ -10,7 +10,7 @@ from shoal.arrays import Ints
 from shoal.errors import UsageError
 from shoal.review import actions as act
 from shoal.review.actions import NO_CATEGORY, Action
-from shoal.review.tables import Change, Conflict, Record, Tables, Values
+from shoal.review.state_tables import Change, Conflict, Record, Tables, Values
 
 NO_ROWS: Ints = np.zeros(0, np.int64)
 FEW = 1_000

@@ -17,7 +17,7 @@ from shoal.review.actions import CONFIRMED, MOVED, NO_CATEGORY, STATUSES
 from shoal.review.log import FILE
 from shoal.review.review import OtherAnswer, Review
 from shoal.review.state import State
-from shoal.review.tables import Record
+from shoal.review.state_tables import Record
 from shoal.runs import Assignment, Category, Run, RunView
 
 N_EXEMPLARS = 5

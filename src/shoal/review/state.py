@@ -15,7 +15,7 @@ from shoal.review.actions import NO_CATEGORY, Action, Entry, composed
 from shoal.review.effects import effect
 from shoal.review.history import History, Window
 from shoal.review.run_tables import RunTables
-from shoal.review.tables import Change, Conflict, Tables
+from shoal.review.state_tables import Change, Conflict, Tables
 
 
 class Blocked(Conflict):

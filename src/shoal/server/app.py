@@ -20,7 +20,7 @@ from shoal.errors import ShoalError, UsageError
 from shoal.review.actions import STATUSES
 from shoal.review.history import Window
 from shoal.review.review import Review, checked_who
-from shoal.review.tables import Conflict
+from shoal.review.state_tables import Conflict
 from shoal.runs import UNSURE_BELOW, RunView, Thumbnails, table_files
 from shoal.server import columns
 from shoal.server.guard import Access, App, Guard

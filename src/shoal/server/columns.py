@@ -15,8 +15,8 @@ from shoal.review.history import Window
 from shoal.review.review import Review
 from shoal.review.reviewed_run import names_today
 from shoal.review.state import State
+from shoal.review.state_tables import Record
 from shoal.review.suspected_labels import speaks_for
-from shoal.review.tables import Record
 from shoal.server.packing import pack_numbers, pack_rows
 from shoal.text import shown
 from shoal.words import count, first_few

@@ -18,7 +18,7 @@ from shoal.review.actions import (
 )
 from shoal.review.history import Window
 from shoal.review.state import State
-from shoal.review.tables import Conflict
+from shoal.review.state_tables import Conflict
 from shoal.review.verbs import grouped
 from shoal.server.packing import unpack_rows
 
