@@ -1,6 +1,7 @@
 """A finished run of twelve images in four categories, two known, two novel; no torch, milliseconds."""
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,16 +32,22 @@ def write_small(
     *,
     ids: tuple[int, ...] = (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3),
     names: tuple[str, ...] = NAMES,
+    labeled: Collection[int] | None = None,
+    kinds: tuple[int, ...] | None = None,
 ) -> Run:
-    """Image i is 'i.png' in category ids[i]; the first of each known category came with its label."""
+    """Image i is 'i.png' in category ids[i]; the first of each known category came with its label, or those `labeled`.
+
+    The images look like kinds[i]; like their category if not given.
+    """
     n_known = sum(not name.startswith("novel") for name in names)
-    found = np.array(ids)
-    x = points(found)
+    x = points(np.array(kinds or ids))
+    if labeled is None:
+        labeled = [ids.index(c) for c in range(n_known) if c in ids]
     paths = [f"{row:02d}.png" for row in range(len(ids))]
     rows = [
         Assignment(
             path=paths[row],
-            label_given=names[c] if c < n_known and row == ids.index(c) else "",
+            label_given=names[c] if row in labeled else "",
             category_id=c,
             category=names[c],
             is_novel=c >= n_known,
@@ -58,7 +65,7 @@ def write_small(
             category=name,
             is_novel=c >= n_known,
             size=ids.count(c),
-            n_labeled=int(c < n_known),
+            n_labeled=sum(ids[row] == c for row in labeled),
             confidence=0.8,
             exemplars=tuple(paths[row] for row, own in enumerate(ids) if own == c)[:5],
         )

@@ -51,7 +51,7 @@ def test_five_bundles_are_found_when_three_are_known(file: Path, points, tmp_pat
     answer, path = run.stdout.splitlines()
     assert answer == (
         "3 known categories found, 2 likely new, 0 images unsure; about 5 categories, 5 to 6 likely; "
-        "too few labels to check confidence, so none is above 0.85"
+        "too few labels to check confidence, so none is above 0.95"
     )
     found = Run.open(path)
     assert found.n_clusters == 5

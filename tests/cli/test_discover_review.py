@@ -27,9 +27,8 @@ def test_the_command_goes_on_from_a_review_and_says_what_changed(
     novel = next(row.category for row in run.categories if row.is_novel)
     run.rename(novel, "teal")
     run.confirm("teal")
-    run.reject(
-        [next(row.path for row in run.assignments if row.category == "red" and not row.label_given)]
-    )
+    rejected = next(row.path for row in run.assignments if row.label_given == "red")
+    run.reject([rejected])
     dry = CliRunner().invoke(
         app, ["discover", "--review", "runs/photos", "--dry-run", "--json", "--device", "cpu"]
     )
@@ -52,6 +51,10 @@ def test_the_command_goes_on_from_a_review_and_says_what_changed(
     assert done.stderr.splitlines()[-1] == "next: shoal review runs/photos-2"
     found = json.loads(done.stdout)["changes"]
     assert (found["became_known"], found["n_kept_out"], "moved" in found) == (["teal"], 1, False)
+    assert (found["n_changed_labels"], "changed_labels" in found) == (1, False)
+    assert f"{rejected} (red, " in done.stderr
+    changes = json.loads(Path("runs/photos-2/changes.json").read_text())
+    assert changes["changed_labels"] == [{"path": rejected, "given": "red", "now": ""}]
     again = CliRunner().invoke(
         app, ["discover", "photos", "--review", "runs/photos", "--device", "cpu"]
     )

@@ -246,7 +246,7 @@ def test_confidence_that_labels_could_not_check_is_said_to_be_the_share(
         "weight": 1,
     }
     run.write_json("calibration", found | {"is_calibrated": False})
-    assert "0.85" in confidence_words(Snapshot(run))
+    assert "0.95" in confidence_words(Snapshot(run))
     assert any(
         line.endswith("Labels cannot say how far confidence can be trusted.")
         for line in _sentences(run)

@@ -52,7 +52,8 @@ def test_rejected_images_are_cannot_links_and_lose_a_label_they_came_with(run: R
     verbs.decide(review, "reject", None, ["00.png", "06.png"], by="ann")
     found = decisions_of(review)
     assert found.apart == {"00.png": {0}, "06.png": {2, 3}, "07.png": {3}}
-    assert found.given == {"03.png": 1}
+    assert (found.label("00.png"), found.label("03.png")) == (-1, 1)
+    assert found.contradicted == {"00.png"}
     assert "00.png" not in found.categories
 
 
@@ -80,11 +81,42 @@ def test_a_merge_carries_labels_and_cannot_links_to_what_it_makes(review: Review
     assert found.called == {"gull": 0, "heron": 0, "novel-001": 0, "novel-002": 3}
 
 
-def test_a_label_does_not_hold_an_image_that_was_split_off(review: Review) -> None:
+def test_a_split_changes_no_label(review: Review) -> None:
     verbs.split(review, "gull", {"herring gull": ["00.png", "01.png"]}, by="ann")
     found = decisions_of(review)
-    assert found.given == {"03.png": 1}
-    assert (found.labels, found.known) == ({}, (0, 1, 4))
+    assert found.given == {"00.png": 0, "03.png": 1}
+    assert (found.labels, found.contradicted, found.known) == ({}, set(), (0, 1, 4))
+    verbs.decide(review, "confirm", None, ["00.png"], by="ann")
+    found = decisions_of(review)
+    assert (found.label("00.png"), found.contradicted) == (4, {"00.png"})
+
+
+@pytest.mark.parametrize("agrees", [False, True])
+def test_a_split_after_a_decision_leaves_a_label_that_a_person_agreed_with(
+    review: Review, agrees: bool
+) -> None:
+    if agrees:
+        verbs.decide(review, "confirm", None, ["00.png", "01.png"], by="ann")
+        label = 0
+    else:
+        verbs.move(review, ["00.png", "01.png"], "heron", by="ann")
+        label = 4
+    verbs.split(review, "gull" if agrees else "heron", {"skua": ["00.png", "01.png"]}, by="ann")
+    found = decisions_of(review)
+    assert found.labels == {"00.png": label, "01.png": 4}
+    assert found.contradicted == (set() if agrees else {"00.png"})
+
+
+def test_a_label_goes_with_its_name_where_people_gave_it_to_a_part(review: Review) -> None:
+    verbs.split(review, "gull", {"x": ["00.png"]}, by="ann")
+    verbs.rename(review, "gull", "boxer", by="ann")
+    assert decisions_of(review).given["00.png"] == 0
+    verbs.rename(review, "x", "gull", by="ann")
+    found = decisions_of(review)
+    assert (found.given["00.png"], found.contradicted) == (4, set())
+    verbs.rename(review, "gull", "tern", by="ann")
+    verbs.rename(review, "novel-001", "gull", by="ann")  # no part of it
+    assert decisions_of(review).given["00.png"] == 0
 
 
 def test_a_part_that_nobody_named_or_confirmed_is_not_known(review: Review) -> None:

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from shoal import load
 from shoal.cli.main import app
-from shoal.discovery.answers import answer_in_words
 from shoal.discovery.assign import Assigner
 from shoal.discovery.export.formats import export_run
 from shoal.discovery.scoring import score_run
@@ -35,21 +34,6 @@ def reviewed(run: Run) -> ReviewedRun:
     verbs.decide(review, "flag", None, ["07.png"], by="bob")
     verbs.move(review, ["05.png"], "egret", by="bob")
     return ReviewedRun.open(run.path)
-
-
-def test_a_category_between_two_is_no_discovered_one(run: Run) -> None:
-    verbs.move(Review(run), ["00.png", "03.png", "04.png"], "gull or heron", by="ann")
-    reviewed = ReviewedRun.open(run.path)
-    assert (reviewed.n_known, reviewed.n_novel) == (2, 2)
-    assert answer_in_words(reviewed).startswith("2 known categories found, 2 likely new")
-    assert {c.category: c.between for c in reviewed.categories if c.between} == {
-        "gull or heron": ("gull", "heron")
-    }
-    assert [row.is_novel for row in reviewed.assignments[:4]] == [False] * 4
-    assert "between two</span>" in render_report(Run(run.path))
-    assert Assigner(reviewed, device="cpu").classes == list(NAMES)
-    verbs.move(Review(run), ["01.png"], "gull or novel-001", by="ann")
-    assert ReviewedRun.open(run.path).assignments[1].is_novel
 
 
 def test_the_tables_are_those_of_today_and_the_files_those_of_the_run(

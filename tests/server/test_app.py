@@ -119,28 +119,6 @@ def test_the_page_asks_for_all_its_modules_at_once(server: Served) -> None:
     assert {"main.js", *re.findall(r'rel="modulepreload" href="/static/(\S+)"', page)} == first
 
 
-def test_images_are_put_between_two_categories_by_their_ids_whatever_these_are_called(
-    server: Served, run: Run
-) -> None:
-    for action, fields in (
-        ("rename", {"category": 0, "name": "black or white"}),
-        ("create", {"rows": [9], "between": [0, 2]}),
-        ("create", {"rows": [10], "between": [2, 0]}),
-        ("create", {"rows": [11], "between": [4, 1]}),
-    ):
-        status, answer = server.act(action, **fields)
-        assert status == 200, answer
-    assert (
-        server.act("create", rows=[9], between=[0, 2])[1]["error"] == "It is between both already."
-    )
-    found = Review(run).state
-    assert {number: found.categories[number].between for number in (4, 5)} == {
-        4: (0, 2),
-        5: (0, 1, 2),
-    }
-    assert (found.members(4).tolist(), found.name(4)) == ([9, 10], "black or white or novel-001")
-
-
 def test_every_kind_of_action(server: Served) -> None:
     for action, fields in (
         ("reject", {"rows": [2]}),
@@ -170,24 +148,12 @@ def test_every_kind_of_action(server: Served) -> None:
     ]
 
 
-def test_the_log_says_which_images_were_found_by_growing_and_which_are_between_two(
-    server: Served, run: Run
-) -> None:
-    for action, fields in (
-        ("assign", {"rows": [2, 3], "category": 2, "via": "grow"}),
-        ("create", {"rows": [9], "name": "gull or heron"}),
-        ("rename", {"category": 0, "name": "tern"}),
-    ):
-        status, answer = server.act(action, **fields)
-        assert status == 200, answer
-    assert {category["id"]: category["name"] for category in answer["categories"]} == {
-        0: "tern",
-        4: "heron or tern",
-    }
+def test_the_log_says_which_images_were_found_by_growing(server: Served, run: Run) -> None:
+    status, answer = server.act("assign", rows=[2, 3], category=2, via="grow")
+    assert status == 200, answer
     lines = [json.loads(line) for line in (run.path / "review.jsonl").read_text().splitlines()]
-    assert (lines[1]["via"], lines[2]["between"]) == ("grow", [0, 1])
+    assert lines[1]["via"] == "grow"
     assert server.act("assign", rows=[4], category=2, via="magic")[0] == 400
-    assert server.act("create", rows=[4], between=[2])[0] == 400
     assert server.act("split", category=2, parts=[])[0] == 400
 
 

@@ -112,7 +112,7 @@ def test_the_first_button_counts_the_selected_images_that_it_will_confirm(page: 
 def test_reading_only_offers_no_change(opened: Opened, run: Path) -> None:
     with served(run, "--read-only") as server, opened(server) as page:
         refused = "document.getElementById('said').textContent === 'This review is open for reading only.'"
-        for key in "cxfmn2brjsguU":
+        for key in "cxfmn2rjsguU":
             page.run("document.getElementById('said').textContent = ''")
             page.key(key)
             page.wait(refused)

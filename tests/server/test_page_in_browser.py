@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from chromium import CTRL, SHIFT, Page
-from review_page import ask, cards_pictured, change, rows, seen, state, text, wait_for
+from review_page import ask, cards_pictured, change, go_to, rows, seen, state, text, wait_for
 from served import served
 from shoal.report.snapshot import Snapshot
 from shoal.review import verbs
 from shoal.review.actions import STATUSES
+from shoal.review.decisions import decisions_of
 from shoal.review.review import Review
 from shoal.runs import Run, RunView
 from small_runs import write_small
@@ -77,6 +78,35 @@ def test_keys_count_in_their_order_however_fast_they_come(page: Page, run: Path)
         "rejected",
         "flagged",
     ]
+
+
+@pytest.mark.parametrize("relabels", [False, True])
+def test_a_split_asks_what_becomes_of_labels_that_would_leave(
+    page: Page, run: Path, relabels: bool
+) -> None:
+    answer = Review(RunView(run)).answer
+    here = go_to(page, "zero")
+    ask(page, "s")
+    slider = "document.querySelector('#dialog input[type=range]')"
+    for n in range(2, 8):  # until a label is in two parts
+        page.run(f"{slider}.value = {n}, {slider}.dispatchEvent(new Event('input')), true")
+        page.wait(f"document.querySelectorAll('#dialog .part').length === {n}")
+        if not page.run("document.querySelector('#dialog label:has(select)').hidden"):
+            break
+    page.run(f"document.querySelector('#dialog select').selectedIndex = {int(relabels)}, true")
+    page.click("#dialog button.main")
+    wait_for(page, 1 + relabels)
+    found = state(run).state
+    split = found.entries[0].action
+    leaving = [row for row in split.rows.tolist() if answer.columns["label_given"][row] == "zero"]
+    staying = [row for row in found.members(here) if answer.columns["label_given"][row] == "zero"]
+    assert leaving
+    assert all(
+        len(staying) >= sum(row in leaving for row in part.rows.tolist()) for part in split.groups
+    )
+    decisions = decisions_of(state(run))
+    expected = [answer.paths[row] for row in leaving] if relabels else []
+    assert sorted(decisions.contradicted) == sorted(expected)
 
 
 def test_move_new_rename_merge_split_by_keys_alone(page: Page, run: Path) -> None:
@@ -317,36 +347,6 @@ def test_what_of_another_review_does_not_fit_is_told_once(
         open_again(page)
         assert not page.run("document.getElementById('dialog').open")
         assert page.complaints() == []
-
-
-def test_who_cannot_tell_between_two_gives_a_coarser_answer(page: Page, run: Path) -> None:
-    page.wait("document.querySelector('#details h2')")
-    page.settle()
-    row = page.run("shoal.grid.focused")
-    image = Run(run).assignments[row]
-    page.key("b")
-    wait_for(page, 1)
-    found = state(run).state
-    coarser = " or ".join(sorted([image.category, image.second_category]))
-    assert found.categories[found.images.category[row]].name == coarser
-    page.key("u")
-    wait_for(page, 2)
-    assert state(run).state.find(coarser) is None
-
-
-def test_a_name_with_an_or_in_it_is_one_of_the_two(
-    opened: Callable[..., AbstractContextManager[Page]], tmp_path: Path
-) -> None:
-    small = write_small(tmp_path / "or", names=("black", "black or white", "white", "novel-001"))
-    with served(small.path) as server, opened(server) as page:
-        page.wait("document.querySelector('#details h2')")
-        page.settle()
-        row = page.run("shoal.grid.focused")
-        page.key("b")
-        wait_for(page, 1)
-        found = state(small.path).state
-        own = small.assignments[row].category_id
-        assert found.categories[found.images.category[row]].between == (own, own + 1) == (0, 1)
 
 
 def test_a_suggested_merge_that_was_put_aside_stays_there_until_it_is_asked_for(

@@ -29,7 +29,7 @@ MIN_LABELS = 20
 """Labeled images below which nothing is calibrated."""
 N_ERRORS = 2.0
 """Standard errors that a change of confidence must exceed to count at all."""
-UNCHECKED_CONFIDENCE = 0.85
+UNCHECKED_CONFIDENCE = 0.95
 """Most that an unlabeled image is given where labels cannot check confidence."""
 PRIOR_IMAGES = 4.0
 """How many images the share of neighbors itself counts for, at each of its values."""

@@ -284,10 +284,9 @@ def answer_in_words(run: RunView, n_unsure: int | None = None) -> str:
     """
     if n_unsure is None:
         n_unsure = sum(sure < UNSURE_BELOW for sure in column(run.assignments, "confidence"))
-    counted = [row for row in run.categories if not row.between]
-    known, novel = (
-        [row.size for row in counted if row.is_novel == is_novel] for is_novel in (False, True)
-    )
+    categories = run.categories
+    known = [row.size for row in categories if not row.is_novel]
+    novel = [row.size for row in categories if row.is_novel]
     words = _counts(known, novel, n_unsure)
     estimate = run.json("estimate") if run.has("estimate.json") else {}
     interval = estimate.get("interval")
@@ -297,7 +296,7 @@ def answer_in_words(run: RunView, n_unsure: int | None = None) -> str:
     sure += [range_in_words(estimate["n_clusters"], repeats)] if repeats else []
     if run.has("calibration.json") and not run.json("calibration")["is_calibrated"]:
         sure.append(UNCHECKED)
-    mixed = [shown(row.category) for row in counted if row.mixed_probability >= MIXED_FROM]
+    mixed = [shown(row.category) for row in run.categories if row.mixed_probability >= MIXED_FROM]
     if mixed:
         sure.append(f"{count(len(mixed), 'category')} may hold another one: {first_few(mixed)}")
     return "; ".join([words, *sure])

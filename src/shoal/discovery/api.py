@@ -156,11 +156,11 @@ def refine(
 ) -> DiscoveredRun:
     """Discover again with what people decided about a run, into a new run: runs/photos-2 after runs/photos.
 
-    Confirmed and moved images are labels, unless they were put between two categories; categories that a person has
-    named or confirmed images of are known, and rejected images stay out of those they were thrown out of. There are as
-    many categories as people left, unless `n_clusters` asks for another number; without training it goes on from these.
-    Names and ids stay wherever a category has mostly the same images; changes.json in the new run says what changed,
-    and its review is the old one, done again.
+    Confirmed and moved images are labels, and given labels count until somebody decides about that very image.
+    Categories that a person has named or confirmed images of are known, and rejected images stay out of those they were
+    thrown out of. There are as many categories as people left, unless `n_clusters` asks for another number; without
+    training it goes on from these. Names and ids stay wherever a category has mostly the same images; changes.json in
+    the new run says what changed, and its review is the old one, done again.
 
     Parameters
     ----------

@@ -78,7 +78,7 @@ class Assigner:
         self.reporter = reporter
         self.device = choose_device(device)
         self._encoder_device = encoder_device(device)
-        categories = [one for one in run.categories if not one.between]
+        categories = run.categories
         rows = run.assignments
         self.classes = [category.category for category in categories]
         self.ids = [category.category_id for category in categories]

@@ -21,10 +21,12 @@ from shoal.discovery.scoring import Score, score_run
 from shoal.errors import UsageError, missing_package
 from shoal.report.notebook import run_html
 from shoal.review import verbs
+from shoal.review.parts import labels_that_leave
 from shoal.review.review import Review
 from shoal.review.reviewed_run import Reviewed, ReviewedRun
 from shoal.review.verbs import Which
 from shoal.runs import Assignment, Category, Run, column
+from shoal.words import count, plural
 
 
 class DiscoveredRun(Reviewed):
@@ -302,7 +304,10 @@ class DiscoveredRun(Reviewed):
     def split(
         self, category: Which, parts: SupportsIndex | Mapping[str, Iterable[str]] = 2
     ) -> None:
-        """Split a category.
+        """Split a category. The part with most of its given labels keeps its name and id.
+
+        A given label counts until somebody decides about that very image: labeled images that leave the category go
+        back to it in the next discovery (`shoal.refine`), unless they are confirmed where they are. A warning counts them.
 
         Parameters
         ----------
@@ -317,7 +322,15 @@ class DiscoveredRun(Reviewed):
         >>> sorted(row.category for row in run.categories)
         ['blue', 'green', 'novel-002', 'novel-002 (2)', 'red', 'teal']
         """
-        verbs.split(self.review, category, parts)
+        split = verbs.split(self.review, category, parts).action
+        n = len(labels_that_leave(self.review.state, split))
+        if n:
+            name = self.review.state.records[split.category].name
+            warnings.warn(
+                f"{count(n, 'image')} labeled {name} {plural(n, 'is')} in another category now; a given label counts "
+                "until you confirm or move the image itself",
+                stacklevel=2,
+            )
 
     def undo(self) -> None:
         """Undo the last thing done to the run by this account; what others built on is skipped, with a warning.

@@ -70,7 +70,7 @@ def _changes(run: RunView) -> dict[str, Any] | None:
     return {
         name: value
         for name, value in run.json("changes").items()
-        if name not in ("moved", "cannot_links")
+        if name not in ("moved", "changed_labels", "cannot_links")
     }
 
 

@@ -94,7 +94,7 @@ def confidence_words(run: Snapshot) -> str:
     if not calibration["is_calibrated"]:
         return (
             "There are too few labels to check confidence: it is the share of an image's nearest images in its "
-            "category, at most 0.85."
+            "category, at most 0.95."
         )
     n_known, n_novel = (round(sum(calibration[name]["n_images"])) for name in ("labeled", "novel"))
     on = (

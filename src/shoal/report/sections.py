@@ -151,4 +151,4 @@ def compared_note(run: Snapshot) -> str:
 
 
 def _kind(category: Category) -> str:
-    return "between two" if category.between else "novel" if category.is_novel else "known"
+    return "novel" if category.is_novel else "known"

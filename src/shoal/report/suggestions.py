@@ -72,7 +72,7 @@ def suggested_merges(run: Snapshot, *, most: int = 12) -> list[Merge]:
         raise NotInRun(
             "Suggested merges are left out: the run holds no embeddings to compare categories by."
         )
-    by_id = {category.category_id: category for category in run.categories if not category.between}
+    by_id = {category.category_id: category for category in run.categories}
     members = {number: run.members[number] for number in by_id if number in run.members}
     novel = {
         number

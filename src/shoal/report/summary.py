@@ -121,9 +121,7 @@ def _not_found(run: Snapshot) -> str:
 
 def _empty(run: Snapshot, *, is_novel: bool) -> str:
     names = [
-        shown(one.category)
-        for one in run.categories
-        if not one.size and one.is_novel == is_novel and not one.between
+        shown(one.category) for one in run.categories if not one.size and one.is_novel == is_novel
     ]
     if not (n := len(names)):
         return ""

@@ -11,8 +11,7 @@ are named by their paths, categories by their ids.
     flag     groups: [{category, images}]       somebody looked and is unsure; category -1 for those without one
     assign   category, images                   they belong to that category instead of their own; `via` says how they
                                                 were found where not one by one: grow
-    create   category, name, images             a new category (its id is new), with these images, none perhaps;
-                                                `between`: the ids of others, one of which each image belongs to
+    create   category, name, images             a new category (its id is new), with these images, none perhaps
     rename   category, name                     a name that no other category has
     merge    categories, into                   the images of `categories` go to `into`; those categories end
     split    category, parts: [{category, name, images}]   these images leave it for new categories
@@ -46,9 +45,6 @@ JOINERS = dict.fromkeys((0x200C, 0x200D))
 
 UNREADABLE = "a field is missing or of another kind"
 """What is said of a line whose fields are not those of its action."""
-
-OR = " or "
-"""Between the names of categories in the name of one for images that belong to one of them, nobody knows to which."""
 
 VIAS = ("grow",)
 """Ways to find many images at once, of which a person has seen some."""
@@ -89,7 +85,7 @@ class Action:
     """The groups of confirm, reject and flag, the parts of a split, the images of assign and create."""
     category: int = NO_CATEGORY
     categories: tuple[int, ...] = ()
-    """Those of a merge and of distinct; of create those that it is between."""
+    """Those of a merge and of distinct."""
     name: str = ""
     via: str = ""
     """One of `VIAS`, or nothing."""
@@ -144,7 +140,6 @@ def fields_of(action: Action, listed: Callable[[Ints], Any]) -> dict[str, Any]:
     """The fields of an action's line; `listed` gives the paths of rows."""
     if action.kind in ("assign", "create"):
         how: dict[str, Any] = {"name": action.name} if action.kind == "create" else {}
-        how |= {"between": list(action.categories)} if action.categories else {}
         how |= {"via": action.via} if action.via else {}
         return {"category": action.category, **how, "images": listed(action.rows)}
     groups: list[dict[str, Any]] = [
@@ -182,9 +177,7 @@ def action_of(
                 category=category,
                 via=checked_via(fields.get("via", "")),
             )
-        between = tuple(map(_whole, fields.get("between", ())))
-        name = _fit_name(fields["name"])
-        return Action(kind=kind, groups=(group,), category=category, name=name, categories=between)
+        return Action(kind=kind, groups=(group,), category=category, name=_fit_name(fields["name"]))
     if kind == "rename":
         return Action(
             kind=kind, category=_whole(fields["category"]), name=_fit_name(fields["name"])

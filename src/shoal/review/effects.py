@@ -10,8 +10,7 @@ from shoal.arrays import Ints
 from shoal.errors import UsageError
 from shoal.review import actions as act
 from shoal.review.actions import NO_CATEGORY, Action
-from shoal.review.changes import Change, Record, Values
-from shoal.review.state_tables import Conflict, Tables
+from shoal.review.state_tables import Change, Conflict, Record, Tables, Values
 
 NO_ROWS: Ints = np.zeros(0, np.int64)
 FEW = 1_000
@@ -47,9 +46,7 @@ def _assign(tables: Tables, action: Action, seq: int) -> Change:
 
 
 def _create(tables: Tables, action: Action, seq: int) -> Change:
-    for category in action.categories:
-        tables.living(category)
-    record = replace(_new(tables, action.category, action.name, seq), between=action.categories)
+    record = _new(tables, action.category, action.name, seq)
     return _moved(tables, action, seq, {action.category: record})
 
 
@@ -62,9 +59,7 @@ def _moved(tables: Tables, action: Action, seq: int, records: dict[int, Record |
 
 def _rename(tables: Tables, action: Action, seq: int) -> Change:
     old = tables.living(action.category)
-    if (
-        old.name == action.name and not old.between
-    ):  # one that follows others keeps this name from now on
+    if old.name == action.name:
         raise UsageError(f"{action.name}: is the name already")
     new = Record(action.name, old.is_novel, True, None, seq)
     return Change(
@@ -87,7 +82,6 @@ def _merge(tables: Tables, action: Action, seq: int) -> Change:
     others = dict.fromkeys(action.categories)
     if not others or action.category in others:
         raise UsageError("merge: expected other categories than the one they go into")
-    others |= dict.fromkeys(_settled(tables, {action.category, *others}))
     old = {category: tables.living(category) for category in others}
     rows = np.flatnonzero(np.isin(tables.images.category, [*others]))
     records: dict[int, Record | None] = {
@@ -95,28 +89,12 @@ def _merge(tables: Tables, action: Action, seq: int) -> Change:
         for category, record in old.items()
     }
     is_novel = into.is_novel and all(record.is_novel for record in old.values())
-    pairs = [record.between for record in (into, *old.values())]
-    between = tuple(sorted({number for pair in pairs for number in pair})) if all(pairs) else ()
-    records[action.category] = Record(
-        into.name, is_novel, into.is_named, None, seq, between, into.number
-    )
+    records[action.category] = Record(into.name, is_novel, into.is_named, None, seq)
     return Change(
         rows=rows,
         values=_values(tables, rows, seq, np.full(len(rows), action.category)),
         records=records,
     )
-
-
-def _settled(tables: Tables, merged: set[int]) -> list[int]:
-    """The categories between some that a merge makes one: their images belong to that one."""
-    pairs = {
-        number: tables.between(record)
-        for number, record in tables.categories.items()
-        if record.between
-    }
-    return [
-        number for number, pair in pairs.items() if pair and pair <= merged and number not in merged
-    ]
 
 
 def _split(tables: Tables, action: Action, seq: int) -> Change:
@@ -128,16 +106,11 @@ def _split(tables: Tables, action: Action, seq: int) -> Change:
         raise Conflict(
             f"split: an image is not in {tables.name(action.category)} any more; look again"
         )
-    bases = (
-        source.name,
-        tables.joined(tables.between(source)),
-    )  # a log may have it without the source's own number
     records: dict[int, Record | None] = {}
     for part in action.groups:
         new = _new(tables, part.category, part.name, seq)
-        if any(is_numbered_part(part.name, base) for base in bases):
-            number = source.number + number_of_part(part.name)
-            new = replace(new, is_named=False, between=source.between, number=number)
+        if is_numbered_part(part.name, source.name):
+            new = replace(new, is_named=False)
         records[part.category] = new
     if len(records) < len(action.groups) or len({part.name for part in action.groups}) < len(
         action.groups
@@ -149,13 +122,7 @@ def _split(tables: Tables, action: Action, seq: int) -> Change:
 
 def is_numbered_part(name: str, base: str) -> bool:
     """Whether a part of a category has the name that it gets when nobody gives it one: 'novel-001 (2)'."""
-    return bool(number := number_of_part(name)) and name == base + number
-
-
-def number_of_part(name: str) -> str:
-    """What the name of such a part ends in, ' (2)'; nothing of another."""
-    ending = re.search(r" \(\d+\)$", name)
-    return ending[0] if ending else ""
+    return name.startswith(base) and bool(re.fullmatch(r" \(\d+\)", name.removeprefix(base)))
 
 
 def _new(tables: Tables, category: int, name: str, seq: int) -> Record:

@@ -4,7 +4,6 @@ A person may have several pages of the review open. What is undone in one of the
 or by that person before the page was opened: never what the same person did in another one meanwhile.
 """
 
-import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -28,20 +27,12 @@ class History:
         self.entries: list[Entry] = []
         """The entry with seq i is entries[i - 1]."""
         self.undone: set[int] = set()
-        self._done: dict[str, list[int]] = {}
-        """By person, the actions that count, in the order in which they were done or redone."""
-        self._done_in: dict[str, list[int]] = {}
-        """The same by window."""
-        self._since: dict[int, int] = {}
-        """The entry that has done or redone each of them."""
-        self._undoings: dict[str, list[Entry]] = {}
-        """By person, the entries that undo what is undone."""
-        self._undoings_in: dict[str, list[Entry]] = {}
-        """The same by window."""
-        self._acted: dict[str, dict[str, int]] = {}
-        """By person and window, the last action there that neither undoes nor redoes."""
-        self._acted_in: dict[str, int] = {}
-        """The same by window."""
+        self._done: list[int] = []
+        """The actions that count, in the order in which they were done or redone."""
+        self._undoings: list[Entry] = []
+        """The entries that undo what is undone."""
+        self._acted: dict[tuple[str, str], int] = {}
+        """By person and window, the last action that neither undoes nor redoes."""
 
     def entry(self, seq: int) -> Entry:
         """The entry with this number."""
@@ -55,45 +46,43 @@ class History:
         of = entry.action.of
         if entry.action.kind == "undo":
             self.undone.add(of)
-            self._done[self.entry(of).by].remove(of)
-            self._done_in[self.entry(of).window].remove(of)
-            self._undoings.setdefault(entry.by, []).append(entry)
-            self._undoings_in.setdefault(entry.window, []).append(entry)
+            self._done.remove(of)
+            self._undoings.append(entry)
             return 0
         if entry.action.kind == "redo":
             self.undone.discard(of)
-            for undoings in (self._undoings, self._undoings_in):
-                for name, undone in undoings.items():
-                    undoings[name] = [undoing for undoing in undone if undoing.action.of != of]
+            self._undoings = [undoing for undoing in self._undoings if undoing.action.of != of]
         else:
             of = entry.seq
-            self._acted.setdefault(entry.by, {})[entry.window] = self._acted_in[entry.window] = of
-        self._done.setdefault(self.entry(of).by, []).append(of)
-        self._done_in.setdefault(self.entry(of).window, []).append(of)
-        self._since[of] = entry.seq
+            self._acted[entry.by, entry.window] = of
+        self._done.append(of)
         return of
 
     def done_by(self, by: str, window: Window | None = None) -> Iterator[int]:
         """The actions that a person can undo wherever they were done, or in a window; the last one first."""
-        own = reversed(self._done.get(by, ()))
-        if window is None:
-            return own
-        before = (seq for seq in own if seq <= window.opened)
-        here = reversed(self._done_in.get(window.name, ()))
-        return heapq.merge(here, before, key=lambda seq: -self._since[seq])
+        for of in reversed(self._done):
+            if _is_for(self.entry(of), by, window):
+                yield of
 
     def undone_by(self, by: str, window: Window | None = None) -> Iterator[int]:
         """The actions that a person has undone, the last one first, where they have done nothing else since."""
-        acted = self._acted.get(by, {})
-        own = reversed(self._undoings.get(by, ()))
+        for undoing in reversed(self._undoings):
+            if not _is_for(undoing, by, window):
+                continue
+            last = self._last_acted(by, undoing.window, window)
+            if undoing.seq > last:
+                yield undoing.action.of
+
+    def _last_acted(self, by: str, undone_in: str, window: Window | None) -> int:
+        """The last action after which a person cannot redo what was undone in a window."""
         if window is None:
-            last = max(acted.values(), default=0)
-            return (undoing.action.of for undoing in own if undoing.seq > last)
-        before = (undoing for undoing in own if undoing.seq <= window.opened)
-        here = reversed(self._undoings_in.get(window.name, ()))
-        last = self._acted_in.get(window.name, 0)
-        return (
-            undoing.action.of
-            for undoing in heapq.merge(here, before, key=lambda undoing: -undoing.seq)
-            if undoing.seq > max(last, acted.get(undoing.window, 0))
-        )
+            return max((seq for (who, _), seq in self._acted.items() if who == by), default=0)
+        in_window = [seq for (_, name), seq in self._acted.items() if name == window.name]
+        return max(*in_window, self._acted.get((by, undone_in), 0), 0)
+
+
+def _is_for(entry: Entry, by: str, window: Window | None) -> bool:
+    """Whether an entry was made by a person; in a window: made there, or by that person before it was opened."""
+    if window is None:
+        return entry.by == by
+    return entry.window == window.name or (entry.by == by and entry.seq <= window.opened)

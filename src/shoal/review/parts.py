@@ -4,26 +4,56 @@ A category may be anything after some actions, so the tree is looked at through 
 count that join two of them, and undoing the last n - 1 gives n parts. O(N) for a run of N images.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import DataError, UsageError
+from shoal.review.actions import Action
 from shoal.review.state import State
-from shoal.runs import RunView, damaged, read_vectors
+from shoal.runs import MIXED_FROM, RunView, damaged, read_vectors
 
 MAX_WITHOUT_TREE = 4_000
 """Images of a category that a tree of its own is grown for, where the run has none."""
 
 
 def parts_of(run: RunView, state: State, category: int, n_parts: int) -> list[Ints]:
-    """The images of a category in `n_parts` parts, the largest first, each ascending."""
+    """The images of a category in `n_parts` parts, each ascending; the first one keeps the category."""
     rows = state.members(category)
     if not 2 <= n_parts <= len(rows):
         raise UsageError(
             f"parts: found {n_parts}, expected 2 to {len(rows)}, the number of its images"
         )
+    proposed = proposed_split(state, category)
+    if n_parts == 2 and proposed is not None:
+        return labeled_first(state, category, proposed)
     linkage = linkage_of(run, state, rows)
-    return cut(linkage, rows, n_parts)
+    return labeled_first(state, category, cut(linkage, rows, n_parts))
+
+
+def proposed_split(state: State, category: int) -> tuple[Ints, Ints] | None:
+    """The images that would stay and leave if a category holds another one; None where the run has not marked it."""
+    if state.answer.mixed_probability.get(category, 0.0) < MIXED_FROM:
+        return None
+    rows = state.members(category)
+    is_apart = np.array([state.answer.columns["is_apart"][row] for row in rows.tolist()], bool)
+    if is_apart.all() or not is_apart.any():
+        return None
+    return rows[~is_apart], rows[is_apart]
+
+
+def labeled_first(state: State, category: int, parts: Sequence[Ints]) -> list[Ints]:
+    """Parts of a category, the one with most of its given labels first; the others stay in their order."""
+    is_labeled = state.given_labels() == category
+    return sorted(parts, key=lambda part: -int(is_labeled[part].sum()))
+
+
+def labels_that_leave(state: State, split: Action) -> Ints:
+    """The rows of a split that came with a label of the category they leave."""
+    is_labeled = state.given_labels()[split.rows] == split.category
+    rows: Ints = split.rows[is_labeled]
+    return rows
 
 
 def linkage_of(

@@ -146,7 +146,7 @@ class Review:
     def _replay(self, line: Mapping[str, Any]) -> None:
         try:
             action = action_of(line["action"], line, self.answer.rows)
-            change = self.state.prepare(action, is_logged=True)
+            change = self.state.prepare(action)
         except UsageError as error:
             raise self.log.damage(f"does not fit what comes before it ({error})") from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -14,10 +14,10 @@ import numpy as np
 
 from shoal.arrays import Floats, Ints
 from shoal.review.actions import CONFIRMED, MOVED, NO_CATEGORY, STATUSES
-from shoal.review.changes import Record
 from shoal.review.log import FILE
 from shoal.review.review import OtherAnswer, Review
 from shoal.review.state import State
+from shoal.review.state_tables import Record
 from shoal.runs import Assignment, Category, Run, RunView
 
 N_EXEMPLARS = 5
@@ -82,7 +82,7 @@ def reviewed_assignments(review: Review) -> list[Assignment]:
                 label_given=names.get(column["label_given"][row], column["label_given"][row]),
                 category_id=number,
                 category=name,
-                is_novel=record is not None and is_novel(state, record),
+                is_novel=record is not None and record.is_novel,
                 confidence=float(confidence[row]),
                 outlier_score=float(column["outlier_score"][row]),
                 nearest_known=names.get(column["nearest_known"][row], column["nearest_known"][row]),
@@ -106,7 +106,7 @@ def reviewed_categories(review: Review) -> list[Category]:
     names = names_today(state)
     order = review.answer.typical_order
     members = {number: order[state.images.category[order] == number] for number in state.categories}
-    ordered = sorted(state.categories.items(), key=lambda item: (is_novel(state, item[1]), item[0]))
+    ordered = sorted(state.categories.items(), key=lambda item: (item[1].is_novel, item[0]))
     return [
         _category(review, number, record, members[number], confidence, names)
         for number, record in ordered
@@ -138,7 +138,7 @@ def _category(
     return Category(
         category_id=number,
         category=record.name,
-        is_novel=is_novel(review.state, record),
+        is_novel=record.is_novel,
         size=len(rows),
         n_labeled=sum(map(bool, labels)),
         confidence=float(confidence[rows].mean()) if len(rows) else 0.0,
@@ -146,16 +146,7 @@ def _category(
         nearest_known_similarity=float(np.mean(similar)) if nearest else float("nan"),
         exemplars=tuple(paths[row] for row in rows[:N_EXEMPLARS].tolist()),
         mixed_probability=review.answer.mixed_probability.get(number, 0.0),
-        between=tuple(
-            review.state.records[one].name for one in sorted(review.state.between(record))
-        ),
     )
-
-
-def is_novel(state: State, record: Record) -> bool:
-    """Whether a category is novel; one between others where one of these is."""
-    between = state.between(record)
-    return any(state.records[number].is_novel for number in between) if between else record.is_novel
 
 
 def _confidence(state: State) -> Floats:
@@ -168,6 +159,4 @@ def _confidence(state: State) -> Floats:
 
 def names_today(state: State) -> dict[str, str]:
     """What the categories of the run are called today, by their first name."""
-    return {
-        c.category: state.records[state.today(c.category_id)].name for c in state.answer.categories
-    }
+    return {name: state.records[number].name for name, number in state.named_today().items()}

@@ -6,18 +6,16 @@ one of its images or categories, and undone only while nothing that counts has b
 """
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UsageError
-from shoal.review.actions import MAX_NAME, Action, Entry
-from shoal.review.changes import Change
+from shoal.review.actions import NO_CATEGORY, Action, Entry, composed
 from shoal.review.effects import effect
 from shoal.review.history import History, Window
 from shoal.review.run_tables import RunTables
-from shoal.review.state_tables import Conflict, Tables
+from shoal.review.state_tables import Change, Conflict, Tables
 
 
 class Blocked(Conflict):
@@ -59,13 +57,8 @@ class State(Tables):
         """What an action that neither undoes nor redoes has changed, as it was before."""
         return self._before[seq]
 
-    def prepare(
-        self, action: Action, base: int | None = None, *, is_logged: bool = False
-    ) -> Change:
-        """What an action would change, or an error that says why it cannot be done; changes nothing.
-
-        `is_logged`: names were checked when it was done, by what others were called then.
-        """
+    def prepare(self, action: Action, base: int | None = None) -> Change:
+        """What an action would change, or an error that says why it cannot be done; changes nothing."""
         seq = self.seq + 1
         if action.kind == "undo":
             change = self._undo(action.of)
@@ -74,7 +67,7 @@ class State(Tables):
         else:
             change = effect(self, action, seq)
         if change.records:
-            self._check_names(change, action, makes_room=is_logged or bool(action.of))
+            self._check_names(change, action)
         if base is not None:
             self._check_base(change, action, base)
         return change
@@ -113,6 +106,34 @@ class State(Tables):
             return error
         return None
 
+    def named_today(self) -> dict[str, int]:
+        """The category that each name of the run, and so each given label, stands for today.
+
+        That is the category itself, renamed perhaps, or what it was merged into; but where people have given another
+        name to it and the old one to a part of it, that part.
+        """
+        origin: dict[int, int] = {}  # of each part, the category that was split first
+        for entry in self.entries:
+            if entry.action.kind == "split":
+                source = entry.action.category
+                for group in entry.action.groups:
+                    origin[group.category] = origin.get(source, source)
+        by_name = {composed(record.name): number for number, record in self.categories.items()}
+        named = {}
+        for category in self.answer.categories:
+            number = self.today(category.category_id)
+            part = by_name.get(composed(category.category))
+            if part is not None and origin.get(part) == category.category_id:
+                number = part
+            named[category.category] = number
+        return named
+
+    def given_labels(self) -> Ints:
+        """(N,) the category that the label of each image stands for today; -1 for an image without one."""
+        named = self.named_today()
+        given = self.answer.columns["label_given"]
+        return np.array([named.get(name, NO_CATEGORY) for name in given], dtype=np.int64)
+
     def _owned(self) -> Ints:
         """(seq + 1,) by action, how many images and categories are as it left them."""
         owners = np.array([record.owner for record in self.records.values()], np.int64)
@@ -147,35 +168,6 @@ class State(Tables):
             else:
                 self.records[category] = record
                 self.next_id = max(self.next_id, category + 1)
-        if change.records:
-            self._follow_names({*change.records}, seq)
-            self._give_way({*change.records}, seq)
-
-    def _follow_names(self, changed: set[int], seq: int) -> None:
-        """Name categories between others by what those are called now, unless another has that name."""
-        for category, record in self.categories.items():
-            ids = self.between(record)
-            if len(ids) < 2 or changed.isdisjoint({category, *ids, *record.between}):
-                continue
-            name = self.joined(ids) + record.number
-            if name != record.name and len(name) <= MAX_NAME and self.find(name) is None:
-                self._call(category, name, seq)
-
-    def _give_way(self, changed: set[int], seq: int) -> None:
-        """Give another name to categories between others that have the name of one that was put back."""
-        there = self.categories
-        given = {there[category].name for category in changed if category in there}
-        for category, record in there.items():
-            if (
-                category not in changed
-                and record.name in given
-                and len(ids := self.between(record)) > 1
-            ):
-                self._call(category, self.free_name(self.joined(ids) + record.number), seq)
-
-    def _call(self, category: int, name: str, seq: int) -> None:
-        self.records[category] = replace(self.records[category], name=name)
-        self.versions[category] = seq
 
     def _counts(self, entry: Entry) -> bool:
         return entry.action.kind not in ("undo", "redo") and entry.seq not in self.history.undone
@@ -226,14 +218,9 @@ class State(Tables):
         except UsageError as error:  # such as a category that has ended
             raise Blocked(f"redo of {self.in_words(of)}: {error}", last) from error
 
-    def _check_names(self, change: Change, action: Action, *, makes_room: bool) -> None:
-        """Refuse a change after which two categories have one name; one that follows others makes room for undo."""
-        others = {c: record for c, record in self.categories.items() if c not in change.records}
-        names = {
-            record.name: c
-            for c, record in others.items()
-            if not (makes_room and len(self.between(record)) > 1)
-        }
+    def _check_names(self, change: Change, action: Action) -> None:
+        """Refuse a change after which two categories have one name."""
+        names = {record.name: c for c, record in self.categories.items() if c not in change.records}
         there = {
             c: record
             for c, record in change.records.items()

@@ -97,9 +97,6 @@ def move(review: Review, images: Iterable[str], to: Which, *, by: str | None = N
 
     def make(state: State) -> Action:
         there = state.find(to) if isinstance(to, str) else whole(to)
-        between = state.named_between(to) if isinstance(to, str) else ()
-        if between and (there is None or state.find_between(between) is not None):
-            return between_action(state, rows, between)
         if isinstance(to, str) and there is None:
             group = Group(category=state.next_id, rows=rows)
             return Action(
@@ -109,22 +106,6 @@ def move(review: Review, images: Iterable[str], to: Which, *, by: str | None = N
         return Action(kind="assign", category=target, groups=(Group(category=target, rows=rows),))
 
     return review.act(make, by=by)
-
-
-def between_action(state: State, rows: Ints, ids: Iterable[int]) -> Action:
-    """Put images between categories: into the one between these, which is made where there is none."""
-    between = state.spread(ids)
-    if len(between) < 2:
-        raise UsageError("between: expected two categories or more")
-    there = state.find_between(between)
-    group = Group(category=state.next_id if there is None else there, rows=rows)
-    if there is not None:
-        return Action(kind="assign", category=there, groups=(group,))
-    name = state.joined(between)
-    name = checked_name(name) if state.find(name) is None else state.free_name(name)
-    return Action(
-        kind="create", category=group.category, name=name, groups=(group,), categories=between
-    )
 
 
 def rename(review: Review, category: Which, name: str, *, by: str | None = None) -> Entry:

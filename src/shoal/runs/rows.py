@@ -60,9 +60,7 @@ class Assignment:
     classified_at: str = ""
 
 
-ADDED = frozenset(
-    {"status", "classified_by", "classified_at", "between", "is_apart", "mixed_probability"}
-)
+ADDED = frozenset({"status", "classified_by", "classified_at", "is_apart", "mixed_probability"})
 """Columns that tables of earlier versions do not have."""
 
 
@@ -83,8 +81,6 @@ class Category:
     """Paths of its most typical images."""
     mixed_probability: float = 0.0
     """How likely it holds another category: the images with `is_apart`."""
-    between: tuple[str, ...] = ()
-    """Of a category such as 'heron or egret': the two that its images may be. It is not counted in `n_clusters`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

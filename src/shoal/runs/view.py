@@ -132,12 +132,12 @@ class RunView:
     @property
     def n_known(self) -> int:
         """How many of the known categories were found."""
-        return sum(row.size > 0 and not row.is_novel and not row.between for row in self.categories)
+        return sum(row.size > 0 and not row.is_novel for row in self.categories)
 
     @property
     def n_novel(self) -> int:
         """How many categories were found that nobody has named."""
-        return sum(row.size > 0 and row.is_novel and not row.between for row in self.categories)
+        return sum(row.size > 0 and row.is_novel for row in self.categories)
 
     def array(self, name: str) -> np.ndarray[Any, Any]:
         """Map `<name>.npy` into memory, read-only."""

@@ -11,11 +11,11 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.review.actions import NO_CATEGORY, STATUSES, Action, Entry
-from shoal.review.changes import Record
 from shoal.review.history import Window
 from shoal.review.review import Review
-from shoal.review.reviewed_run import is_novel, names_today
+from shoal.review.reviewed_run import names_today
 from shoal.review.state import State
+from shoal.review.state_tables import Record
 from shoal.review.suspected_labels import speaks_for
 from shoal.server.packing import pack_numbers, pack_rows
 from shoal.text import shown
@@ -60,12 +60,12 @@ def columns(review: Review) -> bytes:
         return b"".join(by_name[name].astype(kind).tobytes() for name, kind in FIELDS)
 
 
-def category(state: State, number: int, record: Record) -> dict[str, Any]:
+def category(number: int, record: Record) -> dict[str, Any]:
     """A category for the page; its size it counts itself."""
     return {
         "id": number,
         "name": shown(record.name),
-        "novel": is_novel(state, record),
+        "novel": record.is_novel,
         "named": record.is_named,
         "into": record.merged_into,
     }
@@ -77,7 +77,7 @@ def categories(review: Review) -> list[dict[str, Any]]:
     ids = review.answer.id_of
     rows = []
     for number, record in review.state.records.items():
-        row = category(review.state, number, record)
+        row = category(number, record)
         if number in answered and answered[number].nearest_known in ids:
             row["nearest"] = ids[answered[number].nearest_known]
             row["similarity"] = _round(answered[number].nearest_known_similarity)
@@ -99,9 +99,7 @@ def changes(review: Review, since: int, by: str, window: Window | None = None) -
             if _leaves_categories(state, since)
             else pack_numbers(state.images.category[rows]),
             "status": pack_numbers(state.images.status[rows]),
-            "categories": [
-                category(state, n, state.records[n]) for n in touched if n in state.records
-            ],
+            "categories": [category(n, state.records[n]) for n in touched if n in state.records],
             "gone": [number for number in touched if number not in state.records],
             "entries": [
                 entry_words(state, entry) for entry in state.entries[since:][-MAX_ENTRIES:]

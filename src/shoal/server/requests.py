@@ -19,7 +19,7 @@ from shoal.review.actions import (
 from shoal.review.history import Window
 from shoal.review.state import State
 from shoal.review.state_tables import Conflict
-from shoal.review.verbs import between_action, grouped
+from shoal.review.verbs import grouped
 from shoal.server.packing import unpack_rows
 
 MAX_ROWS = 256
@@ -81,8 +81,6 @@ def _action(state: State, kind: str, asked: Mapping[str, Any]) -> Action:
             since = state.in_words(int(state.images.version[outside[0]]))
             raise Conflict(f"{kind}: an image has no category since {since}; move it to one")
         return Action(kind=kind, groups=grouped(state, rows))
-    if kind == "create" and "between" in asked:
-        return _between(state, asked)
     if kind in ("assign", "create"):
         category = state.next_id if kind == "create" else _whole(asked["category"])
         group = Group(
@@ -93,8 +91,7 @@ def _action(state: State, kind: str, asked: Mapping[str, Any]) -> Action:
                 kind=kind, category=category, groups=(group,), via=checked_via(asked.get("via", ""))
             )
         name = checked_name(asked["name"])
-        between = state.named_between(name)
-        return Action(kind=kind, category=category, name=name, groups=(group,), categories=between)
+        return Action(kind=kind, category=category, name=name, groups=(group,))
     if kind == "rename":
         return Action(
             kind=kind, category=_whole(asked["category"]), name=checked_name(asked["name"])
@@ -115,15 +112,6 @@ def _action(state: State, kind: str, asked: Mapping[str, Any]) -> Action:
         ]
         return Action(kind=kind, category=_whole(asked["category"]), groups=tuple(parts))
     return Action(kind=kind, of=_whole(asked["of"]))
-
-
-def _between(state: State, asked: Mapping[str, Any]) -> Action:
-    """Images between two categories; refused where all of them are there already."""
-    rows = _rows(state, asked["rows"], at_least=1)
-    action = between_action(state, rows, map(_whole, _listed(asked["between"], MAX_PARTS)))
-    if (state.images.category[rows] == action.category).all():
-        raise Conflict("It is between both already.")
-    return action
 
 
 def _rows(state: State, asked: Any, *, at_least: int) -> Ints:

@@ -14,7 +14,7 @@ from shoal.errors import DataError, UsageError
 from shoal.report.snapshot import Snapshot, stratified
 from shoal.report.suggestions import ONE_GROUP, close_pairs, may_be_part
 from shoal.review.actions import CONFIRMED, MOVED, NO_CATEGORY, PREDICTED, REJECTED
-from shoal.review.parts import cut, linkage_of
+from shoal.review.parts import cut, labeled_first, linkage_of
 from shoal.review.review import Review
 from shoal.runs import Run, read_vectors
 from shoal.text import shown
@@ -112,9 +112,7 @@ class Search:
         """
         with self.review.lock:
             state = self.review.state
-            records = {
-                number: record for number, record in state.categories.items() if not record.between
-            }
+            records = state.categories
             ids = state.images.category.copy()
             today = {
                 c.category_id: state.today(c.category_id) for c in self.review.answer.categories
@@ -161,7 +159,7 @@ class Search:
         return first if first != now else today.get(second)
 
     def parts(self, category: int, n_parts: int) -> dict[str, Any]:
-        """The images of a category as the tree parts them, each part with the most typical first."""
+        """The images of a category as the tree parts them, most typical first; the first part keeps the category."""
         with self.review.lock:
             state = self.review.state
             rows = state.members(category)
@@ -172,6 +170,7 @@ class Search:
                 f"A category of {len(rows):,} images can be split into 2 to {most} parts."
             )
         parts = cut(self._linkage(category, seq, rows), rows, n_parts)
+        parts = labeled_first(state, category, parts)
         position = self._position
         return {"parts": [part[np.argsort(position[part])].tolist() for part in parts]}
 

@@ -125,7 +125,8 @@ def test_merged_and_split_categories_stay_so(reviewed: DiscoveredRun, photos) ->
     """Two known categories are merged: their ids have a gap, labels of both are one, and new images find them."""
     reviewed.merge(["red", "green"])
     images = sorted(row.path for row in reviewed.assignments if row.category == "red")
-    reviewed.split("red", {"dark red": images[:8]})
+    with pytest.warns(UserWarning, match="labeled red"):
+        reviewed.split("red", {"dark red": images[:8]})
     reviewed.confirm("dark red")
     run = shoal.refine(reviewed, photos.folder, **HOW)
     ids = {row.category: row.category_id for row in run.categories}
@@ -154,23 +155,6 @@ def test_an_image_that_came_later_and_a_label_that_came_later_are_taken(
     assert run.provenance["n_images"] == 61
     settings = run.config
     assert settings["n_clusters"] == 6  # there are more known ones now than were given
-
-
-def test_images_between_two_categories_are_asked_for_again_and_teach_nothing(
-    reviewed: DiscoveredRun, photos
-) -> None:
-    undecided = [row.path for row in reviewed.assignments if row.category == "red"][:2]
-    reviewed.move(undecided, "red or green")
-    labels = {path: row[1] for path, row in by_path(reviewed).items() if row[1]} | {
-        undecided[0]: "red"
-    }
-    left = {row.category for row in reviewed.categories} - {"green or red"}
-    run = shoal.refine(reviewed, photos.folder, labels, **HOW)
-    machine = by_path(RunView(run.path))
-    assert {category for category, _, _ in machine.values()} == left
-    assert [machine[path][1] for path in undecided] == ["", ""]
-    assert {by_path(run)[path] for path in undecided} == {("green or red", "", "moved")}
-    assert json.loads((run.path / "changes.json").read_text())["does_not_fit"] == []
 
 
 def test_before_training_it_is_said_which_named_category_has_no_image_to_know_it_by(

@@ -213,25 +213,6 @@ def test_a_split_is_made_only_as_it_is_shown(page: Page, run: Path) -> None:
     assert page.run("shoal.view.id") == here
 
 
-def test_between_both_twice_says_so(page: Page, run: Path) -> None:
-    page.click('[data-view="all"]')
-    page.run("document.getElementById('grid').focus(), true")
-    seen(page)
-    page.key("End")
-    row = page.run("shoal.grid.focused")
-    before = done(page)
-    detailed(page, row)
-    page.key("b")
-    wait_for(page, before + 1)
-    found = state(run).state
-    coarser = found.categories[found.images.category[row]].name
-    assert len(coarser.split(" or ")) == 2
-    detailed(page, row)
-    page.key("b")
-    page.wait("document.getElementById('said').textContent === 'It is between both already.'")
-    assert done(page) == before + 1
-
-
 def test_no_key_counts_between_a_double_click_and_the_enlarged_image(page: Page, run: Path) -> None:
     go_to(page, "two")
     first, second, *_ = rows(page)

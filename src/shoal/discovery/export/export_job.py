@@ -47,9 +47,21 @@ def disagreeing(run: Run) -> list[Assignment]:
 
 
 def contradicted(run: Run) -> frozenset[str]:
-    """The images whose label people contradicted: what they said counts."""
+    """The images whose category counts instead of their label: people decided so, or split them off.
+
+    To the next discovery a split is no word about a label; an export is what people left.
+    """
     review = fitting_review(run)
-    return frozenset() if review is None else decisions_of(review).contradicted
+    if review is None:
+        return frozenset()
+    decisions = decisions_of(review)
+    by_run = {*decisions.called.values()}
+    split_off = {
+        path
+        for path in decisions.given
+        if path in decisions.categories and decisions.categories[path] not in by_run
+    }
+    return decisions.contradicted | split_off
 
 
 def found_by_run(run: Run) -> dict[str, tuple[str, float]]:

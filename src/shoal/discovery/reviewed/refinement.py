@@ -27,6 +27,7 @@ from shoal.review.replay import replay_review, replayed
 from shoal.review.review import Review, checked_who, has_review
 from shoal.review.run_tables import RunTables
 from shoal.runs import Run, RunView
+from shoal.text import shown
 from shoal.words import count, first_few, plural
 
 MAX_LISTED = 5
@@ -123,14 +124,14 @@ class Refinement:
                 by_name[name], names[next_id], next_id = next_id, name, next_id + 1
             own[label] = by_name[name]
             known += [own[label]] if own[label] not in known else []
-        given = decisions.given
+        given = None
         if images.n_labeled:
             given = {
                 name: own[int(c)]
                 for name, c in zip(images.names, images.labels, strict=True)
                 if c >= 0
             }
-        ids = [_label(name, decisions, given) for name in images.names]
+        ids = [decisions.label(name, given) for name in images.names]
         position_of = {number: at for at, number in enumerate(known)}
         return replace(
             images,
@@ -146,6 +147,16 @@ class Refinement:
                 taken=decisions.taken,
             ),
         )
+
+    def changed_labels(self, now: Mapping[str, str]) -> list[dict[str, str]]:
+        """The given labels of the reviewed run that are others now, by path; `now` are labels by name, or nothing."""
+        names = self.decisions.names
+        given = {path: names[number] for path, number in self.decisions.given.items()}
+        return [
+            {"path": path, "given": name, "now": now[path]}
+            for path, name in sorted(given.items())
+            if path in now and now[path] != name
+        ]
 
     def settings(
         self,
@@ -165,7 +176,10 @@ class Refinement:
                 f"{self.run.path}: the review decided every image, so nothing is left to discover; export it, with "
                 f"`shoal export {self.run.path} --to imagefolder --out sorted/` for example"
             )
-        for note in (self.note, _note_unlabeled(collection) if chosen.is_trained else ""):
+        notes = [self.note, _note_changed_labels(self.changed_labels(_label_names(collection)))]
+        if chosen.is_trained:
+            notes.append(_note_unlabeled(collection))
+        for note in notes:
             if note:
                 reporter.say(note)
         n_known = int((collection.class_sizes > 0).sum())
@@ -188,7 +202,9 @@ class Refinement:
         ids = {old: number for old, number in living.items() if number in there}
         _, misfits = replayed(log, answer, ids)
         lost = [misfit.in_words() for misfit in misfits]
-        changes = compare_answers(self.run.path, self.decisions, answer, lost)
+        labels = dict(zip(answer.paths, answer.columns["label_given"], strict=True))
+        changed = self.changed_labels(labels)
+        changes = compare_answers(self.run.path, self.decisions, answer, lost, changed)
         run.write_json("changes", changes)
         if not has_review(run.path):  # one that was killed may have written it
             replay_review(log, run, by=checked_who(None), ids=ids)
@@ -249,6 +265,29 @@ def prepare_refinement(
     )
 
 
+def _label_names(collection: Collection) -> dict[str, str]:
+    """The label of each image by name, "" for none."""
+    names = [*collection.classes, ""]  # the last one for unlabeled images
+    return {
+        path: names[label]
+        for path, label in zip(collection.names, collection.labels.tolist(), strict=True)
+    }
+
+
+def _note_changed_labels(changed: Sequence[Mapping[str, str]]) -> str:
+    """Say which given labels of the reviewed run are others now."""
+    if not changed:
+        return ""
+    n = len(changed)
+    listed = [
+        f"{shown(one['path'])} ({one['given']}, now {one['now'] or 'unlabeled'})" for one in changed
+    ]
+    return (
+        f"note: {count(n, 'given label')} {plural(n, 'is')} changed by the review or by new labels: "
+        f"{first_few(listed, MAX_LISTED)}; changes.json lists all"
+    )
+
+
 def _note_unlabeled(collection: Collection) -> str:
     """Say which categories are known by name alone: training may find none of their images."""
     sizes = collection.class_sizes
@@ -263,18 +302,12 @@ def _note_unlabeled(collection: Collection) -> str:
     )
 
 
-def _label(name: str, decisions: Decisions, given: dict[str, int]) -> int:
-    """The id of an image's class: what people decided, else what it came with unless it was thrown out of that."""
-    if name in decisions.labels:
-        return decisions.labels[name]
-    if name in decisions.undecided:
-        return UNLABELED
-    label = given.get(name, UNLABELED)
-    return UNLABELED if label in decisions.apart.get(name, ()) else label
-
-
 def compare_answers(
-    source: Path, decisions: Decisions, answer: RunTables, misfits: Sequence[str]
+    source: Path,
+    decisions: Decisions,
+    answer: RunTables,
+    misfits: Sequence[str],
+    changed_labels: Sequence[Mapping[str, str]],
 ) -> dict[str, Any]:
     """The content of changes.json: the reviewed categories beside those of the new answer, by id."""
     before = decisions.categories
@@ -290,6 +323,7 @@ def compare_answers(
     return {
         "review_of": str(source),
         "n_labels": sum(map(bool, answer.columns["label_given"])),
+        "n_changed_labels": len(changed_labels),
         "n_decided": sum(path in now for path in decisions.labels),
         "became_known": [decisions.names[number] for number in decisions.became_known],
         "n_categories": {"before": sum(n > 0 for n in sizes_before.values()), "now": len(sizes)},
@@ -313,6 +347,7 @@ def compare_answers(
         "n_kept_out": len(kept_out),
         "does_not_fit": list(misfits),
         "moved": [{"path": path, "from": old, "to": new} for path, old, new in moved],
+        "changed_labels": list(changed_labels),
         "cannot_links": kept_out,
     }
 

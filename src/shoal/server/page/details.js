@@ -129,9 +129,8 @@ export async function drawDetails(row, verbs, press) {
   const finds = (event) => press(event, () => verbs.similar(row));
   if (data.store.run.has.embeddings) tools.append(button("Find similar ", "l", finds));
   if (hasSecond(image) && !data.store.run.read_only) {
-    const both = [["To second choice ", "2", verbs.second], ["Between both ", "b", verbs.either]];
-    const moves = (does) => (event) => press(event, () => does(row), { wasSeen: isFirst });
-    tools.append(...both.map(([words, key, does]) => button(words, key, moves(does))));
+    const moves = (event) => press(event, () => verbs.second(row), { wasSeen: isFirst });
+    tools.append(button("To second choice ", "2", moves));
   }
   const heading = make("h2", {}, bdi(image.name));
   place.replaceChildren(picture(row, false, image.path), heading, compare(image), facts(image), tools);
@@ -230,7 +229,7 @@ function viewerTools(turn, press, zooms, done) {
   const decisions = [
     verb("Confirm ", "c", { className: "main" }), verb("Reject ", "x"), verb("Flag ", "f"), verb("Move ", "m"),
     verb("New ", "n", { title: "A new category of it" }), verb("To second choice ", "2", second),
-    verb("Between both ", "b", second), verb("Undo ", "u"),
+    verb("Undo ", "u"),
   ];
   const found = make("div", { className: "stack" });
   if (!data.store.run.read_only) found.append(make("div", { className: "tools" }, ...decisions));

@@ -100,7 +100,6 @@ const KEYS = [
   ["m", "move them to another category; a new name makes a new one"],
   ["n", "new category of them"],
   ["2", "move the image in focus to its second choice"],
-  ["b", "between both: move it to a coarser category, “its category or its second choice”"],
   ["r", "rename the category"],
   ["j", "join it with another (merge)"],
   ["s", "split it"],
@@ -111,7 +110,7 @@ const KEYS = [
   ["arrows, Home, End, PgUp, PgDn", "move the focus; with Shift select"],
   ["Space", "select the image in focus, or not"],
   ["a, Ctrl+A", "select all; Esc selects none"],
-  ["Enter", "enlarge; there c, x, f, m, n, 2 and b decide on the image that is shown and go on, the arrows go on, "
+  ["Enter", "enlarge; there c, x, f, m, n and 2 decide on the image that is shown and go on, the arrows go on, "
     + "l looks for images like it, u undoes"],
   ["+, -", "zoom in the enlarged image, as do the wheel and a double click, which shows it pixel by pixel; "
     + "then dragging and the arrows move it, and Esc shows all of it again"],

@@ -30,7 +30,7 @@ export function makeKeys({ grid, view, verbs, press, screen }) {
   const keys = {
     c: verbs.confirm, x: verbs.reject, f: verbs.flag, m: verbs.move, n: verbs.create, r: verbs.rename, s: verbs.split,
     j: verbs.merge, g: verbs.grow, u: verbs.undo, U: verbs.redo, a: verbs.all, o: verbs.order,
-    l: () => verbs.similar(), 2: () => verbs.second(), b: () => verbs.either(),
+    l: () => verbs.similar(), 2: () => verbs.second(),
     "]": () => verbs.step(1), "[": () => verbs.step(-1),
     Escape() {
       showMenu(false);

@@ -21,8 +21,10 @@ const clashOf = (names) =>
   names.findIndex((name, at) => at > 0 && (data.named(name) || names.indexOf(name) !== at));
 
 // The parts that shall be categories of their own, or null; opened at once, the preview is asked for at its `turn`.
-// `given` are names with the images they were given to: whoever has to be asked again finds them there.
-export function askSplit(id, turn, { n = 2, given = [] } = {}) {
+// `given` are names with the images they were given to: whoever has to be asked again finds them there. The first part
+// has most of the labels that came with the images. Where others have some, `relabels` is asked for: whether these
+// images are confirmed as what their part is called. Otherwise their label stays.
+export function askSplit(id, turn, { n = 2, given = [], relabels = false } = {}) {
   const base = data.nameOf(id), most = Math.min(20, data.sizeOf(id));
   return ask(`Split ${base}`, (form, done) => {
     const slider = make("input", { type: "range", min: "2", max: String(most), value: String(n), step: "1" });
@@ -32,7 +34,14 @@ export function askSplit(id, turn, { n = 2, given = [] } = {}) {
     const place = make("div", { className: "parts" }, waiting);
     const note = make("output", { className: "muted" });
     const split = make("button", { type: "submit", className: "main", textContent: "Split", disabled: true });
+    const whose = make("select", {},
+      make("option", { value: "", textContent: `stay labeled ${base}` }),
+      make("option", { value: "part", textContent: "are labeled as their part", selected: relabels }));
+    const leave = make("span");
+    const question = make("label", { hidden: true }, leave, whose);
     let parts = [], held = [], names = [], asked = 0;
+    const labeled = (rows) => rows.filter((row) => data.givenOf(row) === id);
+    const leaving = () => parts.slice(1).flatMap(labeled);
     const free = (at) => {
       for (let n = at + 1; ; n++) {
         const name = `${base} (${n})`;
@@ -51,7 +60,9 @@ export function askSplit(id, turn, { n = 2, given = [] } = {}) {
       const named = { value: at ? names[at] : base, disabled: !at, ariaLabel: `Name of part ${at + 1}` };
       const on = { input: () => typed(rows, at, input.value.trim().normalize()) };
       const input = make("input", { type: "text", maxLength: 200, ...named, on });
-      const size = make("span", { className: "muted", textContent: `${images(rows.length)}${at ? "" : ", stay"}` });
+      const n = labeled(rows).length, known = n ? `, ${number(n)} labeled ${base}` : "";
+      const textContent = `${images(rows.length)}${known}${at ? "" : ", stay"}`;
+      const size = make("span", { className: "muted", textContent });
       const head = make("div", { className: "tools" }, input, size);
       return make("section", { className: "part" }, head, strip(rows.slice(0, 16), `Images of part ${at + 1}`));
     };
@@ -70,6 +81,9 @@ export function askSplit(id, turn, { n = 2, given = [] } = {}) {
         note.textContent = without.length ? `No part has the name ${without.join(", ")} now.` : "";
         told.append(unseen(`: ${parts.map((rows) => number(rows.length)).join(", ")} images`));
         place.replaceChildren(...parts.map(part));
+        const { length } = leaving();
+        question.hidden = !length;
+        leave.textContent = `${images(length)} labeled ${base} would leave it, and `;
         split.disabled = false;
       } catch (error) {
         if (!form.isConnected) return;
@@ -87,10 +101,12 @@ export function askSplit(id, turn, { n = 2, given = [] } = {}) {
         place.querySelectorAll("input")[clash].focus();
         return;
       }
-      done({ n: parts.length, given, parts: parts.slice(1).map((rows, at) => ({ rows, name: names[at + 1] })) });
+      relabels = whose.value === "part";
+      const leaves = parts.slice(1).map((rows, at) => ({ rows, name: names[at + 1] }));
+      done({ n: parts.length, given, relabels, parts: leaves, confirms: relabels ? leaving() : [] });
     });
     const label = make("label", { className: "wide" }, "Parts ", slider);
-    form.append(make("div", { className: "tools" }, label, told, split, note), place);
+    form.append(make("div", { className: "tools" }, label, told, split, note), question, place);
     turn.then((counts) => counts && draw());
   }, { wide: true, turn });
 }

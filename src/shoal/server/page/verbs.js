@@ -131,7 +131,6 @@ export function makeVerbs({ grid, view, go, refine }) {
       x: (one) => verbs.decide("reject", one),
       f: (one) => verbs.decide("flag", one),
       2: (one) => verbs.second(one).then((isDone) => goOn(isDone, one)),
-      b: (one) => verbs.either(one).then((isDone) => goOn(isDone, one)),
       u: () => verbs.undo(), U: () => verbs.redo(),
     },
   };
@@ -216,18 +215,6 @@ export function makeVerbs({ grid, view, go, refine }) {
       if (!there || there.id === store.category[row]) return say("There is no second choice.", true);
       return verbs.put([row], image.second);
     },
-    // Between two: a coarser answer than either.
-    async either(row = grid.focused) {
-      if (row < 0) return;
-      const [image] = await describe([row]);
-      const own = store.category[row] >= 0 ? store.category[row] : image && data.named(image.found)?.id;
-      const second = image && data.named(image.second)?.id;
-      if (own === undefined || second === undefined || own === second)
-        return say("There is no second choice to be unsure between.", true);
-      const between = [own, second]; // ids: a name may itself have an “or”
-      return does({ action: "create", rows: [row], between }, (n) =>
-        `${images(n)} moved to ${data.nameOf(store.category[row])}`);
-    },
     async rename(turn = NOW) {
       if (view.kind !== "category") return;
       const id = view.id, own = data.nameOf(id);
@@ -253,8 +240,10 @@ export function makeVerbs({ grid, view, go, refine }) {
       if (data.sizeOf(view.id) < 2) return say("One image cannot be split.", true);
       const id = view.id;
       const asks = (turn, last) => data.isLiving(id) && askSplit(id, turn, last);
-      await insist(turn, asks, ({ parts }) =>
+      const split = await insist(turn, asks, ({ parts }) =>
         does({ action: "split", category: id, parts }, () => `split into ${parts.length + 1}`));
+      const rows = split?.confirms ?? [];
+      if (rows.length) await does({ action: "confirm", rows }, done("confirm", rows));
     },
     // The answers stay, whatever others do meanwhile: what they changed is left out.
     async grow(turn = NOW) {
