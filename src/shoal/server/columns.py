@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from shoal.arrays import Ints
+from shoal.arrays import Bools, Ints
 from shoal.review.actions import NO_CATEGORY, STATUSES, Action, Entry
 from shoal.review.history import Window
+from shoal.review.parts import proposed_split
 from shoal.review.review import Review
 from shoal.review.reviewed_run import names_today
 from shoal.review.state import State
@@ -39,6 +40,9 @@ KEEPING = ("confirm", "flag", "rename", "distinct")
 
 MAX_REASON = 300
 """Characters of why something cannot be undone."""
+
+MIXED_SHOWN = 8
+"""Images that show the part of a category that may be another one."""
 
 SURE = 250
 """Confidence 1 as the page gets it."""
@@ -75,14 +79,26 @@ def categories(review: Review) -> list[dict[str, Any]]:
     """Every category that ever was, with what the run says of it."""
     answered = {c.category_id: c for c in review.answer.categories}
     ids = review.answer.id_of
+    is_labeled = np.array([bool(label) for label in review.answer.columns["label_given"]])
     rows = []
     for number, record in review.state.records.items():
         row = category(number, record)
         if number in answered and answered[number].nearest_known in ids:
             row["nearest"] = ids[answered[number].nearest_known]
             row["similarity"] = _round(answered[number].nearest_known_similarity)
+        proposed = proposed_split(review.state, number)
+        if proposed is not None:
+            row["mixed"] = _mixed(is_labeled, *proposed)
         rows.append(row)
     return rows
+
+
+def _mixed(is_labeled: Bools, stay: Ints, leave: Ints) -> dict[str, Any]:
+    """A category that may hold another one: labeled and unlabeled images on both sides, some of those that would leave."""
+    sides = [
+        [int(is_labeled[rows].sum()), int((~is_labeled[rows]).sum())] for rows in (stay, leave)
+    ]
+    return {"sides": sides, "rows": leave[:MIXED_SHOWN].tolist()}
 
 
 def changes(review: Review, since: int, by: str, window: Window | None = None) -> dict[str, Any]:

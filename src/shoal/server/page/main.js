@@ -170,7 +170,14 @@ function drawHead() {
     $("kind").textContent = kindOf(category);
     $("kind").className = `kind ${kindOf(category)}`;
     $("facts").textContent = factsOf(category);
-    if (near && near.id !== category.id) {
+    if (category.mixed) {
+      $("nearest").hidden = false;
+      const [stay, leave] = category.mixed.sides.map(([labeled, unlabeled]) =>
+        [labeled && `${number(labeled)} labeled`, `${number(unlabeled)} unlabeled`].filter(Boolean).join(" and "));
+      const words = `May hold another category: ${stay} images on one side, ${leave} on the other. Split (s) shows both.`;
+      const shown = strip(category.mixed.rows, "Images that may be another category");
+      $("nearest").replaceChildren(make("span", { textContent: words }), shown);
+    } else if (near && near.id !== category.id) {
       $("nearest").hidden = false;
       const likeness = ` (${category.similarity?.toFixed(2) ?? "–"})`;
       const name = make("bdi", { textContent: near.name });

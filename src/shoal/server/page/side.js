@@ -102,7 +102,7 @@ function item(category, view, go) {
   const isCurrent = view.kind === "category" && view.id === category.id;
   const rows = data.typicalOf(category.id, STRIP);
   const { id, name } = category, numbers = [data.sizeOf(id), data.openOf(id), data.sureOf(id).toFixed(2)];
-  const said = JSON.stringify([name, kindOf(category), numbers, rows]);
+  const said = JSON.stringify([name, kindOf(category), category.mixed, numbers, rows]);
   const known = items.get(category.id);
   const found = known?.said === said ? known.element : makeItem(category, rows, go);
   if (found !== known?.element) items.set(category.id, { said, element: found });
@@ -119,6 +119,7 @@ function makeItem(category, rows, go) {
   const left = open ? `${number(open)} left` : size ? "done" : "empty";
   const dot = make("span", { className: `dot ${kind}`, title: kind }, unseen(kind));
   const line = make("span", { className: "line" }, dot, bdi(name));
+  if (category.mixed) line.append(make("span", { className: "kind", textContent: "two?", title: "May hold another category" }));
   const sure = data.sureOf(id).toFixed(2), word = unseen(size === 1 ? " image" : " images");
   const numbers = make("span", {}, number(size), word, " · ", unseen("confidence "), sure);
   const words = make("span", { className: "line muted" }, numbers, bar, left);
