@@ -1,9 +1,8 @@
 """An epoch of training, ours beside a straightforward loop of the released shape, in one run.
 
     python benchmarks/training.py --device cuda --record benchmarks/results/DATE_HARDWARE_training.md
-    python benchmarks/training.py --device cuda --parts eager graphs compiled       # what CUDA graphs and fusing bring
     python benchmarks/training.py --device cuda --parts memory
-    python benchmarks/training.py --device cuda --network efficientnet-lite2 --parts eager graphs compiled
+    python benchmarks/training.py --device cuda --network efficientnet-lite2 --parts ours
     python benchmarks/training.py --device cpu           # efficientnet-lite2 at 128 px, 1,800 images, two threads
     python benchmarks/training.py --rehearse             # everything, tiny, on the CPU, in about a minute
 
@@ -12,8 +11,7 @@ parts of a step are timed in one more epoch, waiting for the device after each. 
 `straightforward.py`. Weights are random, pictures synthetic and every one different; ours has them decoded, the
 straightforward loop as JPEG files of 500 x 375.
 
-Ends with an error, after the table, where the losses of two ways differ, a graph was asked for and not made, a step
-waits for the device, or a limit is missed.
+Ends with an error, after the table, where a step waits for the device, or a limit is missed.
 """
 
 import argparse
@@ -31,25 +29,10 @@ import torch
 from epoch_setup import CPU, GPU, REHEARSAL, Size, make_encoder, make_labels, make_trainer, pictures
 from epoch_table import STEP_PARTS, Times, epoch_table, seconds_of_an_epoch
 from shoal.encoders.head import Head
-from shoal.training import forward
 from shoal.training.trainer import Trainer
 from straightforward import straightforward_epoch
 
-WAYS: dict[str, dict[str, dict[str, str]] | None] = {
-    "eager": None,
-    "graphs": {"cuda": {"backend": "cudagraphs"}, "cpu": {"backend": "aot_eager"}},
-    "compiled": {
-        "cuda": {"mode": "reduce-overhead"},
-        "cpu": {"backend": "aot_eager_decomp_partition"},
-    },
-}
-"""How the networks are run: plainly, replayed as CUDA graphs of the same kernels, or fused and then replayed; on a CPU
-what comes before a graph is recorded, for the rehearsal."""
-
-PARTS = (*WAYS, "straightforward", "memory")
-
-LOSS_TOLERANCE = {"first step": 0.01, "every step": 0.05}
-"""How far, relatively, losses of two ways may lie apart: in bfloat16, and after a few dozen steps, not far."""
+PARTS = ("ours", "straightforward", "memory")
 
 
 def main() -> None:
@@ -59,9 +42,7 @@ def main() -> None:
         size = replace(size, network=arguments.network, limit_s=None, min_ratio=None)
     size = replace(size, pool=arguments.pool)
     device = torch.device("cpu" if arguments.rehearse else arguments.device)
-    parts = arguments.parts or (
-        PARTS if device.type == "cuda" or arguments.rehearse else ("eager",)
-    )
+    parts = arguments.parts or (PARTS if device.type == "cuda" or arguments.rehearse else ("ours",))
     if device.type == "cpu":
         torch.set_num_threads(arguments.threads)
     torch.backends.cudnn.benchmark = arguments.cudnn_benchmark
@@ -86,7 +67,7 @@ def parse() -> argparse.Namespace:
         "--parts",
         nargs="+",
         choices=PARTS,
-        help="only these; all of them unless told, on a CPU eager",
+        help="only these; all of them unless told, on a CPU ours",
     )
     parser.add_argument(
         "--network", choices=("vit-b16", "efficientnet-lite2"), help="another than the device's own"
@@ -110,8 +91,6 @@ class Record:
     """What was found: columns of seconds, single rows, and what is wrong."""
 
     times: dict[str, Times] = field(default_factory=dict)
-    losses: dict[str, list[float]] = field(default_factory=dict)
-    """Of every step of the first epoch, by the way it was run."""
     rows: list[tuple[str, str]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
@@ -128,9 +107,9 @@ def measure(size: Size, device: torch.device, parts: tuple[str, ...]) -> Record:
     images, labels = (
         (pictures(size), make_labels(size)) if set(parts) - {"memory"} else (None, None)
     )
-    for way in [way for way in WAYS if way in parts]:
-        tell(f"ours, {way}")
-        ours(size, device, images, labels, way, record)
+    if "ours" in parts:
+        tell("ours")
+        ours(size, device, images, labels, record)
     if "straightforward" in parts:
         tell("the straightforward loop")
         record.times["straightforward"] = straightforward(size, device, images, labels)
@@ -140,28 +119,9 @@ def measure(size: Size, device: torch.device, parts: tuple[str, ...]) -> Record:
             record.rows.append(
                 (f"peak GPU memory, {n_images:,} images", peak_memory(size, n_images, device))
             )
-    if record.losses:
-        compare(record)
     check_limits(size, record)
     tell("done")
     return record
-
-
-def compare(record: Record) -> None:
-    """Hold the losses of every way against those of the first."""
-    first, *others = record.losses
-    for other in others:
-        apart = [
-            abs(b / a - 1) for a, b in zip(record.losses[first], record.losses[other], strict=True)
-        ]
-        for where, found in (("first step", apart[0]), ("every step", max(apart))):
-            record.rows.append(
-                (f"loss of {where}, {other} and {first}, relative difference", f"{found:.1e}")
-            )
-            if not found <= LOSS_TOLERANCE[where]:  # NaN too
-                record.faults.append(
-                    f"losses of {other} and {first} are {found:.1e} apart ({where})"
-                )
 
 
 def check_limits(size: Size, record: Record) -> None:
@@ -184,18 +144,15 @@ def ours(
     device: torch.device,
     images: np.ndarray,
     labels: np.ndarray,
-    way: str,
     record: Record,
 ) -> None:
-    """An epoch to warm up (and to compile in), then others, of which the best counts."""
+    """An epoch to warm up, then others, of which the best counts."""
     free(device)
     torch.manual_seed(0)
-    forward.HOW = WAYS[way] or forward.HOW
-    trainer = make_trainer(size, device, images, labels, compiled=WAYS[way] is not None)
+    trainer = make_trainer(size, device, images, labels)
     once = Clock(device)
     once("once", trainer.prepare)
     times = once.times
-    losses = keep_losses(trainer)
     for epoch in range(3 if device.type == "cuda" else 2):
         clock = Clock(device)
         trainer.forget_embeddings()
@@ -205,41 +162,11 @@ def ours(
         clock("tree and K", lambda: trainer.validate())
         if epoch == 0:
             times["first epoch"] = sum(clock.times.values())
-            record.losses[way] = torch.stack(losses).tolist()
         elif "training" not in times or sum(clock.times.values()) < seconds_of_an_epoch(times):
             times |= clock.times | {"CPU seconds of this process": clock.cpu}
-    if WAYS[way] is not None:
-        check_graphs(way, device, record)
-    elif device.type == "cuda":
-        check_waiting(trainer, record)
-    record.times[f"ours, {way}"] = times | step_times(trainer, device)
-
-
-def keep_losses(trainer: Trainer) -> list[torch.Tensor]:
-    """The loss of every step from now on, on the device."""
-    losses = []
-    step = trainer._step
-
-    def keep(*given):
-        found = step(*given)
-        losses.append(found["loss"].clone())
-        return found
-
-    trainer._step = keep
-    return losses
-
-
-def check_graphs(way: str, device: torch.device, record: Record) -> None:
-    """Whether the networks were taken in one piece, and every piece recorded as a graph."""
-    from torch._dynamo.utils import counters
-
-    n_breaks = sum(counters["graph_break"].values())
-    n_skips = counters["inductor"]["cudagraph_skips"]
-    record.rows.append((f"breaks in what was compiled, {way}", str(n_breaks)))
     if device.type == "cuda":
-        record.rows.append((f"pieces not recorded as CUDA graphs, {way}", str(n_skips)))
-    if n_skips:
-        record.faults.append(f"{way}: {n_skips} pieces were not recorded as CUDA graphs")
+        check_waiting(trainer, record)
+    record.times["ours"] = times | step_times(trainer, device)
 
 
 def check_waiting(trainer: Trainer, record: Record) -> None:
@@ -309,9 +236,7 @@ def peak_memory(size: Size, n_images: int, device: torch.device) -> str:
         0, 256, (n_images, size.side, size.side, 3), dtype=torch.uint8, device=device
     )
     labels = np.where(np.arange(n_images) % 4 == 0, np.arange(n_images) % size.n_classes, -1)
-    trainer = make_trainer(
-        replace(size, n_images=n_images, n_validation=0), device, images, labels, compiled=False
-    )
+    trainer = make_trainer(replace(size, n_images=n_images, n_validation=0), device, images, labels)
     trainer.prepare()
     trainer.begin_epoch(0)
     batches, draws = trainer._draw(0)
@@ -326,9 +251,7 @@ def peak_memory(size: Size, n_images: int, device: torch.device) -> str:
 
 
 def free(device: torch.device) -> None:
-    """Let go of what was measured before: networks, compiled code, graphs and their memory."""
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
+    """Let go of what was measured before: networks, graphs and their memory."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -375,7 +298,7 @@ def check(device: torch.device, record: Record) -> None:
     losses = []
     for where in ("cpu", device.type):
         torch.manual_seed(0)
-        trainer = make_trainer(size, torch.device(where), images, labels, compiled=False)
+        trainer = make_trainer(size, torch.device(where), images, labels)
         trainer.prepare()
         losses.append(trainer.run_epoch(0)["loss"])
         assert trainer.validate().n_clusters is not None
