@@ -40,6 +40,12 @@ def test_a_living_process_is_named_with_its_host_and_since_when(tmp_path: Path, 
     take(tmp_path / "run")
 
 
+def test_an_empty_folder_is_left_by_no_error(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), locked(tmp_path / "run"):
+        raise KeyError
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_systems_lock_alone_keeps_others_out_where_the_file_names_nobody(
     tmp_path: Path, holder
 ) -> None:

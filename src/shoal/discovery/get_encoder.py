@@ -10,7 +10,6 @@ from shoal.encoders.download import FILES, RECORD, WEIGHTS, endpoint, fetch, loo
 from shoal.encoders.hub import is_told_offline
 from shoal.encoders.weights import weights_folder
 from shoal.errors import MissingError
-from shoal.progress import Outlook
 from shoal.runs import locked_file
 
 MB = 1_000_000
@@ -60,7 +59,7 @@ def _download(name: str, info: EncoderInfo, folder: Path, reporter: Reporter) ->
         reporter.say(
             "note: the server names no checksum, so nothing tells whether the file is the one it should be"
         )
-    with reporter.progress("downloading", Outlook("MB")) as progress:
+    with reporter.progress("downloading", "MB") as progress:
         sums = fetch(files, folder, lambda done, total: progress(done // MB, max(1, total // MB)))
     try:
         load_encoder(name)

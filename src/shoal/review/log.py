@@ -145,7 +145,7 @@ class Log:
         self._end = content[-END_BYTES:]
         self._lacks_end = False
 
-    def held(self) -> contextlib.AbstractContextManager[object]:
+    def held(self) -> contextlib.AbstractContextManager[None]:
         """Be the only one who adds; waits for another process, which has it for milliseconds."""
         return locked_file(self.file, WAIT_S)
 

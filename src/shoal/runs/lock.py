@@ -31,16 +31,15 @@ def locked(folder: Path | str) -> Iterator[None]:
     A folder that is empty in the end is removed. Within a thread the same lock may be taken again.
     """
     file = Path(folder).absolute() / LOCK
-    with _held(file, folder, WAIT_S) as lock:
-        yield
-    if not lock.is_locked:
-        with contextlib.suppress(OSError):  # it holds a run
+    try:
+        with _held(file, folder, WAIT_S):
+            yield
+    finally:
+        with contextlib.suppress(OSError):  # it holds a run, or is still held
             file.parent.rmdir()
 
 
-def locked_file(
-    file: Path, wait_s: float = WAIT_S
-) -> contextlib.AbstractContextManager[BaseFileLock]:
+def locked_file(file: Path, wait_s: float = WAIT_S) -> contextlib.AbstractContextManager[None]:
     """Hold a file, there or not, by a hidden neighbor; refuses one that a living process holds."""
     return _held(file.absolute().with_name(f".{file.name}.lock"), file, wait_s)
 
@@ -55,7 +54,7 @@ def check_not_held(folder: Path | str) -> None:
 
 
 @contextlib.contextmanager
-def _held(file: Path, path: Path | str, wait_s: float) -> Iterator[BaseFileLock]:
+def _held(file: Path, path: Path | str, wait_s: float) -> Iterator[None]:
     make_folder(file.parent)
     lock = _lock(file)
     with writing(file), _refused(file, path):
@@ -64,7 +63,7 @@ def _held(file: Path, path: Path | str, wait_s: float) -> Iterator[BaseFileLock]
         if not isinstance(lock, SoftFileLock):  # which names its process itself
             with contextlib.suppress(OSError):  # Windows lets nobody write to a locked file
                 file.write_text(_own_name())
-        yield lock
+        yield
     finally:
         if lock.lock_counter == 1:
             with contextlib.suppress(OSError):  # filelock sees that the file of a lock has gone
