@@ -291,11 +291,8 @@ def test_a_small_vit_under_the_name_of_a_large_one_is_refused(empty_machine):
     torch.save(
         dino_weights(width=64, patch=16), empty_machine / "weights" / "dino_vitbase16_pretrain.pth"
     )
-    with pytest.raises(
-        MissingError, match="num_hidden_layers 2, num_attention_heads 1, but dino-vitb16 has"
-    ) as caught:
+    with pytest.raises(MissingError, match="dino-vitb16 has"):
         load_encoder("dino-vitb16")
-    assert "give the path of these as the encoder" in str(caught.value)
     assert (
         load_encoder(str(empty_machine / "weights" / "dino_vitbase16_pretrain.pth")).n_blocks == 2
     )

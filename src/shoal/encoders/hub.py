@@ -72,9 +72,7 @@ def import_transformers() -> Any:
     if "transformers" not in sys.modules:
         try:
             importlib.import_module("torchvision")
-        except (
-            Exception
-        ):  # ImportError when absent; RuntimeError or OSError when it belongs to another torch
+        except Exception:  # ImportError when absent; RuntimeError or OSError for another torch
             for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
                 del sys.modules[name]
             sys.modules["torchvision"] = None  # type: ignore[assignment]
@@ -293,9 +291,9 @@ def _mean_and_std(preprocessor: Mapping[str, Any]) -> tuple[Channels, Channels]:
 
 def _model_class(transformers: Any, config: Any) -> Any:
     known = ARCHITECTURES.get(config.model_type)
-    return getattr(
-        transformers, known.model_class if known is not None and known.model_class else "AutoModel"
-    )
+    if known is None or known.model_class is None:
+        return transformers.AutoModel
+    return getattr(transformers, known.model_class)
 
 
 def _check_loaded(
@@ -311,11 +309,8 @@ def _check_loaded(
     extra = [name for name in info["unexpected_keys"] if not name.startswith(along)]
     strange = sorted(name for name in extra if not _comes_along(name, model, unused, heads))
     if wrong or strange:
-        misfits, what = (
-            (wrong, "are missing or of another shape")
-            if wrong
-            else (strange, "have no place in it")
-        )
+        misfits = wrong or strange
+        what = "are missing or of another shape" if wrong else "have no place in it"
         raise MissingError(
             f"{where}: the weights do not fit the architecture, {len(misfits)} tensors {what} "
             f"({first_few(misfits)}); use the weights made for this model"
