@@ -31,8 +31,8 @@ def say_when_asked():
     print("asked", flush=True)
 
 @contextmanager
-def hold(what, outlook=None):
-    with show(what, outlook) as progress:
+def hold(what, unit=""):
+    with show(what, unit) as progress:
         def tell(done, total):
             progress(done, total)
             if what == stage and done >= at and not held:

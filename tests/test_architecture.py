@@ -1,9 +1,8 @@
-"""The layers hold: imports go down only, files stay small, light packages load no torch."""
+"""The layers hold: imports go down only, light packages load no torch."""
 
 import ast
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -127,15 +126,6 @@ def _file_of(name: str, modules: set[str]) -> str | None:
         f"{name.rpartition('.')[0]}.__init__",
     ]
     return next((place for place in places if place in modules), None)
-
-
-def test_no_two_files_have_one_name() -> None:
-    """A command and a figure are named after what they show; everything else has a name of its own."""
-    shown = (PACKAGE / "cli", PACKAGE / "report" / "figures")
-    names = Counter(
-        file.name for file in FILES if file.parent not in shown and file.name != "__init__.py"
-    )
-    assert [name for name, n_files in names.items() if n_files > 1] == []
 
 
 def test_a_test_file_mirrors_every_package() -> None:

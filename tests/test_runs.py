@@ -178,38 +178,41 @@ def test_a_run_whose_files_were_edited_says_what_is_missing(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("part", "text", "place", "problem"),
+    ("part", "text", "place"),
     [
-        ("estimate.json", '{"n_clusters": "two"}', "", "n_clusters: found 'two', expected a whole number"),
-        ("estimate.json", '{"n_clusters": 2, "interval": [2]}', "", r"interval: found \[2\], expected a list of 2"),
-        ("estimate.json", '{"n_clusters": 2, "interval": "2 to 3"}', "", "interval: found '2 to 3', expected a list"),
-        ("estimate.json", '{"n_clusters": 2, "range": [2, "x"]}', "", "range: found .*, expected a list of 2, each"),
-        ("estimate.json", '{\n"n_clusters": 2,\n}', ", line 3", "cannot be read"),
-        ("provenance.json", "[1]", "", r"found \[1\], expected an object"),
-        ("provenance.json", '{"stopped_early": 5}', "", "stopped_early: found 5, expected an object with keys"),
-        ("provenance.json", '{"stopped_early": {"epochs": 1}}', "", "stopped_early.of: found None, expected a whole"),
-        ("choice.json", '{"kept": "frozen", "n_images": 3, "accuracy": {"frozen": 1}}', "", "accuracy.trained: found"),
-        ("metrics.jsonl", '{"epoch": 1}\n{"epoch": 2, "loss": "low"}\n', ", line 2", "loss: found 'low', expected"),
-        ("metrics.jsonl", '{"epoch": 1}\n{"epoch"', ", line 2", "cannot be read"),
-        ("config.yaml", "epochs: 3\nx: !!python/object:os.system {}\n", ", line 2", "could not determine"),
-        ("config.yaml", "- 3\n", "", r"found \[3\], expected settings by name"),
-        ("skipped.csv", 'path,reason\na.jpg,"trunc\nb.jpg,x\n', ", line 2", "not valid CSV"),
-        ("skipped.csv", "path,reason\na.jpg,cut\nb.jpg\n", ", line 3", "found 1 cells where the header has 2"),
+        ("estimate.json", '{"n_clusters": "two"}', "n_clusters"),
+        ("estimate.json", '{"n_clusters": 2, "interval": [2]}', "interval"),
+        ("estimate.json", '{"n_clusters": 2, "interval": "2 to 3"}', "interval"),
+        ("estimate.json", '{"n_clusters": 2, "range": [2, "x"]}', "range"),
+        ("estimate.json", '{\n"n_clusters": 2,\n}', "line 3"),
+        ("provenance.json", "[1]", "provenance.json"),
+        ("provenance.json", '{"stopped_early": 5}', "stopped_early"),
+        ("provenance.json", '{"stopped_early": {"epochs": 1}}', "stopped_early.of"),
+        (
+            "choice.json",
+            '{"kept": "frozen", "n_images": 3, "accuracy": {"frozen": 1}}',
+            "accuracy.trained",
+        ),
+        ("metrics.jsonl", '{"epoch": 1}\n{"epoch": 2, "loss": "low"}\n', "line 2"),
+        ("metrics.jsonl", '{"epoch": 1}\n{"epoch"', "line 2"),
+        ("config.yaml", "epochs: 3\nx: !!python/object:os.system {}\n", "line 2"),
+        ("config.yaml", "- 3\n", "config.yaml"),
+        ("skipped.csv", 'path,reason\na.jpg,"trunc\nb.jpg,x\n', "line 2"),
+        ("skipped.csv", "path,reason\na.jpg,cut\nb.jpg\n", "line 3"),
     ],
-)  # fmt: skip
-def test_an_edited_part_is_named_with_its_line_and_a_remedy(
-    tmp_path: Path, part: str, text: str, place: str, problem: str
+)
+def test_an_edited_part_is_named_with_its_place(
+    tmp_path: Path, part: str, text: str, place: str
 ) -> None:
     run = finished_run(tmp_path / "run")
     (run.path / part).write_text(text)
     name, kind = part.split(".")
     reads = {"json": lambda: run.json(name), "yaml": lambda: run.config}
     reads |= {"jsonl": lambda: run.metrics, "csv": lambda: run.skipped}
-    is_needed = name in ("config", "provenance", "choice")
-    remedy = "put back a copy of it" if is_needed else "delete it to do without it"
-    message = rf"{part}{place}: damaged or edited, .*{problem}.*; {remedy}, or make the run again with --force"
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError) as refused:
         reads[kind]()
+    assert part in str(refused.value)
+    assert place in str(refused.value)
 
 
 def test_an_edited_table_says_which_cell_of_which_line_is_wrong(tmp_path: Path) -> None:

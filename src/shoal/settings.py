@@ -63,7 +63,7 @@ def from_dict(cls: type[Settings], plain: Any, *, where: str = "settings") -> Se
     """Build `cls` from a mapping; an unknown key or a value of the wrong type is an error that names its place."""
     if not isinstance(plain, Mapping):
         raise UsageError(
-            f"{where}: found {_show(plain)}, expected keys and values of {cls.__name__}"
+            f"{where}: found {show(plain)}, expected keys and values of {cls.__name__}"
         )
     hints = dict(_hints(cls))  # type: ignore[arg-type]  # mypy takes no type[Settings] for hashable
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
@@ -75,7 +75,7 @@ def from_dict(cls: type[Settings], plain: Any, *, where: str = "settings") -> Se
                 f"{where}: unknown setting {str(key)!r}{did_you_mean(str(key), fields)}"
             )
     values = {
-        key: _convert(
+        key: convert(
             hints[key], value, f"{where}: {plain.get(fields[key].metadata.get('named_by'), key)}"
         )
         for key, value in plain.items()
@@ -108,7 +108,7 @@ def differences(ours: Any, theirs: Any, prefix: str = "") -> list[str]:
             for i, (ours_i, theirs_i) in enumerate(zip(a, b, strict=True)):
                 changed += differences(ours_i, theirs_i, f"{name}[{i}].")
         elif a != b:
-            changed.append(f"{name}: {_show(a)}, was {_show(b)}")
+            changed.append(f"{name}: {show(a)}, was {show(b)}")
     return changed
 
 
@@ -122,11 +122,9 @@ def _are_settings(value: Any) -> bool:
 
 def _key(settings: Any, field: dataclasses.Field[Any]) -> str:
     """What a field is called in YAML."""
-    return (
-        str(getattr(settings, field.metadata["named_by"]))
-        if "named_by" in field.metadata
-        else field.name
-    )
+    if "named_by" in field.metadata:
+        return str(getattr(settings, field.metadata["named_by"]))
+    return field.name
 
 
 def _take_named(
@@ -150,7 +148,8 @@ def _take_named(
     return rest, classes.get(name, type(None))
 
 
-def _convert(hint: Any, value: Any, where: str) -> Any:
+def convert(hint: Any, value: Any, where: str) -> Any:
+    """Make a value from YAML or JSON one of the type `hint`; an error names its place, `where`."""
     origin = get_origin(hint)
     args = get_args(hint)
     if origin in (Union, types.UnionType):
@@ -158,7 +157,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if origin is Literal:
         if value in args:
             return value
-        raise UsageError(f"{where}: found {_show(value)}{did_you_mean(str(value), map(str, args))}")
+        raise UsageError(f"{where}: found {show(value)}{did_you_mean(str(value), map(str, args))}")
     if origin is tuple:
         return _convert_tuple(args, value, where)
     if dataclasses.is_dataclass(hint):
@@ -168,7 +167,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if isinstance(value, hint) and not (hint in (int, float) and isinstance(value, bool)):
         return value
     raise UsageError(
-        f"{where}: found {_show(value)}, expected {_name(hint)}{_exponent_hint(hint, value)}"
+        f"{where}: found {show(value)}, expected {_name(hint)}{_exponent_hint(hint, value)}"
     )
 
 
@@ -178,20 +177,20 @@ def _convert_union(choices: tuple[Any, ...], value: Any, where: str) -> Any:
     real = [choice for choice in choices if choice is not type(None)]
     for choice in real[:-1]:
         try:
-            return _convert(choice, value, where)
+            return convert(choice, value, where)
         except UsageError:
             continue
-    return _convert(real[-1], value, where)
+    return convert(real[-1], value, where)
 
 
 def _convert_tuple(args: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple):
-        raise UsageError(f"{where}: found {_show(value)}, expected a list")
+        raise UsageError(f"{where}: found {show(value)}, expected a list")
     kinds = [args[0]] * len(value) if args[-1] is Ellipsis else list(args)
     if len(kinds) != len(value):
         raise UsageError(f"{where}: found {len(value)} values, expected {len(kinds)}")
     return tuple(
-        _convert(kind, item, f"{where}[{i}]")
+        convert(kind, item, f"{where}[{i}]")
         for i, (kind, item) in enumerate(zip(kinds, value, strict=True))
     )
 
@@ -218,15 +217,15 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
+    """A value as an error quotes it, cut short."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _name(hint: Any) -> str:
-    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(
-        hint, str(hint)
-    )
+    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    return names.get(hint, getattr(hint, "__name__", str(hint)))
 
 
 def check_numbers(

@@ -1,25 +1,18 @@
 """Embeddings as files that `shoal cluster` and others read back."""
 
-import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 from PIL import Image
 
 from shoal import files
 from shoal.data.readers import read_collection, read_embeddings
 from shoal.discovery import embed_collection as module
-from shoal.discovery import read_and_embed as reading
 from shoal.discovery.embed_collection import check_target, embed_collection, write_embeddings
-from shoal.discovery.reporter import Reporter
 from shoal.errors import DataError, MissingError, UsageError
-from shoal.progress import Outlook, Progress
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -105,51 +98,6 @@ def test_images_in_which_the_encoder_sees_nothing_are_named_with_what_helps(tmp_
     assert (
         embed_collection(collection, input_size=64, pixel_size=40, device="cpu").x.any(axis=1).all()
     )
-
-
-def test_what_embedding_takes_is_timed_on_few_images_and_said_where_it_is_long() -> None:
-    now = [0.0]
-    heard = []
-
-    def embed_some(some: np.ndarray) -> torch.Tensor:
-        now[0] += 0.05 * len(some) + (5 if now[0] == 0 else 0)  # the first call loads and compiles
-        return torch.zeros(len(some), 4)
-
-    def announce(n_images: int) -> Outlook:
-        pixels = np.zeros((n_images, 8, 8, 3), dtype=np.uint8)
-        now[0] = 0.0
-        return reading.announce_embedding(
-            embed_some, pixels, torch.device("cpu"), Reporter(heard.append), lambda: now[0]
-        )
-
-    assert announce(4000) == Outlook("images", pytest.approx(0.05))
-    assert heard == ["embedding 4,000 images takes about 3 minutes on this machine"]
-    assert now[0] < 5 + 0.05 * 4000 / 50  # a few images, not many
-    assert announce(150).unit_s == pytest.approx(0.05)  # seven seconds are not long
-    assert (announce(20), now[0]) == (
-        Outlook("images"),
-        0,
-    )  # so few are embedded before they are timed
-    assert len(heard) == 1
-
-
-def test_it_is_said_before_the_first_image_is_embedded(
-    photos, tiny_encoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reading, "LONG_S", 0.0)
-    monkeypatch.setattr(reading, "FEW", 1)
-    heard: list[str] = []
-
-    @contextmanager
-    def show(what: str, outlook: Outlook) -> Iterator[Progress]:
-        heard.append(what)
-        yield lambda done, total: None
-
-    collection = read_collection(photos.folder, photos.labels)
-    reporter = Reporter(heard.append, show)
-    embed_collection(collection, str(tiny_encoder), pixel_size=16, device="cpu", reporter=reporter)
-    assert re.fullmatch(r"embedding 60 images takes (a few|about) .* on this machine", heard[-2])
-    assert heard[-1] == "embedding images"
 
 
 def test_a_file_of_another_kind_or_one_that_is_there_is_refused_before_the_work(

@@ -4,7 +4,6 @@ import logging
 from contextlib import contextmanager
 
 from shoal.discovery.reporter import Reporter
-from shoal.progress import Outlook
 
 
 def test_nothing_is_printed_and_the_log_has_it(capsys, caplog) -> None:
@@ -35,15 +34,15 @@ def test_what_is_said_and_done_reaches_the_given_callables() -> None:
     heard = []
 
     @contextmanager
-    def show(what, outlook):
-        heard.append((what, outlook))
+    def show(what, unit):
+        heard.append((what, unit))
         yield lambda done, total: heard.append((done, total))
 
     reporter = Reporter(heard.append, show)
     reporter.say("hello")
     with reporter.progress("working") as progress:
         progress(1, 2)
-    assert heard == ["hello", ("working", Outlook()), (1, 2)]
+    assert heard == ["hello", ("working", ""), (1, 2)]
 
 
 def test_a_second_listener_hears_lines_and_details_too() -> None:

@@ -1,7 +1,6 @@
 import json
 import os
 import socket
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +8,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from shoal.encoders import catalog, hub
+from shoal.encoders import catalog
 from shoal.encoders.catalog import ENCODERS, is_available, load_encoder
-from shoal.encoders.hub import build_dino, why_offline
+from shoal.encoders.hub import build_dino
 from shoal.encoders.splitting import split_model
 from shoal.encoders.weights import rename_dino
 from shoal.errors import MissingError, UnknownName, UsageError
@@ -292,11 +291,8 @@ def test_a_small_vit_under_the_name_of_a_large_one_is_refused(empty_machine):
     torch.save(
         dino_weights(width=64, patch=16), empty_machine / "weights" / "dino_vitbase16_pretrain.pth"
     )
-    with pytest.raises(
-        MissingError, match="num_hidden_layers 2, num_attention_heads 1, but dino-vitb16 has"
-    ) as caught:
+    with pytest.raises(MissingError, match="dino-vitb16 has"):
         load_encoder("dino-vitb16")
-    assert "give the path of these as the encoder" in str(caught.value)
     assert (
         load_encoder(str(empty_machine / "weights" / "dino_vitbase16_pretrain.pth")).n_blocks == 2
     )
@@ -412,9 +408,6 @@ def test_a_hub_that_cannot_be_reached_is_asked_once_and_says_what_to_download_an
 ):
     """The hub's own client would try six times and wait in between, half a minute in all."""
     asked = []
-    monkeypatch.setattr(
-        hub, "REACH_S", 600
-    )  # that it cannot be reached is seen at once, but on a busy machine late
     monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waits to try again"))
     monkeypatch.setattr(
         socket, "getaddrinfo", lambda *args, **kwargs: asked.append(args) or no_network()
@@ -429,19 +422,6 @@ def test_a_hub_that_cannot_be_reached_is_asked_once_and_says_what_to_download_an
     assert "give its path as the encoder" in str(caught.value)
 
 
-def test_a_hub_that_never_answers_is_not_waited_for(monkeypatch):
-    is_over = threading.Event()
-    answered = []
-    monkeypatch.setattr(hub, "REACH_S", 0.1)
-    monkeypatch.setattr(
-        socket, "getaddrinfo", lambda *args, **kwargs: is_over.wait() and answered.append(1)
-    )
-    with pytest.raises(MissingError, match=r"did not answer within 0\.1 s; run `hf download"):
-        load_encoder("someone/some-model")
-    assert not answered
-    is_over.set()
-
-
 def test_a_downloaded_model_is_loaded_by_its_hub_id_when_the_hub_cannot_be_reached(
     make_transformer, empty_machine
 ):
@@ -454,7 +434,7 @@ def test_a_downloaded_model_is_loaded_by_its_hub_id_when_the_hub_cannot_be_reach
 
 def test_offline_mode_asks_no_hub(monkeypatch):
     asked = []
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr(
         socket, "getaddrinfo", lambda *args, **kwargs: asked.append(args) or no_network()
     )
@@ -463,16 +443,6 @@ def test_offline_mode_asks_no_hub(monkeypatch):
     ):
         load_encoder("someone/some-model")
     assert not asked
-
-
-@pytest.mark.parametrize(
-    ("value", "is_offline"),
-    [("1", True), ("true", True), ("false", False), ("0", False), ("", False)],
-)
-def test_only_yes_means_offline_as_for_the_hubs_own_client(monkeypatch, value, is_offline):
-    monkeypatch.setenv("HF_HUB_OFFLINE", value)
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: no_network())
-    assert (why_offline() == "HF_HUB_OFFLINE is set") == is_offline
 
 
 @pytest.mark.parametrize(

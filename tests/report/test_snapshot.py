@@ -66,18 +66,13 @@ def test_an_array_of_other_images_or_with_holes_is_refused_with_its_name(
 ) -> None:
     run = plain_run([image("a", 0), image("b", 0)])
     assert Snapshot(run).rows_of(name) is None
-    for array, found in (
-        (
-            np.ones((3, 4)),
-            r"found float64 of shape \(3, 4\), expected numbers in a row for each of 2 images",
-        ),
-        (np.array([[1.0, np.nan], [1.0, 2.0]]), r"found NaN or infinity in row 0 \(1 of 2\)"),
-        (np.array([[1.0, 2.0], [0.0, 0.0]]), r"found only zeros in row 1 \(1 of 2\)"),
+    for array, place in (
+        (np.ones((3, 4)), "2 images"),
+        (np.array([[1.0, np.nan], [1.0, 2.0]]), "row 0"),
+        (np.array([[1.0, 2.0], [0.0, 0.0]]), "row 1"),
     ):
         run.write_array(name, array)
-        with pytest.raises(
-            DataError, match=rf"{name}.npy: damaged or edited, {found}.*, or make the run again"
-        ):
+        with pytest.raises(DataError, match=rf"{name}.npy: .*{place}"):
             Snapshot(run).rows_of(name)
     run.write_array(name, np.eye(2))
     assert Snapshot(run).rows_of(name) is not None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from shoal.discovery.reporter import Reporter
-    from shoal.progress import Outlook, Progress
+    from shoal.progress import Progress
 
 
 @dataclass(slots=True)
@@ -72,13 +72,13 @@ def result(text: str, facts: Mapping[str, Any], *, as_json: bool) -> None:
         )
 
 
-def progress(what: str, outlook: "Outlook | None" = None) -> "AbstractContextManager[Progress]":
+def progress(what: str, unit: str = "") -> "AbstractContextManager[Progress]":
     """Show on stderr how something long goes on: a bar with the time left, or a line about every minute."""
-    from shoal.progress import Outlook, show
+    from shoal.progress import show
 
     # Lines between the bars would tear them, and whoever asks for many lines does not need bars.
     has_bar = is_first_process() and not (verbosity.is_quiet or verbosity.is_verbose)
-    return show(what, outlook or Outlook(), say, has_bar=has_bar, has_color=verbosity.has_color)
+    return show(what, unit, say, has_bar=has_bar, has_color=verbosity.has_color)
 
 
 def reporter() -> "Reporter":

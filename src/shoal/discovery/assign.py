@@ -37,11 +37,11 @@ from shoal.device import choose_device, encoder_device
 from shoal.discovery.cluster_embeddings import ClusterSettings
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.networks import Networks, load_networks, read_model
-from shoal.discovery.read_and_embed import EMBEDDING, announce_embedding
+from shoal.discovery.read_and_embed import EMBEDDING
 from shoal.discovery.reporter import NOTE, SILENT, Reporter
 from shoal.distributed import together
 from shoal.errors import DataError, UsageError
-from shoal.progress import Outlook, Progress
+from shoal.progress import Progress
 from shoal.runs import DECIMALS, Assignment, Category, RunView, column, damaged, table_files
 
 OUTLIER_SHARE = 0.01
@@ -167,12 +167,11 @@ class Assigner:
     def assign_images(self, collection: Collection) -> tuple[list[Assignment], tuple[Skipped, ...]]:
         """Put images into categories, whatever labels they carry; a row per readable image, and those that are not."""
         networks = self.networks  # first, because a run without them cannot take images
-        with self.reporter.progress("decoding images", Outlook("images")) as progress:
+        with self.reporter.progress("decoding images", "images") as progress:
             pixels = load_pixels(collection, self.settings.pixel_size, progress=progress)
-        outlook = announce_embedding(networks.embed, pixels, self.device, self.reporter)
         n_images = len(pixels)
         rows: list[Assignment] = []
-        with self.reporter.progress(EMBEDDING, outlook) as progress:
+        with self.reporter.progress(EMBEDDING, "images") as progress:
             for start in range(0, n_images, ROWS_AT_ONCE):
                 part = slice(start, min(start + ROWS_AT_ONCE, n_images))
                 new = self._embed(pixels, part, networks, progress)

@@ -16,7 +16,7 @@ from shoal.data.collection import Collection
 from shoal.data.pixels import Pixels, Skipped, load_pixels
 from shoal.device import encoder_device
 from shoal.discovery.cache import bound_cache
-from shoal.discovery.read_and_embed import announced_embedding, tell_found
+from shoal.discovery.read_and_embed import EMBEDDING, tell_found
 from shoal.discovery.reporter import Reporter
 from shoal.distributed import is_main
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
@@ -24,7 +24,6 @@ from shoal.encoders.embed import check_directions, embed_blocks, move_encoder
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError, missing_package
 from shoal.files import atomic_file, cache_folder, check_writable, scratch_array, writing
-from shoal.progress import Outlook
 
 DTYPES = ("float32", "float16")
 """Numbers in which embeddings are kept; float16 takes half the disk, and moves each by 0.05 % at most."""
@@ -74,7 +73,7 @@ def embed_collection(
     if is_main():
         tell_found(collection, pixel_size, reporter)
     network = move_encoder(load_encoder(encoder, input_size=input_size), encoder_device(device))
-    with reporter.progress("decoding images", Outlook("images")) as progress:
+    with reporter.progress("decoding images", "images") as progress:
         pixels = load_pixels(collection, pixel_size, progress=progress)
     if collection.images is None:
         bound_cache(collection.where, pixel_size)
@@ -96,7 +95,7 @@ def _embed_to_array(pixels: Pixels, encoder: Encoder, dtype: str, reporter: Repo
     with writing(cache):
         x: Floats = scratch_array(shape, dtype, cache)
     is_zero = torch.zeros(len(pixels), dtype=torch.bool)
-    with announced_embedding(pixels, encoder, reporter) as progress:
+    with reporter.progress(EMBEDDING, "images") as progress:
         for rows, block in embed_blocks(pixels, encoder, progress=progress):
             is_zero[rows] = (block == 0).all(dim=1).cpu()
             if is_main():

@@ -6,11 +6,9 @@ from typing import Any
 
 from shoal.discovery.reporter import Reporter
 from shoal.encoders.catalog import EncoderInfo, get_info, how_to_get, is_available, load_encoder
-from shoal.encoders.download import FILES, RECORD, WEIGHTS, endpoint, fetch, look_up
-from shoal.encoders.hub import is_told_offline
+from shoal.encoders.hub import download, download_size, is_told_offline, remove_download
 from shoal.encoders.weights import weights_folder
 from shoal.errors import MissingError
-from shoal.progress import Outlook
 from shoal.runs import locked_file
 
 MB = 1_000_000
@@ -53,19 +51,15 @@ def get_encoder(name: str, reporter: Reporter | None = None) -> Downloaded:
 
 
 def _download(name: str, info: EncoderInfo, folder: Path, reporter: Reporter) -> Downloaded:
-    files = look_up(info.location)
-    n_bytes = sum(file.size for file in files.values())
-    reporter.say(f"{name}: {n_bytes / MB:,.0f} MB from {endpoint()}/{info.location} into {folder}")
-    if files[WEIGHTS].sha256 is None:
-        reporter.say(
-            "note: the server names no checksum, so nothing tells whether the file is the one it should be"
+    n_bytes = download_size(info.location)
+    reporter.say(f"{name}: {n_bytes / MB:,.0f} MB from {info.location} into {folder}")
+    with reporter.progress("downloading", "MB") as progress:
+        sha256 = download(
+            info.location, folder, lambda done, total: progress(done // MB, max(1, total // MB))
         )
-    with reporter.progress("downloading", Outlook("MB")) as progress:
-        sums = fetch(files, folder, lambda done, total: progress(done // MB, max(1, total // MB)))
     try:
         load_encoder(name)
     except MissingError:
-        for file in (*FILES, RECORD):
-            (folder / file).unlink(missing_ok=True)
+        remove_download(folder)
         raise
-    return Downloaded(encoder=name, path=str(folder), n_bytes=n_bytes, sha256=sums[WEIGHTS])
+    return Downloaded(encoder=name, path=str(folder), n_bytes=n_bytes, sha256=sha256)

@@ -6,47 +6,34 @@ on with others is refused.
 """
 
 import io
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
 
 from shoal.arrays import each_row
 from shoal.clustering.n_clusters_range import check_estimable, check_n_clusters
 from shoal.clustering.sums import ROWS_AT_ONCE
 from shoal.data.collection import Collection, check_for_discovery
 from shoal.data.pixels import Pixels, available_cpus, check_headers, load_pixels
-from shoal.device import computing_device, seconds_of
+from shoal.device import computing_device
 from shoal.discovery.cache import bound_cache
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import SILENT, Reporter
 from shoal.distributed import flag_from_main, world_size
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import ImageRows, check_directions, embed, embed_batch
+from shoal.encoders.embed import check_directions, embed
 from shoal.encoders.engines import TORCH, check_engine
 from shoal.encoders.vision import Encoder, digest_weights
 from shoal.errors import DataError, MissingError, ShoalError, UsageError
 from shoal.methods.clusters import Representation, to_numpy
-from shoal.progress import Outlook, Progress, about
 from shoal.runs import Run, Skip, damaged, drop_thumbnails
 from shoal.training.tokens import TokenCache, TokenKeeper
 
 EMBEDDING = "embedding images"
-
-N_TIMED = {"cpu": 16, "cuda": 128}
-"""Images that are timed by kind of device: on a CPU time grows with them, a GPU is given a whole batch."""
-
-FEW = 8
-"""Times as many images as are timed there must be, so that timing costs a quarter of the work at most."""
-
-LONG_S = 10.0
-"""Seconds from which on it is said beforehand what embedding will take."""
 
 THUMBNAIL_SIDE = 64
 """Pixels along a side of a thumbnail, which a report shows: it needs nothing but the run folder."""
@@ -112,7 +99,7 @@ def decode(
 ) -> Readable:
     """Decode a collection, or find it decoded."""
     reporter = reporter or Reporter()
-    with reporter.progress("decoding images", Outlook("images")) as progress:
+    with reporter.progress("decoding images", "images") as progress:
         pixels = load_pixels(collection, settings.pixel_size, progress=progress)
     return Readable(collection.subset(pixels.index) if pixels.skipped else collection, pixels)
 
@@ -247,7 +234,7 @@ def embed_frozen(
     else:
         if is_trained and encoder.engine != TORCH and world_size() == 1:
             keeper = TokenKeeper(len(images.pixels))
-        with announced_embedding(images.pixels, encoder, reporter) as progress:
+        with reporter.progress(EMBEDDING, "images") as progress:
             frozen = embed(images.pixels, encoder, progress=progress, on_tokens=keeper)
         check_directions((frozen == 0).all(dim=1), images.pixels.names, encoder.input_format.size)
         run.write_array("frozen", to_numpy(frozen))
@@ -290,36 +277,6 @@ def share_embedding(
     if flag_from_main(False, device):
         encoder = load_encoder(chosen.encoder, input_size=chosen.input_size).to(device)
         embed(decode(collection, settings, SILENT).pixels, encoder)
-
-
-@contextmanager
-def announced_embedding(
-    pixels: ImageRows, encoder: Encoder, reporter: Reporter
-) -> Iterator[Progress]:
-    """Say how long embedding will take, and show a bar."""
-    outlook = announce_embedding(
-        lambda some: embed_batch(some, encoder), pixels, encoder.device, reporter
-    )
-    with reporter.progress(EMBEDDING, outlook) as progress:
-        yield progress
-
-
-def announce_embedding(
-    embed_some: Callable[[ImageRows], Tensor],
-    pixels: ImageRows,
-    device: torch.device,
-    reporter: Reporter,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Outlook:
-    """Time a few images, say what all of them will take on this machine where that is long, and what a bar expects."""
-    n_timed = N_TIMED["cuda" if device.type == "cuda" else "cpu"]
-    if len(pixels) < FEW * n_timed:
-        return Outlook("images")
-    image_s = seconds_of(lambda: embed_some(pixels[:n_timed]), device, clock) / n_timed
-    seconds = image_s * len(pixels) / world_size()
-    if seconds >= LONG_S:
-        reporter.say(f"embedding {len(pixels):,} images takes {about(seconds)} on this machine")
-    return Outlook("images", image_s)
 
 
 def make_thumbnails(pixels: Pixels) -> Iterator[bytes]:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from shoal.progress import Outlook, Progress, lines, show
+from shoal.progress import Progress, lines, show
 from shoal.text import shown
 
 Listener = Callable[[str], None]
 """Takes a line of text."""
 
-ShowProgress = Callable[[str, Outlook], AbstractContextManager[Progress]]
-"""Takes the name of something long and what is known of it, and makes a progress callback."""
+ShowProgress = Callable[[str, str], AbstractContextManager[Progress]]
+"""Takes the name of something long and the plural of what is counted, and makes a progress callback."""
 
 log = logging.getLogger("shoal")
 
@@ -33,9 +33,9 @@ def _write_detail(text: str) -> None:
 
 
 @contextmanager
-def _log_progress(what: str, outlook: Outlook) -> Iterator[Progress]:
+def _log_progress(what: str, unit: str) -> Iterator[Progress]:
     log.debug("%s …", what)
-    with lines(what, outlook, log.info) as progress:
+    with lines(what, unit, log.info) as progress:
         yield progress
 
 
@@ -51,7 +51,8 @@ class Reporter:
     say
         Takes a line.
     show
-        Takes the name of something long and what is known of it; a context manager that gives a callback (done, total).
+        Takes the name of something long and the plural of what is counted; a context manager that gives a callback
+        (done, total).
     detail
         Takes what only someone who asks wants to hear, such as a line per epoch.
 
@@ -69,11 +70,9 @@ class Reporter:
     show: ShowProgress = _log_progress
     detail: Listener = _write_detail
 
-    def progress(
-        self, what: str, outlook: Outlook | None = None
-    ) -> AbstractContextManager[Progress]:
+    def progress(self, what: str, unit: str = "") -> AbstractContextManager[Progress]:
         """A callback (done, total) for something long."""
-        return self.show(what, outlook or Outlook())
+        return self.show(what, unit)
 
     def also_to(self, listener: Listener) -> "Reporter":
         """Return a reporter that also sends every line, detail and progress message to `listener`."""
@@ -81,12 +80,12 @@ class Reporter:
         detail = _both(self.detail, listener)
 
         @contextmanager
-        def show_both(what: str, outlook: Outlook) -> Iterator[Progress]:
+        def show_both(what: str, unit: str) -> Iterator[Progress]:
             listener(f"{what} …")
             with ExitStack() as both:
                 ways = [
                     both.enter_context(way)
-                    for way in (self.show(what, outlook), lines(what, outlook, listener))
+                    for way in (self.show(what, unit), lines(what, unit, listener))
                 ]
 
                 def update(done: int, total: int) -> None:
@@ -104,11 +103,11 @@ def stderr_reporter() -> Reporter:
     def say(text: str) -> None:
         print(shown(text), file=sys.stderr, flush=True)
 
-    return Reporter(say, lambda what, outlook: show(what, outlook, say))
+    return Reporter(say, lambda what, unit: show(what, unit, say))
 
 
 @contextmanager
-def _show_nothing(what: str, outlook: Outlook) -> Iterator[Progress]:
+def _show_nothing(what: str, unit: str) -> Iterator[Progress]:
     yield lambda done, total: None
 
 

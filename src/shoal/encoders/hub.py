@@ -1,12 +1,11 @@
 """The transformers library: imported past a broken torchvision, asked for models, never for anything that runs code."""
 
+import hashlib
 import importlib
-import json
 import logging
-import os
 import re
+import shutil
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,17 +17,12 @@ from shoal.encoders.architectures import ARCHITECTURES
 from shoal.encoders.vision import InputFormat
 from shoal.encoders.weights import why_unreadable
 from shoal.errors import MissingError, UsageError
+from shoal.progress import Progress
 from shoal.words import first_few
 
 DINO_HEAD_DIM = 64  # channels of an attention head in every DINO ViT; the file does not say
-PREPROCESSORS = ("preprocessor_config.json", "processor_config.json")
-"""Files that say what a model's images look like, in the order they are looked for."""
-
 REACH_S = 2.5
-"""How long the hub may take to answer before it counts as out of reach; its own client would try for half a minute."""
-
-TRUE = ("1", "ON", "YES", "TRUE")
-"""What the hub's own client takes for yes in an environment variable."""
+"""Seconds that the hub may take to answer; its own client would try for half a minute."""
 
 Channels = tuple[float, float, float]
 ASKED = {"output_loading_info": True, "ignore_mismatched_sizes": True, "dtype": "float32"}
@@ -57,8 +51,12 @@ TABLES = (
 )
 """Names of what older versions of the library wrote into files although a model computes it."""
 
+WEIGHTS = "model.safetensors"
+DOWNLOADED = (WEIGHTS, "config.json")
+"""Files that are downloaded, none of which can hold code. A folder counts as an encoder's once config.json is there."""
+
 WEIGHT_FILES = (
-    "model.safetensors",
+    WEIGHTS,
     "model.safetensors.index.json",
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
@@ -74,9 +72,7 @@ def import_transformers() -> Any:
     if "transformers" not in sys.modules:
         try:
             importlib.import_module("torchvision")
-        except (
-            Exception
-        ):  # ImportError when absent; RuntimeError or OSError when it belongs to another torch
+        except Exception:  # ImportError when absent; RuntimeError or OSError for another torch
             for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
                 del sys.modules[name]
             sys.modules["torchvision"] = None  # type: ignore[assignment]
@@ -94,31 +90,91 @@ def is_cached(hub_id: str) -> bool:
 
 def is_told_offline() -> bool:
     """Whether the environment forbids downloads."""
-    return os.environ.get("HF_HUB_OFFLINE", "").upper() in TRUE
+    from huggingface_hub import constants
+
+    return constants.HF_HUB_OFFLINE
 
 
 def why_offline() -> str | None:
-    """Why nothing can be downloaded, in words; None when the hub answers. Asked once, for `REACH_S` seconds at most."""
+    """Why nothing can be downloaded, in words; None when the hub answers."""
     if is_told_offline():
         return "HF_HUB_OFFLINE is set"
     from huggingface_hub import constants, get_session
 
-    answers: list[str | None] = []
+    try:
+        get_session().head(constants.ENDPOINT, timeout=REACH_S)
+    except Exception as error:  # a dozen kinds, by the transport in use
+        return f"{constants.ENDPOINT} cannot be reached ({_in_a_line(error, 80)})"
+    return None
 
-    def ask() -> None:
-        try:
-            get_session().head(constants.ENDPOINT, timeout=REACH_S)
-            answers.append(None)
-        except Exception as error:  # a dozen kinds, by the transport in use
-            answers.append(
-                f"{constants.ENDPOINT} cannot be reached ({' '.join(str(error).split())[:80]})"
-            )
 
-    # In a thread, because nothing limits how long the system looks for an address.
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(REACH_S)
-    return answers[0] if answers else f"{constants.ENDPOINT} did not answer within {REACH_S} s"
+def download_size(hub_id: str) -> int:
+    """The bytes of the files that `download` would fetch."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+
+    total = 0
+    for name in DOWNLOADED:
+        with _explained_download(hub_id, name):
+            url = hf_hub_url(hub_id, name)
+            total += get_hf_file_metadata(url).size or 0
+    return total
+
+
+def download(hub_id: str, folder: Path, progress: Progress) -> str:
+    """Fetch a model's weights and configuration into a folder; the SHA-256 of the weights.
+
+    A connection that breaks is taken up where it broke. Weights without the hub's checksum are not kept.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+    from tqdm import tqdm
+
+    class Bar(tqdm):  # type: ignore[misc]
+        """Tells `progress` what the hub's client shows."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **(options | {"disable": False}))
+
+        def display(self, *_: object, **__: object) -> None:
+            progress(int(self.n), int(self.total or 0))
+
+    for name in DOWNLOADED:
+        with _explained_download(hub_id, name):
+            hf_hub_download(hub_id, name, local_dir=folder, tqdm_class=Bar)
+    with (folder / WEIGHTS).open("rb") as content:
+        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+    url = hf_hub_url(hub_id, WEIGHTS)
+    with _explained_download(hub_id, WEIGHTS):
+        etag = get_hf_file_metadata(url).etag or ""
+    # The hub's client does not look at it. Of large files, and only of these, it is the checksum.
+    if re.fullmatch("[0-9a-f]{64}", etag) and etag != sha256:
+        remove_download(folder)
+        raise MissingError(
+            f"{hub_id}: what came is not what the hub announced (SHA-256 {sha256[:16]}…, expected "
+            f"{etag[:16]}…), so it was thrown away; give the command again"
+        )
+    return sha256
+
+
+def remove_download(folder: Path) -> None:
+    """Remove what `download` has written."""
+    for name in DOWNLOADED:
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / ".cache", ignore_errors=True)
+
+
+@contextmanager
+def _explained_download(hub_id: str, name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # of the client, of its transport, of the disk
+        raise MissingError(
+            f"{hub_id}: {name} cannot be downloaded ({_in_a_line(error, 200)}). Only safetensors are "
+            f"fetched, because opening other formats can run code: `hf download {hub_id}` fetches what there is"
+        ) from error
+
+
+def _in_a_line(error: Exception, longest: int) -> str:
+    return " ".join(str(error).split())[:longest] or type(error).__name__
 
 
 def load_model(source: str, *, offline: str | None) -> Any:
@@ -195,67 +251,39 @@ def read_input_format(source: str, config: Any, *, offline: str | None) -> Input
     """Read size, mean and std from the model's preprocessor file; without one they are unknown, an error."""
     try:
         with _connected(offline is None):
-            preprocessor = _read_preprocessor(source, is_local=offline is not None)
+            processor = importlib.import_module("transformers.image_processing_base")
+            preprocessor, _ = processor.ImageProcessingMixin.get_image_processor_dict(
+                source, local_files_only=offline is not None
+            )
         mean, std = _mean_and_std(preprocessor)
     except Exception as error:  # no file, no JSON, no numbers
         raise MissingError(
-            f"{source}: no {PREPROCESSORS[0]} with image_mean and image_std ({type(error).__name__}), so the input "
-            "format is unknown; add that file beside config.json"
+            f"{source}: no preprocessor_config.json with image_mean and image_std "
+            f"({type(error).__name__}), so the input format is unknown; add that file beside config.json"
         ) from error
-    size: Any = (
-        preprocessor.get("crop_size")
-        or preprocessor.get("size")
-        or getattr(config, "image_size", 224)
-    )
+    own_size = getattr(config, "image_size", 224)
+    size: Any = preprocessor.get("crop_size") or preprocessor.get("size") or own_size
     if isinstance(size, dict):
-        size = size.get("height") or size.get("shortest_edge") or getattr(config, "image_size", 224)
-    return InputFormat(
-        size=int(size[0] if isinstance(size, list) else size),
-        mean=mean,
-        std=std,
-        is_bgr=bool(preprocessor.get("do_flip_channel_order")),
-    )
-
-
-def _read_preprocessor(source: str, *, is_local: bool) -> dict[str, Any]:
-    """The image half of the first preprocessor file there is; newer models keep it beside a tokenizer's."""
-    from huggingface_hub import hf_hub_download
-
-    for name in PREPROCESSORS:
-        try:
-            is_folder = Path(source).is_dir()
-            path = (
-                Path(source) / name
-                if is_folder
-                else hf_hub_download(source, name, local_files_only=is_local)
-            )
-            content: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-        except Exception:
-            if name == PREPROCESSORS[-1]:
-                raise
-            continue
-        return dict(content.get("image_processor", content))
-    raise AssertionError
+        size = size.get("height") or size.get("shortest_edge") or own_size
+    if isinstance(size, list):
+        size = size[0]
+    is_bgr = bool(preprocessor.get("do_flip_channel_order"))
+    return InputFormat(size=int(size), mean=mean, std=std, is_bgr=is_bgr)
 
 
 def _mean_and_std(preprocessor: Mapping[str, Any]) -> tuple[Channels, Channels]:
     """Mean and std of images scaled to [0, 1], whatever the preprocessor scales them to itself."""
-    is_plain = (
-        preprocessor.get("do_normalize", "do_flip_channel_order" not in preprocessor) is False
-    )
-    mean, std = (
-        ([0.0] * 3, [1.0] * 3)
-        if is_plain
-        else (preprocessor["image_mean"], preprocessor["image_std"])
-    )
-    scale = (
-        255.0
-        if preprocessor.get("do_rescale") is False
-        else 255.0 * float(preprocessor.get("rescale_factor", 1 / 255))
-    )
-    offset = (
-        1.0 if preprocessor.get("rescale_offset") else 0.0
-    )  # (scale x - offset - mean) / std, solved for x
+    is_normalized = preprocessor.get("do_normalize", "do_flip_channel_order" not in preprocessor)
+    mean = [0.0] * 3
+    std = [1.0] * 3
+    if is_normalized is not False:
+        mean = preprocessor["image_mean"]
+        std = preprocessor["image_std"]
+    scale = 255.0
+    if preprocessor.get("do_rescale") is not False:
+        scale *= float(preprocessor.get("rescale_factor", 1 / 255))
+    # (scale x - offset - mean) / std, solved for x
+    offset = float(bool(preprocessor.get("rescale_offset")))
     red, green, blue = ((float(value) + offset) / scale for value in mean)
     spread = tuple(float(value) / scale for value in std)
     return (red, green, blue), (spread[0], spread[1], spread[2])
@@ -263,9 +291,9 @@ def _mean_and_std(preprocessor: Mapping[str, Any]) -> tuple[Channels, Channels]:
 
 def _model_class(transformers: Any, config: Any) -> Any:
     known = ARCHITECTURES.get(config.model_type)
-    return getattr(
-        transformers, known.model_class if known is not None and known.model_class else "AutoModel"
-    )
+    if known is None or known.model_class is None:
+        return transformers.AutoModel
+    return getattr(transformers, known.model_class)
 
 
 def _check_loaded(
@@ -281,11 +309,8 @@ def _check_loaded(
     extra = [name for name in info["unexpected_keys"] if not name.startswith(along)]
     strange = sorted(name for name in extra if not _comes_along(name, model, unused, heads))
     if wrong or strange:
-        misfits, what = (
-            (wrong, "are missing or of another shape")
-            if wrong
-            else (strange, "have no place in it")
-        )
+        misfits = wrong or strange
+        what = "are missing or of another shape" if wrong else "have no place in it"
         raise MissingError(
             f"{where}: the weights do not fit the architecture, {len(misfits)} tensors {what} "
             f"({first_few(misfits)}); use the weights made for this model"

@@ -38,9 +38,8 @@ class Step(nn.Module):
     def __init__(self, module: nn.Module, context: nn.Module | None = None) -> None:
         super().__init__()
         self.module = module
-        self._context = (
-            context,
-        )  # in a tuple: the blocks share it, so it is no part of any of them
+        # In a tuple: the blocks share it, so it is no part of any of them.
+        self._context = (context,)
         self.accepted = _arguments(module)
         # No token is masked, so whatever else a module insists on is given as None.
         _, *others = inspect.signature(module.forward).parameters.values()

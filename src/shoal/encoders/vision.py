@@ -161,10 +161,8 @@ class Encoder(nn.Module):
 
     def identity(self) -> dict[str, Any]:
         """What makes two encoders the same before any training: the tail's own weights come from the checkpoint."""
-        # Torch goes without saying: runs were made with it before there was another engine.
-        engine = {} if self.engine == TORCH else {"engine": self.engine}
         return {
-            **engine,
+            "engine": self.engine,
             "name": self.name,
             "n_tail_blocks": self.n_tail_blocks,
             "input": repr(self.input_format),

@@ -8,7 +8,6 @@ its end, which some editors take away, counts. Several processes may add to one 
 import contextlib
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,6 @@ FILE = "review.jsonl"
 
 WAIT_S = 10.0
 """Seconds to wait for another process that adds a line."""
-
-PAUSE_S = 0.01
-"""Seconds between two tries."""
 
 END_BYTES = 512
 """Bytes compared before anything is added: they hold what was done last, or the end of its list of images."""
@@ -149,25 +145,9 @@ class Log:
         self._end = content[-END_BYTES:]
         self._lacks_end = False
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> contextlib.AbstractContextManager[None]:
         """Be the only one who adds; waits for another process, which has it for milliseconds."""
-        until = time.monotonic() + WAIT_S
-        while True:
-            lock = locked_file(self.file)
-            try:
-                lock.__enter__()
-                break
-            except UsageError:
-                if time.monotonic() > until or not os.access(self.file.parent, os.W_OK):
-                    raise
-                time.sleep(
-                    PAUSE_S
-                )  # it is refused at once where a thread has it, or the file system has no locks
-        try:
-            yield
-        finally:
-            lock.__exit__(None, None, None)
+        return locked_file(self.file, WAIT_S)
 
     def damage(self, reason: str) -> DataError:
         """The error for the line that is being read, which cannot be used."""

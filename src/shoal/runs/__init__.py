@@ -2,7 +2,6 @@
 
 from shoal.runs.agreement import check_columns
 from shoal.runs.assignment_table import column, read_assignment_columns, table_files, write_parquet
-from shoal.runs.folder import ANSWERS, PARTS
 from shoal.runs.lock import LOCK, check_not_held, locked, locked_file
 from shoal.runs.rows import (
     DECIMALS,
@@ -16,7 +15,7 @@ from shoal.runs.rows import (
     to_csv,
     write_csv,
 )
-from shoal.runs.run import Run
+from shoal.runs.run import ANSWERS, PARTS, Run
 from shoal.runs.run_files import Damaged, damaged, read_arrays, read_vectors, reading
 from shoal.runs.thumbnails import Thumbnails, drop_thumbnails, thumbnail_files
 from shoal.runs.view import COMPARED, RunView

@@ -29,6 +29,9 @@ ROWS_AT_ONCE = 65_536
 DECIMALS = 6
 """Decimals of a number in a table."""
 
+TRUTH = {"true": True, "false": False}
+"""Cells in lower case; a spreadsheet writes TRUE."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Assignment:
@@ -58,10 +61,6 @@ class Assignment:
     classified_by: str = ""
     """The account that decided."""
     classified_at: str = ""
-
-
-ADDED = frozenset({"status", "classified_by", "classified_at", "is_apart", "mixed_probability"})
-"""Columns that tables of earlier versions do not have."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,15 +117,11 @@ def read_rows(kind: type[Row], file: Path) -> list[Row]:
     header, rows = split_table(read_text(file), file)
     hints = _hints(kind, header, file)
     at = {field: header.index(field) for field in hints}
-    return [
-        kind(
-            **{
-                field: _value(hint, row[at[field]], field, file, line)
-                for field, hint in hints.items()
-            }
-        )
-        for line, row in rows
-    ]
+    found = []
+    for line, row in rows:
+        cells = [_value(hint, row[at[field]], field, file, line) for field, hint in hints.items()]
+        found.append(kind(**dict(zip(hints, cells, strict=True))))
+    return found
 
 
 def read_columns(kind: type[Row], file: Path) -> dict[str, Any]:
@@ -142,11 +137,7 @@ def read_columns(kind: type[Row], file: Path) -> dict[str, Any]:
 
 def _hints(kind: type[Row], header: list[str], file: Path) -> dict[str, Any]:
     """The type of each column that is read."""
-    hints = {
-        field: hint
-        for field, hint in get_type_hints(kind).items()
-        if field in header or field not in ADDED
-    }
+    hints = get_type_hints(kind)
     if missing := set(hints) - set(header):
         raise damaged(file, f"no column {', '.join(sorted(missing))}", 1)
     return hints
@@ -156,11 +147,11 @@ def _column(hint: Any, cells: Sequence[str]) -> Any:
     if hint is str:
         return list(cells)
     if hint is float:
-        return np.array([float(cell) if cell else np.nan for cell in cells])
+        return np.array([float(cell or "nan") for cell in cells])
     if hint is int:
         return np.array([int(cell) for cell in cells], dtype=np.int64)
     if hint is bool:
-        values = {cell: {"true": True, "false": False}[cell.casefold()] for cell in set(cells)}
+        values = {cell: TRUTH[cell.casefold()] for cell in set(cells)}
         return np.array([values[cell] for cell in cells], dtype=bool)
     return [_texts(cell) for cell in cells]
 
@@ -184,10 +175,12 @@ def to_parquet(kind: type[Row], rows: Iterable[Row], file: Path) -> bool:
 
 def _cell(value: Any) -> str:
     if isinstance(value, bool):
-        return "true" if value else "false"
+        return str(value).lower()
     if isinstance(value, float):
         return "" if np.isnan(value) else f"{round(value, DECIMALS) + 0.0:.{DECIMALS}f}"  # never -0
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
 
 
 def _value(hint: Any, cell: str, field: str, file: Path, line: int) -> Any:
@@ -195,14 +188,15 @@ def _value(hint: Any, cell: str, field: str, file: Path, line: int) -> Any:
         return cell
     try:
         if hint is bool:
-            return {"true": True, "false": False}[cell.casefold()]  # a spreadsheet writes TRUE
+            return TRUTH[cell.casefold()]
         if hint is float:
-            return float(cell) if cell else float("nan")
-        return hint(cell) if hint is int else _texts(cell)
+            return float(cell or "nan")
+        if hint is int:
+            return int(cell)
+        return _texts(cell)
     except (ValueError, KeyError) as error:
-        kind = {bool: "true or false", float: "a number", int: "a whole number"}.get(
-            hint, "a JSON list of texts"
-        )
+        kinds = {bool: "true or false", float: "a number", int: "a whole number"}
+        kind = kinds.get(hint, "a JSON list of texts")
         raise damaged(file, f"{field}: found {cell[:40]!r}, expected {kind}", line) from error
 
 

@@ -26,24 +26,85 @@ all. While a process writes to the folder there is a run.lock. A run is finished
 finished run is never overwritten unless asked.
 """
 
+import contextlib
+import fnmatch
+import json
+import os
 import platform
+import re
+import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from shoal.files import atomic_file, open_own, write_text, writing
+from shoal.errors import UsageError
+from shoal.files import atomic_file, make_folder, open_own, write_text, writing
 from shoal.runs import file_parts
-from shoal.runs.assignment_table import write_assignments
-from shoal.runs.folder import Folder
+from shoal.runs.assignment_table import TABLE_PARTS, write_assignments
+from shoal.runs.lock import LOCK
 from shoal.runs.rows import ROWS_AT_ONCE, Assignment, Category, Skip, to_csv
-from shoal.runs.thumbnails import write_thumbnails
+from shoal.runs.thumbnails import THUMBNAIL_PARTS, write_thumbnails
+from shoal.runs.view import COMPARED, RunView
 from shoal.settings import dump_settings
 from shoal.text import shown
+
+SNAPSHOTS = "best-*.safetensors"
+"""The best weights so far, while training goes on."""
+
+PARTS = (
+    "config.yaml",
+    "provenance.json",
+    "metrics.jsonl",
+    "estimate.json",
+    "shifts.json",
+    "accuracy.json",
+    "calibration.json",
+    "changes.json",
+    "model.safetensors",
+    "embeddings.npy",
+    "shifted.npy",
+    "frozen.npy",
+    "tree.npy",
+    "thumbnails.zip",
+    "report.html",
+    "assignments.csv",
+    "assignments.parquet",
+    "categories.csv",
+    "skipped.csv",
+    "map.npz",
+    "choice.json",
+    "judged.json",
+    "plan.json",
+    "model.json",
+    "train.log",
+    "checkpoint.safetensors",
+    "comparison.json",
+    "kept.csv",
+    "compare.html",
+    SNAPSHOTS,
+    "events.out.tfevents.*",  # what TensorBoard reads
+    TABLE_PARTS,
+    THUMBNAIL_PARTS,
+)
+"""The files a run may hold, as patterns; with `force` these are removed and nothing else."""
+
+LEFTOVERS = (".*.tmp", "tokens.npy.*", "views.npy.*")
+"""What a killed run leaves behind: files half written, and the trunk's tokens."""
+
+TRIALS = "trial-*"
+"""Folders of trainings from which some labels are kept, to see whether training helps; removed in the end."""
+
+OUTLIVES = ("review*.jsonl", ".review.jsonl.lock")
+"""What people decided about a run: it stays when the run is removed, to be replayed onto the next one."""
+
+ANSWERS = ("frozen", "trained")
+"""The folders inside a run that may hold its other answer: without training, or with it."""
 
 RECORDED = ("shoal", "torch", "numpy", "scipy", "scikit-learn", "pillow", "transformers")
 """Packages whose versions go into provenance.json."""
@@ -52,20 +113,131 @@ UNIT_ROWS = ("embeddings", "shifted")
 """Arrays whose entries lie within -1 and 1. Not frozen.npy: an interrupted run goes on from it to the same bytes."""
 
 
-class Run(Folder):
-    """A run folder. `Run.create` makes one, `Run.open` reads a finished one."""
+class Run(RunView):
+    """A run folder that is written to. `Run.create` makes one, `Run.open` reads a finished one."""
+
+    @classmethod
+    def create(cls, path: Path | str, *, force: bool = False) -> Self:
+        """Make the folder, or take an empty or unfinished one; a finished run only with `force`, which clears it."""
+        run = cls(Path(path))
+        run.check_free(force=force)
+        if force:
+            run._clear()
+        run.unlink_inside()
+        for file in run._matching(LEFTOVERS):
+            file.unlink(missing_ok=True)
+        make_folder(run.path)
+        return run
+
+    def check_free(self, *, force: bool = False) -> None:
+        """Refuse a folder that `create` would not take; makes and removes nothing."""
+        # A run that cannot be read is cleared by force like any other.
+        if not force and self.is_finished:
+            go_on = "--resume to go on with its training, " if self.is_stopped else ""
+            raise UsageError(
+                f"{self.path}: holds a finished run; give {go_on}--force to overwrite it, or another --out"
+            )
+        there = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
+        if not there.is_dir():
+            raise UsageError(f"{there}: is a file, expected a folder; choose another path")
+        if there == self.path and self._holds_more() and not self.has("provenance.json"):
+            raise UsageError(
+                f"{there}: holds files but no run (no provenance.json); choose an empty or new folder"
+            )
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise UsageError(f"{there}: nothing can be written there; choose another path")
+
+    def abandon(self) -> None:
+        """Remove a run that has come to nothing, so that the next one finds its folder free."""
+        self._clear()
+        with contextlib.suppress(OSError):  # it was there before, with something in it
+            self.path.rmdir()
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write `<name>.json`."""
+        write_text(
+            self.path / f"{name}.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        )
+
+    def drop(self, *parts: str) -> None:
+        """Remove some files, where they are."""
+        for part in parts:
+            (self.path / part).unlink(missing_ok=True)
+
+    def keep_model(self, into: "Run") -> None:
+        """Copy the best snapshot of training, where there is one, to the model.safetensors of a run.
+
+        A run that was killed may have left an older one too; the best is the last that was written.
+        """
+        snapshots = sorted(
+            self.path.glob(SNAPSHOTS), key=lambda file: int(file.stem.partition("-")[2])
+        )
+        if snapshots:
+            _copy(snapshots[-1], into.path / "model.safetensors")
+
+    def share(self, part: str, other: "Run") -> None:
+        """Give another run the same file, without a second copy where the file system can link."""
+        target = other.path / part
+        target.unlink(missing_ok=True)
+        try:
+            target.hardlink_to(self.path / part)
+        except OSError:
+            _copy(self.path / part, target)
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether the run holds what only a resumed one would need."""
+        return bool(self._matching(("checkpoint.safetensors", SNAPSHOTS, TRIALS)))
+
+    def drop_checkpoints(self) -> None:
+        """Remove what only a resumed run would need."""
+        for file in self._matching(("checkpoint.safetensors", SNAPSHOTS)):
+            file.unlink(missing_ok=True)
+        self._drop_trials()
+
+    def unlink_inside(self) -> None:
+        """Remove links under the names of runs inside this one; what they lead to is another's."""
+        for path in self._matching((*ANSWERS, COMPARED, TRIALS)):
+            if path.is_symlink():
+                path.unlink()
+
+    def _drop_trials(self) -> None:
+        for path in self.path.glob(TRIALS):
+            if path.is_dir():
+                Run(path).abandon()
+
+    def _matching(self, patterns: Iterable[str]) -> set[Path]:
+        """What lies in the folder under such names; links that lead nowhere too, which `glob` leaves out."""
+        if not self.path.is_dir():
+            return set()
+        is_match = re.compile("|".join(map(fnmatch.translate, patterns))).match
+        return {file for file in self.path.iterdir() if is_match(file.name)}
+
+    def _holds_more(self) -> bool:
+        """Whether something is there that no killed run has left behind."""
+        return bool({*self.path.iterdir()} - self._matching((*LEFTOVERS, *OUTLIVES, LOCK)))
+
+    def _clear(self) -> None:
+        """Remove what a run has written, its other answer too, and nothing else."""
+        self.unlink_inside()
+        for file in self._matching((*PARTS, *LEFTOVERS)):
+            file.unlink(missing_ok=True)
+        self._drop_trials()
+        compared = self.path / COMPARED
+        for path in (*(self.path / name for name in ANSWERS), *compared.glob("*")):
+            inside = Run(path)
+            # A link leads to a run of somebody's.
+            is_own = path.is_dir() and not path.is_symlink()
+            if is_own and (inside.has("provenance.json") or not inside._holds_more()):
+                inside.abandon()
+        with contextlib.suppress(OSError):  # there is none, or something else is in it
+            compared.rmdir()
 
     def start(self, settings: Any, *, seed: int, device: str, command: str, **more: Any) -> None:
         """Write the first half of provenance.json, which makes the folder a run's, and config.yaml."""
-        provenance = {
-            "command": command,
-            "seed": seed,
-            "device": device,
-            "started": _now(),
-            "finished": None,
-            **more,
-        }
-        self.write_json("provenance", {**provenance, **_environment()})
+        provenance = {"command": command, "seed": seed, "device": device}
+        times = {"started": _now(), "finished": None}
+        self.write_json("provenance", {**provenance, **times, **more, **_environment()})
         write_text(self.path / "config.yaml", dump_settings(settings))
 
     def note(self, **more: Any) -> None:
@@ -134,3 +306,8 @@ def _environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "packages": packages,
     }
+
+
+def _copy(source: Path, target: Path) -> None:
+    with atomic_file(target) as file, source.open("rb") as content:
+        shutil.copyfileobj(content, file)

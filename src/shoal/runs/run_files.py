@@ -7,31 +7,31 @@ import csv
 import io
 import json
 import re
-import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin
+from typing import Any
 
 import numpy as np
 import yaml
 
 from shoal.arrays import DAMAGED, archive_arrays, each_row, name_rows
 from shoal.errors import DataError, UsageError
-from shoal.settings import Settings, from_dict
+from shoal.settings import Settings, convert, from_dict, show
 
-OPTIONAL = frozenset(
-    {
-        "metrics.jsonl",
-        "estimate.json",
-        "shifts.json",
-        "accuracy.json",
-        "calibration.json",
-        "skipped.csv",
-        "map.npz",
-        "thumbnails.zip",
-    }
-    | {"frozen.npy", "shifted.npy", "tree.npy", "checkpoint.safetensors"}
+OPTIONAL = (
+    "metrics.jsonl",
+    "estimate.json",
+    "shifts.json",
+    "accuracy.json",
+    "calibration.json",
+    "skipped.csv",
+    "map.npz",
+    "thumbnails.zip",
+    "frozen.npy",
+    "shifted.npy",
+    "tree.npy",
+    "checkpoint.safetensors",
 )
 """Files of a run without which the rest can still be read."""
 
@@ -39,81 +39,80 @@ CAUSES = (*DAMAGED, LookupError, TypeError, RecursionError, csv.Error, yaml.YAML
 """What the readers of these formats raise at a file that is not whole."""
 
 Shape = Mapping[str, Any]
-"""The type of each key of an object: a type, a union, a list of one, a pair, or another shape."""
+"""The type of each key of an object, as `settings.convert` takes it, or another shape; `(shape, None)` may be missing."""
 
 Pair = tuple[int, int]
+Numbers = tuple[float, ...]
+Counts = tuple[int, ...]
 
-CURVE = {"confidence": list[float], "right": list[float], "n_images": list[float]}
-NUMBERS = {"n_clusters": list[int], "accuracy": list[float]}
+CURVE = {"confidence": Numbers, "right": Numbers, "n_images": Numbers}
 SHAPES: dict[str, Shape] = {
     "provenance.json": {
-        **{
-            "finished": str | None,
-            "started": str | None,
-            "command": str | None,
-            "device": str | None,
-        },
-        **{
-            "seed": int | None,
-            "seconds": float | None,
-            "root": str | None,
-            "folders": list[str] | None,
-        },
-        **{
-            "encoder": str | None,
-            "fingerprint": str | None,
-            "packages": dict | None,
-            "made_from": dict | None,
-        },
-        **{
-            "answer": str | None,
-            "stopped_early": ({"epochs": int, "of": int}, None),
-            "trial_epochs": int | None,
-        },
+        "finished": str | None,
+        "started": str | None,
+        "command": str | None,
+        "device": str | None,
+        "seed": int | None,
+        "seconds": float | None,
+        "root": str | None,
+        "folders": tuple[str, ...] | None,
+        "encoder": str | None,
+        "fingerprint": str | None,
+        "packages": dict | None,
+        "made_from": dict | None,
+        "answer": str | None,
+        "stopped_early": ({"epochs": int, "of": int}, None),
+        "trial_epochs": int | None,
     },
     "estimate.json": {
-        **{
-            "n_clusters": int,
-            "rule": str | None,
-            "is_given": bool | None,
-            "curve": (NUMBERS, None),
-        },
-        **{
-            "stability": ({"n_clusters": list[int]}, None),
-            "interval": Pair | None,
-            "range": Pair | None,
-        },
+        "n_clusters": int,
+        "rule": str | None,
+        "is_given": bool | None,
+        "curve": ({"n_clusters": Counts, "accuracy": Numbers}, None),
+        "stability": ({"n_clusters": Counts}, None),
+        "interval": Pair | None,
+        "range": Pair | None,
         "by_labels": Pair | None,
     },
     "shifts.json": {
-        "accuracies": list[float | None] | None,
+        "accuracies": tuple[float | None, ...] | None,
         "chosen": int | None,
         "n_neighbors": int | None,
     },
     "calibration.json": {
-        **{"is_calibrated": bool, "label_rate": float | None, "weight": float | None},
-        "scale": list[float | None],
-        **dict.fromkeys(("known", "novel", "labeled"), CURVE),
+        "is_calibrated": bool,
+        "label_rate": float | None,
+        "weight": float | None,
+        "scale": tuple[float | None, ...],
+        "known": CURVE,
+        "novel": CURVE,
+        "labeled": CURVE,
     },
     "choice.json": {"kept": str, "n_images": int, "accuracy": {"frozen": float, "trained": float}},
     "model.json": {
-        **{"frozen_weight": float, "n_tail_blocks": int | None, "classifier": list[int] | None},
+        "frozen_weight": float,
+        "n_tail_blocks": int | None,
+        "classifier": Counts | None,
         "shape": ({"n_images": int, "n_known": int, "n_clusters": int | None}, None),
     },
-    "accuracy.json": {"all": float | None, "known": float | None, "novel": float | None}
-    | {"n_images": int | None, "n_classes": int | None, "categories": str | None},
+    "accuracy.json": {
+        "all": float | None,
+        "known": float | None,
+        "novel": float | None,
+        "n_images": int | None,
+        "n_classes": int | None,
+        "categories": str | None,
+    },
     "metrics.jsonl": {
         "epoch": int | None,
         "loss": float | None,
         "lr": float | None,
         "n_clusters": int | None,
-    }
-    | {
         "loss_supervised": float | None,
         "loss_shifted": float | None,
         "loss_contrastive": float | None,
-    }
-    | {"validation_accuracy": float | None},
+        "validation_accuracy": float | None,
+    },
 }
 """What the objects in a run's files look like, as far as anything here reads them; a key that may be None may be
 missing."""
@@ -144,12 +143,12 @@ class Damaged(DataError):
 
 def damaged(file: Path, reason: str, line: int | None = None) -> Damaged:
     """The error for a file of a run that cannot be used as it is."""
-    location = f"{file}, line {line}" if line is not None else f"{file}"
-    remedy = (
-        "delete it to do without it"
-        if re.sub(r"-\d{5}-of-\d{5}", "", file.name) in OPTIONAL
-        else "put back a copy of it"
-    )
+    location = f"{file}"
+    if line is not None:
+        location += f", line {line}"
+    remedy = "put back a copy of it"
+    if re.sub(r"-\d{5}-of-\d{5}", "", file.name) in OPTIONAL:
+        remedy = "delete it to do without it"
     return Damaged(
         f"{location}: damaged or edited, {reason}", f"{remedy}, or make the run again with --force"
     )
@@ -187,7 +186,7 @@ def read_settings(file: Path) -> dict[str, Any]:
     with reading(file):
         settings = yaml.safe_load(text)
     if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
-        raise damaged(file, f"found {_short(settings)}, expected settings by name")
+        raise damaged(file, f"found {show(settings)}, expected settings by name")
     return settings
 
 
@@ -212,21 +211,16 @@ def read_array(file: Path) -> np.ndarray[Any, Any]:
 def read_vectors(file: Path, n_rows: int) -> np.ndarray[Any, Any]:
     """Map the embeddings of a run's images into memory: (N, D), finite, no row of zeros alone."""
     vectors = read_array(file)
-    if (
-        vectors.ndim != 2
-        or vectors.dtype.kind != "f"
-        or len(vectors) != n_rows
-        or not vectors.shape[1]
-    ):
-        what = f"found {vectors.dtype} of shape {vectors.shape}, expected numbers in a row for each of {n_rows:,} images"
-        raise damaged(file, f"{what} of assignments.csv")
-    if not each_row(
-        vectors, lambda rows: np.isfinite(rows).all(axis=1) & rows.any(axis=1)
-    ).all():  # (N,)
-        is_broken = each_row(vectors, lambda rows: ~np.isfinite(rows).all(axis=1))
-        what = "NaN or infinity" if is_broken.any() else "only zeros"
-        is_bad = is_broken if is_broken.any() else each_row(vectors, lambda rows: ~rows.any(axis=1))
-        raise damaged(file, f"found {what} in {name_rows(is_bad)}")
+    is_matrix = vectors.ndim == 2 and vectors.dtype.kind == "f" and vectors.shape[1] > 0
+    if not is_matrix or len(vectors) != n_rows:
+        raise damaged(
+            file,
+            f"found {vectors.dtype} of shape {vectors.shape}, expected numbers in a row for each of "
+            f"{n_rows:,} images of assignments.csv",
+        )
+    is_bad = ~each_row(vectors, lambda rows: np.isfinite(rows).all(axis=1) & rows.any(axis=1))
+    if is_bad.any():
+        raise damaged(file, f"found NaN, infinity or only zeros in {name_rows(is_bad)}")
     return vectors
 
 
@@ -274,57 +268,26 @@ def table_columns(text: str, file: Path) -> tuple[list[str], list[Sequence[str]]
 
 def _fitting(content: Any, file: Path, line: int | None = None) -> dict[str, Any]:
     if not isinstance(content, dict):
-        raise damaged(file, f"found {_short(content)}, expected an object with keys", line)
-    for key, shape in SHAPES.get(file.name, {}).items():
-        problem = _misfit(content.get(key), shape, key)
-        if problem:
-            raise damaged(file, problem, line)
+        raise damaged(file, f"found {show(content)}, expected an object with keys", line)
+    try:
+        for key, shape in SHAPES.get(file.name, {}).items():
+            _check_shape(content.get(key), shape, key)
+    except UsageError as error:
+        raise damaged(file, str(error), line) from error
     return content
 
 
-def _misfit(value: Any, shape: Any, name: str) -> str:
-    """What about a value is not of its shape; empty where it fits."""
+def _check_shape(value: Any, shape: Any, name: str) -> None:
     if isinstance(shape, tuple):  # a shape that may be missing
-        return "" if value is None else _misfit(value, shape[0], name)
-    if isinstance(shape, Mapping):
+        if value is not None:
+            _check_shape(value, shape[0], name)
+    elif isinstance(shape, Mapping):
         if not isinstance(value, dict):
-            return f"{name}: found {_short(value)}, expected an object with keys"
-        return next(
-            filter(
-                None,
-                (_misfit(value.get(key), each, f"{name}.{key}") for key, each in shape.items()),
-            ),
-            "",
-        )
-    return "" if _is(value, shape) else f"{name}: found {_short(value)}, expected {_words(shape)}"
-
-
-def _is(value: Any, kind: Any) -> bool:
-    if get_origin(kind) in (Union, types.UnionType):
-        return any(_is(value, one) for one in get_args(kind))
-    if get_origin(kind) is list:
-        return isinstance(value, list) and all(_is(item, get_args(kind)[0]) for item in value)
-    if get_origin(kind) is tuple:
-        kinds = get_args(kind)
-        return isinstance(value, list) and len(value) == len(kinds) and all(map(_is, value, kinds))
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-
-
-def _words(kind: Any) -> str:
-    plain = {
-        int: "a whole number",
-        float: "a number",
-        str: "text",
-        bool: "true or false",
-        dict: "an object with keys",
-    }
-    if get_origin(kind) in (Union, types.UnionType):
-        return " or ".join(_words(one) for one in get_args(kind) if one is not type(None))
-    if get_origin(kind) is tuple:
-        return f"a list of {len(get_args(kind))}, each {_words(get_args(kind)[0])}"
-    return f"a list, each {_words(get_args(kind)[0])}" if get_origin(kind) is list else plain[kind]
+            raise UsageError(f"{name}: found {show(value)}, expected an object with keys")
+        for key, each in shape.items():
+            _check_shape(value.get(key), each, f"{name}.{key}")
+    else:
+        convert(shape, value, name)
 
 
 def _reason(error: BaseException) -> str:
@@ -332,9 +295,8 @@ def _reason(error: BaseException) -> str:
         return f"not UTF-8 (byte 0x{error.object[error.start]:02x})"
     if isinstance(error, OSError) and error.strerror:
         return f"cannot be read ({error.strerror})"
-    if "allow_pickle" in str(error) or "Python objects" in str(
-        error
-    ):  # numpy advises to load these unsafely
+    # numpy advises to load these unsafely
+    if "allow_pickle" in str(error) or "Python objects" in str(error):
         return "not an array of numbers or texts"
     return f"cannot be read ({' '.join(str(error).split())[:120] or type(error).__name__})"
 
@@ -359,8 +321,3 @@ def _line_of_setting(reason: str, file: Path) -> int | None:
             break
         line = at.start_mark.line + 1
     return line
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:39]}…"

@@ -149,7 +149,7 @@ def _time_networks(
     step = _whole_step(inputs, run_model, data, model, settings) if world_size() == 1 else None
     n_steps = len(data.training) // settings.batch_size
     is_pooled = settings.views.pool is not None and n_steps >= FEWEST
-    if step is not None and is_pooled and is_recordable(model, settings):
+    if step is not None and is_pooled and is_recordable(model):
         step()
         recorded = RecordedStep(lambda *_: step(), rows, view_draws)
         pass_s = seconds_of(lambda: recorded(rows, view_draws), encoder.device)

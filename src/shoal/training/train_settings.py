@@ -29,8 +29,6 @@ class TrainSettings:
     """Which epoch's networks are kept: the one with the highest validation accuracy, as in the paper, or the last. Of a
     few hundred labeled validation images the highest accuracy is largely chance once it has stopped rising."""
     views: ViewSettings = field(default_factory=ViewSettings)
-    compile: bool = False
-    """Let torch.compile rewrite the networks, as CUDA graphs on a GPU: about 17 s once, less time per step."""
     seed: int = 0
 
     def __post_init__(self) -> None:

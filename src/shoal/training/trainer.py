@@ -45,7 +45,7 @@ class Trainer:
         self.device = model.device
         self.parameters = model.trained_parameters()
         self.optimizer = model.make_optimizer(settings)
-        self.forward = Forward(model, settings.views, is_compiled=settings.compile)
+        self.forward = Forward(model, settings.views)
         self.training = torch.from_numpy(data.training).to(
             self.device
         )  # (n,) rows of the collection
@@ -163,9 +163,7 @@ class Trainer:
         is_on_device = self.forward.pool is not None and isinstance(
             self.forward.pool.tokens, Tensor
         )
-        is_recorded = (
-            is_on_device and len(batches) >= FEWEST and is_recordable(self.model, self.settings)
-        )
+        is_recorded = is_on_device and len(batches) >= FEWEST and is_recordable(self.model)
         for at, (rows, drawn) in enumerate(zip(batches, view_draws, strict=True)):
             with explain_out_of_memory(self._batch_size):
                 if at == 1 and is_recorded:

@@ -34,7 +34,6 @@ from shoal.errors import Diverged, TooFewDistinct
 from shoal.methods.clusters import Representation
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
-from shoal.progress import Outlook
 from shoal.runs import Run
 from shoal.training.cost import Cost, measure_cost
 from shoal.training.loop import StopTraining
@@ -146,10 +145,9 @@ class Trainings:
                 self.reporter.say(
                     announce(costs, trunk.n_rows, trunk.seconds, n_draws=len(self.draws))
                 )
-                for at, one in enumerate(trainings):
+                for one in trainings:
                     broadcast_next_training(True, self.device)
-                    then_s = sum(cost.steps_s for cost in costs[at + 1 :])
-                    if not self._train_one(one, trunk, costs[at], then_s=then_s, is_asked=is_asked):
+                    if not self._train_one(one, trunk, is_asked):
                         break
             broadcast_next_training(False, self.device)
         finally:
@@ -164,16 +162,8 @@ class Trainings:
         )
         return one.with_epochs(one.cost.n_epochs - n_done).cost
 
-    def _train_one(
-        self,
-        one: Training,
-        trunk: SharedTrunk,
-        cost: Cost,
-        *,
-        then_s: float,
-        is_asked: Callable[[], bool],
-    ) -> bool:
-        """Train a method and keep its answer; False where it was stopped. `then_s` seconds follow."""
+    def _train_one(self, one: Training, trunk: SharedTrunk, is_asked: Callable[[], bool]) -> bool:
+        """Train a method and keep its answer; False where it was stopped."""
         draw = f", draw {one.draw + 1} of {len(self.draws)}" if len(self.draws) > 1 else ""
         self.reporter.say(f"{get_method(one.settings.method).title}{draw}")
         job = TrainingJob(
@@ -189,10 +179,8 @@ class Trainings:
         )
         folder = training_folder(self.run, one.settings, one.draw)
         try:
-            task = _share(
-                trunk, one, job, Outlook("views", cost.view_s, then_s=cost.steps_s + then_s)
-            )
-            learned = train_on(job, task, one.settings.of_method, folder, cost, then_s=then_s)
+            task = _share(trunk, one, job)
+            learned = train_on(job, task, one.settings.of_method, folder)
         except StopTraining:
             note_stopped(job, len(Run(folder).metrics))
             return False
@@ -277,11 +265,11 @@ def fail_run(
     failed.finish(failed=why, asked=asked, seconds=round(seconds, 3))
 
 
-def _share(trunk: SharedTrunk, one: Training, job: TrainingJob, outlook: Outlook) -> Task:
+def _share(trunk: SharedTrunk, one: Training, job: TrainingJob) -> Task:
     """The task of a training; what of the trunk is missing is computed with a bar, unless the user asks to stop."""
     if not trunk.n_missing(one):
         return trunk.share(one)
-    with job.reporter.progress("preparing views for all methods", outlook) as progress:
+    with job.reporter.progress("preparing views for all methods", "views") as progress:
 
         def tell(done: int, total: int) -> None:
             progress(done, total)

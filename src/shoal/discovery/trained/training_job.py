@@ -24,7 +24,7 @@ from shoal.methods.clusters import Representation
 from shoal.methods.method import OnEpoch
 from shoal.methods.registry import get_method, load_recipe
 from shoal.methods.task import Task
-from shoal.progress import Outlook, Progress, about
+from shoal.progress import Progress, about
 from shoal.runs import Run
 from shoal.training.bank import collapse_statistics, describe_collapse
 from shoal.training.cost import Cost, measure_cost
@@ -116,9 +116,7 @@ def train_on(
     task: Task,
     settings: Any,
     folder: Path,
-    cost: Cost,
     *,
-    then_s: float = 0.0,
     goes_on: GoesOn | None = None,
     start: Model | None = None,
 ) -> Representation | None:
@@ -131,7 +129,7 @@ def train_on(
     is_last = folder == job.run.path
     task = _with_tokens(job, task, settings)
     try:
-        with _bars(job, cost, then_s) as progress:
+        with _bars(job) as progress:
             learned = get_method(job.settings.method).represent(
                 task,
                 settings,
@@ -242,22 +240,16 @@ def ctrl_c_stops() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _bars(job: TrainingJob, cost: Cost, then_s: float) -> Iterator[OnProgress]:
-    """Show views and then steps, with one estimate of the time left; training stops here where the user has asked.
-
-    `then_s` are the seconds that another training will take afterwards.
-    """
-    outlooks = {
-        "views": ("preparing views", Outlook("views", cost.view_s, then_s=cost.steps_s + then_s)),
-        "steps": ("training", Outlook("steps", cost.step_s, then_s=then_s)),
-    }
+def _bars(job: TrainingJob) -> Iterator[OnProgress]:
+    """Show views and then steps; training stops here where the user has asked."""
+    names = {"views": "preparing views", "steps": "training"}
     shown: dict[str, Progress] = {}
     with ExitStack() as bars:
 
         def tell(unit: str, done: int, total: int) -> None:
             if unit not in shown:
                 bars.close()  # the bar of the unit before
-                shown[unit] = bars.enter_context(job.reporter.progress(*outlooks[unit]))
+                shown[unit] = bars.enter_context(job.reporter.progress(names[unit], unit))
             shown[unit](done, total)
             if job.is_asked():
                 raise StopTraining

@@ -162,7 +162,7 @@ def train_once(job: TrainingJob, task: Task) -> Representation | None:
     cost = measure(job, task, job.run)
     job.reporter.say(announce([cost], is_compared=False))
     broadcast_training(task.n_clusters, job.n_epochs, job.device)
-    return train_on(job, task, job.settings.of_method, job.run.path, cost)
+    return train_on(job, task, job.settings.of_method, job.run.path)
 
 
 def run_trials(job: TrainingJob, judge: TrialJudge, task: Task) -> Tried | None:
@@ -191,22 +191,21 @@ def run_trials(job: TrainingJob, judge: TrialJudge, task: Task) -> Tried | None:
         _last_cost(job, costs[-1]),
     ]
     job.reporter.say(announce(all_costs, is_compared=True, gain=measured_gain(job.settings)))
-    then_s = [sum(cost.seconds for cost in all_costs[at + 1 :]) for at in range(len(all_costs) - 1)]
     tried: list[Tried] = []
-    for one, cost, after in zip(jobs, costs, then_s, strict=False):
-        if not _add(tried, one, task, judge, cost, after) or tried[-1].is_full:
+    for one, cost in zip(jobs, costs, strict=True):
+        if not _add(tried, one, task, judge, cost) or tried[-1].is_full:
             break
     else:
         best = best_of(tried)
         seen = best.learned.with_trunk(task)
-        for temperature, after in zip(temperatures, then_s[len(costs) :], strict=True):
+        for temperature in temperatures:
             one = replace(best.job, settings=best.job.settings.at_temperature(temperature))
             cost = replace(best.cost, n_views=0).as_measured(
                 [row["seconds"] for row in best.learned.metrics]
             )
             if (
                 best.choice.is_hopeless
-                or not _add(tried, one, seen, judge, cost, after)
+                or not _add(tried, one, seen, judge, cost)
                 or tried[-1].is_full
             ):
                 break
@@ -216,13 +215,12 @@ def run_trials(job: TrainingJob, judge: TrialJudge, task: Task) -> Tried | None:
     return keep_best(job, tried)
 
 
-def _add(
-    tried: list[Tried], job: TrainingJob, task: Task, judge: TrialJudge, cost: Cost, after_s: float
-) -> bool:
-    """Run one more trial; False where it was stopped. `after_s` are the seconds of the trainings after it."""
+def _add(tried: list[Tried], job: TrainingJob, task: Task, judge: TrialJudge, cost: Cost) -> bool:
+    """Run one more trial; False where it was stopped."""
     folder = trial_folder(job.run, job.settings)
-    how: dict[str, Any] = {"then_s": cost.judging_s + after_s, "goes_on": judge.watch(Run(folder))}
-    learned = train_on(job, task, trial_settings(job.settings), folder, cost, **how)
+    learned = train_on(
+        job, task, trial_settings(job.settings), folder, goes_on=judge.watch(Run(folder))
+    )
     if learned is None:
         return False
     tried.append(
@@ -289,9 +287,6 @@ def _train_last(best: Tried, task: Task) -> Representation | None:
     n_wanted = best.job.n_epochs
     share = _last_share(best)
     broadcast_last_training(True, job.device, goes_on=share < 1)
-    cost = best.cost.as_measured([row["seconds"] for row in best.learned.metrics]).of_next(
-        share, job.n_done(job.run)
-    )
     how: dict[str, Any] = {"goes_on": lambda epoch, *_: epoch < n_epochs}
     short = "" if n_epochs == n_wanted else f", for {n_epochs} of {n_wanted} epochs"
     said = f"training again, with the labels that were kept from it{short}"
@@ -301,9 +296,7 @@ def _train_last(best: Tried, task: Task) -> Representation | None:
         how = {"start": best.learned.model}
         said = f"training goes on for {count(job.n_epochs, 'epoch')}, with the labels that were kept from it"
     job.reporter.say(said)
-    return train_on(
-        job, best.learned.with_trunk(task), job.settings.of_method, job.run.path, cost, **how
-    )
+    return train_on(job, best.learned.with_trunk(task), job.settings.of_method, job.run.path, **how)
 
 
 def _last_share(best: Tried) -> float:
