@@ -223,7 +223,5 @@ def test_heic_is_decoded_where_its_package_is_installed_and_named_where_it_is_no
     heif.from_pillow(image).save(tmp_path / "phone.HEIC", quality=95)
     assert far_apart(decoded(tmp_path / "phone.HEIC", 16), np.asarray(square(image, 16))) < 25
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    with pytest.raises(
-        Unreadable, match=r"HEIC needs the package 'pillow-heif'.*pip install 'shoal\[heic\]'"
-    ):
+    with pytest.raises(Unreadable, match="pillow-heif"):
         decode_file(str(tmp_path / "phone.HEIC"), 16)

@@ -6,14 +6,14 @@ frame is taken; EXIF orientation is applied. Workers start by importing this: nu
 
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image, UnidentifiedImageError
 
 from shoal.data.storage.opening import is_stored, read_stored
-from shoal.data.storage.retries import LOST
+from shoal.data.storage.retries import Lost, in_words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,11 +43,7 @@ TURNS = {
 WHITE = (255, 255, 255, 255)
 BITS_12 = 4095
 
-
 EMPTY = "the file is empty"
-
-Read = Callable[[str], bytes]
-"""Reads an image that is no file on this machine."""
 
 
 class Unreadable(Exception):
@@ -55,19 +51,20 @@ class Unreadable(Exception):
 
 
 def decode_file(
-    path: str, size: int, *, max_pixels: int = MAX_PIXELS, read: Read = read_stored
+    path: str, size: int, *, max_pixels: int = MAX_PIXELS, data: bytes | None = None
 ) -> bytes:
     """Decode one image file to size * size * 3 bytes, or raise `Unreadable` with the reason.
 
-    `path` is that of a file, or what `read_stored` takes; then `read` gives its bytes.
+    `data` is what the file holds, where that was read already.
     """
-    with _opened(path, size, max_pixels, read) as image:
+    with _opened(path, size, max_pixels, data) as image:
         return square(image, size).tobytes()
 
 
 def decode_whole(path: str, longest: int, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Decode one image, wherever it lies, as upright RGB, the longer side at most `longest`, or raise `Unreadable`."""
-    with _opened(path, longest, max_pixels, read_stored) as image:
+    data = fetch(path) if is_stored(path) else None
+    with _opened(path, longest, max_pixels, data) as image:
         image.load()
         turn = _turn(image)
         small = _eight_bit(image)
@@ -76,16 +73,10 @@ def decode_whole(path: str, longest: int, *, max_pixels: int = MAX_PIXELS) -> Im
 
 
 @contextmanager
-def _opened(path: str, size: int, max_pixels: int, read: Read) -> Iterator[Image.Image]:
+def _opened(path: str, size: int, max_pixels: int, data: bytes | None) -> Iterator[Image.Image]:
     """An image file at about twice the wanted size; whatever goes wrong becomes `Unreadable`."""
     try:
-        data = _fetch(path, read) if is_stored(path) else None
-        if (os.stat(path).st_size if data is None else len(data)) == 0:  # noqa: PTH116
-            raise Unreadable(EMPTY)
-        file, formats = (
-            (path, _formats(path)) if data is None else (io.BytesIO(data), _formats_of(data))
-        )
-        with Image.open(file, formats=formats) as image:
+        with _open(path, data) as image:
             whole = image.size
             # Twice the wanted size is left, so that the antialiased resize still does the work that shows.
             image.draft(None, (2 * size, 2 * size))  # a no-op for all but JPEG
@@ -101,9 +92,7 @@ def _opened(path: str, size: int, max_pixels: int, read: Read) -> Iterator[Image
 def check_header(path: str) -> None:
     """Raise `Unreadable` where a file is missing, empty or in no known format; decoding may find more."""
     try:
-        if os.stat(path).st_size == 0:  # noqa: PTH116
-            raise Unreadable(EMPTY)
-        Image.open(path, formats=_formats(path)).close()
+        _open(path).close()
     except Unreadable:
         raise
     except Image.DecompressionBombError:  # so large that decoding must judge it
@@ -112,26 +101,34 @@ def check_header(path: str) -> None:
         raise Unreadable(_reason(error)) from error
 
 
-def _fetch(path: str, read: Read) -> bytes:
-    """The bytes of an image that is no file on this machine; a failure is one of reading, not of decoding."""
+def fetch(path: str) -> bytes:
+    """Read the bytes of an image that is no file on this machine, or raise `Unreadable`."""
     try:
-        return read(path)
-    except FileNotFoundError:
-        raise
+        return read_stored(path)
+    except FileNotFoundError as error:
+        raise Unreadable(_reason(error)) from error
+    except Lost as error:
+        raise Unreadable(str(error)) from error
     except Exception as error:
-        text = " ".join(str(error).split()) or type(error).__name__
-        raise Unreadable(text if text.startswith(LOST) else f"cannot be read: {text}") from error
+        raise Unreadable(f"cannot be read: {in_words(error)}") from error
 
 
-def _formats_of(data: bytes) -> tuple[str, ...]:
-    """The formats that bytes without a name may have."""
-    return _formats(".heic" if data[4:8] == b"ftyp" else "")
+def _open(path: str, data: bytes | None = None) -> Image.Image:
+    """Open an image file, or what it holds, by its header."""
+    if data is None:
+        n_bytes = os.stat(path).st_size  # noqa: PTH116
+        is_heic = path.lower().endswith(HEIC_SUFFIXES)
+    else:
+        n_bytes = len(data)
+        is_heic = data[4:8] == b"ftyp"
+    if n_bytes == 0:
+        raise Unreadable(EMPTY)
+    formats = _heic_formats() if is_heic else FORMATS
+    return Image.open(path if data is None else io.BytesIO(data), formats=formats)
 
 
-def _formats(path: str) -> tuple[str, ...]:
-    """The formats a file may have; what a phone writes as HEIC needs an optional package."""
-    if not path.lower().endswith(HEIC_SUFFIXES):
-        return FORMATS
+def _heic_formats() -> tuple[str, ...]:
+    """The formats with that of phones, which needs an optional package."""
     try:
         import pillow_heif
     except ImportError as error:
@@ -240,4 +237,4 @@ def _reason(error: Exception) -> str:
         return "decoding needs more memory than a worker may take"
     if isinstance(error, Image.DecompressionBombError):
         return f"too large: {error}"
-    return f"cannot be decoded: {' '.join(str(error).split()) or type(error).__name__}"
+    return f"cannot be decoded: {in_words(error)}"

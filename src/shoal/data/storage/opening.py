@@ -7,9 +7,6 @@ bytes of a tar shard; `row:NUMBER:COLUMN:FILE`, a row of a parquet shard. FILE i
 import re
 import threading
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -21,9 +18,6 @@ from shoal.data.storage.remote import open_remote, read_bytes
 from shoal.errors import missing_package
 
 STORED = re.compile(rf"(range|row|{'|'.join(READABLE)}):")
-
-N_AHEAD = 8
-"""Images that are on their way over a network while one is decoded."""
 
 ROWS_AT_ONCE = 8
 """Rows of a parquet shard that are in memory at once."""
@@ -47,6 +41,11 @@ def is_stored(path: str) -> bool:
     return STORED.match(path) is not None
 
 
+def is_in_parquet(path: str) -> bool:
+    """Whether this is a row of a parquet shard."""
+    return path.startswith("row:")
+
+
 def read_stored(path: str) -> bytes:
     """The bytes of an image."""
     kind, _, rest = path.partition(":")
@@ -63,30 +62,6 @@ def open_file(file: str) -> BinaryIO:
     """A file on this machine or on a network, to be read in parts."""
     address = as_address(file)
     return Path(file).open("rb") if address is None else open_remote(address)
-
-
-class ReadAhead:
-    """Reads images in their order, the next few already while one is decoded; only what crosses a network."""
-
-    def __init__(self, paths: Sequence[str]) -> None:
-        self.waiting = deque(
-            path for path in paths if "://" in path and not path.startswith("row:")
-        )
-        self.threads = ThreadPoolExecutor(N_AHEAD) if self.waiting else None
-        self.coming: dict[str, Future[bytes]] = {}
-
-    def read(self, path: str) -> bytes:
-        """The bytes of the next image."""
-        while self.threads is not None and self.waiting and len(self.coming) < N_AHEAD:
-            ahead = self.waiting.popleft()
-            self.coming[ahead] = self.threads.submit(read_stored, ahead)
-        coming = self.coming.pop(path, None)
-        return read_stored(path) if coming is None else coming.result()
-
-    def close(self) -> None:
-        """Let go of the threads."""
-        if self.threads is not None:
-            self.threads.shutdown(cancel_futures=True)
 
 
 def _read_range(file: str, start: int, n_bytes: int) -> bytes:
@@ -128,8 +103,9 @@ class _Rows:
     def _read(self, row: int) -> bytes:
         group = bisect_right(self.firsts, row) - 1
         if group != self.group or row < self.first:
-            how = {"row_groups": [group], "columns": [self.column], "use_threads": False}
-            self.batches = self.parquet.iter_batches(batch_size=ROWS_AT_ONCE, **how)
+            self.batches = self.parquet.iter_batches(
+                ROWS_AT_ONCE, row_groups=[group], columns=[self.column], use_threads=False
+            )
             self.group = group
             self.first = self.firsts[group]
             self.batch = []
