@@ -22,7 +22,7 @@ from shoal.clustering.categories import (
     other_neighbors,
 )
 from shoal.clustering.neighbors import Neighbors
-from shoal.data.collection import Earlier
+from shoal.data.collection import PreviousCategories
 from shoal.discovery.reviewed.category_names import name_as_before, second_but
 from shoal.methods.clusters import Discovery
 from shoal.runs import Assignment, Category, Run
@@ -61,7 +61,7 @@ def name_categories(
     unseen: Ints | None = None,
     calibrated_on: Discovery | None = None,
     otherwise: Calibration | None = None,
-    earlier: Earlier | None = None,
+    earlier: PreviousCategories | None = None,
 ) -> NamedCategories:
     """Turn clusters into categories: known ones keep their class's place, novel ones follow by falling size.
 

@@ -1,4 +1,5 @@
-"""Every kind of image becomes the same upright RGB square; every kind of broken one gives its reason."""
+"""Every kind of image becomes the same upright RGB square; every kind of broken one gives its
+reason."""
 
 import struct
 import sys
@@ -30,7 +31,8 @@ def far_apart(a: np.ndarray, b: np.ndarray) -> int:
 
 @pytest.mark.parametrize("extent", [(100, 60), (60, 100), (64, 64), (40, 20), (8, 8)])
 def test_the_square_is_that_of_resizing_the_whole_and_cropping(extent: tuple[int, int]) -> None:
-    """Scaled to 30 along the shorter side, all these leave an even rest, so the crop has no half pixels."""
+    """Scaled to 30 along the shorter side, all these leave an even rest, so the crop has no half
+    pixels."""
     image = Image.fromarray(RNG.integers(0, 256, (extent[1], extent[0], 3), dtype=np.uint8))
     scale = 30 / min(extent)
     whole = image.resize(

@@ -1,4 +1,5 @@
-"""Real interruptions of real processes: Ctrl-C, kill, a full disk, a crashed decoder, two writers at once."""
+"""Real interruptions of real processes: Ctrl-C, kill, a full disk, a crashed decoder, two
+writers at once."""
 
 import json
 import os
@@ -30,7 +31,8 @@ HANGS_S = 300
 # No `if __name__ == "__main__"` guard: a user's script need not have one.
 SCRIPT = """
 import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored by what it starts in the background
+# A shell has Ctrl-C ignored by what it starts in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 {before}
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
@@ -42,7 +44,8 @@ def tell(done, total):
         sys.stdin.readline()  # held here until the test has done what it wants to do
 
 try:
-    pixels = load_pixels(read_collection(sys.argv[1]), {size}, cache=sys.argv[2], n_workers=2, progress=tell)
+    images = read_collection(sys.argv[1])
+    pixels = load_pixels(images, {size}, cache=sys.argv[2], n_workers=2, progress=tell)
     print("sum", int(pixels[:].astype("int64").sum()))
 except ShoalError as error:
     print("error", error)
@@ -68,7 +71,8 @@ def expected(collection: Collection, tmp_path_factory: pytest.TempPathFactory) -
 def start(
     collection: Collection, cache: Path, before: str = "", hold_at: int = N_IMAGES + 1
 ) -> "subprocess.Popen[str]":
-    """Decode in a process of its own, which stops when `hold_at` images are done and waits for a line on its stdin."""
+    """Decode in a process of its own, which stops when `hold_at` images are done and waits for a
+    line on its stdin."""
     script = cache.parent / f"{cache.name}-script.py"
     script.write_text(SCRIPT.format(before=before, size=SIZE, hold_at=hold_at))
     command = [sys.executable, str(script), str(collection.root), str(cache)]
@@ -242,14 +246,16 @@ def test_it_works_outside_the_main_thread(
 
 def test_a_worker_starts_without_numpy_and_torch() -> None:
     """Most images are decoded without them, and every worker pays for what it imports."""
-    code = "import sys, shoal.data.pixels.workers; sys.exit('numpy' in sys.modules or 'torch' in sys.modules)"
+    heavy = "{'numpy', 'torch'} & sys.modules.keys()"
+    code = f"import sys, shoal.data.pixels.workers; sys.exit(bool({heavy}))"
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode == 0
 
 
 @pytest.mark.slow
 def test_a_huge_image_neither_crashes_nor_eats_memory(tmp_path: Path) -> None:
-    """20,000 x 20,000: a PNG is skipped by its header, a JPEG is decoded at an eighth of its scale."""
+    """20,000 x 20,000: a PNG is skipped by its header, a JPEG is decoded at an eighth of its
+    scale."""
     Image.new("L", (20_000, 20_000), 200).save(tmp_path / "huge.jpg", quality=50)
     Image.new("1", (20_000, 20_000)).save(tmp_path / "huge.png")
     measuring = (

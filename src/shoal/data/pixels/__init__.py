@@ -1,4 +1,5 @@
-"""Pixels: every image decoded once, in parallel, into a memory-mapped cache that later epochs and runs only read.
+"""Pixels: every image decoded once, in parallel, into a memory-mapped cache that later epochs and
+runs only read.
 
 Names are imported on first use, so that a decoding worker starts without numpy.
 """

@@ -1,7 +1,8 @@
 """Decoding: from an image, whatever its format, mode or orientation, to a square of RGB bytes.
 
-Grayscale, palette, CMYK and 16-bit images become RGB; transparent ones are laid on white; of an animation the first
-frame is taken; EXIF orientation is applied. Workers start by importing this: numpy is imported where it is needed.
+Grayscale, palette, CMYK and 16-bit images become RGB; transparent ones are laid on white; of an
+animation the first frame is taken; EXIF orientation is applied. Workers start by importing this:
+numpy is imported where it is needed.
 """
 
 import io
@@ -23,10 +24,12 @@ FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
 HEIC_SUFFIXES = (".heic", ".heif")
 
 MAX_PIXELS = 178_956_970
-"""Pixels that an image may have to be decoded whole (13,377 x 13,377); Pillow calls more a decompression bomb.
+"""Pixels that an image may have to be decoded whole (13,377 x 13,377); Pillow calls more a
+decompression bomb.
 
-A decoder then takes about 0.7 GB at 4 bytes each, and twice that while converting. JPEGs are decoded at a smaller
-scale where that is enough, and count at that scale unless they are progressive (those are held whole in any case).
+A decoder then takes about 0.7 GB at 4 bytes each, and twice that while converting. JPEGs are
+decoded at a smaller scale where that is enough, and count at that scale unless they are progressive
+(those are held whole in any case).
 """
 
 ORIENTATION_TAG = 0x0112
@@ -62,7 +65,8 @@ def decode_file(
 
 
 def decode_whole(path: str, longest: int, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Decode one image, wherever it lies, as upright RGB, the longer side at most `longest`, or raise `Unreadable`."""
+    """Decode one image, wherever it lies, as upright RGB, the longer side at most `longest`, or
+    raise `Unreadable`."""
     data = fetch(path) if is_stored(path) else None
     with _opened(path, longest, max_pixels, data) as image:
         image.load()
@@ -78,19 +82,22 @@ def _opened(path: str, size: int, max_pixels: int, data: bytes | None) -> Iterat
     try:
         with _open(path, data) as image:
             whole = image.size
-            # Twice the wanted size is left, so that the antialiased resize still does the work that shows.
+            # Twice the wanted size is left, so that the antialiased resize still does the work that
+            # shows.
             image.draft(None, (2 * size, 2 * size))  # a no-op for all but JPEG
             _check_n_pixels(whole if image.info.get("progressive") else image.size, max_pixels)
             yield image
     except Unreadable:
         raise
-    # A decoder may raise anything on a broken file (OSError, SyntaxError, struct.error, IndexError, …).
+    # A decoder may raise anything on a broken file (OSError, SyntaxError, struct.error, IndexError,
+    # …).
     except Exception as error:
         raise Unreadable(_reason(error)) from error
 
 
 def check_header(path: str) -> None:
-    """Raise `Unreadable` where a file is missing, empty or in no known format; decoding may find more."""
+    """Raise `Unreadable` where a file is missing, empty or in no known format; decoding may find
+    more."""
     try:
         _open(path).close()
     except Unreadable:
@@ -133,14 +140,16 @@ def _heic_formats() -> tuple[str, ...]:
         import pillow_heif
     except ImportError as error:
         raise Unreadable(
-            "HEIC needs the package 'pillow-heif', which is not installed; pip install 'shoal[heic]'"
+            "HEIC needs the package 'pillow-heif', which is not installed; pip install "
+            "'shoal[heic]'"
         ) from error
     pillow_heif.register_heif_opener()
     return (*FORMATS, "HEIF")
 
 
 def decode_image(image: Any, size: int) -> "NDArray[np.uint8]":
-    """Decode an in-memory PIL image or uint8 array (H, W[, C]) to (size, size, 3), or raise `Unreadable`."""
+    """Decode an in-memory PIL image or uint8 array (H, W[, C]) to (size, size, 3), or raise
+    `Unreadable`."""
     import numpy as np
 
     try:
@@ -154,9 +163,11 @@ def decode_image(image: Any, size: int) -> "NDArray[np.uint8]":
 
 
 def square(image: Image.Image, size: int) -> Image.Image:
-    """Scale the shorter side to `size` (bicubic, antialiased) and keep the central square, as upright RGB.
+    """Scale the shorter side to `size` (bicubic, antialiased) and keep the central square, as
+    upright RGB.
 
-    Only the central square is resampled: the same pixels as resizing the whole and cropping, for less work.
+    Only the central square is resampled: the same pixels as resizing the whole and cropping, for
+    less work.
     """
     image.load()
     turn = _turn(image)  # after load: Pillow turns TIFF files itself and then forgets the tag
@@ -193,8 +204,8 @@ def _eight_bit(image: Image.Image) -> Image.Image:
 def _from_deep(image: Image.Image) -> Image.Image:
     """Scale one deep channel to 8 bits.
 
-    Integers count as 12-bit where none is above 4095 (cameras store 12 bits in 16), else as 16-bit. Floats count as
-    0..1 or 0..255 where they fit, else their own range is stretched.
+    Integers count as 12-bit where none is above 4095 (cameras store 12 bits in 16), else as 16-bit.
+    Floats count as 0..1 or 0..255 where they fit, else their own range is stretched.
     """
     import numpy as np
 

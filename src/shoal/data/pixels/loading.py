@@ -38,7 +38,8 @@ from shoal.files import cache_folder, scratch_array
 from shoal.progress import Progress
 
 SAVE_EVERY_S = 5.0
-"""Seconds of work that an interruption may cost; more where the index is so large that saving it takes long."""
+"""Seconds of work that an interruption may cost; more where the index is so large that saving it
+takes long."""
 
 SAVE_SHARE = 20
 """Times as long as saving the index took are worked until it is saved again."""
@@ -47,7 +48,8 @@ REPORT_EVERY = 100
 """In-memory images between two calls of progress."""
 
 MAX_LOST = 64
-"""Images in a row whose connection was lost before it is called the end of the connection, not theirs."""
+"""Images in a row whose connection was lost before it is called the end of the connection, not
+theirs."""
 
 MAX_WORKERS = 16
 """Workers started by default at most; a disk seldom feeds more."""
@@ -73,10 +75,12 @@ class NoneReadable(DataError):
 
 @dataclass(frozen=True, eq=False)
 class Pixels:
-    """The decoded images of a collection; `pixels[i]` is a new uint8 array, (size, size, 3) or (B, size, size, 3)."""
+    """The decoded images of a collection; `pixels[i]` is a new uint8 array, (size, size, 3) or
+    (B, size, size, 3)."""
 
     store: NDArray[np.uint8]
-    """(R, size, size, 3), memory-mapped and read-only, in the order of decoding; read it through `rows`."""
+    """(R, size, size, 3), memory-mapped and read-only, in the order of decoding; read it through
+    `rows`."""
     rows: Ints
     """(N,) the row of each image in `store`."""
     names: tuple[str, ...]
@@ -124,13 +128,14 @@ def load_pixels(
     refresh: bool = False,
     progress: Progress | None = None,
 ) -> Pixels:
-    """Decode the images of a collection, or find them decoded: the shorter side scaled to `size`, the central square.
+    """Decode the images of a collection, or find them decoded: the shorter side scaled to `size`,
+    the central square.
 
-    Files are decoded by worker processes into a cache, (size, size, 3) bytes each, and found there by the next call as
-    long as their size and modification time, or what a store says of them, stay the same; only new and changed ones are
-    decoded. An interrupted call keeps what it has done. Files that cannot be decoded are listed in `skipped` and tried
-    again next time.
-    In-memory images are scaled by threads and not kept.
+    Files are decoded by worker processes into a cache, (size, size, 3) bytes each, and found there
+    by the next call as long as their size and modification time, or what a store says of them, stay
+    the same; only new and changed ones are decoded. An interrupted call keeps what it has done.
+    Files that cannot be decoded are listed in `skipped` and tried again next time. In-memory images
+    are scaled by threads and not kept.
 
     Args:
         collection: The images.
@@ -229,7 +234,8 @@ def _decode(
                     n_lost = n_lost + 1 if reason.startswith(LOST) else 0
                     if n_lost >= MAX_LOST:
                         raise ShoalError(
-                            f"{collection.where}: {reason}; so it was with {n_lost} images in a row; what was decoded "
+                            f"{collection.where}: {reason}; so it was with {n_lost} images in a "
+                            "row; what was decoded "
                             "is kept; check the network, then give the command again"
                         )
                 n_done += len(batch.positions)

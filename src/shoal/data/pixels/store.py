@@ -1,12 +1,14 @@
-"""The store: one folder of the cache per image folder and size, holding a file of rows and an index of them.
+"""The store: one folder of the cache per image folder and size, holding a file of rows and an index
+of them.
 
-The rows are raw bytes, only ever appended to; the index says which row belongs to which file, with the state
-(size and modification time) that the file had when it was decoded. Rows that the index does not name do not exist, and
-the index is replaced in one step after the rows it names are on the disk: whatever interrupts a writer, the index is
-the old one or the new one, and true.
+The rows are raw bytes, only ever appended to; the index says which row belongs to which file, with
+the state (size and modification time) that the file had when it was decoded. Rows that the index
+does not name do not exist, and the index is replaced in one step after the rows it names are on the
+disk: whatever interrupts a writer, the index is the old one or the new one, and true.
 
-A state is no hash of the content, because a hash reads every byte of every image before each run. The price:
-a file replaced by another one of the same size and the same modification time is not noticed; `refresh` decodes anew.
+A state is no hash of the content, because a hash reads every byte of every image before each run.
+The price: a file replaced by another one of the same size and the same modification time is not
+noticed; `refresh` decodes anew.
 """
 
 import contextlib
@@ -66,7 +68,8 @@ def store_folder(cache: Path, root: Path | str, size: int) -> Path:
 
 
 def file_state(path: str) -> str | None:
-    """What tells one state of a file from the next: its size and time of modification; None if it is not there."""
+    """What tells one state of a file from the next: its size and time of modification; None if
+    it is not there."""
     try:
         status = os.stat(path)  # noqa: PTH116  (N of them: a Path each would double the time)
     except OSError:
@@ -114,7 +117,8 @@ def row_bytes(size: int) -> int:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the store alone while writing; another process waits here, and then finds the work done."""
+    """Hold the store alone while writing; another process waits here, and then finds the work
+    done."""
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / "lock").acquire()
@@ -123,13 +127,14 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def tidied(index: Index, root: Path | None) -> Index:
-    """The index without files that vanished from `root`; if most of its rows then belong to no image, an empty one.
+    """The index without files that vanished from `root`; if most of its rows then belong to no
+    image, an empty one.
 
     Without a local folder nobody is asked which have: that would be a request each.
     """
     kept = index.rows
     if root is not None:
-        kept = {name: entry for name, entry in kept.items() if os.path.exists(f"{root}/{name}")}  # noqa: PTH110
+        kept = {name: entry for name, entry in kept.items() if file_state(f"{root}/{name}")}
     return Index(index.data, kept) if 2 * len(kept) >= index.n_rows else Index()
 
 
@@ -148,7 +153,8 @@ def make_room(folder: Path, index: Index, n_new: int, size: int) -> None:
 
 
 def remove_leftovers(folder: Path, *used: Index) -> None:
-    """Remove what an interrupted writer left behind, and rows that were given up; for the holder of the lock."""
+    """Remove what an interrupted writer left behind, and rows that were given up; for the holder
+    of the lock."""
     for leftover in (*folder.glob("rows-*.u8"), *folder.glob("*.tmp")):
         if leftover.name not in {index.data for index in used}:
             with contextlib.suppress(PermissionError):  # still mapped by a process, on Windows
@@ -163,7 +169,10 @@ def explained(folder: Path) -> Iterator[None]:
     except OSError as error:
         what = "cannot be written; check the permissions, or"
         if error.errno in FULL:
-            what = "the disk is full or a limit is reached; what was decoded is kept; make room and run again, or"
+            what = (
+                "the disk is full or a limit is reached; what was decoded is kept; "
+                "make room and run again, or"
+            )
         raise ShoalError(
             f"pixel cache {folder}: {what} set SHOAL_CACHE to another folder "
             f"({error.strerror or error})"

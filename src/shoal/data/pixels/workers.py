@@ -31,10 +31,12 @@ CHUNK = 16
 """Images per task: enough to make messages cheap, few enough to share the end of the work."""
 
 MIN_SHARE = 8
-"""Images for which one more worker is started: below, starting it takes longer than decoding them."""
+"""Images for which one more worker is started: below, starting it takes longer than decoding
+them."""
 
 MAX_BYTES = 4 << 30
-"""Address space of a worker: what a decompression bomb may take at most before it counts as unreadable."""
+"""Address space of a worker: what a decompression bomb may take at most before it counts as
+unreadable."""
 
 N_AHEAD = 8
 """Images that are on their way over a network while one is decoded."""
@@ -72,10 +74,11 @@ def available_cpus() -> int:
 def decode_files(
     job: DecodingJob, paths: Sequence[str], n_workers: int, chunk: int = CHUNK
 ) -> Generator[DecodedBatch, None, None]:
-    """Decode files in worker processes and yield batches in any order; close the iterator to stop early.
+    """Decode files in worker processes and yield batches in any order; close the iterator to stop
+    early.
 
-    A worker is given `chunk` files at a time. Where one crashes, the files that were being decoded are decoded one by
-    one to find the culprit, which counts as failed.
+    A worker is given `chunk` files at a time. Where one crashes, the files that were being decoded
+    are decoded one by one to find the culprit, which counts as failed.
     """
     n_workers = min(n_workers, -(-len(paths) // MIN_SHARE))
     chunk = min(chunk, -(-len(paths) // (4 * n_workers)))
@@ -106,7 +109,8 @@ def decode_files(
 def _decode_singly(
     job: DecodingJob, suspects: "deque[int]", paths: Sequence[str]
 ) -> Generator[DecodedBatch, None, None]:
-    """Decode images one at a time, taking each from `suspects`, until a worker crashes or none is left."""
+    """Decode images one at a time, taking each from `suspects`, until a worker crashes or none
+    is left."""
     with closing(WorkerPool(1)) as pool:
         try:
             pool.executor.submit(os.getpid).result()
@@ -133,7 +137,8 @@ def _submit(
 
 
 def decode_rows(job: DecodingJob, positions: range, paths: Sequence[str]) -> dict[int, str]:
-    """Write the pixels of each path into its row; returns position -> reason for those that failed."""
+    """Write the pixels of each path into its row; returns position -> reason for those that
+    failed."""
     failed = {}
     # A parquet shard is read forward, a row at a time; other files may come together.
     n_ahead = 1 if is_in_parquet(paths[0]) else N_AHEAD
@@ -168,7 +173,8 @@ class WorkerPool:
 
 
 class _Worker(SpawnProcess):
-    """A process that does not run the caller's script again, which may have no `if __name__ == "__main__"`."""
+    """A process that does not run the caller's script again, which may have no `if __name__ ==
+    "__main__"`."""
 
     def start(self) -> None:
         main = sys.modules["__main__"]

@@ -1,7 +1,8 @@
 """How an image is opened that is no file of its own on this machine.
 
-A string says where it lies, so that a decoding worker can be told: the address of a file; `range:START:SIZE:FILE`,
-bytes of a tar shard; `row:NUMBER:COLUMN:FILE`, a row of a parquet shard. FILE is an address, or a path on this machine.
+A string says where it lies, so that a decoding worker can be told: the address of a file;
+`range:START:SIZE:FILE`, bytes of a tar shard; `row:NUMBER:COLUMN:FILE`, a row of a parquet shard.
+FILE is an address, or a path on this machine.
 """
 
 import re
@@ -76,7 +77,8 @@ def _read_range(file: str, start: int, n_bytes: int) -> bytes:
 
 
 class _Rows:
-    """The images of a parquet shard, read forward; a row before the last one starts its row group anew."""
+    """The images of a parquet shard, read forward; a row before the last one starts its row
+    group anew."""
 
     def __init__(self, file: str, column: str) -> None:
         self.column = column
@@ -125,7 +127,8 @@ def _rows(file: str, column: str) -> _Rows:
 
 
 def open_parquet(file: str) -> Any:
-    """A parquet file whose columns are read a little at a time; what pyarrow raises is the caller's to explain."""
+    """A parquet file whose columns are read a little at a time; what pyarrow raises is the
+    caller's to explain."""
     try:
         import pyarrow.parquet
     except ImportError as error:
