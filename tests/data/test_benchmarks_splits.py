@@ -10,7 +10,7 @@ import pytest
 from shoal.data.benchmarks import BENCHMARKS, get_facts, load_split
 from shoal.data.benchmarks.split import parse_split
 from shoal.data.splits import known_novel_split
-from shoal.errors import DataError, UnknownName
+from shoal.errors import DataError
 
 # The published counts: images, classes K, known classes, labeled and unlabeled images; the last two
 # may be rounded.
@@ -139,15 +139,6 @@ def test_the_labeled_draw_is_one_for_all_classes_not_one_per_class() -> None:
     sizes = np.bincount(labels[labels != -1])
     assert sizes.sum() == 100
     assert sizes[0] != sizes[1]
-
-
-def test_an_odd_number_of_known_images_is_rounded_down() -> None:
-    assert (known_novel_split(np.zeros(7, dtype=int), [0], 0.5) != -1).sum() == 3
-
-
-def test_an_unknown_benchmark_is_named_with_the_nearest_ones() -> None:
-    with pytest.raises(UnknownName):
-        get_facts("cub200")
 
 
 FACT_FILES = {

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from shoal.data.pixels import Skipped, load_pixels
 from shoal.data.pixels.decoding import decode_file, square
 from shoal.data.readers import read_collection
 from shoal.errors import DataError, ShoalError
-from shoal.files import cache_folder
 from shoal.training.data import TrainingData
 
 Make = Callable[[list[str]], Path]
@@ -60,23 +58,6 @@ def test_the_cache_holds_what_decoding_one_by_one_gives(make_images: Make, cache
         np.testing.assert_array_equal(pixels.index, np.arange(40))
         assert steps.seen[-1] == (40, 40)
         assert steps.n_decoded == (40 if n_workers == 2 else 0)
-
-
-def test_pixels_are_indexed_like_an_array_and_may_be_written_to(
-    make_images: Make, cache: Path
-) -> None:
-    collection = read_collection(make_images([f"{i}.png" for i in range(5)]))
-    pixels = load_pixels(collection, SIZE, cache=cache)
-    whole = pixels[:]
-    np.testing.assert_array_equal(pixels[3], whole[3])
-    np.testing.assert_array_equal(pixels[[4, 0]], whole[[4, 0]])
-    np.testing.assert_array_equal(
-        pixels[np.array([True, False, True, False, False])], whole[[0, 2]]
-    )
-    whole[:] = 0  # a copy: the cache stays as it is
-    assert pixels[:].any()
-    with pytest.raises(ValueError, match="read-only"):
-        pixels.store[0] = 0
 
 
 def test_only_new_and_changed_files_are_decoded(make_images: Make, cache: Path) -> None:
@@ -191,18 +172,6 @@ def test_a_damaged_cache_is_not_believed(make_images: Make, cache: Path, damage:
     else:
         index.write_text(json.dumps({"names": 3}))
     np.testing.assert_array_equal(load_pixels(collection, SIZE, cache=cache)[:], expected)
-
-
-def test_the_cache_folder_is_chosen_by_argument_then_environment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("SHOAL_CACHE", "/somewhere/shoal")
-    assert cache_folder("/here") == Path("/here")
-    assert cache_folder() == Path("/somewhere/shoal")
-    monkeypatch.delenv("SHOAL_CACHE")
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    assert cache_folder() == Path("/xdg/shoal")
 
 
 def test_a_cache_that_cannot_be_written_is_explained(make_images: Make, tmp_path: Path) -> None:
