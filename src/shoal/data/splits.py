@@ -79,7 +79,9 @@ def known_novel_split(
 
 def _n_held_out(n_members: int, share: float, *, is_class: bool) -> int:
     wanted = round(share * n_members)
-    return min(max(wanted, 1), n_members - 1) if is_class else wanted
+    if is_class:
+        wanted = min(max(wanted, 1), n_members - 1)
+    return wanted
 
 
 def _check_share(share: float) -> None:

@@ -40,7 +40,9 @@ def find_damage(archive: Path, tick: Progress = lambda done, total: None) -> str
             return _find_damaged_members(archive, tick)
         with archive.open("rb") as file:
             is_gzipped = file.read(2) == b"\x1f\x8b"
-        return _read_gzip(archive, tick) if is_gzipped else _walk_tar(archive)
+        if is_gzipped:
+            return _read_gzip(archive, tick)
+        return _walk_tar(archive)
     except (*BROKEN, OSError) as error:
         return f"{archive}: is damaged ({_in_one_line(error)}); fetch it again"
 
@@ -168,7 +170,9 @@ def _unpack_tar_of_tars(archive: Path, into: Path, only: Collection[str]) -> Non
     with tarfile.open(archive) as outer:
         for member in outer:
             name = PurePosixPath(member.name).name.removesuffix(".tar")
-            stream = outer.extractfile(member) if name in only else None
+            if name not in only:
+                continue
+            stream = outer.extractfile(member)
             if stream is not None:
                 with tarfile.open(fileobj=stream) as inner:
                     inner.extractall(into / "train" / name, filter="data")

@@ -108,7 +108,7 @@ def _reorder(images: Images | None, order: Ints) -> Images | None:
 
 
 def _differences(n_found: int, facts: BenchmarkFacts, part: Part) -> tuple[str, ...]:
-    published = facts.n_images if part == "train" else facts.n_test
+    published = facts.n_images_of(part)
     if n_found == published:
         return ()
     return (

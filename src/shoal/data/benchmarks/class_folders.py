@@ -17,8 +17,10 @@ N_SYNSETS = 1_000
 def read_herbarium(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
     """Read small-train or small-validation; class ids are positions in the sorted folder names
     of small-train."""
-    folder = "small-train" if part == "train" else "small-validation"
-    reference = home / "small-train" if (home / "small-train").is_dir() else home / folder
+    folder = {"train": "small-train", "test": "small-validation"}[part]
+    reference = home / "small-train"
+    if not reference.is_dir():
+        reference = home / folder
     class_names = _sorted_folders(reference)
     if len(class_names) != split.n_classes:
         raise DataError(
@@ -35,7 +37,7 @@ def read_imagenet(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
     Where all 1,000 are there, the 100 must have the published positions, or these are not the
     folders of ILSVRC 2012.
     """
-    folder = "train" if part == "train" else "val"
+    folder = {"train": "train", "test": "val"}[part]
     names = _names(split)
     folders = _sorted_folders(home / folder)
     drawn = np.sort(np.random.RandomState(split.seed).choice(N_SYNSETS, len(names), replace=False))
@@ -78,7 +80,9 @@ def _read(
     # paths would not give.
     for class_id, class_name in enumerate(class_names):
         folder = f"{part_folder}/{_folder_name(class_name)}"
-        images = list_folder(home / folder).names if (home / folder).is_dir() else ()
+        images: tuple[str, ...] = ()
+        if (home / folder).is_dir():
+            images = list_folder(home / folder).names
         if not images:
             absent.append(f"{folder}/")
         names += [f"{folder}/{name}" for name in images]

@@ -27,7 +27,7 @@ def read_cub(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
                 f"{home / file}: its image ids are not those of images.txt; unpack the archive "
                 "again"
             )
-    wanted = "1" if part == "train" else "0"
+    wanted = {"train": "1", "test": "0"}[part]
     chosen = [i for i in sorted(paths) if is_training[i] == wanted]
     names = [f"images/{paths[i]}" for i in chosen]
     class_ids = [int(labels[i]) - 1 for i in chosen]
@@ -43,7 +43,7 @@ def read_cars(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
         " ".join(str(name).split())
         for name in _matrix(home / "devkit" / "cars_meta.mat", "class_names")
     )
-    file = home / "devkit" / ("cars_train_annos.mat" if part == "train" else CARS_TEST_LABELS)
+    file = home / "devkit" / {"train": "cars_train_annos.mat", "test": CARS_TEST_LABELS}[part]
     if not file.is_file() and (home / CARS_TEST_LABELS).is_file():
         file = (
             home / CARS_TEST_LABELS
@@ -53,8 +53,7 @@ def read_cars(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
         raise DataError(
             f"{file}: has no field 'class'; the table with the classes of the test images is needed"
         )
-    folder = "cars_train" if part == "train" else "cars_test"
-    names = [f"{folder}/{name}" for name in rows["fname"]]
+    names = [f"cars_{part}/{name}" for name in rows["fname"]]
     return _official_images(
         home, names, [int(label) - 1 for label in rows["class"]], class_names, split
     )
@@ -63,7 +62,8 @@ def read_cars(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
 def read_aircraft(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
     """Read FGVC-Aircraft by variant; ids are positions among the sorted variant names, not lines
     of variants.txt."""
-    file = home / "data" / f"images_variant_{'trainval' if part == 'train' else 'test'}.txt"
+    lists = {"train": "trainval", "test": "test"}
+    file = home / "data" / f"images_variant_{lists[part]}.txt"
     rows = [line.split(maxsplit=1) for line in _lines(file)]
     if any(len(row) < 2 for row in rows):
         raise DataError(

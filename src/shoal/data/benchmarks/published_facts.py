@@ -44,6 +44,10 @@ class BenchmarkFacts:
     """What the official layout consists of, in words."""
     archives: tuple[Archive, ...]
 
+    def n_images_of(self, part: str) -> int:
+        """The published number of images of a part, train or test."""
+        return {"train": self.n_images, "test": self.n_test}[part]
+
 
 def _read_facts() -> dict[str, BenchmarkFacts]:
     content = yaml.safe_load((files(__package__) / "benchmarks.yaml").read_text(encoding="utf-8"))

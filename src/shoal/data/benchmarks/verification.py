@@ -183,7 +183,7 @@ def _counts(
     name: str, official: OfficialImages, facts: BenchmarkFacts, part: Part
 ) -> tuple[Count, ...]:
     counts = [
-        Count("images", len(official.names), facts.n_images if part == "train" else facts.n_test),
+        Count("images", len(official.names), facts.n_images_of(part)),
         Count("classes", len(np.unique(official.class_ids)), facts.n_classes),
     ]
     split = load_split(name)

@@ -198,7 +198,9 @@ def _eight_bit(image: Image.Image) -> Image.Image:
         return image.convert("RGBA")
     if image.mode == "1":
         return image.convert("L")
-    return image if image.mode in ("L", "RGB") else image.convert("RGB")
+    if image.mode not in ("L", "RGB"):
+        return image.convert("RGB")
+    return image
 
 
 def _from_deep(image: Image.Image) -> Image.Image:
@@ -218,7 +220,9 @@ def _from_deep(image: Image.Image) -> Image.Image:
     low = float(finite.min())
     high = float(finite.max())
     if low >= 0 and high <= 255:
-        scaled = finite * (255.0 if high <= 1 else 1.0)
+        scaled = finite
+        if high <= 1:
+            scaled = finite * 255.0
     else:
         scaled = (finite - low) * (255.0 / (high - low or 1.0))
     return Image.fromarray(np.rint(scaled).astype(np.uint8))

@@ -142,7 +142,7 @@ def decode_rows(job: DecodingJob, positions: range, paths: Sequence[str]) -> dic
     failed = {}
     # A parquet shard is read forward, a row at a time; other files may come together.
     n_ahead = 1 if is_in_parquet(paths[0]) else N_AHEAD
-    with open(job.data, "r+b") as rows, ThreadPoolExecutor(n_ahead) as threads:  # noqa: PTH123
+    with job.data.open("r+b", buffering=0) as rows, ThreadPoolExecutor(n_ahead) as threads:
         fetched = [threads.submit(fetch, path) if is_stored(path) else None for path in paths]
         for position, path, content in zip(positions, paths, fetched, strict=True):
             try:
@@ -152,7 +152,9 @@ def decode_rows(job: DecodingJob, positions: range, paths: Sequence[str]) -> dic
                 failed[position] = str(error)
                 continue
             rows.seek((job.first_row + position) * len(pixels))
-            rows.write(pixels)
+            n_written = 0
+            while n_written < len(pixels):  # a disk that fills up takes a part before it refuses
+                n_written += rows.write(pixels[n_written:])
     return failed
 
 

@@ -125,7 +125,9 @@ def encode(
     """Number class names: (N,) positions, -1 for None, and the classes, as `sort_classes` has
     them or as given."""
     present = {name for name in names if name is not None}
-    classes = tuple(sort_classes(present)) if order is None else tuple(order)
+    if order is None:
+        order = sort_classes(present)
+    classes = tuple(order)
     unlisted = sorted(present - set(classes))
     if unlisted:
         raise DataError(
@@ -235,7 +237,9 @@ class _Finder:
         """The names under the root that a path may mean."""
         # A Path per row would cost more than all the rest.
         is_absolute = os.path.isabs(path) or ADDRESS.match(path) is not None  # noqa: PTH117
-        paths = [path] if is_absolute else [folder + path for folder in self.folders]
+        paths = [folder + path for folder in self.folders]
+        if is_absolute:
+            paths = [path]
         return [
             plain.removeprefix(root)
             for plain in map(posixpath.normpath, paths)

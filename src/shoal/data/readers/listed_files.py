@@ -140,4 +140,6 @@ def _common(addresses: Sequence[str]) -> str:
     scheme = schemes.pop()
     folders = [address.partition("://")[2].rpartition("/")[0] for address in addresses]
     start = os.path.commonpath(folders)
-    return f"{scheme}://{start}/" if start else f"{scheme}://"
+    if not start:
+        return f"{scheme}://"
+    return f"{scheme}://{start}/"

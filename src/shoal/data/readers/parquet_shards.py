@@ -6,7 +6,6 @@ The schema, the labels and the paths are read; an image's bytes are read when it
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -34,7 +33,9 @@ def image_column(schema: Any, chosen: str | None = None) -> str | None:
     ]
     there = struct + binary
     if chosen is not None:
-        return chosen if chosen in there else None
+        if chosen not in there:
+            return None
+        return chosen
     usual = next((name for name in IMAGE_COLUMNS if name in there), None)
     if usual is None and len(struct) == 1:
         return str(struct[0])
@@ -48,7 +49,7 @@ def holds_images(file: str, chosen: str | None = None) -> bool | None:
     if address is None and not Path(file).is_file():
         return None
     try:
-        with nullcontext() if address is None else asking(address), open_parquet(file) as parquet:
+        with asking(address), open_parquet(file) as parquet:
             return image_column(parquet.schema_arrow, chosen) is not None
     except (DataError, MissingError):
         raise

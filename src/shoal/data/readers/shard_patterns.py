@@ -43,11 +43,11 @@ def shards_below(folder: Path) -> str | None:
     if any(file.lower().endswith(".tar") for file in below):
         return f"{folder}/*.tar"
     parquets = [file for file in below if file.lower().endswith(".parquet")]
-    for file in parquets:
-        holds = holds_images(file)
-        if holds is not None:
-            return f"{folder}/*.parquet" if holds else None
-    return f"{folder}/*.parquet" if parquets else None
+    known = (holds_images(file) for file in parquets)
+    holds = next((holds for holds in known if holds is not None), True)
+    if parquets and holds:
+        return f"{folder}/*.parquet"
+    return None
 
 
 def bare_name(location: str | os.PathLike[str]) -> str:

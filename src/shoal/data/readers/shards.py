@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 
@@ -229,10 +229,12 @@ def _index(file: str, state: str, image_column: str | None, label_column: str | 
 
 def _make_index(file: str, image_column: str | None, label_column: str | None) -> ShardIndex:
     address = as_address(file)
-    columns = (label_column,) if label_column else LABEL_COLUMNS
+    columns: tuple[str, ...] = LABEL_COLUMNS
+    if label_column:
+        columns = (label_column,)
     accepted = tuple(name.casefold() for name in columns)
     try:
-        with nullcontext() if address is None else asking(address):
+        with asking(address):
             if bare_name(file).endswith(".parquet"):
                 return index_parquet(file, accepted, image_column, label_column)
             with open_file(file) as shard:

@@ -270,5 +270,7 @@ def _read_text(path: Path | Address) -> str:
 
 
 def _listed(columns: Sequence[str] | dict[str, Any]) -> str:
-    n_columns = f" ({len(columns)} columns)" if len(columns) > MAX_NAMED else ""
-    return first_few([repr(name) for name in columns], MAX_NAMED) + n_columns
+    names = first_few([repr(name) for name in columns], MAX_NAMED)
+    if len(columns) > MAX_NAMED:
+        names += f" ({len(columns)} columns)"
+    return names

@@ -116,7 +116,9 @@ def _read_label(
         return None if suffix == CAPTION else ValueError(f"more than {MAX_LABEL_BYTES:,} bytes")
     try:
         file = shard.extractfile(member)  # which follows links inside of the shard
-        text = "" if file is None else file.read().decode("utf-8-sig").strip()
+        if file is None:  # a device
+            return None
+        text = file.read().decode("utf-8-sig").strip()
         label = _label_in_json(text, accepted) if suffix == ".json" else text
     except KeyError:
         return ValueError("a link that leads nowhere")
@@ -133,7 +135,9 @@ def _read_label(
 
 
 def _label_in_json(text: str, accepted: tuple[str, ...]) -> object:
-    content = json.loads(text) if text else None
+    if not text:
+        return None
+    content = json.loads(text)
     if not isinstance(content, dict):
         return content
     by_name = {str(key).strip().casefold(): value for key, value in content.items()}

@@ -62,12 +62,16 @@ def read_stored(path: str) -> bytes:
 def open_file(file: str) -> BinaryIO:
     """A file on this machine or on a network, to be read in parts."""
     address = as_address(file)
-    return Path(file).open("rb") if address is None else open_remote(address)
+    if address is not None:
+        return open_remote(address)
+    return Path(file).open("rb")
 
 
 def _read_range(file: str, start: int, n_bytes: int) -> bytes:
     if as_address(file) is not None:
-        return read_bytes(file, start, n_bytes) if n_bytes else b""
+        if n_bytes == 0:
+            return b""
+        return read_bytes(file, start, n_bytes)
     with open(file, "rb") as shard:  # noqa: PTH123
         shard.seek(start)
         content = shard.read(n_bytes)
@@ -115,7 +119,8 @@ class _Rows:
             self.first += len(self.batch)
             self.batch = next(self.batches).column(0).to_pylist()
         cell = self.batch[row - self.first]
-        cell = cell.get("bytes") if isinstance(cell, dict) else cell
+        if isinstance(cell, dict):
+            cell = cell.get("bytes")
         if cell is None:
             raise ValueError("the row holds no bytes of an image")
         return bytes(cell)
@@ -134,5 +139,7 @@ def open_parquet(file: str) -> Any:
     except ImportError as error:
         raise missing_package("pyarrow", "parquet", f"reading {file}") from error
     address = as_address(file)
-    where = file if address is None else open_remote(address)
+    where: Any = file
+    if address is not None:
+        where = open_remote(address)
     return pyarrow.parquet.ParquetFile(where, buffer_size=BUFFER_BYTES, pre_buffer=False)

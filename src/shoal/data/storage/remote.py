@@ -81,8 +81,11 @@ def file_system(scheme: str) -> Any:
 
 
 @contextmanager
-def asking(address: Address) -> Iterator[None]:
+def asking(address: Address | None) -> Iterator[None]:
     """Turn what a store refuses into an error that says what to do."""
+    if address is None:  # what lies on this machine explains itself
+        yield
+        return
     try:
         yield
     except Lost as error:
