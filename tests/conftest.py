@@ -22,8 +22,8 @@ from markupsafe import Markup
 from PIL import Image
 
 from chromium import Browser, launched
+from in_process import ThreadPool
 from no_figure import NoFigure
-from no_process import NoProcess
 
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = (
@@ -201,7 +201,7 @@ def small_pool(monkeypatch: pytest.MonkeyPatch) -> None:
 
     The tests of the pixels have the processes, and so has `unchanged_photos`.
     """
-    monkeypatch.setattr("shoal.data.pixels.worker_pool._Worker", NoProcess)
+    monkeypatch.setattr("shoal.data.pixels.workers.WorkerPool", ThreadPool)
 
 
 @pytest.fixture
@@ -290,7 +290,7 @@ def discovered_photos(
         settings = choose_settings(config=found.config, n_clusters=5, train=train)
         with pytest.MonkeyPatch.context() as patched:
             patched.setenv("SHOAL_CACHE", str(place / "cache"))
-            patched.setattr("shoal.data.pixels.worker_pool._Worker", NoProcess)
+            patched.setattr("shoal.data.pixels.workers.WorkerPool", ThreadPool)
             n_threads = torch.get_num_threads()
             torch.set_num_threads(1)  # as in the tests that compare with it
             made = run_on(found, place / f"run-{train}", settings).path

@@ -1,4 +1,5 @@
-"""Where the same images may lie: tar and parquet shards, a web server that drops connections, object stores."""
+"""Where the same images may lie: tar and parquet shards, a web server that drops connections,
+object stores."""
 
 import contextlib
 import io
@@ -44,7 +45,8 @@ def write_tars(folder: Path, labels: Mapping[str, str], out: Path, n_shards: int
 
 
 def write_parquets(folder: Path, labels: Mapping[str, str], out: Path, n_shards: int = 2) -> Path:
-    """The images as Hugging Face writes them: bytes and path, labels as numbers whose names the schema has."""
+    """The images as Hugging Face writes them: bytes and path, labels as numbers whose names the
+    schema has."""
     import pyarrow
     import pyarrow.parquet
 
@@ -162,7 +164,8 @@ def web_server(
 
 @contextlib.contextmanager
 def server_process(*words: str, ready: str) -> Iterator[str]:
-    """A server as a process of its own, given a free port for PORT; yields its address once it answers at `ready`."""
+    """A server as a process of its own, given a free port for PORT; yields its address once it
+    answers at `ready`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -201,7 +204,8 @@ def object_store() -> Iterator[str]:
 
 @contextlib.contextmanager
 def google_store(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """A folder in a bucket of an emulator of Google's store: its address, and the environment of who asks for it."""
+    """A folder in a bucket of an emulator of Google's store: its address, and the environment of
+    who asks for it."""
     pytest.importorskip("gcsfs", reason="no gcsfs; pip install 'shoal[remote]'")
     pytest.importorskip(
         "gcp_storage_emulator", reason="no emulator; pip install gcp-storage-emulator"
@@ -226,7 +230,8 @@ def google_store(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
                 urllib.request.Request(where, file.read_bytes(), method="POST")
             ):
                 pass
-        # The emulator speaks HTTP alone, and gcsfs asks Google's other interface what kind of bucket it is.
+        # The emulator speaks HTTP alone, and gcsfs asks Google's other interface what kind of
+        # bucket it is.
         alone = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
         yield (
             f"gs://bucket/{folder.name}",

@@ -49,18 +49,20 @@ def test_the_same_seed_gives_the_same_split() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0, 2.0])
 def test_a_share_outside_0_to_1_is_refused(share: float) -> None:
-    with pytest.raises(UsageError, match="between 0 and 1"):
+    with pytest.raises(UsageError):
         hold_out_validation([0, 1], share=share, rng=np.random.default_rng(0))
 
 
 def test_known_images_are_labeled_by_one_global_draw() -> None:
-    """The recipe of methods spelled out: seed numpy, choose int(share * n) of the known images, in dataset order."""
+    """The recipe of methods spelled out: seed numpy, choose int(share * n) of the known images,
+    in dataset order."""
     truth = np.random.default_rng(3).integers(0, 6, 101)
     known = [4, 0, 2]
     labels = known_novel_split(truth, known, 0.5)
     pool = [i for i, label in enumerate(truth) if label in known]
     np.random.seed(0)  # noqa: NPY002
-    chosen = np.random.choice(range(len(pool)), replace=False, size=(int(0.5 * len(pool)),))  # noqa: NPY002
+    n_chosen = int(0.5 * len(pool))
+    chosen = np.random.choice(range(len(pool)), replace=False, size=(n_chosen,))  # noqa: NPY002
     expected = np.full(101, -1)
     for i in chosen:
         expected[pool[i]] = known.index(truth[pool[i]])
@@ -77,7 +79,7 @@ def test_classes_may_be_names() -> None:
 
 
 def test_a_known_class_that_does_not_occur_is_refused() -> None:
-    with pytest.raises(DataError, match=r"not found: \[7\]"):
+    with pytest.raises(DataError):
         known_novel_split([0, 1, 2], [0, 7])
 
 

@@ -16,7 +16,7 @@ import torch
 from photo_runs import run_on
 from shoal.clustering.blend import TriedWeight
 from shoal.data.pixels import load_pixels
-from shoal.data.pixels.worker_pool import _Worker as Worker
+from shoal.data.pixels.workers import WorkerPool
 from shoal.data.readers import read_collection
 from shoal.discovery.answers import answer_in_words, range_in_words
 from shoal.discovery.assign import Assigner
@@ -282,7 +282,7 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_file_order_and_the_work
 ) -> None:
     """A copy made in another order has other inodes and times, and is decoded anew by another number of processes."""
     monkeypatch.setattr(
-        "shoal.data.pixels.worker_pool._Worker", Worker
+        "shoal.data.pixels.workers.WorkerPool", WorkerPool
     )  # processes, unlike in other tests with photos
     with monkeypatch.context() as patched:
         patched.setattr(

@@ -37,9 +37,7 @@ def test_a_full_cache_leaves_no_run_so_that_the_same_call_works_when_there_is_ro
     settings = replace(settings, train=False)
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 100, 0))
-        with pytest.raises(
-            ShoalError, match=r"60 images need 46\.1 kB, but 0\.0 kB are free; make room, or set"
-        ):
+        with pytest.raises(ShoalError, match="SHOAL_CACHE"):
             run_on(photos, tmp_path / "run", settings)
     assert not (tmp_path / "run").exists()
     assert run_on(photos, tmp_path / "run", settings).is_finished

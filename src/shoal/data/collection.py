@@ -1,7 +1,7 @@
 """A collection: images under unique names, some of them labeled.
 
-Hidden truth never lives here: an image without a label carries -1, whatever the caller knows about it. Evaluators and
-the demo keep what they know in a separate `Truth`.
+Hidden truth never lives here: an image without a label carries -1, whatever the caller knows about
+it. Evaluators and the demo keep what they know in a separate `Truth`.
 """
 
 import hashlib
@@ -23,14 +23,21 @@ from shoal.text import shown
 from shoal.words import count
 
 MIN_KNOWN_CLASSES = 2
-"""Known classes that discovery needs: with one, no labeled pair is ever apart, and no K is better than another."""
+"""Known classes that discovery needs: with one, no labeled pair is ever apart, and no K is
+better than another."""
+
+
+Images = Sequence[Any] | NDArray[np.uint8]
+"""Images in memory: PIL images or arrays, or one array of them all."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Earlier:
-    """What an earlier run, as people corrected it, says of the images: the categories there were, and cannot-links.
+class PreviousCategories:
+    """What an earlier run, as people corrected it, says of the images: the categories there were,
+    and cannot-links.
 
-    Images go by name, categories by id. Labels that people gave are labels like any other, in the collection itself.
+    Images go by name, categories by id. Labels that people gave are labels like any other, in the
+    collection itself.
     """
 
     class_ids: tuple[int, ...]
@@ -63,10 +70,11 @@ class Earlier:
 
 @dataclass(frozen=True, eq=False)
 class Collection:
-    """N images under unique names, sorted, so that the order in which files were found never matters.
+    """N images under unique names, sorted, so that the order in which files were found never
+    matters.
 
-    An image is a file of a local folder (`root / name`), lies in a bucket or a shard (`stored`), or is an array or PIL
-    image in memory (`images[i]`).
+    An image is a file of a local folder (`root / name`), lies in a bucket or a shard (`stored`), or
+    is an array or PIL image in memory (`images[i]`).
     """
 
     names: tuple[str, ...]
@@ -77,7 +85,7 @@ class Collection:
     """Names of the known classes, untouched; by name unless the caller gave an order."""
     root: Path | None = None
     """The local folder that holds the files; None when there is none."""
-    images: Sequence[Any] | NDArray[np.uint8] | None = None
+    images: Images | None = None
     """In-memory images in the order of `names`; None when they are files."""
     stored: StoredFiles | None = None
     """Where the images lie, in the order of `names`, when that is on a network or in shards."""
@@ -86,11 +94,14 @@ class Collection:
     notes: tuple[str, ...] = ()
     """Counted warnings, a sentence each: what was ignored, doubled or not found."""
     folders: tuple[str, ...] = ()
-    """The folders below `root` in which every image is one of the collection; none where images were listed."""
+    """The folders below `root` in which every image is one of the collection; none where images
+    were listed."""
     left_out: tuple[tuple[str, str], ...] = ()
-    """Files named like images that are none to begin with: dead links, pipes, undecodable names; and why."""
-    earlier: Earlier | None = None
-    """What an earlier run of these images and its review say of their categories, where there is one."""
+    """Files named like images that are none to begin with: dead links, pipes, undecodable names;
+    and why."""
+    earlier: PreviousCategories | None = None
+    """What an earlier run of these images and its review say of their categories, where there is
+    one."""
 
     def __post_init__(self) -> None:
         n_images = len(self.names)
@@ -99,12 +110,12 @@ class Collection:
             raise DataError("the collection holds no images; give at least one")
         if sum(one is not None for one in (self.root, self.images, self.stored)) != 1:
             raise UsageError(
-                "a collection holds files under `root`, `stored` ones or in-memory `images`; give one of them"
+                "a collection holds files under `root`, `stored` ones or in-memory `images`; give "
+                "one of them"
             )
-        n_given = n_images if self.images is None else len(self.images)
-        n_given = n_given if self.stored is None else len(self.stored.states)
-        if n_given != n_images:
-            raise DataError(f"images: found {n_given:,}, expected {n_images:,}, one per name")
+        images = self.images if self.stored is None else self.stored.states
+        if images is not None and len(images) != n_images:
+            raise DataError(f"images: found {len(images):,}, expected {n_images:,}, one per name")
         _check_names(self.names)
         if len(set(self.classes)) < len(self.classes):
             raise DataError(
@@ -143,11 +154,15 @@ class Collection:
 
     @property
     def where(self) -> str:
-        """Where the images lie: the local folder, an address, or the shards; empty when they are in memory."""
-        return str(self.root or "") if self.stored is None else self.stored.where
+        """Where the images lie: the local folder, an address, or the shards; empty when they are
+        in memory."""
+        if self.stored is not None:
+            return self.stored.where
+        return str(self.root or "")
 
     def source(self, i: int) -> Any:
-        """Where image `i` comes from: a `Path`, what `read_stored` takes, or the array or PIL image itself."""
+        """Where image `i` comes from: a `Path`, what `read_stored` takes, or the array or PIL
+        image itself."""
         if self.stored is not None:
             return self.stored.address(i, self.names[i])
         if self.root is not None:
@@ -156,47 +171,49 @@ class Collection:
         return self.images[i]
 
     def subset(self, index: ArrayLike) -> "Collection":
-        """The images at `index` (increasing positions, or N booleans); classes keep their ids, even if none is left."""
+        """The images at `index` (increasing positions, or N booleans); classes keep their ids,
+        even if none is left."""
         chosen = np.asarray(index)
-        if chosen.dtype == bool:
-            chosen = np.flatnonzero(chosen) if chosen.shape == (len(self),) else np.array([-1])
-        if chosen.ndim != 1 or not _is_increasing(chosen, len(self)):
+        if chosen.dtype == bool and chosen.shape == (len(self),):
+            chosen = np.flatnonzero(chosen)
+        if not _is_increasing(chosen, len(self)):
             raise UsageError(
-                f"index: expected increasing positions in 0..{len(self) - 1}, each once; sort them first"
+                f"index: expected increasing positions in 0..{len(self) - 1}, each once; sort "
+                "them first"
             )
-        return replace(
-            self,
-            names=tuple(self.names[i] for i in chosen),
-            labels=self.labels[chosen],
-            images=None if self.images is None else _take(self.images, chosen),
-            stored=None if self.stored is None else self.stored.take(chosen),
-        )
+        images = self.images
+        if isinstance(images, np.ndarray):
+            images = images[chosen]
+        elif images is not None:
+            images = tuple(images[i] for i in chosen)
+        stored = self.stored
+        if stored is not None:
+            stored = stored.take(chosen)
+        names = tuple(self.names[i] for i in chosen)
+        return replace(self, names=names, labels=self.labels[chosen], images=images, stored=stored)
 
     def count(self, *, n_unreadable: int = 0) -> str:
-        """Say how many images there are: '12,431 images, 1,830 labeled in 14 categories, 10,601 unlabeled'.
+        """Say how many images there are: '12,431 images, 1,830 labeled in 14 categories, 10,601
+        unlabeled'.
 
-        `n_unreadable` are others, that could not be read; they are said last, with those that were left out.
+        `n_unreadable` are others, that could not be read; they are said last, with those that were
+        left out.
         """
         n_unreadable += len(self.left_out)
-        labeled = (
-            f"{self.n_labeled:,} labeled in {count(self.n_classes, 'category')}"
-            if self.n_labeled
-            else "none labeled"
-        )
-        unlabeled = f"{len(self) - self.n_labeled:,} unlabeled"
-        unreadable = f", {n_unreadable:,} unreadable" if n_unreadable else ""
-        return f"{count(len(self), 'image')}, {labeled}, {unlabeled}{unreadable}"
+        labeled = "none labeled"
+        if self.n_labeled:
+            labeled = f"{self.n_labeled:,} labeled in {count(self.n_classes, 'category')}"
+        counts = [count(len(self), "image"), labeled, f"{len(self) - self.n_labeled:,} unlabeled"]
+        if n_unreadable:
+            counts.append(f"{n_unreadable:,} unreadable")
+        return ", ".join(counts)
 
     def describe(self, *, n_unreadable: int = 0) -> str:
-        """Say in words what was found: the counts, how it was read, then one line per counted warning."""
-        counted = self.count(n_unreadable=n_unreadable)
-        return "\n".join(
-            [
-                counted,
-                f"read as {shown(self.layout)}",
-                *(f"note: {shown(note)}" for note in self.notes),
-            ]
-        )
+        """Say in words what was found: the counts, how it was read, then one line per counted
+        warning."""
+        lines = [self.count(n_unreadable=n_unreadable), f"read as {shown(self.layout)}"]
+        lines += [f"note: {shown(note)}" for note in self.notes]
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,20 +256,24 @@ class Truth:
 def check_for_discovery(collection: Collection, *, min_images: int = 10) -> None:
     """Refuse a collection on which discovery cannot work, with what it needs.
 
-    Needed are labeled images of at least two classes, at least one unlabeled image, and `min_images` images in all
-    (one more than the neighbors that mean shift averages).
+    Needed are labeled images of at least two classes, at least one unlabeled image, and
+    `min_images` images in all (one more than the neighbors that mean shift averages).
     """
     where = collection.count()
     if len(collection) < min_images:
         raise DataError(
-            f"{where}: discovery needs at least {min_images} images; add {min_images - len(collection)}"
+            f"{where}: discovery needs at least {min_images} images; add "
+            f"{min_images - len(collection)}"
         )
     n_known = int((collection.class_sizes > 0).sum())
     if n_known < MIN_KNOWN_CLASSES:
         raise DataError(
-            f"{where}: discovery needs labeled images of at least {MIN_KNOWN_CLASSES} categories, found {n_known}; "
-            f"label a few images of {'another one' if n_known else 'two'}, check which column or folders hold the "
-            "labels, or say in one number how many categories there are, with --n-clusters (n_clusters in Python)"
+            f"{where}: discovery needs labeled images of at least {MIN_KNOWN_CLASSES} categories, "
+            f"found {n_known}; "
+            f"label a few images of {'another one' if n_known else 'two'}, check which column or "
+            "folders hold the "
+            "labels, or say in one number how many categories there are, with --n-clusters "
+            "(n_clusters in Python)"
         )
     if collection.n_labeled == len(collection):
         raise DataError(
@@ -268,15 +289,8 @@ def _check_names(names: tuple[str, ...]) -> None:
             raise DataError(f"names: {after!r} comes after {before!r}; sort the images by name")
 
 
-def _is_increasing(index: Any, n_rows: int) -> bool:
-    if index.dtype.kind not in "iu" or not len(index):
+def _is_increasing(index: NDArray[Any], n_rows: int) -> bool:
+    if index.dtype.kind not in "iu" or index.ndim != 1 or not len(index):
         return False
-    return bool(
-        index[0] >= 0 and index[-1] < n_rows and (np.diff(index.astype(np.int64)) > 0).all()
-    )
-
-
-def _take(
-    images: Sequence[Any] | NDArray[np.uint8], chosen: Ints
-) -> Sequence[Any] | NDArray[np.uint8]:
-    return images[chosen] if isinstance(images, np.ndarray) else tuple(images[i] for i in chosen)
+    is_inside = index[0] >= 0 and index[-1] < n_rows
+    return bool(is_inside and (np.diff(index.astype(np.int64)) > 0).all())

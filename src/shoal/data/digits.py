@@ -1,4 +1,5 @@
-"""The embedded data: real handwritten digits that ship with scikit-learn, so that a first run needs no download."""
+"""The embedded data: real handwritten digits that ship with scikit-learn, so that a first run
+needs no download."""
 
 import numpy as np
 

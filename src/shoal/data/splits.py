@@ -13,19 +13,22 @@ from shoal.errors import DataError, UsageError
 
 @dataclass(frozen=True, eq=False)
 class HoldOut:
-    """Positions set aside for validation, and the rest. Both are sorted; together they are every image once."""
+    """Positions set aside for validation, and the rest. Both are sorted; together they are every
+    image once."""
 
     training: Ints
     validation: Ints
     too_small: tuple[int, ...]
-    """Known classes with a single labeled image: it stays in training, so validation cannot see the class."""
+    """Known classes with a single labeled image: it stays in training, so validation cannot see
+    the class."""
 
 
 def hold_out_validation(labels: ArrayLike, *, share: float, rng: np.random.Generator) -> HoldOut:
     """Set aside `share` of the labeled images of each class, and of the unlabeled ones as a whole.
 
-    Every class with two labeled images or more has at least one on each side. Only given labels are read (-1 for
-    unlabeled): which class an unlabeled image truly belongs to cannot matter, because it is not here.
+    Every class with two labeled images or more has at least one on each side. Only given labels are
+    read (-1 for unlabeled): which class an unlabeled image truly belongs to cannot matter, because
+    it is not here.
     """
     known = as_labels(labels, np.size(labels), name="labels")
     _check_share(share)
@@ -48,10 +51,11 @@ def known_novel_split(
     *,
     seed: int = 0,
 ) -> Ints:
-    """Label a share of the known-class images and nothing else: the protocol of every GCD benchmark.
+    """Label a share of the known-class images and nothing else: the protocol of every GCD
+    benchmark.
 
-    One draw of `int(labeled_share * n)` among the n images of known classes, in their given order, not stratified.
-    Returns (N,) labels: the position of the class in `known_classes`, or -1.
+    One draw of `int(labeled_share * n)` among the n images of known classes, in their given order,
+    not stratified. Returns (N,) labels: the position of the class in `known_classes`, or -1.
     """
     truth = np.asarray(true_labels)  # (N,) any dtype
     _check_share(labeled_share)
@@ -61,7 +65,8 @@ def known_novel_split(
             f"known_classes: expected classes that occur, each once; not found: {missing}"
         )
     candidates = np.flatnonzero(np.isin(truth, list(known_classes)))
-    # The published splits were drawn from numpy's legacy generator, whose stream is frozen; no other one gives them.
+    # The published splits were drawn from numpy's legacy generator, whose stream is frozen; no
+    # other one gives them.
     legacy = np.random.RandomState(seed)
     drawn = candidates[
         legacy.choice(len(candidates), int(labeled_share * len(candidates)), replace=False)
@@ -74,7 +79,9 @@ def known_novel_split(
 
 def _n_held_out(n_members: int, share: float, *, is_class: bool) -> int:
     wanted = round(share * n_members)
-    return min(max(wanted, 1), n_members - 1) if is_class else wanted
+    if is_class:
+        wanted = min(max(wanted, 1), n_members - 1)
+    return wanted
 
 
 def _check_share(share: float) -> None:

@@ -344,10 +344,9 @@ class Watch:
     def _look(self) -> tuple[dict[str, str], StoredFiles | None]:
         """The state of every image by name, sorted, and where they lie if that is no local folder."""
         if self.address is not None:
-            folder = list_remote_folder(self.address)
-            return dict(
-                zip(folder.listing.names, folder.files.states if folder.files else (), strict=True)
-            ), folder.files
+            listing = list_remote_folder(self.address).listing
+            assert listing.stored is not None
+            return dict(zip(listing.names, listing.stored.states, strict=True)), listing.stored
         names = list_folder(self.root).names if self.root is not None else ()
         there = {name: file_state(f"{self.root}/{name}") for name in names}
         return {

@@ -24,7 +24,7 @@ from shoal.clustering.categories import (
 from shoal.clustering.mixtures import Mixtures, find_mixtures
 from shoal.clustering.neighbors import Neighbors
 from shoal.clustering.never_seen import SeenProbability
-from shoal.data.collection import Earlier
+from shoal.data.collection import PreviousCategories
 from shoal.discovery.reviewed.category_names import name_as_before, second_but
 from shoal.methods.clusters import Discovery
 from shoal.runs import Assignment, Category, Run
@@ -65,7 +65,7 @@ def name_categories(
     unseen: Ints | None = None,
     calibrated_on: Discovery | None = None,
     otherwise: Calibration | None = None,
-    earlier: Earlier | None = None,
+    earlier: PreviousCategories | None = None,
     frozen: Tensor | None = None,
 ) -> NamedCategories:
     """Turn clusters into categories: known ones keep their class's place, novel ones follow by falling size.

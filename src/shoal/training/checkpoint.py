@@ -34,7 +34,7 @@ from shoal.training.validation import Validation
 FORMAT = "shoal-3"
 
 OLDER = ("shoal-2",)
-"""Earlier formats: tail and head of a finished run are the same in them."""
+"""PreviousCategories formats: tail and head of a finished run are the same in them."""
 
 CHECKPOINT = "checkpoint.safetensors"
 

@@ -1,4 +1,5 @@
-"""Every kind of image becomes the same upright RGB square; every kind of broken one gives its reason."""
+"""Every kind of image becomes the same upright RGB square; every kind of broken one gives its
+reason."""
 
 import struct
 import sys
@@ -30,7 +31,8 @@ def far_apart(a: np.ndarray, b: np.ndarray) -> int:
 
 @pytest.mark.parametrize("extent", [(100, 60), (60, 100), (64, 64), (40, 20), (8, 8)])
 def test_the_square_is_that_of_resizing_the_whole_and_cropping(extent: tuple[int, int]) -> None:
-    """Scaled to 30 along the shorter side, all these leave an even rest, so the crop has no half pixels."""
+    """Scaled to 30 along the shorter side, all these leave an even rest, so the crop has no half
+    pixels."""
     image = Image.fromarray(RNG.integers(0, 256, (extent[1], extent[0], 3), dtype=np.uint8))
     scale = 30 / min(extent)
     whole = image.resize(
@@ -223,7 +225,5 @@ def test_heic_is_decoded_where_its_package_is_installed_and_named_where_it_is_no
     heif.from_pillow(image).save(tmp_path / "phone.HEIC", quality=95)
     assert far_apart(decoded(tmp_path / "phone.HEIC", 16), np.asarray(square(image, 16))) < 25
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    with pytest.raises(
-        Unreadable, match=r"HEIC needs the package 'pillow-heif'.*pip install 'shoal\[heic\]'"
-    ):
+    with pytest.raises(Unreadable, match="pillow-heif"):
         decode_file(str(tmp_path / "phone.HEIC"), 16)

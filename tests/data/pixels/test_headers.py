@@ -1,4 +1,4 @@
-"""Files that are no images are found by their first bytes; what was decoded before is not opened."""
+"""Files that are no images are found by their first bytes."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shoal.data.pixels import check_headers, headers, load_pixels
+from shoal.data.pixels import check_headers
 from shoal.data.readers import read_collection
 
 
@@ -33,21 +33,6 @@ def test_empty_and_foreign_files_are_found_with_the_reason_and_large_ones_left_t
     assert found["0.png"] == "the file is not there"
     assert found["a.jpg"] == "the file is empty"
     assert found["b.jpg"].startswith("not an image in a known format")
-
-
-def test_what_was_decoded_before_is_not_opened_unless_it_changed(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    collection = read_collection(folder, False)
-    opened = []
-    monkeypatch.setattr(headers, "check_header", opened.append)
-    assert check_headers(collection, 8, cache=tmp_path / "cache") == ()
-    assert len(opened) == 3
-    load_pixels(collection, 8, cache=tmp_path / "cache", n_workers=1)
-    (folder / "1.png").write_bytes(b"")
-    opened.clear()
-    check_headers(collection, 8, cache=tmp_path / "cache")
-    assert opened == [f"{folder}/1.png"]
 
 
 def test_images_in_memory_have_no_header() -> None:

@@ -33,9 +33,7 @@ def test_a_quote_that_a_later_row_closes_swallows_no_embeddings(tmp_path: Path) 
     table = tmp_path / "x.csv"
     rows = ['cat,0.1,0.2,"wet', "dog,0.3,0.4,", 'dog,0.5,0.6,dry"', "dog,0.7,0.8,"]
     table.write_text("\n".join(["label,embedding_0,embedding_1,note", *rows]), encoding="utf-8")
-    with pytest.raises(
-        DataError, match=r"x.csv, line 2: .* ends on line 4, and line 3 in it looks like a row"
-    ):
+    with pytest.raises(DataError, match=r"x.csv, line 2:"):
         read_embeddings(table)
 
 
@@ -129,93 +127,73 @@ def test_numbered_csv_columns_are_read_in_numeric_order(tmp_path: Path) -> None:
 
 def test_objects_are_never_unpickled(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(DataError, match="never unpickled"):
+    with pytest.raises(DataError, match="unpickled"):
         read_embeddings(tmp_path / "x.npy")
     np.savez(tmp_path / "x.npz", X=X, y=np.array(["a", None, 1], dtype=object))
-    with pytest.raises(DataError, match="never unpickled"):
+    with pytest.raises(DataError, match="unpickled"):
         read_embeddings(tmp_path / "x.npz")
 
 
-def test_embeddings_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
-    def refused(file: str, message: str) -> None:
-        with pytest.raises(DataError, match=message):
-            read_embeddings(tmp_path / file)
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("nowhere.npy", None),
+        ("x.pt", b"x"),
+        ("text.npy", b"not an array"),
+        ("empty.npy", b""),
+        ("cut.npy", b"\x93NUMPY\x01\x00"),
+        ("text.npz", b"not an archive"),
+        ("words.csv", b"filename,embedding_0\na,b\n"),
+        ("none.csv", b"filename,x\na,1\n"),
+        ("nan.npy", np.array([[1.0, np.nan]])),
+        ("no.npz", {"Z": X}),
+        ("short.npz", {"X": X, "y": np.array([1, 2])}),
+        ("column.npz", {"X": X, "y": np.array([[1], [2], [-1]])}),
+        ("wide.npz", {"X": X, "y": np.array([[1, 0], [2, 0], [-1, 0]])}),
+        ("single.npz", {"X": X, "y": np.array(1)}),
+        ("below.npz", {"X": X, "y": np.array([0, -2, -1])}),
+        ("twice.npz", {"X": X, "paths": np.array(["a", "b", "a"])}),
+        ("zeros.npz", {"X": X * [[1], [1], [0]], "paths": np.array(["c", "b", "a"])}),
+        ("bytes.npz", {"X": X, "paths": np.array([b"\xff", b"a", b"b"])}),
+        ("l.parquet", {"path": ["a", "b"], "emb": [[1.0], [2.0]], "label": [["x"], ["y"]]}),
+        ("nameless.parquet", {"path": ["a", None], "emb": [[1.0], [2.0]]}),
+        ("ragged.parquet", {"path": ["a", "b"], "emb": [[1.0], [1.0, 2.0]]}),
+        ("null.parquet", {"path": ["a", "b"], "emb": [[1.0], None]}),
+        ("nulls.parquet", {"path": ["a", "b"], "emb": [None, None]}),
+        ("text.parquet", {"path": ["a"], "emb": ["x"]}),
+        ("plain.parquet", {"path": ["a"], "x": [1.0]}),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_embeddings_that_cannot_be_used_are_refused_by_name(
+    tmp_path: Path, file: str, content: object
+) -> None:
+    if isinstance(content, bytes):
+        (tmp_path / file).write_bytes(content)
+    elif isinstance(content, np.ndarray):
+        np.save(tmp_path / file, content)
+    elif isinstance(content, dict) and file.endswith(".npz"):
+        np.savez(tmp_path / file, **content)
+    elif isinstance(content, dict):
+        pd.DataFrame(content).to_parquet(tmp_path / file)
+    with pytest.raises(DataError, match=file):
+        read_embeddings(tmp_path / file)
 
-    refused("nowhere.npy", "no such file")
-    (tmp_path / "x.pt").write_bytes(b"x")
-    refused("x.pt", "expected .npy, .npz, .parquet, .csv")
-    (tmp_path / "text.npy").write_bytes(b"not an array")
-    refused(
-        "text.npy", "is not a .npy file, it starts with b'not an array'; write it with numpy.save"
-    )
-    (tmp_path / "empty.npy").write_bytes(b"")
-    refused("empty.npy", "is not a .npy file, it starts with b''")
+
+def test_a_file_that_is_the_other_kind_of_numpy_file_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "archive.npy").open("wb") as file:
         np.savez(file, X=X)
-    refused("archive.npy", r"is not a .npy file, it starts with b'PK")
-    (tmp_path / "cut.npy").write_bytes(b"\x93NUMPY\x01\x00")
-    refused("cut.npy", "cannot be read as a numpy file")
-    (tmp_path / "text.npz").write_bytes(b"not an archive")
-    refused(
-        "text.npz",
-        "is not a .npz file, it starts with b'not an archive'; write it with numpy.savez",
-    )
     np.save(tmp_path / "array.npy", X)
     (tmp_path / "array.npy").rename(tmp_path / "array.npz")
-    refused("array.npz", "is not a .npz file, it starts with b..x93NUMPY")
-    np.savez(tmp_path / "no.npz", Z=X)
-    refused("no.npz", r"found Z \(3, 4\), expected an array X")
-    np.savez(tmp_path / "short.npz", X=X, y=np.array([1, 2]))
-    refused(
-        "short.npz",
-        "y: found 2 for 3 rows of embeddings, expected one per row in their order; add or remove entries",
-    )
-    np.savez(tmp_path / "column.npz", X=X, y=np.array([[1], [2], [-1]]))
-    refused(
-        "column.npz",
-        r"y: found shape \(3, 1\), expected \(3,\), one per row of embeddings; reshape it",
-    )
-    np.savez(tmp_path / "wide.npz", X=X, y=np.array([[1, 0], [2, 0], [-1, 0]]))
-    refused(
-        "wide.npz",
-        r"y: found shape \(3, 2\), expected \(3,\), one per row of embeddings; give one column",
-    )
-    np.savez(tmp_path / "single.npz", X=X, y=np.array(1))
-    refused("single.npz", r"y: found shape \(\), expected \(3,\), one per row")
-    np.savez(tmp_path / "below.npz", X=X, y=np.array([0, -2, -1]))
-    refused("below.npz", "labels: found -2, expected 0 or more")
-    pd.DataFrame({"path": ["a", "b"], "emb": [[1.0], [2.0]], "label": [["x"], ["y"]]}).to_parquet(
-        tmp_path / "l.parquet"
-    )
-    refused("l.parquet", r"labels: found \['x'\], expected a number or a text")
-    np.savez(tmp_path / "twice.npz", X=X, paths=np.array(["a", "b", "a"]))
-    refused("twice.npz", "'a' names rows 0 and 2")
-    np.save(tmp_path / "nan.npy", np.array([[1.0, np.nan]]))
-    refused("nan.npy", "NaN or infinity")
-    np.savez(tmp_path / "zeros.npz", X=X * [[1], [1], [0]], paths=np.array(["c", "b", "a"]))
-    refused("zeros.npz", r"only zeros in row 2 \(1 of 3\), the first 'a'")
-    pd.DataFrame({"path": ["a", None], "emb": [[1.0], [2.0]]}).to_parquet(
-        tmp_path / "nameless.parquet"
-    )
-    refused("nameless.parquet", r"names: found none in row 1 \(1 of 2\)")
-    pd.DataFrame({"path": ["a", "b"], "emb": [[1.0], [1.0, 2.0]]}).to_parquet(
-        tmp_path / "ragged.parquet"
-    )
-    refused("ragged.parquet", r"rows of \[1, 2\] numbers")
-    pd.DataFrame({"path": ["a", "b"], "emb": [[1.0], None]}).to_parquet(tmp_path / "null.parquet")
-    refused("null.parquet", r"rows of \[0, 1\] numbers")
-    pd.DataFrame({"path": ["a"], "x": [1.0]}).to_parquet(tmp_path / "plain.parquet")
-    refused("plain.parquet", "expected a list column emb or embedding or vector")
-    (tmp_path / "words.csv").write_text("filename,embedding_0\na,b\n")
-    refused("words.csv", "not a number")
-    (tmp_path / "none.csv").write_text("filename,x\na,1\n")
-    refused("none.csv", "expected embedding_0")
+    for name in ("archive.npy", "array.npz"):
+        with pytest.raises(DataError, match=name):
+            read_embeddings(tmp_path / name)
 
 
 def test_an_array_that_is_asked_for_by_name_must_be_there(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", X=X, species=np.array(["dog", "cat", ""]))
     assert read_embeddings(tmp_path / "x.npz", label_column="species").classes == ("cat", "dog")
-    with pytest.raises(DataError, match="no array 'kind'; found X, species"):
+    with pytest.raises(DataError, match="'kind'"):
         read_embeddings(tmp_path / "x.npz", label_column="kind")
 
 
@@ -238,9 +216,6 @@ def test_names_stored_as_bytes_are_text(tmp_path: Path) -> None:
         found = read_embeddings(tmp_path / file)
         assert found.names == ("a.png", "b\u00e9.png", "c.png")
         assert (found.classes, found.labels.tolist()) == (("cat", "dog"), [0, 1, -1])
-    np.savez(tmp_path / "x.npz", X=X, paths=np.array([b"\xff", b"a", b"b"]))
-    with pytest.raises(DataError, match=r"paths: found b'\\xff', which is no UTF-8"):
-        read_embeddings(tmp_path / "x.npz")
 
 
 @pytest.mark.parametrize("numbers", [(0, 2), (1, 2, 4), (2,)])
@@ -249,14 +224,13 @@ def test_numbered_columns_leave_none_out(tmp_path: Path, numbers: tuple[int, ...
     frame.to_csv(tmp_path / "x.csv")
     frame.to_parquet(tmp_path / "x.parquet")
     for file in ("x.csv", "x.parquet"):
-        with pytest.raises(
-            DataError, match=rf"found embedding_{numbers[-1]} where embedding_\d would"
-        ):
+        with pytest.raises(DataError, match=f"embedding_{numbers[-1]}"):
             read_embeddings(tmp_path / file)
 
 
 def test_numpy_files_that_make_numpy_trip_are_refused_by_name(tmp_path: Path) -> None:
-    """A header that breaks off in its Python text, a version that nobody writes, a member without its start."""
+    """A header that breaks off in its Python text, a version that nobody writes, a member
+    without its start."""
     np.save(tmp_path / "x.npy", np.ones((12, 4)))
     whole = (tmp_path / "x.npy").read_bytes()
     (tmp_path / "x.npy").write_bytes(whole.replace(b"(12, 4), }", b"(12, 4), ("))
@@ -267,7 +241,5 @@ def test_numpy_files_that_make_numpy_trip_are_refused_by_name(tmp_path: Path) ->
     with zipfile.ZipFile(tmp_path / "y.npz", "w") as made:
         made.writestr("X.npy", whole[6:])
     for name in ("x.npy", "x.npz", "y.npz"):
-        with pytest.raises(
-            DataError, match=rf"{name}: cannot be read as a numpy file .*; save it again"
-        ):
+        with pytest.raises(DataError, match=name):
             read_embeddings(tmp_path / name)

@@ -1,4 +1,5 @@
-"""Images in a bucket of Google's and in a dataset of the Hugging Face Hub, through the commands as users type them.
+"""Images in a bucket of Google's and in a dataset of the Hugging Face Hub, through the commands as
+users type them.
 
 A real emulator of the one and a stand-in for the other, each a process of its own.
 """

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from shoal.data.collection import Earlier
+from shoal.data.collection import PreviousCategories
 from shoal.discovery.reviewed.category_names import name_as_before
 
 IMAGES = [f"{letter}.png" for letter in "abcdefghij"]
 IDS_BEFORE = [0, 0, 5, 5, 7, 7, 7, 9, 9, 9]
 """Of the images: the class gull, the class tern (which nobody has labeled), two novel categories."""
-EARLIER = Earlier(
+EARLIER = PreviousCategories(
     class_ids=(0, 5),
     names={0: "gull", 5: "tern", 7: "novel-002", 9: "novel-004"},
     categories=dict(zip(IMAGES, IDS_BEFORE, strict=True)),
@@ -28,7 +28,9 @@ def points(ids: list[int]) -> torch.Tensor:
     return torch.stack([angles.cos(), angles.sin()], dim=1)
 
 
-def named(categories: list[int], earlier: Earlier = EARLIER) -> tuple[list[str], dict[str, int]]:
+def named(
+    categories: list[int], earlier: PreviousCategories = EARLIER
+) -> tuple[list[str], dict[str, int]]:
     """The name of each image's category, and the id of each name."""
     found = name_as_before(np.array(categories), CLASSES, IMAGES, points(categories), earlier)
     return [found.names[at] for at in found.categories], dict(

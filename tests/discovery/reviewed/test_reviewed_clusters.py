@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from shoal.data.collection import Collection, Earlier
+from shoal.data.collection import Collection, PreviousCategories
 from shoal.discovery.answers import FROZEN
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.first_answer import answer_frozen
@@ -23,7 +23,7 @@ def collection(
     before: list[int], labels: dict[int, int], apart: dict[int, frozenset[int]] | None = None
 ) -> Collection:
     """Images that a review left in categories `before`, -1 for none; the classes have the ids 3 and 8."""
-    earlier = Earlier(
+    earlier = PreviousCategories(
         class_ids=(3, 8),
         names={3: "gull", 8: "tern", 5: "novel-001", 6: "novel-002"},
         categories={name: c for name, c in zip(NAMES, before, strict=True) if c >= 0},

@@ -1,5 +1,5 @@
-"""Downloaded archives: read to the end for damage, and unpacked: nothing outside the folder, nothing overwritten,
-nothing half done."""
+"""Downloaded archives: read to the end for damage, and unpacked: nothing outside the folder,
+nothing overwritten, nothing half done."""
 
 import gzip
 import shutil
@@ -29,16 +29,20 @@ BROKEN = (
 
 
 def find_damage(archive: Path, tick: Progress = lambda done, total: None) -> str:
-    """Read a zip or tar archive to its end and say what of it is damaged; empty where every checksum is right.
+    """Read a zip or tar archive to its end and say what of it is damaged; empty where every
+    checksum is right.
 
-    Every member of a zip has a checksum, a gzipped tar has one of all, a plain tar of the names alone.
+    Every member of a zip has a checksum, a gzipped tar has one of all, a plain tar of the names
+    alone.
     """
     try:
         if archive.suffix.lower() == ".zip":
             return _find_damaged_members(archive, tick)
         with archive.open("rb") as file:
             is_gzipped = file.read(2) == b"\x1f\x8b"
-        return _read_gzip(archive, tick) if is_gzipped else _walk_tar(archive)
+        if is_gzipped:
+            return _read_gzip(archive, tick)
+        return _walk_tar(archive)
     except (*BROKEN, OSError) as error:
         return f"{archive}: is damaged ({_in_one_line(error)}); fetch it again"
 
@@ -57,7 +61,8 @@ def _find_damaged_members(archive: Path, tick: Progress) -> str:
             tick(i + 1, len(members))
     if not bad:
         return ""
-    return f"{archive}: {len(bad):,} of {len(members):,} members are damaged, the first is {bad[0]}; fetch it again"
+    damaged = f"{len(bad):,} of {len(members):,} members are damaged"
+    return f"{archive}: {damaged}, the first is {bad[0]}; fetch it again"
 
 
 def _read_gzip(archive: Path, tick: Progress) -> str:
@@ -74,26 +79,25 @@ def _walk_tar(archive: Path) -> str:
             pass
         behind = archive.stat().st_size - opened.offset
     # Zeros end a tar, and fill it up to a whole record: more than that was meant to be members.
-    return (
-        f"{archive}: is damaged ({behind:,} bytes behind its end); fetch it again"
-        if behind > BLOCK
-        else ""
-    )
+    if behind > BLOCK:
+        return f"{archive}: is damaged ({behind:,} bytes behind its end); fetch it again"
+    return ""
 
 
 def _in_one_line(error: BaseException) -> str:
     """The first line of a message: tarfile adds one for every compression that it has tried."""
-    first, *more = str(error).splitlines() or [type(error).__name__]
-    return (
-        "neither a tar archive nor a compressed one, or its beginning is damaged" if more else first
-    )
+    lines = str(error).splitlines() or [type(error).__name__]
+    if len(lines) > 1:
+        return "neither a tar archive nor a compressed one, or its beginning is damaged"
+    return lines[0]
 
 
 def unpack(archive: Path, into: Path, *, only: Collection[str] | None = None) -> tuple[str, ...]:
     """Unpack a zip or tar archive into a folder and return the names that appeared there.
 
-    Everything is unpacked into a hidden folder first and moved when it is complete; what is there already stays as it
-    is. With `only`, the archive is a tar of tars, one per class, and those classes land in train/<class>/.
+    Everything is unpacked into a hidden folder first and moved when it is complete; what is there
+    already stays as it is. With `only`, the archive is a tar of tars, one per class, and those
+    classes land in train/<class>/.
     """
     draft = into / f".unpacking-{archive.name}"
     shutil.rmtree(draft, ignore_errors=True)  # left by an unpacking that was killed
@@ -147,7 +151,8 @@ def _check_member(archive: Path, member: zipfile.ZipInfo) -> None:
     )
     if leads_out or "\\" in name or stat.S_ISLNK(member.external_attr >> 16):
         raise DataError(
-            f"{archive}: member {name!r} leads out of the folder or is a link; this archive is not trusted"
+            f"{archive}: member {name!r} leads out of the folder or is a link; this archive is "
+            "not trusted"
         )
 
 
@@ -155,9 +160,8 @@ def _unpack_tar(archive: Path, into: Path) -> None:
     _check_tar_filter()
     with tarfile.open(archive) as opened:
         opened.extractall(into, filter="data")
-        while opened.fileobj is not None and opened.fileobj.read(
-            BLOCK
-        ):  # the checksum of a gzipped one comes last
+        assert opened.fileobj is not None
+        while opened.fileobj.read(BLOCK):  # the checksum of a gzipped one comes last
             pass
 
 
@@ -166,7 +170,9 @@ def _unpack_tar_of_tars(archive: Path, into: Path, only: Collection[str]) -> Non
     with tarfile.open(archive) as outer:
         for member in outer:
             name = PurePosixPath(member.name).name.removesuffix(".tar")
-            stream = outer.extractfile(member) if name in only else None
+            if name not in only:
+                continue
+            stream = outer.extractfile(member)
             if stream is not None:
                 with tarfile.open(fileobj=stream) as inner:
                     inner.extractall(into / "train" / name, filter="data")
@@ -175,7 +181,8 @@ def _unpack_tar_of_tars(archive: Path, into: Path, only: Collection[str]) -> Non
 def _check_tar_filter() -> None:
     if not hasattr(tarfile, "data_filter"):
         raise MissingError(
-            "unpacking tar archives safely needs Python 3.11.4 or newer; unpack them with tar instead"
+            "unpacking tar archives safely needs Python 3.11.4 or newer; unpack them with tar "
+            "instead"
         )
 
 
@@ -183,5 +190,6 @@ def _check_space(archive: Path, n_bytes: int, into: Path) -> None:
     free = shutil.disk_usage(into).free
     if n_bytes > free:
         raise ShoalError(
-            f"{archive}: needs {n_bytes:,} bytes unpacked, but {free:,} are free in {into}; make room"
+            f"{archive}: needs {n_bytes:,} bytes unpacked, but {free:,} are free in {into}; make "
+            "room"
         )

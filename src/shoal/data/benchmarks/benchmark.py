@@ -1,12 +1,10 @@
-"""A benchmark ready for use: a collection without hidden labels, and the truth for those who score."""
+"""A benchmark ready for use: a collection without hidden labels, and the truth for those who
+score."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.data.benchmarks.benchmark_layouts import PARTS, read_official
@@ -14,7 +12,7 @@ from shoal.data.benchmarks.official_images import OfficialImages, Part
 from shoal.data.benchmarks.published_facts import BenchmarkFacts, get_facts
 from shoal.data.benchmarks.split import ClassSplit, load_split
 from shoal.data.benchmarks.zipped import ZipImages
-from shoal.data.collection import Collection, Truth
+from shoal.data.collection import Collection, Images, Truth
 from shoal.data.readers.folders import check_folder
 from shoal.data.splits import known_novel_split
 from shoal.errors import DataError, UnknownName
@@ -28,7 +26,8 @@ class Benchmark:
     name: str
     part: Part
     collection: Collection
-    """Labels of the drawn images of known classes; -1 for everything else, and for the whole test part."""
+    """Labels of the drawn images of known classes; -1 for everything else, and for the whole
+    test part."""
     truth: Truth
     """True labels in the same order, known classes first; for scorers alone."""
     facts: BenchmarkFacts
@@ -47,8 +46,9 @@ def read_benchmark(
 ) -> Benchmark:
     """Read a benchmark from its official layout, or another one it is found in, under `root`.
 
-    With seed 0 and the official order of images, the labeled images are exactly those of the published split. Counts
-    that differ from the published ones are notes of the collection; listed images that are absent are an error.
+    With seed 0 and the official order of images, the labeled images are exactly those of the
+    published split. Counts that differ from the published ones are notes of the collection; listed
+    images that are absent are an error.
     """
     if part not in PARTS:
         raise UnknownName("part", part, PARTS)
@@ -59,7 +59,8 @@ def read_benchmark(
     if official.absent:
         listed = first_few(official.absent)
         raise DataError(
-            f"{folder}: {len(official.absent):,} of the files and classes of {facts.title} are not there ({listed}); "
+            f"{folder}: {len(official.absent):,} of the files and classes of {facts.title} are "
+            f"not there ({listed}); "
             f"`shoal datasets verify {name} {folder}` lists them all"
         )
     return build(name, official, facts, split, part, seed)
@@ -90,7 +91,7 @@ def build(
         labels[order],
         classes[: len(split.known)],
         root=official.root,
-        images=None if official.images is None else _reorder(official.images, order),
+        images=_reorder(official.images, order),
         layout=f"{facts.title}, {part} part: {official.layout}",
         notes=official.notes + _differences(len(names), facts, part),
     )
@@ -98,18 +99,19 @@ def build(
     return Benchmark(name, part, collection, truth, facts, split, seed)
 
 
-def _reorder(
-    images: Sequence[Any] | NDArray[np.uint8], order: Ints
-) -> Sequence[Any] | NDArray[np.uint8]:
-    if (np.diff(order) == 1).all():  # already sorted: half a gigabyte need not be copied
+def _reorder(images: Images | None, order: Ints) -> Images | None:
+    if isinstance(images, ZipImages):
+        return images.take(order)
+    if images is None or (np.diff(order) == 1).all():  # half a gigabyte need not be copied
         return images
-    return images.take(order) if isinstance(images, ZipImages) else np.asarray(images)[order]
+    return np.asarray(images)[order]
 
 
 def _differences(n_found: int, facts: BenchmarkFacts, part: Part) -> tuple[str, ...]:
-    published = facts.n_images if part == "train" else facts.n_test
+    published = facts.n_images_of(part)
     if n_found == published:
         return ()
     return (
-        f"{n_found:,} images, but the published {part} part has {published:,}: results cannot be compared",
+        f"{n_found:,} images, but the published {part} part has {published:,}: results cannot be "
+        "compared",
     )

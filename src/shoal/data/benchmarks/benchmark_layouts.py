@@ -1,4 +1,5 @@
-"""Layouts: in which forms each benchmark may lie on a disk, which files mark each form, and who reads it."""
+"""Layouts: in which forms each benchmark may lie on a disk, which files mark each form, and who
+reads it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ class Layout:
     homes: tuple[str, ...] = ("",)
     """Folders, relative to the root, in which to look; the empty one is the root itself."""
     needs: Mapping[Part, tuple[str, ...]]
-    """Files and folders, relative to the home, that must be there for each part; 'a|b' means either."""
+    """Files and folders, relative to the home, that must be there for each part; 'a|b' means
+    either."""
     read: Callable[[Path, Part, ClassSplit], OfficialImages]
 
 
@@ -135,9 +137,11 @@ class Candidate:
 
 
 def find_layout(name: str, root: Path, part: Part) -> Candidate:
-    """The first layout that is all there; otherwise the one nearest to it, whose `missing` says what is not.
+    """The first layout that is all there; otherwise the one nearest to it, whose `missing` says
+    what is not.
 
-    Where nothing of the part is there in any layout, the nearest is the one in which another part is.
+    Where nothing of the part is there in any layout, the nearest is the one in which another part
+    is.
     """
     tried = [
         _candidate(layout, root / home, part) for layout in LAYOUTS[name] for home in layout.homes
@@ -156,7 +160,8 @@ def find_layout(name: str, root: Path, part: Part) -> Candidate:
 
 
 def read_official(name: str, root: Path, part: Part) -> OfficialImages:
-    """Read one part in whichever layout it lies under `root`; absent images are listed, not refused."""
+    """Read one part in whichever layout it lies under `root`; absent images are listed, not
+    refused."""
     candidate = check_part(name, root, part)
     return candidate.layout.read(candidate.home, part, load_split(name))
 
@@ -166,7 +171,8 @@ def check_part(name: str, root: Path, part: Part) -> Candidate:
     candidate = find_layout(name, check_folder(root), part)
     if candidate.missing:
         raise DataError(
-            f"{root}: the {part} part of {get_facts(name).title} is not there; missing: {', '.join(candidate.missing)} "
+            f"{root}: the {part} part of {get_facts(name).title} is not there; missing: "
+            f"{', '.join(candidate.missing)} "
             f"({candidate.layout.words}){hint_at_pickles(root)}; "
             f"`shoal datasets prepare {name} {root}` says where to get it"
         )
@@ -175,12 +181,11 @@ def check_part(name: str, root: Path, part: Part) -> Candidate:
 
 def hint_at_pickles(root: Path) -> str:
     """Words for those who have CIFAR's Python version, which is pickles and never opened."""
-    folders = [name for name in PICKLE_FOLDERS if (root / name).exists()]
-    return (
-        f"; {folders[0]} is there, but holds pickles, which are never opened: get the binary version"
-        if folders
-        else ""
-    )
+    for name in PICKLE_FOLDERS:
+        if (root / name).exists():
+            never = "holds pickles, which are never opened: get the binary version"
+            return f"; {name} is there, but {never}"
+    return ""
 
 
 def _candidate(layout: Layout, home: Path, part: Part) -> Candidate:

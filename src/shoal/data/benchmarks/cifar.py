@@ -1,4 +1,5 @@
-"""CIFAR-10 and CIFAR-100 from their binary version: records of label bytes and 32 x 32 x 3 pixel bytes.
+"""CIFAR-10 and CIFAR-100 from their binary version: records of label bytes and 32 x 32 x 3 pixel
+bytes.
 
 The Python version of the same download is a set of pickles, which are never opened here.
 """
@@ -23,12 +24,14 @@ CIFAR100_FILES: dict[Part, tuple[str, ...]] = {"train": ("train.bin",), "test": 
 
 
 def read_cifar10(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
-    """Read the five training batches one after the other, or the test batch; one label byte per record."""
+    """Read the five training batches one after the other, or the test batch; one label byte per
+    record."""
     return _read([home / file for file in CIFAR10_FILES[part]], part, split, n_label_bytes=1)
 
 
 def read_cifar100(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
-    """Read train.bin or test.bin; the first label byte is the coarse class, the second the fine one, which counts."""
+    """Read train.bin or test.bin; the first label byte is the coarse class, the second the fine
+    one, which counts."""
     return _read([home / file for file in CIFAR100_FILES[part]], part, split, n_label_bytes=2)
 
 
@@ -39,7 +42,8 @@ def _read(
     class_ids = records[:, n_label_bytes - 1].astype(np.int64)
     if class_ids.max() >= split.n_classes:
         raise DataError(
-            f"{files[0].parent}: found label {class_ids.max()}, expected 0 to {split.n_classes - 1}; "
+            f"{files[0].parent}: found label {class_ids.max()}, expected 0 to "
+            f"{split.n_classes - 1}; "
             "these are not the files of this benchmark"
         )
     names = tuple(f"{part}-{i:05d}" for i in range(len(records)))
@@ -54,7 +58,8 @@ def _records(file: Path, n_bytes: int) -> NDArray[np.uint8]:
     size = file.stat().st_size
     if size == 0 or size % n_bytes:
         raise DataError(
-            f"{file}: found {size:,} bytes, expected a whole number of records of {n_bytes:,} bytes; "
+            f"{file}: found {size:,} bytes, expected a whole number of records of {n_bytes:,} "
+            "bytes; "
             "the file is cut off or of another kind: download the binary version again"
         )
     return np.fromfile(file, dtype=np.uint8).reshape(-1, n_bytes)

@@ -1,4 +1,5 @@
-"""A folder per class: ImageNet, Herbarium, and any benchmark that was unpacked or exported that way."""
+"""A folder per class: ImageNet, Herbarium, and any benchmark that was unpacked or exported that
+way."""
 
 from pathlib import Path
 
@@ -14,13 +15,17 @@ N_SYNSETS = 1_000
 
 
 def read_herbarium(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
-    """Read small-train or small-validation; class ids are positions in the sorted folder names of small-train."""
-    folder = "small-train" if part == "train" else "small-validation"
-    reference = home / "small-train" if (home / "small-train").is_dir() else home / folder
+    """Read small-train or small-validation; class ids are positions in the sorted folder names
+    of small-train."""
+    folder = {"train": "small-train", "test": "small-validation"}[part]
+    reference = home / "small-train"
+    if not reference.is_dir():
+        reference = home / folder
     class_names = _sorted_folders(reference)
     if len(class_names) != split.n_classes:
         raise DataError(
-            f"{reference}: found {len(class_names)} class folders, expected {split.n_classes}; the split counts their "
+            f"{reference}: found {len(class_names)} class folders, expected {split.n_classes}; "
+            "the split counts their "
             "sorted names, so all must be there: unpack the archive again"
         )
     return _read(home, folder, class_names, "the official class folders", ())
@@ -29,34 +34,39 @@ def read_herbarium(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
 def read_imagenet(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
     """Read the 100 synsets of the split from train or val; other synsets may lie beside them.
 
-    Where all 1,000 are there, the 100 must have the published positions, or these are not the folders of ILSVRC 2012.
+    Where all 1,000 are there, the 100 must have the published positions, or these are not the
+    folders of ILSVRC 2012.
     """
-    folder = "train" if part == "train" else "val"
+    folder = {"train": "train", "test": "val"}[part]
     names = _names(split)
     folders = _sorted_folders(home / folder)
     drawn = np.sort(np.random.RandomState(split.seed).choice(N_SYNSETS, len(names), replace=False))
     if len(folders) == N_SYNSETS and tuple(folders[i] for i in drawn) != names:
         raise DataError(
-            f"{home / folder}: 1,000 folders, but not the synsets of ILSVRC 2012; expected their WordNet ids"
+            f"{home / folder}: 1,000 folders, but not the synsets of ILSVRC 2012; expected their "
+            "WordNet ids"
         )
     return _read(home, folder, names, "a folder per synset", ())
 
 
 def read_class_folders(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
-    """Read train/<class> or test/<class>, classes found by name; which image came first officially is not known."""
+    """Read train/<class> or test/<class>, classes found by name; which image came first
+    officially is not known."""
     notes: tuple[str, ...] = (ORDER_IS_LOST,) if part == "train" else ()
     strange = set(_sorted_folders(home / part)) - {_folder_name(name) for name in _names(split)}
     if strange:
         n_strange = count(len(strange), "folder")
         listed = first_few(sorted(strange))
         notes += (
-            f"{n_strange} in {part} {plural(len(strange), 'is')} no class of this benchmark and not read: {listed}",
+            f"{n_strange} in {part} {plural(len(strange), 'is')} no class of this benchmark and "
+            f"not read: {listed}",
         )
     return _read(home, part, _names(split), "a folder per class", notes)
 
 
 def class_of_folder(split: ClassSplit) -> dict[str, int]:
-    """Folder name -> official class id; a slash in a class name ('F/A-18') is a dash in the folder's."""
+    """Folder name -> official class id; a slash in a class name ('F/A-18') is a dash in the
+    folder's."""
     return {_folder_name(name): i for i, name in enumerate(_names(split))}
 
 
@@ -66,10 +76,13 @@ def _read(
     names: list[str] = []
     class_ids: list[int] = []
     absent = []
-    # Class by class, files sorted inside each: the order of an ImageFolder, which sorting whole paths would not give.
+    # Class by class, files sorted inside each: the order of an ImageFolder, which sorting whole
+    # paths would not give.
     for class_id, class_name in enumerate(class_names):
         folder = f"{part_folder}/{_folder_name(class_name)}"
-        images = list_folder(home / folder).names if (home / folder).is_dir() else ()
+        images: tuple[str, ...] = ()
+        if (home / folder).is_dir():
+            images = list_folder(home / folder).names
         if not images:
             absent.append(f"{folder}/")
         names += [f"{folder}/{name}" for name in images]

@@ -1,4 +1,5 @@
-"""Benchmarks whose classes and parts stand in official lists: CUB, Stanford Cars and FGVC-Aircraft."""
+"""Benchmarks whose classes and parts stand in official lists: CUB, Stanford Cars and
+FGVC-Aircraft."""
 
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ def read_cub(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
     for file, values in (("image_class_labels.txt", labels), ("train_test_split.txt", is_training)):
         if values.keys() != paths.keys():
             raise DataError(
-                f"{home / file}: its image ids are not those of images.txt; unpack the archive again"
+                f"{home / file}: its image ids are not those of images.txt; unpack the archive "
+                "again"
             )
-    wanted = "1" if part == "train" else "0"
+    wanted = {"train": "1", "test": "0"}[part]
     chosen = [i for i in sorted(paths) if is_training[i] == wanted]
     names = [f"images/{paths[i]}" for i in chosen]
     class_ids = [int(labels[i]) - 1 for i in chosen]
@@ -35,12 +37,13 @@ def read_cub(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
 
 
 def read_cars(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
-    """Read Stanford Cars by the devkit's tables; class ids are those of cars_meta.mat, which is not alphabetical."""
+    """Read Stanford Cars by the devkit's tables; class ids are those of cars_meta.mat, which is
+    not alphabetical."""
     class_names = tuple(
         " ".join(str(name).split())
         for name in _matrix(home / "devkit" / "cars_meta.mat", "class_names")
     )
-    file = home / "devkit" / ("cars_train_annos.mat" if part == "train" else CARS_TEST_LABELS)
+    file = home / "devkit" / {"train": "cars_train_annos.mat", "test": CARS_TEST_LABELS}[part]
     if not file.is_file() and (home / CARS_TEST_LABELS).is_file():
         file = (
             home / CARS_TEST_LABELS
@@ -50,16 +53,17 @@ def read_cars(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
         raise DataError(
             f"{file}: has no field 'class'; the table with the classes of the test images is needed"
         )
-    folder = "cars_train" if part == "train" else "cars_test"
-    names = [f"{folder}/{name}" for name in rows["fname"]]
+    names = [f"cars_{part}/{name}" for name in rows["fname"]]
     return _official_images(
         home, names, [int(label) - 1 for label in rows["class"]], class_names, split
     )
 
 
 def read_aircraft(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
-    """Read FGVC-Aircraft by variant; ids are positions among the sorted variant names, not lines of variants.txt."""
-    file = home / "data" / f"images_variant_{'trainval' if part == 'train' else 'test'}.txt"
+    """Read FGVC-Aircraft by variant; ids are positions among the sorted variant names, not lines
+    of variants.txt."""
+    lists = {"train": "trainval", "test": "test"}
+    file = home / "data" / f"images_variant_{lists[part]}.txt"
     rows = [line.split(maxsplit=1) for line in _lines(file)]
     if any(len(row) < 2 for row in rows):
         raise DataError(
@@ -84,7 +88,8 @@ def _official_images(
             "the same names in another order"
         ]
         raise DataError(
-            f"{home}: the {len(class_names)} classes are not the {split.n_classes} of the published split "
+            f"{home}: the {len(class_names)} classes are not the {split.n_classes} of the "
+            "published split "
             f"({strange[0]}); another edition of the benchmark would be split wrongly"
         )
     if len(set(names)) < len(names):
@@ -115,7 +120,8 @@ def _lines(file: Path) -> list[str]:
 
 
 def _matrix(file: Path, variable: str) -> Any:
-    """One variable of a MATLAB file, as a flat array; structures become records with named fields."""
+    """One variable of a MATLAB file, as a flat array; structures become records with named
+    fields."""
     from scipy.io import (
         loadmat,
     )  # a third of a second that readers of other benchmarks need not pay

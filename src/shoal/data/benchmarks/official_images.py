@@ -1,23 +1,23 @@
 """Every image of one part of a benchmark in its official order, each with its true class.
 
-The labeled draw of the published splits is a draw of positions in this order, so the order is part of the split. Only
-`benchmark.py` and `verification.py` see these; everybody else gets a `Collection` without hidden labels.
+The labeled draw of the published splits is a draw of positions in this order, so the order is part
+of the split. Only `benchmark.py` and `verification.py` see these; everybody else gets a
+`Collection` without hidden labels.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Literal
 
 from shoal.arrays import Ints
+from shoal.data.collection import Images
 
 Part = Literal["train", "test"]
 
 ORDER_IS_LOST = (
-    "the official order of the images is not kept in this layout: the labeled images are a draw of the published size, "
+    "the official order of the images is not kept in this layout: the labeled images are a draw "
+    "of the published size, "
     "but other images than the published draw"
 )
 
@@ -34,14 +34,15 @@ class OfficialImages:
     """Class names by official id."""
     layout: str
     root: Path | None = None
-    images: Sequence[Any] | NDArray[np.uint8] | None = None
+    images: Images | None = None
     absent: tuple[str, ...] = ()
     """What the official lists name and the disk does not hold, relative to `root`."""
     notes: tuple[str, ...] = ()
 
 
 def listed_but_absent(root: Path, names: Iterable[str]) -> tuple[str, ...]:
-    """The names that are no files under `root`; each folder is read once, however many files are asked for."""
+    """The names that are no files under `root`; each folder is read once, however many files are
+    asked for."""
     wanted: dict[str, list[str]] = {}
     for name in names:
         folder, _, file = name.rpartition("/")

@@ -1,4 +1,5 @@
-"""Preparation without a network: unpack what was downloaded, write an index, say what is still to be fetched."""
+"""Preparation without a network: unpack what was downloaded, write an index, say what is still
+to be fetched."""
 
 import csv
 import io
@@ -7,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.arrays import UNLABELED
 from shoal.data.benchmarks.archives import unpack
 from shoal.data.benchmarks.benchmark import Benchmark, read_benchmark
 from shoal.data.benchmarks.benchmark_layouts import LAYOUTS
@@ -38,19 +38,26 @@ class Preparation:
     def describe(self) -> str:
         """Say it in words, the verification last."""
         lines = [*self.unpacked, *self.index, *self.to_fetch]
-        return "\n".join([*lines, *([""] if lines else []), self.verification.describe()])
+        if lines:
+            lines.append("")
+        return "\n".join([*lines, self.verification.describe()])
 
     def to_dict(self) -> dict[str, Any]:
         """Turn it into plain values."""
-        steps = {"unpacked": self.unpacked, "index": self.index, "to_fetch": self.to_fetch}
-        return {**{key: list(value) for key, value in steps.items()}, **self.verification.to_dict()}
+        return {
+            "unpacked": self.unpacked,
+            "index": self.index,
+            "to_fetch": self.to_fetch,
+            **self.verification.to_dict(),
+        }
 
 
 def prepare(name: str, root: str | os.PathLike[str], *, bar: Bar = no_bar) -> Preparation:
     """Unpack the official archives found in `root`, index the training part, and verify.
 
-    Nothing is downloaded and no file is overwritten. The index `<name>-train.csv` (path, label; no label for unlabeled
-    images) is written where the images are files, so that any command that reads a table can use the benchmark.
+    Nothing is downloaded and no file is overwritten. The index `<name>-train.csv` (path, label; no
+    label for unlabeled images) is written where the images are files, so that any command that
+    reads a table can use the benchmark.
     """
     facts = get_facts(name)
     folder = check_folder(root)
@@ -83,16 +90,16 @@ def _write_index(benchmark: Benchmark, root: Path) -> str:
     buffer = io.StringIO()
     rows = csv.writer(buffer, lineterminator="\n")
     rows.writerow(["path", "label"])
+    cells = [*collection.classes, ""]  # the last is that of UNLABELED, -1
     for name, label in zip(collection.names, collection.labels, strict=True):
-        rows.writerow(
-            [(prefix / name).as_posix(), "" if label == UNLABELED else collection.classes[label]]
-        )
+        rows.writerow([(prefix / name).as_posix(), cells[label]])
     target = root / f"{benchmark.name}-train.csv"
     if not target.exists():
         write_text(target, buffer.getvalue())
         return f"{target.name}: written, {collection.count()}"
-    is_same = target.read_bytes() == buffer.getvalue().encode("utf-8")
-    return f"{target.name}: {'already there' if is_same else 'there already with other content; not overwritten'}"
+    if target.read_bytes() == buffer.getvalue().encode("utf-8"):
+        return f"{target.name}: already there"
+    return f"{target.name}: there already with other content; not overwritten"
 
 
 def _what_to_fetch(name: str, root: Path) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The class split of a benchmark: which classes are known, read from JSON that anyone can review.
 
-`splits/SHA256SUMS` holds the checksum of each file; one that was changed is refused, because results under it could
-not be compared with anybody's.
+`splits/SHA256SUMS` holds the checksum of each file; one that was changed is refused, because
+results under it could not be compared with anybody's.
 """
 
 import hashlib
@@ -50,7 +50,8 @@ class ClassSplit:
 
 @cache
 def load_split(name: str) -> ClassSplit:
-    """Read the split of a benchmark and check it against its checksum and the published class counts."""
+    """Read the split of a benchmark and check it against its checksum and the published class
+    counts."""
     facts = get_facts(name)
     folder = files("shoal.data.benchmarks") / "splits"
     raw = (folder / f"{name}.json").read_bytes()
@@ -62,7 +63,8 @@ def load_split(name: str) -> ClassSplit:
 
 
 def parse_split(name: str, raw: bytes, *, expected_sha256: str) -> ClassSplit:
-    """Turn the bytes of a split file into a `ClassSplit`; refuse bytes that are not the published ones."""
+    """Turn the bytes of a split file into a `ClassSplit`; refuse bytes that are not the
+    published ones."""
     sha256 = hashlib.sha256(raw).hexdigest()
     if sha256 != expected_sha256:
         raise DataError(

@@ -1,4 +1,5 @@
-"""Verification: what of a benchmark is present, missing or damaged, and its counts beside the published ones."""
+"""Verification: what of a benchmark is present, missing or damaged, and its counts beside the
+published ones."""
 
 import os
 from collections.abc import Callable
@@ -59,19 +60,33 @@ class PartReport:
     layout: str
     """The layout found, or the one nearest to it."""
     present: tuple[str, ...]
-    missing: tuple[str, ...]
+    missing: tuple[str, ...] = ()
     """Files, folders and listed images that are not there."""
-    problem: str
+    problem: str = ""
     """Why the part, or some of it, cannot be read although its files are there; empty if it can."""
-    counts: tuple[Count, ...]
-    notes: tuple[str, ...]
+    counts: tuple[Count, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def is_complete(self) -> bool:
         """Whether everything is there and counts as published."""
-        return (
-            not self.missing and not self.problem and all(count.is_right for count in self.counts)
-        )
+        is_right = all(count.is_right for count in self.counts)
+        return is_right and not self.missing and not self.problem
+
+    def describe(self) -> list[str]:
+        """Lines of text."""
+        state = "complete" if self.is_complete else "not complete"
+        lines = [f"{self.part} part: {state} ({self.layout})"]
+        lines += [f"  present  {name}" for name in self.present]
+        lines += [f"  MISSING  {name}" for name in self.missing[:MAX_LINES]]
+        n_more = len(self.missing) - MAX_LINES
+        if n_more > 0:
+            lines.append(f"  MISSING  … and {n_more:,} more; --json lists them all")
+        if self.problem:
+            lines.append(f"  BAD      {self.problem}")
+        for count in self.counts:
+            lines.append(f"  {'ok' if count.is_right else 'DIFFERS':<8} {count.describe()}")
+        return lines + [f"  note     {note}" for note in self.notes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +99,9 @@ class DownloadedArchive:
 
     def describe(self) -> str:
         """One line."""
-        return (
-            f"BAD      {self.problem}"
-            if self.problem
-            else f"whole    {self.file}, not unpacked yet"
-        )
+        if self.problem:
+            return f"BAD      {self.problem}"
+        return f"whole    {self.file}, not unpacked yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,54 +121,38 @@ class Verification:
 
     def describe(self) -> str:
         """Say it in words."""
-        lines = [
-            f"{get_facts(self.name).title} in {self.root}",
-            *(f"  {one.describe()}" for one in self.downloaded),
-        ]
+        lines = [f"{get_facts(self.name).title} in {self.root}"]
+        lines += [f"  {archive.describe()}" for archive in self.downloaded]
         for part in self.parts:
-            lines += ["", *_describe_part(part)]
-        end = "Complete." if self.is_complete else "Not complete."
-        return "\n".join([*lines, "", f"split {self.name}.json, SHA-256 {self.split_sha256}", end])
+            lines += ["", *part.describe()]
+        lines += ["", f"split {self.name}.json, SHA-256 {self.split_sha256}"]
+        lines.append("Complete." if self.is_complete else "Not complete.")
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Turn it into plain values."""
-        parts = [
-            {
-                **asdict(part),
-                "is_complete": part.is_complete,
-                "counts": [_plain(count) for count in part.counts],
-            }
-            for part in self.parts
-        ]
-        return {
-            "name": self.name,
-            "root": str(self.root),
-            "is_complete": self.is_complete,
-            "split_sha256": self.split_sha256,
-            "downloaded": [asdict(one) for one in self.downloaded],
-            "parts": parts,
-        }
+        values = asdict(self) | {"root": str(self.root), "is_complete": self.is_complete}
+        for part, plain in zip(self.parts, values["parts"], strict=True):
+            plain["is_complete"] = part.is_complete
+            for count, row in zip(part.counts, plain["counts"], strict=True):
+                row["is_right"] = count.is_right
+        return values
 
 
 def verify(name: str, root: str | os.PathLike[str], *, bar: Bar = no_bar) -> Verification:
     """Look for both parts of a benchmark under `root`; reads lists and names, decodes no image.
 
-    Archives that are read in place, and downloaded ones that are not unpacked, are read to the end and compared with
-    their checksums: `bar` shows how far that is. Images in folders have none.
+    Archives that are read in place, and downloaded ones that are not unpacked, are read to the end
+    and compared with their checksums: `bar` shows how far that is. Images in folders have none.
     """
-    facts = get_facts(name)
     folder = check_folder(root)
-    waiting = [
-        archive
-        for archive in facts.archives
-        if not any((folder / left).exists() for left in archive.leaves)
-    ]
-    files = [
-        folder / file for archive in waiting for file in archive.names if (folder / file).is_file()
-    ]
-    downloaded = tuple(DownloadedArchive(file.name, _damage(file, bar)) for file in files)
+    downloaded = []
+    for archive in get_facts(name).archives:
+        if not any((folder / left).exists() for left in archive.leaves):
+            files = [folder / file for file in archive.names if (folder / file).is_file()]
+            downloaded += [DownloadedArchive(file.name, _damage(file, bar)) for file in files]
     parts = tuple(_verify_part(name, folder, part, bar) for part in PARTS)
-    return Verification(name, folder, parts, load_split(name).sha256, downloaded)
+    return Verification(name, folder, parts, load_split(name).sha256, tuple(downloaded))
 
 
 def _damage(archive: Path, bar: Bar) -> str:
@@ -165,74 +162,37 @@ def _damage(archive: Path, bar: Bar) -> str:
 
 def _verify_part(name: str, root: Path, part: Part, bar: Bar) -> PartReport:
     candidate = find_layout(name, root, part)
-    where = "" if candidate.home == root else f" in {candidate.home.relative_to(root)}"
-    words = f"{candidate.layout.words}{where}"
+    present = candidate.present
+    words = candidate.layout.words
+    if candidate.home != root:
+        words += f" in {candidate.home.relative_to(root)}"
     if candidate.missing:
-        return PartReport(
-            part,
-            words,
-            candidate.present,
-            candidate.missing,
-            hint_at_pickles(root).lstrip("; "),
-            (),
-            (),
-        )
+        hint = hint_at_pickles(root).lstrip("; ")
+        return PartReport(part, words, present, candidate.missing, hint)
     try:
         official = candidate.layout.read(candidate.home, part, load_split(name))
     except DataError as error:
-        return PartReport(part, words, candidate.present, (), str(error), (), ())
+        return PartReport(part, words, present, problem=str(error))
+    damages = [_damage(candidate.home / file, bar) for file in present if file.endswith(".zip")]
+    problem = "; ".join(filter(None, damages))
     counts = _counts(name, official, get_facts(name), part)
-    problem = "; ".join(
-        filter(
-            None,
-            (_damage(candidate.home / file, bar) for file in candidate.present if _is_zip(file)),
-        )
-    )
-    return PartReport(
-        part, words, candidate.present, official.absent, problem, counts, official.notes
-    )
-
-
-def _is_zip(file: str) -> bool:
-    return file.endswith(".zip")
+    return PartReport(part, words, present, official.absent, problem, counts, official.notes)
 
 
 def _counts(
     name: str, official: OfficialImages, facts: BenchmarkFacts, part: Part
 ) -> tuple[Count, ...]:
     counts = [
-        Count("images", len(official.names), facts.n_images if part == "train" else facts.n_test),
+        Count("images", len(official.names), facts.n_images_of(part)),
         Count("classes", len(np.unique(official.class_ids)), facts.n_classes),
     ]
     split = load_split(name)
     if part == "train" and np.isin(split.known, official.class_ids).all():
         collection = build(name, official, facts, split, part, split.seed).collection
         n_labeled = collection.n_labeled
+        n_unlabeled = len(collection) - n_labeled
         counts += [
             Count("labeled", n_labeled, facts.n_labeled, facts.labeled_within),
-            Count(
-                "unlabeled", len(collection) - n_labeled, facts.n_unlabeled, facts.labeled_within
-            ),
+            Count("unlabeled", n_unlabeled, facts.n_unlabeled, facts.labeled_within),
         ]
     return tuple(counts)
-
-
-def _describe_part(part: PartReport) -> list[str]:
-    state = "complete" if part.is_complete else "not complete"
-    lines = [f"{part.part} part: {state} ({part.layout})"]
-    lines += [f"  present  {name}" for name in part.present]
-    lines += [f"  MISSING  {name}" for name in part.missing[:MAX_LINES]]
-    if len(part.missing) > MAX_LINES:
-        lines.append(
-            f"  MISSING  … and {len(part.missing) - MAX_LINES:,} more; --json lists them all"
-        )
-    lines += [f"  BAD      {part.problem}"] if part.problem else []
-    lines += [
-        f"  {'ok      ' if count.is_right else 'DIFFERS '} {count.describe()}"
-        for count in part.counts
-    ]
-    return lines + [f"  note     {note}" for note in part.notes]
-
-
-def _plain(count: Count) -> dict[str, Any]:
-    return {**asdict(count), "is_right": count.is_right}

@@ -1,19 +1,20 @@
 """Decoding: from an image, whatever its format, mode or orientation, to a square of RGB bytes.
 
-Grayscale, palette, CMYK and 16-bit images become RGB; transparent ones are laid on white; of an animation the first
-frame is taken; EXIF orientation is applied. Workers start by importing this: numpy is imported where it is needed.
+Grayscale, palette, CMYK and 16-bit images become RGB; transparent ones are laid on white; of an
+animation the first frame is taken; EXIF orientation is applied. Workers start by importing this:
+numpy is imported where it is needed.
 """
 
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image, UnidentifiedImageError
 
 from shoal.data.storage.opening import is_stored, read_stored
-from shoal.data.storage.retries import LOST
+from shoal.data.storage.retries import Lost, in_words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,10 +24,12 @@ FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
 HEIC_SUFFIXES = (".heic", ".heif")
 
 MAX_PIXELS = 178_956_970
-"""Pixels that an image may have to be decoded whole (13,377 x 13,377); Pillow calls more a decompression bomb.
+"""Pixels that an image may have to be decoded whole (13,377 x 13,377); Pillow calls more a
+decompression bomb.
 
-A decoder then takes about 0.7 GB at 4 bytes each, and twice that while converting. JPEGs are decoded at a smaller
-scale where that is enough, and count at that scale unless they are progressive (those are held whole in any case).
+A decoder then takes about 0.7 GB at 4 bytes each, and twice that while converting. JPEGs are
+decoded at a smaller scale where that is enough, and count at that scale unless they are progressive
+(those are held whole in any case).
 """
 
 ORIENTATION_TAG = 0x0112
@@ -43,11 +46,7 @@ TURNS = {
 WHITE = (255, 255, 255, 255)
 BITS_12 = 4095
 
-
 EMPTY = "the file is empty"
-
-Read = Callable[[str], bytes]
-"""Reads an image that is no file on this machine."""
 
 
 class Unreadable(Exception):
@@ -55,19 +54,21 @@ class Unreadable(Exception):
 
 
 def decode_file(
-    path: str, size: int, *, max_pixels: int = MAX_PIXELS, read: Read = read_stored
+    path: str, size: int, *, max_pixels: int = MAX_PIXELS, data: bytes | None = None
 ) -> bytes:
     """Decode one image file to size * size * 3 bytes, or raise `Unreadable` with the reason.
 
-    `path` is that of a file, or what `read_stored` takes; then `read` gives its bytes.
+    `data` is what the file holds, where that was read already.
     """
-    with _opened(path, size, max_pixels, read) as image:
+    with _opened(path, size, max_pixels, data) as image:
         return square(image, size).tobytes()
 
 
 def decode_whole(path: str, longest: int, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Decode one image, wherever it lies, as upright RGB, the longer side at most `longest`, or raise `Unreadable`."""
-    with _opened(path, longest, max_pixels, read_stored) as image:
+    """Decode one image, wherever it lies, as upright RGB, the longer side at most `longest`, or
+    raise `Unreadable`."""
+    data = fetch(path) if is_stored(path) else None
+    with _opened(path, longest, max_pixels, data) as image:
         image.load()
         turn = _turn(image)
         small = _eight_bit(image)
@@ -76,34 +77,29 @@ def decode_whole(path: str, longest: int, *, max_pixels: int = MAX_PIXELS) -> Im
 
 
 @contextmanager
-def _opened(path: str, size: int, max_pixels: int, read: Read) -> Iterator[Image.Image]:
+def _opened(path: str, size: int, max_pixels: int, data: bytes | None) -> Iterator[Image.Image]:
     """An image file at about twice the wanted size; whatever goes wrong becomes `Unreadable`."""
     try:
-        data = _fetch(path, read) if is_stored(path) else None
-        if (os.stat(path).st_size if data is None else len(data)) == 0:  # noqa: PTH116
-            raise Unreadable(EMPTY)
-        file, formats = (
-            (path, _formats(path)) if data is None else (io.BytesIO(data), _formats_of(data))
-        )
-        with Image.open(file, formats=formats) as image:
+        with _open(path, data) as image:
             whole = image.size
-            # Twice the wanted size is left, so that the antialiased resize still does the work that shows.
+            # Twice the wanted size is left, so that the antialiased resize still does the work that
+            # shows.
             image.draft(None, (2 * size, 2 * size))  # a no-op for all but JPEG
             _check_n_pixels(whole if image.info.get("progressive") else image.size, max_pixels)
             yield image
     except Unreadable:
         raise
-    # A decoder may raise anything on a broken file (OSError, SyntaxError, struct.error, IndexError, …).
+    # A decoder may raise anything on a broken file (OSError, SyntaxError, struct.error, IndexError,
+    # …).
     except Exception as error:
         raise Unreadable(_reason(error)) from error
 
 
 def check_header(path: str) -> None:
-    """Raise `Unreadable` where a file is missing, empty or in no known format; decoding may find more."""
+    """Raise `Unreadable` where a file is missing, empty or in no known format; decoding may find
+    more."""
     try:
-        if os.stat(path).st_size == 0:  # noqa: PTH116
-            raise Unreadable(EMPTY)
-        Image.open(path, formats=_formats(path)).close()
+        _open(path).close()
     except Unreadable:
         raise
     except Image.DecompressionBombError:  # so large that decoding must judge it
@@ -112,38 +108,48 @@ def check_header(path: str) -> None:
         raise Unreadable(_reason(error)) from error
 
 
-def _fetch(path: str, read: Read) -> bytes:
-    """The bytes of an image that is no file on this machine; a failure is one of reading, not of decoding."""
+def fetch(path: str) -> bytes:
+    """Read the bytes of an image that is no file on this machine, or raise `Unreadable`."""
     try:
-        return read(path)
-    except FileNotFoundError:
-        raise
+        return read_stored(path)
+    except FileNotFoundError as error:
+        raise Unreadable(_reason(error)) from error
+    except Lost as error:
+        raise Unreadable(str(error)) from error
     except Exception as error:
-        text = " ".join(str(error).split()) or type(error).__name__
-        raise Unreadable(text if text.startswith(LOST) else f"cannot be read: {text}") from error
+        raise Unreadable(f"cannot be read: {in_words(error)}") from error
 
 
-def _formats_of(data: bytes) -> tuple[str, ...]:
-    """The formats that bytes without a name may have."""
-    return _formats(".heic" if data[4:8] == b"ftyp" else "")
+def _open(path: str, data: bytes | None = None) -> Image.Image:
+    """Open an image file, or what it holds, by its header."""
+    if data is None:
+        n_bytes = os.stat(path).st_size  # noqa: PTH116
+        is_heic = path.lower().endswith(HEIC_SUFFIXES)
+    else:
+        n_bytes = len(data)
+        is_heic = data[4:8] == b"ftyp"
+    if n_bytes == 0:
+        raise Unreadable(EMPTY)
+    formats = _heic_formats() if is_heic else FORMATS
+    return Image.open(path if data is None else io.BytesIO(data), formats=formats)
 
 
-def _formats(path: str) -> tuple[str, ...]:
-    """The formats a file may have; what a phone writes as HEIC needs an optional package."""
-    if not path.lower().endswith(HEIC_SUFFIXES):
-        return FORMATS
+def _heic_formats() -> tuple[str, ...]:
+    """The formats with that of phones, which needs an optional package."""
     try:
         import pillow_heif
     except ImportError as error:
         raise Unreadable(
-            "HEIC needs the package 'pillow-heif', which is not installed; pip install 'shoal[heic]'"
+            "HEIC needs the package 'pillow-heif', which is not installed; pip install "
+            "'shoal[heic]'"
         ) from error
     pillow_heif.register_heif_opener()
     return (*FORMATS, "HEIF")
 
 
 def decode_image(image: Any, size: int) -> "NDArray[np.uint8]":
-    """Decode an in-memory PIL image or uint8 array (H, W[, C]) to (size, size, 3), or raise `Unreadable`."""
+    """Decode an in-memory PIL image or uint8 array (H, W[, C]) to (size, size, 3), or raise
+    `Unreadable`."""
     import numpy as np
 
     try:
@@ -157,9 +163,11 @@ def decode_image(image: Any, size: int) -> "NDArray[np.uint8]":
 
 
 def square(image: Image.Image, size: int) -> Image.Image:
-    """Scale the shorter side to `size` (bicubic, antialiased) and keep the central square, as upright RGB.
+    """Scale the shorter side to `size` (bicubic, antialiased) and keep the central square, as
+    upright RGB.
 
-    Only the central square is resampled: the same pixels as resizing the whole and cropping, for less work.
+    Only the central square is resampled: the same pixels as resizing the whole and cropping, for
+    less work.
     """
     image.load()
     turn = _turn(image)  # after load: Pillow turns TIFF files itself and then forgets the tag
@@ -190,14 +198,16 @@ def _eight_bit(image: Image.Image) -> Image.Image:
         return image.convert("RGBA")
     if image.mode == "1":
         return image.convert("L")
-    return image if image.mode in ("L", "RGB") else image.convert("RGB")
+    if image.mode not in ("L", "RGB"):
+        return image.convert("RGB")
+    return image
 
 
 def _from_deep(image: Image.Image) -> Image.Image:
     """Scale one deep channel to 8 bits.
 
-    Integers count as 12-bit where none is above 4095 (cameras store 12 bits in 16), else as 16-bit. Floats count as
-    0..1 or 0..255 where they fit, else their own range is stretched.
+    Integers count as 12-bit where none is above 4095 (cameras store 12 bits in 16), else as 16-bit.
+    Floats count as 0..1 or 0..255 where they fit, else their own range is stretched.
     """
     import numpy as np
 
@@ -210,7 +220,9 @@ def _from_deep(image: Image.Image) -> Image.Image:
     low = float(finite.min())
     high = float(finite.max())
     if low >= 0 and high <= 255:
-        scaled = finite * (255.0 if high <= 1 else 1.0)
+        scaled = finite
+        if high <= 1:
+            scaled = finite * 255.0
     else:
         scaled = (finite - low) * (255.0 / (high - low or 1.0))
     return Image.fromarray(np.rint(scaled).astype(np.uint8))
@@ -240,4 +252,4 @@ def _reason(error: Exception) -> str:
         return "decoding needs more memory than a worker may take"
     if isinstance(error, Image.DecompressionBombError):
         return f"too large: {error}"
-    return f"cannot be decoded: {' '.join(str(error).split()) or type(error).__name__}"
+    return f"cannot be decoded: {in_words(error)}"

@@ -21,9 +21,10 @@ def check_headers(
 ) -> tuple[Skipped, ...]:
     """Find the files that are missing, empty or in no known format, by their first bytes.
 
-    Files that were decoded before, at this size and as they are now, are not opened. A file that breaks off later, or
-    is too large, shows only when it is decoded: there may be more. In-memory images are not looked at, and of images on
-    a network or in shards only those without a byte are found: more would be a request each.
+    Files that were decoded before, at this size and as they are now, are not opened. A file that
+    breaks off later, or is too large, shows only when it is decoded: there may be more. In-memory
+    images are not looked at, and of images on a network or in shards only those without a byte are
+    found: more would be a request each.
     """
     if collection.stored is not None:
         empty = np.flatnonzero(collection.stored.n_bytes == 0)

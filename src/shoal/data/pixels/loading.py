@@ -24,7 +24,6 @@ from shoal.data.pixels.store import (
     file_state,
     locked,
     make_room,
-    new_index,
     open_rows,
     read_index,
     remove_leftovers,
@@ -32,14 +31,15 @@ from shoal.data.pixels.store import (
     tidied,
     write_index,
 )
-from shoal.data.pixels.worker_pool import CHUNK, available_cpus, decode_files
+from shoal.data.pixels.workers import CHUNK, DecodingJob, available_cpus, decode_files
 from shoal.data.storage.retries import LOST
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.files import cache_folder, scratch_array
 from shoal.progress import Progress
 
 SAVE_EVERY_S = 5.0
-"""Seconds of work that an interruption may cost; more where the index is so large that saving it takes long."""
+"""Seconds of work that an interruption may cost; more where the index is so large that saving it
+takes long."""
 
 SAVE_SHARE = 20
 """Times as long as saving the index took are worked until it is saved again."""
@@ -48,7 +48,8 @@ REPORT_EVERY = 100
 """In-memory images between two calls of progress."""
 
 MAX_LOST = 64
-"""Images in a row whose connection was lost before it is called the end of the connection, not theirs."""
+"""Images in a row whose connection was lost before it is called the end of the connection, not
+theirs."""
 
 MAX_WORKERS = 16
 """Workers started by default at most; a disk seldom feeds more."""
@@ -74,10 +75,12 @@ class NoneReadable(DataError):
 
 @dataclass(frozen=True, eq=False)
 class Pixels:
-    """The decoded images of a collection; `pixels[i]` is a new uint8 array, (size, size, 3) or (B, size, size, 3)."""
+    """The decoded images of a collection; `pixels[i]` is a new uint8 array, (size, size, 3) or
+    (B, size, size, 3)."""
 
     store: NDArray[np.uint8]
-    """(R, size, size, 3), memory-mapped and read-only, in the order of decoding; read it through `rows`."""
+    """(R, size, size, 3), memory-mapped and read-only, in the order of decoding; read it through
+    `rows`."""
     rows: Ints
     """(N,) the row of each image in `store`."""
     names: tuple[str, ...]
@@ -125,13 +128,14 @@ def load_pixels(
     refresh: bool = False,
     progress: Progress | None = None,
 ) -> Pixels:
-    """Decode the images of a collection, or find them decoded: the shorter side scaled to `size`, the central square.
+    """Decode the images of a collection, or find them decoded: the shorter side scaled to `size`,
+    the central square.
 
-    Files are decoded by worker processes into a cache, (size, size, 3) bytes each, and found there by the next call as
-    long as their size and modification time, or what a store says of them, stay the same; only new and changed ones are
-    decoded. An interrupted call keeps what it has done. Files that cannot be decoded are listed in `skipped` and tried
-    again next time.
-    In-memory images are scaled by threads and not kept.
+    Files are decoded by worker processes into a cache, (size, size, 3) bytes each, and found there
+    by the next call as long as their size and modification time, or what a store says of them, stay
+    the same; only new and changed ones are decoded. An interrupted call keeps what it has done.
+    Files that cannot be decoded are listed in `skipped` and tried again next time. In-memory images
+    are scaled by threads and not kept.
 
     Args:
         collection: The images.
@@ -149,136 +153,105 @@ def load_pixels(
     if collection.images is not None:
         return _load_memory(collection, size, cache_folder(cache), n_workers, report)
     folder = store_folder(cache_folder(cache), collection.where, size)
-    decoding = _Decoding(collection, folder, size, max_pixels, n_workers, report)
-    return decoding.load(refresh)
+    names = collection.names
+    states = _file_states(collection)
+    failed = {i: "the file is not there" for i, state in enumerate(states) if state is None}
+    index = Index() if refresh else read_index(folder, size)
+    if _pending(names, states, index):
+        with locked(folder):
+            if not refresh:
+                # Another process may have decoded the same files while this one waited.
+                index = read_index(folder, size)
+            index = tidied(index, collection.root)
+            pending = _pending(names, states, index)
+            if pending:
+                make_room(folder, index, len(pending), size)
+                job = DecodingJob(folder / index.data, index.n_rows, size, max_pixels)
+                failed |= _decode(collection, pending, states, index, job, n_workers, report)
+                remove_leftovers(folder, index)
+    report(len(names), len(names))
+    readable = [i for i in range(len(names)) if i not in failed]
+    rows = np.array([index.rows[names[i]][1] for i in readable], dtype=np.int64)
+    return _assemble(collection, open_rows(folder, index, size), rows, readable, failed)
 
 
-@dataclass(frozen=True, eq=False)
-class _Decoding:
-    """One call of `load_pixels` on files."""
+def _file_states(collection: Collection) -> Sequence[str | None]:
+    """(N,) the state of each file, None where it is not there."""
+    if collection.stored is not None:
+        return collection.stored.states
+    return [file_state(f"{collection.root}/{name}") for name in collection.names]
 
-    collection: Collection
-    folder: Path
-    size: int
-    max_pixels: int
-    n_workers: int
-    report: Progress
 
-    def load(self, refresh: bool) -> Pixels:
-        names = self.collection.names
-        marks = self._marks()
-        failed = {i: "the file is not there" for i, mark in enumerate(marks) if mark is None}
-        index = new_index() if refresh else read_index(self.folder, self.size)
-        if _pending(names, marks, index):
-            with locked(self.folder):
-                # Another process may have decoded the same files while this one waited for the lock.
-                index = tidied(
-                    index if refresh else read_index(self.folder, self.size), self.collection.root
-                )
-                index = self._decode_pending(index, marks, failed)
-        self.report(len(names), len(names))
-        readable = [i for i in range(len(names)) if i not in failed]
-        rows = np.array([index.rows[names[i]][1] for i in readable], dtype=np.int64)
-        return _assemble(
-            self.collection, open_rows(self.folder, index, self.size), rows, readable, failed
-        )
+def _pending(names: Sequence[str], states: Sequence[str | None], index: Index) -> list[int]:
+    """The images whose file is there, and not in the index as it is now."""
+    pending = []
+    for i, (name, state) in enumerate(zip(names, states, strict=True)):
+        if state is not None and (name not in index.rows or index.rows[name][0] != state):
+            pending.append(i)
+    return pending
 
-    def _marks(self) -> Sequence[str | None]:
-        """(N,) the state of each file, None where it is not there."""
-        root = self.collection.root
-        stored = self.collection.stored
-        return (
-            stored.states
-            if stored is not None
-            else [file_state(f"{root}/{name}") for name in self.collection.names]
-        )
 
-    def _paths(self, positions: Sequence[int]) -> list[str]:
-        """Where images lie, as workers take it; a Path each would double the time."""
-        names = self.collection.names
-        root = self.collection.root
-        return [
-            f"{root}/{names[i]}" if root is not None else self.collection.source(i)
-            for i in positions
-        ]
+def _decode(
+    collection: Collection,
+    pending: Sequence[int],
+    states: Sequence[str | None],
+    index: Index,
+    job: DecodingJob,
+    n_workers: int,
+    report: Progress,
+) -> dict[int, str]:
+    """Decode images and add them to the index, which is saved now and then and in the end.
 
-    def _decode_pending(
-        self, index: Index, marks: Sequence[str | None], failed: dict[int, str]
-    ) -> Index:
-        """Decode what is not in the index into new rows; returns the new index, saved, and adds to `failed`."""
-        pending = _pending(self.collection.names, marks, index)
-        stored = self.collection.stored
-        if not pending:
-            return index
-        pending = pending if stored is None else stored.reading_order(pending)
-        make_room(self.folder, index, len(pending), self.size)
-        index = Index(index.data, dict(index.rows))
-        try:
-            self._decode(index, pending, marks, failed)
-        except BaseException:
-            with contextlib.suppress(
-                ShoalError
-            ):  # on a full disk the old index stays, which is true as well
-                write_index(self.folder, index)
-            raise
-        write_index(self.folder, index)
-        remove_leftovers(self.folder, index)
-        return index
-
-    def _decode(
-        self,
-        index: Index,
-        pending: Sequence[int],
-        marks: Sequence[str | None],
-        failed: dict[int, str],
-    ) -> None:
-        """Add each decoded image to the index, and save it now and then."""
-        names = self.collection.names
-        total = len(self.collection)
-        n_done = total - len(pending)
-        n_lost = 0
-        save_at = time.monotonic() + SAVE_EVERY_S
-        self.report(n_done, total)
-        batches = decode_files(
-            self._paths(pending),
-            self.folder / index.data,
-            index.n_rows,
-            chunk=CHUNK if self.collection.stored is None else self.collection.stored.n_together,
-            size=self.size,
-            max_pixels=self.max_pixels,
-            n_workers=self.n_workers,
-        )
-        with contextlib.closing(batches):
+    Returns position -> reason for those that cannot be decoded.
+    """
+    names = collection.names
+    folder = job.data.parent
+    chunk = CHUNK
+    if collection.stored is not None:
+        pending = collection.stored.reading_order(pending)
+        chunk = collection.stored.n_together
+    # A Path per image would double the time.
+    paths = [str(collection.source(i)) for i in pending]
+    if collection.root is not None:
+        paths = [f"{collection.root}/{names[i]}" for i in pending]
+    failed: dict[int, str] = {}
+    n_done = len(names) - len(pending)
+    n_lost = 0
+    save_at = time.monotonic() + SAVE_EVERY_S
+    report(n_done, len(names))
+    try:
+        with contextlib.closing(decode_files(job, paths, n_workers, chunk)) as batches:
             for batch in batches:
-                for row, position in enumerate(batch.positions, start=batch.first_row):
+                for position in batch.positions:
                     i = pending[position]
+                    reason = batch.failed.get(position)
+                    if reason is None:
+                        index.rows[names[i]] = (str(states[i]), job.first_row + position)
+                        n_lost = 0
+                        continue
                     index.rows.pop(names[i], None)
-                    if position in batch.failed:
-                        failed[i] = batch.failed[position]
-                    else:
-                        index.rows[names[i]] = (str(marks[i]), row)
-                    n_lost = n_lost + 1 if batch.failed.get(position, "").startswith(LOST) else 0
+                    failed[i] = reason
+                    n_lost = n_lost + 1 if reason.startswith(LOST) else 0
                     if n_lost >= MAX_LOST:
                         raise ShoalError(
-                            f"{self.collection.where}: {batch.failed[position]}; so it was with {n_lost} images in a "
-                            "row; what was decoded is kept; check the network, then give the command again"
+                            f"{collection.where}: {reason}; so it was with {n_lost} images in a "
+                            "row; what was decoded "
+                            "is kept; check the network, then give the command again"
                         )
                 n_done += len(batch.positions)
-                if (started := time.monotonic()) > save_at:
-                    write_index(self.folder, index)
+                if time.monotonic() > save_at:
+                    started = time.monotonic()
+                    write_index(folder, index)
                     now = time.monotonic()
                     save_at = now + max(SAVE_EVERY_S, SAVE_SHARE * (now - started))
-                self.report(n_done, total)
-
-
-def _pending(names: Sequence[str], marks: Sequence[str | None], index: Index) -> list[int]:
-    """The images whose file is there, and not in the index as it is now."""
-    indexed_marks = (index.rows.get(name, (None, -1))[0] for name in names)
-    return [
-        i
-        for i, (mark, indexed) in enumerate(zip(marks, indexed_marks, strict=True))
-        if mark not in (None, indexed)
-    ]
+                report(n_done, len(names))
+    except BaseException:
+        # On a full disk the old index stays, which is true as well.
+        with contextlib.suppress(ShoalError):
+            write_index(folder, index)
+        raise
+    write_index(folder, index)
+    return failed
 
 
 def _load_memory(
@@ -295,9 +268,8 @@ def _load_memory(
         except Unreadable as error:
             failed[i] = str(error)
 
-    with ThreadPoolExecutor(
-        n_workers
-    ) as threads:  # Pillow lets go of the interpreter while it scales
+    # Pillow lets go of the interpreter while it scales.
+    with ThreadPoolExecutor(n_workers) as threads:
         for done, _ in enumerate(threads.map(scale, range(n_images)), start=1):
             if done % REPORT_EVERY == 0:
                 report(done, n_images)

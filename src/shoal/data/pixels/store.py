@@ -1,12 +1,14 @@
-"""The store: one folder of the cache per image folder and size, holding a file of rows and an index of them.
+"""The store: one folder of the cache per image folder and size, holding a file of rows and an index
+of them.
 
-The rows are raw bytes, only ever appended to; the index says which row belongs to which file, with the state
-(size and modification time) that the file had when it was decoded. Rows that the index does not name do not exist, and
-the index is replaced in one step after the rows it names are on the disk: whatever interrupts a writer, the index is
-the old one or the new one, and true.
+The rows are raw bytes, only ever appended to; the index says which row belongs to which file, with
+the state (size and modification time) that the file had when it was decoded. Rows that the index
+does not name do not exist, and the index is replaced in one step after the rows it names are on the
+disk: whatever interrupts a writer, the index is the old one or the new one, and true.
 
-A state is no hash of the content, because a hash reads every byte of every image before each run. The price:
-a file replaced by another one of the same size and the same modification time is not noticed; `refresh` decodes anew.
+A state is no hash of the content, because a hash reads every byte of every image before each run.
+The price: a file replaced by another one of the same size and the same modification time is not
+noticed; `refresh` decodes anew.
 """
 
 import contextlib
@@ -16,18 +18,19 @@ import json
 import os
 import re
 import shutil
-import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 
 from shoal.data.storage.addresses import as_address
 from shoal.errors import ShoalError
 from shoal.files import write_text
+from shoal.words import count
 
 VERSION = 1
 """Raised whenever decoding changes, so that pixels decoded in another way are not found."""
@@ -40,7 +43,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class Index:
     """The row of each image in a store."""
 
-    data: str
+    data: str = field(default_factory=lambda: f"rows-{uuid.uuid4().hex[:12]}.u8")
     """Name of the file of rows."""
     rows: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Image name -> state of the file, row."""
@@ -56,19 +59,17 @@ def store_folder(cache: Path, root: Path | str, size: int) -> Path:
 
     It may be deleted at any time, to be decoded again.
     """
-    address = as_address(root)
-    real = address if address is not None else Path(root).resolve()
-    digest = hashlib.blake2b(
-        f"{VERSION}\n{real}".encode("utf-8", "surrogateescape"), digest_size=6
-    ).hexdigest()
-    name = re.sub(r'[*?:{}"<>|]+', "_", real.name)[
-        :100
-    ]  # shards and addresses may hold what no file name may
+    real = as_address(root) or Path(root).resolve()
+    identity = f"{VERSION}\n{real}".encode("utf-8", "surrogateescape")
+    digest = hashlib.blake2b(identity, digest_size=6).hexdigest()
+    # Shards and addresses may hold what no file name may.
+    name = re.sub(r'[*?:{}"<>|]+', "_", real.name)[:100]
     return cache / "pixels" / f"{name or 'root'}-{digest}-{size}px"
 
 
 def file_state(path: str) -> str | None:
-    """What tells one state of a file from the next: its size and time of modification; None if it is not there."""
+    """What tells one state of a file from the next: its size and time of modification; None if
+    it is not there."""
     try:
         status = os.stat(path)  # noqa: PTH116  (N of them: a Path each would double the time)
     except OSError:
@@ -76,35 +77,28 @@ def file_state(path: str) -> str | None:
     return f"{status.st_size}-{status.st_mtime_ns}"
 
 
-def new_index() -> Index:
-    """An index of nothing, with a file of rows of its own."""
-    return Index(f"rows-{uuid.uuid4().hex[:12]}.u8")
-
-
 def read_index(folder: Path, size: int) -> Index:
     """The index of a store; an empty one if there is none, or none that can be believed."""
     try:
         kept = json.loads((folder / INDEX).read_text(encoding="utf-8"))
         entries = zip(kept["names"], kept["fingerprints"], kept["rows"], strict=True)
-        index = Index(kept["data"], {name: (mark, row) for name, mark, row in entries})
+        index = Index(kept["data"], {name: (state, row) for name, state, row in entries})
         is_whole = (folder / index.data).stat().st_size >= index.n_rows * row_bytes(size)
     except (OSError, ValueError, KeyError, TypeError):
-        return new_index()
-    return index if is_whole else new_index()
+        return Index()
+    return index if is_whole else Index()
 
 
 def write_index(folder: Path, index: Index) -> None:
     """Replace the index in one step, after the rows it names have reached the disk."""
-    with explained(folder):
-        with (folder / index.data).open("ab") as rows:
-            os.fsync(rows.fileno())
-        marks = index.rows.values()
-        content = {
-            "data": index.data,
-            "names": list(index.rows),
-            "fingerprints": [mark for mark, _ in marks],
-            "rows": [row for _, row in marks],
-        }
+    with explained(folder), (folder / index.data).open("ab") as rows:
+        os.fsync(rows.fileno())
+    content = {
+        "data": index.data,
+        "names": list(index.rows),
+        "fingerprints": [state for state, _ in index.rows.values()],
+        "rows": [row for _, row in index.rows.values()],
+    }
     write_text(folder / INDEX, json.dumps(content))
 
 
@@ -123,25 +117,25 @@ def row_bytes(size: int) -> int:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the store alone while writing; another process waits here, and then finds the work done."""
+    """Hold the store alone while writing; another process waits here, and then finds the work
+    done."""
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "lock").open("ab")
+        lock = FileLock(folder / "lock").acquire()
     with lock:
-        with explained(folder):
-            _lock(lock.fileno())
         yield
 
 
 def tidied(index: Index, root: Path | None) -> Index:
-    """The index without files that vanished from `root`; if most of its rows then belong to no image, an empty one.
+    """The index without files that vanished from `root`; if most of its rows then belong to no
+    image, an empty one.
 
     Without a local folder nobody is asked which have: that would be a request each.
     """
     kept = index.rows
     if root is not None:
-        kept = {name: entry for name, entry in kept.items() if os.path.exists(f"{root}/{name}")}  # noqa: PTH110
-    return Index(index.data, kept) if 2 * len(kept) >= index.n_rows else new_index()
+        kept = {name: entry for name, entry in kept.items() if file_state(f"{root}/{name}")}
+    return Index(index.data, kept) if 2 * len(kept) >= index.n_rows else Index()
 
 
 def make_room(folder: Path, index: Index, n_new: int, size: int) -> None:
@@ -153,54 +147,33 @@ def make_room(folder: Path, index: Index, n_new: int, size: int) -> None:
     need = n_new * row_bytes(size)
     if need > free:
         raise ShoalError(
-            f"pixel cache {folder}: {n_new:,} image{'s need' if n_new > 1 else ' needs'} {_amount(need)}, but "
-            f"{_amount(free)} are free; make room, or set SHOAL_CACHE to a folder with room"
+            f"pixel cache {folder}: {count(n_new, 'image')} take {need / 1e6:,.1f} MB, but "
+            f"{free / 1e6:,.1f} MB are free; make room, or set SHOAL_CACHE to a folder with room"
         )
 
 
 def remove_leftovers(folder: Path, *used: Index) -> None:
-    """Remove what an interrupted writer left behind, and rows that were given up; for the holder of the lock."""
+    """Remove what an interrupted writer left behind, and rows that were given up; for the holder
+    of the lock."""
     for leftover in (*folder.glob("rows-*.u8"), *folder.glob("*.tmp")):
         if leftover.name not in {index.data for index in used}:
-            with contextlib.suppress(
-                PermissionError
-            ):  # still mapped by another process, on Windows
+            with contextlib.suppress(PermissionError):  # still mapped by a process, on Windows
                 leftover.unlink(missing_ok=True)
-
-
-def explain(folder: Path, error: OSError) -> ShoalError:
-    """A failure of the disk in words."""
-    what = "cannot be written; check the permissions, or"
-    if error.errno in FULL:
-        what = "the disk is full or a limit is reached; what was decoded is kept; make room and run again, or"
-    return ShoalError(
-        f"pixel cache {folder}: {what} set SHOAL_CACHE to another folder ({error.strerror or error})"
-    )
 
 
 @contextlib.contextmanager
 def explained(folder: Path) -> Iterator[None]:
-    """Turn failures of the disk into words."""
+    """Turn failures of the disk into an error that says what to do."""
     try:
         yield
     except OSError as error:
-        raise explain(folder, error) from error
-
-
-def _amount(n_bytes: int) -> str:
-    """Bytes as a person reads them: '46.1 kB', '9.8 MB', '12.3 GB'."""
-    unit, name = next(
-        ((unit, name) for unit, name in ((1e9, "GB"), (1e6, "MB")) if n_bytes >= unit), (1e3, "kB")
-    )
-    return f"{n_bytes / unit:,.1f} {name}"
-
-
-def _lock(descriptor: int) -> None:
-    if sys.platform == "win32":
-        import msvcrt
-
-        msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
-    else:
-        import fcntl
-
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        what = "cannot be written; check the permissions, or"
+        if error.errno in FULL:
+            what = (
+                "the disk is full or a limit is reached; what was decoded is kept; "
+                "make room and run again, or"
+            )
+        raise ShoalError(
+            f"pixel cache {folder}: {what} set SHOAL_CACHE to another folder "
+            f"({error.strerror or error})"
+        ) from error

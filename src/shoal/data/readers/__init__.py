@@ -1,4 +1,5 @@
-"""Readers: from what users have (folders, tables, arrays, ready embeddings) to a `Collection` or `Embeddings`."""
+"""Readers: from what users have (folders, tables, arrays, ready embeddings) to a `Collection` or
+`Embeddings`."""
 
 from shoal.arrays import UNLABELED_NAMES
 from shoal.data.readers.embeddings import Embeddings, read_embeddings

@@ -1,4 +1,5 @@
-"""Ready embeddings: a row per image, computed elsewhere; every later step is the same as for our own."""
+"""Ready embeddings: a row per image, computed elsewhere; every later step is the same as for our
+own."""
 
 import os
 import re
@@ -20,7 +21,6 @@ from shoal.arrays import (
     fold_unlabeled,
     name_rows,
 )
-from shoal.data.readers.csv_rows import refuse_swallowed_rows
 from shoal.data.readers.folders import refuse_address
 from shoal.data.readers.labels import class_names, encode, similar_classes
 from shoal.data.readers.numpy_files import decoded, load_array, load_arrays, one_per_row
@@ -65,18 +65,13 @@ class Embeddings:
     def describe(self) -> str:
         """Say in words what was found: the counts, then one line per counted warning."""
         n_labeled = int((self.labels != UNLABELED).sum())
-        labeled = (
-            f"{n_labeled:,} labeled in {count(len(self.classes), 'category')}"
-            if n_labeled
-            else "none labeled"
-        )
-        counted = f"{len(self.names):,} embeddings of {self.x.shape[1]:,} numbers, {labeled}, "
-        return "\n".join(
-            [
-                f"{counted}{len(self.names) - n_labeled:,} unlabeled",
-                *(f"note: {shown(note)}" for note in self.notes),
-            ]
-        )
+        labeled = "none labeled"
+        if n_labeled:
+            labeled = f"{n_labeled:,} labeled in {count(len(self.classes), 'category')}"
+        counts = f"{len(self.names):,} embeddings of {self.x.shape[1]:,} numbers, {labeled}, "
+        lines = [f"{counts}{len(self.names) - n_labeled:,} unlabeled"]
+        lines += [f"note: {shown(note)}" for note in self.notes]
+        return "\n".join(lines)
 
 
 def read_embeddings(
@@ -89,10 +84,11 @@ def read_embeddings(
 ) -> Embeddings:
     """Read embeddings, with names and labels where the file has them; rows are sorted by name.
 
-    Accepted are npy (N, D); npz with X and optionally y and paths; parquet with a list column (emb, embedding or
-    vector) beside path, uuid, …; parquet or csv with columns embedding_0, embedding_1, … beside filename. Without
-    names, rows are named by their number and keep their order. Unlabeled are empty cells, None, NaN, NA, -1 and
-    `unlabeled_names`. Rows of zeros, which have no direction, are refused.
+    Accepted are npy (N, D); npz with X and optionally y and paths; parquet with a list column (emb,
+    embedding or vector) beside path, uuid, …; parquet or csv with columns embedding_0, embedding_1,
+    … beside filename. Without names, rows are named by their number and keep their order. Unlabeled
+    are empty cells, None, NaN, NA, -1 and `unlabeled_names`. Rows of zeros, which have no
+    direction, are refused.
     """
     refuse_address(file)
     path = Path(file)
@@ -101,23 +97,24 @@ def read_embeddings(
         raise DataError(f"{path}: no such file; give embeddings as {', '.join(EMBEDDING_SUFFIXES)}")
     if path.suffix.lower() not in readers:
         raise DataError(
-            f"{path}: found a {path.suffix or 'nameless'} file, expected {', '.join(EMBEDDING_SUFFIXES)}"
+            f"{path}: found a {path.suffix or 'nameless'} file, expected "
+            f"{', '.join(EMBEDDING_SUFFIXES)}"
         )
-    table = readers[path.suffix.lower()](path, path_column, label_column)
-    x = as_stored_embeddings(table.x, name=path.name)
-    names = _as_names(table.names, len(x), f"{path}: names")
+    raw = readers[path.suffix.lower()](path, path_column, label_column)
+    x = as_stored_embeddings(raw.x, name=path.name)
+    names = _as_names(raw.names, len(x), f"{path}: names")
     _refuse_zeros(x, names, path)
-    cells = [None] * len(x) if table.labels is None else table.labels
-    unlabeled = fold_unlabeled(unlabeled_names)
+    given: list[str | None] = [None] * len(x)
+    if raw.labels is not None:
+        unlabeled = fold_unlabeled(unlabeled_names)
+        given = class_names(raw.labels, unlabeled, lambda row: f"{path}, row {row}")
     order = _sorting(names, path)
-    said = class_names(cells, unlabeled, lambda row: f"{path}, row {row}")
-    labels, known = encode([said[i] for i in order], classes)
-    in_order = bool(
-        (order == np.arange(len(order))).all()
-    )  # then a memory-mapped matrix need not be copied
+    labels, known = encode([given[i] for i in order], classes)
+    if (np.diff(order) < 0).any():  # else a memory-mapped matrix need not be copied
+        x = _ordered(x, order)
     return Embeddings(
         names=tuple(names[i] for i in order),
-        x=x if in_order else _ordered(x, order),
+        x=x,
         labels=labels,
         classes=known,
         rows=order,
@@ -147,9 +144,11 @@ def _refuse_zeros(x: Floats, names: Sequence[str], path: Path) -> None:
 
 @dataclass(frozen=True)
 class _Raw:
+    """What a file holds, in its order."""
+
     x: Any
-    names: Sequence[Any] | None = None
-    labels: Sequence[Any] | None = None
+    names: Sequence[object] | None = None
+    labels: Sequence[object] | None = None
 
 
 def _read_npy(path: Path, _path_column: str | None, _label_column: str | None) -> _Raw:
@@ -163,43 +162,42 @@ def _read_npz(path: Path, path_column: str | None, label_column: str | None) -> 
         raise DataError(
             f"{path}: found {shapes}, expected an array X (N, D), and y and paths where known"
         )
-    for chosen in (path_column, label_column):
-        if chosen is not None and chosen not in arrays:
+
+    def read(chosen: str | None, usual: str) -> list[object] | None:
+        name = chosen or usual
+        if name in arrays:
+            return one_per_row(arrays[name], len(arrays["X"]), f"{path}: {name}")
+        if chosen is not None:
             raise DataError(f"{path}: no array {chosen!r}; found {', '.join(sorted(arrays))}")
-    names = arrays.get(path_column or "paths")
-    labels = arrays.get(label_column or "y")
-    return _Raw(
-        arrays["X"],
-        None
-        if names is None
-        else one_per_row(names, len(arrays["X"]), f"{path}: {path_column or 'paths'}"),
-        None
-        if labels is None
-        else one_per_row(labels, len(arrays["X"]), f"{path}: {label_column or 'y'}"),
-    )
+        return None
+
+    return _Raw(arrays["X"], read(path_column, "paths"), read(label_column, "y"))
 
 
 def _read_parquet(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
     columns = read_parquet_columns(path)
-    table = Table(str(path), path.parent, columns, range(0))
     vector = next((name for name in VECTOR_COLUMNS if name in columns), None)
     numbered = _numbered_columns(columns, path)
-    if vector is None and not numbered:
+    if vector is not None:
+        x = _stack_lists(columns[vector], f"{path}: column {vector}")
+    elif numbered:
+        x = _stack_columns([columns[name].to_pylist() for name in numbered], path)
+    else:
         raise DataError(
-            f"{path}: found columns {sorted(columns)}, expected a list column {' or '.join(VECTOR_COLUMNS)}, "
+            f"{path}: found columns {sorted(columns)}, expected a list column "
+            f"{' or '.join(VECTOR_COLUMNS)}, "
             "or embedding_0, embedding_1, …"
         )
-    names = find_column(table, NAME_COLUMNS, path_column, "path")
-    labels = find_column(table, GIVEN_LABEL_COLUMNS, label_column, "label")
-    return _Raw(
-        _stack_lists(columns[vector], f"{path}: column {vector}")
-        if vector is not None
-        else _stack_columns([columns[name].to_pylist() for name in numbered], path),
-        None if names is None else decoded(columns[names].to_pylist(), f"{path}: column {names}"),
-        None
-        if labels is None
-        else decoded(columns[labels].to_pylist(), f"{path}: column {labels}"),
-    )
+    table = Table(str(path), path.parent, columns, range(0))
+
+    def read(accepted: Sequence[str], chosen: str | None, what: str) -> list[object] | None:
+        name = find_column(table, accepted, chosen, what)
+        if name is None:
+            return None
+        return decoded(columns[name].to_pylist(), f"{path}: column {name}")
+
+    names = read(NAME_COLUMNS, path_column, "path")
+    return _Raw(x, names, read(GIVEN_LABEL_COLUMNS, label_column, "label"))
 
 
 def _read_csv(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
@@ -207,23 +205,20 @@ def _read_csv(path: Path, path_column: str | None, label_column: str | None) -> 
     numbered = _numbered_columns(table.columns, path)
     if not numbered:
         raise DataError(
-            f"{path}: found {len(table.columns)} columns, expected embedding_0, embedding_1, … among them"
+            f"{path}: found {len(table.columns)} columns, expected embedding_0, embedding_1, … "
+            "among them"
         )
     names = find_column(table, NAME_COLUMNS, path_column, "path")
     labels = find_column(table, GIVEN_LABEL_COLUMNS, label_column, "label")
     at = [[*table.columns].index(name) for name in numbered]
-    refuse_swallowed_rows(
-        table.spanning, lambda row: all(_is_number(row[i]) for i in at), table.where
-    )
-    return _Raw(
-        _stack_columns([table.columns[name] for name in numbered], path),
-        None if names is None else table.columns[names],
-        None if labels is None else table.columns[labels],
-    )
+    table.refuse_swallowed_rows(lambda row: all(_is_number(row[i]) for i in at))
+    x = _stack_columns([table.columns[name] for name in numbered], path)
+    return _Raw(x, table.columns.get(names or ""), table.columns.get(labels or ""))
 
 
 def _numbered_columns(columns: Iterable[str], path: Path) -> list[str]:
-    """The names embedding_0, embedding_1, … among those of columns, by their numbers, which leave none out."""
+    """The names embedding_0, embedding_1, … among those of columns, by their numbers, which
+    leave none out."""
     numbered = sorted(
         (int(match[1]), name) for name in columns if (match := NUMBERED_COLUMN.fullmatch(name))
     )
@@ -231,7 +226,8 @@ def _numbered_columns(columns: Iterable[str], path: Path) -> list[str]:
     for expected, (number, name) in enumerate(numbered, start):
         if number != expected:
             raise DataError(
-                f"{path}: found {name} where embedding_{expected} would be next; a column is missing or named twice, "
+                f"{path}: found {name} where embedding_{expected} would be next; a column is "
+                "missing or named twice, "
                 "so write the embeddings again with all of them"
             )
     return [name for _, name in numbered]
@@ -260,28 +256,21 @@ def _stack_lists(column: Any, where: str) -> Any:
     import pyarrow
     import pyarrow.compute
 
-    lists = column.combine_chunks() if hasattr(column, "combine_chunks") else column
-    if isinstance(lists, pyarrow.ChunkedArray):
-        lists = pyarrow.concat_arrays(lists.chunks)
-    kind = lists.type
-    if not (
-        pyarrow.types.is_list(kind)
-        or pyarrow.types.is_large_list(kind)
-        or pyarrow.types.is_fixed_size_list(kind)
-    ):
-        raise DataError(f"{where}: found {kind}, expected a list of numbers per row")
-    lengths = {
-        length or 0 for length in pyarrow.compute.list_value_length(lists).unique().to_pylist()
-    }  # None: no list
-    if len(lengths) != 1:
+    lists = column.combine_chunks()
+    if not hasattr(lists, "flatten") or pyarrow.types.is_struct(lists.type):
+        raise DataError(f"{where}: found {lists.type}, expected a list of numbers per row")
+    lengths = set(pyarrow.compute.list_value_length(lists).unique().to_pylist())
+    if len(lengths) != 1 or None in lengths:  # None: no list
         raise DataError(
-            f"{where}: rows of {sorted(lengths)[:5]} numbers, expected the same number in each"
+            f"{where}: rows of {sorted(length or 0 for length in lengths)[:5]} numbers, expected "
+            "the same in each"
         )
     return lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), -1)
 
 
-def _as_names(values: Sequence[Any] | None, n_rows: int, where: str) -> list[str]:
-    """A name per row as text; rows without any are named by their number, so that sorting keeps their order."""
+def _as_names(values: Sequence[object] | None, n_rows: int, where: str) -> list[str]:
+    """A name per row as text; rows without any are named by their number, so that sorting keeps
+    their order."""
     if values is None:
         width = max(6, len(str(n_rows - 1)))
         return [f"row-{i:0{width}d}" for i in range(n_rows)]
@@ -298,6 +287,7 @@ def _sorting(names: Sequence[str], path: Path) -> Ints:
     for before, after in pairwise(order):
         if names[before] == names[after]:
             raise DataError(
-                f"{path}: {names[after]!r} names rows {before} and {after}; every row needs its own name"
+                f"{path}: {names[after]!r} names rows {before} and {after}; every row needs its "
+                "own name"
             )
     return order

@@ -1,12 +1,15 @@
-"""What lies under a folder: image files and label tables, in an order that does not depend on the file system."""
+"""What lies under a folder: image files and label tables, in an order that does not depend on
+the file system."""
 
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from shoal.data.storage.addresses import as_address
+from shoal.data.storage.addresses import as_address, is_utf8
+from shoal.data.storage.stored import StoredFiles
 from shoal.errors import DataError
 from shoal.files import absolute_path
 from shoal.words import count, first_few
@@ -39,11 +42,20 @@ class FolderContents:
     other: Counter[str] = field(default_factory=Counter)
     hidden: int = 0
     hidden_folders: list[str] = field(default_factory=list)
-    badly_named: list[str] = field(default_factory=list)
-    dead_links: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Files that are named like images and cannot be read, and why."""
     doubled_links: list[str] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
+
+    def listing(self) -> "Listing":
+        """The same, sorted."""
+        return Listing(
+            tuple(sorted(self.names)),
+            tuple(sorted(self.tables)),
+            _notes(self),
+            tuple(sorted(self.left_out.items())),
+        )
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,8 @@ class Listing:
     """What was left out and why, with counts."""
     left_out: tuple[tuple[str, str], ...] = ()
     """Files that are named like images and cannot be read, each with the reason."""
+    stored: StoredFiles | None = None
+    """Where the images lie, in their order, when that is on a network or in shards."""
 
 
 def check_folder(folder: str | os.PathLike[str], what: str = "images") -> Path:
@@ -68,13 +82,15 @@ def check_folder(folder: str | os.PathLike[str], what: str = "images") -> Path:
         raise DataError(f"{path}: no such folder; give the folder that holds the {what}")
     if not path.is_dir():
         raise DataError(
-            f"{path}: found a file, expected the folder that holds the {what}; unpack it if it is an archive"
+            f"{path}: found a file, expected the folder that holds the {what}; unpack it if it is "
+            "an archive"
         )
     return path
 
 
 def refuse_address(location: str | os.PathLike[str]) -> None:
-    """Refuse the address of something on a network, where only what lies on this machine is read."""
+    """Refuse the address of something on a network, where only what lies on this machine is
+    read."""
     address = as_address(location)
     if address is not None:
         raise DataError(
@@ -84,10 +100,12 @@ def refuse_address(location: str | os.PathLike[str]) -> None:
 
 
 def list_folder(root: Path, *, follow_symlinks: bool = True) -> Listing:
-    """List every image under `root`, at any depth; hidden files and folders (a leading dot) are left out.
+    """List every image under `root`, at any depth; hidden files and folders (a leading dot) are
+    left out.
 
-    Each real folder is read once, so links that loop or meet end; a link to a folder that was read already, or that
-    holds `root`, is counted and not followed. Folders outside `root` that a link leads to are read and counted.
+    Each real folder is read once, so links that loop or meet end; a link to a folder that was read
+    already, or that holds `root`, is counted and not followed. Folders outside `root` that a link
+    leads to are read and counted.
     """
     contents = FolderContents()
     home = root.resolve()
@@ -95,7 +113,8 @@ def list_folder(root: Path, *, follow_symlinks: bool = True) -> Listing:
     folders: list[str] = [""]
     links: list[str] = []
     while folders or links:
-        # Real folders first: where a folder is reached both directly and through a link, its own name wins.
+        # Real folders first: where a folder is reached both directly and through a link, its own
+        # name wins.
         folder = folders.pop() if folders else links.pop(0)
         path = root / folder
         try:
@@ -119,11 +138,7 @@ def list_folder(root: Path, *, follow_symlinks: bool = True) -> Listing:
             elif follow_symlinks:
                 links.append(name)
         links.sort()
-    misnamed = [(name, "the name is not UTF-8") for name in contents.badly_named]
-    left_out = tuple(sorted([*contents.dead_links.items(), *misnamed]))
-    return Listing(
-        tuple(sorted(contents.names)), tuple(sorted(contents.tables)), notes_of(contents), left_out
-    )
+    return contents.listing()
 
 
 def _entries(
@@ -135,7 +150,7 @@ def _entries(
                 name = f"{folder}/{entry.name}" if folder else entry.name
                 if entry.name.startswith(".") and _is_folder(entry):
                     contents.hidden_folders.append(name)
-                elif entry.name.startswith(".") or entry.name == "__MACOSX":
+                elif is_hidden(entry.name):
                     contents.hidden += entry.name.lower().endswith(IMAGE_SUFFIXES)
                 else:
                     yield entry, name
@@ -144,21 +159,28 @@ def _entries(
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
-    try:
+    with suppress(OSError):  # a link to itself
         return entry.is_dir()
-    except OSError:  # a link to itself
-        return False
+    return False
 
 
-def _is_plain_file(entry: "os.DirEntry[str]") -> bool:
-    try:
+def _is_file(entry: "os.DirEntry[str]") -> bool:
+    with suppress(OSError):
         return entry.is_file()
-    except OSError:
-        return False
+    return False
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a name, or a folder in it, has a leading dot, or is what macOS leaves in archives."""
+    return any(
+        part == "__MACOSX" or (part.startswith(".") and part not in (".", ".."))
+        for part in name.split("/")
+    )
 
 
 def is_image(name: str, contents: FolderContents) -> bool:
-    """Whether a file is one by its name; if not, what it is instead is noted: a table, or something else."""
+    """Whether a file is one by its name; if not, what it is instead is noted: a table, or
+    something else."""
     suffix = PurePosixPath(name).suffix.lower()
     if PurePosixPath(name).name in METADATA_NAMES or name in LABEL_TABLE_NAMES:
         contents.tables.append(name)
@@ -170,36 +192,17 @@ def is_image(name: str, contents: FolderContents) -> bool:
 def _sort_file(entry: "os.DirEntry[str]", name: str, contents: FolderContents) -> None:
     if not is_image(name, contents):
         return
-    if not _is_utf8(name):
-        contents.badly_named.append(ascii(name)[1:-1])
-    elif not _is_plain_file(entry):
-        is_dead = entry.is_symlink() and not _exists(entry)
-        contents.dead_links[name] = (
-            "a link to nothing" if is_dead else "no plain file (a pipe, a socket or a device)"
-        )
-    else:
+    if not is_utf8(name):
+        contents.left_out[ascii(name)[1:-1]] = "the name is not UTF-8"
+    elif _is_file(entry):
         contents.names.append(name)
+    elif entry.is_symlink() and not os.path.exists(entry):  # noqa: PTH110
+        contents.left_out[name] = "a link to nothing"
+    else:
+        contents.left_out[name] = "no plain file (a pipe, a socket or a device)"
 
 
-def _exists(entry: "os.DirEntry[str]") -> bool:
-    try:
-        entry.stat()
-    except OSError:
-        return False
-    return True
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode("utf-8")
-    except (
-        UnicodeEncodeError
-    ):  # bytes that are not UTF-8: no table or page could ever name this file
-        return False
-    return True
-
-
-def notes_of(contents: FolderContents) -> tuple[str, ...]:
+def _notes(contents: FolderContents) -> tuple[str, ...]:
     """What was left out on the way, a sentence each, with counts."""
     notes = []
     if contents.other.total():
@@ -209,35 +212,13 @@ def notes_of(contents: FolderContents) -> tuple[str, ...]:
         )
     if contents.hidden:
         notes.append(f"{count(contents.hidden, 'file')} with a leading dot ignored")
-    if contents.hidden_folders:
-        n_folders = count(len(contents.hidden_folders), "folder")
-        notes.append(f"{n_folders} with a leading dot ignored: {_first(contents.hidden_folders)}")
-    if contents.badly_named:
-        n_files = count(len(contents.badly_named), "file")
-        notes.append(
-            f"{n_files} left out because the name is not UTF-8; rename {contents.badly_named[0]}"
-        )
-    if contents.dead_links:
-        n_files = count(len(contents.dead_links), "file")
-        notes.append(
-            f"{n_files} left out, a dead link or no plain file: {_first([*contents.dead_links])}"
-        )
-    if contents.doubled_links:
-        n_links = len(contents.doubled_links)
-        notes.append(
-            f"{count(n_links, 'link')} to a folder that is read already, not followed: {_first(contents.doubled_links)}"
-        )
-    if contents.outside:
-        notes.append(
-            f"{count(len(contents.outside), 'link')} to folders outside this one followed: {_first(contents.outside)}"
-        )
-    if contents.closed:
-        n_folders = count(len(contents.closed), "folder")
-        notes.append(
-            f"{n_folders} may not be opened: {_first(contents.closed)}; check the permissions"
-        )
+    for names, noun, what in (
+        (contents.hidden_folders, "folder", "with a leading dot ignored"),
+        (contents.left_out, "file", "left out, of an unfit name, a dead link or no plain file"),
+        (contents.doubled_links, "link", "to a folder that is read already, not followed"),
+        (contents.outside, "link", "to folders outside this one followed"),
+        (contents.closed, "folder", "that may not be opened, check the permissions"),
+    ):
+        if names:
+            notes.append(f"{count(len(names), noun)} {what}: {first_few(sorted(names))}")
     return tuple(notes)
-
-
-def _first(names: list[str]) -> str:
-    return first_few(sorted(names))

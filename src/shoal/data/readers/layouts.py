@@ -2,9 +2,8 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -13,11 +12,19 @@ import numpy as np
 from shoal.arrays import UNLABELED_NAMES, fold_unlabeled
 from shoal.data.collection import Collection
 from shoal.data.readers.folders import TABLE_SUFFIXES, check_folder, list_folder
-from shoal.data.readers.image_folders import ReadOptions, build, read_listed, read_two_folders
+from shoal.data.readers.image_folders import (
+    Labels,
+    ReadOptions,
+    build,
+    is_label_table,
+    read_listed,
+    read_two_folders,
+)
 from shoal.data.readers.labels import class_names, encode, similar_classes
-from shoal.data.readers.memory import read_images, read_paths
-from shoal.data.readers.remote_folders import are_addresses, list_remote_folder, read_addresses
-from shoal.data.readers.shard_patterns import is_shards, shards_below, unread_shards
+from shoal.data.readers.listed_files import read_listed_files
+from shoal.data.readers.memory import read_images
+from shoal.data.readers.remote_folders import list_remote_folder
+from shoal.data.readers.shard_patterns import is_shards, shards_below
 from shoal.data.readers.shards import read_shards
 from shoal.data.readers.tables import (
     LABEL_COLUMNS,
@@ -46,24 +53,32 @@ def read_collection(
     follow_symlinks: bool = True,
     allow_missing: bool = False,
 ) -> Collection:
-    """Read images and labels in any supported layout; `Collection.describe` says what was recognized.
+    """Read images and labels in any supported layout; `Collection.describe` says what was
+    recognized.
 
     Args:
-        source: A folder, or its address (s3://, gs://, hf://); tar or parquet shards that hold images
-            (`shards-{000..012}.tar`), or their address; a table (csv, tsv, jsonl, parquet) or data frame of paths or
-            addresses and labels, or its address; a list of paths or addresses, of PIL images or of arrays; a uint8
+        source: A folder, or its address (s3://, gs://, hf://); tar or parquet shards that hold
+            images
+            (`shards-{000..012}.tar`), or their address; a table (csv, tsv, jsonl, parquet) or data
+                frame of paths or
+            addresses and labels, or its address; a list of paths or addresses, of PIL images or of
+                arrays; a uint8
             array (N, H, W) or (N, H, W, C).
-        labels: With a folder: a table, data frame or mapping of paths to labels; "folders" to read folder names even
-            where a metadata file has labels; False for no labels. Otherwise one label per image, or None.
+        labels: With a folder: a table, data frame or mapping of paths to labels; "folders" to read
+            folder names even
+            where a metadata file has labels; False for no labels. Otherwise one label per image, or
+                None.
             A label that is None, NaN, NA, -1 or one of `unlabeled_names` means unlabeled.
         labeled: With `unlabeled`, instead of `source`: a folder with a folder per class.
         unlabeled: A folder of images without labels, at any depth.
         path_column: The column of paths, if it is none of `PATH_COLUMNS`.
         label_column: The column of labels, if it is none of `LABEL_COLUMNS`.
-        classes: The known classes in the order that their ids shall have; sorted by name if not given.
+        classes: The known classes in the order that their ids shall have; sorted by name if not
+            given.
         unlabeled_names: Cells that mean 'no label', whatever their case.
         follow_symlinks: Whether links to folders are followed (links to files always are).
-        allow_missing: Whether to go on where more than a few per cent of a table's rows name images that are not there,
+        allow_missing: Whether to go on where more than a few per cent of a table's rows name images
+            that are not there,
             or shards are damaged.
     """
     options = ReadOptions(
@@ -77,14 +92,15 @@ def read_collection(
     if labeled is not None or unlabeled is not None:
         if source is not None or labels is not None or labeled is None or unlabeled is None:
             raise UsageError(
-                "give `labeled` and `unlabeled` together, and neither images nor `labels` beside them"
+                "give `labeled` and `unlabeled` together, and neither images nor `labels` beside "
+                "them"
             )
         return read_two_folders(check_folder(labeled), check_folder(unlabeled), options)
     if isinstance(source, str | os.PathLike):
         with _long_names_refused():
             return _read_location(source, labels, options)
     if is_frame(source):
-        return _read_rows(as_table(source), labels, options)
+        return _read_table(as_table(source), labels, options)
     return _read_memory(source, labels, options)
 
 
@@ -101,148 +117,114 @@ def _long_names_refused() -> Iterator[None]:
         ) from error
 
 
-def _read_location(source: str | os.PathLike[str], labels: Any, options: ReadOptions) -> Collection:
+def _read_location(
+    source: str | os.PathLike[str], labels: Labels, options: ReadOptions
+) -> Collection:
     path = Path(source)
     address = as_address(source)
-    if is_shards(source, None if _is_table(labels) else options.path_column):
+    if is_shards(source, None if is_label_table(labels) else options.path_column):
         return _read_shards(source, labels, options)
     if address is not None:
         return _read_remote(address, labels, options)
     if path.is_file() and path.suffix.lower() in TABLE_SUFFIXES:
-        return _read_rows(read_table(path), labels, options)
+        return _read_table(read_table(path), labels, options)
     if path.is_file() and path.suffix.lower() in (".npy", ".npz"):
         raise UsageError(
-            f"{path}: found an array file; read embeddings with read_embeddings, images from a folder"
+            f"{path}: found an array file; read embeddings with read_embeddings, images from a "
+            "folder"
         )
     root = check_folder(path)
     listing = list_folder(root, follow_symlinks=options.follow_symlinks)
-    if not listing.names and (shards := shards_below(root)) is not None:
-        collection = _read_shards(shards, labels, options)
-        return replace(collection, notes=(*collection.notes, *unread_shards(root, shards)))
-    return replace(read_listed(root, listing, labels, options), left_out=listing.left_out)
+    shards = None if listing.names else shards_below(root)
+    if shards is not None:
+        return _read_shards(shards, labels, options)
+    return read_listed(root, listing, labels, options)
 
 
-def _read_remote(address: Address, labels: Any, options: ReadOptions) -> Collection:
+def _read_remote(address: Address, labels: Labels, options: ReadOptions) -> Collection:
     """Read what lies at an address: a table of images, or a folder of images or shards."""
     if address.suffix in TABLE_SUFFIXES:
-        return _read_rows(read_table(address), labels, options)
+        return _read_table(read_table(address), labels, options)
     remote = list_remote_folder(address)
-    if remote.files is None and remote.shards:
+    if not remote.listing.names and remote.shards:
         return _read_shards(address / f"*{remote.shards[-1]}", labels, options)
-    collection = read_listed(address, remote.listing, labels, options)
-    return replace(collection, root=None, stored=remote.files, left_out=remote.listing.left_out)
+    return read_listed(address, remote.listing, labels, options)
 
 
-def _read_shards(pattern: str | os.PathLike[str], labels: Any, options: ReadOptions) -> Collection:
+def _read_shards(
+    pattern: str | os.PathLike[str], labels: Labels, options: ReadOptions
+) -> Collection:
     """Read tar or parquet shards: their own labels, or others that are given."""
-    columns = (
-        {}
-        if _is_table(labels)
-        else {"image_column": options.path_column, "label_column": options.label_column}
-    )
-    shard_set = read_shards(
-        pattern, **columns, allow_missing=options.allow_missing, needs_labels=labels is None
-    )
-    root = PurePath(shard_set.files.where)
-    listing = shard_set.listing
-    if not listing.names:
-        shards = count(len(shard_set.files.shards), "shard")
-        raise DataError(
-            f"{root}: no images (jpg, png, webp, tif, bmp, gif or heic) in {shards}; give others"
-        )
-    if labels is None and shard_set.labels is not None:
-        names = [*shard_set.labels]
-        cells = class_names(
-            [*shard_set.labels.values()],
-            options.unlabeled,
-            lambda i: f"{root}, label of {names[i]}",
-        )
-        given = dict(zip(names, cells, strict=True))
-        shards = f"{count(len(shard_set.files.shards), 'shard')} and the labels in them"
-        collection = build(root, listing.names, given, shards, listing.notes, options)
+    if is_label_table(labels):  # whose columns the options name
+        shards = read_shards(pattern, allow_missing=options.allow_missing, needs_labels=False)
     else:
-        # A shard's name that was put before the names of its images is no category.
-        labels = False if labels is None and shard_set.is_prefixed else labels
-        collection = read_listed(root, listing, labels, options)
-    return replace(collection, root=None, stored=shard_set.files, left_out=listing.left_out)
+        shards = read_shards(
+            pattern,
+            image_column=options.path_column,
+            label_column=options.label_column,
+            allow_missing=options.allow_missing,
+            needs_labels=labels is None,
+        )
+    root = PurePath(shards.where)
+    if labels is None and shards.labels is not None:
+        names = [*shards.labels]
+        cells = class_names(
+            [*shards.labels.values()], options.unlabeled, lambda i: f"{root}, label of {names[i]}"
+        )
+        layout = f"{count(shards.n_shards, 'shard')} and the labels in them"
+        given = dict(zip(names, cells, strict=True))
+        return build(root, shards.listing, given, layout, options)
+    # A shard's name that was put before the names of its images is no category.
+    if labels is None and shards.is_prefixed:
+        labels = False
+    return read_listed(root, shards.listing, labels, options)
 
 
-def _is_table(labels: Any) -> bool:
-    """Whether labels come as a table, whose columns are named."""
-    return (
-        labels is not None
-        and labels is not False
-        and not (isinstance(labels, str) and labels == "folders")
-    )
-
-
-def _read_rows(table: Table, labels: Any, options: ReadOptions) -> Collection:
-    """Read a table that lists the images itself; those it does not list are not in the collection."""
+def _read_table(table: Table, labels: Labels, options: ReadOptions) -> Collection:
+    """Read a table that lists the images itself; those it does not list are not in the
+    collection."""
     if labels not in (None, False):
         raise UsageError(
-            f"{table.where}: already a table of labels; give the folder of images as the source instead"
+            f"{table.where}: already a table of labels; give the folder of images as the source "
+            "instead"
         )
     paths = require_column(table, PATH_COLUMNS, options.path_column, "path")
-    cells: Sequence[Any] = [None] * len(table)
+    cells: Sequence[object] = [None] * len(table)
     if labels is None:
         cells = table.columns[require_column(table, LABEL_COLUMNS, options.label_column, "label")]
-    how: dict[str, Any] = {"where": table.where, "allow_missing": options.allow_missing}
     given = class_names(cells, options.unlabeled, table.location)
-    layout = f"the images listed in {table.where}"
-    return _read_listed(
-        table.columns[paths], given, table.folder, table.location, layout, options, **how
-    )
+    return _read_listed_files(table, paths, given, f"the images listed in {table.where}", options)
 
 
-def _read_listed(
-    paths: Sequence[Any],
-    given: Sequence[str | None],
-    folder: Path | Address | None,
-    location: Callable[[int], str],
-    layout: str,
-    options: ReadOptions,
-    **how: Any,
+def _read_listed_files(
+    table: Table, paths: str, given: Sequence[str | None], layout: str, options: ReadOptions
 ) -> Collection:
-    """Read images that are listed one by one, on this machine or on a network."""
-    if isinstance(folder, Address) or are_addresses(paths):
-        listed, stored = read_addresses(paths, given, folder, location, **how)
-        collection = build(
-            listed.root, sorted(listed.labels), listed.labels, layout, listed.notes, options, ()
-        )
-        return replace(collection, root=None, stored=stored)
-    listed = read_paths(paths, given, folder, location, **how)
-    return build(
-        listed.root, sorted(listed.labels), listed.labels, layout, listed.notes, options, ()
-    )
+    listed = read_listed_files(table, paths, given, allow_missing=options.allow_missing)
+    return build(listed.root, listed.listing, listed.labels, layout, options, folders=())
 
 
 def _read_memory(source: Any, labels: Any, options: ReadOptions) -> Collection:
     if source is None or not hasattr(source, "__len__") or isinstance(source, Mapping | bytes):
         kind = "nothing" if source is None else type(source).__name__
         raise UsageError(
-            f"images: found {kind}, expected a folder, a table, or a list of images or paths; or give --labeled and "
+            f"images: found {kind}, expected a folder, a table, or a list of images or paths; or "
+            "give --labeled and "
             "--unlabeled"
         )
-    cells = [None] * len(source) if labels is None or labels is False else _as_list(labels)
+    if labels is None or labels is False:
+        cells = [None] * len(source)
+    else:
+        cells = list(labels.tolist() if hasattr(labels, "tolist") else labels)
     if len(cells) != len(source):
         raise DataError(f"labels: found {len(cells):,}, expected {len(source):,}, one per image")
     given = class_names(cells, options.unlabeled, lambda i: f"label {i}")
-    if (
-        not isinstance(source, np.ndarray)
-        and len(source)
-        and isinstance(source[0], str | os.PathLike)
-    ):
-        how: dict[str, Any] = {"where": "list of paths", "allow_missing": options.allow_missing}
-        return _read_listed(
-            source, given, None, lambda i: f"path {i}", "a list of paths", options, **how
-        )
+    is_array = isinstance(source, np.ndarray)
+    if not is_array and len(source) and isinstance(source[0], str | os.PathLike):
+        table = Table("list", None, {"path": list(source)}, range(len(source)), unit="path")
+        return _read_listed_files(table, "path", given, "a list of paths", options)
     images, layout = read_images(source)
     encoded, classes = encode(given, options.classes)
     names = tuple(f"image-{i:06d}" for i in range(len(given)))
     return Collection(
         names, encoded, classes, images=images, layout=layout, notes=similar_classes(classes)
     )
-
-
-def _as_list(labels: Any) -> list[Any]:
-    return list(labels.tolist() if hasattr(labels, "tolist") else labels)

@@ -10,12 +10,10 @@ from shoal.arrays import UNLABELED_NAMES, fold_unlabeled
 from shoal.data.readers.embeddings import NAME_COLUMNS, NUMBERED_NAME, Embeddings
 from shoal.data.readers.folders import TABLE_SUFFIXES
 from shoal.data.readers.labels import (
+    RowLabels,
     Spellings,
     class_names,
     encode,
-    refuse_many_absent,
-    refuse_second_label,
-    row_notes,
     similar_classes,
 )
 from shoal.data.readers.numpy_files import load_array, one_per_row
@@ -50,53 +48,43 @@ def read_names(
     as_filed: bool = False,
     allow_missing: bool = True,
 ) -> NamedClasses:
-    """Read the class of each name from a table (csv, tsv, jsonl, parquet or a data frame) or array (npy).
+    """Read the class of each name from a table (csv, tsv, jsonl, parquet or a data frame) or array
+    (npy).
 
     Names without are left out.
 
-    Rows with a path that is none of the names are counted in a note; many are an error unless `allow_missing`: a truth
-    may cover more images than a run, labels are of the names or mistaken.
+    Rows with a path that is none of the names are counted in a note; many are an error unless
+    `allow_missing`: a truth may cover more images than a run, labels are of the names or mistaken.
 
-    An array, and a table without a column of paths, has one row per name, in their order. That must be the order that
-    their file had, which only numbered names keep when they are sorted; `as_filed` says that it is.
+    An array, and a table without a column of paths, has one row per name, in their order. That must
+    be the order that their file had, which only numbered names keep when they are sorted;
+    `as_filed` says that it is.
     """
     unlabeled = fold_unlabeled(unlabeled_names)
-    has_order = as_filed or all(NUMBERED_NAME.fullmatch(name) for name in names)
     if not is_frame(file) and Path(file).suffix.lower() == ".npy" and Path(file).is_file():
-        _check_order(has_order, names, str(file))
         cells = one_per_row(load_array(Path(file)), len(names), str(file))
         labels = class_names(cells, unlabeled, lambda row: f"{file}, row {row}")
-        return NamedClasses(_classes(names, labels))
+        return _in_order(names, labels, str(file), as_filed=as_filed)
     table = as_table(file) if is_frame(file) else _read_table(file)
     cells = table.columns[require_column(table, LABEL_COLUMNS, label_column, "label")]
     labels = class_names(cells, unlabeled, table.location)
     column = find_column(table, NAME_COLUMNS, path_column, "path", names)
     if column is None:
-        _check_order(has_order, names, table.where)
-        return NamedClasses(_in_order(table, names, labels))
+        return _in_order(names, labels, table.where, as_filed=as_filed)
     wanted = Spellings(names)
-    class_of = dict[str, str]()
-    locations = dict[str, str]()
-    absent = []
+    rows = RowLabels()
     for row, (raw, label) in enumerate(zip(table.columns[column], labels, strict=True)):
         name = wanted.find([str(raw), _as_posix(str(raw))])
-        if name is None:
-            absent.append(f"{table.location(row)}: {raw}")
-        if name is None or label is None:
-            continue
-        refuse_second_label(
-            name, class_of.get(name), locations.get(name, ""), label, table.location(row)
-        )
-        class_of[name] = label
-        locations[name] = table.location(row)
-    if len(absent) == len(table):  # a name without a label is found all the same
+        rows.add(name, label, table.location(row), raw)
+    if not rows.labels:
         raise DataError(
-            f"{table.where}: has none of the {len(wanted.names):,} names; the first here is {next(iter(names))!r}, in "
+            f"{table.where}: has none of the {len(wanted.names):,} names; the first here is "
+            f"{next(iter(names))!r}, in "
             f"the table {str(table.columns[column][0])!r}; spell them alike"
         )
     if not allow_missing:
-        refuse_many_absent(table.where, absent, len(table))
-    return NamedClasses(class_of, row_notes(absent))
+        rows.refuse_many_absent(table.where)
+    return NamedClasses(_classes([*rows.labels], [*rows.labels.values()]), rows.notes)
 
 
 def label_embeddings(
@@ -112,8 +100,14 @@ def label_embeddings(
     Without paths it has a row per row of the embeddings' file, in the order of that file.
     """
     names = [given.names[i] for i in given.rows.argsort()]
-    columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
-    named = read_names(file, names, **columns, as_filed=True, allow_missing=allow_missing)
+    named = read_names(
+        file,
+        names,
+        path_column=path_column,
+        label_column=label_column,
+        as_filed=True,
+        allow_missing=allow_missing,
+    )
     labels, classes = encode([named.classes.get(name) for name in given.names])
     return replace(
         given, labels=labels, classes=classes, notes=named.notes + similar_classes(classes)
@@ -123,27 +117,31 @@ def label_embeddings(
 def _read_table(file: str | os.PathLike[str]) -> Table:
     if Path(file).is_file() and Path(file).suffix.lower() not in TABLE_SUFFIXES:
         raise DataError(
-            f"{file}: found a {Path(file).suffix or 'nameless'} file, expected a table ({', '.join(TABLE_SUFFIXES)}) "
+            f"{file}: found a {Path(file).suffix or 'nameless'} file, expected a table "
+            f"({', '.join(TABLE_SUFFIXES)}) "
             "or an array (.npy) with a label per row"
         )
     return read_table(file)
 
 
-def _check_order(has_order: bool, names: Sequence[str], where: str) -> None:
-    if not has_order:
+def _in_order(
+    names: Sequence[str], labels: Sequence[str | None], where: str, *, as_filed: bool
+) -> NamedClasses:
+    """One label per name, which must stand in the order that their file had."""
+    no_paths = f"{where}: no column of paths ({', '.join(NAME_COLUMNS)})"
+    if not as_filed and not all(NUMBERED_NAME.fullmatch(name) for name in names):
         raise DataError(
-            f"{where}: no column of paths ({', '.join(NAME_COLUMNS)}), and names such as {next(iter(names))!r} were "
-            "sorted, so the order of rows says nothing; give a table with a path per row"
+            f"{no_paths}, and names such as {next(iter(names))!r} were sorted, so the order of "
+            "rows says nothing; "
+            "give a table with a path per row"
         )
-
-
-def _in_order(table: Table, names: Sequence[str], labels: Sequence[str | None]) -> dict[str, str]:
     if len(labels) != len(names):
         raise DataError(
-            f"{table.where}: no column of paths ({', '.join(NAME_COLUMNS)}), and {len(labels):,} rows for "
-            f"{len(names):,} names; add the column, or give one row per name in their order"
+            f"{no_paths}, and {len(labels):,} rows for {len(names):,} names; add the column, or "
+            "give one row per "
+            "name in their order"
         )
-    return _classes(names, labels)
+    return NamedClasses(_classes(names, labels))
 
 
 def _classes(names: Sequence[str], labels: Sequence[str | None]) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""Arrays of npy and npz files, mapped into memory where they are large; nothing is ever unpickled."""
+"""Arrays of npy and npz files, mapped into memory where they are large; nothing is ever
+unpickled."""
 
 import os
 import struct
@@ -12,7 +13,8 @@ from shoal.arrays import DAMAGED, archive_arrays
 from shoal.errors import DataError
 
 MAPPED_BYTES = 1 << 30
-"""From this size on the large array of an npz that is not compressed is mapped into memory instead of read."""
+"""From this size on the large array of an npz that is not compressed is mapped into memory
+instead of read."""
 
 
 def load_array(path: Path) -> Any:
@@ -37,7 +39,8 @@ def load_arrays(path: Path, large: str) -> dict[str, Any]:
 
 
 def _check_start(path: Path, expected: bytes, writer: str) -> None:
-    """Refuse what is no numpy file at all: numpy takes anything that it does not know for pickled objects."""
+    """Refuse what is no numpy file at all: numpy takes anything that it does not know for
+    pickled objects."""
     try:
         with path.open("rb") as file:
             start = file.read(24)
@@ -47,37 +50,36 @@ def _check_start(path: Path, expected: bytes, writer: str) -> None:
         ) from error
     if not start.startswith(expected):
         raise DataError(
-            f"{path}: is not a {path.suffix} file, it starts with {start!r}; write it with {writer}, or give the file "
+            f"{path}: is not a {path.suffix} file, it starts with {start!r}; write it with "
+            f"{writer}, or give the file "
             "the suffix of what it is"
         )
 
 
 def _why_unreadable(error: Exception) -> str:
     if "allow_pickle" in str(error) or "Python objects" in str(error):
-        return "holds Python objects, which are never unpickled; save numbers, and names as a text array (dtype U)"
+        return (
+            "holds Python objects, which are never unpickled; save numbers, and names as a text "
+            "array (dtype U)"
+        )
     return f"cannot be read as a numpy file ({error}); save it again with numpy.save or numpy.savez"
 
 
 def _mapped_member(path: Path, name: str) -> Any:
-    """A large array of an npz mapped into memory; None where it is small, compressed or not there."""
+    """A large array of an npz mapped into memory; None where it is small, compressed or not
+    there."""
     with path.open("rb") as file, zipfile.ZipFile(file) as archive:
         member = next((one for one in archive.infolist() if one.filename == f"{name}.npy"), None)
-        if (
-            member is None
-            or member.compress_type != zipfile.ZIP_STORED
-            or member.file_size < MAPPED_BYTES
-        ):
+        if member is None or member.file_size < MAPPED_BYTES:
+            return None
+        if member.compress_type != zipfile.ZIP_STORED:
             return None
         file.seek(member.header_offset + 26)  # of the 30 bytes before the name
-        file.seek(
-            sum(struct.unpack("<2H", file.read(4))), os.SEEK_CUR
-        )  # behind the member's name and extra field
-        version = np.lib.format.read_magic(file)
-        read = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
+        n_name, n_extra = struct.unpack("<2H", file.read(4))
+        file.seek(n_name + n_extra, os.SEEK_CUR)
+        read = np.lib.format.read_array_header_2_0
+        if np.lib.format.read_magic(file) == (1, 0):
+            read = np.lib.format.read_array_header_1_0
         shape, is_fortran, dtype = read(file)
         if dtype.hasobject:
             return None
@@ -86,17 +88,14 @@ def _mapped_member(path: Path, name: str) -> Any:
 
 
 def one_per_row(values: Any, n_rows: int, where: str) -> list[Any]:
-    """An array (N,) as a list; another shape is refused, since whole rows would be read as names of classes."""
+    """An array (N,) as a list; another shape is refused, since whole rows would be read as names
+    of classes."""
     if values.shape == (n_rows,):
         return decoded(values.tolist(), where)
-    if values.ndim == 1:
-        raise DataError(
-            f"{where}: found {len(values):,} for {n_rows:,} rows of embeddings, expected one per row in their order; "
-            "add or remove entries, or look whether it belongs to another file"
-        )
-    advice = "reshape it" if values.size == n_rows else "give one column"
     raise DataError(
-        f"{where}: found shape {values.shape}, expected ({n_rows},), one per row of embeddings; {advice}"
+        f"{where}: found shape {values.shape}, expected ({n_rows},), one per row of embeddings in "
+        "their order; "
+        "reshape it, or look whether it belongs to another file"
     )
 
 

@@ -1,6 +1,7 @@
 """Where the images of a finished run lie, when that is on a network or in shards."""
 
 from collections.abc import Callable
+from functools import cache
 
 from shoal.data.readers.shard_patterns import is_shards
 from shoal.data.readers.shards import read_shards
@@ -14,20 +15,21 @@ def is_stored(where: str) -> bool:
 
 
 def finder_of(where: str) -> Callable[[str], str]:
-    """What gives an image by its name, as `read_stored` takes it; shards are listed once, at the first question."""
+    """What gives an image by its name, as `read_stored` takes it; shards are listed once, at the
+    first question."""
     if not is_shards(where):
         return lambda name: _below(where, name)
-    address_of: dict[str, str] = {}
+
+    @cache
+    def addresses() -> dict[str, str]:
+        listing = read_shards(where, allow_missing=True, needs_labels=False).listing
+        assert listing.stored is not None
+        return {name: listing.stored.address(i, name) for i, name in enumerate(listing.names)}
 
     def find(name: str) -> str:
-        if not address_of:
-            shards = read_shards(where, allow_missing=True, needs_labels=False)
-            address_of.update(
-                {one: shards.files.address(i, one) for i, one in enumerate(shards.listing.names)}
-            )
-        if name not in address_of:
+        if name not in addresses():
             raise DataError(f"the image is not in {where} any more")
-        return address_of[name]
+        return addresses()[name]
 
     return find
 

@@ -1,20 +1,21 @@
-"""Parquet shards as Hugging Face writes them: a column of images (bytes and path), and one of labels.
+"""Parquet shards as Hugging Face writes them: a column of images (bytes and path), and one of
+labels.
 
 The schema, the labels and the paths are read; an image's bytes are read when it is decoded.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path, PurePath
 from typing import Any
 
 from shoal.data.readers.labels import why_no_label
-from shoal.data.readers.tar_shards import AGAIN, ShardIndex
+from shoal.data.readers.shard_index import AGAIN, ShardImage, ShardIndex
 from shoal.data.storage.addresses import as_address, why_unfit
 from shoal.data.storage.opening import open_parquet
 from shoal.data.storage.remote import asking
 from shoal.data.storage.retries import Lost
+from shoal.data.storage.stored import UNKNOWN
 from shoal.errors import DataError, MissingError
 
 IMAGE_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "picture", "photo")
@@ -22,7 +23,8 @@ IMAGE_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "picture", "photo")
 
 
 def image_column(schema: Any, chosen: str | None = None) -> str | None:
-    """The column that holds images as bytes: the chosen one, one of the usual names, or the only one with a struct."""
+    """The column that holds images as bytes: the chosen one, one of the usual names, or the only
+    one with a struct."""
     struct = [one.name for one in schema if _is_image_struct(one.type)]
     binary = [
         one.name
@@ -31,18 +33,23 @@ def image_column(schema: Any, chosen: str | None = None) -> str | None:
     ]
     there = struct + binary
     if chosen is not None:
-        return chosen if chosen in there else None
+        if chosen not in there:
+            return None
+        return chosen
     usual = next((name for name in IMAGE_COLUMNS if name in there), None)
-    return usual or (struct[0] if len(struct) == 1 else None)
+    if usual is None and len(struct) == 1:
+        return str(struct[0])
+    return usual
 
 
 def holds_images(file: str, chosen: str | None = None) -> bool | None:
-    """Whether a parquet file has a column of images, by its schema; None where there is none that can be read."""
+    """Whether a parquet file has a column of images, by its schema; None where there is none
+    that can be read."""
     address = as_address(file)
     if address is None and not Path(file).is_file():
         return None
     try:
-        with nullcontext() if address is None else asking(address), open_parquet(file) as parquet:
+        with asking(address), open_parquet(file) as parquet:
             return image_column(parquet.schema_arrow, chosen) is not None
     except (DataError, MissingError):
         raise
@@ -53,7 +60,8 @@ def holds_images(file: str, chosen: str | None = None) -> bool | None:
 def index_parquet(
     file: str, accepted: Sequence[str], chosen: str | None, label_column: str | None
 ) -> ShardIndex:
-    """Find the images of a parquet shard and their labels; a label that is a number has a name where the file says so.
+    """Find the images of a parquet shard and their labels; a label that is a number has a name
+    where the file says so.
 
     Images are named by their path where every row has one of its own, else by their row.
     """
@@ -66,44 +74,45 @@ def index_parquet(
             if column is None:
                 wanted = f"column {chosen!r}" if chosen else f"one of {', '.join(IMAGE_COLUMNS)}"
                 raise DataError(
-                    f"{file}: no column of images (a struct of bytes and path, or bytes: {wanted}); found "
-                    f"{', '.join(map(repr, schema.names))}; name it with --path-column (path_column in Python)"
+                    f"{file}: no column of images (a struct of bytes and path, or bytes: "
+                    f"{wanted}); found "
+                    f"{', '.join(map(repr, schema.names))}; name it with --path-column "
+                    "(path_column in Python)"
                 )
             features = _features(schema)
             labels = _label_column(file, schema.names, features, accepted, label_column)
             n_rows = parquet.metadata.num_rows
             is_struct = _is_image_struct(schema.field(column).type)
             names = _paths(parquet, column) if is_struct else None
-            cells = (
-                [None] * n_rows if labels is None else parquet.read([labels]).column(0).to_pylist()
-            )
+            cells: list[object] = [None] * n_rows
+            if labels is not None:
+                cells = parquet.read([labels]).column(0).to_pylist()
     except Lost:
         raise
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{file}: not a parquet shard that can be read ({error}){AGAIN}") from error
-    classes = [] if labels is None else features.get(labels, {}).get("names") or []
-    own = names or [f"{row:08d}" for row in range(n_rows)]
-    said = [_named(cell, classes) for cell in cells]
-    why_not = [why_no_label(label) for label in said]
-    return ShardIndex(
-        names=own,
-        starts=list(range(n_rows)),
-        n_bytes=[-1] * n_rows,
-        labels=[
-            label if reason is None else None for label, reason in zip(said, why_not, strict=True)
-        ],
-        bad_labels=[
-            (
-                f"{PurePath(file).name}, row {row}, {labels}",
-                f"the label of {own[row]} cannot be read ({reason})",
-            )
-            for row, reason in enumerate(why_not)
-            if reason is not None
-        ],
+    index = ShardIndex(
         has_labels=labels is not None,
         column=f"{column}.bytes" if is_struct else column,
         has_names=names is not None,
     )
+    classes = _class_names(features, labels)
+    for row, cell in enumerate(cells):
+        name = f"{row:08d}" if names is None else names[row]
+        label = cell
+        if isinstance(cell, int) and 0 <= cell < len(classes):
+            label = classes[cell]
+        reason = why_no_label(label)
+        if reason is not None:
+            index.bad_labels.append(
+                (
+                    f"{PurePath(file).name}, row {row}, {labels}",
+                    f"the label of {name} cannot be read ({reason})",
+                )
+            )
+            label = None
+        index.images.append(ShardImage(name, row, UNKNOWN, label))
+    return index
 
 
 def _is_image_struct(kind: Any) -> bool:
@@ -112,23 +121,25 @@ def _is_image_struct(kind: Any) -> bool:
     }
 
 
-def _features(schema: Any) -> Mapping[str, Any]:
+def _features(schema: Any) -> dict[str, dict[str, Any]]:
     """What Hugging Face's `datasets` says of the columns."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-    except (KeyError, TypeError, ValueError):
+        return {name: feature for name, feature in features.items() if isinstance(feature, dict)}
+    except (KeyError, TypeError, ValueError, AttributeError):
         return {}
-    return (
-        {name: one for name, one in features.items() if isinstance(one, dict)}
-        if isinstance(features, dict)
-        else {}
-    )
+
+
+def _class_names(features: Mapping[str, dict[str, Any]], column: str | None) -> list[str]:
+    """The names of the classes that the numbers of a column mean."""
+    names = features.get(column or "", {}).get("names")
+    return list(map(str, names or []))
 
 
 def _label_column(
     file: str,
     names: Sequence[str],
-    features: Mapping[str, Any],
+    features: Mapping[str, dict[str, Any]],
     accepted: Sequence[str],
     chosen: str | None,
 ) -> str | None:
@@ -138,20 +149,16 @@ def _label_column(
         )
     by_name = {name.strip().casefold(): name for name in reversed(names)}
     usual = chosen or next((by_name[name] for name in accepted if name in by_name), None)
-    named = [name for name in names if features.get(name, {}).get("_type") == "ClassLabel"]
-    return usual or (named[0] if len(named) == 1 else None)
+    if usual is not None:
+        return usual
+    labels = [name for name in names if features.get(name, {}).get("_type") == "ClassLabel"]
+    return labels[0] if len(labels) == 1 else None
 
 
 def _paths(parquet: Any, column: str) -> list[str] | None:
     """The path of every image; None unless each has one of its own that is fit to be a name."""
     cells = parquet.read([f"{column}.path"]).column(0).to_pylist()
-    paths = [None if cell is None else cell.get("path") for cell in cells]
-    if any(path is None or why_unfit(path) is not None for path in paths) or len(set(paths)) < len(
-        paths
-    ):
+    paths = [cell and cell.get("path") for cell in cells]
+    if len(set(paths)) < len(paths) or any(path is None or why_unfit(path) for path in paths):
         return None
-    return [str(path) for path in paths]
-
-
-def _named(cell: Any, classes: Sequence[str]) -> Any:
-    return str(classes[cell]) if isinstance(cell, int) and 0 <= cell < len(classes) else cell
+    return paths

@@ -1,19 +1,15 @@
-"""Tables: csv, tsv, jsonl, parquet and data frames as named columns, every row knowing its place in the file."""
+"""Tables: csv, tsv, jsonl, parquet and data frames as named columns, every row knowing its place
+in the file."""
 
 import io
 import json
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from shoal.data.readers.csv_rows import (
-    SpanningRow,
-    refuse_spanning_cells,
-    refuse_swallowed_rows,
-    split_csv,
-)
+from shoal.data.readers.csv_rows import LINE_END, Row, refuse_swallowed_rows, split_csv
 from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
 from shoal.data.storage.addresses import Address, absolute
 from shoal.data.storage.remote import asking, open_remote, read_bytes
@@ -39,7 +35,9 @@ class Table:
     lines: Sequence[int]
     """The line (row, for parquet and frames) of each row in the file."""
     unit: str = "line"
-    spanning: tuple[SpanningRow, ...] = ()
+    delimiter: str = ""
+    """What stands between cells, for csv and tsv."""
+    spanning: Sequence[int] = ()
     """Rows of which a cell holds line ends, for csv and tsv, where a quote may be missing."""
 
     def __len__(self) -> int:
@@ -48,6 +46,12 @@ class Table:
     def location(self, row: int) -> str:
         """Name a row for a message: 'labels.csv, line 14'."""
         return f"{self.where}, {self.unit} {self.lines[row]}"
+
+    def refuse_swallowed_rows(self, is_row: Callable[[Row], bool]) -> None:
+        """Refuse a text in quotes that holds a row, by what `is_row` says of its cells."""
+        for row in self.spanning:
+            cells = [column[row] for column in self.columns.values()]
+            refuse_swallowed_rows(cells, self.delimiter, is_row, self.location(row))
 
 
 def read_table(file: str | os.PathLike[str]) -> Table:
@@ -66,7 +70,8 @@ def read_table(file: str | os.PathLike[str]) -> Table:
     }
     if path.suffix.lower() not in readers:
         raise DataError(
-            f"{path}: found a {path.suffix or 'nameless'} file, expected one of {', '.join(TABLE_SUFFIXES)}"
+            f"{path}: found a {path.suffix or 'nameless'} file, expected one of "
+            f"{', '.join(TABLE_SUFFIXES)}"
         )
     table = readers[path.suffix.lower()](path)
     if not len(table):
@@ -75,7 +80,8 @@ def read_table(file: str | os.PathLike[str]) -> Table:
 
 
 def is_frame(source: Any) -> bool:
-    """Whether this is a pandas or polars data frame (or something shaped like one); neither package is needed."""
+    """Whether this is a pandas or polars data frame (or something shaped like one); neither
+    package is needed."""
     return (
         hasattr(source, "columns") and hasattr(source, "__getitem__") and hasattr(source, "shape")
     )
@@ -94,10 +100,11 @@ def find_column(
     what: str,
     names: Collection[str] = (),
 ) -> str | None:
-    """The column that holds the paths or labels: the chosen one, or the first accepted name that is there.
+    """The column that holds the paths or labels: the chosen one, or the first accepted name that is
+    there.
 
-    A cell of it that spans lines is refused, and so is a text of any column that holds a row with the path of an image,
-    known by its suffix or one of `names`: there a quote is not closed.
+    A cell of it that spans lines is refused, and so is a text of any column that holds a row with
+    the path of an image, known by its suffix or one of `names`: there a quote is not closed.
     """
     if chosen is not None and chosen not in table.columns:
         raise DataError(
@@ -108,11 +115,15 @@ def find_column(
     if column is not None and table.spanning:
         at = [*table.columns].index(column)
         known = frozenset(names)
-        refuse_spanning_cells(table.spanning, at, what, table.where)
+        for row in table.spanning:
+            if LINE_END.search(table.columns[column][row]):
+                raise DataError(
+                    f"{table.location(row)}: a {what} in quotes spans lines; close the quote on "
+                    "the line where it "
+                    "opens, no name of an image and no label may span lines"
+                )
         if what == "path":
-            refuse_swallowed_rows(
-                table.spanning, lambda row: _is_image(row[at]) or row[at] in known, table.where
-            )
+            table.refuse_swallowed_rows(lambda row: _is_image(row[at]) or row[at] in known)
     return column
 
 
@@ -127,7 +138,8 @@ def require_column(
     column = find_column(table, accepted, chosen, what, names)
     if column is None:
         raise DataError(
-            f"{table.where}: no {what} column; found {_listed(table.columns)}, expected one of {', '.join(accepted)}; "
+            f"{table.where}: no {what} column; found {_listed(table.columns)}, expected one of "
+            f"{', '.join(accepted)}; "
             f"rename it, or name it with --{what}-column ({what}_column in Python)"
         )
     return column
@@ -142,34 +154,38 @@ def _read_csv(path: Path | Address) -> Table:
     # Excel writes semicolons where the comma is the decimal sign.
     header_line = io.StringIO(text, newline="").readline()
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header_line.count)
-    csv_table = split_csv(text, delimiter, str(path))
-    if not csv_table.cells:
+    rows, lines = split_csv(text, delimiter, str(path))
+    if not rows:
         raise DataError(f"{path}: empty; expected a header and a row per image")
-    header = csv_table.cells[0]
-    rows = csv_table.cells[1:]
-    lines = csv_table.lines[1:]
-    in_header = [row for row in csv_table.spanning if row.line == csv_table.lines[0]]
-    refuse_swallowed_rows(in_header, lambda row: any(map(_is_image, row)), str(path))
+    header = rows.pop(0)
+    refuse_swallowed_rows(
+        header,
+        delimiter,
+        lambda row: any(map(_is_image, row)),
+        f"{path}, line {lines.pop(0).start}",
+    )
     if len(set(header)) < len(header):
         raise DataError(f"{path}: a column name appears twice in {_listed(header)}; rename one")
-    spanning = {row.line for row in csv_table.spanning}
-    for row, line in zip(rows, lines, strict=True):
+    for row, at in zip(rows, lines, strict=True):
         if len(row) != len(header):
-            cells = f"found {count(len(row), 'cell')}, expected {len(header)} as in the header"
-            remedy = f"put quotes around a text that holds {delimiter!r}"
-            if len(row) < len(header):
-                remedy = f"end the row with {(len(header) - len(row)) * delimiter!r} where cells are empty"
-            if line in spanning:
-                remedy = "a text in quotes spans lines here, so close its quote where the text ends"
-            raise DataError(f"{path}, line {line}: {cells}; {remedy}")
-    if rows and all(
-        cell in ("[t]", "[f]") for cell in rows[0]
-    ):  # EcoTaxa's second row gives the columns' types
-        rows = rows[1:]
-        lines = lines[1:]
+            raise DataError(
+                f"{path}, line {at.start}: found {count(len(row), 'cell')}, expected "
+                f"{len(header)} as in the header; "
+                f"put quotes around a text that holds {delimiter!r}, close them where it ends, "
+                f"and write {delimiter!r} for each cell that is empty"
+            )
+    if rows and all(cell in ("[t]", "[f]") for cell in rows[0]):
+        # EcoTaxa's second row gives the columns' types.
+        rows.pop(0)
+        lines.pop(0)
     columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
     return Table(
-        path.name, path.parent, columns, lines, spanning=csv_table.spanning[len(in_header) :]
+        path.name,
+        path.parent,
+        columns,
+        [at.start for at in lines],
+        delimiter=delimiter,
+        spanning=[row for row, at in enumerate(lines) if len(at) > 1],
     )
 
 
@@ -188,7 +204,8 @@ def _read_jsonl(path: Path | Address) -> Table:
             ) from error
         if not isinstance(row, dict):
             raise DataError(
-                f'{path}, line {line}: found {text[:40]!r}, expected an object such as {{"file_name": …}}'
+                f"{path}, line {line}: found {text[:40]!r}, expected an object such as "
+                f'{{"file_name": …}}'
             )
         rows.append(row)
         lines.append(line)
@@ -246,11 +263,14 @@ def _read_text(path: Path | Address) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"{path}, line {line}: not UTF-8 (byte 0x{data[error.start]:02x}); save the table as UTF-8 "
+            f"{path}, line {line}: not UTF-8 (byte 0x{data[error.start]:02x}); save the table as "
+            "UTF-8 "
             "(in a spreadsheet: 'CSV UTF-8')"
         ) from error
 
 
 def _listed(columns: Sequence[str] | dict[str, Any]) -> str:
-    n_columns = f" ({len(columns)} columns)" if len(columns) > MAX_NAMED else ""
-    return first_few([repr(name) for name in columns], MAX_NAMED) + n_columns
+    names = first_few([repr(name) for name in columns], MAX_NAMED)
+    if len(columns) > MAX_NAMED:
+        names += f" ({len(columns)} columns)"
+    return names

@@ -1,1 +1,2 @@
-"""Storage: where the images of a collection lie when they are no files of a local folder: a bucket, the web, shards."""
+"""Storage: where the images of a collection lie when they are no files of a local folder: a
+bucket, the web, shards."""

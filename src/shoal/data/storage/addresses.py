@@ -1,4 +1,5 @@
-"""Addresses: what lies on a network, written as a path, and which names are fit to be names of images."""
+"""Addresses: what lies on a network, written as a path, and which names are fit to be names of
+images."""
 
 import os
 import posixpath
@@ -14,7 +15,8 @@ READABLE = ("s3", "gs", "https", "http", "hf")
 
 
 class Address(PurePosixPath):
-    """An address as a path: it has a name, a suffix and a parent as others have, and is written with both slashes."""
+    """An address as a path: it has a name, a suffix and a parent as others have, and is written
+    with both slashes."""
 
     def __str__(self) -> str:
         return super().__str__().replace(":/", "://", 1)
@@ -31,7 +33,8 @@ class Address(PurePosixPath):
 
 
 def as_address(location: str | os.PathLike[str]) -> Address | None:
-    """The address that this is, or None for a path on this machine; a `Path` made of an address has lost a slash."""
+    """The address that this is, or None for a path on this machine; a `Path` made of an address
+    has lost a slash."""
     text = os.fspath(location)
     if not ADDRESS.match(text) or Path(location).exists():
         return None
@@ -47,15 +50,15 @@ def absolute(location: str | os.PathLike[str]) -> Path | Address:
 def under(where: str, name: str) -> str | None:
     """The address of a name below another address; None where it leads out of it."""
     inside = posixpath.normpath(name)
-    start = where if where.endswith("/") else f"{where}/"
-    return f"{start}{inside}" if why_unfit(inside) is None else None
+    if why_unfit(inside) is not None:
+        return None
+    return f"{where.removesuffix('/')}/{inside}"
 
 
 def why_unfit(name: str) -> str | None:
-    """Why a name that a store or a shard gives cannot be the name of an image, which tables and folders will hold."""
-    try:
-        name.encode("utf-8")
-    except UnicodeEncodeError:
+    """Why a name that a store or a shard gives cannot be the name of an image, which tables and
+    folders will hold."""
+    if not is_utf8(name):
         return "the name is not UTF-8"
     if shown(name) != name:
         return "the name holds characters that cannot be seen"
@@ -64,3 +67,12 @@ def why_unfit(name: str) -> str | None:
     if not set(name.split("/")).isdisjoint({"", ".", ".."}):
         return "the name leads out of the collection, or has an empty part"
     return None
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text is no mere bytes: no table or page could ever hold those."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

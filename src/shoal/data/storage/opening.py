@@ -1,15 +1,13 @@
 """How an image is opened that is no file of its own on this machine.
 
-A string says where it lies, so that a decoding worker can be told: the address of a file; `range:START:SIZE:FILE`,
-bytes of a tar shard; `row:NUMBER:COLUMN:FILE`, a row of a parquet shard. FILE is an address, or a path on this machine.
+A string says where it lies, so that a decoding worker can be told: the address of a file;
+`range:START:SIZE:FILE`, bytes of a tar shard; `row:NUMBER:COLUMN:FILE`, a row of a parquet shard.
+FILE is an address, or a path on this machine.
 """
 
 import re
 import threading
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -21,9 +19,6 @@ from shoal.data.storage.remote import open_remote, read_bytes
 from shoal.errors import missing_package
 
 STORED = re.compile(rf"(range|row|{'|'.join(READABLE)}):")
-
-N_AHEAD = 8
-"""Images that are on their way over a network while one is decoded."""
 
 ROWS_AT_ONCE = 8
 """Rows of a parquet shard that are in memory at once."""
@@ -47,6 +42,11 @@ def is_stored(path: str) -> bool:
     return STORED.match(path) is not None
 
 
+def is_in_parquet(path: str) -> bool:
+    """Whether this is a row of a parquet shard."""
+    return path.startswith("row:")
+
+
 def read_stored(path: str) -> bytes:
     """The bytes of an image."""
     kind, _, rest = path.partition(":")
@@ -62,36 +62,16 @@ def read_stored(path: str) -> bytes:
 def open_file(file: str) -> BinaryIO:
     """A file on this machine or on a network, to be read in parts."""
     address = as_address(file)
-    return Path(file).open("rb") if address is None else open_remote(address)
-
-
-class ReadAhead:
-    """Reads images in their order, the next few already while one is decoded; only what crosses a network."""
-
-    def __init__(self, paths: Sequence[str]) -> None:
-        self.waiting = deque(
-            path for path in paths if "://" in path and not path.startswith("row:")
-        )
-        self.threads = ThreadPoolExecutor(N_AHEAD) if self.waiting else None
-        self.coming: dict[str, Future[bytes]] = {}
-
-    def read(self, path: str) -> bytes:
-        """The bytes of the next image."""
-        while self.threads is not None and self.waiting and len(self.coming) < N_AHEAD:
-            ahead = self.waiting.popleft()
-            self.coming[ahead] = self.threads.submit(read_stored, ahead)
-        coming = self.coming.pop(path, None)
-        return read_stored(path) if coming is None else coming.result()
-
-    def close(self) -> None:
-        """Let go of the threads."""
-        if self.threads is not None:
-            self.threads.shutdown(cancel_futures=True)
+    if address is not None:
+        return open_remote(address)
+    return Path(file).open("rb")
 
 
 def _read_range(file: str, start: int, n_bytes: int) -> bytes:
     if as_address(file) is not None:
-        return read_bytes(file, start, n_bytes) if n_bytes else b""
+        if n_bytes == 0:
+            return b""
+        return read_bytes(file, start, n_bytes)
     with open(file, "rb") as shard:  # noqa: PTH123
         shard.seek(start)
         content = shard.read(n_bytes)
@@ -101,7 +81,8 @@ def _read_range(file: str, start: int, n_bytes: int) -> bytes:
 
 
 class _Rows:
-    """The images of a parquet shard, read forward; a row before the last one starts its row group anew."""
+    """The images of a parquet shard, read forward; a row before the last one starts its row
+    group anew."""
 
     def __init__(self, file: str, column: str) -> None:
         self.column = column
@@ -128,8 +109,9 @@ class _Rows:
     def _read(self, row: int) -> bytes:
         group = bisect_right(self.firsts, row) - 1
         if group != self.group or row < self.first:
-            how = {"row_groups": [group], "columns": [self.column], "use_threads": False}
-            self.batches = self.parquet.iter_batches(batch_size=ROWS_AT_ONCE, **how)
+            self.batches = self.parquet.iter_batches(
+                ROWS_AT_ONCE, row_groups=[group], columns=[self.column], use_threads=False
+            )
             self.group = group
             self.first = self.firsts[group]
             self.batch = []
@@ -137,7 +119,8 @@ class _Rows:
             self.first += len(self.batch)
             self.batch = next(self.batches).column(0).to_pylist()
         cell = self.batch[row - self.first]
-        cell = cell.get("bytes") if isinstance(cell, dict) else cell
+        if isinstance(cell, dict):
+            cell = cell.get("bytes")
         if cell is None:
             raise ValueError("the row holds no bytes of an image")
         return bytes(cell)
@@ -149,11 +132,14 @@ def _rows(file: str, column: str) -> _Rows:
 
 
 def open_parquet(file: str) -> Any:
-    """A parquet file whose columns are read a little at a time; what pyarrow raises is the caller's to explain."""
+    """A parquet file whose columns are read a little at a time; what pyarrow raises is the
+    caller's to explain."""
     try:
         import pyarrow.parquet
     except ImportError as error:
         raise missing_package("pyarrow", "parquet", f"reading {file}") from error
     address = as_address(file)
-    where = file if address is None else open_remote(address)
+    where: Any = file
+    if address is not None:
+        where = open_remote(address)
     return pyarrow.parquet.ParquetFile(where, buffer_size=BUFFER_BYTES, pre_buffer=False)

@@ -5,8 +5,7 @@ fsspec is imported where the first address is met; a collection in a local folde
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -38,8 +37,10 @@ PACKAGES = {
 """The package that fsspec needs for a scheme."""
 
 WHO_ASKS = {
-    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE, or FSSPEC_S3_ANON=true for a public bucket",
-    "gs": "run `gcloud auth application-default login`, or set FSSPEC_GS_TOKEN=anon for a public bucket",
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE, "
+    "or FSSPEC_S3_ANON=true for a public bucket",
+    "gs": "run `gcloud auth application-default login`, "
+    "or set FSSPEC_GS_TOKEN=anon for a public bucket",
     "hf": "run `hf auth login`, or set HF_TOKEN",
 }
 """How to say who asks."""
@@ -57,10 +58,12 @@ class FileState:
 
 @lru_cache(maxsize=8)
 def file_system(scheme: str) -> Any:
-    """The file system of a scheme; credentials and endpoints come from the environment, as its package has them."""
+    """The file system of a scheme; credentials and endpoints come from the environment, as its
+    package has them."""
     if scheme not in READABLE:
         raise DataError(
-            f"{scheme}://: cannot be read, expected {', '.join(f'{one}://' for one in READABLE)}, or a folder or file "
+            f"{scheme}://: cannot be read, expected {', '.join(f'{one}://' for one in READABLE)}, "
+            "or a folder or file "
             "on this machine; download what is there, and give the path of that"
         )
     try:
@@ -69,16 +72,20 @@ def file_system(scheme: str) -> Any:
         kind = fsspec.get_filesystem_class(scheme)
     except ImportError as error:
         raise missing_package(PACKAGES[scheme], "remote", f"reading {scheme}://") from error
-    once = {"config_kwargs": {"retries": {"total_max_attempts": 1}}} if scheme == "s3" else {}
-    store = kind(skip_instance_cache=True, **once)  # it is kept here
-    if scheme == "s3":
-        store.retries = 1  # `tried` decides
+    if scheme != "s3":
+        return kind(skip_instance_cache=True)  # it is kept here
+    once = {"retries": {"total_max_attempts": 1}}  # `tried` decides
+    store = kind(skip_instance_cache=True, config_kwargs=once)
+    store.retries = 1
     return store
 
 
 @contextmanager
-def asking(address: Address) -> Iterator[None]:
+def asking(address: Address | None) -> Iterator[None]:
     """Turn what a store refuses into an error that says what to do."""
+    if address is None:  # what lies on this machine explains itself
+        yield
+        return
     try:
         yield
     except Lost as error:
@@ -91,20 +98,14 @@ def asking(address: Address) -> Iterator[None]:
         ) from error
     except Exception as error:
         status = getattr(error, "status", None)
-        if (
-            is_about_credentials(error)
-            or isinstance(error, PermissionError)
-            or status in (401, 403)
-        ):
+        is_refused = isinstance(error, PermissionError) or status in (401, 403)
+        if is_refused or is_about_credentials(error):
             who = WHO_ASKS.get(
                 address.scheme, "check whether the address needs a password, which cannot be given"
             )
             raise DataError(f"{address}: may not be read ({in_words(error)}); {who}") from error
-        if (
-            isinstance(error, OSError)
-            or status is not None
-            or type(error).__module__.startswith(("botocore", "aiohttp"))
-        ):
+        is_of_store = type(error).__module__.startswith(("botocore", "aiohttp"))
+        if isinstance(error, OSError) or status is not None or is_of_store:
             raise DataError(
                 f"{address}: cannot be read ({in_words(error)}); check the address"
             ) from error
@@ -117,16 +118,30 @@ def state_of(address: Address) -> FileState:
     return _state(tried(lambda: store.info(str(address))))
 
 
+def state_or_none(address: Address) -> FileState | None:
+    """The same, None where the file is not there; what else goes wrong is an error that says
+    what to do."""
+    with asking(address):
+        try:
+            return state_of(address)
+        except FileNotFoundError:
+            return None
+
+
 def read_bytes(address: str, start: int | None = None, n_bytes: int | None = None) -> bytes:
-    """The bytes of a file, or `n_bytes` of them from `start` on; one request, tried again where it fails."""
+    """The bytes of a file, or `n_bytes` of them from `start` on; one request, tried again where
+    it fails."""
     store = file_system(address.partition(":")[0])
-    end = None if start is None or n_bytes is None else start + n_bytes
+    end = None
+    if start is not None and n_bytes is not None:
+        end = start + n_bytes
 
     def ask() -> bytes:
         content: bytes = store.cat_file(address, start=start, end=end)
         if n_bytes is not None and len(content) > n_bytes:
             raise DataError(
-                f"{address}: the server gives whole files, no ranges of bytes; copy it to this machine"
+                f"{address}: the server gives whole files, no ranges of bytes; copy it to this "
+                "machine"
             )
         if n_bytes is not None and len(content) < n_bytes:
             raise ConnectionError(f"{len(content):,} of {n_bytes:,} bytes came")
@@ -146,42 +161,26 @@ def open_remote(address: Address) -> io.BufferedReader:
 
 
 def list_remote(folder: Address) -> Iterator[tuple[str, FileState]]:
-    """Every file under an address, at any depth, by its name below it; a few requests at once, a folder each."""
+    """Every file under an address, at any depth, by its name below it."""
     store = file_system(folder.scheme)
     store.invalidate_cache()
     base = str(store._strip_protocol(str(folder))).rstrip("/")
-    level = [base]
-    seen = {base}
-    with ThreadPoolExecutor(N_AT_ONCE) as threads:
-        while level:
-            below: list[str] = []
-            for entries in threads.map(_lister(store), level):
-                for entry in entries:
-                    path = (
-                        entry["name"].rstrip("/") if entry["type"] == "directory" else entry["name"]
-                    )
-                    if entry["type"] == "directory":
-                        below += [path] if path.startswith(f"{base}/") and path not in seen else []
-                        seen.add(path)  # a key with two slashes names its own folder again
-                    elif path.startswith(f"{base}/") and not path.endswith("/"):
-                        yield path.removeprefix(f"{base}/"), _state(entry)
-            level = below
-
-
-def _lister(store: Any) -> Callable[[str], list[dict[str, Any]]]:
-    def ask(path: str) -> list[dict[str, Any]]:
-        entries: list[dict[str, Any]] = tried(lambda: store.ls(path, detail=True))
-        store.invalidate_cache(path)  # millions of entries would stay in memory
-        return entries
-
-    return ask
+    entries = tried(lambda: store.find(base, detail=True))
+    if not entries:
+        raise FileNotFoundError(str(folder))
+    store.invalidate_cache()  # millions of entries would stay in memory
+    for path, entry in entries.items():
+        if path.startswith(f"{base}/") and not path.endswith("/"):
+            yield path.removeprefix(f"{base}/"), _state(entry)
 
 
 def _state(entry: dict[str, Any]) -> FileState:
     size = entry.get("size")
     mark = next((str(entry[name]) for name in MARKS if entry.get(name)), "")
     short = hashlib.blake2b(f"{size}\n{mark}".encode(), digest_size=8).hexdigest()
-    return FileState(None if size is None else int(size), short)
+    if size is not None:
+        size = int(size)
+    return FileState(size, short)
 
 
 class _Ranges(io.RawIOBase):

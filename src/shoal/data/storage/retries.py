@@ -1,15 +1,19 @@
-"""Tries: how often something on a network is asked for again, how long is waited between, and what is given up at once.
+"""Ask a store again where the connection fails.
 
 This is the only place that decides it; packages below are told to try once.
 """
 
 import os
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
-from shoal.errors import UsageError
+from shoal.errors import UsageError, missing_package
+
+N_TRIES = 5
+"""Times that something is asked for before it counts as lost; $SHOAL_TRIES."""
+
+WAIT_S = 0.5
+"""Seconds before the second try; each further wait is twice as long; $SHOAL_TRY_WAIT_S."""
 
 LOST = "the connection was lost"
 """How the reason begins where a connection failed as often as it may."""
@@ -42,64 +46,58 @@ class Lost(OSError):
     """Tried as often as it may be, and failed each time; the message says so."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tries:
-    """How often, and how long between."""
-
-    n_tries: int = 5
-    """Times that something is asked for before it counts as lost; $SHOAL_TRIES."""
-    wait_s: float = 0.5
-    """Seconds before the second try; each further wait is twice as long; $SHOAL_TRY_WAIT_S."""
-
-    @classmethod
-    def from_environment(cls) -> "Tries":
-        """The defaults, or what the environment says."""
-        n_tries = _number("SHOAL_TRIES", cls().n_tries, least=1)
-        return cls(n_tries=int(n_tries), wait_s=_number("SHOAL_TRY_WAIT_S", cls().wait_s, least=0))
-
-
-def tried(ask: Callable[[], Result], tries: Tries | None = None) -> Result:
-    """What `ask` returns; where the connection fails, it is asked again after a while, as often as it may be."""
-    tries = tries or Tries.from_environment()
-    for n_failed in range(1, tries.n_tries + 1):
-        try:
-            return ask()
-        except Exception as raised:
-            error = _behind(raised)
-            if is_permanent(error):
-                if error is raised:
-                    raise
-                raise error from raised
-            if n_failed == tries.n_tries:
-                times = "once" if n_failed == 1 else f"{n_failed} times"
-                raise Lost(f"{LOST} (tried {times}): {in_words(error)}") from raised
-            time.sleep(tries.wait_s * 2 ** (n_failed - 1))
-    raise AssertionError
+def tried(ask: Callable[[], Result]) -> Result:
+    """Return what `ask` returns, asking again after a while where the connection fails."""
+    try:
+        import tenacity
+    except ImportError as error:
+        raise missing_package("tenacity", "remote", "reading from a network") from error
+    n_tries = int(_number("SHOAL_TRIES", N_TRIES, least=1))
+    wait_s = _number("SHOAL_TRY_WAIT_S", WAIT_S, least=0)
+    retrying = tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(n_tries),
+        wait=tenacity.wait_exponential(multiplier=wait_s),
+        retry=tenacity.retry_if_exception(_is_transient),
+    )
+    try:
+        return retrying(ask)
+    except tenacity.RetryError as failed:
+        cause = _behind(failed.last_attempt.exception())
+        times = "once" if n_tries == 1 else f"{n_tries} times"
+        raise Lost(f"{LOST} (tried {times}): {in_words(cause)}") from cause
+    except FileNotFoundError as error:
+        raise _behind(error) from error.__cause__
 
 
-def _behind(error: Exception) -> Exception:
+def _behind(error: BaseException | None) -> BaseException:
     """What is behind 'not found', which fsspec says of whatever goes wrong at a web server."""
+    assert error is not None
     cause = error.__cause__
-    if not isinstance(error, FileNotFoundError) or not isinstance(cause, Exception):
+    if not isinstance(error, FileNotFoundError) or cause is None:
         return error
     is_web = type(cause).__module__.startswith("aiohttp") or isinstance(cause, OSError)
-    return cause if is_web and getattr(cause, "status", None) not in (404, 410) else error
+    if is_web and getattr(cause, "status", None) not in (404, 410):
+        return cause
+    return error
 
 
-def is_permanent(error: Exception) -> bool:
-    """Whether asking again is useless: it is not there, not allowed, or nobody has said who asks."""
+def _is_transient(raised: BaseException) -> bool:
+    """Whether asking again may help: it is there, allowed, and somebody has said who asks."""
+    error = _behind(raised)
     status = getattr(error, "status", None)  # of a web server
     if isinstance(status, int):
-        return 400 <= status < 500 and status not in TRANSIENT_STATUS
-    return isinstance(error, (*PERMANENT, Lost)) or is_about_credentials(error)
+        return not 400 <= status < 500 or status in TRANSIENT_STATUS
+    if not isinstance(error, Exception):  # Ctrl-C
+        return False
+    return not isinstance(error, (*PERMANENT, Lost)) and not is_about_credentials(error)
 
 
-def is_about_credentials(error: Exception) -> bool:
+def is_about_credentials(error: BaseException) -> bool:
     """Whether the store's package does not know who asks."""
     return any(kind.__name__ in CREDENTIALS for kind in type(error).__mro__)
 
 
-def in_words(error: Exception) -> str:
+def in_words(error: BaseException) -> str:
     """An error on one line, its kind where it says nothing."""
     return " ".join(str(error).split()) or type(error).__name__
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from shoal.arrays import Ints
 from shoal.clustering.categories import NONE, category_centers, category_names
-from shoal.data.collection import Earlier
+from shoal.data.collection import PreviousCategories
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -34,7 +34,7 @@ def name_as_before(
     classes: Sequence[str],
     images: Sequence[str],
     points: Tensor,
-    earlier: Earlier,
+    earlier: PreviousCategories,
 ) -> KeptNames:
     """Keep the id and the name of a category wherever it has mostly the same images, and obey the cannot-links.
 
@@ -72,7 +72,7 @@ def name_as_before(
     return KeptNames(categories=parted, names=_names(ids, classes, earlier), ids=ids, apart=apart)
 
 
-def _names(ids: Sequence[int], classes: Sequence[str], earlier: Earlier) -> list[str]:
+def _names(ids: Sequence[int], classes: Sequence[str], earlier: PreviousCategories) -> list[str]:
     """The names of categories by their ids, known classes first."""
     taken = sorted({*earlier.taken, *earlier.names.values(), *classes})
     n_new = sum(number not in earlier.names for number in ids[len(classes) :])

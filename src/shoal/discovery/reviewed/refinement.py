@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shoal.arrays import UNLABELED
-from shoal.data.collection import Collection, Earlier
+from shoal.data.collection import Collection, PreviousCategories
 from shoal.data.readers import read_collection
 from shoal.data.readers.labels import MAX_ABSENT_SHARE
 from shoal.data.readers.originals import is_stored
@@ -138,7 +138,7 @@ class Refinement:
             labels=np.array([position_of.get(number, UNLABELED) for number in ids]),
             classes=tuple(names[number] for number in known),
             layout=f"{images.layout}, with the review of {self.run.path}",
-            earlier=Earlier(
+            earlier=PreviousCategories(
                 class_ids=tuple(known),
                 names=names,
                 categories=decisions.categories,
