@@ -45,15 +45,6 @@ def row_hashes(rows: Tensor) -> Tensor:
     return hashes
 
 
-def matrix_hash(hashes: Tensor) -> int:
-    """A number of a matrix, from the hashes of its rows: a hash of every entry, its place and its type.
-
-    Row hashes are mixed before they are weighted, so that rows and columns do not weigh alike: a square matrix has
-    another number than its transpose.
-    """
-    return int((_mixed(hashes) * _weights(len(hashes), hashes.device)).sum())
-
-
 def equal_rows(rows: Tensor) -> Groups:
     """Group the equal rows; a hash only proposes, the numbers decide."""
     hashes = row_hashes(rows)

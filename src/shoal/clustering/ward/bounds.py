@@ -72,6 +72,21 @@ def lower(height: Tensor, weights: Tensor, error: Tensor, reach: Tensor) -> Tens
     return (least.sqrt() - weights.sqrt() * reach).clamp(min=0).square()
 
 
+def product_low(
+    heights: Tensor,
+    sizes: tuple[Tensor, Tensor],
+    half: tuple[Tensor, Tensor],
+    reach: Tensor,
+    n_columns: int,
+    precision: Precision,
+) -> Tensor:
+    """The lows of heights by products, inf where they are; sizes and half squared lengths of both clusters."""
+    error = product_error(*half, n_columns, precision)
+    least = heights * (1 - 16 * precision.unit)  # the weight's own roundings
+    low = lower(least, weight(*sizes), error, reach)
+    return torch.where(torch.isinf(heights), torch.inf, low)
+
+
 @dataclass(frozen=True, slots=True)
 class Margins:
     """How much certainty float64 arithmetic costs, for rows of D columns and centroids no longer than `radius`."""

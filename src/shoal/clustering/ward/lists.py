@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.clustering.ward.bounds import Margins, merged_low
+from shoal.clustering.duplicates import Groups
+from shoal.clustering.neighbors import Neighbors
+from shoal.clustering.ward.bounds import Margins, merged_low, weight
 from shoal.clustering.ward.exact import Geometry
 
 LAST = torch.iinfo(torch.int64).max
@@ -46,6 +48,27 @@ class Lists:
             void, torch.inf
         )
         self.outside[rows] = lists.outside
+
+
+def ready_lists(
+    neighbors: Neighbors, groups: Groups, centroids: Tensor, sizes: Tensor, scale: float, most: int
+) -> Lists:
+    """Lists of the distinct rows from exact neighbors of all rows: no row outside a list has a larger inner product.
+
+    Of longer lists than `most` the first entries are kept: what they cost grows with the square of their length.
+    """
+    first = groups.first
+    index = groups.member[neighbors.indices[:, :most].to(first.device)[first]]  # (M, k)
+    products = neighbors.similarities[:, : most + 1].to(first.device)[first] * scale * scale
+    similarity = products[:, :most]  # (M, k); products are (M, k) or (M, k + 1)
+    half = torch.linalg.vector_norm(centroids, dim=1).square() / 2  # (M,)
+    # Two products and the norms, each off by γ.
+    slack = 2 * (centroids.shape[1] + 8) * 2.0**-52 * (2 * half.max())
+    gap = (2 * (half[:, None] + half[index] - similarity - slack)).clamp(min=0)  # (M, k) squared
+    own = torch.arange(len(index), device=index.device)[:, None]
+    low = (weight(sizes[:, None], sizes[index]) * gap).masked_fill(index == own, torch.inf)
+    last = (2 * (half + half.min() - products[:, -1] - slack)).clamp(min=0)
+    return Lists(index, low, weight(sizes, sizes.min()) * last)
 
 
 @dataclass(slots=True)
@@ -101,8 +124,11 @@ def settle(geometry: Geometry, margins: Margins, rows: Tensor, lists: Lists) -> 
     return Decision(nearest, best, best.clamp(max=MOST) < outside)
 
 
-def nearest_rival(geometry: Geometry, rows: Tensor, is_rival: Tensor) -> Decision:
-    """Measure every rival (R, M) of some rows: the nearest, ties to the lowest slot; a row without any has LAST."""
+def nearest_rival(geometry: Geometry, rows: Tensor, is_rival: Tensor) -> tuple[Decision, Tensor]:
+    """Measure every rival (R, M) of some rows: the nearest, ties to the lowest slot, and D of all rivals in order.
+
+    A row without any has LAST.
+    """
     row, other = is_rival.nonzero(as_tuple=True)
     measured = geometry.distances(rows[row], other)
     least = torch.full_like(rows, torch.inf, dtype=torch.float64).scatter_reduce(
@@ -110,7 +136,7 @@ def nearest_rival(geometry: Geometry, rows: Tensor, is_rival: Tensor) -> Decisio
     )
     ties = torch.where(measured == least[row], other, LAST)
     nearest = torch.full_like(rows, LAST).scatter_reduce(0, row, ties, "amin")
-    return Decision(nearest, least, torch.ones_like(rows, dtype=torch.bool))
+    return Decision(nearest, least, torch.ones_like(rows, dtype=torch.bool)), measured
 
 
 @dataclass(frozen=True, slots=True)

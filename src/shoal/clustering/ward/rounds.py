@@ -17,8 +17,7 @@ from torch import Tensor
 
 from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.lists import LAST, Decision, Lists, Pairs, Partners, follow, join, settle
-from shoal.clustering.ward.scan import Scanner
-from shoal.clustering.ward.shared_scan import agree_on_rows
+from shoal.clustering.ward.scan import Scanner, agree_on_rows
 from shoal.clustering.ward.table import HeightTable
 from shoal.clustering.workers import Workers
 
