@@ -79,7 +79,6 @@ SHAPES: dict[str, Shape] = {
             "curve": (NUMBERS, None),
         },
         **{
-            "stability": ({"n_clusters": list[int]}, None),
             "interval": Pair | None,
             "range": Pair | None,
         },
