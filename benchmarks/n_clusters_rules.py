@@ -33,7 +33,15 @@ from clustering import header, make_clusters, write
 from shoal.clustering.curve import Curve, accuracy_curve
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import mean_shift
-from shoal.clustering.n_clusters import DEFAULT_RULE, RULES, choose, interval
+from shoal.clustering.n_clusters import (
+    DEFAULT_RULE,
+    choose,
+    gap,
+    interval,
+    plateau,
+    precision,
+    read_mark,
+)
 from shoal.clustering.neighbors import k_nearest
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
@@ -118,17 +126,20 @@ def draw_images(y: np.ndarray, args: argparse.Namespace, rng: np.random.Generato
     )
 
 
-def default(curve: Curve) -> float:
-    """What `estimate_n_clusters` answers."""
-    return choose(curve, DEFAULT_RULE)[0]
-
-
-COMPARED: dict[str, Callable[[Curve], float]] = {**RULES, "default": default}
+COMPARED: dict[str, Callable[[Curve], float]] = {
+    "default": lambda curve: choose(curve, DEFAULT_RULE)[0],
+    "paper": lambda curve: choose(curve, "paper")[0],
+    "mark": lambda curve: read_mark(curve).n_clusters,
+    "plateau": plateau,
+    "precision": precision,
+    "gap": gap,
+}
+"""The two rules, what the default takes for its prior, and the marks that this is made of."""
 
 
 def estimates_of(curve: Curve) -> dict[str, int]:
     """K by every rule that has something to say."""
-    silent = {"balance", "precision"} if np.isnan(curve.fit).any() else set()
+    silent = {"precision"} if np.isnan(curve.fit).any() else set()
     return {rule: round(choice(curve)) for rule, choice in COMPARED.items() if rule not in silent}
 
 

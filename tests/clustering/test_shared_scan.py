@@ -1,4 +1,5 @@
-"""Two processes that share Ward's scans and the search for neighbors find, bit for bit, what one does."""
+"""Two processes that share Ward's scans and the search for neighbors find, bit for bit, what one
+does."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Ward's tree against scipy, against a greedy reference in numpy, and against itself under every change that must not
-matter."""
+"""Ward's tree against scipy, against a greedy reference in numpy, and against itself under every
+change that must not matter."""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,8 @@ LADDERS = {
 
 @pytest.fixture(autouse=True, scope="module", params=["lists", "table", "scipy"])
 def finder(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Every test by lists and scans to the end, by the table that takes over when few are left, and by scipy."""
+    """Every test by lists and scans to the end, by the table that takes over when few are left, and
+    by scipy."""
     before = FEW.copy()
     usual = (entry.FEW_PRODUCTS, entry.MAX_TIED)
     if request.param == "lists":
@@ -59,7 +60,8 @@ def halving_sum(terms: np.ndarray) -> float:
 
 
 def greedy(rows: np.ndarray) -> np.ndarray:
-    """The definition: merge the nearest pair of all, over and over; distances computed as the engine defines them."""
+    """The definition: merge the nearest pair of all, over and over; distances computed as the
+    engine defines them."""
     scale = 2.0 ** -np.frexp(np.abs(rows).max())[1]
     clusters = {i: (row.astype(np.float64) * scale, 1.0, i) for i, row in enumerate(rows)}
     made = []
@@ -80,7 +82,8 @@ def greedy(rows: np.ndarray) -> np.ndarray:
 
 
 def assert_every_merge_is_a_cheapest(Z: np.ndarray, rows: np.ndarray, rel: float = 1e-9) -> None:
-    """With ties there are many Ward trees; each merges, at every step, some pair that no other pair undercuts."""
+    """With ties there are many Ward trees; each merges, at every step, some pair that no other pair
+    undercuts."""
     rows = rows.astype(np.float64)
     n = len(rows)
     center = dict(enumerate(rows))
@@ -153,9 +156,8 @@ def test_every_merge_is_a_cheapest_one(
     rows = np.concatenate([rows, rows[rng.integers(n, size=copies)]])
     Z = ward_linkage(rows)
     assert is_valid_linkage(Z)
-    assert_every_merge_is_a_cheapest(
-        Z, rows - rows[0] if offset else rows
-    )  # exact: all within a factor of two
+    # Exact: all within a factor of two.
+    assert_every_merge_is_a_cheapest(Z, rows - rows[0] if offset else rows)
 
 
 @pytest.mark.slow
@@ -165,9 +167,8 @@ def test_no_precision_of_the_products_changes_a_bit(
     ladder: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = clustered(400, d=24)
-    if (
-        kind == "clumps"
-    ):  # squared distances of 1e-10 inside a clump: below what float32 products can tell
+    # Squared distances of 1e-10 inside a clump: below what float32 products can tell.
+    if kind == "clumps":
         rng = np.random.default_rng(1)
         rows = rows[rng.integers(12, size=400)].astype(np.float64) + 1e-5 * rng.normal(
             size=(400, 24)

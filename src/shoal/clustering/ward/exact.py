@@ -1,8 +1,9 @@
 """Ward distances that every device, block size and thread count computes to the same bits.
 
-Only elementwise float64 operations are used, one torch call each: subtract, multiply, and additions of the left half of
-the columns to the right half until one is left. IEEE arithmetic rounds each of them the same way everywhere; a call
-that sums or multiplies matrices would add in an order of its own.
+Only elementwise float64 operations are used, one torch call each: subtract, multiply, and additions
+of the left half of the columns to the right half until one is left. IEEE arithmetic rounds each of
+them the same way everywhere; a call that sums or multiplies matrices would add in an order of its
+own.
 """
 
 import torch
@@ -17,7 +18,8 @@ CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
 
 
 class Geometry:
-    """The centroids (M, D) and sizes (M,) of the current clusters, float64, and the distances between them."""
+    """The centroids (M, D) and sizes (M,) of the current clusters, float64, and the distances
+    between them."""
 
     def __init__(self, centroids: Tensor, sizes: Tensor) -> None:
         self.centroids = centroids
@@ -30,7 +32,8 @@ class Geometry:
         return self.centroids[:: max(1, len(self.centroids) // N_MIDDLE)].median(0).values
 
     def distances(self, rows: Tensor, others: Tensor) -> Tensor:
-        """D of the pairs (rows[e], others[e]): (E,) squared Ward heights, the same from both sides."""
+        """D of the pairs (rows[e], others[e]): (E,) squared Ward heights, the same from both
+        sides."""
         squares = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
         for start in range(0, len(rows), self._step):
             part = slice(start, start + self._step)
@@ -73,19 +76,22 @@ class Geometry:
             self.sizes.index_copy_(0, left, total[:, 0])
 
     def keep(self, slots: Tensor, workers: Workers) -> None:
-        """Move the given slots (ascending) to the front and forget the others; in place, a chunk at a time."""
+        """Move the given slots (ascending) to the front and forget the others; in place, a chunk at
+        a time."""
         move_to_front(self.centroids, slots, self._step, workers)
         self.centroids = self.centroids[: len(slots)]
         self.sizes = self.sizes[slots]
 
     def _gather(self, name: str, slots: Tensor) -> Tensor:
-        """(E, D) copies of some centroids, in memory that is used again for the next of that name."""
+        """(E, D) copies of some centroids, in memory that is used again for the next of that
+        name."""
         copies = self._scratch.array(name, (len(slots), self.centroids.shape[1]), torch.float64)
         return torch.index_select(self.centroids, 0, slots, out=copies)
 
 
 def move_to_front(rows: Tensor, slots: Tensor, step: int, workers: Workers) -> None:
-    """Write rows[slots] over rows[:len(slots)], slots ascending: no source is overwritten before it is read.
+    """Write rows[slots] over rows[:len(slots)], slots ascending: no source is overwritten before it
+    is read.
 
     Each worker moves its share of the columns.
     """

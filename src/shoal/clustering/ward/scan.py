@@ -1,13 +1,15 @@
-"""A scan: the k nearest of all live clusters for some rows, proposed by matrix products, decided exactly.
+"""A scan: the k nearest of all live clusters for some rows, proposed by matrix products, decided
+exactly.
 
-The product of a block of rows with all points gives a height for every pair, off by at most what `bounds.py` allows.
-The best k become the row's list, the next one bounds what is outside. Rows whose winner that does not prove are scanned
-again with more bits, at last in float64, and where even that cannot tell candidates apart, these are measured.
+The product of a block of rows with all points gives a height for every pair, off by at most what
+`bounds.py` allows. The best k become the row's list, the next one bounds what is outside. Rows
+whose winner that does not prove are scanned again with more bits, at last in float64, and where
+even that cannot tell candidates apart, these are measured.
 
-Several processes that link the same rows scan a share of them each, and all are given all lists and nearest clusters.
-Every process holds all clusters and does all merges. Its lists may differ from another's by roundings, its nearest
-clusters may not: they are certain, so there is one answer (`bounds.py`). The processes agree which rows must be
-scanned, because that depends on the lists.
+Several processes that link the same rows scan a share of them each, and all are given all lists and
+nearest clusters. Every process holds all clusters and does all merges. Its lists may differ from
+another's by roundings, its nearest clusters may not: they are certain, so there is one answer
+(`bounds.py`). The processes agree which rows must be scanned, because that depends on the lists.
 
 M clusters, R rows of a block, C columns of a block, k entries of a list.
 """
@@ -40,19 +42,24 @@ ENCODE_COLUMNS = {"cpu": 1 << 11, "cuda": 1 << 17}
 """The same where points are made on the way: each worker holds several copies of them."""
 
 ELEMENT_BYTES = 24
-"""Memory for each element of a block: values of 8 bytes, and what finding the best takes; half in float32."""
+"""Memory for each element of a block: values of 8 bytes, and what finding the best takes; half in
+float32."""
 
 SHARED_PRODUCTS = 1e8
-"""Products of a scan that are worth being shared by processes; fewer take less time than sending what they give."""
+"""Products of a scan that are worth being shared by processes; fewer take less time than sending
+what they give."""
 
 FUSED_ELEMENTS = 1 << 12
-"""What a row of the fused scan takes, in elements of a block: its lists in every split and their bounds."""
+"""What a row of the fused scan takes, in elements of a block: its lists in every split and their
+bounds."""
 
 MEASURED_BYTES = 128
-"""Memory for each pair of rows and clusters whose low is computed on its own, and what measuring it takes."""
+"""Memory for each pair of rows and clusters whose low is computed on its own, and what measuring it
+takes."""
 
 TIED_SHARE = 0.5
-"""A share of all clusters that may be the nearest from which on a table of all distances costs less."""
+"""A share of all clusters that may be the nearest from which on a table of all distances costs
+less."""
 
 GROUP = 8
 """Columns whose maximum stands for them in the first stage of `top`; a power of two."""
@@ -64,7 +71,8 @@ Accept = Callable[[Tensor, Lists, Decision], None]
 
 @dataclass(slots=True)
 class Proposal:
-    """The best of some rows by products: (R, k+1) values and slots, and the points' measures, own (R,) and all (M,)."""
+    """The best of some rows by products: (R, k+1) values and slots, and the points' measures, own
+    (R,) and all (M,)."""
 
     value: Tensor
     index: Tensor
@@ -74,7 +82,8 @@ class Proposal:
 
 
 class Scanner:
-    """Scans live clusters; keeps their points in the first of `precisions` and makes the others when needed."""
+    """Scans live clusters; keeps their points in the first of `precisions` and makes the others
+    when needed."""
 
     def __init__(
         self,
@@ -106,7 +115,8 @@ class Scanner:
 
     @cached_property
     def points(self) -> Points:
-        """Those of all clusters; made when they are first asked for, which a table of few clusters never does."""
+        """Those of all clusters; made when they are first asked for, which a table of few clusters
+        never does."""
         return Points.of_all(self.geometry.centroids, self.center, self.precisions[0], self.workers)
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
@@ -127,17 +137,18 @@ class Scanner:
         self.is_live = self.is_live[slots]
 
     def scan(self, rows: Tensor, accept: Accept, may_leave: bool = False) -> Tensor:
-        """Find lists and nearest clusters of `rows`, all certain, and hand them to `accept` as they come.
+        """Find lists and nearest clusters of `rows`, all certain, and hand them to `accept` as they
+        come.
 
-        Returns those that are left, where any may be, because most clusters are tied for their nearest. Several
-        processes that link the same rows scan a share each, where that is much, and are given all.
+        Returns those that are left, where any may be, because most clusters are tied for their
+        nearest. Several processes that link the same rows scan a share each, where that is much,
+        and are given all.
         """
         if not self.is_shared:
             return self.scan_here(rows, accept, may_leave)
         if len(rows) * self.geometry.centroids.numel() < SHARED_PRODUCTS:
-            return self.scan_here(
-                rows, accept, may_leave=False
-            )  # each for itself: another might leave others
+            # Each for itself: another might leave others.
+            return self.scan_here(rows, accept, may_leave=False)
         lists, left = share_rows(
             rows, lambda mine, keep: self.scan_here(mine, keep, may_leave), self.k
         )
@@ -176,7 +187,8 @@ class Scanner:
             return self._by_blocks(rows, step, work)
 
     def _by_blocks(self, rows: Tensor, step: int, work: Callable[[Tensor], Tensor]) -> Tensor:
-        """The rows that `work` leaves open. If it leaves most of the first blocks, it would most of all."""
+        """The rows that `work` leaves open. If it leaves most of the first blocks, it would most of
+        all."""
         blocks = torch.split(rows, step)
         first = blocks[: self.workers.n]
         rest = blocks[self.workers.n :]
@@ -186,16 +198,16 @@ class Scanner:
         return torch.cat([left, *self.workers.map(work, rest)])
 
     def _block_rows(self, n_rows: int, precision: Precision) -> int:
-        """Rows scanned at once: what the memory allows each worker, and a share for every worker."""
+        """Rows scanned at once: what the memory allows each worker, and a share for every
+        worker."""
         per_row = min(self.width, len(self.is_live))
         if precision is TENSOR_BFLOAT16:
             per_row = min(per_row, FUSED_ELEMENTS)
         element_bytes = ELEMENT_BYTES * precision.value_dtype.itemsize // 8
         at_most = max(1, self.memory // (element_bytes * self.workers.n * per_row))
         n_blocks = -(-n_rows // self.workers.share(n_rows, at_most))
-        n_turns = -(
-            -n_blocks // self.workers.n
-        )  # blocks of one size, so that no worker waits for another's last
+        # Blocks of one size, so that no worker waits for another's last.
+        n_turns = -(-n_blocks // self.workers.n)
         return self.workers.share(-(-n_rows // n_turns), at_most)
 
     def _scan_block(self, rows: Tensor, precision: Precision, accept: Accept) -> Tensor:
@@ -210,7 +222,8 @@ class Scanner:
         return rows[is_open]
 
     def _measure_block(self, rows: Tensor, accept: Accept, may_leave: bool) -> Tensor:
-        """Measure all clusters that products in float64 do not rule out; leaves all rows open or none."""
+        """Measure all clusters that products in float64 do not rule out; leaves all rows open or
+        none."""
         low = self._lows(rows)
         best = self.geometry.distances(rows, low.argmin(1))
         is_rival = ~self.margins.certain(best[:, None], low)
@@ -251,7 +264,8 @@ class Scanner:
         return Points.of(self.geometry.centroids[where], self.center, precision)
 
     def _propose(self, rows: Tensor, precision: Precision) -> Proposal:
-        """The k+1 best columns of each row, by the value (p·q - |p|²/2 - |q|²/2)·c/(s+c), which is -δ/4s."""
+        """The k+1 best columns of each row, by the value (p·q - |p|²/2 - |q|²/2)·c/(s+c), which is
+        -δ/4s."""
         own = self._points(rows, precision)
         n_best = self.k + 1
         if precision is TENSOR_BFLOAT16:
@@ -289,16 +303,16 @@ class Scanner:
     def _values(
         self, rows: Tensor, own: Points, columns: slice, theirs: Points, precision: Precision
     ) -> Tensor:
-        """(R, C) values of a block, twice that if all sizes are equal; -inf for a row's own column and for the dead."""
+        """(R, C) values of a block, twice that if all sizes are equal; -inf for a row's own column
+        and for the dead."""
         dtype = precision.value_dtype
         shape = (len(rows), len(theirs.half))
         values = self.scratch.array("values", shape, dtype)
         alive = torch.where(self.is_live[columns], -theirs.half, -torch.inf).to(dtype)
         torch.add(-own.half[:, None].to(dtype), alive, out=values)
         values.addmm_(own.points, theirs.points.T)
-        if (
-            not self.is_uniform
-        ):  # else the weight is the same for all, and `_propose` applies it to the best
+        # Else the weight is the same for all, and `_propose` applies it to the best.
+        if not self.is_uniform:
             sizes = self.geometry.sizes[columns]
             distinct, counts = torch.unique_consecutive(
                 self.geometry.sizes[rows], return_counts=True
@@ -312,7 +326,8 @@ class Scanner:
     def _listed(
         self, rows: Tensor, proposal: Proposal, precision: Precision
     ) -> tuple[Lists, Tensor]:
-        """Lists with lows, and which rows they may settle: where the best height is below what is outside."""
+        """Lists with lows, and which rows they may settle: where the best height is below what is
+        outside."""
         sizes = self.geometry.sizes
         s = sizes[rows, None]
         height = proposal.value.double() * (-4 * s)  # (R, k+1), inf: nobody
@@ -374,7 +389,8 @@ Found = tuple[Tensor, Lists, Decision]
 def share_rows(
     rows: Tensor, scan: Callable[[Tensor, Accept], Tensor], k: int
 ) -> tuple[Found, Tensor]:
-    """Scan this process's share of `rows`; what all processes found, in every one, and the rows that they left."""
+    """Scan this process's share of `rows`; what all processes found, in every one, and the rows
+    that they left."""
     parts = [torch.empty(0, 2 * k + 4, dtype=torch.int64, device=rows.device)]
 
     def keep(part: Tensor, lists: Lists, decision: Decision) -> None:
@@ -385,7 +401,8 @@ def share_rows(
 
 
 def agree_on_rows(candidates: Tensor, rows: Tensor, n_slots: int) -> Tensor:
-    """The `candidates` that are among the `rows` of any process, in the same order in all; rows are candidates."""
+    """The `candidates` that are among the `rows` of any process, in the same order in all; rows are
+    candidates."""
     is_wanted = torch.zeros(n_slots, dtype=torch.bool, device=rows.device)
     is_wanted[rows] = True
     return candidates[any_over_processes(is_wanted[candidates])]
@@ -393,9 +410,8 @@ def agree_on_rows(candidates: Tensor, rows: Tensor, n_slots: int) -> Tensor:
 
 def _pack(rows: Tensor, lists: Lists, decision: Decision) -> Tensor:
     """(R, 2k + 4) whole numbers that hold the bits of all of it, to be sent at once."""
-    floats = torch.cat(
-        [lists.low, lists.outside[:, None], decision.distance[:, None]], 1
-    )  # (R, k + 2)
+    # (R, k + 2)
+    floats = torch.cat([lists.low, lists.outside[:, None], decision.distance[:, None]], 1)
     return torch.cat(
         [rows[:, None], decision.nearest[:, None], lists.index, floats.view(torch.int64)], 1
     )

@@ -1,11 +1,14 @@
-"""Few clusters: a table of all their heights, kept up to date through merges, instead of lists and scans.
+"""Few clusters: a table of all their heights, kept up to date through merges, instead of lists and
+scans.
 
-An entry is computed in float32 by a matrix product and stays true until one of its two clusters merges. As in a scan
-(`bounds.py`) it only proposes: the nearest is certain when its directly computed D is below the low of the second entry
-of its row. Where it is not, every cluster that the entries do not rule out is measured; where that leaves many, the
-row's heights are first computed again in float64, and where it happens to many rows, the whole table is. It is filled
-with D itself where ties have made it measure as many distances as it holds, and where so few clusters are left that a
-GPU only waits for its next kernel. So the tree is the one that lists and scans give, bit for bit.
+An entry is computed in float32 by a matrix product and stays true until one of its two clusters
+merges. As in a scan (`bounds.py`) it only proposes: the nearest is certain when its directly
+computed D is below the low of the second entry of its row. Where it is not, every cluster that the
+entries do not rule out is measured; where that leaves many, the row's heights are first computed
+again in float64, and where it happens to many rows, the whole table is. It is filled with D itself
+where ties have made it measure as many distances as it holds, and where so few clusters are left
+that a GPU only waits for its next kernel. So the tree is the one that lists and scans give, bit for
+bit.
 
 M slots, of which some are dead until they are renumbered; R rows at work; C columns.
 """
@@ -35,14 +38,17 @@ MANY = 64
 """Rivals of a row that cost as much to measure as its heights in float64."""
 
 UNSURE_SHARE = 0.25
-"""A float32 table that leaves more than this share of its rows open is computed again in float64."""
+"""A float32 table that leaves more than this share of its rows open is computed again in
+float64."""
 
 FEW_EXACT = {"cpu": 0, "cuda": 2048}
-"""With no more clusters than this, computing D for all pairs costs less than deciding by heights."""
+"""With no more clusters than this, computing D for all pairs costs less than deciding by
+heights."""
 
 
 class HeightTable:
-    """Heights of all pairs of clusters: (M, M), inf on the diagonal; `dead` (M,) adds inf to columns of the dead."""
+    """Heights of all pairs of clusters: (M, M), inf on the diagonal; `dead` (M,) adds inf to
+    columns of the dead."""
 
     def __init__(
         self,
@@ -84,9 +90,8 @@ class HeightTable:
         """Forget all but the given slots (ascending)."""
         n = len(slots)
         step = FILL_ROWS[slots.device.type]
-        for start in range(
-            0, n, step
-        ):  # rows move to the front, so none is overwritten before it is read
+        # Rows move to the front, so none is overwritten before it is read.
+        for start in range(0, n, step):
             rows = self.heights.index_select(0, slots[start : start + step]).index_select(1, slots)
             self.heights[start : start + len(rows), :n] = rows
         self.heights = self.heights[:n, :n]
@@ -137,7 +142,8 @@ class HeightTable:
         return Decision(nearest, distance, self.margins.certain(distance, low))
 
     def _first(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The first entry of each row, its D, and the second entry (as good as nobody in a table of D itself)."""
+        """The first entry of each row, its D, and the second entry (as good as nobody in a table of
+        D itself)."""
         heights = self.heights.index_select(0, rows).add_(self.dead)
         if self.precision is None:
             distance = heights.amin(1)
@@ -154,9 +160,11 @@ class HeightTable:
     def _compare(
         self, rows: Tensor, decision: Decision, precision: Precision, n_parts: float
     ) -> Decision | None:
-        """Measure every cluster whose height does not put it beyond the one decided on, unless there are many.
+        """Measure every cluster whose height does not put it beyond the one decided on, unless
+        there are many.
 
-        None where so many are tied that, with as many in all of `n_parts`, the whole table costs no more.
+        None where so many are tied that, with as many in all of `n_parts`, the whole table costs no
+        more.
         """
         if precision is self.precision:
             heights = self.heights[rows] + self.dead
@@ -197,7 +205,8 @@ class HeightTable:
         self._measure_extremes()
 
     def _measured(self, rows: Tensor) -> Tensor:
-        """(R, M) D of some rows with everyone, inf for a row itself and the dead; workers share the columns."""
+        """(R, M) D of some rows with everyone, inf for a row itself and the dead; workers share the
+        columns."""
         heights = self.heights.new_empty(len(rows), len(self.dead))
 
         def work(start: int) -> None:
@@ -222,9 +231,8 @@ class HeightTable:
         stop = min(start + FILL_ROWS[kept.device.type], len(self.dead))
         columns = self.heights[:, start:stop].index_select(0, kept).T.contiguous()  # (C, R)
         if self.workers.n > 1:
-            own = kept[
-                (kept >= start) & (kept < stop)
-            ]  # these rows are new, and are written what they hold:
+            # These rows are new, and are written what they hold:
+            own = kept[(kept >= start) & (kept < stop)]
             columns[own - start] = self.heights[own][:, kept]  # another worker may be reading them
         self.heights[start:stop].index_copy_(1, kept, columns)
 
