@@ -99,7 +99,7 @@ def blas_distances(rows: np.ndarray) -> np.ndarray:
 def exact_neighbors(rows: np.ndarray, k: int) -> Any:
     import torch
 
-    from shoal.clustering.ward.exact_neighbors import as_exact_neighbors
+    from shoal.clustering.neighbors import Neighbors
 
     wide = torch.as_tensor(rows).double()
     indices = []
@@ -112,7 +112,7 @@ def exact_neighbors(rows: np.ndarray, k: int) -> Any:
         best = products.topk(k, 1)
         indices.append(best.indices)
         values.append(best.values)
-    return as_exact_neighbors(torch.as_tensor(rows), torch.cat(indices), torch.cat(values))
+    return Neighbors(torch.cat(indices), torch.cat(values))
 
 
 def prepared(tool: str, n: int) -> Callable[[], np.ndarray]:
@@ -128,8 +128,12 @@ def prepared(tool: str, n: int) -> Callable[[], np.ndarray]:
 
         ward_linkage(rows[:300], device="cpu")
         if tool == "shoal ready":
+            import torch
+
+            from shoal.clustering.ward.linkage import link_rows
+
             neighbors = exact_neighbors(rows, 16)
-            return lambda: ward_linkage(rows, device="cpu", neighbors=neighbors)
+            return lambda: link_rows(torch.as_tensor(rows), neighbors)
         return lambda: ward_linkage(rows, device="cpu")
     if tool.startswith("scipy"):
         from scipy.cluster.hierarchy import linkage

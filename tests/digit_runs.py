@@ -180,7 +180,6 @@ def write_digits(path: Path, n_images: int = 1797) -> Run:
     run.write_categories(categories)
     run.write_json("calibration", calibration_of(rows, categories, shifted))
     run.write_skipped([Skip(path="digits/broken.png", reason="truncated")])
-    repeats = [n_clusters - 1, n_clusters, n_clusters, n_clusters + 1, n_clusters]
     run.write_json(
         "estimate",
         {
@@ -189,7 +188,6 @@ def write_digits(path: Path, n_images: int = 1797) -> Run:
             "is_given": False,
             "interval": [n_clusters - 2, n_clusters + 3],
             "curve": {"n_clusters": numbers, "accuracy": curve},
-            "stability": {"n_clusters": repeats},
         },
     )
     run.write_json(

@@ -17,7 +17,7 @@ _HOMES = {
     "Row": "shoal.discovery.comparison.comparison_result",
     "ShoalError": "shoal.errors",
     "Tree": "shoal.clustering.tree",
-    "WardClustering": "shoal.clustering.ward_clustering",
+    "WardClustering": "shoal.clustering.estimators",
     "compare": "shoal.discovery.comparison.compare",
     "discover": "shoal.discovery.api",
     "estimate_n_clusters": "shoal.clustering.n_clusters",

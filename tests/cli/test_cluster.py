@@ -81,7 +81,7 @@ def test_average_linkage_is_said(
 def test_the_papers_protocol_is_one_flag_and_a_rule_given_beside_it_wins(
     file: Path, tmp_path: Path
 ) -> None:
-    for flags, expected in ([], ("paper", 0)), (["--rule", "plateau"], ("plateau", 0)):
+    for flags, expected in ([], ("paper", 0)), (["--rule", "pairs"], ("pairs", 0)):
         run = cluster(file, "--out", tmp_path / "run", "--protocol", "paper", "--force", *flags)
         assert run.exit_code == 0, run.stderr
         inference = Run.open(tmp_path / "run").config["inference"]

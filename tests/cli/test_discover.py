@@ -72,7 +72,7 @@ def test_json_is_one_object_with_counts_doubts_choice_times_and_paths(
     given, photos, tmp_path: Path
 ) -> None:
     (photos.folder / "zzz.jpg").write_bytes(b"")
-    run = discover(*given, "--stability", 2, "--json")
+    run = discover(*given, "--json")
     assert run.exit_code == 0, run.stderr
     found = json.loads(run.stdout)
     opened = Run.open(tmp_path / "run")
@@ -84,7 +84,7 @@ def test_json_is_one_object_with_counts_doubts_choice_times_and_paths(
         1,
     ]
     assert found["n_clusters"] == found["n_known"] + found["n_novel"] == opened.n_clusters
-    assert (found["estimate"]["rule"], len(found["estimate"]["stability"])) == ("pairs", 2)
+    assert found["estimate"]["rule"] == "pairs"
     assert tuple(found["estimate"]["interval"]) == opened.n_clusters_interval
     shares = dict(
         zip(
@@ -286,16 +286,10 @@ def test_folders_are_labels_too_and_the_run_is_named_after_the_folder(
             2,
             ["give `labeled` and `unlabeled` together, and neither images nor `labels` beside"],
         ),
-        (["--stability", -2], 2, ["error: stability: found -2, expected at least 0"]),
         (
             ["--labeled", "."],
             2,
             ["give `labeled` and `unlabeled` together, and neither images nor"],
-        ),
-        (
-            ["--stability", 3, "--n-clusters", 5],
-            2,
-            ["stability: found 3 with n_clusters 5", "leave one of them out"],
         ),
         (["--epochs", 5, "--no-train"], 2, ["epochs: found 5, but nothing is to be trained"]),
         (

@@ -1,4 +1,5 @@
-"""Average linkage above Ward's small clusters, against scipy and against slow loops over all pairs of images."""
+"""Average linkage above Ward's small clusters, against scipy and against slow loops over all pairs
+of images."""
 
 import numpy as np
 import pytest
@@ -29,7 +30,8 @@ def same_parts(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def slow_join(rows: np.ndarray, groups: list[list[int]], n_clusters: int) -> np.ndarray:
-    """Join the two groups with the smallest mean squared distance of their rows, again and again."""
+    """Join the two groups with the smallest mean squared distance of their rows, again and
+    again."""
     groups = [list(group) for group in groups]
     gaps = squareform(pdist(rows, "sqeuclidean"))
     while len(groups) > n_clusters:
@@ -47,7 +49,8 @@ def slow_join(rows: np.ndarray, groups: list[list[int]], n_clusters: int) -> np.
 
 
 def long_tail(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and classes: four long classes of 120 images, and twelve round ones of 6 that lie close to each other."""
+    """Rows and classes: four long classes of 120 images, and twelve round ones of 6 that lie close
+    to each other."""
     rng = np.random.default_rng(seed)
     dim = 24
     centers = np.zeros((16, dim))
@@ -130,7 +133,8 @@ def few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def tail() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows, classes and labels: of three long and six round classes half of the images are labeled."""
+    """Rows, classes and labels: of three long and six round classes half of the images are
+    labeled."""
     rows, classes = long_tail()
     is_known = np.isin(classes, [0, 1, 2, *range(4, 10)])
     labels = np.where(is_known & (np.arange(len(classes)) % 2 == 0), classes, -1)

@@ -30,7 +30,8 @@ def points(truth: np.ndarray, noise: float, seed: int = 0) -> torch.Tensor:
 
 @pytest.fixture
 def task() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """90 images of six classes; of the first four every other image is labeled, and classes 2 and 3 judge."""
+    """90 images of six classes; of the first four every other image is labeled, and classes 2 and 3
+    judge."""
     truth = np.arange(90) % 6
     labels = np.where((truth < 4) & (np.arange(90) < 45), truth, -1)
     return truth, labels, np.flatnonzero(labels >= 2)
@@ -156,7 +157,8 @@ def test_of_equals_the_one_nearest_to_the_usual_weight_is_taken() -> None:
 
 
 def test_no_weight_is_taken_that_is_worse_than_the_first_embedding_alone() -> None:
-    """One image of one that differs is within the error, but it would be a training for fewer images right."""
+    """One image of one that differs is within the error, but it would be a training for fewer
+    images right."""
     first = trial(1.0, [1] * 9 + [0])
     blended = trial(0.65, [1] * 8 + [0] * 2)
     assert choose_weight([trial(0.0, [1] * 5 + [0] * 5), blended, first]).weight == 1.0

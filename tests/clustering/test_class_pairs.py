@@ -1,4 +1,5 @@
-"""The number of classes by pairs of labeled images: the sums are those of loops over pairs, and the interval holds."""
+"""The number of classes by pairs of labeled images: the sums are those of loops over pairs, and the
+interval holds."""
 
 import numpy as np
 import pytest
@@ -43,7 +44,8 @@ def renumbered(labels: np.ndarray) -> np.ndarray:
 
 
 def test_the_chances_are_those_of_a_loop_over_pairs_of_labeled_images() -> None:
-    """An image weighs 1 / the size of its cluster, and its pairs within a class as many as the class has labels."""
+    """An image weighs 1 / the size of its cluster, and its pairs within a class as many as the
+    class has labels."""
     tree, y, rng = clouds(0, n_classes=6)
     known = renumbered(label(y, rng, 4))
     clusters = tree.cut(9)
@@ -79,12 +81,14 @@ def test_leaving_a_class_out_is_having_no_label_of_it() -> None:
 
 
 def test_k_follows_from_any_cut_where_clusters_are_parts_of_classes() -> None:
-    """Eight classes of twelve, each in three clusters of four: 24 clusters, and half of each known class labeled."""
+    """Eight classes of twelve, each in three clusters of four: 24 clusters, and half of each known
+    class labeled."""
     y = np.repeat(np.arange(8), 12)
     clusters = np.arange(96) // 4
     known = np.where((y < 5) & (np.arange(96) % 2 == 0), y, -1)
     labels = np.full(5, 6.0)
-    # Six labels of a class are the half of twelve images; as a random share of them, so are 5 others of 11.
+    # Six labels of a class are the half of twelve images; as a random share of them, so are 5
+    # others of 11.
     above, below = _terms(_Cut.of(clusters, known, 5), labels, labels, False, 96)
     same = (2 - 1) / (6 - 1)  # two labels in each cluster
     assert above[0] / below[0] == pytest.approx(96 * same / (3 + same))
@@ -95,7 +99,8 @@ def test_k_follows_from_any_cut_where_clusters_are_parts_of_classes() -> None:
 def test_the_interval_holds_the_truth_in_about_four_of_five_draws(
     n_each: int | None, n_held: int
 ) -> None:
-    """40 draws of overlapping clouds, long-tailed ones every other time, of which half or two thirds are known."""
+    """40 draws of overlapping clouds, long-tailed ones every other time, of which half or two
+    thirds are known."""
     held = 0
     for seed in range(40):
         tree, y, rng = clouds(seed, noise=1.2, is_long_tailed=seed % 2 == 1)
@@ -107,14 +112,14 @@ def test_the_interval_holds_the_truth_in_about_four_of_five_draws(
 
 
 def test_classes_that_overlap_much_are_counted_where_rules_that_look_at_clusters_fail() -> None:
-    off = {"pairs": 0.0, "balance": 0.0, "paper": 0.0}
+    off = {"pairs": 0.0, "paper": 0.0}
     for seed in range(12):
         tree, y, rng = clouds(seed, n_classes=40, noise=1.5, is_long_tailed=True)
         curve = accuracy_curve(tree, label(y, rng, 24))
         for rule in off:
             off[rule] += abs(np.log(choose(curve, rule)[0] / 40)) / 12
     assert off["pairs"] < 0.11
-    assert min(off["balance"], off["paper"]) > 0.2
+    assert off["paper"] > 0.2
 
 
 @pytest.mark.slow
@@ -133,7 +138,8 @@ def test_the_fewer_labels_the_wider_the_interval() -> None:
 
 @pytest.mark.parametrize("n_each", [None, 5], ids=["half", "five each"])
 def test_the_interval_reaches_the_truth_where_few_classes_are_known(n_each: int | None) -> None:
-    """Four of 32 known: without the end by pairs alone 11 and 10 of 20 intervals held it, the others lay below."""
+    """Four of 32 known: without the end by pairs alone 11 and 10 of 20 intervals held it, the
+    others lay below."""
     held = 0
     for seed in range(20):
         tree, y, rng = clouds(seed, n_classes=32, noise=1.1)
@@ -173,7 +179,8 @@ def test_the_order_of_rows_and_the_names_of_classes_change_nothing() -> None:
     "labels", [[0, 0, 0, 1, 1, 1], [0, 1, 2, 3], [0, 0, 1, 2, 3]], ids=["two", "single", "one pair"]
 )
 def test_too_few_labels_say_nothing_and_the_interval_is_wide(labels: list[int]) -> None:
-    """Two classes, none of which can be left out; classes with one label each; one class with two."""
+    """Two classes, none of which can be left out; classes with one label each; one class with
+    two."""
     tree, y, _ = clouds(0)
     known = np.full(len(y), -1)
     known[np.arange(len(labels)) * 20] = labels
@@ -185,7 +192,8 @@ def test_too_few_labels_say_nothing_and_the_interval_is_wide(labels: list[int]) 
 
 @pytest.mark.parametrize("seed", [1, 8, 12])
 def test_labels_of_which_no_two_of_a_class_share_a_cluster_say_nothing(seed: int) -> None:
-    """Two labels of each of four classes that overlap much: the likelihood of every K was NaN, and K that of known."""
+    """Two labels of each of four classes that overlap much: the likelihood of every K was NaN, and
+    K that of known."""
     tree, y, rng = clouds(seed, noise=1.5)
     labels = label(y, rng, 4, 2)
     assert pair_terms(tree, renumbered(labels)) is None
@@ -194,7 +202,7 @@ def test_labels_of_which_no_two_of_a_class_share_a_cluster_say_nothing(seed: int
     assert found.interval[1] > 1.5 * found.interval[0]
 
 
-@pytest.mark.parametrize("rule", ["pairs", "balance", "paper", "gap", "plateau"])
+@pytest.mark.parametrize("rule", ["pairs", "paper"])
 def test_k_and_its_interval_keep_to_the_range_asked_for(rule: str) -> None:
     tree, y, rng = clouds(0)
     labels = label(y, rng, 14)
@@ -211,9 +219,7 @@ def test_k_and_its_interval_keep_to_the_range_asked_for(rule: str) -> None:
 def test_a_range_that_holds_no_number_is_refused() -> None:
     tree, y, rng = clouds(0)
     labels = label(y, rng, 14)
-    with pytest.raises(
-        UsageError, match="min_clusters: found 481, expected at most 480, the largest number"
-    ):
+    with pytest.raises(UsageError):
         estimate_n_clusters(tree, labels, min_clusters=481)
-    with pytest.raises(UsageError, match="max_clusters: found 13 with 14 known classes"):
+    with pytest.raises(UsageError):
         estimate_n_clusters(tree, labels, max_clusters=13)

@@ -19,7 +19,8 @@ def links(graph):
 
 
 def test_each_point_is_linked_with_its_nearest_once_and_by_their_cosine():
-    """Six points in two groups: 0, 10, 20 and 90, 100, 115 degrees. The two nearest of 20 are 10 and 0, …"""
+    """Six points in two groups: 0, 10, 20 and 90, 100, 115 degrees. The two nearest of 20 are 10
+    and 0, …"""
     points = on_circle(0, 10, 20, 90, 100, 115)
     found = links(link_neighbors(points, NOBODY, n_neighbors=2, min_similarity=0.5))
     pairs = [(0, 1, 10), (0, 2, 20), (1, 2, 10), (3, 4, 10), (3, 5, 25), (4, 5, 15)]

@@ -33,7 +33,8 @@ def same_groups(first, second):
 
 
 def test_the_evidence_is_the_product_of_what_each_point_was_predicted_with():
-    """Each point is predicted from those before it by Student's t, and then the four numbers are updated."""
+    """Each point is predicted from those before it by Student's t, and then the four numbers are
+    updated."""
     mean = np.array([0.3, -0.2, 0.1])
     weight = 0.7
     freedom = 6.5

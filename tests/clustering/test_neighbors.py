@@ -47,7 +47,8 @@ def angles(*degrees: float) -> Tensor:
 
 
 def test_neighbors_of_points_on_a_circle() -> None:
-    """Points at 0, 10, 30 and 100 degrees: from 30 the nearest is 10 (20 degrees away), then 0, then 100."""
+    """Points at 0, 10, 30 and 100 degrees: from 30 the nearest is 10 (20 degrees away), then 0,
+    then 100."""
     circle = angles(0, 10, 30, 100)
     found = k_nearest(circle, circle, 3, exclude=torch.arange(4))
     assert found.indices.tolist() == [[1, 2, 3], [0, 2, 3], [1, 0, 3], [2, 1, 0]]
@@ -117,7 +118,8 @@ def test_ties_go_to_the_lowest_index() -> None:
 
 @pytest.mark.parametrize("noise", [0.0, 1e-9, 1e-7, 1e-5])
 def test_crowds_of_near_duplicates_are_told_apart(points: Tensor, noise: float) -> None:
-    """30 copies of a point are closer than the float32 bound: float64 products decide which 5 of them are nearest."""
+    """30 copies of a point are closer than the float32 bound: float64 products decide which 5 of
+    them are nearest."""
     shake = noise * torch.randn(30, 24, generator=torch.Generator().manual_seed(2))
     bank = torch.cat([points, points[:1] + shake])
     own = torch.arange(90)
@@ -160,7 +162,8 @@ def test_a_lower_matmul_precision_set_by_the_caller_changes_nothing(points: Tens
 
 
 def with_tiles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Try bfloat16 first whatever the CPU and the size; returns what is tried: bits and rows of each product."""
+    """Try bfloat16 first whatever the CPU and the size; returns what is tried: bits and rows of
+    each product."""
     tried: list[tuple[int, int]] = []
 
     def rounded(rows: Tensor, precision: Precision) -> Points:
@@ -180,7 +183,8 @@ def with_tiles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 def test_bfloat16_proposes_and_changes_no_bit(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, scale: float
 ) -> None:
-    """400 rows in 20 clumps: most queries are settled by the first product, some need the second, copies the third."""
+    """400 rows in 20 clumps: most queries are settled by the first product, some need the second,
+    copies the third."""
     generator = torch.Generator().manual_seed(5)
     clumps = torch.randn(20, 64, generator=generator).repeat(20, 1)
     bank = unit(clumps + 0.8 * torch.randn(400, 64, generator=generator)).to(dtype) * scale
@@ -219,7 +223,8 @@ def test_queries_of_a_small_bank_are_not_rounded_first(
 def test_the_largest_products_are_among_the_groups_with_the_largest_maxima(
     monkeypatch: pytest.MonkeyPatch, n_values: int
 ) -> None:
-    """Groups of 4 columns, 301 columns, 5 wanted: with 3 different values nearly everything is tied."""
+    """Groups of 4 columns, 301 columns, 5 wanted: with 3 different values nearly everything is
+    tied."""
     monkeypatch.setattr(module, "GROUP", 4)
     padded = torch.full((50, 304), -torch.inf)
     padded[:, :301] = torch.randint(
@@ -235,7 +240,8 @@ def test_the_largest_products_are_among_the_groups_with_the_largest_maxima(
 def test_neighbors_found_by_groups_are_those_of_a_full_sort(
     points: Tensor, monkeypatch: pytest.MonkeyPatch, n_copies: int
 ) -> None:
-    """Groups of 2 columns, so that 60 rows are many; copies of all rows tie, and go to the lowest index."""
+    """Groups of 2 columns, so that 60 rows are many; copies of all rows tie, and go to the lowest
+    index."""
     monkeypatch.setattr(module, "GROUP", 2)
     bank = points.repeat(n_copies, 1)
     own = torch.arange(len(bank))

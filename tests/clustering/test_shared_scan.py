@@ -1,4 +1,5 @@
-"""Two processes that share Ward's scans and the search for neighbors find, bit for bit, what one does."""
+"""Two processes that share Ward's scans and the search for neighbors find, bit for bit, what one
+does."""
 
 import pytest
 
@@ -9,11 +10,10 @@ import numpy as np, torch
 from torch.nn import functional as F
 from shoal import distributed as d
 from shoal.clustering import neighbors
-from shoal.clustering.ward import linkage, rounds, scan, shared_scan, ward_linkage
-from shoal.clustering.ward.exact_neighbors import as_exact_neighbors
+from shoal.clustering.ward import linkage, rounds, scan, ward_linkage
 
 linkage.SHARED_PRODUCTS = scan.SHARED_PRODUCTS = neighbors.SHARED_PRODUCTS = 0  # small, and shared all the same
-linkage.FEW_PRODUCTS = 0
+linkage.FEW_PRODUCTS = linkage.MAX_TIED = 0
 rounds.FEW["cpu"] = 20  # scans go on until few clusters are left
 cpu, sent = torch.device("cpu"), []
 draw = torch.Generator().manual_seed(0)
@@ -31,12 +31,11 @@ def found():
     own = torch.arange(len(rows))
     lists = neighbors.k_nearest(rows, rows, 9, exclude=own)
     few = neighbors.k_nearest(rows[:7], rows, 3)
-    ready = as_exact_neighbors(rows, lists.indices, lists.similarities)
     trees = [ward_linkage(each) for each in (rows, ties, one_hot)]
-    return [lists.indices, lists.similarities, few.indices, ward_linkage(rows, neighbors=ready), *trees]
+    return [lists.indices, lists.similarities, few.indices, linkage.link_rows(rows, lists), *trees]
 
 
-shared_scan.gather_rows = count
+scan.gather_rows = count
 with d.processes(cpu):
     if d.is_main():
         alone = found()

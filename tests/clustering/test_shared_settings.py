@@ -33,7 +33,8 @@ def test_the_strictest_value_is_in_force_and_the_last_user_restores_the_first() 
 
 @pytest.mark.slow
 def test_two_trees_at_once_are_those_grown_alone() -> None:
-    """Both change the number of torch's threads and the precision of its products, which are the whole process's."""
+    """Both change the number of torch's threads and the precision of its products, which are the
+    whole process's."""
     many = [unit_rows(3200, seed) for seed in (0, 1)]
     alone = [ward_linkage(rows) for rows in many]
     before = (torch.get_num_threads(), torch.get_float32_matmul_precision())

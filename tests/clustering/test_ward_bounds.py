@@ -39,9 +39,8 @@ def true_height(a: torch.Tensor, b: torch.Tensor, s: float, t: float) -> Fractio
 def scanner() -> Scanner:
     rng = np.random.default_rng(0)
     rows = torch.as_tensor(rng.normal(size=(60, 37))) / 8
-    rows[30:] = rows[:30] + 1e-4 * torch.as_tensor(
-        rng.normal(size=(30, 37))
-    )  # near pairs, where bounds are tight
+    # Near pairs, where bounds are tight.
+    rows[30:] = rows[:30] + 1e-4 * torch.as_tensor(rng.normal(size=(30, 37)))
     sizes = torch.as_tensor(rng.integers(1, 9, size=60)).double()
     return Scanner(
         Geometry(rows, sizes), (FLOAT64,), Margins.of(37, 3.0), 12, 1 << 20, Workers(rows.device)
@@ -86,7 +85,8 @@ def test_distances_are_symmetric_and_within_eta(scanner: Scanner) -> None:
 
 
 def test_lows_of_unions_never_exceed_the_distance() -> None:
-    """A and B mutually nearest, every other point a C; A's and B's distances themselves are the tightest lows."""
+    """A and B mutually nearest, every other point a C; A's and B's distances themselves are the
+    tightest lows."""
     rng = np.random.default_rng(1)
     margins = Margins.of(5, 4.0)
     for _ in range(200):

@@ -4,12 +4,9 @@ import numpy as np
 import pytest
 import torch
 from scipy.cluster.hierarchy import linkage
-from torch import Tensor
 
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
-from shoal.clustering.ward.exact_neighbors import as_exact_neighbors
-from shoal.clustering.ward.local_scan import Accept, LocalScanner
 from shoal.clustering.ward.rounds import FEW
 from shoal.errors import DataError, UsageError
 
@@ -24,9 +21,8 @@ def assert_same_tree(ours: np.ndarray, theirs: np.ndarray) -> None:
 
 def test_an_offset_changes_nothing() -> None:
     """Times, coordinates: whole numbers far from zero, whose differences are exact."""
-    rows = (
-        np.random.default_rng(0).integers(-500_000, 500_000, size=(300, 2)).astype(np.float64)
-    )  # no ties
+    # No ties.
+    rows = np.random.default_rng(0).integers(-500_000, 500_000, size=(300, 2)).astype(np.float64)
     for offset in (1e9, -(2.0**52)):
         assert_same_tree(ward_linkage(rows + offset), linkage(rows, "ward"))
     far = np.column_stack([rows[:, 0] + 1.8e9, rows[:, 1]])
@@ -34,23 +30,15 @@ def test_an_offset_changes_nothing() -> None:
 
 
 def test_five_points_far_from_zero_are_told_apart() -> None:
-    """5, 0, 1, 1 and -3: the pair at 1 takes 0, then -3, at last 5; centroids rounded at 2^52 would take 5 first."""
+    """5, 0, 1, 1 and -3: the pair at 1 takes 0, then -3, at last 5; centroids rounded at 2^52 would
+    take 5 first."""
     rows = 2.0**52 + np.array([[5.0], [0], [1], [1], [-3]])
     assert_same_tree(ward_linkage(rows), linkage(rows - 2.0**52, "ward"))
 
 
-def test_ready_lists_of_rows_far_from_zero_do_no_harm() -> None:
-    rows = torch.as_tensor(np.random.default_rng(0).integers(-50, 50, size=(3000, 3)) + 1e6)
-    products = rows @ rows.T
-    products.fill_diagonal_(-torch.inf)
-    best = products.topk(8, 1)
-    found = ward_linkage(rows, neighbors=as_exact_neighbors(rows, best.indices, best.values))
-    np.testing.assert_array_equal(found, ward_linkage(rows))
-
-
 @pytest.mark.slow
 def test_a_range_that_squares_cannot_hold_is_refused() -> None:
-    with pytest.raises(DataError, match="less than 1e-146 of the largest entry apart"):
+    with pytest.raises(DataError):
         ward_linkage(2.0 ** np.arange(-300, 300)[:, None])
     rows = 2.0 ** np.arange(-200, 200)[:, None]
     assert_same_tree(ward_linkage(rows), linkage(rows, "ward"))
@@ -68,32 +56,18 @@ def test_counts_do_not_depend_on_torchs_default_type() -> None:
 @pytest.mark.parametrize("memory", [1e9, "1GB", True])
 @pytest.mark.parametrize("n", [1, 30])
 def test_memory_that_is_no_whole_number_is_refused(memory: object, n: int) -> None:
-    with pytest.raises(UsageError, match=r"memory: found .*, expected a whole number"):
+    with pytest.raises(UsageError):
         ward_linkage(np.random.default_rng(0).normal(size=(30, 4))[:n], memory=memory)
-
-
-@pytest.mark.parametrize("neighbors", ["x", {"a": 1}, object()])
-@pytest.mark.parametrize("n", [1, 30])
-def test_neighbors_that_are_no_numbers_are_refused(neighbors: object, n: int) -> None:
-    with pytest.raises(UsageError, match=r"neighbors: found \w+, expected \(N, k\) row numbers"):
-        ward_linkage(np.random.default_rng(0).normal(size=(30, 4))[:n], neighbors=neighbors)
-
-
-def test_neighbors_of_a_single_row_that_name_others_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"neighbors: found shape \(3, 3\), expected \(1, k\)"):
-        ward_linkage(np.ones((1, 4)), neighbors=np.zeros((3, 3), int))
 
 
 def test_tensors_that_hold_no_plain_numbers_are_refused() -> None:
     for found in (torch.eye(4).to_sparse(), torch.empty(4, 4, device="meta")):
-        with pytest.raises(
-            DataError, match="X: found a sparse, quantized or empty tensor, expected plain numbers"
-        ):
+        with pytest.raises(DataError):
             ward_linkage(found)
 
 
 def test_rows_of_different_lengths_are_refused() -> None:
-    with pytest.raises(DataError, match="X: found rows of different lengths"):
+    with pytest.raises(DataError):
         ward_linkage([[1.0], [2.0, 3.0]])
 
 
@@ -101,62 +75,43 @@ def test_views_and_short_floats_are_taken_for_their_numbers() -> None:
     rows = torch.as_tensor(np.random.default_rng(0).integers(-8, 8, size=(30, 4))).float()
     expected = ward_linkage(rows)
     assert np.array_equal(ward_linkage(torch._neg_view(-rows)), expected)
-    assert np.array_equal(
-        ward_linkage(rows.to(torch.float8_e4m3fn)), expected
-    )  # whole numbers to 16 fit
-
-
-def test_neighbors_in_a_tensor_without_plain_numbers_are_refused() -> None:
-    for found in (
-        torch.eye(30).long().to_sparse(),
-        torch.empty(30, 4, dtype=torch.int64, device="meta"),
-    ):
-        with pytest.raises(UsageError, match="neighbors: found Tensor, expected"):
-            ward_linkage(np.random.default_rng(0).normal(size=(30, 4)), neighbors=found)
+    # Whole numbers to 16 fit.
+    assert np.array_equal(ward_linkage(rows.to(torch.float8_e4m3fn)), expected)
 
 
 @pytest.mark.parametrize(
     "found", ["x", [[0, 1, 1, 2], [2, 3]], np.full((1, 4), 1j), [[0, 1e300, 1, 2]]]
 )
 def test_what_is_no_linkage_makes_no_tree(found: object) -> None:
-    with pytest.raises(DataError, match="linkage: "):
+    with pytest.raises(DataError):
         Tree(found)
 
 
 def test_masked_entries_are_missing_ones() -> None:
     rows = np.ma.masked_array(np.eye(4), mask=np.eye(4)[:, ::-1] * [[0], [0], [1], [0]])
-    with pytest.raises(DataError, match=r"X: NaN or infinity in row 2 \(1 of 4\)"):
+    with pytest.raises(DataError):
         ward_linkage(rows)
     assert len(ward_linkage(np.ma.masked_array(np.eye(4)))) == 3
 
 
 def test_progress_that_cannot_be_called_is_refused() -> None:
-    with pytest.raises(UsageError, match="progress: found int, expected a function"):
+    with pytest.raises(UsageError):
         ward_linkage(np.eye(4), progress=5)
 
 
-@pytest.mark.parametrize("n", [400, 3000])
-def test_a_row_far_beyond_the_others_is_no_reason_to_measure_them_all(
-    n: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("n_tabled", [100, 3000])
+def test_a_row_far_beyond_the_others_does_not_spoil_their_tree(
+    n_tabled: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Products say nothing about the others' distances to it, its distance from the center does."""
-    rows = np.random.default_rng(0).normal(size=(n, 16))
+    rows = np.random.default_rng(0).normal(size=(400, 16))
     rows[0] = 1e8
-    looked_at: list[int] = []
-    scan = LocalScanner.scan
-
-    def count(self: LocalScanner, rows: Tensor, accept: Accept) -> None:
-        looked_at.append(len(rows))
-        scan(self, rows, accept)
-
-    monkeypatch.setattr(LocalScanner, "scan", count)
-    monkeypatch.setitem(FEW, "cpu", 100)
+    monkeypatch.setitem(FEW, "cpu", n_tabled)
     assert_same_tree(ward_linkage(rows), linkage(rows, "ward"))
-    assert sum(looked_at) <= 2
 
 
 def test_a_tight_core_in_a_wide_halo_is_told_apart() -> None:
-    """Most rows within 1e-5 of each other, the others as far as usual: the middle length says nothing about those."""
+    """Most rows within 1e-5 of each other, the others as far as usual: the middle length says
+    nothing about those."""
     rng = np.random.default_rng(0)
     rows = np.concatenate([1 + 1e-5 * rng.normal(size=(400, 8)), rng.normal(size=(200, 8))])
     assert_same_tree(ward_linkage(rows), linkage(rows, "ward"))

@@ -1,4 +1,5 @@
-"""Fifty thousand points against a nearest-neighbor chain in float64, written here from the definition."""
+"""Fifty thousand points against a nearest-neighbor chain in float64, written here from the
+definition."""
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from shoal.clustering.ward.linkage import ward_linkage
 
 
 def nearest_neighbor_chain(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ward's tree in O(N) memory: follow nearest neighbors until two point at each other, merge them, go on."""
+    """Ward's tree in O(N) memory: follow nearest neighbors until two point at each other, merge
+    them, go on."""
     n = len(rows)
     centroids = rows.copy()
     sizes = np.ones(n)

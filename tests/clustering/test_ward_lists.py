@@ -1,4 +1,5 @@
-"""Lists through a round of merges: their lows stay below the distances, and rise where the formula says so."""
+"""Lists through a round of merges: their lows stay below the distances, and rise where the formula
+says so."""
 
 import numpy as np
 import pytest
@@ -48,7 +49,8 @@ def floors_of(
 
 
 def check(lists: Lists, rows: Tensor, geometry: Geometry, is_live: Tensor) -> None:
-    """Whatever is listed is not below its smallest low, whatever is not listed is not below `outside`."""
+    """Whatever is listed is not below its smallest low, whatever is not listed is not below
+    `outside`."""
     distance = all_distances(geometry)
     for at, row in enumerate(rows.tolist()):
         for other in is_live.nonzero()[:, 0].tolist():
@@ -98,7 +100,8 @@ COARSE = Margins(MARGINS.eta, 1e-3)
 
 
 def test_lows_of_entries_stay_true_when_every_round_moves_unions_against_us() -> None:
-    """Round after round unions are stored κ nearer to a large cluster that waits far off and has them all in its list.
+    """Round after round unions are stored κ nearer to a large cluster that waits far off and has
+    them all in its list.
 
     Lance and Williams' formula would double what is owed each time, if anything were.
     """
@@ -134,8 +137,9 @@ def test_lows_of_entries_stay_true_when_every_round_moves_unions_against_us() ->
 
 @pytest.mark.parametrize("n_pairs", [1, 2], ids=["one pair merges", "both pairs merge"])
 def test_what_is_outside_a_list_stays_true_when_unions_are_moved_against_us(n_pairs: int) -> None:
-    """The corners of a tetrahedron, D = 1 between any two, and still 1 between a corner and the union of two others and
-    between the unions of two pairs. Each union is stored κ nearer to the rest, and nobody has anybody in its list."""
+    """The corners of a tetrahedron, D = 1 between any two, and still 1 between a corner and the
+    union of two others and between the unions of two pairs. Each union is stored κ nearer to the
+    rest, and nobody has anybody in its list."""
     rise = 0.125**0.5
     rows = torch.tensor(
         [[-0.5, 0, -rise], [0.5, 0, -rise], [0, -0.5, rise], [0, 0.5, rise], [9, 9, 9]]
@@ -167,8 +171,9 @@ def test_what_is_outside_a_list_stays_true_when_unions_are_moved_against_us(n_pa
 def test_a_cluster_that_waits_is_not_taken_to_have_the_nearest_of_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """0 and 1 merge, and their union is stored κ nearer to 2 than 3 is, which 2 has waited for. Its own nearest is
-    another union, so 2 hears nothing of it and merges with 3: lows of 0 must not rest on 3 being 2's nearest."""
+    """0 and 1 merge, and their union is stored κ nearer to 2 than 3 is, which 2 has waited for. Its
+    own nearest is another union, so 2 hears nothing of it and merges with 3: lows of 0 must not
+    rest on 3 being 2's nearest."""
     kappa = 1e-3
     rise = 0.125**0.5
     e = torch.eye(8, dtype=torch.float64)
@@ -227,7 +232,8 @@ def test_a_cluster_that_waits_is_not_taken_to_have_the_nearest_of_all(
 
 
 def test_a_list_that_holds_both_parts_knows_the_distance_of_their_union() -> None:
-    """On a line: 0 and 1 merge at D = 1. From 5 they were 25 and 16 away, their union is 2·2·1/3 · 4.5² = 27."""
+    """On a line: 0 and 1 merge at D = 1. From 5 they were 25 and 16 away, their union is 2·2·1/3 ·
+    4.5² = 27."""
     geometry = Geometry(torch.tensor([[0.0], [1.0], [5.0]]).double(), torch.ones(3).double())
     lists = nearest_lists(geometry, 1)
     pairs = mutual(geometry)
@@ -248,8 +254,8 @@ def test_a_list_that_holds_both_parts_knows_the_distance_of_their_union() -> Non
 
 
 def test_a_partner_outside_the_list_counts_with_what_is_outside() -> None:
-    """As above, but 5 has only 1 in its list and knows that all others are at least 20 away: (2·16 + 2·20 - 1) / 3,
-    which is more than 20, so that 20 stays."""
+    """As above, but 5 has only 1 in its list and knows that all others are at least 20 away: (2·16
+    + 2·20 - 1) / 3, which is more than 20, so that 20 stays."""
     geometry = Geometry(torch.tensor([[0.0], [1.0], [5.0]]).double(), torch.ones(3).double())
     lists = Lists(
         torch.tensor([[1], [0], [1]]),
@@ -287,7 +293,8 @@ def test_two_entries_that_lead_to_one_cluster_are_measured_once(
 
 
 def test_nothing_more_is_measured_for_a_list_that_cannot_win() -> None:
-    """The first entry is 25 away, and something outside may be as near as 9: what is listed beyond that cannot help."""
+    """The first entry is 25 away, and something outside may be as near as 9: what is listed beyond
+    that cannot help."""
     geometry = Geometry(torch.tensor([[0.0], [1.0], [5.0]]).double(), torch.ones(3).double())
     lists = Lists(
         torch.tensor([[0, 1]]), torch.tensor([[1.0, 9.0]]).double(), torch.tensor([9.0]).double()

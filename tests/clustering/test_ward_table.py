@@ -1,4 +1,5 @@
-"""The table of few clusters: whatever it holds and whenever it takes over, the tree has the same bits."""
+"""The table of few clusters: whatever it holds and whenever it takes over, the tree has the same
+bits."""
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def filled(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What the table was filled with, in order: a precision of products, or None, the distances themselves."""
+    """What the table was filled with, in order: a precision of products, or None, the distances
+    themselves."""
     seen: list[object] = []
     fill = HeightTable._fill
     monkeypatch.setattr(
@@ -58,9 +60,8 @@ def test_a_table_that_float32_cannot_decide_is_computed_in_float64(
 
 @pytest.mark.slow
 def test_the_table_may_take_over_at_any_number_of_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = np.concatenate(
-        [spread_out(300), np.round(spread_out(100) * 4) / 4]
-    )  # with ties and duplicates
+    # With ties and duplicates.
+    rows = np.concatenate([spread_out(300), np.round(spread_out(100) * 4) / 4])
     expected = ward_linkage(rows)
     for few in (0, 1, 2, 3, 50, 399):
         monkeypatch.setitem(FEW, "cpu", few)

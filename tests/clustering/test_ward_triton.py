@@ -14,7 +14,7 @@ from shoal.clustering.products import TENSOR_BFLOAT16
 from shoal.clustering.ward.linkage import precisions, ward_linkage
 
 torch.set_num_threads(1)  # the interpreter serves one thread
-rounds.FEW["cpu"] = linkage.FEW_PRODUCTS = 0  # few rows or clusters would be put in a table and need no scan
+rounds.FEW["cpu"] = linkage.FEW_PRODUCTS = linkage.MAX_TIED = 0  # neither a table nor scipy: every row is scanned
 device = torch.device("cpu")
 assert precisions(device)[0] is TENSOR_BFLOAT16
 rng = np.random.default_rng(0)

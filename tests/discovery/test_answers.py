@@ -13,8 +13,6 @@ from shoal.clustering.inference import infer
 from shoal.clustering.mixtures import Mixtures
 from shoal.clustering.sums import unit_points
 from shoal.discovery.answers import UNCHECKED, Answer, answer_in_words
-from shoal.discovery.discovery_settings import DiscoverySettings
-from shoal.discovery.facts import collect_facts
 from shoal.discovery.named_categories import (
     NamedCategories,
     assignment_rows,
@@ -60,43 +58,6 @@ def test_the_answer_counts_categories_with_images_and_images_among_strangers(
     discovery = Discovery(clusters=found.categories, n_clusters=3, embeddings=POINTS.numpy())
     answered = Answer(name="frozen", discovery=discovery, named=found)
     assert answer_in_words(run) == answered.in_words(run) == COUNTS
-    run.write_json("estimate", {"n_clusters": 4, "stability": {"n_clusters": [4, 6, 3]}})
-    assert answer_in_words(run) == f"{COUNTS}; 3 to 6 categories over 3 random parts of the images"
-
-
-@pytest.mark.parametrize(
-    ("repeats", "words"),
-    [
-        (
-            [2, 1, 3],
-            "1 to 3 categories over 3 random parts of the images: fewer than the 4 on all of them, so that",
-        ),
-        ([1], "1 category over 1 random part of the images: fewer than the 4 on all of them"),
-        ([5, 5], "5 categories over 2 random parts of the images: more than the 4 on all of them"),
-    ],
-)
-def test_a_number_outside_of_what_its_repetitions_gave_is_doubted_in_the_same_sentence(
-    found: NamedCategories, tmp_path: Path, repeats: list[int], words: str
-) -> None:
-    """Also as a fact for a script; with the number inside, or as an end of the range, there is nothing to doubt."""
-    run = write(found, tmp_path / "run")
-    run.start(DiscoverySettings(), seed=0, device="cpu", command="")
-    estimate = {
-        "n_clusters": 4,
-        "rule": "median",
-        "is_given": False,
-        "stability": {"n_clusters": repeats},
-    }
-    run.write_json("estimate", estimate)
-    assert answer_in_words(run).startswith(f"{COUNTS}; {words}")
-    doubt = collect_facts(run)["estimate"]["doubt"]
-    side = "fewer" if max(repeats) < 4 else "more"
-    assert doubt.startswith("the number of categories rests on few labels, 2 labeled images")
-    assert f"random parts of the images gave {side} than the 4 on all of them" in doubt
-    for inside in ([4], [2, 4], [4, 9], [3, 9]):
-        run.write_json("estimate", estimate | {"stability": {"n_clusters": inside}})
-        assert answer_in_words(run).endswith("of the images")
-        assert "random parts" not in collect_facts(run)["estimate"]["doubt"]
 
 
 def test_every_image_has_a_row_with_its_own_label_beside_the_category(

@@ -168,7 +168,6 @@ def test_the_run_can_be_opened_and_names_its_settings(
         "range": None,
         "by_labels": None,
         "curve": None,
-        "stability": None,
     }
     assert run.n_clusters_interval is None
 

@@ -63,7 +63,6 @@ OWN: dict[str, dict[str, Damage]] = {
     "estimate.json": {
         "no K": in_json(lambda found: found.pop("n_clusters")),
         "curve": in_json(lambda found: found.update(curve=[1])),
-        "repeats": in_json(lambda found: found.update(stability={"n_clusters": ["ten"]})),
         "interval": in_json(lambda found: found.update(interval=[9])),
         "range": in_json(lambda found: found.update(range="30-50")),
     },

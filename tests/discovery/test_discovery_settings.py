@@ -31,9 +31,7 @@ def test_another_encoder_brings_its_own_number_of_trained_blocks() -> None:
 
 
 def test_a_runs_config_is_read_back_whole(tmp_path: Path) -> None:
-    settings = choose_settings(
-        recipe="cifar100", hidden_share=0.5, seed=4, stability=2, input_size=64
-    )
+    settings = choose_settings(recipe="cifar100", hidden_share=0.5, seed=4, input_size=64)
     (tmp_path / "config.yaml").write_text(dump_settings(settings))
     assert choose_settings(config=tmp_path / "config.yaml") == settings
 
@@ -131,7 +129,6 @@ def test_the_released_codes_protocol_is_its_losses_head_and_bank() -> None:
         ({"cms": None}, "unknown setting 'cms'"),
         ({"validation_share": 1.0}, "validation_share: found 1.0"),
         ({"pixel_size": 2}, "^pixel_size: found 2, expected 8 to 4,096$"),
-        ({"stability": -2}, "^stability: found -2, expected at least 0, which is no repetition$"),
         ({"method": "cmss"}, "did you mean 'cms'"),
         ({"protocol": "papers"}, "no protocol 'papers'; did you mean 'paper'"),
         ({"hidden_share": 1.0}, "hidden_share: found 1.0"),
@@ -171,18 +168,6 @@ def test_what_cannot_be_used_is_refused(given: dict[str, object], words: str) ->
             {"answer": "better"},
             "answer: found 'better', .* give --train",
             {"train": True},
-        ),
-        (
-            {"stability": 3},
-            {"n_clusters": 5},
-            "stability 3 in .*yaml, .* give --stability 0 too",
-            {"stability": 0},
-        ),
-        (
-            {"n_clusters": 5},
-            {"stability": 3},
-            "n_clusters 5 in .*yaml, .* leave out --stability",
-            {"stability": 0},
         ),
     ],
 )
@@ -286,12 +271,12 @@ def test_a_range_of_n_clusters_is_one_of_the_estimate_and_replaces_the_number_of
     config = tmp_path / "config.yaml"
     config.write_text(dump_settings(choose_settings(method=method, n_clusters=40)))
     for given in ("30-50", (30, 50), [30, 50]):
-        found = choose_settings(config=config, n_clusters=given, stability=2)
+        found = choose_settings(config=config, n_clusters=given)
         inference = found.of_method.inference
         assert (found.n_clusters, inference.min_clusters, inference.max_clusters) == (None, 30, 50)
     config.write_text(dump_settings(found))
     assert choose_settings(config=config) == found  # a run's config keeps it
-    assert choose_settings(config=config, n_clusters="40", stability=0).n_clusters == 40
+    assert choose_settings(config=config, n_clusters="40").n_clusters == 40
     with pytest.raises(UsageError, match="found 50-30, expected the smaller number first"):
         choose_settings(n_clusters=(50, 30))
 

@@ -18,7 +18,7 @@ from shoal.clustering.blend import TriedWeight
 from shoal.data.pixels import load_pixels
 from shoal.data.pixels.workers import WorkerPool
 from shoal.data.readers import read_collection
-from shoal.discovery.answers import answer_in_words, range_in_words
+from shoal.discovery.answers import answer_in_words
 from shoal.discovery.assign import Assigner
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.pipeline import discover_images
@@ -369,11 +369,10 @@ def test_images_without_features_are_named_and_leave_no_run_behind(
 def test_k_is_that_of_the_first_answer_unless_the_papers_rule_estimates_it(
     photos, settings, tmp_path: Path, protocol: str
 ) -> None:
-    """Its interval and its repetitions too, which are made with the embeddings that K was estimated on."""
+    """Its interval too."""
     followed = replace(
         settings,
         method_settings=follow_protocol(settings.method_settings, protocol, "cms"),
-        stability=2,
     )
     run = run_on(photos, tmp_path / "run", followed)
     found = run.json("estimate")
@@ -381,17 +380,6 @@ def test_k_is_that_of_the_first_answer_unless_the_papers_rule_estimates_it(
     assert (found["curve"] == first["curve"]) == (protocol == "shoal")
     if protocol == "shoal":
         assert (found["n_clusters"], found["interval"]) == (first["n_clusters"], first["interval"])
-        alone = run_on(photos, tmp_path / "alone", replace(followed, train=False))
-        assert found["stability"] == alone.json("estimate")["stability"]
-
-
-def test_the_number_of_clusters_is_repeated_on_parts_when_asked(
-    photos, settings, tmp_path: Path
-) -> None:
-    run = run_on(photos, tmp_path / "run", replace(settings, train=False, stability=3))
-    repeats = run.json("estimate")["stability"]["n_clusters"]
-    assert len(repeats) == 3
-    assert f"; {range_in_words(run.n_clusters, repeats)}" in answer_in_words(run)
 
 
 def test_without_labels_the_given_number_is_found(photos, settings, tmp_path: Path) -> None:

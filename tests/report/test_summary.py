@@ -37,36 +37,21 @@ def test_a_whole_run_in_words(digits: Run) -> None:
     assert facts["Time"] == "2 min 05 s"
 
 
-def test_how_sure_k_is_comes_from_repeats_and_from_the_curve(plain_run: Callable[..., Run]) -> None:
+def test_how_sure_k_is_comes_from_the_curve(plain_run: Callable[..., Run]) -> None:
     """Of 2 … 6, the accuracies of 3 and 4 lie within a point of the best."""
     run = plain_run(images("a"))
     assert how_sure(Snapshot(run)) == ""
     curve = {"n_clusters": [2, 3, 4, 5, 6], "accuracy": [0.5, 0.895, 0.9, 0.88, 0.7]}
     run.write_json(
         "estimate",
-        {"n_clusters": 4, "rule": "best", "is_given": False, "curve": curve, "stability": None},
+        {"n_clusters": 4, "rule": "best", "is_given": False, "curve": curve},
     )
     assert how_sure(Snapshot(run)) == (
         "The number of categories, 4, was estimated. "
         "Of 5 numbers tried, 3 to 4 fit the labeled images within a point of the best."
     )
-    run.write_json(
-        "estimate",
-        {"n_clusters": 4, "rule": "", "is_given": False, "stability": {"n_clusters": [4, 5, 4]}},
-    )
-    assert how_sure(Snapshot(run)).endswith(
-        "was estimated. Repeated 3 times, the estimate was 4 to 5."
-    )
-    run.write_json(
-        "estimate", {"n_clusters": 9, "is_given": False, "stability": {"n_clusters": [4, 5]}}
-    )
-    assert how_sure(Snapshot(run)).endswith(
-        "Repeated 2 times, the estimate was 4 to 5, with 9 outside of that: it is unsteady."
-    )
     alone = {"n_clusters": [2, 3], "accuracy": [0.5, 0.9]}
-    run.write_json(
-        "estimate", {"n_clusters": 4, "is_given": False, "curve": alone, "stability": None}
-    )
+    run.write_json("estimate", {"n_clusters": 4, "is_given": False, "curve": alone})
     assert how_sure(Snapshot(run)).endswith(
         "Of 2 numbers tried, the number 3 fits the labeled images within a point of the best. "
         "The estimate is not among them, because it also weighs unlabeled images."
@@ -77,7 +62,6 @@ def test_how_sure_k_is_comes_from_repeats_and_from_the_curve(plain_run: Callable
             "is_given": False,
             "interval": interval,
             "curve": alone,
-            "stability": None,
         }
         run.write_json("estimate", found)
         assert how_sure(Snapshot(run)) == (

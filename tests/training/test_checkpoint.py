@@ -229,13 +229,13 @@ def test_starting_anew_forgets_an_older_run(tmp_path):
 
 
 def test_a_run_made_with_other_settings_is_refused_and_every_difference_listed():
-    other = {"training": {"lr": 0.2, "epochs": 3}, "data": {"images": "xyz"}, "rule": "plateau"}
+    other = {"training": {"lr": 0.2, "epochs": 3}, "data": {"images": "xyz"}, "rule": "pairs"}
     with pytest.raises(UsageError) as caught:
         check_identity(IDENTITY, other, Path("c.safetensors"))
     message = str(caught.value)
     assert "training.lr: 0.1, was 0.2" in message
     assert "data.images: 'abc', was 'xyz'" in message
-    assert "rule: None, was 'plateau'" in message
+    assert "rule: None, was 'pairs'" in message
     assert "epochs" not in message
 
 

@@ -27,10 +27,8 @@ def test_well_separated_groups_are_all_right(groups):
 
 
 def test_it_says_which_rule_decided(groups):
-    """Four labels of each class are enough for the default rule, and too few for 'balance': 'median' decides then."""
     embeddings, labels, _ = groups
     assert validate(embeddings, labels).rule == "pairs"
-    assert validate(embeddings, labels, rule="balance").rule == "median"
     assert validate(embeddings, labels, rule="paper").rule == "paper"
     assert validate(embeddings, labels, n_clusters=5).rule is None
 

@@ -41,12 +41,7 @@ def cluster(
     n_clusters: NClusters = None,
     n_neighbors: Annotated[int, typer.Option(help="Neighbors a point moves toward.")] = 8,
     alpha: Annotated[float, typer.Option(help="Weight of their mean, 0 to 1.")] = 0.5,
-    rule: Annotated[
-        str | None,
-        typer.Option(
-            help="How K is estimated: pairs, balance, plateau, precision, median, gap, paper."
-        ),
-    ] = None,
+    rule: Annotated[str | None, typer.Option(help="How K is estimated: pairs, paper.")] = None,
     protocol: Protocol = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to write.")] = None,
     device: Device = None,

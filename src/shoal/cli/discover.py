@@ -83,9 +83,6 @@ def discover(
     out: Annotated[
         Path | None, typer.Option(help="Run folder to write; runs/<name of the folder> if absent.")
     ] = None,
-    stability: Annotated[
-        int | None, typer.Option(help="Repeat the estimate of K this often, say its range.")
-    ] = None,
     seed: Seed = None,
     device: Device = None,
     resume: Annotated[
@@ -133,7 +130,6 @@ def discover(
         input_size=input_size,
         seed=seed,
         protocol=protocol,
-        stability=stability,
         train=train,
         max_minutes=max_minutes,
         changes=read_changes(changes or []),

@@ -1,9 +1,11 @@
-"""Average linkage above Ward's small clusters: an end of the tree that does not cut large classes to pieces.
+"""Average linkage above Ward's small clusters: an end of the tree that does not cut large classes
+to pieces.
 
-Ward's distance of two clusters grows with their sizes, so at K clusters all are about equally large: a class with a
-tenth of the images is cut into several, and small ones are joined instead. The mean distance of two clusters' images
-does not depend on how many they are, but single images that are far from everything would be clusters of their own.
-So Ward's tree is kept up to a few small clusters per cluster, and these are joined by their mean squared distance.
+Ward's distance of two clusters grows with their sizes, so at K clusters all are about equally
+large: a class with a tenth of the images is cut into several, and small ones are joined instead.
+The mean distance of two clusters' images does not depend on how many they are, but single images
+that are far from everything would be clusters of their own. So Ward's tree is kept up to a few
+small clusters per cluster, and these are joined by their mean squared distance.
 
 N images, D columns, K clusters, M small clusters.
 """
@@ -49,7 +51,8 @@ def join_small(points: Tensor, tree: Tree, n_clusters: int, method: LinkageMetho
     sizes = np.bincount(labels)  # (M,)
     sums = grouped_sums(points, torch.from_numpy(labels).to(points.device), n_small).cpu().numpy()
     centers = sums / sizes[:, None]  # (M, D)
-    # Rows have length 1, so the mean squared distance of two clusters' rows is 2 minus twice their mean product.
+    # Rows have length 1, so the mean squared distance of two clusters' rows is 2 minus twice their
+    # mean product.
     kept, gone, distances = average_linkage(2 - 2 * centers @ centers.T, sizes)
     done = tree.n_leaves - n_small
     below = tree.heights[done - 1] if done else 0.0
@@ -59,7 +62,8 @@ def join_small(points: Tensor, tree: Tree, n_clusters: int, method: LinkageMetho
 def choose_linkage(
     points: Tensor, labels: Ints, moves: ShiftSettings, n_shifts: int
 ) -> LinkageMethod:
-    """Average linkage where it puts more labeled images right by more than a standard error, else Ward's."""
+    """Average linkage where it puts more labeled images right by more than a standard error, else
+    Ward's."""
     judged = judge_linkages(points, labels, moves, n_shifts)
     return "average" if judged is not None and is_worse(*judged) else "ward"
 
@@ -67,11 +71,13 @@ def choose_linkage(
 def judge_linkages(
     points: Tensor, labels: Ints, moves: ShiftSettings, n_shifts: int
 ) -> tuple[Bools, Bools] | None:
-    """Which labeled images (L,) Ward's linkage puts right, and which average linkage; None where there are too few.
+    """Which labeled images (L,) Ward's linkage puts right, and which average linkage; None where
+    there are too few.
 
-    Labeled images of `points` (N, D), unit rows, are clustered alone, after so many shifts, into as many clusters as
-    they have classes. Among all images labels cannot say it: they do not see what images of novel classes a cluster
-    takes in, and average linkage takes in more of them. Few labels say too little.
+    Labeled images of `points` (N, D), unit rows, are clustered alone, after so many shifts, into as
+    many clusters as they have classes. Among all images labels cannot say it: they do not see what
+    images of novel classes a cluster takes in, and average linkage takes in more of them. Few
+    labels say too little.
     """
     if (labels != UNLABELED).sum() < MIN_LABELED:
         return None
@@ -92,21 +98,21 @@ def judge_linkages(
 
 
 def draw_in_proportion(points: Tensor, labels: Ints) -> Ints:
-    """Rows of labeled images, of each class about as many as it has images: people label some classes more than others.
+    """Rows of labeled images, of each class about as many as it has images: people label some
+    classes more than others.
 
-    How many images (N, D) a class has is taken from how many are nearest to its mean. Of classes with more labels for
-    that than a quarter of the classes have, some are left out, evenly over its rows.
+    How many images (N, D) a class has is taken from how many are nearest to its mean. Of classes
+    with more labels for that than a quarter of the classes have, some are left out, evenly over its
+    rows.
     """
     labeled = np.flatnonzero(labels != UNLABELED)
     classes, own = np.unique(labels[labeled], return_inverse=True)
     n_labels = np.bincount(own)  # (C,)
-    means = category_centers(
-        points[torch.from_numpy(labeled).to(points.device)], own, len(classes)
-    )  # (C, D)
+    # (C, D)
+    means = category_centers(points[torch.from_numpy(labeled).to(points.device)], own, len(classes))
     nearest = k_nearest(points, means.to(points.dtype), 1).indices[:, 0]  # (N,)
-    n_images = np.maximum(
-        torch.bincount(nearest, minlength=len(classes)).cpu().numpy(), n_labels
-    )  # (C,)
+    # (C,)
+    n_images = np.maximum(torch.bincount(nearest, minlength=len(classes)).cpu().numpy(), n_labels)
     share = min(float(np.quantile(n_labels / n_images, 0.25)), MAX_LABELED / n_images.sum())
     wanted = np.minimum(n_labels, np.maximum(1, np.rint(share * n_images).astype(np.int64)))  # (C,)
     kept = [
@@ -119,11 +125,13 @@ def draw_in_proportion(points: Tensor, labels: Ints) -> Ints:
 
 
 def average_linkage(distances: Floats, sizes: Ints) -> tuple[Ints, Ints, Floats]:
-    """Join M clusters by average linkage: which slots are `kept` and `gone` at each step, and at what distance.
+    """Join M clusters by average linkage: which slots are `kept` and `gone` at each step, and at
+    what distance.
 
-    `distances` (M, M) of clusters of `sizes` (M,). A joined cluster is in the lower slot of the two; distances never
-    fall. Two clusters that are each other's nearest can be joined at any time without changing what others join later,
-    so a chain of nearest ones is followed until it ends in such a pair: M² steps in all.
+    `distances` (M, M) of clusters of `sizes` (M,). A joined cluster is in the lower slot of the
+    two; distances never fall. Two clusters that are each other's nearest can be joined at any time
+    without changing what others join later, so a chain of nearest ones is followed until it ends in
+    such a pair: M² steps in all.
     """
     apart = distances.astype(np.float64)
     n_left = sizes.astype(np.float64)

@@ -1,8 +1,9 @@
-"""Two embeddings of the same images used at once, and how much of each, chosen by labels that neither was made with.
+"""Two embeddings of the same images used at once, and how much of each, chosen by labels that
+neither was made with.
 
-Training teaches an encoder the known classes and lets it forget what else it knew. Side by side in one row,
-[√w · first, √(1 - w) · second], the squared distance of two images is w times that in the first embedding plus 1 - w
-times that in the second. w = 1 is the first alone, w = 0 the second.
+Training teaches an encoder the known classes and lets it forget what else it knew. Side by side in
+one row, [√w · first, √(1 - w) · second], the squared distance of two images is w times that in the
+first embedding plus 1 - w times that in the second. w = 1 is the first alone, w = 0 the second.
 
 N images, D and E columns of the two embeddings, J images that judge, K clusters, T shifts.
 """
@@ -34,8 +35,8 @@ MAX_SHIFTS = 6
 
 MAX_ROWS = 4_000
 MIN_PER_CLUSTER = 4
-"""Images that a choice looks at, and fewest for each cluster: all that judge, and of the others as many as there is
-room for."""
+"""Images that a choice looks at, and fewest for each cluster: all that judge, and of the others as
+many as there is room for."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -44,13 +45,15 @@ class TriedWeight:
 
     weight: float
     n_shifts: int
-    """After how many shifts most of them are right; of several such numbers the one nearest to the usual."""
+    """After how many shifts most of them are right; of several such numbers the one nearest to the
+    usual."""
     right: Bools
     """(J,) which of them are then in the cluster that is matched to their class."""
 
 
 def blend(first: Tensor, second: Tensor, weight: float) -> Tensor:
-    """Unit rows (N, D + E) of two sets of unit rows, (N, D) and (N, E); one of them alone where the weight says so."""
+    """Unit rows (N, D + E) of two sets of unit rows, (N, D) and (N, E); one of them alone where the
+    weight says so."""
     if weight in (0, 1):
         return first if weight == 1 else second
     return torch.cat([first * weight**0.5, second * (1 - weight) ** 0.5], dim=1)
@@ -70,12 +73,14 @@ def try_weights(
     usual_shifts: int = 0,
     first_cuts: Sequence[Ints] = (),
 ) -> list[TriedWeight]:
-    """Cluster by each weight and see how many of the `judged` (J,) rows come out right by their `labels` (N,).
+    """Cluster by each weight and see how many of the `judged` (J,) rows come out right by their
+    `labels` (N,).
 
-    No other label is looked at: those that training saw say nothing about what it does to images without one. A weight
-    whose rows are too much alike to be cut into `n_clusters` is left out. Few judging images are often all right
-    without any shift, which says nothing about the others; `usual_shifts` are then nearer to what is best.
-    `first_cuts` are clusters (N,) of the first embedding alone after 0, 1, 2 … shifts, as far as they are known.
+    No other label is looked at: those that training saw say nothing about what it does to images
+    without one. A weight whose rows are too much alike to be cut into `n_clusters` is left out. Few
+    judging images are often all right without any shift, which says nothing about the others;
+    `usual_shifts` are then nearer to what is best. `first_cuts` are clusters (N,) of the first
+    embedding alone after 0, 1, 2 … shifts, as far as they are known.
     """
     rows = sample_rows(len(labels), judged, n_clusters, seed)
     kept = torch.from_numpy(rows).to(first.device)
@@ -95,13 +100,15 @@ def try_weights(
 
 
 def choose_weight(tried: Sequence[TriedWeight]) -> TriedWeight:
-    """The weight nearest to the usual one among those that the judging images cannot tell from the best.
+    """The weight nearest to the usual one among those that the judging images cannot tell from the
+    best.
 
-    None that puts fewer of them right than the first embedding alone does: what costs a training must not be worse.
+    None that puts fewer of them right than the first embedding alone does: what costs a training
+    must not be worse.
 
-    Images that two weights both put right, or both wrong, say nothing about which is better. If neither is, each of the
-    others is as a toss of a coin, and the difference has a standard error of √(their number) images. A weight that is
-    worse than the best by no more than that is as good.
+    Images that two weights both put right, or both wrong, say nothing about which is better. If
+    neither is, each of the others is as a toss of a coin, and the difference has a standard error
+    of √(their number) images. A weight that is worse than the best by no more than that is as good.
     """
     best = max(tried, key=lambda one: int(one.right.sum()))
     alone = max((int(one.right.sum()) for one in tried if one.weight == 1), default=0)
@@ -118,7 +125,8 @@ def _cuts(
     linkage_method: LinkageMethod,
     known: Sequence[Ints],
 ) -> Iterator[Ints]:
-    """Clusters (M,) after 0, 1, 2 … shifts, while enough rows are distinct; of the first ones where they are `known`.
+    """Clusters (M,) after 0, 1, 2 … shifts, while enough rows are distinct; of the first ones where
+    they are `known`.
 
     Trees are made for the others alone.
     """
@@ -132,7 +140,8 @@ def _cuts(
 def _judge(
     weight: float, clusters: Iterator[Ints], truth: Ints, usual_shifts: int
 ) -> TriedWeight | None:
-    """The best iterate up to the first that neither of the next two betters, by the judging images (Algorithm 1).
+    """The best iterate up to the first that neither of the next two betters, by the judging images
+    (Algorithm 1).
 
     `clusters` (J,) are theirs after 0, 1, 2 … shifts; None where there are none.
     """

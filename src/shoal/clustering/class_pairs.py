@@ -1,17 +1,20 @@
-"""How many classes, from pairs of labeled images: how often two of one class, and two of different ones, meet.
+"""How many classes, from pairs of labeled images: how often two of one class, and two of different
+ones, meet.
 
-Cut a tree into about as many clusters as there may be classes, and count the other images in an image's cluster. They
-are of its own class, of n images, or of others:
+Cut a tree into about as many clusters as there may be classes, and count the other images in an
+image's cluster. They are of its own class, of n images, or of others:
 
     mates = (n - 1) · same + (N - n) · different
 
-`mates` is read off the cut, over all images. `same` and `different`, the chances that two images of one class and two
-of different classes share a cluster, are read off the labeled images. So n follows, and K = N / n. Clusters need not be
-classes: a cut that is too fine lowers `mates` and `same` alike, classes that are not told apart raise `mates` and
-`different` alike. What must hold is that known classes are like novel ones.
+`mates` is read off the cut, over all images. `same` and `different`, the chances that two images of
+one class and two of different classes share a cluster, are read off the labeled images. So n
+follows, and K = N / n. Clusters need not be classes: a cut that is too fine lowers `mates` and
+`same` alike, classes that are not told apart raise `mates` and `different` alike. What must hold is
+that known classes are like novel ones.
 
-An image counts as 1 / the size of its cluster, so that no few large classes decide. N images, L of them labeled with C
-known classes. Arrays of C + 1 hold a value from all known classes, then one with each of them left out.
+An image counts as 1 / the size of its cluster, so that no few large classes decide. N images, L of
+them labeled with C known classes. Arrays of C + 1 hold a value from all known classes, then one
+with each of them left out.
 """
 
 from dataclasses import dataclass
@@ -35,15 +38,16 @@ MIN_CLASSES = 3
 """Known classes from which on one can be left out."""
 
 MIN_SPREAD = 0.25
-"""Variance of the labels per class over their mean, below which they were counted out class by class and say nothing
-about class sizes. Where images are labeled regardless of class it is the unlabeled share or more."""
+"""Variance of the labels per class over their mean, below which they were counted out class by
+class and say nothing about class sizes. Where images are labeled regardless of class it is the
+unlabeled share or more."""
 
 MIN_ERROR = 0.01
 """Standard error of log K that is believed at least, however alike known classes are."""
 
 SIZES_TRUSTED = 0.5
-"""How much of the spread in class sizes is believed where labels were counted out class by class, and the sizes of
-clusters stand in for it."""
+"""How much of the spread in class sizes is believed where labels were counted out class by class,
+and the sizes of clusters stand in for it."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -58,10 +62,12 @@ class PairTerms:
     """L / C."""
 
     def log_likelihood(self, n_clusters: Ints) -> Floats:
-        """(M,) log of the chance to see these terms, for each K and any `below`: Student's t of above - K · below.
+        """(M,) log of the chance to see these terms, for each K and any `below`: Student's t of
+        above - K · below.
 
-        The standard error is the jackknife's, which is for classes drawn from endlessly many. Of K classes C are known,
-        so the part of its square that is between classes is smaller; the other is chance in which images are labeled.
+        The standard error is the jackknife's, which is for classes drawn from endlessly many. Of K
+        classes C are known, so the part of its square that is between classes is smaller; the other
+        is chance in which images are labeled.
         """
         k = n_clusters.astype(np.float64)
         n = len(self.above) - 1
@@ -75,8 +81,8 @@ class PairTerms:
 
 
 def pair_terms(tree: Tree, known: Ints) -> PairTerms | None:
-    """What pairs say, by labels (N,) 0 … C-1, -1 for unlabeled; None where there are too few of them, or of images, or
-    where pairs of one class meet no more often than others.
+    """What pairs say, by labels (N,) 0 … C-1, -1 for unlabeled; None where there are too few of
+    them, or of images, or where pairs of one class meet no more often than others.
 
     Cost: some 20 cuts, and a few sums over the labeled images for each.
     """
@@ -92,12 +98,10 @@ def pair_terms(tree: Tree, known: Ints) -> PairTerms | None:
         cuts = _cuts(k, n_classes, tree.n_distinct)
         made |= {n: _Cut.of(tree.cut(n), known, n_classes) for n in cuts if n not in made}
         nearest = made[min(cuts, key=lambda n: abs(n - k))]
-        sizes = (
-            labels if is_drawn else _class_sizes(nearest, labels, tree.n_leaves)
-        )  # (C,) up to a factor
-        terms = [
-            _terms(made[n], labels, sizes, is_drawn, tree.n_leaves) for n in cuts
-        ]  # (2, C + 1) each
+        # (C,) up to a factor
+        sizes = labels if is_drawn else _class_sizes(nearest, labels, tree.n_leaves)
+        # (2, C + 1) each
+        terms = [_terms(made[n], labels, sizes, is_drawn, tree.n_leaves) for n in cuts]
         above, below = np.sum(terms, axis=0)  # (C + 1,) each
         k = (
             float(np.clip(above[0] / below[0], *bounds))
@@ -156,9 +160,8 @@ def _less_one(values: Floats) -> Floats:
 def _terms(cut: _Cut, labels: Floats, sizes: Floats, is_drawn: bool, n_images: int) -> Floats:
     """(2, C + 1) the terms that K is a ratio of, by one cut."""
     own, same, different = _chances(cut, labels, sizes)
-    mates = (
-        n_images / len(cut.sizes) - 1
-    )  # the mean over images that count 1 / the size of their cluster
+    # The mean over images that count 1 / the size of their cluster.
+    mates = n_images / len(cut.sizes) - 1
     surplus = mates - (n_images - 1) * different  # (n - 1) · (same - different)
     ahead = same - different
     per_class = _less_one(sizes) / _less_one(np.ones(len(sizes)))  # the mean size
@@ -176,21 +179,19 @@ def _terms(cut: _Cut, labels: Floats, sizes: Floats, is_drawn: bool, n_images: i
 
 
 def _chances(cut: _Cut, labels: Floats, sizes: Floats) -> tuple[Floats, Floats, Floats]:
-    """The weight of each class (C,), and the chances (C + 1,) that images of one class, and of two, share a cluster."""
-    images = (
-        cut.count * (sizes / labels)[cut.known]
-    )  # (rows,) that the labels stand for, up to a factor
+    """The weight of each class (C,), and the chances (C + 1,) that images of one class, and of two,
+    share a cluster."""
+    # (rows,) that the labels stand for, up to a factor
+    images = cut.count * (sizes / labels)[cut.known]
     weight = images / cut.sizes[cut.cluster]  # (rows,)
     own = cut.by_class(weight)  # (C,)
     judged = np.where(labels > 1, sizes, 0)  # (C,)
     pairs = cut.by_class(weight * (cut.count - 1)) / np.maximum(labels - 1, 1)  # (C,)
     same = _less_one(pairs * judged) / _less_one(own * judged)
-    ahead = cut.by_class(
-        weight * (cut.by_cluster(images) - images)
-    )  # (C,) pairs with other classes, by their first
-    behind = cut.by_class(
-        images * (cut.by_cluster(weight) - weight)
-    )  # (C,) and by their second image
+    # (C,) pairs with other classes, by their first
+    ahead = cut.by_class(weight * (cut.by_cluster(images) - images))
+    # (C,) and by their second image
+    behind = cut.by_class(images * (cut.by_cluster(weight) - weight))
     mixed = np.concatenate([[ahead.sum()], ahead.sum() - ahead - behind])
     return own, same, mixed / (_less_one(own) * _less_one(sizes) - _less_one(own * sizes))
 
@@ -198,19 +199,18 @@ def _chances(cut: _Cut, labels: Floats, sizes: Floats) -> tuple[Floats, Floats, 
 def _class_sizes(cut: _Cut, labels: Floats, n_images: int) -> Floats:
     """(C,) sizes of the known classes up to a factor, by the clusters that hold their labels.
 
-    The fewer images of a cluster are of one class, the less its size says: then sizes are drawn together.
+    The fewer images of a cluster are of one class, the less its size says: then sizes are drawn
+    together.
     """
     count = cut.count
     pairs = labels * (labels - 1)
     mates = cut.by_class(count * (cut.sizes[cut.cluster] - 1)) / labels  # (C,)
     together = cut.by_class(count * (count - 1))  # (C,)
     others = cut.by_class(count * (cut.by_cluster(count) - count))  # (C,)
-    strangers = (
-        (n_images - 1) * others.sum() / (labels * (labels.sum() - labels)).sum()
-    )  # mates of other classes
-    same = (together + 2 * together.sum() / pairs.sum()) / (
-        pairs + 2
-    )  # (C,) as if two more pairs were the mean
+    # Mates of other classes.
+    strangers = (n_images - 1) * others.sum() / (labels * (labels.sum() - labels)).sum()
+    # (C,) as if two more pairs were the mean
+    same = (together + 2 * together.sum() / pairs.sum()) / (pairs + 2)
     purity = np.clip(1 - strangers / mates.mean(), 0, 1)
     sizes = 1 + np.maximum(mates - strangers, 0.05 * mates) / np.maximum(
         same - strangers / n_images, 0.05

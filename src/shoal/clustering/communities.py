@@ -1,7 +1,8 @@
-"""Communities: groups of images that are linked more among themselves than with others, in a graph of near neighbors.
+"""Communities: groups of images that are linked more among themselves than with others, in a graph
+of near neighbors.
 
-Found by Louvain's search for the highest modularity, of scikit-network. No number of groups is given; a `resolution`
-above 1 asks for more and smaller ones.
+Found by Louvain's search for the highest modularity, of scikit-network. No number of groups is
+given; a `resolution` above 1 asks for more and smaller ones.
 
 N images, E links.
 """
@@ -16,7 +17,8 @@ from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.neighbors import k_nearest
 
 TOLERANCE = 1e-7
-"""The least rise of modularity for which the search goes on: at scikit-network's own 1e-3 it ends early."""
+"""The least rise of modularity for which the search goes on: at scikit-network's own 1e-3 it ends
+early."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -35,9 +37,11 @@ class NeighborGraph:
 def link_neighbors(
     points: Tensor, labels: Ints, *, n_neighbors: int, min_similarity: float
 ) -> NeighborGraph:
-    """Link each of the unit points (N, D) with its nearest ones, by their similarity where that is high enough.
+    """Link each of the unit points (N, D) with its nearest ones, by their similarity where that is
+    high enough.
 
-    `labels` (N,) have a say, -1 for unlabeled: neighbors of one class are linked with weight 1, of two classes not.
+    `labels` (N,) have a say, -1 for unlabeled: neighbors of one class are linked with weight 1, of
+    two classes not.
     """
     n_images = len(points)
     everyone = torch.arange(n_images, device=points.device)
@@ -53,18 +57,19 @@ def link_neighbors(
     is_kept = (weights >= min_similarity) & (weights > 0) & ~(are_labeled & (ours != theirs))
     low = np.minimum(*ends)[is_kept]
     high = np.maximum(*ends)[is_kept]
-    _, once = np.unique(
-        low * n_images + high, return_index=True
-    )  # a link that both ends ask for is one
+    # A link that both ends ask for is one.
+    _, once = np.unique(low * n_images + high, return_index=True)
     return NeighborGraph(n_images, low[once], high[once], weights[is_kept][once])
 
 
 def find_communities(
     graph: NeighborGraph, *, resolution: float, min_members: int, seed: int
 ) -> Ints:
-    """(N,) the community of each image, numbered by its first image; -1 in those with fewer than `min_members`.
+    """(N,) the community of each image, numbered by its first image; -1 in those with fewer than
+    `min_members`.
 
-    The same for the same graph and seed, in every process. Cost: 3 s for half a million links, in one thread.
+    The same for the same graph and seed, in every process. Cost: 3 s for half a million links, in
+    one thread.
     """
     from scipy.sparse import coo_matrix
     from sknetwork.clustering import Louvain

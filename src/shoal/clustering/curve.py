@@ -1,8 +1,9 @@
-"""What labeled images say about each number of clusters: one sweep over every cut of a tree (paper, section 4.3).
+"""What labeled images say about each number of clusters: one sweep over every cut of a tree (paper,
+section 4.3).
 
-For every K the clusters of the cut are matched to the classes on the labeled images, and only on these. A sweep walks
-down the merges: each adds one row of the contingency table to another and repairs the matching, nothing is counted or
-solved again.
+For every K the clusters of the cut are matched to the classes on the labeled images, and only on
+these. A sweep walks down the merges: each adds one row of the contingency table to another and
+repairs the matching, nothing is counted or solved again.
 
 N leaves, L of them labeled, with C known classes; M cuts, K clusters of one of them.
 """
@@ -22,8 +23,9 @@ DEFAULT_MAX_CLUSTERS = 1000
 """Largest K tried by default, or ten times the known classes where that is more."""
 
 MIN_FIT_LABELS = 5
-"""Labeled images from which on a class has a say in `fit`. One with a single labeled image would be best off with that
-image in a cluster of its own, and one with a few with each of them so: `fit` then rises up to the largest K tried."""
+"""Labeled images from which on a class has a say in `fit`. One with a single labeled image would be
+best off with that image in a cluster of its own, and one with a few with each of them so: `fit`
+then rises up to the largest K tried."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -36,9 +38,10 @@ class Curve:
     """(M,) share of labeled images whose cluster is matched to their class."""
     fit: Floats
     """(M,) mean of √(recall · labeled share) in the class's best cluster, over the classes with
-    `MIN_FIT_LABELS` labeled images or more; NaN where there is none. See the rule "precision"."""
+    `MIN_FIT_LABELS` labeled images or more; NaN where there is none. See `n_clusters.precision`."""
     gap: Floats
-    """(M,) log of the height at which this cut's clusters begin to be joined over that of the last merge it keeps."""
+    """(M,) log of the height at which this cut's clusters begin to be joined over that of the last
+    merge it keeps."""
     class_sizes: Ints
     """(C,) labeled images of each known class."""
     n_distinct: int
@@ -64,17 +67,18 @@ def accuracy_curve(
     min_clusters: int | None = None,
     max_clusters: int | None = None,
 ) -> Curve:
-    """Sweep every cut from `max_clusters` down to `min_clusters`, and to the number of known classes at most.
+    """Sweep every cut from `max_clusters` down to `min_clusters`, and to the number of known
+    classes at most.
 
-    By default from 1,000, or ten times the known classes; no K above the number of distinct points is tried.
+    By default from 1,000, or ten times the known classes; no K above the number of distinct points
+    is tried.
     """
     if not isinstance(tree, Tree):
         raise UsageError(
             f"tree: found {type(tree).__name__}, expected a Tree; pass Tree(linkage) of a linkage matrix"
         )
-    known = known_classes(
-        as_labels(labels, tree.n_leaves, name="labels")
-    )  # (N,) 0 … C-1, -1 for unlabeled
+    # (N,) 0 … C-1, -1 for unlabeled
+    known = known_classes(as_labels(labels, tree.n_leaves, name="labels"))
     n_classes = int(known.max()) + 1
     least, most = _range(tree, n_classes, min_clusters, max_clusters)
     merges = tree.merges(most)
@@ -124,7 +128,8 @@ def _sweep(merges: Merges, known: Ints, n_classes: int, n_steps: int) -> tuple[I
 
 
 def _gaps(tree: Tree, n_clusters: Ints) -> Floats:
-    """(M,) log(next merge / last merge done) at each K; 0 where nothing but copies is joined yet."""
+    """(M,) log(next merge / last merge done) at each K; 0 where nothing but copies is joined
+    yet."""
     heights = tree.heights
     done = len(heights) - n_clusters  # (M,) index of the last merge done
     last = np.where(done < 0, 0.0, heights[np.maximum(done, 0)])
@@ -139,17 +144,18 @@ def _gaps(tree: Tree, n_clusters: Ints) -> Floats:
 class RunningMatching:
     """The best matching of a table of counts while pairs of its clusters are merged.
 
-    Keeps the dual solution of the assignment problem: what each class earns and what each cluster costs, with
-    earning + cost >= count for every pair, equality for matched ones and no cost for unmatched clusters. Then the
-    earnings and costs add up to the value of the best matching. A merge disturbs only the classes that compete for the
-    merged cluster; these are matched again along shortest augmenting paths, the rest stays.
+    Keeps the dual solution of the assignment problem: what each class earns and what each cluster
+    costs, with earning + cost >= count for every pair, equality for matched ones and no cost for
+    unmatched clusters. Then the earnings and costs add up to the value of the best matching. A
+    merge disturbs only the classes that compete for the merged cluster; these are matched again
+    along shortest augmenting paths, the rest stays.
 
     Args:
         counts: (K, C) images per cluster and class; the table is copied.
 
     Attributes:
-        counts: (C, K + C) the table now, a row per class, C empty clusters at the end so that no class is left over.
-        total: images that agree under the best matching.
+        counts: (C, K + C) the table now, a row per class, C empty clusters at the end so that no
+        class is left over. total: images that agree under the best matching.
     """
 
     def __init__(self, counts: Ints) -> None:
@@ -191,7 +197,8 @@ class RunningMatching:
                 self._cluster_of[self._class_of[cluster]] = cluster
 
     def _release(self, *changed: int) -> list[int]:
-        """Unmatch the changed clusters at cost 0, and whomever that lets earn more; return the unmatched classes."""
+        """Unmatch the changed clusters at cost 0, and whomever that lets earn more; return the
+        unmatched classes."""
         open_clusters = list(changed)
         free = []
         while open_clusters:
@@ -212,7 +219,8 @@ class RunningMatching:
         return free
 
     def _augment(self, free: int) -> None:
-        """Match a free class: the shortest path of reassignments to an unmatched cluster (Dijkstra on slack)."""
+        """Match a free class: the shortest path of reassignments to an unmatched cluster (Dijkstra
+        on slack)."""
         slack = self._earning[free] + self._cost - self.counts[free]  # (K + C,) >= 0
         came_from = np.full(len(slack), free)
         is_matched = self._class_of >= 0
@@ -245,15 +253,14 @@ class RunningMatching:
 
 
 class _Fits:
-    """√(recall · labeled share) of the best cluster of each class with enough labeled images, J of them, kept up to
-    date while clusters are merged."""
+    """√(recall · labeled share) of the best cluster of each class with enough labeled images, J of
+    them, kept up to date while clusters are merged."""
 
     def __init__(self, counts: Ints, sizes: Ints) -> None:
         self.counts = counts  # (C, clusters) the table of the running matching, which merges it
         self.judged = np.flatnonzero(counts.sum(axis=1) >= MIN_FIT_LABELS)  # (J,)
-        self.sizes = np.maximum(sizes, 1).astype(
-            np.float64
-        )  # (clusters,) all images, labeled or not
+        # (clusters,) all images, labeled or not
+        self.sizes = np.maximum(sizes, 1).astype(np.float64)
         held = counts[self.judged]  # (J, clusters)
         self.class_sizes = held.sum(axis=1)  # (J,)
         self.products = held**2 / (self.class_sizes[:, None] * self.sizes)  # (J, clusters)

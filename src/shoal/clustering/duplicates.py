@@ -1,7 +1,7 @@
 """Equal rows, found without comparing every pair; and the hash of a matrix.
 
-Both rest on one hash: the bits of a row's numbers as integers, times fixed odd weights, summed modulo 2^64. Integer
-sums do not depend on their order, so every device finds the same hash.
+Both rest on one hash: the bits of a row's numbers as integers, times fixed odd weights, summed
+modulo 2^64. Integer sums do not depend on their order, so every device finds the same hash.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Which rows are equal: `first` (M,) the smallest row of each group, ascending, `member` (N,) each row's group."""
+    """Which rows are equal: `first` (M,) the smallest row of each group, ascending, `member` (N,)
+    each row's group."""
 
     first: Tensor
     member: Tensor
@@ -38,20 +39,10 @@ def row_hashes(rows: Tensor) -> Tensor:
     step = max(1, CHUNK_ELEMENTS[rows.device.type] // rows.shape[1])
     hashes = torch.empty(len(rows), dtype=torch.int64, device=rows.device)
     for start in range(0, len(rows), step):
-        bits = (
-            (rows[start : start + step] + 0.0).contiguous().view(torch.int32)
-        )  # (R, D) or (R, 2D)
+        # (R, D) or (R, 2D)
+        bits = (rows[start : start + step] + 0.0).contiguous().view(torch.int32)
         hashes[start : start + step] = (bits.long() * weights).sum(1).add_(rows.element_size())
     return hashes
-
-
-def matrix_hash(hashes: Tensor) -> int:
-    """A number of a matrix, from the hashes of its rows: a hash of every entry, its place and its type.
-
-    Row hashes are mixed before they are weighted, so that rows and columns do not weigh alike: a square matrix has
-    another number than its transpose.
-    """
-    return int((_mixed(hashes) * _weights(len(hashes), hashes.device)).sum())
 
 
 def equal_rows(rows: Tensor) -> Groups:
@@ -88,7 +79,8 @@ def _weights(n: int, device: torch.device) -> Tensor:
 
 
 def _mixed(x: Tensor) -> Tensor:
-    """Scatter 64-bit numbers: every bit of the result hangs on many of the number's, and on no sum of them."""
+    """Scatter 64-bit numbers: every bit of the result hangs on many of the number's, and on no sum
+    of them."""
     x = (x ^ (x >> 30)) * -4658895280553007687
     x = (x ^ (x >> 27)) * -7723592293110705685
     return x ^ (x >> 31)

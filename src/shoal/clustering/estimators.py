@@ -1,4 +1,4 @@
-"""Mean-shift clustering of ready embeddings as a scikit-learn estimator.
+"""Mean-shift and Ward clustering of ready embeddings as scikit-learn estimators.
 
 N images, D columns, k neighbors, C known classes.
 """
@@ -36,24 +36,29 @@ from shoal.clustering.n_clusters import DEFAULT_RULE
 from shoal.clustering.n_clusters_range import read_n_clusters
 from shoal.clustering.neighbors import k_nearest
 from shoal.clustering.sums import unit_points
+from shoal.clustering.tree import Tree
+from shoal.clustering.ward import ward_linkage
 from shoal.device import choose_device
 from shoal.errors import DataError, UsageError
 
 ROUNDING = 4 * float(np.finfo(np.float32).eps)
-"""Least outlier score that means anything: by about this much cosines change when rows are rounded to float32."""
+"""Least outlier score that means anything: by about this much cosines change when rows are rounded
+to float32."""
 
 
 class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    """Discover known and novel categories in embeddings of which some are labeled (the paper's Algorithm 1).
+    """Discover known and novel categories in embeddings of which some are labeled (the paper's
+    Algorithm 1).
 
-    Rows are scaled to length 1. A row of zeros has no direction and is refused; where X holds whole numbers, counts of
-    nothing, it is taken for the direction (1, …, 1), with a warning that names the rows.
+    Rows are scaled to length 1. A row of zeros has no direction and is refused; where X holds whole
+    numbers, counts of nothing, it is taken for the direction (1, …, 1), with a warning that names
+    the rows.
 
     Parameters
     ----------
     n_clusters
-        How many clusters, at most the number of distinct rows; None estimates it from the labels, a range
-        such as (30, 50) too, and keeps to it.
+        How many clusters, at most the number of distinct rows; None estimates it from the labels, a
+        range such as (30, 50) too, and keeps to it.
     n_neighbors
         Neighbors a point moves toward, itself not counted.
     alpha
@@ -63,15 +68,14 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     max_shifts
         Most shifts tried; labeled accuracy stops them earlier.
     rule
-        How the number of clusters is estimated: 'pairs', 'balance', 'precision', 'plateau', 'median', 'gap', or
-        'paper' for section 4.3. Where labels are too few for one, another decides, see `rule_`.
+        How the number of clusters is estimated: 'pairs', or 'paper' for section 4.3.
     estimate_shifts
         Shifts made before that estimate; rule='paper' with 0 is the paper's.
     max_clusters
         Largest number of clusters the estimate tries; None: 1,000 or ten times the known classes.
     must_link
-        Whether the labeled rows of a class begin as one cluster, and no cluster holds two classes; False is
-        the paper's.
+        Whether the labeled rows of a class begin as one cluster, and no cluster holds two classes;
+        False is the paper's.
     try_average
         Whether clusters may be joined by average linkage, where the labels say that is better than Ward's; False
         is the paper's.
@@ -86,10 +90,12 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     labels_
-        (N,) category of each row, an index into `classes_`: the cluster it was put in, labeled rows too.
+        (N,) category of each row, an index into `classes_`: the cluster it was put in, labeled rows
+        too.
     classes_
-        Known classes as given, ascending, then 'novel-001' … by falling size; such a name that is a known
-        class is left out. A known class that no cluster matches keeps its place and has no members.
+        Known classes as given, ascending, then 'novel-001' … by falling size; such a name that is a
+        known class is left out. A known class that no cluster matches keeps its place and has no
+        members.
     n_clusters_
         Number of clusters, given or estimated.
     interval_
@@ -97,7 +103,8 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     curve_
         What labeled rows say about each number of clusters (`Curve`); None where it was given.
     rule_
-        Which rule decided it, another than `rule` where labels are few; None where it was given.
+        Which rule decided it: 'balance', 'median' or 'gap' where labels are too few for pairs; None
+        where it was given.
     shifts_
         (T + 1,) labeled accuracy after 0, 1 … T shifts; NaN without labels.
     n_shifts_
@@ -107,11 +114,13 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     tree_
         The `Tree` that was cut.
     confidence_
-        (N,) share of the k nearest rows that are in the same category; unlike a run's `confidence` not calibrated.
+        (N,) share of the k nearest rows that are in the same category; unlike a run's `confidence`
+        not calibrated.
     outlier_score_
         (N,) 1 - mean cosine to the k nearest rows: near 0 among similar rows, large far from all.
     threshold_
-        Outlier score above which `predict` answers -1; at least 5e-7, what rounding to float32 may cost.
+        Outlier score above which `predict` answers -1; at least 5e-7, what rounding to float32 may
+        cost.
 
     Examples
     --------
@@ -155,20 +164,21 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Cluster the rows of X.
 
-        Labels are used to number the known classes, to stop shifting, with `must_link` to link the rows of a class,
-        with `try_average` to choose the linkage and, where `n_clusters` is None, to estimate it; nothing else is read
-        from `y`.
+        Labels are used to number the known classes, to stop shifting, with `must_link` to link the
+        rows of a class, with `try_average` to choose the linkage and, where `n_clusters` is None,
+        to estimate it; nothing else is read from `y`.
 
         Parameters
         ----------
         X
-            (N, D) embeddings. Rows are scaled to length 1; in whole numbers rows of zeros become (1, …, 1), with a
-            warning.
+            (N, D) embeddings. Rows are scaled to length 1; in whole numbers rows of zeros become
+            (1, …, 1), with a warning.
         y
-            (N,) whole numbers or names of the labeled rows; None: nothing is labeled. Unlabeled is -1, None, NaN, NA or
-            the empty string, as in the files that `shoal cluster` reads, and so are the texts '-1', 'nan', 'unlabeled'
-            and 'unknown'. Other numbers below 0 and fractions are refused; True and False are the names 'True' and
-            'False', and the text '3.0' is '3'.
+            (N,) whole numbers or names of the labeled rows; None: nothing is labeled. Unlabeled is
+            -1, None, NaN, NA or the empty string, as in the files that `shoal cluster` reads, and
+            so are the texts '-1', 'nan', 'unlabeled' and 'unknown'. Other numbers below 0 and
+            fractions are refused; True and False are the names 'True' and 'False', and the text
+            '3.0' is '3'.
 
         Returns
         -------
@@ -176,7 +186,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             The same, fitted.
         """
         n_clusters, settings = self._settings()
-        rows = self._rows(X, ensure_min_samples=2)
+        rows = self._rows(X, min_rows=2)
         known, labels = encode_labels(y, len(rows))
         inference = infer(rows, labels, n_clusters, settings, device=choose_device(self.device))
         self._keep(inference, known, labels)
@@ -202,14 +212,16 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: ArrayLike) -> Ints:
         """Put new rows into the categories found.
 
-        A row joins the category most common among its k nearest fitted rows, the nearest deciding ties. A row whose
-        outlier score exceeds `threshold_` is farther from them than all but `outlier_share` of the fitted rows were
-        from each other, and gets -1. No category is ever added or changed.
+        A row joins the category most common among its k nearest fitted rows, the nearest deciding
+        ties. A row whose outlier score exceeds `threshold_` is farther from them than all but
+        `outlier_share` of the fitted rows were from each other, and gets -1. No category is ever
+        added or changed.
 
         Parameters
         ----------
         X
-            (M, D) embeddings of other images. In whole numbers rows of zeros become (1, …, 1), with a warning.
+            (M, D) embeddings of other images. In whole numbers rows of zeros become (1, …, 1), with
+            a warning.
 
         Returns
         -------
@@ -217,7 +229,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             (M,) indices into `classes_`, -1 where none may fit.
         """
         check_is_fitted(self)
-        rows = self._rows(X, reset=False)
+        rows = self._rows(X, is_fitted=True)
         fitted = torch.from_numpy(self._points).to(choose_device(self.device))
         points = unit_points(rows, device=fitted.device, min_rows=1).to(fitted.dtype)
         lists = k_nearest(points, fitted, min(self._n_neighbors, len(fitted)))
@@ -225,15 +237,22 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             outlier_scores(lists) > self.threshold_, UNLABELED, vote(lists, self.labels_)
         )
 
-    def _rows(self, X: ArrayLike, **how: Any) -> Floats:
-        """X as scikit-learn checks it; rows that are not finite are left to `unit_points`, which names them."""
+    def _rows(self, X: ArrayLike, *, min_rows: int = 1, is_fitted: bool = False) -> Floats:
+        """X as scikit-learn checks it; rows that are not finite are left to `unit_points`, which
+        names them."""
         rows: Floats = validate_data(
-            self, X, dtype=["float64", "float32"], ensure_all_finite=False, **how
+            self,
+            X,
+            reset=not is_fitted,
+            dtype=["float64", "float32"],
+            ensure_all_finite=False,
+            ensure_min_samples=min_rows,
         )
         return _with_directions(X, rows)
 
     def _settings(self) -> tuple[int | None, InferenceSettings]:
-        """The number of clusters, where it is one, and the other parameters, checked before any row is looked at."""
+        """The number of clusters, where it is one, and the other parameters, checked before any row
+        is looked at."""
         given: Any = self.n_clusters
         if isinstance(given, str):
             as_count(given, name="n_clusters")  # text is what commands take
@@ -262,24 +281,26 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return n_clusters, settings
 
     def _keep(self, inference: Inference, known: list[Any], labels: Ints) -> None:
-        self._points = (
-            inference.first.points.cpu().numpy()
-        )  # wherever it was fitted, it can be loaded on any machine
+        # Wherever it was fitted, it can be loaded on any machine.
+        self._points = inference.first.points.cpu().numpy()
         self.labels_, n_novel = number_clusters(inference.labels, labels, len(known), self._points)
         names = category_names(known, n_novel)
         self.classes_ = np.empty(len(names), dtype=object)
         self.classes_[:] = names
         self.n_clusters_ = inference.n_clusters
-        self.interval_ = inference.estimate.interval if inference.estimate else None
-        self.curve_ = inference.estimate.curve if inference.estimate else None
+        self.interval_ = None
+        self.curve_ = None
+        self.rule_ = None
+        if inference.estimate is not None:
+            self.interval_ = inference.estimate.interval
+            self.curve_ = inference.estimate.curve
+            self.rule_ = inference.estimate.rule
         self.shifts_ = np.array(inference.accuracies)
         self.n_shifts_ = inference.n_shifts
         self.linkage_method_ = inference.linkage_method
         self.tree_ = inference.tree
-        self.rule_ = inference.estimate.rule if inference.estimate else None
-        self._n_neighbors = int(
-            self.n_neighbors
-        )  # what `threshold_` belongs to, whatever is set later
+        # What `threshold_` belongs to, whatever is set later.
+        self._n_neighbors = int(self.n_neighbors)
         lists = inference.first.neighbors
         self.confidence_: Floats = same_category_share(lists, self.labels_)
         self.outlier_score_: Floats = outlier_scores(lists)
@@ -288,16 +309,88 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         )
 
 
-def _with_directions(given: Any, rows: Floats) -> Floats:
-    """Let rows of zeros pass where whole numbers were given: no counts at all prefer no column over another.
+class WardClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """Cut the exact Ward tree of the rows into a given number of clusters.
 
-    In float embeddings they mean that something broke, and are refused. Of whole numbers scikit-learn's checks expect
-    that they are taken.
+    Parameters
+    ----------
+    n_clusters
+        How many clusters, at most the number of rows.
+    device
+        Where to compute, 'cpu', 'cuda' or 'cuda:1'; None takes CUDA when there is one.
+    memory
+        Bytes for the block of the scan; None takes a share of what is free.
+
+    Attributes
+    ----------
+    labels_
+        (N,) cluster of each row, numbered by each cluster's smallest row.
+    tree_
+        The whole `Tree`; `tree_.cut(k)` gives any other cut at once.
+    children_
+        (N-1, 2) the two nodes of each merge.
+    distances_
+        (N-1,) the height of each merge.
+    n_leaves_
+        N.
+    n_features_in_
+        The number of columns.
+
+    Examples
+    --------
+    >>> WardClustering(n_clusters=2).fit_predict([[0.0], [0.1], [5.0]])
+    array([0, 0, 1])
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 2,
+        *,
+        device: str | torch.device | None = None,
+        memory: int | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.device = device
+        self.memory = memory
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Grow the tree of the rows and cut it.
+
+        Parameters
+        ----------
+        X
+            (N, D) rows.
+        y
+            Ignored; scikit-learn's pipelines pass it.
+
+        Returns
+        -------
+        Self
+            The same, fitted.
+        """
+        as_count(self.n_clusters, name="n_clusters")
+        if self.memory is not None:
+            as_count(self.memory, name="memory")
+        # Rows that are not finite are left to `ward_linkage`, which names them.
+        rows = validate_data(self, X, dtype=["float64", "float32"], ensure_all_finite=False)
+        self.tree_ = Tree(ward_linkage(rows, device=self.device, memory=self.memory))
+        self.labels_: Ints = self.tree_.cut(self.n_clusters)
+        self.children_: Ints = self.tree_.linkage[:, :2].astype("int64")
+        self.distances_: Floats = self.tree_.heights
+        self.n_leaves_ = self.tree_.n_leaves
+        return self
+
+
+def _with_directions(given: Any, rows: Floats) -> Floats:
+    """Let rows of zeros pass where whole numbers were given: no counts at all prefer no column over
+    another.
+
+    In float embeddings they mean that something broke, and are refused. Of whole numbers
+    scikit-learn's checks expect that they are taken.
     """
     is_zero = np.asarray(~rows.any(axis=1))  # (N,)
-    if (
-        is_zero.any() and np.asarray(given).dtype.kind in "iu"
-    ):  # lists and data frames of whole numbers too
+    # Lists and data frames of whole numbers too.
+    if is_zero.any() and np.asarray(given).dtype.kind in "iu":
         rows[is_zero] = 1  # a copy: whole numbers were just converted
         warnings.warn(
             f"X: only zeros in {name_rows(is_zero)}, so no direction; taken for (1, …, 1), which prefers no column; "
@@ -309,10 +402,11 @@ def _with_directions(given: Any, rows: Floats) -> Floats:
 
 
 def encode_labels(y: Any, n_rows: int) -> tuple[list[Any], Ints]:
-    """Number the classes of `y` in ascending order: the classes (C,) and labels (N,) with -1 for unlabeled.
+    """Number the classes of `y` in ascending order: the classes (C,) and labels (N,) with -1 for
+    unlabeled.
 
-    Unlabeled is what it is in files too (`as_class`): -1, None, NaN, NA, blank text, '-1', 'nan', 'unlabeled' and
-    'unknown'.
+    Unlabeled is what it is in files too (`as_class`): -1, None, NaN, NA, blank text, '-1', 'nan',
+    'unlabeled' and 'unknown'.
     """
     if y is None:
         return [], np.full(n_rows, UNLABELED)

@@ -1,8 +1,9 @@
-"""From embeddings to clusters: shift, grow the tree, cut at K, until labeled accuracy stops rising (Algorithm 1).
+"""From embeddings to clusters: shift, grow the tree, cut at K, until labeled accuracy stops rising
+(Algorithm 1).
 
-Iterate t holds the embeddings after t shifts. Its tree is cut at K and matched to the labels, on labeled images only.
-When neither of the next two iterates is better than one, that one is the answer. The labels passed in are those a user
-has; hidden ones have no way in.
+Iterate t holds the embeddings after t shifts. Its tree is cut at K and matched to the labels, on
+labeled images only. When neither of the next two iterates is better than one, that one is the
+answer. The labels passed in are those a user has; hidden ones have no way in.
 
 N images, D columns, K clusters.
 """
@@ -10,7 +11,6 @@ N images, D columns, K clusters.
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import Any
 
 import numpy as np
 import torch
@@ -46,19 +46,23 @@ class InferenceSettings:
     max_shifts: int = 20
     """T_max: the most shifts tried."""
     unlabeled_shifts: int = 1
-    """Shifts made when no image is labeled, at most `max_shifts`: nothing says when to stop; training makes one."""
+    """Shifts made when no image is labeled, at most `max_shifts`: nothing says when to stop;
+    training makes one."""
     rule: str = DEFAULT_RULE
-    """How the number of clusters is estimated where it is not given; "paper" with no shifts is section 4.3."""
+    """How the number of clusters is estimated where it is not given; "paper" with no shifts is
+    section 4.3."""
     estimate_shifts: int = 1
-    """Shifts before that estimate: the tree that is cut in the end is one of shifted embeddings too."""
+    """Shifts before that estimate: the tree that is cut in the end is one of shifted embeddings
+    too."""
     min_clusters: int | None = None
     """Smallest number of clusters tried by the estimate; none: the known classes."""
     max_clusters: int | None = None
-    """Largest number of clusters tried by the estimate; none: 1,000 or ten times the known classes."""
+    """Largest number of clusters tried by the estimate; none: 1,000 or ten times the known
+    classes."""
     must_link: bool = False
-    """Whether the labeled images of a class begin as one cluster, and no cluster holds two classes. The numbers of
-    clusters and of shifts are chosen before, on trees that know no label: with links the labels would agree whatever is
-    chosen."""
+    """Whether the labeled images of a class begin as one cluster, and no cluster holds two classes.
+    The numbers of clusters and of shifts are chosen before, on trees that know no label: with links
+    the labels would agree whatever is chosen."""
     try_average: bool = False
     """Whether Ward's small clusters are joined by average linkage where `choose_linkage` says so: Ward's tree cuts
     large classes to pieces."""
@@ -83,18 +87,18 @@ class InferenceSettings:
 
     def with_range(self, numbers: Range | None) -> "InferenceSettings":
         """The same, with an estimate that keeps to a range, where there is one."""
-        return (
-            self
-            if numbers is None
-            else replace(self, min_clusters=numbers[0], max_clusters=numbers[1])
-        )
+        if numbers is None:
+            return self
+        return replace(self, min_clusters=numbers[0], max_clusters=numbers[1])
 
     def estimate(self, tree: Tree, labels: ArrayLike) -> NClustersEstimate:
         """The number of clusters of a tree by the labels (N,) a user has, -1 for unlabeled."""
-        least = self.min_clusters
-        most = self.max_clusters
         return estimate_n_clusters(
-            tree, labels, rule=self.rule, min_clusters=least, max_clusters=most
+            tree,
+            labels,
+            rule=self.rule,
+            min_clusters=self.min_clusters,
+            max_clusters=self.max_clusters,
         )
 
 
@@ -109,18 +113,16 @@ class Inference:
     labels: Ints  # (N,) cluster of each image, numbered by each cluster's first image
     n_clusters: int
     n_shifts: int  # t of the iterate returned
-    accuracies: tuple[
-        float, ...
-    ]  # labeled accuracy of every iterate that was looked at; NaN without labels
+    # Labeled accuracy of every iterate that was looked at; NaN without labels.
+    accuracies: tuple[float, ...]
     tree: Tree  # of the iterate returned, with must-links where they were asked for
     embeddings: Tensor  # (N, D) after n_shifts shifts
     estimate: NClustersEstimate | None  # where n_clusters was not given
     first: Iterate  # before any shift
     linkage_method: LinkageMethod = "ward"  # how its tree joins small clusters
     unlinked: Ints | None = None  # (N,) the clusters without must-links, where there are any
-    cuts: tuple[
-        Ints, ...
-    ] = ()  # (M,) each: clusters of what judged every iterate, without must-links
+    # (M,) each: clusters of what judged every iterate, without must-links
+    cuts: tuple[Ints, ...] = ()
 
 
 def infer(
@@ -135,24 +137,34 @@ def infer(
     n_shifts: int | None = None,
     linkage_method: LinkageMethod | None = None,
 ) -> Inference:
-    """Cluster a partly labeled collection (transductive): `embeddings` (N, D), `labels` (N,) with -1 for unlabeled.
+    """Cluster a partly labeled collection (transductive): `embeddings` (N, D), `labels` (N,) with
+    -1 for unlabeled.
 
-    Where `n_clusters` is None, K is estimated on the tree after `estimate_shifts` shifts. Without any label K must be
-    given, and a fixed number of shifts is made; `n_shifts` fixes it where there are labels too, for embeddings trained
-    with all of them, on which they no longer say when to stop; `linkage_method` is then given too. Shifting ends before
-    fewer than K rows are distinct beyond rounding: a cut at K would part equal rows by their number. Embeddings with
-    fewer from the start are refused.
+    Where `n_clusters` is None, K is estimated on the tree after `estimate_shifts` shifts. Without
+    any label K must be given, and a fixed number of shifts is made; `n_shifts` fixes it where there
+    are labels too, for embeddings trained with all of them, on which they no longer say when to
+    stop; `linkage_method` is then given too. Shifting ends before fewer than K rows are distinct
+    beyond rounding: a cut at K would part equal rows by their number. Embeddings with fewer from
+    the start are refused.
 
-    Where different rows are exactly as similar (binary or quantized embeddings), the lower row decides, so there the
-    order of the rows may show. Cost per iterate: one neighbor search, one tree that starts from its lists, one shift.
+    Where different rows are exactly as similar (binary or quantized embeddings), the lower row
+    decides, so there the order of the rows may show. Cost per iterate: one neighbor search, one
+    tree that starts from its lists, one shift.
     """
     settings = settings or InferenceSettings()
     points = unit_points(embeddings, device=device)
     known = as_labels(labels, len(points), name="labels")
     check_task(known, n_clusters, settings)
-    how: dict[str, Any] = {"attention": attention, "generator": generator, "n_shifts": n_shifts}
-    how["linkage_method"] = linkage_method
-    return infer_unit_rows(points, known, n_clusters, settings, **how)
+    return infer_unit_rows(
+        points,
+        known,
+        n_clusters,
+        settings,
+        attention=attention,
+        generator=generator,
+        n_shifts=n_shifts,
+        linkage_method=linkage_method,
+    )
 
 
 def infer_unit_rows(
@@ -214,10 +226,11 @@ def infer_inductive(
     generator: torch.Generator | None = None,
     device: torch.device | str | None = None,
 ) -> Inference:
-    """Cluster unseen images that carry no label; labeled validation images say when to stop (and K, if not given).
+    """Cluster unseen images that carry no label; labeled validation images say when to stop (and K,
+    if not given).
 
-    Both sets are shifted, each within itself, and both trees are cut at K: a height read off one tree means nothing in
-    another, since Ward heights grow with the number of images.
+    Both sets are shifted, each within itself, and both trees are cut at K: a height read off one
+    tree means nothing in another, since Ward heights grow with the number of images.
     """
     settings = settings or InferenceSettings()
     points = unit_points(embeddings, device=device)
@@ -236,7 +249,8 @@ def infer_inductive(
 
 
 Pair = tuple[Iterate, Iterate]
-"""What may be returned, and what judges it: the same, or the same number of shifts of the validation images."""
+"""What may be returned, and what judges it: the same, or the same number of shifts of the
+validation images."""
 
 
 def _run(
@@ -247,9 +261,11 @@ def _run(
     n_shifts: int | None = None,
     linkage_method: LinkageMethod = "ward",
 ) -> Inference:
-    """Algorithm 1; `known` labels the images that judge. With `n_shifts` nothing judges: the last iterate is returned.
+    """Algorithm 1; `known` labels the images that judge. With `n_shifts` nothing judges: the last
+    iterate is returned.
 
-    The iterate that the stopping rule returns is always the first of the best so far, so only that one is kept.
+    The iterate that the stopping rule returns is always the first of the best so far, so only that
+    one is kept.
     """
     labeled = known != UNLABELED
     estimate = None
@@ -297,7 +313,8 @@ def _run(
 def _estimate(
     pairs: Iterator[Pair], known: Ints, settings: InferenceSettings
 ) -> tuple[NClustersEstimate, list[Pair]]:
-    """K after the shifts asked for, or the last before classes fall together, and the iterates made for it."""
+    """K after the shifts asked for, or the last before classes fall together, and the iterates made
+    for it."""
     n_known = len(np.unique(known[known != UNLABELED]))
     made: list[Pair] = []
     for t in range(settings.estimate_shifts + 1):

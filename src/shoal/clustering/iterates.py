@@ -19,26 +19,29 @@ from shoal.errors import TooFewDistinct
 from shoal.words import count
 
 WARD_LIST = 16
-"""Neighbors looked up for the tree when the shift needs fewer: longer lists save Ward more than they cost. The tree of
-few rows has a table of all distances, and asks for none."""
+"""Neighbors looked up for the tree when the shift needs fewer: longer lists save Ward more than
+they cost. The tree of few rows has a table of all distances, and asks for none."""
 
 MAX_WARD_LIST = 64
 """Most neighbors handed to the tree: the radius kernels look at up to 1,000."""
 
 ROUNDING = 2
-"""Machine epsilons of height per row added up, until which rows of a tree count as equal: where a shift brings rows to
-one place, each adds the same rows in an order of its own, and each addition rounds. Before a shift they are rounded
-once."""
+"""Machine epsilons of height per row added up, until which rows of a tree count as equal: where a
+shift brings rows to one place, each adds the same rows in an order of its own, and each addition
+rounds. Before a shift they are rounded once."""
 
 
 APART = 1e-4
-"""Less similar than 1 by this, two unit rows are 0.014 apart: far more than rounding can do to any of them."""
+"""Less similar than 1 by this, two unit rows are 0.014 apart: far more than rounding can do to any
+of them."""
 
 
 class Iterate:
-    """Embeddings after so many shifts: `points` (N, D), unit rows, and the nearest `neighbors` (N, k) of each.
+    """Embeddings after so many shifts: `points` (N, D), unit rows, and the nearest `neighbors` (N,
+    k) of each.
 
-    Its `tree`, Ward's, is made when it is first asked for, from lists (N, l) for it; rows are sums of `n_added`.
+    Its `tree`, Ward's, is made when it is first asked for, from lists (N, l) for it; rows are sums
+    of `n_added`.
     """
 
     def __init__(
@@ -58,13 +61,15 @@ class Iterate:
         return unit_tree(self.points, neighbors=lists, n_added=n_added)
 
     def has_distinct(self, n_rows: int) -> bool:
-        """Whether so many rows differ beyond rounding; where that many lie far from all others no tree is made."""
+        """Whether so many rows differ beyond rounding; where that many lie far from all others no
+        tree is made."""
         n_apart = int((self.neighbors.similarities[:, 0] < 1 - APART).sum())
         return n_apart >= n_rows or self.tree.n_distinct >= n_rows
 
 
 def unit_tree(points: Tensor, *, neighbors: Neighbors | None = None, n_added: int = 1) -> Tree:
-    """Ward's tree of unit rows (N, D), each the sum of so many, that knows which of them rounding alone sets apart.
+    """Ward's tree of unit rows (N, D), each the sum of so many, that knows which of them rounding
+    alone sets apart.
 
     With `neighbors`, exact lists of just these rows, they are not checked again.
     """
@@ -77,7 +82,8 @@ def unit_tree(points: Tensor, *, neighbors: Neighbors | None = None, n_added: in
 
 
 def check_distinct(tree: Tree, n_clusters: int, name: str = "n_clusters") -> None:
-    """Refuse to cut a tree into more clusters than rows differ: copies would be parted by their place in the file."""
+    """Refuse to cut a tree into more clusters than rows differ: copies would be parted by their
+    place in the file."""
     if tree.n_distinct < n_clusters:
         raise TooFewDistinct(
             f"{name}: found {n_clusters} with {count(tree.n_distinct, 'distinct row')} among {tree.n_leaves} "
@@ -92,7 +98,8 @@ def iterates(
     attention: NeighborAttention | None = None,
     generator: torch.Generator | None = None,
 ) -> Iterator[Iterate]:
-    """Unit rows (N, D), their neighbors and their tree after 0, 1, 2 … shifts; each is made when it is asked for."""
+    """Unit rows (N, D), their neighbors and their tree after 0, 1, 2 … shifts; each is made when it
+    is asked for."""
     own = torch.arange(len(points), device=points.device)
     others = len(points) - 1
     n_averaged = moves.list_length(others)

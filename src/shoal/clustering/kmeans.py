@@ -1,8 +1,9 @@
 """Semi-supervised k-means: labeled points keep their class, the rest go to the nearest center.
 
-The baseline of the paper's ablation (Vaze et al. 2022). The first centers are the means of the labeled classes, the
-others are drawn by k-means++ from the unlabeled points. Distances and means are computed block by block, in float64,
-and draws come from the generator, so equal seeds give equal results on a device.
+The baseline of the paper's ablation (Vaze et al. 2022). The first centers are the means of the
+labeled classes, the others are drawn by k-means++ from the unlabeled points. Distances and means
+are computed block by block, in float64, and draws come from the generator, so equal seeds give
+equal results on a device.
 
 N points, D columns, K clusters, C known classes.
 """
@@ -18,8 +19,8 @@ BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 """Memory of one block of distances or of points in float64."""
 
 NUMBERS_AT_ONCE = {"cpu": 1 << 14, "cuda": 1 << 27}
-"""Numbers of points compared at once with a single center: on the CPU so few that they stay in its cache, since each of
-the many draws goes over all points."""
+"""Numbers of points compared at once with a single center: on the CPU so few that they stay in its
+cache, since each of the many draws goes over all points."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -42,11 +43,13 @@ def semi_supervised_kmeans(
     max_iterations: int = 200,
     tolerance: float = 1e-4,
 ) -> KMeansResult:
-    """Cluster `points` (N, D) into K clusters; `labels` (N,) are 0 … C-1, -1 for unlabeled (all -1: plain k-means).
+    """Cluster `points` (N, D) into K clusters; `labels` (N,) are 0 … C-1, -1 for unlabeled (all -1:
+    plain k-means).
 
-    Runs `n_init` times and keeps the lowest inertia. A run stops when the centers together move less than
-    √`tolerance`. A cluster that loses its points takes the unlabeled point farthest from its own center, after the
-    last iteration too, so all K hold a point. Cost per iteration: N·K·D products.
+    Runs `n_init` times and keeps the lowest inertia. A run stops when the centers together move
+    less than √`tolerance`. A cluster that loses its points takes the unlabeled point farthest from
+    its own center, after the last iteration too, so all K hold a point. Cost per iteration: N·K·D
+    products.
     """
     n_known = _count_known(points, labels, n_clusters)
     best: KMeansResult | None = None
@@ -90,7 +93,8 @@ def _run(
 def _first_centers(
     points: Tensor, labels: Tensor, n_known: int, n_clusters: int, generator: torch.Generator
 ) -> Tensor:
-    """Means of the known classes, then unlabeled points drawn with odds proportional to their squared distance."""
+    """Means of the known classes, then unlabeled points drawn with odds proportional to their
+    squared distance."""
     is_labeled = labels >= 0
     known = _means(points[is_labeled], labels[is_labeled], n_known)  # (C, D)
     free = points[~is_labeled]
@@ -107,7 +111,8 @@ def _first_centers(
 
 
 def _draw(weights: Tensor, generator: torch.Generator) -> int:
-    """Draw an index with odds proportional to its weight; with equal odds where weights are all infinite or zero."""
+    """Draw an index with odds proportional to its weight; with equal odds where weights are all
+    infinite or zero."""
     # On the CPU: running sums on a GPU are not repeatable.
     odds = weights.cpu()
     if not bool(odds.isfinite().all()) or float(odds.sum()) == 0:
@@ -137,24 +142,24 @@ def _assign(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Te
     for block in _blocks(points, len(centers)):
         rows = points[block].double()
         given = labels[block]
-        nearest = (squares - 2 * rows @ centers.T).argmin(
-            dim=1
-        )  # |point|² is the same for all centers
+        # |point|² is the same for all centers.
+        nearest = (squares - 2 * rows @ centers.T).argmin(dim=1)
         clusters.append(torch.where(given >= 0, given, nearest))
         distances.append((rows - centers[clusters[-1]]).square().sum(dim=1))
     return torch.cat(clusters), torch.cat(distances)
 
 
 def _blocks(points: Tensor, n_clusters: int) -> list[slice]:
-    """Rows of `points` that are worked on together: a float64 number per cluster or column fits in a block."""
+    """Rows of `points` that are worked on together: a float64 number per cluster or column fits in
+    a block."""
     step = max(1, BLOCK_BYTES[points.device.type] // (8 * max(n_clusters, points.shape[1])))
-    return [
-        slice(start, start + step) for start in range(0, max(len(points), 1), step)
-    ]  # nobody: an empty one
+    # Nobody: an empty one.
+    return [slice(start, start + step) for start in range(0, max(len(points), 1), step)]
 
 
 def _fill_empty(assigned: Tensor, distances: Tensor, labels: Tensor, n_clusters: int) -> Tensor:
-    """Give each empty cluster the unlabeled point farthest from its center, one that leaves no cluster empty."""
+    """Give each empty cluster the unlabeled point farthest from its center, one that leaves no
+    cluster empty."""
     assigned = assigned.clone()
     counts = torch.bincount(assigned, minlength=n_clusters)
     empty = (counts == 0).nonzero()[:, 0].tolist()
@@ -186,7 +191,8 @@ def _means(points: Tensor, assigned: Tensor, n_clusters: int) -> Tensor:
 
 
 def _count_known(points: Tensor, labels: Tensor, n_clusters: int) -> int:
-    """The number of known classes; refuses a K below it, or above it and the unlabeled points together."""
+    """The number of known classes; refuses a K below it, or above it and the unlabeled points
+    together."""
     assert points.ndim == 2, points.shape
     assert (labels.shape, labels.dtype) == (points.shape[:1], torch.int64), labels
     n_known = int(labels.max()) + 1

@@ -1,8 +1,9 @@
 """Links: the labeled images of a class begin as one cluster, and no cluster holds two classes.
 
-In place of each labeled row stands the mean of its class. Equal rows are joined first, into a cluster of that center
-and size, and a cluster's center and size are all that Ward's distances ask for: so the tree begins with the classes. A
-cluster of its cut that holds several classes is parted again, each row to the nearest of their means.
+In place of each labeled row stands the mean of its class. Equal rows are joined first, into a
+cluster of that center and size, and a cluster's center and size are all that Ward's distances ask
+for: so the tree begins with the classes. A cluster of its cut that holds several classes is parted
+again, each row to the nearest of their means.
 
 N images, D columns, L of them labeled, C classes, K clusters.
 """
@@ -54,13 +55,13 @@ class Links:
         return len(self.means)
 
     def cut(self, tree: Tree, n_clusters: int) -> Ints:
-        """(N,) K clusters of the tree of `rows`, numbered by their first image, none of which holds two classes.
+        """(N,) K clusters of the tree of `rows`, numbered by their first image, none of which holds
+        two classes.
 
         The tree is cut higher by as many clusters as that parts.
         """
-        first = np.unique(self.classes, return_index=True)[1][
-            -self.n_classes :
-        ]  # (C,) an image of each class
+        # (C,) an image of each class
+        first = np.unique(self.classes, return_index=True)[1][-self.n_classes :]
         low = 1
         high = n_clusters
         while low < high:  # the largest cut that leaves at most K clusters
@@ -71,16 +72,16 @@ class Links:
         return _renumber(self._part(clusters, clusters[first]))
 
     def _part(self, clusters: Ints, held_in: Ints) -> Ints:
-        """Part the clusters that hold several classes; `held_in` (C,) is the cluster of each class."""
+        """Part the clusters that hold several classes; `held_in` (C,) is the cluster of each
+        class."""
         parted = clusters.copy()
         for cluster in np.flatnonzero(np.bincount(held_in) > 1):
             classes = np.flatnonzero(held_in == cluster)
             rows = np.flatnonzero(clusters == cluster)
             points = self.points[torch.from_numpy(rows).to(self.points.device)].double()
             means = self.means[torch.from_numpy(classes).to(self.points.device)].double()
-            gaps = torch.stack(
-                [(points - mean).square().sum(dim=1) for mean in means]
-            )  # (classes, rows)
+            # (classes, rows)
+            gaps = torch.stack([(points - mean).square().sum(dim=1) for mean in means])
             nearest = classes[gaps.argmin(dim=0).cpu().numpy()]
             own = self.classes[rows]
             parted[rows] = len(clusters) + np.where(own == UNLABELED, nearest, own)
@@ -90,7 +91,8 @@ class Links:
 def linked_clusters(
     points: Tensor, labels: Ints, n_clusters: int, method: LinkageMethod = "ward"
 ) -> tuple[Tree, Ints] | None:
-    """The tree that begins with the classes, and its K clusters (N,); None where K does not allow it."""
+    """The tree that begins with the classes, and its K clusters (N,); None where K does not allow
+    it."""
     links = Links.of(points, labels)
     tree = unit_tree(links.rows)
     if not links.n_classes or tree.n_distinct < n_clusters:
@@ -100,7 +102,8 @@ def linked_clusters(
 
 
 def _label_copies(points: Tensor, labels: Ints) -> Ints:
-    """Labels (N,), 0 … C-1, in which copies of a labeled row have its label too; copies labeled differently have none.
+    """Labels (N,), 0 … C-1, in which copies of a labeled row have its label too; copies labeled
+    differently have none.
 
     So no copies are parted: the order of rows would decide between them.
     """

@@ -1,7 +1,8 @@
-"""How well clusters match classes: Hungarian accuracies, retrieval recall, NMI and ARI. numpy and scipy only.
+"""How well clusters match classes: Hungarian accuracies, retrieval recall, NMI and ARI. numpy and
+scipy only.
 
-`y_true` and `y_pred` are labels of any kind, one per image. Whoever chooses (K, snapshot, stop) passes labeled images
-only; whoever scores passes the unlabeled ones with their hidden labels.
+`y_true` and `y_pred` are labels of any kind, one per image. Whoever chooses (K, snapshot, stop)
+passes labeled images only; whoever scores passes the unlabeled ones with their hidden labels.
 
 N images, C classes, K clusters.
 """
@@ -20,7 +21,8 @@ from shoal.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Shares of images in [0, 1] whose cluster is matched to their class; NaN for a subset without images.
+    """Shares of images in [0, 1] whose cluster is matched to their class; NaN for a subset without
+    images.
 
     Parameters
     ----------
@@ -59,13 +61,15 @@ class Matching:
 
 
 def gcd_accuracy(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> Accuracy:
-    """Accuracy of generalized category discovery: one matching over all images, then read on known and novel ones.
+    """Accuracy of generalized category discovery: one matching over all images, then read on known
+    and novel ones.
 
     Clusters may be more or fewer than classes; images of unmatched clusters count as wrong.
 
-    Often several matchings agree on the most images, and what one of them gains on known images another gains on novel
-    ones. All is the same for each. Known and Novel are the middle of what they range over: no name of a class decides,
-    neither side is favored, and All stays the mean of the two weighted by their images. Exact up to 2^26 images.
+    Often several matchings agree on the most images, and what one of them gains on known images
+    another gains on novel ones. All is the same for each. Known and Novel are the middle of what
+    they range over: no name of a class decides, neither side is favored, and All stays the mean of
+    the two weighted by their images. Exact up to 2^26 images.
 
     Parameters
     ----------
@@ -104,11 +108,13 @@ def matched_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 
 
 def match(y_true: ArrayLike, y_pred: ArrayLike) -> Matching:
-    """Match clusters to classes so that the most images agree (Hungarian; rectangular if their numbers differ).
+    """Match clusters to classes so that the most images agree (Hungarian; rectangular if their
+    numbers differ).
 
-    For whoever needs one mapping. Among equally good matchings the choice does not depend on the order of images. Nor
-    does it on the names of clusters, except for those that hold the very same counts: of these the lowest name is
-    matched first. It may depend on the names of classes: how many images agree does not, which ones may.
+    For whoever needs one mapping. Among equally good matchings the choice does not depend on the
+    order of images. Nor does it on the names of clusters, except for those that hold the very same
+    counts: of these the lowest name is matched first. It may depend on the names of classes: how
+    many images agree does not, which ones may.
     """
     true, pred = _pair(y_true, y_pred)
     counts, clusters, classes = contingency(true, pred)
@@ -134,9 +140,11 @@ def put_right(y_true: ArrayLike, y_pred: ArrayLike) -> Bools:
 
 
 def is_worse(right: Bools, other: Bools, n_errors: float = 1, units: Ints | None = None) -> bool:
-    """Whether fewer images are right than in the other by more than so many standard errors of the difference.
+    """Whether fewer images are right than in the other by more than so many standard errors of the
+    difference.
 
-    Images with the same number in `units` (J,) go right or wrong together and count as one draw; without, each is one.
+    Images with the same number in `units` (J,) go right or wrong together and count as one draw;
+    without, each is one.
     """
     apart = other.astype(np.int64) - right
     by_unit = apart if units is None else np.bincount(units, weights=apart)
@@ -144,14 +152,16 @@ def is_worse(right: Bools, other: Bools, n_errors: float = 1, units: Ints | None
 
 
 def drawn_units(rows: Ints, labels: Ints, hidden: Sequence[int], n_images: int) -> Ints:
-    """(J,) a number for what was drawn as one: an image of `rows` (J,), or a whole category that was hidden."""
+    """(J,) a number for what was drawn as one: an image of `rows` (J,), or a whole category that
+    was hidden."""
     return np.where(np.isin(labels, hidden), n_images + labels, rows)
 
 
 def contingency(
     y_true: ArrayLike, y_pred: ArrayLike
 ) -> tuple[Ints, NDArray[np.generic], NDArray[np.generic]]:
-    """Count images per (cluster, class): counts (K, C), the cluster labels (K,) and the class labels (C,), sorted."""
+    """Count images per (cluster, class): counts (K, C), the cluster labels (K,) and the class
+    labels (C,), sorted."""
     true, pred = _pair(y_true, y_pred)
     classes, column = np.unique(true, return_inverse=True)
     clusters, row = np.unique(pred, return_inverse=True)
@@ -185,11 +195,13 @@ def adjusted_rand(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 
 
 def _middle(counts: Ints, gains: NDArray[np.int64 | np.float64]) -> tuple[int, float]:
-    """Images that agree under the best matchings of `counts` (K, C), and the middle of what these add up to in `gains`.
+    """Images that agree under the best matchings of `counts` (K, C), and the middle of what these
+    add up to in `gains`.
 
-    No matching gains more than all of `gains`, so weighted by more than that one image more always decides, and gains
-    decide between equally good matchings: once for the most, once for the least. Whole numbers stay exact in float64:
-    along an alternating path the cells add up to at most N, so with counts for gains nothing exceeds N (N + 1).
+    No matching gains more than all of `gains`, so weighted by more than that one image more always
+    decides, and gains decide between equally good matchings: once for the most, once for the least.
+    Whole numbers stay exact in float64: along an alternating path the cells add up to at most N, so
+    with counts for gains nothing exceeds N (N + 1).
     """
     total = gains.sum()
     ends = []
@@ -220,11 +232,11 @@ def _tables(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> tuple[
 def _scored(
     y_true: ArrayLike, y_pred: ArrayLike
 ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """As `_pair`; refuses the mark of unlabeled images, which would be scored as a class of their own."""
+    """As `_pair`; refuses the mark of unlabeled images, which would be scored as a class of their
+    own."""
     true, pred = _pair(y_true, y_pred)
-    mark = (
-        str(UNLABELED) if true.dtype.kind == "U" else UNLABELED
-    )  # numpy makes text of -1 in a list of names
+    # Numpy makes text of -1 in a list of names.
+    mark = str(UNLABELED) if true.dtype.kind == "U" else UNLABELED
     unlabeled = np.asarray(true == mark)
     if unlabeled.any():
         raise DataError(

@@ -1,9 +1,10 @@
 """One mean-shift step (paper, section 4.1 and appendix A.1), the same for training and inference.
 
-Each point moves toward the weighted mean of its neighbors and back onto the sphere. A step is a pure function that
-returns a new tensor, so no row ever reads a row already moved. Sums run over the neighbors one after the other and
-lengths along a fixed tree in float64, so a step does not depend on batch size, threads or device, bit for bit; only the
-weights of the Gaussian kernel and of attention hold an exponential, whose last bit is the device's.
+Each point moves toward the weighted mean of its neighbors and back onto the sphere. A step is a
+pure function that returns a new tensor, so no row ever reads a row already moved. Sums run over the
+neighbors one after the other and lengths along a fixed tree in float64, so a step does not depend
+on batch size, threads or device, bit for bit; only the weights of the Gaussian kernel and of
+attention hold an exponential, whose last bit is the device's.
 
 N points, M bank rows, D columns, k neighbors.
 """
@@ -28,11 +29,13 @@ class ShiftSettings:
     """How far, and over which neighbors, a point moves; the defaults are the paper's."""
 
     kernel: Literal["knn", "uniform", "gaussian"] = "knn"
-    """Weights of the neighbors: equal ones for the k nearest, or by similarity inside a fixed radius."""
+    """Weights of the neighbors: equal ones for the k nearest, or by similarity inside a fixed
+    radius."""
     retrieval: Literal["nearest", "random"] = "nearest"
     """Which bank rows count as neighbors; random ones are an ablation of the paper."""
     aggregation: Literal["mean", "attention"] = "mean"
-    """How neighbors are averaged; attention is learned (an ablation of the paper) and needs the knn kernel."""
+    """How neighbors are averaged; attention is learned (an ablation of the paper) and needs the knn
+    kernel."""
     n_neighbors: int = 8
     """Neighbors of the knn kernel, the point itself not counted."""
     alpha: float = 0.5
@@ -72,7 +75,8 @@ class ShiftSettings:
 
 
 class NeighborAttention(nn.Module):
-    """Learned weights of the neighbors: cross-attention of the point over them, without a value projection."""
+    """Learned weights of the neighbors: cross-attention of the point over them, without a value
+    projection."""
 
     def __init__(self, n_columns: int) -> None:
         super().__init__()
@@ -80,7 +84,8 @@ class NeighborAttention(nn.Module):
         self.key = nn.Linear(n_columns, n_columns, bias=False)
 
     def forward(self, points: Tensor, neighbors: Tensor) -> Tensor:
-        """Weights (N, k), each row adding up to 1, for `points` (N, D) over `neighbors` (N, k, D)."""
+        """Weights (N, k), each row adding up to 1, for `points` (N, D) over `neighbors` (N, k,
+        D)."""
         logits = torch.einsum("nd,nkd->nk", self.query(points), self.key(neighbors))  # (N, k)
         weights: Tensor = (logits / points.shape[1] ** 0.5).softmax(dim=1)
         return weights
@@ -89,11 +94,13 @@ class NeighborAttention(nn.Module):
 def mean_shift(
     points: Tensor, bank: Tensor, neighbors: Tensor, *, alpha: float, detach_norm: bool = False
 ) -> Tensor:
-    """Move each point toward the mean of its neighbors in `bank`: norm((1 - α)·point + (α/k)·Σ neighbors), eq. 4-5.
+    """Move each point toward the mean of its neighbors in `bank`: norm((1 - α)·point + (α/k)·Σ
+    neighbors), eq. 4-5.
 
-    `points` (N, D), `bank` (M, D), `neighbors` (N, k) rows of `bank`. Returns a new (N, D) tensor of unit rows,
-    differentiable in `points` and `bank`. A point whose mean is the zero vector has nowhere to go and stays.
-    `detach_norm` takes the length that is divided by as a constant: the value is the same, its gradient is not.
+    `points` (N, D), `bank` (M, D), `neighbors` (N, k) rows of `bank`. Returns a new (N, D) tensor
+    of unit rows, differentiable in `points` and `bank`. A point whose mean is the zero vector has
+    nowhere to go and stays. `detach_norm` takes the length that is divided by as a constant: the
+    value is the same, its gradient is not.
     """
     total = bank[neighbors[:, 0]]  # (N, D)
     for rank in range(1, neighbors.shape[1]):
@@ -112,7 +119,8 @@ def weighted_shift(
     *,
     detach_norm: bool = False,
 ) -> Tensor:
-    """As `mean_shift`, with the weight `own` on each point and `weights` (N, k) on its neighbors."""
+    """As `mean_shift`, with the weight `own` on each point and `weights` (N, k) on its
+    neighbors."""
     total = own * points  # (N, D)
     for rank in range(neighbors.shape[1]):
         total = total + weights[:, rank, None] * bank[neighbors[:, rank]]
@@ -128,7 +136,8 @@ def find_neighbors(
     exact: bool = True,
     generator: torch.Generator | None = None,
 ) -> Neighbors:
-    """The neighbors that one step with these settings looks at; `generator` draws the random ones."""
+    """The neighbors that one step with these settings looks at; `generator` draws the random
+    ones."""
     if settings.retrieval == "random":
         return random_neighbors(
             points, bank, settings.n_neighbors, exclude=exclude, generator=generator
@@ -145,10 +154,12 @@ def random_neighbors(
     exclude: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Neighbors:
-    """k different bank rows per point drawn at random, never the excluded one (-1: none), with their similarities."""
+    """k different bank rows per point drawn at random, never the excluded one (-1: none), with
+    their similarities."""
     others = len(bank) - (exclude is not None)
     assert 1 <= k <= others, (k, others)
-    # Drawn on the CPU, so that every device is given the same neighbors; in blocks that depend on the bank alone.
+    # Drawn on the CPU, so that every device is given the same neighbors; in blocks that depend on
+    # the bank alone.
     step = max(1, DRAWN_AT_ONCE // others)
     sizes = [min(step, len(points) - start) for start in range(0, max(len(points), 1), step)]
     drawn = torch.cat(
@@ -178,8 +189,9 @@ def shift(
 ) -> Tensor:
     """Move each point one step as the settings say: the one entry of training and inference.
 
-    `neighbors` come from `find_neighbors` and may hold more columns than the knn kernel uses. Their similarities set
-    the weights of the uniform and Gaussian kernels, as constants: gradients flow through the averaged rows.
+    `neighbors` come from `find_neighbors` and may hold more columns than the knn kernel uses. Their
+    similarities set the weights of the uniform and Gaussian kernels, as constants: gradients flow
+    through the averaged rows.
     """
     if settings.kernel != "knn":
         weights = _kernel_weights(neighbors.similarities.detach(), settings).to(points.dtype)
@@ -205,7 +217,8 @@ def shift(
 
 
 def _kernel_weights(cosines: Tensor, settings: ShiftSettings) -> Tensor:
-    """Weights (N, k) of appendix A.1; the point itself, at cosine 1, has weight 1 under both kernels."""
+    """Weights (N, k) of appendix A.1; the point itself, at cosine 1, has weight 1 under both
+    kernels."""
     if settings.kernel == "uniform":
         return (cosines >= settings.min_similarity).double()
     return torch.exp((cosines.double() - 1) / (2 * settings.bandwidth**2))

@@ -1,9 +1,11 @@
-"""A mixture of Gaussians with an unknown number of them: clusters are split in two and joined by the Hastings ratio.
+"""A mixture of Gaussians with an unknown number of them: clusters are split in two and joined by
+the Hastings ratio.
 
-Each cluster is a Gaussian whose mean and covariance are unknown, with a normal-inverse-Wishart prior, so how well it
-explains its points has a closed form in which both are integrated out. A split, or a join, is made with the probability
-that the ratio of the explanations after and before gives. The prior comes from the labeled classes: clusters are
-expected to be as wide as these, and as far apart.
+Each cluster is a Gaussian whose mean and covariance are unknown, with a normal-inverse-Wishart
+prior, so how well it explains its points has a closed form in which both are integrated out. A
+split, or a join, is made with the probability that the ratio of the explanations after and before
+gives. The prior comes from the labeled classes: clusters are expected to be as wide as these, and
+as far apart.
 
 N points, n of a cluster, D columns, K clusters, C known classes.
 """
@@ -24,7 +26,8 @@ SMALLEST_SPLIT = 6
 
 VAGUE_MEAN = 1e-4
 VAGUE_WIDTH = 0.005
-"""The prior without labeled classes to take it from: points that a mean is worth, and the variance of a column."""
+"""The prior without labeled classes to take it from: points that a mean is worth, and the variance
+of a column."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -42,7 +45,8 @@ class Prior:
 
 
 def prior_of_classes(points: Floats, labels: Ints) -> Prior:
-    """Take the prior from the labeled classes among points (N, D), `labels` (N,) with -1 for unlabeled.
+    """Take the prior from the labeled classes among points (N, D), `labels` (N,) with -1 for
+    unlabeled.
 
     Their pooled covariance is worth as many points as it comes from.
     """
@@ -66,7 +70,8 @@ def prior_of_classes(points: Floats, labels: Ints) -> Prior:
 
 
 def log_evidence(points: Floats, prior: Prior) -> float:
-    """The log of the density of points (n, D) as one cluster, its mean and covariance integrated out."""
+    """The log of the density of points (n, D) as one cluster, its mean and covariance integrated
+    out."""
     n, n_columns = points.shape
     weight = prior.mean_weight + n
     freedom = prior.freedom + n
@@ -88,7 +93,8 @@ def log_evidence(points: Floats, prior: Prior) -> float:
 def log_split_ratio(
     whole: Floats, first: Floats, second: Floats, prior: Prior, concentration: float
 ) -> float:
-    """The log of the Hastings ratio of two clusters against one; that of joining them is its negative."""
+    """The log of the Hastings ratio of two clusters against one; that of joining them is its
+    negative."""
     parts = sum(float(gammaln(len(part))) + log_evidence(part, prior) for part in (first, second))
     return math.log(concentration) + parts - float(gammaln(len(whole))) - log_evidence(whole, prior)
 
@@ -102,11 +108,12 @@ def split_and_merge(
     concentration: float,
     generator: torch.Generator,
 ) -> Ints:
-    """(N,) the clusters after each was tried once: split in two, else joined with the nearest that was not split.
+    """(N,) the clusters after each was tried once: split in two, else joined with the nearest that
+    was not split.
 
-    `labels` (N,) are 0 … C-1, the clusters of the known classes, and -1 for unlabeled. A known class may give away
-    unlabeled points but no labeled one, and is never joined. Novel clusters are numbered anew, from C up. Equal states
-    of the generator give equal results.
+    `labels` (N,) are 0 … C-1, the clusters of the known classes, and -1 for unlabeled. A known
+    class may give away unlabeled points but no labeled one, and is never joined. Novel clusters are
+    numbered anew, from C up. Equal states of the generator give equal results.
     """
     n_known = int(labels.max(initial=-1)) + 1
     renumbered = clusters.copy()
@@ -134,7 +141,8 @@ def _try_split(
     concentration: float,
     generator: torch.Generator,
 ) -> list[Ints] | None:
-    """The two parts of a cluster's rows (n,) where it is split, labeled ones in the first; None where it is not."""
+    """The two parts of a cluster's rows (n,) where it is split, labeled ones in the first; None
+    where it is not."""
     if (
         len(rows) < SMALLEST_SPLIT
         or not (labels[rows] == UNLABELED).any()
@@ -143,9 +151,8 @@ def _try_split(
         return None
     own = torch.from_numpy(points[rows])
     given = torch.from_numpy(np.where(labels[rows] == UNLABELED, UNLABELED, 0))
-    halves = semi_supervised_kmeans(
-        own, given, 2, generator=generator, n_init=1
-    ).labels.numpy()  # (n,)
+    # (n,)
+    halves = semi_supervised_kmeans(own, given, 2, generator=generator, n_init=1).labels.numpy()
     first, second = (points[rows[halves == half]] for half in (0, 1))
     if not _accepts(log_split_ratio(points[rows], first, second, prior, concentration), generator):
         return None
@@ -159,7 +166,8 @@ def _merged(
     concentration: float,
     generator: torch.Generator,
 ) -> list[Ints]:
-    """Rows of each cluster after those that explain their points better as one were joined, each at most once."""
+    """Rows of each cluster after those that explain their points better as one were joined, each at
+    most once."""
     centers = np.array([points[rows].mean(axis=0) for rows in clusters])
     is_gone = np.zeros(len(clusters), dtype=bool)
     groups: list[Ints] = []
@@ -188,7 +196,8 @@ def _accepts(log_ratio: float, generator: torch.Generator) -> bool:
 
 
 def principal_columns(points: Tensor, n_columns: int) -> Floats:
-    """(N, n) points (N, D) in the directions in which they vary most, float64; all of them where D is no more."""
+    """(N, n) points (N, D) in the directions in which they vary most, float64; all of them where D
+    is no more."""
     rows = points.double()
     centered = rows - rows.mean(dim=0)
     directions = torch.linalg.eigh(centered.T @ centered).eigenvectors  # (D, D) ascending

@@ -1,17 +1,18 @@
-"""How many clusters: a number and the range it likely lies in, from a tree and the labels a user has.
+"""How many clusters: a number and the range it likely lies in, from a tree and the labels a user
+has.
 
-The paper takes the K of the highest labeled accuracy (section 4.3). That K errs low and jumps about: joining a known
-with a novel category costs no labeled image, so the curve is nearly flat below the truth, and its highest point is a
-matter of single images. Rules that read other marks off the tree are steadier, but each is biased, as the collection
-has it. Pairs of labeled images are not (`class_pairs`), and know how sure they are. The default weighs both:
-with few labels the other rules decide more, with many the pairs.
+The paper takes the K of the highest labeled accuracy (section 4.3). That K errs low and jumps
+about: joining a known with a novel category costs no labeled image, so the curve is nearly flat
+below the truth, and its highest point is a matter of single images. Other marks of the tree are
+steadier, but each is biased, as the collection has it. Pairs of labeled images are not
+(`class_pairs`), and know how sure they are. The default weighs both: with few labels the marks
+decide more, with many the pairs, and where there are too few for pairs the marks alone.
 
 C known classes; M numbers of clusters tried.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,32 +23,33 @@ from shoal.clustering.n_clusters_range import Range, keep_to
 from shoal.clustering.tree import Tree
 from shoal.errors import UnknownName
 
-Rule = Callable[[Curve], float]
-
 DEFAULT_RULE = "pairs"
+
+RULES = (DEFAULT_RULE, "paper")
+"""How K may be estimated: the default, and section 4.3."""
 
 LEVEL = 0.8
 """The chance with which the number of classes lies in the interval."""
 
 NONE_NEW = float(np.exp(-(1.645**2) / 2))
-"""The interval begins at the known classes where these alone are at least so likely beside the likeliest number, as a
-normal distribution has it at the end of its 90 % interval. Fewer are impossible, so a tenth of the weight seldom lies
-on that one number."""
+"""The interval begins at the known classes where these alone are at least so likely beside the
+likeliest number, as a normal distribution has it at the end of its 90 % interval. Fewer are
+impossible, so a tenth of the weight seldom lies on that one number."""
 
 SURE_FIT_LABELS = 8
-"""Labeled images of a class from which on `fit` need not be checked by other rules: with fewer it still takes far too
-many clusters now and then."""
+"""Labeled images of a class from which on `fit` need not be checked by the gap: with fewer it still
+takes far too many clusters now and then."""
 
 SCALES = {"balance": 0.15, "median": 0.2, "gap": 0.6}
-"""By how much log K of each rule is off, about: the scale of Student's t."""
+"""By how much log K of each mark is off, about: the scale of Student's t."""
 
 FREEDOM = 2
-"""Degrees of freedom of that: few, for now and then a rule is far off."""
+"""Degrees of freedom of that: few, for now and then a mark is far off."""
 
 
 FEW_KNOWN = 2.0, 2.5
-"""K in multiples of the known classes: from the first on the upper end of the interval moves to that by pairs alone,
-from the second on it is that."""
+"""K in multiples of the known classes: from the first on the upper end of the interval moves to
+that by pairs alone, from the second on it is that."""
 
 MOST_PER_KNOWN = 20
 """K in multiples of the known classes that may lie in the interval by pairs alone."""
@@ -59,11 +61,12 @@ class NClustersEstimate:
 
     n_clusters: int
     interval: tuple[int, int]
-    """Ends of the 80 % interval, by the default rule whichever was asked for: another rule's K may lie outside."""
+    """Ends of the 80 % interval, by the default rule whichever was asked for: another rule's K may
+    lie outside."""
     accuracy: float
     """Of the cut into `n_clusters`, on the labeled images."""
     rule: str
-    """The rule that decided: another than the one asked for where labels are too few for that."""
+    """The rule that decided; 'balance', 'median' or 'gap' where labels are too few for pairs."""
     curve: Curve
     range: Range | None = None
     """Where the user gave one: both numbers keep to it."""
@@ -101,8 +104,8 @@ def estimate_n_clusters(
 ) -> NClustersEstimate:
     """Estimate the number of clusters from a tree and the labels a user has.
 
-    No number below that of known classes, or above that of distinct points, is tried. Cost: one pass over the last
-    `max_clusters` merges, and a table of `max_clusters` × C counts.
+    No number below that of known classes, or above that of distinct points, is tried. Cost: one
+    pass over the last `max_clusters` merges, and a table of `max_clusters` × C counts.
 
     Parameters
     ----------
@@ -111,8 +114,7 @@ def estimate_n_clusters(
     labels
         (N,) known classes as numbers, -1 for unlabeled.
     rule
-        'pairs', 'balance', 'precision', 'plateau', 'median', 'gap', or 'paper' for section 4.3. Where labels are too
-        few for it, another decides, which `rule` of the result names.
+        'pairs', or 'paper' for section 4.3.
     min_clusters
         The number and its interval keep to this.
     max_clusters
@@ -153,15 +155,14 @@ def check_rule(rule: str) -> None:
 
 
 def choose(curve: Curve, rule: str) -> tuple[int, str]:
-    """Read K off a curve by `rule` or, where labels are too few for it, by the next in `NEEDS`; return both."""
-    decides = _decides(curve, rule)
-    return round(RULES[decides](curve)), decides
-
-
-def _decides(curve: Curve, rule: str) -> str:
-    while rule in NEEDS and not NEEDS[rule][0](curve):
-        rule = NEEDS[rule][1]
-    return rule
+    """Read K off a curve by a rule; returns what decided too, a mark where labels are too few for
+    pairs."""
+    if rule == "paper":
+        return int(curve.n_clusters[curve.accuracy.argmax()]), rule  # the smallest on ties
+    if curve.pairs is None:
+        mark = read_mark(curve)
+        return round(mark.n_clusters), mark.name
+    return _quantile(curve, _weights(curve), 0.5), rule
 
 
 def interval(curve: Curve, level: float = LEVEL) -> tuple[int, int]:
@@ -183,10 +184,12 @@ def _quantile(curve: Curve, weights: Floats, share: float) -> int:
 
 
 def _weights_by_pairs(curve: Curve) -> Floats:
-    """(M,) how likely each K is by pairs alone, log K being uniform before; for the upper end where few are known.
+    """(M,) how likely each K is by pairs alone, log K being uniform before; for the upper end where
+    few are known.
 
-    With few known classes the other rules err low, by up to two thirds: novel classes that are joined cost them
-    nothing. The likelihood of pairs falls as 1 / K by itself where they say nothing, which is uniform in log K.
+    With few known classes the marks err low, by up to two thirds: novel classes that are joined
+    cost them nothing. The likelihood of pairs falls as 1 / K by itself where they say nothing,
+    which is uniform in log K.
     """
     k = curve.n_clusters
     likely = -np.log(k) if curve.pairs is None else curve.pairs.log_likelihood(k)
@@ -201,127 +204,99 @@ def _in_sum_one(logs: Floats) -> Floats:
 
 
 def _weights(curve: Curve) -> Floats:
-    """(M,) how likely each K is: a prior around the K of "balance", or of what decides in its place, times pairs."""
+    """(M,) how likely each K is: a prior around the K of what can be read off the tree, times
+    pairs."""
     log_k = np.log(curve.n_clusters)
-    rule = _decides(curve, "balance")
-    off = (log_k - np.log(RULES[rule](curve))) / _scale(curve, rule)
+    mark = read_mark(curve)
+    off = (log_k - np.log(mark.n_clusters)) / mark.error
     weights = -log_k - (FREEDOM + 1) / 2 * np.log1p(off**2 / FREEDOM)
     if curve.pairs is not None:
         weights += curve.pairs.log_likelihood(curve.n_clusters)
     return _in_sum_one(weights)
 
 
-def _scale(curve: Curve, rule: str) -> float:
-    """The error expected of log K by a rule; it grows with the distance between the two rules that it lies between."""
-    between: dict[str, list[Rule]] = {
-        "balance": [_plateau, _precision],
-        "median": _in_median(curve),
-    }
-    parts = between.get(rule, [])
-    apart = np.log(parts[0](curve) / parts[1](curve)) / 2 if len(parts) == 2 else 0.0
-    return float(np.hypot(SCALES[rule], apart))
+class Mark(NamedTuple):
+    """A K that can be read off a curve without pairs, not rounded yet, and the error expected of
+    its log."""
+
+    name: str
+    n_clusters: float
+    error: float
 
 
-def _pairs(curve: Curve) -> float:
-    """The median of K by pairs of labeled images, weighed with what "balance" finds."""
-    return _quantile(curve, _weights(curve), 0.5)
+def read_mark(curve: Curve) -> Mark:
+    """The steadiest mark for which labels suffice.
+
+    `balance` is the geometric mean of plateau and precision, whose errors pull in opposite
+    directions: the plateau errs low, because joining known with novel costs it nothing; precision
+    errs high where classes overlap, because a pure core without its blurred edge scores well. With
+    fewer labels than that needs, `median` is the median in log K of plateau, gap and, where labels
+    suffice for it, precision: each fails now and then, but seldom two in the same direction. With
+    fewer than two labels per class there is `gap` alone: single images are never parted, and end no
+    plateau. The expected error grows with the distance of the two marks that a K lies between.
+    """
+    if _most_have(SURE_FIT_LABELS, curve):
+        name = "balance"
+        parts = [plateau(curve), precision(curve)]
+        k = float(np.sqrt(parts[0] * parts[1]))
+    elif curve.n_labeled >= 2 * curve.n_classes:
+        name = "median"
+        parts = [plateau(curve), gap(curve)]
+        if _most_have(MIN_FIT_LABELS, curve):
+            parts.append(precision(curve))
+        k = float(np.exp(np.median(np.log(parts))))
+    else:
+        name = "gap"
+        parts = []
+        k = gap(curve)
+    apart = 0.0
+    if len(parts) == 2:
+        apart = np.log(parts[0] / parts[1]) / 2
+    return Mark(name, k, float(np.hypot(SCALES[name], apart)))
 
 
-def _best_accuracy(curve: Curve) -> float:
-    """The K of the highest labeled accuracy, the smallest on ties: the paper's rule."""
-    return float(curve.n_clusters[curve.accuracy.argmax()])
+def plateau(curve: Curve) -> float:
+    """The mean of log K over the curve's plateau, each K weighted by how nearly it reaches the best
+    accuracy.
 
-
-def _plateau(curve: Curve) -> float:
-    """The mean of log K over the curve's plateau, each K weighted by how nearly it reaches the best accuracy.
-
-    The accuracy a of L images has the standard error s = √(a(1-a)/L), so a K within about s of the best is as good as
-    the best. Each K weighs exp(-½·((best - accuracy)/s)²) / K: a likelihood times a prior that, as for any scale, is
-    uniform in log K. The mean of log K under these weights averages over the plateau instead of taking its accidental
-    top, and approaches the paper's K as labeled images grow in number.
+    The accuracy a of L images has the standard error s = √(a(1-a)/L), so a K within about s of the
+    best is as good as the best. Each K weighs exp(-½·((best - accuracy)/s)²) / K: a likelihood
+    times a prior that, as for any scale, is uniform in log K. The mean of log K under these weights
+    averages over the plateau instead of taking its accidental top, and approaches the paper's K as
+    labeled images grow in number.
     """
     best = curve.accuracy.max()
-    error = np.sqrt(
-        max(best * (1 - best), 1 / curve.n_labeled) / curve.n_labeled
-    )  # never 0: one image in L
+    # Never 0: one image in L.
+    error = np.sqrt(max(best * (1 - best), 1 / curve.n_labeled) / curve.n_labeled)
     weights = np.exp(-0.5 * ((best - curve.accuracy) / error) ** 2) / curve.n_clusters
     return float(np.exp(np.average(np.log(curve.n_clusters), weights=weights)))
 
 
-def _precision(curve: Curve) -> float:
-    """The K of the highest accuracy · fit, where fit also charges for unlabeled images that a class swallows.
+def precision(curve: Curve) -> float:
+    """The K of the highest accuracy · fit, where fit also charges for unlabeled images that a class
+    swallows.
 
-    If labels are missing at random within each class, a cluster's share of labeled images of class c is its precision
-    for c times an unknown constant, which an argmax does not see. recall · share is then the criterion r²/Pr(f = 1) of
-    learning from positive and unlabeled examples, and falls when a known class is joined with a novel one.
+    If labels are missing at random within each class, a cluster's share of labeled images of class
+    c is its precision for c times an unknown constant, which an argmax does not see. recall · share
+    is then the criterion r²/Pr(f = 1) of learning from positive and unlabeled examples, and falls
+    when a known class is joined with a novel one.
     """
     return float(curve.n_clusters[(curve.accuracy * curve.fit).argmax()])
 
 
-def _balance(curve: Curve) -> float:
-    """The geometric mean of the plateau's K and the precision's K, whose errors pull in opposite directions.
+def gap(curve: Curve) -> float:
+    """The K between the known classes and ten times as many whose clusters stand out most in the
+    tree.
 
-    The plateau errs low, because joining known with novel costs it nothing. Precision errs high where classes overlap,
-    because a pure core without its blurred edge scores well. Between the two it is steadier than either.
-    """
-    return float(np.sqrt(_plateau(curve) * _precision(curve)))
-
-
-def _median(curve: Curve) -> float:
-    """The median in log K of what plateau, gap and, where labels suffice for it, precision find.
-
-    With few labels each of the three fails now and then, but seldom two in the same direction.
-    """
-    return float(np.exp(np.median([np.log(rule(curve)) for rule in _in_median(curve)])))
-
-
-def _in_median(curve: Curve) -> list[Rule]:
-    return [_plateau, _gap, *([_precision] if _most_have(MIN_FIT_LABELS, curve) else [])]
-
-
-def _gap(curve: Curve) -> float:
-    """The K between the known classes and ten times as many whose clusters stand out most in the tree.
-
-    Of labels it takes the number of known classes alone, for collections that hardly have any. Most clusters are
-    expected to hold two different images or more: further down the largest gap is that between near copies and
-    everything else.
+    Of labels it takes the number of known classes alone, for collections that hardly have any. Most
+    clusters are expected to hold two different images or more: further down the largest gap is that
+    between near copies and everything else.
     """
     most = max(min(10 * curve.n_classes, curve.n_distinct // 2), curve.n_classes)
     n_tried = max(int(np.searchsorted(curve.n_clusters, most, side="right")), 1)
     return float(curve.n_clusters[curve.gap[:n_tried].argmax()])
 
 
-RULES: dict[str, Rule] = {
-    "paper": _best_accuracy,
-    "pairs": _pairs,
-    "balance": _balance,
-    "plateau": _plateau,
-    "precision": _precision,
-    "median": _median,
-    "gap": _gap,
-}
-"""Rules that read K off a curve, not rounded yet; of labels they see the given ones alone. "paper" is section 4.3's."""
-
-
 def _most_have(n_labels: int, curve: Curve) -> bool:
     """Whether half of the known classes, and at least two, have so many labeled images."""
     return bool((curve.class_sizes >= n_labels).sum() >= max(2, curve.n_classes / 2))
-
-
-def _has_each(n_labels: int, curve: Curve) -> bool:
-    """Whether there are so many labeled images per known class: single ones are never parted, and end no plateau."""
-    return curve.n_labeled >= n_labels * curve.n_classes
-
-
-def _has_pairs(curve: Curve) -> bool:
-    return curve.pairs is not None
-
-
-NEEDS: dict[str, tuple[Callable[[Curve], bool], str]] = {
-    "pairs": (_has_pairs, "balance"),
-    "balance": (partial(_most_have, SURE_FIT_LABELS), "median"),
-    "precision": (partial(_most_have, SURE_FIT_LABELS), "median"),
-    "median": (partial(_has_each, 2), "gap"),
-    "plateau": (partial(_has_each, 3), "gap"),
-}
-"""Whether the labels suffice for a rule, and the one that decides where they do not."""

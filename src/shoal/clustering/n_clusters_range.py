@@ -47,7 +47,8 @@ def check_n_clusters(n_clusters: int, known: Ints, n_rows: int) -> int:
     """Refuse a K above the images or, in a partly labeled collection, below its known classes."""
     as_count(n_clusters, name="n_clusters")
     n_known = len(np.unique(known[known != UNLABELED]))
-    # Where every image is labeled there is nothing to discover, and fewer clusters than classes is a plain coarser cut.
+    # Where every image is labeled there is nothing to discover, and fewer clusters than classes is
+    # a plain coarser cut.
     least = max(n_known, 1) if (known == UNLABELED).any() else 1
     if not least <= n_clusters <= n_rows:
         raise UsageError(
@@ -58,7 +59,8 @@ def check_n_clusters(n_clusters: int, known: Ints, n_rows: int) -> int:
 
 
 def check_estimable(least: int | None, most: int | None, known: Ints) -> None:
-    """Refuse to estimate without labels (N,), -1 for unlabeled, and a range in which no number of clusters can be."""
+    """Refuse to estimate without labels (N,), -1 for unlabeled, and a range in which no number of
+    clusters can be."""
     if (known == UNLABELED).all():
         asked = "none" if least is None and most is None else "a range"
         raise UsageError(

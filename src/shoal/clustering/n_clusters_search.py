@@ -1,6 +1,8 @@
-"""How many clusters, for a clustering that has no tree: the K whose clusters agree best with the labels a user has.
+"""How many clusters, for a clustering that has no tree: the K whose clusters agree best with the
+labels a user has.
 
-Each K costs a whole clustering, so only a few are tried, chosen by Brent's method (Vaze et al. 2022).
+Each K costs a whole clustering, so only a few are tried, chosen by Brent's method (Vaze et al.
+2022).
 
 N images.
 """
@@ -26,11 +28,13 @@ def search_n_clusters(
     least: int | None = None,
     most: int | None = None,
 ) -> int:
-    """The K with the highest accuracy of `cluster(K)`, (N,), on the labeled images; the smallest of equals.
+    """The K with the highest accuracy of `cluster(K)`, (N,), on the labeled images; the smallest of
+    equals.
 
-    `cluster` must not look at `labels` (N,), -1 for unlabeled. K lies between `least`, by default the number of known
-    classes, and `most`, by default 1,000 or ten times these; it is never below the known classes, and never above these
-    and the unlabeled images together: labeled images stay in their class.
+    `cluster` must not look at `labels` (N,), -1 for unlabeled. K lies between `least`, by default
+    the number of known classes, and `most`, by default 1,000 or ten times these; it is never below
+    the known classes, and never above these and the unlabeled images together: labeled images stay
+    in their class.
     """
     check_estimable(least, most, labels)
     n_known = int(known_classes(labels).max()) + 1

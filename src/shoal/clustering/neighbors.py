@@ -1,15 +1,15 @@
 """Exact cosine neighbors: blocked matrix products propose, a fixed-order float64 sum decides.
 
-The similarity of two rows (`sums.py`) has the same bits everywhere. A matrix product has not, so it is trusted
-only as far as its rounding bound goes. With the query q rounded to p, the bank row b to r, and the product of p
-and r added up in any order (`ward/bounds.py`),
+The similarity of two rows (`sums.py`) has the same bits everywhere. A matrix product has not, so it
+is trusted only as far as its rounding bound goes. With the query q rounded to p, the bank row b to
+r, and the product of p and r added up in any order (`ward/bounds.py`),
 
     |product - q·b| <= eps = γ·|p|·|r| + |q - p|·|b| + |p|·|b - r| + γ_D(float64)·|q|·|b|,   γ_D(u) = D·u / (1 - D·u)
 
-A bank row whose product lies more than 2·eps below the k-th largest product therefore cannot be among the k nearest;
-the few that are not ruled out are compared by their similarities, ties to the lowest index. Products are bfloat16 where
-the CPU multiplies tiles of it, else float32; queries with too many contenders take the same step in the next precision,
-at last (near duplicates) in float64.
+A bank row whose product lies more than 2·eps below the k-th largest product therefore cannot be
+among the k nearest; the few that are not ruled out are compared by their similarities, ties to the
+lowest index. Products are bfloat16 where the CPU multiplies tiles of it, else float32; queries with
+too many contenders take the same step in the next precision, at last (near duplicates) in float64.
 
 Q queries, N bank rows, D columns, k neighbors, R rows of a block, M contenders.
 """
@@ -53,8 +53,9 @@ GROUP = 64
 class Neighbors:
     """The k nearest bank rows of each query, nearest first, ties to the lowest index.
 
-    With `exact=True` no bank row outside a list has a similarity above the list's last one, so `similarities[:, -1]`
-    bounds everything outside; as a bound on the inner product in real numbers add `rounding_bound(D)` (unit rows).
+    With `exact=True` no bank row outside a list has a similarity above the list's last one, so
+    `similarities[:, -1]` bounds everything outside; as a bound on the inner product in real numbers
+    add `rounding_bound(D)` (unit rows).
     """
 
     indices: Tensor  # (Q, k) int64
@@ -85,13 +86,15 @@ def k_nearest(
     block_rows: int | None = None,
     exact: bool = True,
 ) -> Neighbors:
-    """Find the k rows of `bank` (N, D) with the largest inner product with each row of `queries` (Q, D).
+    """Find the k rows of `bank` (N, D) with the largest inner product with each row of `queries`
+    (Q, D).
 
-    `exclude` (Q,) names one bank row that each query must not be given (its own), -1 for none. Rows are expected to be
-    finite and of length 1; other lengths, up to 1e18, are ranked by inner product. Cost: Q·N·D products and about Q·k·D
-    additions in float64; memory: one block, and a copy of the bank where it is not float32 or is rounded to bfloat16.
-    `exact=False` ranks by the raw product (for training: ties and last bits are the device's, reduced matrix-product
-    precision is used where torch is told to).
+    `exclude` (Q,) names one bank row that each query must not be given (its own), -1 for none. Rows
+    are expected to be finite and of length 1; other lengths, up to 1e18, are ranked by inner
+    product. Cost: Q·N·D products and about Q·k·D additions in float64; memory: one block, and a
+    copy of the bank where it is not float32 or is rounded to bfloat16. `exact=False` ranks by the
+    raw product (for training: ties and last bits are the device's, reduced matrix-product precision
+    is used where torch is told to).
     """
     _check(queries, bank, k, exclude)
     if exact and can_share(bank.device, len(queries) * bank.numel(), SHARED_PRODUCTS):
@@ -121,7 +124,8 @@ def _nearest(
 
 
 def _nearest_of_all(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None) -> Neighbors:
-    """Have every process search for its share of the queries; lists are exact, so it does not matter who searches."""
+    """Have every process search for its share of the queries; lists are exact, so it does not
+    matter who searches."""
     given = {"bank": bank, "queries": None if queries is bank else queries, "exclude": exclude}
     tell_others(
         search_with_main,
@@ -136,7 +140,8 @@ def _nearest_of_all(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | Non
 def search_with_main(
     bank: Tensor, queries: Tensor | None = None, exclude: Tensor | None = None, *, k: int
 ) -> Neighbors:
-    """All lists, in every process, of which each finds a share; queries that are not given are the bank itself."""
+    """All lists, in every process, of which each finds a share; queries that are not given are the
+    bank itself."""
     queries = bank if queries is None else queries
     rows = shard(len(queries))
     own_lists = _nearest(queries[rows], bank, k, None if exclude is None else exclude[rows])
@@ -154,24 +159,24 @@ def _raw_search(bank: Tensor, k: int) -> Search:
 def _exact_search(bank: Tensor, k: int, block_rows: int, n_queries: int) -> Search:
     n = len(bank)
     longest = _lengths(bank).max()
-    banks = {
-        precision: _rounded(bank, precision) for precision in _precisions(bank, n_queries)
-    }  # cheapest first
-    # One block of memory for all products: fresh pages for each block cost a tenth of the time on the CPU.
+    # Cheapest first.
+    banks = {precision: _rounded(bank, precision) for precision in _precisions(bank, n_queries)}
+    # One block of memory for all products: fresh pages for each block cost a tenth of the time on
+    # the CPU.
     block = torch.full((block_rows, GROUP * -(-n // GROUP)), -torch.inf, device=bank.device)
 
     def propose(
         queries: Tensor, exclude: Tensor | None, precision: Precision
     ) -> tuple[Neighbors, Tensor]:
-        """Neighbors by products of one precision, and which rows have more contenders than were kept."""
+        """Neighbors by products of one precision, and which rows have more contenders than were
+        kept."""
         own = _rounded(queries, precision)
         theirs = banks[precision]
         width = min(k + MARGIN[precision], n)
         with matmul_precision(precision.matmul, len(queries) * bank.numel()):
             products = torch.mm(own.points, theirs.points.T, out=block[: len(queries), :n])
-        values, indices = _largest(
-            _without(products, exclude), block[: len(queries)], width
-        )  # (R, width) each
+        # (R, width) each
+        values, indices = _largest(_without(products, exclude), block[: len(queries)], width)
         eps = _eps(own, theirs, _lengths(queries) * longest, precision)  # (R,)
         contends = values.double() >= (values[:, k - 1].double() - 2 * eps)[:, None]  # (R, width)
         return _decide(queries, bank, indices, contends, k), contends[:, -1] & (width < n)
@@ -202,7 +207,8 @@ def _precisions(bank: Tensor, n_queries: int) -> tuple[Precision, ...]:
 
 
 def _rounded(rows: Tensor, precision: Precision) -> Points:
-    """The rows in a format of products, half their squared lengths, and how far rounding moved each at most."""
+    """The rows in a format of products, half their squared lengths, and how far rounding moved each
+    at most."""
     if precision is FLOAT32 and rows.dtype == torch.float32:
         half = _lengths(rows).square() / 2
         return Points(rows, half, torch.zeros_like(half))
@@ -219,8 +225,9 @@ def _rounded(rows: Tensor, precision: Precision) -> Points:
 def _largest(products: Tensor, padded: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """The `width` largest products (R, N) of each row, descending, and their columns.
 
-    `padded` is the same memory with -inf up to whole groups of columns. Fewer than `width` groups hold a product above
-    the last one wanted, so the `width` groups with the largest maxima hold all that are wanted.
+    `padded` is the same memory with -inf up to whole groups of columns. Fewer than `width` groups
+    hold a product above the last one wanted, so the `width` groups with the largest maxima hold all
+    that are wanted.
     """
     n_rows = len(padded)
     n_groups = padded.shape[1] // GROUP
@@ -229,9 +236,8 @@ def _largest(products: Tensor, padded: Tensor, width: int) -> tuple[Tensor, Tens
         return top.values, top.indices
     maxima = padded.view(n_rows, n_groups, GROUP).amax(dim=2)  # (R, groups)
     best = maxima.topk(width, dim=1, sorted=False).indices  # (R, width)
-    first = torch.arange(
-        0, n_rows * n_groups, n_groups, device=best.device
-    )  # each row's first group
+    # Each row's first group.
+    first = torch.arange(0, n_rows * n_groups, n_groups, device=best.device)
     held = padded.view(-1, GROUP)[(best + first[:, None]).flatten()].view(n_rows, width * GROUP)
     top = held.topk(width, dim=1)
     return top.values, best.gather(1, top.indices // GROUP) * GROUP + top.indices % GROUP
@@ -241,9 +247,8 @@ def _decide(queries: Tensor, bank: Tensor, indices: Tensor, contends: Tensor, k:
     """Order the contenders of each row by similarity and keep k; columns below k always contend."""
     scores = torch.full(indices.shape, -torch.inf, dtype=torch.float64, device=queries.device)
     scores[:, :k] = similarities(queries, bank, indices[:, :k])
-    row, column = contends[:, k:].nonzero(
-        as_tuple=True
-    )  # few: those as near as the k-th, as far as a product tells
+    # Few: those as near as the k-th, as far as a product tells.
+    row, column = contends[:, k:].nonzero(as_tuple=True)
     column += k
     scores[row, column] = pair_similarities(queries, bank, row, indices[row, column])
     return _sorted(indices, scores, k)
@@ -260,12 +265,11 @@ def _sorted(indices: Tensor, scores: Tensor, k: int) -> Neighbors:
 def _nearest_in_float64(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None) -> Neighbors:
     """The same step with a float64 product, every row not ruled out by its bound contending.
 
-    Of rows that are equal only the first k + 1 can be neighbors, so later copies are left out: a thousand blank images
-    would otherwise contend with one another.
+    Of rows that are equal only the first k + 1 can be neighbors, so later copies are left out: a
+    thousand blank images would otherwise contend with one another.
     """
-    kept = (equal_rows(bank).earlier_copies() <= k).nonzero()[
-        :, 0
-    ]  # ascending, so ties still go to the lowest index
+    # Ascending, so ties still go to the lowest index.
+    kept = (equal_rows(bank).earlier_copies() <= k).nonzero()[:, 0]
     if exclude is not None:
         position = torch.full((len(bank),), -1, device=bank.device)
         position[kept] = torch.arange(len(kept), device=bank.device)
@@ -302,7 +306,8 @@ def _decide_listed(queries: Tensor, bank: Tensor, contends: Tensor, k: int) -> N
 
 
 def _products64(queries: Tensor, bank: Tensor, exclude: Tensor | None) -> Tensor:
-    """Products in float64, the bank converted a slice at a time: it may fill half of the memory in float32 already."""
+    """Products in float64, the bank converted a slice at a time: it may fill half of the memory in
+    float32 already."""
     step = max(1, BLOCK_BYTES[queries.device.type] // (8 * bank.shape[1]))
     wide = queries.double()
     slices = [wide @ bank[start : start + step].double().T for start in range(0, len(bank), step)]
@@ -311,7 +316,8 @@ def _products64(queries: Tensor, bank: Tensor, exclude: Tensor | None) -> Tensor
 
 def _without(products: Tensor, exclude: Tensor | None) -> Tensor:
     if exclude is not None:
-        # No selection of rows: their number would have to be known, and every step of training waited for the device.
+        # No selection of rows: their number would have to be known, and every step of training
+        # waited for the device.
         own = exclude.clamp(min=0)[:, None]  # (R, 1)
         products.scatter_(
             1, own, torch.where(exclude[:, None] < 0, products.gather(1, own), -torch.inf)
@@ -326,7 +332,8 @@ def _lengths(rows: Tensor) -> Tensor:
 
 
 def rounding_bound(n_columns: int, dtype: torch.dtype = torch.float64) -> float:
-    """γ_D of `dtype`: how far an inner product of unit rows may be off, whatever the order of its additions."""
+    """γ_D of `dtype`: how far an inner product of unit rows may be off, whatever the order of its
+    additions."""
     u = n_columns * torch.finfo(dtype).eps / 2
     return u / (1 - u)
 

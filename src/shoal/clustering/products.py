@@ -1,7 +1,7 @@
 """Rows made ready for fast matrix products, and the formats that these are taken in.
 
-Products only propose, to the neighbor search and to Ward's tree alike; what rounding can do to them is known, and
-numbers that are the same on every device decide. `ward/bounds.py` has the derivation.
+Products only propose, to the neighbor search and to Ward's tree alike; what rounding can do to them
+is known, and numbers that are the same on every device decide. `ward/bounds.py` has the derivation.
 
 C rows, D columns.
 """
@@ -17,7 +17,8 @@ ENCODE_ROWS = {"cpu": 1 << 8, "cuda": 1 << 16}
 """Rows rounded at once; on the CPU they stay in the cache."""
 
 UNDERFLOW = 2.0**-120
-"""More than one float32 product can lose to underflow or flushed denormals, entries being at most 2."""
+"""More than one float32 product can lose to underflow or flushed denormals, entries being at most
+2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,8 @@ class Precision:
     unit: float
     """Largest relative error of one addition in the product."""
     matmul: str = "highest"
-    """What torch may do to the inputs of a float32 product (`workers.matmul_precision`): nothing, or rounding them to a
-    format that holds them exactly."""
+    """What torch may do to the inputs of a float32 product (`workers.matmul_precision`): nothing,
+    or rounding them to a format that holds them exactly."""
 
     @property
     def value_dtype(self) -> torch.dtype:
@@ -50,7 +51,8 @@ class Precision:
         return short.to(self.dtype)
 
     def gamma(self, n_columns: int) -> float:
-        """γ for sums of D products and four more terms; in float64 these are no better known than the sum."""
+        """γ for sums of D products and four more terms; in float64 these are no better known than
+        the sum."""
         n_terms = 2 * n_columns + 8 if self.dtype == torch.float64 else n_columns + 4
         nu = n_terms * self.unit
         return nu / (1 - nu) if nu < 0.5 else float("inf")
@@ -65,7 +67,8 @@ FLOAT64 = Precision(torch.float64, 53, 2.0**-53)
 
 @dataclass(slots=True)
 class Points:
-    """(C, D) centered centroids, rounded; (C,) half their squared lengths; (C,) the most that rounding moved them."""
+    """(C, D) centered centroids, rounded; (C,) half their squared lengths; (C,) the most that
+    rounding moved them."""
 
     points: Tensor
     half: Tensor
@@ -79,8 +82,8 @@ class Points:
         wide = points.double()
         length = torch.linalg.vector_norm(wide, dim=1)
         moved = torch.linalg.vector_norm(exact - wide, dim=1)
-        # Norms in float64 are off by far less than 1e-9; the second term is the rounding of the centring itself, which
-        # is at most 2^-53 of a length of at most `length` + `moved`.
+        # Norms in float64 are off by far less than 1e-9; the second term is the rounding of the
+        # centring itself, which is at most 2^-53 of a length of at most `length` + `moved`.
         reach = moved * (1 + 1e-9) + (length + moved) * 2.0**-52 + 1e-200
         return cls(points, length.square() / 2, reach)
 

@@ -1,7 +1,9 @@
-"""Sums, lengths, similarities and unit rows, whose bits do not depend on the device, the threads or a block's size.
+"""Sums, lengths, similarities and unit rows, whose bits do not depend on the device, the threads or
+a block's size.
 
-Elementwise float64 operations round the same way everywhere, so sums are added along a halving tree whose shape depends
-on the number of terms alone. The similarity of two rows is their inner product, added up so.
+Elementwise float64 operations round the same way everywhere, so sums are added along a halving tree
+whose shape depends on the number of terms alone. The similarity of two rows is their inner product,
+added up so.
 
 N rows, D columns, Q queries, R rows of a chunk, M bank rows for each query, E pairs.
 """
@@ -28,17 +30,17 @@ CHUNK_ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 26}
 
 
 def halving_sum(terms: Tensor) -> Tensor:
-    """Add up the last dimension along a halving tree that only its length shapes; overwrites `terms`.
+    """Add up the last dimension along a halving tree that only its length shapes; overwrites
+    `terms`.
 
-    Each addition is a separate elementwise one, which IEEE arithmetic rounds the same way everywhere; a call that sums
-    would add in an order of its own.
+    Each addition is a separate elementwise one, which IEEE arithmetic rounds the same way
+    everywhere; a call that sums would add in an order of its own.
     """
     width = terms.shape[-1]
     while width > 1:
         half = width // 2
-        terms[..., :half].add_(
-            terms[..., half : 2 * half]
-        )  # += on a slice would also copy it onto itself
+        # += on a slice would also copy it onto itself.
+        terms[..., :half].add_(terms[..., half : 2 * half])
         if width % 2:
             terms[..., 0].add_(terms[..., width - 1])
         width = half
@@ -57,7 +59,8 @@ def unit_points(
     name: str = "X",
     min_rows: int = 2,
 ) -> Tensor:
-    """Check embeddings and scale their rows to length 1, the same bits on every device; a new (N, D) tensor.
+    """Check embeddings and scale their rows to length 1, the same bits on every device; a new (N,
+    D) tensor.
 
     A memory map, float16 too, is read a block at a time, so that the tensor alone is held whole.
     """
@@ -83,9 +86,8 @@ def unit_points(
 def _block(rows: Tensor | NDArray[Any], device: torch.device | str | None) -> Tensor:
     """Some rows on a device, in float32 or float64."""
     if not isinstance(rows, Tensor):
-        rows = torch.from_numpy(
-            np.array(rows)
-        )  # a copy: torch takes no read-only map, and no rows in reversed order
+        # A copy: torch takes no read-only map, and no rows in reversed order.
+        rows = torch.from_numpy(np.array(rows))
     there = rows.detach().to(device)
     return there if there.dtype in (torch.float32, torch.float64) else there.float()
 
@@ -103,7 +105,8 @@ def _refuse(bad: Tensor, problem: str, advice: str) -> None:
 
 @torch.no_grad()
 def similarities(queries: Tensor, bank: Tensor, indices: Tensor) -> Tensor:
-    """Inner products of query i with the bank rows `indices[i]`, float64, the same on every device: (Q, M)."""
+    """Inner products of query i with the bank rows `indices[i]`, float64, the same on every device:
+    (Q, M)."""
     q, m = indices.shape
     step = max(1, CHUNK_ELEMENTS[queries.device.type] // (m * queries.shape[1]))
     out = torch.empty(q, m, dtype=torch.float64, device=queries.device)
@@ -116,7 +119,8 @@ def similarities(queries: Tensor, bank: Tensor, indices: Tensor) -> Tensor:
 
 @torch.no_grad()
 def pair_similarities(queries: Tensor, bank: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """Inner products of the queries `row[e]` with the bank rows `column[e]`, as `similarities` has them: (E,)."""
+    """Inner products of the queries `row[e]` with the bank rows `column[e]`, as `similarities` has
+    them: (E,)."""
     step = max(1, CHUNK_ELEMENTS[queries.device.type] // queries.shape[1])
     out = torch.empty(len(row), dtype=torch.float64, device=queries.device)
     for start in range(0, len(row), step):
@@ -129,8 +133,9 @@ def pair_similarities(queries: Tensor, bank: Tensor, row: Tensor, column: Tensor
 def grouped_sums(rows: Tensor, groups: Tensor, n_groups: int) -> Tensor:
     """(G, D) float64 sums of the rows (N, D) of each group, to the same bits in any order of rows.
 
-    Entries must be below 2 in size, as those of unit rows are. They are rounded to multiples of 2^-s, 2^-45 for 50,000
-    rows and finer for fewer: whole numbers add up to the same whatever the order, which a GPU does not even fix.
+    Entries must be below 2 in size, as those of unit rows are. They are rounded to multiples of
+    2^-s, 2^-45 for 50,000 rows and finer for fewer: whole numbers add up to the same whatever the
+    order, which a GPU does not even fix.
     """
     scale = 2.0 ** (61 - len(rows).bit_length())  # so that not even all rows together reach 2^63
     sums = torch.zeros(n_groups, rows.shape[1], dtype=torch.int64, device=rows.device)
@@ -144,8 +149,8 @@ def grouped_sums(rows: Tensor, groups: Tensor, n_groups: int) -> Tensor:
 def root(squares: Tensor) -> Tensor:
     """The float64 nearest to each square root, differentiable.
 
-    On a CPU torch takes roots by a library that misses the nearest float64 in about one of a hundred; numpy and CUDA
-    round as IEEE arithmetic does.
+    On a CPU torch takes roots by a library that misses the nearest float64 in about one of a
+    hundred; numpy and CUDA round as IEEE arithmetic does.
     """
     roots: Tensor = _Root.apply(squares)  # type: ignore[no-untyped-call]
     return roots

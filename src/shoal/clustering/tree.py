@@ -1,8 +1,8 @@
 """The tree of a hierarchical clustering, and every way of cutting it; numpy only.
 
-N leaves, numbered 0 … N-1; the i-th merge makes node N+i (scipy's numbering). A *slot* is one of N places that hold the
-current clusters while a cut moves down the tree: cluster c sits in slot min(leaves of c), so a merge keeps the
-smaller of two slots and frees the larger.
+N leaves, numbered 0 … N-1; the i-th merge makes node N+i (scipy's numbering). A *slot* is one of N
+places that hold the current clusters while a cut moves down the tree: cluster c sits in slot
+min(leaves of c), so a merge keeps the smaller of two slots and frees the larger.
 """
 
 from dataclasses import dataclass
@@ -17,11 +17,12 @@ from shoal.errors import DataError, UsageError
 
 @dataclass(frozen=True, eq=False)
 class Merges:
-    """Joins in the order of their height, by slot: step t absorbs slot `gone[t]` into slot `kept[t]` < `gone[t]`.
+    """Joins in the order of their height, by slot: step t absorbs slot `gone[t]` into slot
+    `kept[t]` < `gone[t]`.
 
-    Before the first step leaf i sits in slot `start[i]`; step t leaves `n_clusters[t]` clusters. A sweep over every cut
-    keeps what it counts per slot (sizes, rows of a contingency table) and adds row `gone[t]` to row `kept[t]`: one
-    addition per cut, O(N) in all.
+    Before the first step leaf i sits in slot `start[i]`; step t leaves `n_clusters[t]` clusters. A
+    sweep over every cut keeps what it counts per slot (sizes, rows of a contingency table) and adds
+    row `gone[t]` to row `kept[t]`: one addition per cut, O(N) in all.
     """
 
     start: Ints
@@ -48,7 +49,8 @@ class Tree:
         (N-1, 4), a row per merge: two nodes, height, number of leaves. Heights never fall. An empty
         (0, 4) matrix is the tree of a single leaf.
     rounding
-        Leaves joined up to this height differ by rounding alone, and count as copies of one another.
+        Leaves joined up to this height differ by rounding alone, and count as copies of one
+        another.
 
     Attributes
     ----------
@@ -59,7 +61,8 @@ class Tree:
     heights
         (N-1,) the height of each merge, never falling.
     n_distinct
-        Leaves that differ, N without copies: a cut at more clusters would tell copies apart by their row.
+        Leaves that differ, N without copies: a cut at more clusters would tell copies apart by
+        their row.
 
     Examples
     --------
@@ -83,7 +86,8 @@ class Tree:
     def cut(self, n_clusters: int) -> Ints:
         """Label every leaf 0 … n_clusters-1, clusters numbered by their smallest leaf.
 
-        Undoes the last n_clusters-1 merges, so there are exactly `n_clusters` clusters even where heights are tied.
+        Undoes the last n_clusters-1 merges, so there are exactly `n_clusters` clusters even where
+        heights are tied.
 
         Parameters
         ----------
@@ -126,8 +130,8 @@ class Tree:
         Parameters
         ----------
         start
-            The number of clusters to begin with; their slots are the labels of `cut(start)`, 0 … start-1. None: every
-            leaf is its own.
+            The number of clusters to begin with; their slots are the labels of `cut(start)`, 0 …
+            start-1. None: every leaf is its own.
 
         Returns
         -------
@@ -234,9 +238,8 @@ class Tree:
 def _checked(linkage: ArrayLike) -> Floats:
     """Check scipy's format, so that every walk over the tree ends."""
     try:
-        merges = np.asarray(linkage).astype(
-            np.float64, casting="same_kind"
-        )  # a copy: a tree does not change
+        # A copy: a tree does not change.
+        merges = np.asarray(linkage).astype(np.float64, casting="same_kind")
     except (TypeError, ValueError) as error:
         raise DataError(
             "linkage: found no matrix of real numbers, expected (N-1, 4) as scipy writes it"
@@ -262,9 +265,8 @@ def _checked(linkage: ArrayLike) -> Floats:
         )
     if (np.diff(merges[:, 2]) < 0).any():
         raise DataError("linkage: heights fall; expected rows sorted by height")
-    sizes = np.concatenate(
-        [np.ones(n_merges + 1), merges[:, 3]]
-    )  # of every node, if the counts are right
+    # Of every node, if the counts are right.
+    sizes = np.concatenate([np.ones(n_merges + 1), merges[:, 3]])
     if (sizes[nodes].sum(axis=1) != merges[:, 3]).any():
         raise DataError(
             "linkage: a count is not the number of leaves below its merge; expected scipy's format"
@@ -288,9 +290,8 @@ def _numbered(roots: Ints) -> Ints:
     """Number the clusters that leaves (N,) are in 0 … K-1 by their smallest leaf."""
     leaves = np.arange(len(roots))
     smallest = np.empty(int(roots.max()) + 1, dtype=np.int64)  # by node
-    smallest[roots[::-1]] = leaves[
-        ::-1
-    ]  # of several leaves the last one written stays, which is the smallest
+    # Of several leaves the last one written stays, which is the smallest.
+    smallest[roots[::-1]] = leaves[::-1]
     own = smallest[roots]  # (N,)
     numbers: Ints = np.cumsum(own == leaves) - 1
     return numbers[own]

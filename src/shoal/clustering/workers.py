@@ -1,14 +1,16 @@
 """Work shared by chunks of rows over threads, each of which computes alone.
 
-torch splits every operation over its threads and waits for the slowest. A round of merges is hundreds of short
-operations, and on a busy machine each wait is a turn of the scheduler: five to ten times the CPU seconds were measured.
-So torch is kept to one thread meanwhile, and its threads are replaced by as many workers that take whole chunks. On a
-GPU there is one worker, the caller. All work in inference mode, which makes short operations a tenth cheaper.
+torch splits every operation over its threads and waits for the slowest. A round of merges is
+hundreds of short operations, and on a busy machine each wait is a turn of the scheduler: five to
+ten times the CPU seconds were measured. So torch is kept to one thread meanwhile, and its threads
+are replaced by as many workers that take whole chunks. On a GPU there is one worker, the caller.
+All work in inference mode, which makes short operations a tenth cheaper.
 
-torch keeps the number of its threads and the precision of float32 products once for the whole process. Were each tree
-to set and restore them, one would restore what another had set, and products that must be full float32 could be rounded
-to bfloat16 by another tree's setting. So the strictest of the values that are asked for is in force, and the last user
-restores what was there before all.
+torch keeps the number of its threads and the precision of float32 products once for the whole
+process. Were each tree to set and restore them, one would restore what another had set, and
+products that must be full float32 could be rounded to bfloat16 by another tree's setting. So the
+strictest of the values that are asked for is in force, and the last user restores what was there
+before all.
 """
 
 from collections import Counter
@@ -23,7 +25,8 @@ import torch
 from torch import Tensor
 
 FEW_PRODUCTS = 3e8
-"""Multiply-adds below which plain float32 is as fast: a reduced product is compiled for each shape on the CPU."""
+"""Multiply-adds below which plain float32 is as fast: a reduced product is compiled for each shape
+on the CPU."""
 
 MIN_ROWS = 64
 """Rows that a worker is given at least, where a row is much work."""
@@ -34,7 +37,8 @@ Value = TypeVar("Value", bound=Hashable)
 
 
 class SharedSetting(Generic[Value]):
-    """A setting that several users change at once; `strictness` lists the values to ask for, the strictest first."""
+    """A setting that several users change at once; `strictness` lists the values to ask for, the
+    strictest first."""
 
     def __init__(
         self, read: Callable[[], Any], write: Callable[[Any], None], strictness: tuple[Value, ...]
@@ -47,7 +51,8 @@ class SharedSetting(Generic[Value]):
         self._before = None
 
     def acquire(self, wanted: Value) -> Any:
-        """Ask for a value, which holds unless another user asks for a stricter one; returns the one before all."""
+        """Ask for a value, which holds unless another user asks for a stricter one; returns the one
+        before all."""
         with self._lock:
             if not self._users.total():
                 self._before = self._read()
@@ -69,7 +74,8 @@ THREADS = SharedSetting(torch.get_num_threads, torch.set_num_threads, (1,))
 
 
 def _read_precision() -> Any:
-    """torch's precision of float32 products: one name, or where the caller has set backends apart, one for each."""
+    """torch's precision of float32 products: one name, or where the caller has set backends apart,
+    one for each."""
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
@@ -94,10 +100,11 @@ PRECISION = SharedSetting(_read_precision, _write_precision, ("highest", "high",
 
 @contextmanager
 def matmul_precision(allowed: str, n_products: float = torch.inf) -> Iterator[None]:
-    """While inside, float32 products may round their inputs to fewer bits, or may not, whatever the caller allows.
+    """While inside, float32 products may round their inputs to fewer bits, or may not, whatever the
+    caller allows.
 
-    `allowed` is `Precision.matmul`: points of a reduced precision fit it exactly, so nothing is lost; products of full
-    float32 must stay that.
+    `allowed` is `Precision.matmul`: points of a reduced precision fit it exactly, so nothing is
+    lost; products of full float32 must stay that.
     """
     wanted = allowed if n_products > FEW_PRODUCTS else "highest"
     PRECISION.acquire(wanted)
@@ -149,14 +156,16 @@ class Workers:
     def map_rows(
         self, work: Callable[..., Result], *rows: Tensor, at_most: int, at_least: int = MIN_ROWS
     ) -> list[Result]:
-        """The results of `work` for chunks of rows, in order: the same rows of each tensor at a time."""
+        """The results of `work` for chunks of rows, in order: the same rows of each tensor at a
+        time."""
         step = self.share(len(rows[0]), at_most, at_least)
         chunks = zip(*(torch.split(each, step) for each in rows), strict=True)
         return self.map(lambda chunk: work(*chunk), chunks)
 
 
 class Scratch:
-    """Memory kept for reuse, by name, each thread its own: fresh pages would cost more than the arithmetic on them."""
+    """Memory kept for reuse, by name, each thread its own: fresh pages would cost more than the
+    arithmetic on them."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

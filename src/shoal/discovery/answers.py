@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from shoal.arrays import UNLABELED, Floats, Ints
+from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.calibration import UNCHECKED_CONFIDENCE, Calibration
-from shoal.clustering.inference import InferenceSettings, infer
-from shoal.clustering.n_clusters_range import keep_to
 from shoal.data.collection import Collection
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.named_categories import NamedCategories, name_categories, write_categories
@@ -38,11 +36,9 @@ from shoal.runs import (
 )
 from shoal.text import shown
 from shoal.training.model import TaskShape
-from shoal.words import count, first_few, likely, plural, span
+from shoal.words import count, first_few, likely
 
 FROZEN, TRAINED = ANSWERS
-SHARE = 0.8
-"""Share of the images in each repetition of the estimate of K."""
 
 UNCHECKED = f"too few labels to check confidence, so none is above {UNCHECKED_CONFIDENCE}"
 
@@ -57,8 +53,6 @@ class Answer:
     """'frozen' or 'trained'."""
     discovery: Discovery
     named: NamedCategories
-    counted_on: Floats | None = None
-    """(N, D) the embeddings that K was estimated on, where they are others."""
     frozen_weight: float = 0.0
     """Of a trained answer: the weight of the frozen encoder's embeddings beside the trained ones."""
     n_tail_blocks: int | None = None
@@ -106,14 +100,12 @@ class Answer:
         categories[pairs[0]] = np.asarray(self.named.ids)[pairs[1]]
         return {"classifier": categories.tolist()}
 
-    def write(self, run: Run, settings: DiscoverySettings, repeats: Sequence[int] = ()) -> None:
-        """Write tables and arrays; `repeats` are what repetitions of the estimate of K gave."""
+    def write(self, run: Run, settings: DiscoverySettings) -> None:
+        """Write tables and arrays."""
         shift = settings.shift
         n_neighbors = shift.n_neighbors
         alpha = shift.alpha
-        write_categories(
-            run, self.named, self.discovery, n_neighbors=n_neighbors, alpha=alpha, repeats=repeats
-        )
+        write_categories(run, self.named, self.discovery, n_neighbors=n_neighbors, alpha=alpha)
 
 
 def cluster(
@@ -203,7 +195,7 @@ def write_answers(
     old = Run(run.path / TRAINED)
     if old.has("provenance.json") and (other is None or other.name != TRAINED):
         old.abandon()
-    answer.write(run, settings, _repeats(answer, settings, reporter))
+    answer.write(run, settings)
     if answer.name == TRAINED:
         answer.write_training(run)
     elif settings.is_trained:
@@ -213,57 +205,6 @@ def write_answers(
             keep_answer(run, other, settings)
         reporter.say(f"{IN_WORDS[other.name]} is kept in {run.path / other.name}")
     run.log(answer.in_words(run))
-
-
-def _repeats(answer: Answer, settings: DiscoverySettings, reporter: Reporter) -> list[int]:
-    """The estimate of K on random parts of the images, as often as was asked."""
-    if not settings.stability or settings.n_clusters is not None:
-        return []
-    inference = settings.of_method.inference
-    embeddings = answer.discovery.embeddings if answer.counted_on is None else answer.counted_on
-    with reporter.progress("repeating the estimate of K"):
-        return repeat_estimate(
-            embeddings, answer.named.given, settings.stability, inference, seed=settings.seed
-        )
-
-
-def repeat_estimate(
-    embeddings: Floats,
-    labels: Ints,
-    n_repeats: int,
-    inference: InferenceSettings,
-    *,
-    seed: int,
-    share: float = SHARE,
-) -> list[int]:
-    """Estimate K on `n_repeats` random parts of the images: `embeddings` (N, D), `labels` (N,) with -1 for unlabeled.
-
-    Labeled images are drawn class by class with at least one each, so that no known class drops out of a part. On all
-    of the images it is the estimate that Algorithm 1 makes. One below a `min_clusters` is moved up to that.
-    """
-    rng = np.random.default_rng(seed)
-    once = replace(
-        inference, max_shifts=0, min_clusters=None
-    )  # the estimate alone; a part may hold fewer images
-    numbers = [_estimate_once(embeddings, labels, rng, once, share) for _ in range(n_repeats)]
-    return [keep_to(number, inference.min_clusters, None) for number in numbers]
-
-
-def _estimate_once(
-    embeddings: Floats,
-    labels: Ints,
-    rng: np.random.Generator,
-    inference: InferenceSettings,
-    share: float,
-) -> int:
-    parts = [_draw(np.flatnonzero(labels == label), rng, share) for label in np.unique(labels)]
-    rows = np.sort(np.concatenate(parts))
-    return infer(embeddings[rows], labels[rows], None, inference).n_clusters
-
-
-def _draw(members: Ints, rng: np.random.Generator, share: float = SHARE) -> Ints:
-    chosen: Ints = rng.choice(members, max(1, round(share * len(members))), replace=False)
-    return chosen
 
 
 def write_report(run: Run, file: Path | None = None, *, tsne: bool | None = None) -> Path:
@@ -290,10 +231,8 @@ def answer_in_words(run: RunView, n_unsure: int | None = None) -> str:
     words = _counts(known, novel, n_unsure)
     estimate = run.json("estimate") if run.has("estimate.json") else {}
     interval = estimate.get("interval")
-    repeats = (estimate.get("stability") or {}).get("n_clusters")
     asked = estimate.get("range"), estimate.get("by_labels")
     sure = [likely(estimate["n_clusters"], interval, *asked)] if interval else []
-    sure += [range_in_words(estimate["n_clusters"], repeats)] if repeats else []
     if run.has("calibration.json") and not run.json("calibration")["is_calibrated"]:
         sure.append(UNCHECKED)
     mixed = [shown(row.category) for row in run.categories if row.mixed_probability >= MIXED_FROM]
@@ -309,19 +248,3 @@ def _counts(known_sizes: Sequence[int], novel_sizes: Sequence[int], n_unsure: in
     if n_known < len(known_sizes):
         known += f" (of {len(known_sizes)})"
     return f"{known}, {n_novel} likely new, {count(n_unsure, 'image')} unsure"
-
-
-def range_in_words(n_clusters: int, repeats: Sequence[int]) -> str:
-    """What the repetitions gave, '9 to 10 categories over 3 random parts of the images', and a doubt where there is."""
-    parts = f"{count(len(repeats), 'random part')} of the images"
-    said = f"{span(repeats)} {plural(max(repeats), 'category')} over {parts}"
-    doubt = doubt_range(n_clusters, repeats)
-    return said if doubt is None else f"{said}: {doubt}"
-
-
-def doubt_range(n_clusters: int, repeats: Sequence[int]) -> str | None:
-    """Say that K lies outside of what the repetitions gave, which then say nothing about how far it can be trusted."""
-    if not repeats or min(repeats) <= n_clusters <= max(repeats):
-        return None
-    side = "fewer" if n_clusters > max(repeats) else "more"
-    return f"{side} than the {n_clusters:,} on all of them, so that number is unsteady"

@@ -66,8 +66,6 @@ class DiscoverySettings:
     """Whether a known category that likely holds a novel one is split where K is estimated; not in the paper."""
     pixel_size: int = 256
     """Side at which decoded images are kept."""
-    stability: int = 0
-    """How often the estimate of K is repeated on random parts of the collection."""
     seed: int = 0
     """Decides every draw."""
     method: str = DEFAULT_METHOD
@@ -89,10 +87,6 @@ class DiscoverySettings:
             raise UsageError(
                 f"hidden_share: found {self.hidden_share}, expected a number in [0, 1), 0 for none"
             )
-        if self.stability < 0:
-            raise UsageError(
-                f"stability: found {self.stability}, expected at least 0, which is no repetition"
-            )
         if any(depth < 0 for depth in self.depths) or len(set(self.depths)) < len(self.depths):
             raise UsageError(
                 f"depths: found {list(self.depths)}, expected different numbers of blocks, such as 1 and 5"
@@ -112,11 +106,6 @@ class DiscoverySettings:
             raise UsageError(f"max_minutes: found {self.max_minutes}, expected a number above 0")
         if not 8 <= self.pixel_size <= MAX_SIZE:
             raise UsageError(f"pixel_size: found {self.pixel_size}, expected 8 to {MAX_SIZE:,}")
-        if self.stability and self.n_clusters is not None:
-            raise UsageError(
-                f"stability: found {self.stability} with n_clusters {self.n_clusters}, but a number that is given is "
-                "not estimated; leave one of them out"
-            )
         check_seed(self.seed)
         get_method(self.method)
         if self.method_settings is None:
@@ -251,7 +240,6 @@ def choose_settings(
     values = {
         name: value for name, value in {**given, "n_clusters": number}.items() if value is not None
     }
-    _check_estimate(base, values, config)
     try:
         result = replace(base, method=chosen, method_settings=settings, **values)
     except TypeError:
@@ -326,22 +314,6 @@ def _check_training(
         else f"give --train, which {config} turns off"
     )
     raise UsageError(f"{said[0]}, but nothing is to be trained; {how}")
-
-
-def _check_estimate(
-    base: DiscoverySettings, values: dict[str, Any], config: Path | str | None
-) -> None:
-    """Refuse to estimate a number that is given, where one of the two was said and the other is the config's."""
-    if "stability" not in values and "n_clusters" in values and base.stability:
-        raise UsageError(
-            f"n_clusters: found {values['n_clusters']} with stability {base.stability} in {config}, but a number that "
-            "is given is not estimated; give --stability 0 too"
-        )
-    if "n_clusters" not in values and values.get("stability") and base.n_clusters is not None:
-        raise UsageError(
-            f"stability: found {values['stability']} with n_clusters {base.n_clusters} in {config}, but a number that "
-            "is given is not estimated; leave out --stability, or take n_clusters out of that file"
-        )
 
 
 def _share_to_hide(answer: str, share: float) -> float:

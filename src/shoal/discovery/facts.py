@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shoal.discovery.answers import answer_in_words, doubt_range
+from shoal.discovery.answers import answer_in_words
 from shoal.report.certainty import numbers_near_best
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.suggested_splits import suggested_splits
@@ -80,7 +80,6 @@ def _estimate(run: RunView) -> dict[str, Any] | None:
         return None
     estimate = run.json("estimate")
     near = numbers_near_best(estimate)
-    repeats = (estimate.get("stability") or {}).get("n_clusters")
     return {
         "is_given": estimate["is_given"],
         "rule": estimate["rule"],
@@ -89,7 +88,6 @@ def _estimate(run: RunView) -> dict[str, Any] | None:
         "by_labels": estimate.get("by_labels"),
         "doubt": doubt_estimate(run),
         "near_best": [min(near), max(near)] if near else None,
-        "stability": repeats,
         "file": str(run.path / "estimate.json"),
     }
 
@@ -141,20 +139,14 @@ def _splits(run: RunView) -> list[dict[str, Any]]:
 
 
 def doubt_estimate(run: RunView) -> str | None:
-    """Why not to trust an estimate: few labels, a wide interval, labels that are against a range, unsteady repeats."""
+    """Why not to trust an estimate: few labels, a wide interval, labels that are against a range."""
     estimate = run.json("estimate")
     if estimate["is_given"] or estimate["rule"] == COUNTED_BY:
         return None
     labels = [label for label in column(run.assignments, "label_given") if label]
-    outside = doubt_range(
-        estimate["n_clusters"], (estimate.get("stability") or {}).get("n_clusters") or ()
-    )
-    apart = outside and f"random parts of the images gave {outside}"
     interval = estimate.get("interval")
     wide = f"{span(interval)} categories are likely" if interval and is_wide(interval) else None
     by_labels = estimate.get("by_labels")
     against = against_range(by_labels) if by_labels else None
-    said = [
-        one for one in (doubt_labels(len(labels), len(set(labels))), wide, against, apart) if one
-    ]
+    said = [one for one in (doubt_labels(len(labels), len(set(labels))), wide, against) if one]
     return "; ".join(said) or None

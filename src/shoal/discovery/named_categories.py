@@ -162,16 +162,15 @@ def write_categories(
     *,
     n_neighbors: int,
     alpha: float,
-    repeats: Sequence[int] = (),
 ) -> None:
-    """Write tables, arrays, the estimate of K (with what its repetitions gave) and the shifts."""
+    """Write tables, arrays, the estimate of K and the shifts."""
     run.write_assignments(assignment_rows(named), len(named.names))
     run.write_categories(category_rows(named))
     run.write_array("embeddings", discovery.embeddings)
     for name, array in (("shifted", discovery.shifted), ("tree", discovery.linkage)):
         if array is not None:
             run.write_array(name, array)
-    run.write_json("estimate", _estimate(discovery, repeats))
+    run.write_json("estimate", _estimate(discovery))
     if named.calibration is not None:
         seen = SeenProbability.fit(
             torch.from_numpy(np.ascontiguousarray(discovery.embeddings)),
@@ -193,7 +192,7 @@ def write_categories(
         run.write_json("shifts", shifts | {"linkage_method": discovery.linkage_method})
 
 
-def _estimate(discovery: Discovery, repeats: Sequence[int]) -> dict[str, object]:
+def _estimate(discovery: Discovery) -> dict[str, object]:
     estimate = discovery.estimate
     curve = None
     if estimate is not None:
@@ -211,7 +210,6 @@ def _estimate(discovery: Discovery, repeats: Sequence[int]) -> dict[str, object]
         if estimate is not None and estimate.by_labels
         else None,
         "curve": curve,
-        "stability": {"n_clusters": list(repeats)} if repeats else None,
     }
 
 

@@ -31,7 +31,7 @@ def how_sure(run: Snapshot) -> str:
     few = f"{doubt[0].upper()}{doubt[1:]}." if doubt else ""
     against = estimate.get("by_labels")
     outside = f"But {against_range(against)}." if against else ""
-    return " ".join(filter(None, (said, _likely(estimate), outside, few, _spread(estimate))))
+    return " ".join(filter(None, (said, _likely(estimate), outside, few, _near_best(estimate))))
 
 
 def _likely(estimate: dict[str, Any]) -> str:
@@ -44,31 +44,17 @@ def _likely(estimate: dict[str, Any]) -> str:
     return f"{said}: the labels hardly say how many." if is_wide(interval) else f"{said}."
 
 
-def _spread(estimate: dict[str, Any]) -> str:
-    said = []
-    repeats = (estimate.get("stability") or {}).get("n_clusters") or []
-    if repeats:
-        said.append(
-            f"Repeated {len(repeats)} times, the estimate was {span(repeats)}{_outside(estimate, repeats)}."
-        )
-    # Beside an interval it would sound surer than it is: few labels fit few numbers.
-    if not estimate.get("interval") and (near := numbers_near_best(estimate)):
-        n_tried = len(estimate["curve"]["n_clusters"])
-        which = f"the number {near[0]:,} fits" if len(near) == 1 else f"{span(near)} fit"
-        said.append(
-            f"Of {n_tried} numbers tried, {which} the labeled images within a point of the best."
-        )
-        if _outside(estimate, near):
-            said.append("The estimate is not among them, because it also weighs unlabeled images.")
-    return " ".join(said)
-
-
-def _outside(estimate: dict[str, Any], numbers: list[int]) -> str:
-    """Words where the estimate lies outside the range of some numbers."""
-    k = estimate.get("n_clusters", numbers[0])
-    return (
-        "" if min(numbers) <= k <= max(numbers) else f", with {k:,} outside of that: it is unsteady"
-    )
+def _near_best(estimate: dict[str, Any]) -> str:
+    """Say which numbers fit as well; beside an interval that would sound surer than it is: few labels fit few numbers."""
+    near = numbers_near_best(estimate)
+    if estimate.get("interval") or not near:
+        return ""
+    n_tried = len(estimate["curve"]["n_clusters"])
+    which = f"the number {near[0]:,} fits" if len(near) == 1 else f"{span(near)} fit"
+    said = f"Of {n_tried} numbers tried, {which} the labeled images within a point of the best."
+    if not min(near) <= estimate.get("n_clusters", near[0]) <= max(near):
+        said += " The estimate is not among them, because it also weighs unlabeled images."
+    return said
 
 
 def numbers_near_best(estimate: dict[str, Any]) -> list[int]:

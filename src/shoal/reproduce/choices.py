@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.clustering.n_clusters import NEEDS
 from shoal.methods.registry import get_method
 from shoal.reproduce.experiment import ONE_STEP
 from shoal.reproduce.paper import CLIP
@@ -162,8 +161,8 @@ def _rule(asked: str, decided: Collection[str | None]) -> str:
     """The rule asked for and, where labels were too few for it in some cell, those that decided in its place."""
     named = sorted({rule for rule in decided if rule is not None})
     words = [f"decided by {' and '.join(map(repr, named))}"] if named not in ([], [asked]) else []
-    # A rule that needs no number of labels always decides itself.
-    words += ["which one decided was not kept"] if None in decided and asked in NEEDS else []
+    # The paper's rule needs no number of labels: it always decides itself.
+    words += ["which one decided was not kept"] if None in decided and asked != "paper" else []
     whose = "the paper's rule" if asked == "paper" else f"Shoal's rule '{asked}'"
     return whose + (f" ({'; '.join(words)})" if words else "")
 

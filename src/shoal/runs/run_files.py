@@ -69,7 +69,6 @@ SHAPES: dict[str, Shape] = {
         "rule": str | None,
         "is_given": bool | None,
         "curve": ({"n_clusters": Counts, "accuracy": Numbers}, None),
-        "stability": ({"n_clusters": Counts}, None),
         "interval": Pair | None,
         "range": Pair | None,
         "by_labels": Pair | None,

@@ -73,10 +73,10 @@ def test_what_means_something_for_one_method_alone_is_refused(given) -> None:
 def test_what_a_config_says_of_trials_is_left_out(tmp_path) -> None:
     """A comparison tries neither depths nor temperatures, which UNO+ has none of."""
     config = tmp_path / "config.yaml"
-    chosen = choose_settings(temperatures=(0.1, 0.2), depths=(1, 2), stability=3)
+    chosen = choose_settings(temperatures=(0.1, 0.2), depths=(1, 2))
     config.write_text(dump_settings(chosen), encoding="utf-8")
     for each in choose_comparison("cms,uno", config=config).methods:
-        assert (each.temperatures, each.depths, each.stability) == ((), (), 0)
+        assert (each.temperatures, each.depths) == ((), ())
 
 
 def test_one_encoder_serves_all() -> None:

@@ -1,33 +1,39 @@
 """What rounding can do to a distance, and when a winner is certain in spite of it.
 
-Notation: δ is the squared Ward height of two clusters in real numbers, 2ab/(a+b)·|cA - cB|², of the float64 centroids
-and sizes as they are stored; D is that number as `exact.py` computes it; a *low* is a number proven not to exceed δ.
+Notation: δ is the squared Ward height of two clusters in real numbers, 2ab/(a+b)·|cA - cB|², of the
+float64 centroids and sizes as they are stored; D is that number as `exact.py` computes it; a *low*
+is a number proven not to exceed δ.
 
-**Low-precision products.** A row's point p is its centered centroid c - μ rounded to a few bits; ρ >= |c - μ - p| is
-measured. Products of such short numbers are exact in float32 (or in the stated unit), so a matrix product of points is
-off by summation alone: for any order of additions, with or without fused multiply-add,
+**Low-precision products.** A row's point p is its centered centroid c - μ rounded to a few bits; ρ
+>= |c - μ - p| is measured. Products of such short numbers are exact in float32 (or in the stated
+unit), so a matrix product of points is off by summation alone: for any order of additions, with or
+without fused multiply-add,
 
     |fl(p·q) - p·q| <= γ_n·Σ|p_k·q_k| <= γ_n·|p||q|,   γ_n = n·u / (1 - n·u),   n = D + 4                  (Higham, 3.1)
 
-(Cauchy-Schwarz; the 4 pay for the half norms |p|²/2 added to it, which are known in float64; among products in float64
-these are sums of D rounded terms themselves, so n = 2D + 8 there). u is 2^-24 for float32 rounded to nearest, 2^-53 for
-float64. Tensor cores add with truncation and a few guard bits; u = 2^-22 covers each of their additions. So the squared
-distance of two points is known up to E = 2γ(|p||q| + |p|²/2 + |q|²/2), and by the triangle inequality
+(Cauchy-Schwarz; the 4 pay for the half norms |p|²/2 added to it, which are known in float64; among
+products in float64 these are sums of D rounded terms themselves, so n = 2D + 8 there). u is 2^-24
+for float32 rounded to nearest, 2^-53 for float64. Tensor cores add with truncation and a few guard
+bits; u = 2^-22 covers each of their additions. So the squared distance of two points is known up to
+E = 2γ(|p||q| + |p|²/2 + |q|²/2), and by the triangle inequality
 
     |cA - cB| >= sqrt(|p - q|² - E) - ρA - ρB                                                                (`lower`)
 
-**Direct differences.** D differs from δ by a factor within 1 ± η: one rounding for a difference, one for its square,
-one per level of the halving tree, two where it is odd, a few for the weight; the additive TINY covers underflow.
+**Direct differences.** D differs from δ by a factor within 1 ± η: one rounding for a difference,
+one for its square, one per level of the halving tree, two where it is odd, a few for the weight;
+the additive TINY covers underflow.
 
-**Merges.** By Lance and Williams' formula δ(A+B, C) = [(a+c)·δ(A,C) + (b+c)·δ(B,C) - c·δ(A,B)] / (a+b+c), so lows of
-the two distances make one of the union's (`merged_low`, which counts every rounding). A and B are nearest to each
-other: the *floor* of a cluster, a low for all others, is D of its nearest but for roundings, and stands in for lows
-that are smaller. So a union is no nearer to C than its parts were, but for roundings again: a low L for both parts is
-one for their union if L >= δ(A,B), and min(L, 2f - δ(A,B)) is if not, f being the smaller floor of A and B (put the
-larger of L and f for both distances). Last, the union's centroid is stored rounded, which moves it by at most κ, and
-the square root of δ by at most sqrt(2·size)·κ, `size` being that of either cluster (`moved`). All of it is given away
-in every round, of floors too, before a low is used again. So a low is true of the centroids as they are stored, however
-long it has waited, and nothing is owed that the formula, which can double an error, could multiply.
+**Merges.** By Lance and Williams' formula δ(A+B, C) = [(a+c)·δ(A,C) + (b+c)·δ(B,C) - c·δ(A,B)] /
+(a+b+c), so lows of the two distances make one of the union's (`merged_low`, which counts every
+rounding). A and B are nearest to each other: the *floor* of a cluster, a low for all others, is D
+of its nearest but for roundings, and stands in for lows that are smaller. So a union is no nearer
+to C than its parts were, but for roundings again: a low L for both parts is one for their union if
+L >= δ(A,B), and min(L, 2f - δ(A,B)) is if not, f being the smaller floor of A and B (put the larger
+of L and f for both distances). Last, the union's centroid is stored rounded, which moves it by at
+most κ, and the square root of δ by at most sqrt(2·size)·κ, `size` being that of either cluster
+(`moved`). All of it is given away in every round, of floors too, before a low is used again. So a
+low is true of the centroids as they are stored, however long it has waited, and nothing is owed
+that the formula, which can double an error, could multiply.
 """
 
 from dataclasses import dataclass
@@ -39,7 +45,8 @@ from torch import Tensor
 from shoal.clustering.products import UNDERFLOW, Precision
 
 TINY = 1e-290
-"""More than underflow can take from a sum of squares (rows are scaled to a largest entry between 1/2 and 1)."""
+"""More than underflow can take from a sum of squares (rows are scaled to a largest entry between
+1/2 and 1)."""
 
 FAR = 64
 """Half squared lengths beyond this multiple of the middle one are far: eight times as long."""
@@ -52,19 +59,22 @@ KAPPA = 16 * 2.0**-53
 
 
 def weight(a: Tensor, b: Tensor) -> Tensor:
-    """2ab/(a+b), the factor that makes a squared distance of centroids a squared Ward height; symmetric bit for bit."""
+    """2ab/(a+b), the factor that makes a squared distance of centroids a squared Ward height;
+    symmetric bit for bit."""
     return (2.0 * (a * b)) / (a + b)
 
 
 def product_error(half: Tensor, other: Tensor, n_columns: int, precision: Precision) -> Tensor:
-    """E: how far the squared distance of points may be off in a product, from half their squared lengths."""
+    """E: how far the squared distance of points may be off in a product, from half their squared
+    lengths."""
     magnitude = 2 * (half * other).sqrt() + half + other
     lost = TINY if precision.dtype == torch.float64 else UNDERFLOW
     return 2.0001 * precision.gamma(n_columns) * magnitude + n_columns * lost
 
 
 def lower(height: Tensor, weights: Tensor, error: Tensor, reach: Tensor) -> Tensor:
-    """The low of a computed squared height: `error` is E, `reach` is ρA + ρB; all float64, broadcast together.
+    """The low of a computed squared height: `error` is E, `reach` is ρA + ρB; all float64,
+    broadcast together.
 
     Falls as the weight, the error or the reach grows, so the largest of each serve for a whole row.
     """
@@ -72,9 +82,26 @@ def lower(height: Tensor, weights: Tensor, error: Tensor, reach: Tensor) -> Tens
     return (least.sqrt() - weights.sqrt() * reach).clamp(min=0).square()
 
 
+def product_low(
+    heights: Tensor,
+    sizes: tuple[Tensor, Tensor],
+    half: tuple[Tensor, Tensor],
+    reach: Tensor,
+    n_columns: int,
+    precision: Precision,
+) -> Tensor:
+    """The lows of heights by products, inf where they are; sizes and half squared lengths of both
+    clusters."""
+    error = product_error(*half, n_columns, precision)
+    least = heights * (1 - 16 * precision.unit)  # the weight's own roundings
+    low = lower(least, weight(*sizes), error, reach)
+    return torch.where(torch.isinf(heights), torch.inf, low)
+
+
 @dataclass(frozen=True, slots=True)
 class Margins:
-    """How much certainty float64 arithmetic costs, for rows of D columns and centroids no longer than `radius`."""
+    """How much certainty float64 arithmetic costs, for rows of D columns and centroids no longer
+    than `radius`."""
 
     eta: float
     kappa: float | Tensor
@@ -90,15 +117,18 @@ class Margins:
         return (distance * (1 - 2 * self.eta) - TINY).clamp(min=0)
 
     def bar(self, low: Tensor) -> Tensor:
-        """What is not above the computed D of anything that `low` speaks for; inf where that is nobody."""
+        """What is not above the computed D of anything that `low` speaks for; inf where that is
+        nobody."""
         return low * (1 - 4 * self.eta) - TINY
 
     def certain(self, best: Tensor, low: Tensor) -> Tensor:
-        """Whether `best`, a computed D, is smaller than the computed D of everything that `low` speaks for."""
+        """Whether `best`, a computed D, is smaller than the computed D of everything that `low`
+        speaks for."""
         return (best < self.bar(low)) | torch.isinf(low)
 
     def moved(self, low: Tensor, sizes: Tensor) -> Tensor:
-        """The low after one of the two clusters, either of which has `sizes`, has been merged and stored."""
+        """The low after one of the two clusters, either of which has `sizes`, has been merged and
+        stored."""
         root = low.sqrt() - sizes.sqrt() * (1.01 * sqrt(2.0) * self.kappa)
         return root.clamp(min=0).square() * (1 - self.eta)
 
@@ -110,9 +140,11 @@ class Margins:
 def merged_low(
     x: Tensor, y: Tensor, h: Tensor, a: Tensor, b: Tensor, c: Tensor, eta: float
 ) -> Tensor:
-    """The low of δ(A+B, C) from lows x of δ(A,C) and y of δ(B,C), with A and B of sizes a and b at D = h.
+    """The low of δ(A+B, C) from lows x of δ(A,C) and y of δ(B,C), with A and B of sizes a and b at
+    D = h.
 
-    η is more than 16 roundings: the positive terms suffer five, the negative one four, and their difference two.
+    η is more than 16 roundings: the positive terms suffer five, the negative one four, and their
+    difference two.
     """
     low = ((a + c) * x + (b + c) * y) * (1 - eta) - c * (h * (1 + 2 * eta))
     return (low / (a + b + c)).clamp_(min=0) * (1 - eta)
@@ -120,11 +152,13 @@ def merged_low(
 
 @dataclass(frozen=True, slots=True)
 class ClusterExtremes:
-    """The largest and smallest over all live clusters, to bound those that a row was not compared with.
+    """The largest and smallest over all live clusters, to bound those that a row was not compared
+    with.
 
-    The error of a product grows with the points' lengths, so one point far beyond the others would spoil the bound for
-    everybody. So there is a second bound, of those that are not far by their products, of the far by their distance
-    from the center alone; both hold, and the higher one counts.
+    The error of a product grows with the points' lengths, so one point far beyond the others would
+    spoil the bound for everybody. So there is a second bound, of those that are not far by their
+    products, of the far by their distance from the center alone; both hold, and the higher one
+    counts.
     """
 
     size: Tensor
@@ -143,16 +177,19 @@ class ClusterExtremes:
 
     @classmethod
     def of(cls, sizes: Tensor, half: Tensor, reach: Tensor, is_live: Tensor) -> "ClusterExtremes":
-        """Measure the live of some clusters, (M,) each; few operations, and a GPU is not waited for.
+        """Measure the live of some clusters, (M,) each; few operations, and a GPU is not waited
+        for.
 
-        Any threshold of what is far gives true bounds, so the middle of some half squared lengths does.
+        Any threshold of what is far gives true bounds, so the middle of some half squared lengths
+        does.
         """
         is_far = half > FAR * half[:: max(1, len(half) // N_MIDDLE)].median(0).values
         near = half.masked_fill(is_far, 0.0)
         far = half.masked_fill(~is_far, torch.inf)
+        # (7, M)
         measures = torch.stack(
             [sizes, -sizes, half, near, -far, reach, reach.masked_fill(is_far, 0.0)]
-        )  # (7, M)
+        )
         size, least, most, near, far, reach, near_reach = measures.masked_fill_(
             ~is_live, -torch.inf
         ).amax(1)

@@ -1,8 +1,9 @@
 """Ward distances that every device, block size and thread count computes to the same bits.
 
-Only elementwise float64 operations are used, one torch call each: subtract, multiply, and additions of the left half of
-the columns to the right half until one is left. IEEE arithmetic rounds each of them the same way everywhere; a call
-that sums or multiplies matrices would add in an order of its own.
+Only elementwise float64 operations are used, one torch call each: subtract, multiply, and additions
+of the left half of the columns to the right half until one is left. IEEE arithmetic rounds each of
+them the same way everywhere; a call that sums or multiplies matrices would add in an order of its
+own.
 """
 
 import torch
@@ -10,7 +11,6 @@ from torch import Tensor
 
 from shoal.clustering.sums import halving_sum
 from shoal.clustering.ward.bounds import N_MIDDLE, weight
-from shoal.clustering.ward.single_entries import SingleEntries
 from shoal.clustering.workers import Scratch, Workers
 
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
@@ -18,31 +18,22 @@ CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
 
 
 class Geometry:
-    """The centroids (M, D) and sizes (M,) of the current clusters, float64, and the distances between them."""
+    """The centroids (M, D) and sizes (M,) of the current clusters, float64, and the distances
+    between them."""
 
     def __init__(self, centroids: Tensor, sizes: Tensor) -> None:
         self.centroids = centroids
         self.sizes = sizes
         self._step = max(1, CHUNK_ELEMENTS[centroids.device.type] // centroids.shape[1])
         self._scratch = Scratch(centroids.device)
-        self._singles: SingleEntries | None = None
-
-    def look_for_singles(self) -> None:
-        """Make distances with all clusters cheap where most have one entry; it takes a look at every entry."""
-        singles = SingleEntries(self.centroids)
-        self._singles = singles if singles.are_many else None
-
-    @property
-    def has_singles(self) -> bool:
-        """Whether most clusters have one entry, as far as it was looked for."""
-        return self._singles is not None
 
     def middle(self) -> Tensor:
         """(D,) a point amid the centroids, wherever a few of them are: the median of some."""
         return self.centroids[:: max(1, len(self.centroids) // N_MIDDLE)].median(0).values
 
     def distances(self, rows: Tensor, others: Tensor) -> Tensor:
-        """D of the pairs (rows[e], others[e]): (E,) squared Ward heights, the same from both sides."""
+        """D of the pairs (rows[e], others[e]): (E,) squared Ward heights, the same from both
+        sides."""
         squares = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
         for start in range(0, len(rows), self._step):
             part = slice(start, start + self._step)
@@ -52,16 +43,6 @@ class Geometry:
 
     def all_distances(self, rows: Tensor, columns: slice) -> Tensor:
         """D of some rows with all clusters of a slice: (R, C)."""
-        weights = weight(self.sizes[rows, None], self.sizes[columns])
-        if self._singles is None:
-            return self._all_squares(rows, columns).mul_(weights)
-        squares = torch.stack([self._singles.squares(self.centroids[row], columns) for row in rows])
-        others = (~self._singles.is_single[columns]).nonzero()[:, 0]
-        squares[:, others] = self._all_squares(rows, others + columns.start)
-        return squares.mul_(weights)
-
-    def _all_squares(self, rows: Tensor, columns: slice | Tensor) -> Tensor:
-        """(R, C) squared distances of centroids, by differences of all columns."""
         theirs = self.centroids[columns]
         n_columns = self.centroids.shape[1]
         squares = torch.empty(len(rows), len(theirs), dtype=torch.float64, device=rows.device)
@@ -71,12 +52,11 @@ class Geometry:
             for start in range(0, len(rows), step):
                 own = self.centroids[rows[start : start + step], None]  # (r, 1, D)
                 shape = (len(own) * len(others), n_columns)
-                gap = self._scratch.array("left", shape, torch.float64).view(
-                    len(own), len(others), n_columns
-                )
+                gap = self._scratch.array("left", shape, torch.float64)
+                gap = gap.view(len(own), len(others), n_columns)
                 torch.sub(own, others, out=gap)
                 squares[start : start + step, left : left + self._step] = halving_sum(gap.mul_(gap))
-        return squares
+        return squares.mul_(weight(self.sizes[rows, None], self.sizes[columns]))
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
         """Put the centroid and size of each union into the slot `kept`."""
@@ -94,25 +74,24 @@ class Geometry:
             )
             self.centroids.index_copy_(0, left, union)
             self.sizes.index_copy_(0, left, total[:, 0])
-        if self._singles is not None:
-            self._singles.merge(kept)
 
     def keep(self, slots: Tensor, workers: Workers) -> None:
-        """Move the given slots (ascending) to the front and forget the others; in place, a chunk at a time."""
+        """Move the given slots (ascending) to the front and forget the others; in place, a chunk at
+        a time."""
         move_to_front(self.centroids, slots, self._step, workers)
         self.centroids = self.centroids[: len(slots)]
         self.sizes = self.sizes[slots]
-        if self._singles is not None:
-            self._singles.keep(slots)
 
     def _gather(self, name: str, slots: Tensor) -> Tensor:
-        """(E, D) copies of some centroids, in memory that is used again for the next of that name."""
+        """(E, D) copies of some centroids, in memory that is used again for the next of that
+        name."""
         copies = self._scratch.array(name, (len(slots), self.centroids.shape[1]), torch.float64)
         return torch.index_select(self.centroids, 0, slots, out=copies)
 
 
 def move_to_front(rows: Tensor, slots: Tensor, step: int, workers: Workers) -> None:
-    """Write rows[slots] over rows[:len(slots)], slots ascending: no source is overwritten before it is read.
+    """Write rows[slots] over rows[:len(slots)], slots ascending: no source is overwritten before it
+    is read.
 
     Each worker moves its share of the columns.
     """

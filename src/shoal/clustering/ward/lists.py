@@ -1,12 +1,14 @@
 """Neighbor lists whose bounds outlive merges: most nearest clusters are found without a scan.
 
-Every cluster keeps k others with a low (see `bounds.py`) for each, and one low for everything outside the list. When
-listed clusters merge, their entries follow them; when a cluster merges itself, the lists of the two parts are joined.
-Both times Lance and Williams' formula carries the lows over, and the low for what is outside stays true because Ward is
-reducible. Distances in D dimensions are computed only for listed clusters whose low does not exceed the best one found.
+Every cluster keeps k others with a low (see `bounds.py`) for each, and one low for everything
+outside the list. When listed clusters merge, their entries follow them; when a cluster merges
+itself, the lists of the two parts are joined. Both times Lance and Williams' formula carries the
+lows over, and the low for what is outside stays true because Ward is reducible. Distances in D
+dimensions are computed only for listed clusters whose low does not exceed the best one found.
 
-R rows at work, k entries of a list. A void entry has low = inf. Of several entries that lead to one cluster the
-smallest low is true; the others are harmless, since the cluster is measured before their larger lows are relied on.
+R rows at work, k entries of a list. A void entry has low = inf. Of several entries that lead to one
+cluster the smallest low is true; the others are harmless, since the cluster is measured before
+their larger lows are relied on.
 """
 
 from dataclasses import dataclass
@@ -14,7 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.clustering.ward.bounds import Margins, merged_low
+from shoal.clustering.duplicates import Groups
+from shoal.clustering.neighbors import Neighbors
+from shoal.clustering.ward.bounds import Margins, merged_low, weight
 from shoal.clustering.ward.exact import Geometry
 
 LAST = torch.iinfo(torch.int64).max
@@ -23,12 +27,14 @@ MOST = torch.finfo(torch.float64).max
 """Stands for no distance yet: above any other, and still below the bar of nobody, which is inf."""
 
 PASSES = 2
-"""Entries measured one at a time, smallest low first, before all that are left are measured at once."""
+"""Entries measured one at a time, smallest low first, before all that are left are measured at
+once."""
 
 
 @dataclass(slots=True)
 class Lists:
-    """Neighbors of some clusters: (R, k) slots, (R, k) lows of their distances, (R,) a low for all others."""
+    """Neighbors of some clusters: (R, k) slots, (R, k) lows of their distances, (R,) a low for all
+    others."""
 
     index: Tensor
     low: Tensor
@@ -39,13 +45,37 @@ class Lists:
         return Lists(self.index[rows], self.low[rows], self.outside[rows])
 
     def put(self, rows: Tensor, lists: "Lists") -> None:
-        """Overwrite the lists of some rows; no entry's low exceeds what is outside, as `follow` needs."""
+        """Overwrite the lists of some rows; no entry's low exceeds what is outside, as `follow`
+        needs."""
         self.index[rows] = lists.index
         void = torch.isinf(lists.low)
         self.low[rows] = torch.minimum(lists.low, lists.outside[:, None]).masked_fill_(
             void, torch.inf
         )
         self.outside[rows] = lists.outside
+
+
+def ready_lists(
+    neighbors: Neighbors, groups: Groups, centroids: Tensor, sizes: Tensor, scale: float, most: int
+) -> Lists:
+    """Lists of the distinct rows from exact neighbors of all rows: no row outside a list has a
+    larger inner product.
+
+    Of longer lists than `most` the first entries are kept: what they cost grows with the square of
+    their length.
+    """
+    first = groups.first
+    index = groups.member[neighbors.indices[:, :most].to(first.device)[first]]  # (M, k)
+    products = neighbors.similarities[:, : most + 1].to(first.device)[first] * scale * scale
+    similarity = products[:, :most]  # (M, k); products are (M, k) or (M, k + 1)
+    half = torch.linalg.vector_norm(centroids, dim=1).square() / 2  # (M,)
+    # Two products and the norms, each off by γ.
+    slack = 2 * (centroids.shape[1] + 8) * 2.0**-52 * (2 * half.max())
+    gap = (2 * (half[:, None] + half[index] - similarity - slack)).clamp(min=0)  # (M, k) squared
+    own = torch.arange(len(index), device=index.device)[:, None]
+    low = (weight(sizes[:, None], sizes[index]) * gap).masked_fill(index == own, torch.inf)
+    last = (2 * (half + half.min() - products[:, -1] - slack)).clamp(min=0)
+    return Lists(index, low, weight(sizes, sizes.min()) * last)
 
 
 @dataclass(slots=True)
@@ -68,10 +98,11 @@ class Decision:
 
 
 def settle(geometry: Geometry, margins: Margins, rows: Tensor, lists: Lists) -> Decision:
-    """Find the nearest listed cluster of each row, ties to the lowest slot; sharpens the lows of `lists` in place.
+    """Find the nearest listed cluster of each row, ties to the lowest slot; sharpens the lows of
+    `lists` in place.
 
-    A winner is certain when it is nearer than the low of what is outside. Entries that are not below that low cannot
-    make it so, and are not measured.
+    A winner is certain when it is nearer than the low of what is outside. Entries that are not
+    below that low cannot make it so, and are not measured.
     """
     values = torch.full_like(lists.low, torch.inf)  # (R, k) D where measured
     best = torch.full_like(lists.outside, MOST)
@@ -101,8 +132,12 @@ def settle(geometry: Geometry, margins: Margins, rows: Tensor, lists: Lists) -> 
     return Decision(nearest, best, best.clamp(max=MOST) < outside)
 
 
-def nearest_rival(geometry: Geometry, rows: Tensor, is_rival: Tensor) -> Decision:
-    """Measure every rival (R, M) of some rows: the nearest, ties to the lowest slot; a row without any has LAST."""
+def nearest_rival(geometry: Geometry, rows: Tensor, is_rival: Tensor) -> tuple[Decision, Tensor]:
+    """Measure every rival (R, M) of some rows: the nearest, ties to the lowest slot, and D of all
+    rivals in order.
+
+    A row without any has LAST.
+    """
     row, other = is_rival.nonzero(as_tuple=True)
     measured = geometry.distances(rows[row], other)
     least = torch.full_like(rows, torch.inf, dtype=torch.float64).scatter_reduce(
@@ -110,12 +145,13 @@ def nearest_rival(geometry: Geometry, rows: Tensor, is_rival: Tensor) -> Decisio
     )
     ties = torch.where(measured == least[row], other, LAST)
     nearest = torch.full_like(rows, LAST).scatter_reduce(0, row, ties, "amin")
-    return Decision(nearest, least, torch.ones_like(rows, dtype=torch.bool))
+    return Decision(nearest, least, torch.ones_like(rows, dtype=torch.bool)), measured
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Merges of one round: `gone` goes into `kept`, their sizes before, and D between them; (R,) each."""
+    """Merges of one round: `gone` goes into `kept`, their sizes before, and D between them; (R,)
+    each."""
 
     kept: Tensor
     gone: Tensor
@@ -136,10 +172,11 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Partners:
-    """The same merges by slot, (M,) each: whom each cluster merges with, itself if nobody, and D; sizes, floors before.
+    """The same merges by slot, (M,) each: whom each cluster merges with, itself if nobody, and D;
+    sizes, floors before.
 
-    And what they do to bystanders, in ascending order of height: (R,) D, (R+1,) the smallest low that the union of a
-    pair as high or higher may have, inf at the end.
+    And what they do to bystanders, in ascending order of height: (R,) D, (R+1,) the smallest low
+    that the union of a pair as high or higher may have, inf at the end.
     """
 
     partner: Tensor
@@ -164,21 +201,22 @@ class Partners:
         return cls(partner, distance, sizes, floors, heights, least)
 
     def bystander_low(self, low: Tensor) -> Tensor:
-        """What is left of a low for clusters that merge with each other: all of it, but where it is next to D."""
+        """What is left of a low for clusters that merge with each other: all of it, but where it is
+        next to D."""
         return torch.minimum(low, self.least[torch.searchsorted(self.heights, low, right=True)])
 
 
 def follow(lists: Lists, own_sizes: Tensor, partners: Partners, margins: Margins) -> None:
-    """Lead the entries of `lists` to the unions that hold them after a round, and renew their lows; in place.
+    """Lead the entries of `lists` to the unions that hold them after a round, and renew their lows;
+    in place.
 
-    `own_sizes` (R,) are those of the lists' clusters before the round. The partner of a listed cluster has the low of
-    its own entry or, as no entry's is higher, that of what is outside. Entries that lead to the cluster's own union are
-    for `join` to drop.
+    `own_sizes` (R,) are those of the lists' clusters before the round. The partner of a listed
+    cluster has the low of its own entry or, as no entry's is higher, that of what is outside.
+    Entries that lead to the cluster's own union are for `join` to drop.
     """
     partner = partners.partner[lists.index]  # (R, k)
-    row, column = ((partner != lists.index) & torch.isfinite(lists.low)).nonzero(
-        as_tuple=True
-    )  # (E,) each
+    # (E,) each
+    row, column = ((partner != lists.index) & torch.isfinite(lists.low)).nonzero(as_tuple=True)
     mine = lists.index[row, column]
     other = partner[row, column]
     outside = lists.outside[row]
@@ -204,10 +242,12 @@ def join(
     span: tuple[Tensor, Tensor],
     margins: Margins,
 ) -> Lists:
-    """The lists of unions from the lists of their parts; these, and their floors, have followed the round's merges.
+    """The lists of unions from the lists of their parts; these, and their floors, have followed the
+    round's merges.
 
-    `sizes` of all slots and `span`, the smallest and the largest live size, are those after the round. The low for what
-    is outside both lists is monotone in the outsider's size, so the ends of the span bound it.
+    `sizes` of all slots and `span`, the smallest and the largest live size, are those after the
+    round. The low for what is outside both lists is monotone in the outsider's size, so the ends of
+    the span bound it.
     """
     a = pairs.kept_sizes[:, None]
     b = pairs.gone_sizes[:, None]

@@ -1,12 +1,15 @@
-"""Ward's merges, a round at a time: every pair of clusters that are each other's nearest merges at once.
+"""Ward's merges, a round at a time: every pair of clusters that are each other's nearest merges at
+once.
 
-Ward is reducible, so the greedy algorithm would merge such pairs too, only one after the other. Pairs are ordered by
-(D, lower slot, higher slot); each cluster takes its first pair in that strict order (the lowest slot among equals),
-hence the first pair of all is always mutual and every round merges, whatever is tied. Where three clusters are equally
-far from each other, a union may come out a rounding nearer to a third cluster than its parts were. If that is the
-union's nearest, it is told so; else it may keep, until its nearest merges, one that is a rounding further away.
+Ward is reducible, so the greedy algorithm would merge such pairs too, only one after the other.
+Pairs are ordered by (D, lower slot, higher slot); each cluster takes its first pair in that strict
+order (the lowest slot among equals), hence the first pair of all is always mutual and every round
+merges, whatever is tied. Where three clusters are equally far from each other, a union may come out
+a rounding nearer to a third cluster than its parts were. If that is the union's nearest, it is told
+so; else it may keep, until its nearest merges, one that is a rounding further away.
 
-M slots, of which some are dead until they are renumbered; a cluster's slot is in the order of its smallest leaf.
+M slots, of which some are dead until they are renumbered; a cluster's slot is in the order of its
+smallest leaf.
 """
 
 from collections.abc import Callable
@@ -17,13 +20,13 @@ from torch import Tensor
 
 from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.lists import LAST, Decision, Lists, Pairs, Partners, follow, join, settle
-from shoal.clustering.ward.scan import Scanner
-from shoal.clustering.ward.shared_scan import agree_on_rows
+from shoal.clustering.ward.scan import Scanner, agree_on_rows
 from shoal.clustering.ward.table import HeightTable
 from shoal.clustering.workers import Workers
 
 LIVE_SHARE = 0.8
-"""Slots are renumbered when fewer than this share of them is alive: copying every round would cost more."""
+"""Slots are renumbered when fewer than this share of them is alive: copying every round would cost
+more."""
 
 FEW = {"cpu": 2560, "cuda": 1 << 15}
 """With no more clusters than this, a table of all their heights costs less than lists and scans."""
@@ -74,14 +77,14 @@ class Rounds:
         self.is_live = torch.ones_like(slots, dtype=torch.bool)
         self.heights = torch.zeros_like(self.geometry.sizes)  # D at which each cluster was made
         self.decision = Decision(slots.clone(), self.heights.clone(), self.is_live.clone())
-        self.floors = (
-            self.heights.clone()
-        )  # lows for all others, known since each cluster's nearest is
+        # Lows for all others, known since each cluster's nearest is.
+        self.floors = self.heights.clone()
         low = self.heights.new_full((len(nodes), scanner.k), torch.inf)
         self.lists = Lists(slots[:, None].repeat(1, scanner.k), low, self.heights.clone())
 
     def start(self, lists: Lists | None, report: Callable[[int], None]) -> None:
-        """Find every cluster's nearest: from ready lists where they are certain, else by a table or a scan."""
+        """Find every cluster's nearest: from ready lists where they are certain, else by a table or
+        a scan."""
         rows = torch.arange(self.n_live, device=self.nodes.device)
         if lists is not None and self.n_live > self.n_tabled:
 
@@ -158,7 +161,8 @@ class Rounds:
         self.floors = margins.moved(partners.bystander_low(self.floors), sizes)
 
     def _margins(self, pairs: Pairs) -> Margins:
-        """What rounding may do to the unions of these pairs, by the lengths of their parts; a table needs no such."""
+        """What rounding may do to the unions of these pairs, by the lengths of their parts; a table
+        needs no such."""
         if self.table is not None:
             return self.margins
         points = self.scanner.points
@@ -174,18 +178,19 @@ class Rounds:
         is_merged[pairs.kept] = True
         is_merged[pairs.gone] = True
         stale = (is_merged[self.decision.nearest] & ~is_merged & self.is_live).nonzero()[:, 0]
-        self.decision.nearest[pairs.gone] = (
-            pairs.gone
-        )  # the dead are nobody's nearest but their own
+        # The dead are nobody's nearest but their own.
+        self.decision.nearest[pairs.gone] = pairs.gone
         return stale
 
     def _renew(self, pairs: Pairs, rows: Tensor, margins: Margins) -> Tensor:
-        """Find the nearest of `rows`, merged and stale clusters, from their lists; returns those to be scanned."""
+        """Find the nearest of `rows`, merged and stale clusters, from their lists; returns those to
+        be scanned."""
         sizes = self.geometry.sizes
+        # The dead are part of larger ones.
         span = (
             sizes.masked_fill(~self.is_live, torch.inf).amin(),
             sizes.amax(),
-        )  # the dead are part of larger ones
+        )
 
         def join_part(part: Pairs) -> None:
             left = self.lists.take(part.kept)
@@ -206,7 +211,8 @@ class Rounds:
         )
 
     def _agreed(self, candidates: Tensor, rows: Tensor) -> Tensor:
-        """The rows to be scanned, of `candidates`: those that any process must scan, where several link them."""
+        """The rows to be scanned, of `candidates`: those that any process must scan, where several
+        link them."""
         return (
             agree_on_rows(candidates, rows, len(self.is_live)) if self.scanner.is_shared else rows
         )
@@ -219,7 +225,8 @@ class Rounds:
         return rows[~decision.is_certain]
 
     def _find(self, rows: Tensor, report: Callable[[int], None]) -> None:
-        """Find the nearest cluster of some rows: by the table where there are few clusters, else by a scan."""
+        """Find the nearest cluster of some rows: by the table where there are few clusters, else by
+        a scan."""
         is_tied = False
         if self.n_live > self.n_tabled:
             rows = self._scan(rows, report)
@@ -249,7 +256,8 @@ class Rounds:
         self.floors[rows] = self.margins.low(decision.distance)
 
     def _tell(self, fresh: Tensor) -> None:
-        """Make each cluster just decided on the nearest of its nearest, where it comes before that one's own."""
+        """Make each cluster just decided on the nearest of its nearest, where it comes before that
+        one's own."""
         decision = self.decision
         told = decision.nearest[fresh]
         distance = decision.distance[fresh]
@@ -260,11 +268,11 @@ class Rounds:
         decision.distance = least
 
     def close_gaps(self) -> Tensor:
-        """Close the gaps that dead slots left, keeping the order; returns the new number of every live slot."""
+        """Close the gaps that dead slots left, keeping the order; returns the new number of every
+        live slot."""
         live = self.is_live.nonzero()[:, 0]
-        number = (
-            self.is_live.cumsum(0) - 1
-        )  # slot 0 is always alive, so that a dead one has the number of some other
+        # Slot 0 is always alive, so that a dead one has the number of some other.
+        number = self.is_live.cumsum(0) - 1
         self.geometry.keep(live, self.workers)
         self.decision = self.decision.take(live)
         if self.table is not None:

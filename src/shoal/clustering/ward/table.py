@@ -1,12 +1,14 @@
-"""Few clusters: a table of all their heights, kept up to date through merges, instead of lists and scans.
+"""Few clusters: a table of all their heights, kept up to date through merges, instead of lists and
+scans.
 
-An entry is computed in float32 by a matrix product and stays true until one of its two clusters merges. As in a scan
-(`bounds.py`) it only proposes: the nearest is certain when its directly computed D is below the low of the second entry
-of its row. Where it is not, every cluster that the entries do not rule out is measured; where that leaves many, the
-row's heights are first computed again in float64, then about a center near the row (`local_scan.py`), and where it
-happens to many rows, the whole table is computed in float64. The table is filled with D itself where ties have made it
-measure as many distances as it holds, and where so few clusters are left that a GPU only waits for its next kernel. So
-the tree is the one that lists and scans give, bit for bit.
+An entry is computed in float32 by a matrix product and stays true until one of its two clusters
+merges. As in a scan (`bounds.py`) it only proposes: the nearest is certain when its directly
+computed D is below the low of the second entry of its row. Where it is not, every cluster that the
+entries do not rule out is measured; where that leaves many, the row's heights are first computed
+again in float64, and where it happens to many rows, the whole table is. It is filled with D itself
+where ties have made it measure as many distances as it holds, and where so few clusters are left
+that a GPU only waits for its next kernel. So the tree is the one that lists and scans give, bit for
+bit.
 
 M slots, of which some are dead until they are renumbered; R rows at work; C columns.
 """
@@ -15,11 +17,9 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.products import FLOAT32, FLOAT64, Points, Precision
-from shoal.clustering.ward.bounds import ClusterExtremes, Margins, lower, product_error, weight
+from shoal.clustering.ward.bounds import ClusterExtremes, Margins, product_low
 from shoal.clustering.ward.exact import Geometry
-from shoal.clustering.ward.group_minima import GroupMinima
 from shoal.clustering.ward.lists import LAST, Decision, nearest_rival
-from shoal.clustering.ward.local_scan import sharpen
 from shoal.clustering.workers import Workers, matmul_precision
 
 TABLE_BYTES = {"cpu": 10, "cuda": 16}
@@ -38,14 +38,17 @@ MANY = 64
 """Rivals of a row that cost as much to measure as its heights in float64."""
 
 UNSURE_SHARE = 0.25
-"""A float32 table that leaves more than this share of its rows open is computed again in float64."""
+"""A float32 table that leaves more than this share of its rows open is computed again in
+float64."""
 
 FEW_EXACT = {"cpu": 0, "cuda": 2048}
-"""With no more clusters than this, computing D for all pairs costs less than deciding by heights."""
+"""With no more clusters than this, computing D for all pairs costs less than deciding by
+heights."""
 
 
 class HeightTable:
-    """Heights of all pairs of clusters: (M, M), inf on the diagonal; `dead` (M,) adds inf to columns of the dead."""
+    """Heights of all pairs of clusters: (M, M), inf on the diagonal; `dead` (M,) adds inf to
+    columns of the dead."""
 
     def __init__(
         self,
@@ -62,7 +65,6 @@ class HeightTable:
         self.dead = torch.where(is_live, 0.0, torch.inf)
         self.points: dict[Precision, Points] = {}
         self.heights = torch.empty(0, 0)
-        self.minima: GroupMinima | None = None
         self._fill(
             None if is_tied or len(self.dead) <= FEW_EXACT[self.dead.device.type] else FLOAT32
         )
@@ -83,16 +85,13 @@ class HeightTable:
                 self.workers.map_rows(renew_rows, kept, at_most=FILL_ROWS[kept.device.type])
         self.workers.map(lambda start: self._renew_columns(kept, start), self._starts())
         self._measure_extremes()
-        if self.minima is not None:
-            self.minima.renew(kept, gone)
 
     def keep(self, slots: Tensor) -> None:
         """Forget all but the given slots (ascending)."""
         n = len(slots)
         step = FILL_ROWS[slots.device.type]
-        for start in range(
-            0, n, step
-        ):  # rows move to the front, so none is overwritten before it is read
+        # Rows move to the front, so none is overwritten before it is read.
+        for start in range(0, n, step):
             rows = self.heights.index_select(0, slots[start : start + step]).index_select(1, slots)
             self.heights[start : start + len(rows), :n] = rows
         self.heights = self.heights[:n, :n]
@@ -100,7 +99,6 @@ class HeightTable:
         self.points = {precision: points.take(slots) for precision, points in self.points.items()}
         if self.precision is not None and n <= FEW_EXACT[slots.device.type]:
             self._fill(None)
-        self._group()
 
     def nearest(self, rows: Tensor) -> Decision:
         """The certain nearest cluster of each row, the lowest slot among equals."""
@@ -129,10 +127,7 @@ class HeightTable:
 
     def _decided(self, rows: Tensor) -> Decision:
         at_most = FIND_ROWS[rows.device.type]
-        at_least = SHARED_ROWS
-        if self.minima is not None:
-            at_most = at_least = len(rows)  # of which little is read
-        parts = self.workers.map_rows(self._first, rows, at_most=at_most, at_least=at_least)
+        parts = self.workers.map_rows(self._first, rows, at_most=at_most, at_least=SHARED_ROWS)
         nearest, distance, second = (
             parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
         )
@@ -147,10 +142,8 @@ class HeightTable:
         return Decision(nearest, distance, self.margins.certain(distance, low))
 
     def _first(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The first entry of each row, its D, and the second entry (as good as nobody in a table of D itself)."""
-        if self.minima is not None:
-            slots, distance = self.minima.first(rows)
-            return slots, distance, distance
+        """The first entry of each row, its D, and the second entry (as good as nobody in a table of
+        D itself)."""
         heights = self.heights.index_select(0, rows).add_(self.dead)
         if self.precision is None:
             distance = heights.amin(1)
@@ -167,45 +160,40 @@ class HeightTable:
     def _compare(
         self, rows: Tensor, decision: Decision, precision: Precision, n_parts: float
     ) -> Decision | None:
-        """Measure every cluster whose height does not put it beyond the one decided on, unless there are many.
+        """Measure every cluster whose height does not put it beyond the one decided on, unless
+        there are many.
 
-        None where so many are tied that, with as many in all of `n_parts`, the whole table costs no more.
+        None where so many are tied that, with as many in all of `n_parts`, the whole table costs no
+        more.
         """
-        everyone = slice(0, len(self.dead))
-        is_tabled = precision is self.precision
-        heights = (
-            self.heights[rows] + self.dead
-            if is_tabled
-            else self._heights(rows, everyone, precision)
-        )
+        if precision is self.precision:
+            heights = self.heights[rows] + self.dead
+        else:
+            heights = self._heights(rows, slice(0, len(self.dead)), precision)
         low = self._low(rows, heights.double(), precision)  # (R, M)
-        is_rival = ~self.margins.certain(decision.distance[:, None], low)
-        is_many = is_rival.sum(1) > MANY
-        if precision is FLOAT64 and bool(is_many.any()):
-            is_rival[is_many] = self._close_rivals(rows[is_many], low[is_many], is_rival[is_many])
-            is_many[:] = False
-        done = (~is_many).nonzero()[:, 0]
+        best = decision.distance
+        if precision is FLOAT64:
+            best = torch.minimum(best, self.geometry.distances(rows, low.argmin(1)))
+        is_rival = ~self.margins.certain(best[:, None], low)
+        is_done = is_rival.sum(1) <= MANY
+        if precision is FLOAT64:
+            is_done[:] = True
+        done = is_done.nonzero()[:, 0]
         n_rivals = int(is_rival[done].sum())
         if self.n_measured + n_rivals * n_parts > self.heights.numel() / 2:
             return None
         self.n_measured += n_rivals
         decision.is_certain[:] = False
-        decision.put(done, nearest_rival(self.geometry, rows[done], is_rival[done]))
+        decision.put(done, nearest_rival(self.geometry, rows[done], is_rival[done])[0])
         return decision
-
-    def _close_rivals(self, rows: Tensor, low: Tensor, is_rival: Tensor) -> Tensor:
-        """The rivals (R, M) that are left when those of rows that have many are looked at closely."""
-        sharpen(self.geometry, rows, low, is_rival)
-        best = self.geometry.distances(rows, low.argmin(1))
-        return ~self.margins.certain(best[:, None], low)
 
     def _fill(self, precision: Precision | None) -> None:
         """Compute the whole table: heights by products of a precision, or D itself (None)."""
-        self.precision, self.n_measured, n = precision, 0, len(self.dead)
+        self.precision = precision
+        self.n_measured = 0
+        n = len(self.dead)
         if precision is None:
             self.points.clear()
-            if self.dead.device.type == "cpu":
-                self.geometry.look_for_singles()
         else:
             self._add_points(precision)
         self.heights = torch.empty(0, 0)  # the old one's memory is needed
@@ -215,15 +203,10 @@ class HeightTable:
         with matmul_precision((precision or FLOAT64).matmul):
             self.workers.map(self._fill_rows, self._starts())
         self._measure_extremes()
-        self._group()
-
-    def _group(self) -> None:
-        """Keep minima of a table of D itself where that is faster: a GPU reads whole rows in no time."""
-        is_grouped = self.precision is None and self.dead.device.type == "cpu"
-        self.minima = GroupMinima(self.heights, self.dead) if is_grouped else None
 
     def _measured(self, rows: Tensor) -> Tensor:
-        """(R, M) D of some rows with everyone, inf for a row itself and the dead; workers share the columns."""
+        """(R, M) D of some rows with everyone, inf for a row itself and the dead; workers share the
+        columns."""
         heights = self.heights.new_empty(len(rows), len(self.dead))
 
         def work(start: int) -> None:
@@ -231,9 +214,7 @@ class HeightTable:
             heights[:, columns] = self.geometry.all_distances(rows, columns)
 
         n = len(self.dead)
-        step = (
-            n if self.geometry.has_singles else self.workers.share(n, n)
-        )  # which are done before a worker has begun
+        step = self.workers.share(n, n)
         self.workers.map(work, range(0, n, step))
         return heights.add_(self.dead).scatter_(1, rows[:, None], torch.inf)
 
@@ -250,9 +231,8 @@ class HeightTable:
         stop = min(start + FILL_ROWS[kept.device.type], len(self.dead))
         columns = self.heights[:, start:stop].index_select(0, kept).T.contiguous()  # (C, R)
         if self.workers.n > 1:
-            own = kept[
-                (kept >= start) & (kept < stop)
-            ]  # these rows are new, and are written what they hold:
+            # These rows are new, and are written what they hold:
+            own = kept[(kept >= start) & (kept < stop)]
             columns[own - start] = self.heights[own][:, kept]  # another worker may be reading them
         self.heights[start:stop].index_copy_(1, kept, columns)
 
@@ -280,12 +260,14 @@ class HeightTable:
         """Lows of computed heights (R, M)."""
         points = self.points[precision]
         sizes = self.geometry.sizes
-        own_half = points.half[rows, None]
-        own_reach = points.reach[rows, None]
-        error = product_error(own_half, points.half, self.geometry.centroids.shape[1], precision)
-        least = heights * (1 - 16 * precision.unit)
-        low = lower(least, weight(sizes[rows, None], sizes), error, own_reach + points.reach)
-        return torch.where(torch.isinf(heights), torch.inf, low)
+        return product_low(
+            heights,
+            (sizes[rows, None], sizes),
+            (points.half[rows, None], points.half),
+            points.reach[rows, None] + points.reach,
+            self.geometry.centroids.shape[1],
+            precision,
+        )
 
     def _measure_extremes(self) -> None:
         """What bounds everyone but the first of a row."""

@@ -1,9 +1,11 @@
-"""The kernels of `triton_rounds.py`, which says what they do; triton must be there to import this file.
+"""The kernels of `triton_rounds.py`, which says what they do; triton must be there to import this
+file.
 
-The number of clusters differs from tree to tree; specialized on it, the kernels would be compiled over and over.
+The number of clusters differs from tree to tree; specialized on it, the kernels would be compiled
+over and over.
 
-The role of a cluster in a round: 0 nothing is done to it, 1 it takes another one in, 2 it goes into another one, 3 its
-nearest goes into another one. M slots, C clusters measured by a program.
+The role of a cluster in a round: 0 nothing is done to it, 1 it takes another one in, 2 it goes into
+another one, 3 its nearest goes into another one. M slots, C clusters measured by a program.
 """
 
 import triton
@@ -166,7 +168,8 @@ def measure(  # type: ignore[no-untyped-def]
     points_at, sizes_at, table_at, kept_at, counts_at, n, stride,
     N_BLOCKS: tl.constexpr, N_CHUNKS: tl.constexpr, CHUNK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """A program for each union and some clusters: D of each pair, into its row and their columns of the table."""
+    """A program for each union and some clusters: D of each pair, into its row and their columns of
+    the table."""
     at = tl.program_id(0)
     if at < tl.load(counts_at + 1):
         union = tl.load(kept_at + at)
@@ -218,9 +221,11 @@ def find(  # type: ignore[no-untyped-def]
 def tell(  # type: ignore[no-untyped-def]
     nearest_at, distance_at, role_at, dead_at, kept_at, counts_at, n, WIDTH: tl.constexpr
 ):
-    """A program for each row that nothing was done to: one whose nearest it is may come before its own nearest.
+    """A program for each row that nothing was done to: one whose nearest it is may come before its
+    own nearest.
 
-    A union, or a cluster whose nearest is gone: a row may have kept a nearest that is a rounding further away.
+    A union, or a cluster whose nearest is gone: a row may have kept a nearest that is a rounding
+    further away.
     """
     row = tl.program_id(0)
     is_idle = (tl.load(role_at + row) == 0) & (tl.load(dead_at + row) == 0)

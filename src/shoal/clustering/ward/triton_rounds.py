@@ -1,12 +1,15 @@
-"""The last rounds on a GPU: a table of D between all clusters, five kernels a round, and no word from the host between.
+"""The last rounds on a GPU: a table of D between all clusters, five kernels a round, and no word
+from the host between.
 
-With few clusters a GPU waits for its next kernel, and a round of `rounds.py` has two hundred. Here a round has five:
-they find the pairs that are each other's nearest, merge their centroids, measure the unions, look for the nearest of
-these and of clusters whose nearest is gone, and tell those that were found. Distances are those of `exact.py` to the
-bit: no product is fused with a sum, and squares are added along the same halving tree.
+With few clusters a GPU waits for its next kernel, and a round of `rounds.py` has two hundred. Here
+a round has five: they find the pairs that are each other's nearest, merge their centroids, measure
+the unions, look for the nearest of these and of clusters whose nearest is gone, and tell those that
+were found. Distances are those of `exact.py` to the bit: no product is fused with a sum, and
+squares are added along the same halving tree.
 
-D = B·2^a columns, B odd, lie in the order in which that tree joins them: the columns w, w + B, w + 2B, … are leaves of
-block w, and neighbors in it are joined first. M slots; a slot dies when its cluster is absorbed.
+D = B·2^a columns, B odd, lie in the order in which that tree joins them: the columns w, w + B, w +
+2B, … are leaves of block w, and neighbors in it are joined first. M slots; a slot dies when its
+cluster is absorbed.
 
 Needs triton. Under TRITON_INTERPRET=1 the kernels run on the CPU, for tests.
 """
@@ -26,7 +29,8 @@ ENTRY_BYTES = 8
 """Memory for each distance, and twice for each entry of a centroid, while they are put in order."""
 
 MOST_BLOCKS = 7
-"""Blocks of leaves, B, that the kernel can join: other numbers of columns are left to `rounds.py`."""
+"""Blocks of leaves, B, that the kernel can join: other numbers of columns are left to
+`rounds.py`."""
 
 MOST_CHUNKS = 128
 """Chunks of a block at most: sums wait for their like on seven levels."""
@@ -35,7 +39,8 @@ CHUNK = 16
 """Leaves whose sum is written out."""
 
 MEASURED = 256
-"""Clusters that a program measures a union with: two a thread, whose partial sums stay in registers."""
+"""Clusters that a program measures a union with: two a thread, whose partial sums stay in
+registers."""
 
 SCAN_COLUMNS = 1024
 """Entries of a row that are read at once."""
@@ -45,7 +50,8 @@ ROUNDS_AT_ONCE = 8
 
 
 def can_merge(device: torch.device, n_clusters: int, n_columns: int, memory: int) -> bool:
-    """Whether so many clusters can be merged here on this device, in so many bytes, and faster than elsewhere."""
+    """Whether so many clusters can be merged here on this device, in so many bytes, and faster than
+    elsewhere."""
     if ENTRY_BYTES * n_clusters * (n_clusters + 2 * n_columns) > memory:
         return False
     n_blocks, n_leaves = blocks_and_leaves(n_columns)
@@ -54,13 +60,15 @@ def can_merge(device: torch.device, n_clusters: int, n_columns: int, memory: int
 
 
 def blocks_and_leaves(n_columns: int) -> tuple[int, int]:
-    """The odd and the even part of a number: their product is the number, the second a power of two."""
+    """The odd and the even part of a number: their product is the number, the second a power of
+    two."""
     n_leaves = n_columns & -n_columns
     return n_columns // n_leaves, n_leaves
 
 
 def leaf_order(n_columns: int) -> list[int]:
-    """The columns, block by block, so that `halving_sum` joins neighbors first, then neighboring pairs, and so on."""
+    """The columns, block by block, so that `halving_sum` joins neighbors first, then neighboring
+    pairs, and so on."""
     n_blocks, n_leaves = blocks_and_leaves(n_columns)
     reversed_bits = [0]
     while len(reversed_bits) < n_leaves:  # 0; 0 1; 0 2 1 3; 0 4 2 6 1 5 3 7; …
@@ -79,9 +87,11 @@ def merge_all(
     decision: Decision | None = None,
     heights: Tensor | None = None,
 ) -> RoundMerges:
-    """Merge all clusters, held by `nodes` (M,), in the order of rounds; unions are numbered from `next_node`.
+    """Merge all clusters, held by `nodes` (M,), in the order of rounds; unions are numbered from
+    `next_node`.
 
-    `decision` and `heights` (M,) are what earlier rounds know of each cluster: its nearest, and D at which it was made.
+    `decision` and `heights` (M,) are what earlier rounds know of each cluster: its nearest, and D
+    at which it was made.
     """
     table = _Table(geometry, nodes, next_node)
     if heights is not None:
@@ -127,7 +137,8 @@ class _Table:
         self.heights = torch.zeros(n, dtype=torch.float64, device=device)
         self.role = torch.ones(n, dtype=torch.int32, device=device)  # as if each were a union
         self.is_dead = torch.zeros(n, dtype=torch.int32, device=device)
-        # The unions of a round, then those that look again; merges so far, those of the round, and both kinds together.
+        # The unions of a round, then those that look again; merges so far, those of the round, and
+        # both kinds together.
         self.kept = torch.arange(n, dtype=torch.int32, device=device)
         self.counts = torch.tensor([0, n, n], dtype=torch.int32, device=device)
         made = torch.zeros(2, n - 1, dtype=torch.int64, device=device)
@@ -170,7 +181,8 @@ class _Table:
         )
 
     def find_nearest(self) -> None:
-        """Look for the nearest of unions and of clusters whose nearest is gone; of all before the first round."""
+        """Look for the nearest of unions and of clusters whose nearest is gone; of all before the
+        first round."""
         from shoal.clustering.ward import table_kernels
 
         table_kernels.find[(self.n,)](

@@ -1,11 +1,14 @@
-"""The scan of `scan.py` as one kernel: tile product, Ward weight and running top-k, nothing of size R x M written.
+"""The scan of `scan.py` as one kernel: tile product, Ward weight and running top-k, nothing of size
+R x M written.
 
-Each program takes BLOCK_R rows and a share of the columns. It multiplies tiles of bfloat16 points, adds in float32,
-turns products into values and keeps the best K of each row in registers: while some row has a value above its worst
-kept one, the row's largest goes in its place. After a few tiles that is rare, so the products set the pace. The values
-are those of `Scanner._values` up to rounding, which TENSOR_BFLOAT16 allows for: they propose, and decide nothing.
+Each program takes BLOCK_R rows and a share of the columns. It multiplies tiles of bfloat16 points,
+adds in float32, turns products into values and keeps the best K of each row in registers: while
+some row has a value above its worst kept one, the row's largest goes in its place. After a few
+tiles that is rare, so the products set the pace. The values are those of `Scanner._values` up to
+rounding, which TENSOR_BFLOAT16 allows for: they propose, and decide nothing.
 
-Needs triton (it comes with CUDA builds of torch). Under TRITON_INTERPRET=1 the kernel runs on the CPU, for tests.
+Needs triton (it comes with CUDA builds of torch). Under TRITON_INTERPRET=1 the kernel runs on the
+CPU, for tests.
 """
 
 import os
@@ -23,7 +26,8 @@ BLOCK_C = 128
 BLOCK_D = 64
 
 N_PROGRAMS = 528
-"""Programs wanted at least, four per multiprocessor of a large card; few rows are split over their columns."""
+"""Programs wanted at least, four per multiprocessor of a large card; few rows are split over their
+columns."""
 
 _is_wanted: ContextVar[bool] = ContextVar("is_wanted", default=True)
 
@@ -57,10 +61,11 @@ def wanted(is_wanted: bool) -> Iterator[None]:
 def best_columns(
     rows: Tensor, points: Tensor, half: Tensor, sizes: Tensor, n_best: int
 ) -> tuple[Tensor, Tensor]:
-    """The `n_best` largest values of each row in `rows` (R,), descending, and their columns: (R, n_best) each.
+    """The `n_best` largest values of each row in `rows` (R,), descending, and their columns: (R,
+    n_best) each.
 
-    `points` (M, D) bfloat16, `half` (M,) half their squared lengths, inf for the dead, `sizes` (M,). Columns past the
-    last live one have value -inf.
+    `points` (M, D) bfloat16, `half` (M,) half their squared lengths, inf for the dead, `sizes`
+    (M,). Columns past the last live one have value -inf.
     """
     from triton import next_power_of_2
 

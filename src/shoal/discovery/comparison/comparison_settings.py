@@ -23,7 +23,6 @@ NOT_HERE = {
     "depths",
     "temperatures",
     "max_minutes",
-    "stability",
 }
 """Settings of `shoal discover` that mean nothing in a comparison, or something else."""
 
@@ -130,7 +129,7 @@ def _choose(
     trained: dict[str, Any] = {"epochs": epochs} if get_method(name).trains else {}
     # Whatever a config says; some methods have no temperature to try.
     settings = choose_settings(method=name, **trained, changes=own, **{**given, "temperatures": ()})
-    return replace(settings, train=True, depths=(), max_minutes=None, stability=0)
+    return replace(settings, train=True, depths=(), max_minutes=None)
 
 
 def is_for(method: str, change: str) -> bool:

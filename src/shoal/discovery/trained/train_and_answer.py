@@ -155,9 +155,8 @@ def _blended(
     answer = make_answer(
         TRAINED, discovery, collection, job.settings, calibrated_on=tried, **judged
     )
-    first = job.first.discovery
     about = networks_of(job, learned, trained_in)
-    return replace(answer, counted_on=first.embeddings, frozen_weight=chosen.weight, **about)
+    return replace(answer, frozen_weight=chosen.weight, **about)
 
 
 def _cluster_blend(
@@ -201,11 +200,7 @@ def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> An
         with job.reporter.progress(CLUSTERING):
             discovery = _cluster_alone(job, learned, withheld)
         answer = make_answer(TRAINED, discovery, collection, job.settings, **judged)
-        return replace(
-            answer,
-            counted_on=first.embeddings if takes_first_number(job.settings) else None,
-            **about,
-        )
+        return replace(answer, **about)
     check_distinct(
         unit_tree(learned.embeddings), first.n_clusters
     )  # else the frozen encoder would hide it
@@ -215,7 +210,7 @@ def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> An
     )
     discovery = _cluster_blend(job, learned, USUAL_WEIGHT, None)
     answer = make_answer(TRAINED, discovery, collection, job.settings, **judged)
-    return replace(answer, counted_on=first.embeddings, frozen_weight=USUAL_WEIGHT, **about)
+    return replace(answer, frozen_weight=USUAL_WEIGHT, **about)
 
 
 def _cluster_alone(job: TrainingJob, learned: Representation, withheld: Withheld) -> Discovery:

@@ -55,19 +55,6 @@ def n_clusters_curve(run: Run) -> Figure:
     )
     if estimate.get("interval"):
         axes.axvspan(*estimate["interval"], color=NOVEL, alpha=0.12, linewidth=0)
-    repeats = (estimate.get("stability") or {}).get("n_clusters") or []
-    if repeats:
-        low = axes.get_ylim()[0]
-        axes.plot(
-            repeats,
-            [low] * len(repeats),
-            "|",
-            color=NOVEL,
-            markersize=12,
-            markeredgewidth=1.6,
-            clip_on=False,
-        )
-        axes.set_ylim(bottom=low)
     word = "given" if estimate.get("is_given") else "chosen"
     _mark(axes, estimate["n_clusters"], f"{word}: {estimate['n_clusters']}")
     axes.set(xlabel="number of clusters, K", ylabel="labeled accuracy, %")
