@@ -11,12 +11,6 @@ PAGES = sorted(
 )
 
 
-def test_the_readme_is_short() -> None:
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 120
-    assert [line for line in lines if len(line) > 140] == []
-
-
 def prose(page: Path) -> list[str]:
     """The lines of a page outside of code and tables, which cannot be wrapped."""
     kept = []
@@ -70,5 +64,5 @@ def test_files_that_pages_name_without_a_folder_are_there() -> None:
         for page in pages
         for name in re.findall(r"`([a-z_0-9]+\.py)`", page.read_text(encoding="utf-8"))
     }
-    assert len(named) > 5
+    assert named
     assert sorted(named - tracked) == []

@@ -80,16 +80,6 @@ def test_a_run_without_a_review_is_read_as_it_is(run: Run) -> None:
     )  # NaN is not equal to itself
 
 
-def test_tables_of_earlier_versions_can_still_be_read(run: Run) -> None:
-    file = run.path / "assignments.csv"
-    rows = list(csv.reader(file.read_text().splitlines()))
-    assert rows[0][-3:] == ["status", "classified_by", "classified_at"]
-    file.write_text("".join(",".join(row[:-3]) + "\n" for row in rows))
-    assert run.assignments[0].status == "predicted"
-    verbs.decide(Review(run), "confirm", None, ["00.png"])
-    assert ReviewedRun.open(run.path).assignments[0].status == "confirmed"
-
-
 @pytest.fixture
 def photos(run: Run, tmp_path: Path) -> Path:
     root = tmp_path / "photos"

@@ -174,7 +174,8 @@ function drawHead() {
       $("nearest").hidden = false;
       const [stay, leave] = category.mixed.sides.map(([labeled, unlabeled]) =>
         [labeled && `${number(labeled)} labeled`, `${number(unlabeled)} unlabeled`].filter(Boolean).join(" and "));
-      const words = `May hold another category: ${stay} images on one side, ${leave} on the other. Split (s) shows both.`;
+      const sides = `${stay} images on one side, ${leave} on the other`;
+      const words = `May hold another category: ${sides}. Split (s) shows both.`;
       const shown = strip(category.mixed.rows, "Images that may be another category");
       $("nearest").replaceChildren(make("span", { textContent: words }), shown);
     } else if (near && near.id !== category.id) {

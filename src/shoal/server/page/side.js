@@ -119,7 +119,8 @@ function makeItem(category, rows, go) {
   const left = open ? `${number(open)} left` : size ? "done" : "empty";
   const dot = make("span", { className: `dot ${kind}`, title: kind }, unseen(kind));
   const line = make("span", { className: "line" }, dot, bdi(name));
-  if (category.mixed) line.append(make("span", { className: "kind", textContent: "two?", title: "May hold another category" }));
+  const about = { className: "kind", textContent: "two?", title: "May hold another category" };
+  if (category.mixed) line.append(make("span", about));
   const sure = data.sureOf(id).toFixed(2), word = unseen(size === 1 ? " image" : " images");
   const numbers = make("span", {}, number(size), word, " · ", unseen("confidence "), sure);
   const words = make("span", { className: "line muted" }, numbers, bar, left);
