@@ -117,12 +117,10 @@ def pictures(size: Size) -> np.ndarray:
     return made
 
 
-def make_trainer(size: Size, device: torch.device, images, labels, *, compiled: bool) -> Trainer:
+def make_trainer(size: Size, device: torch.device, images, labels) -> Trainer:
     encoder = make_encoder(size).to(device)
     views = ViewSettings(pool=size.pool)
-    settings = TrainSettings(
-        epochs=3, batch_size=size.batch_size, lr=0.01, compile=compiled, views=views
-    )
+    settings = TrainSettings(epochs=3, batch_size=size.batch_size, lr=0.01, views=views)
     validation = np.arange(size.n_images, size.n_images + size.n_validation)
     data = TrainingData(
         pixels=images, labels=labels, validation=validation, trains_on_validation=False

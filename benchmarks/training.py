@@ -1,9 +1,8 @@
 """An epoch of training, ours beside a straightforward loop of the released shape, in one run.
 
     python benchmarks/training.py --device cuda --record benchmarks/results/DATE_HARDWARE_training.md
-    python benchmarks/training.py --device cuda --parts eager graphs compiled       # what CUDA graphs and fusing bring
     python benchmarks/training.py --device cuda --parts memory
-    python benchmarks/training.py --device cuda --network efficientnet-lite2 --parts eager graphs compiled
+    python benchmarks/training.py --device cuda --network efficientnet-lite2 --parts eager
     python benchmarks/training.py --device cpu           # efficientnet-lite2 at 128 px, 1,800 images, two threads
     python benchmarks/training.py --rehearse             # everything, tiny, on the CPU, in about a minute
 
@@ -12,8 +11,7 @@ parts of a step are timed in one more epoch, waiting for the device after each. 
 `straightforward.py`. Weights are random, pictures synthetic and every one different; ours has them decoded, the
 straightforward loop as JPEG files of 500 x 375.
 
-Ends with an error, after the table, where the losses of two ways differ, a graph was asked for and not made, a step
-waits for the device, or a limit is missed.
+Ends with an error, after the table, where a step waits for the device, or a limit is missed.
 """
 
 import argparse
@@ -31,20 +29,11 @@ import torch
 from epoch_setup import CPU, GPU, REHEARSAL, Size, make_encoder, make_labels, make_trainer, pictures
 from epoch_table import STEP_PARTS, Times, epoch_table, seconds_of_an_epoch
 from shoal.encoders.head import Head
-from shoal.training import forward
 from shoal.training.trainer import Trainer
 from straightforward import straightforward_epoch
 
-WAYS: dict[str, dict[str, dict[str, str]] | None] = {
-    "eager": None,
-    "graphs": {"cuda": {"backend": "cudagraphs"}, "cpu": {"backend": "aot_eager"}},
-    "compiled": {
-        "cuda": {"mode": "reduce-overhead"},
-        "cpu": {"backend": "aot_eager_decomp_partition"},
-    },
-}
-"""How the networks are run: plainly, replayed as CUDA graphs of the same kernels, or fused and then replayed; on a CPU
-what comes before a graph is recorded, for the rehearsal."""
+WAYS = ("eager",)
+"""How the networks are run."""
 
 PARTS = (*WAYS, "straightforward", "memory")
 
@@ -190,8 +179,7 @@ def ours(
     """An epoch to warm up (and to compile in), then others, of which the best counts."""
     free(device)
     torch.manual_seed(0)
-    forward.HOW = WAYS[way] or forward.HOW
-    trainer = make_trainer(size, device, images, labels, compiled=WAYS[way] is not None)
+    trainer = make_trainer(size, device, images, labels)
     once = Clock(device)
     once("once", trainer.prepare)
     times = once.times
@@ -208,9 +196,7 @@ def ours(
             record.losses[way] = torch.stack(losses).tolist()
         elif "training" not in times or sum(clock.times.values()) < seconds_of_an_epoch(times):
             times |= clock.times | {"CPU seconds of this process": clock.cpu}
-    if WAYS[way] is not None:
-        check_graphs(way, device, record)
-    elif device.type == "cuda":
+    if device.type == "cuda":
         check_waiting(trainer, record)
     record.times[f"ours, {way}"] = times | step_times(trainer, device)
 
@@ -227,19 +213,6 @@ def keep_losses(trainer: Trainer) -> list[torch.Tensor]:
 
     trainer._step = keep
     return losses
-
-
-def check_graphs(way: str, device: torch.device, record: Record) -> None:
-    """Whether the networks were taken in one piece, and every piece recorded as a graph."""
-    from torch._dynamo.utils import counters
-
-    n_breaks = sum(counters["graph_break"].values())
-    n_skips = counters["inductor"]["cudagraph_skips"]
-    record.rows.append((f"breaks in what was compiled, {way}", str(n_breaks)))
-    if device.type == "cuda":
-        record.rows.append((f"pieces not recorded as CUDA graphs, {way}", str(n_skips)))
-    if n_skips:
-        record.faults.append(f"{way}: {n_skips} pieces were not recorded as CUDA graphs")
 
 
 def check_waiting(trainer: Trainer, record: Record) -> None:
@@ -309,9 +282,7 @@ def peak_memory(size: Size, n_images: int, device: torch.device) -> str:
         0, 256, (n_images, size.side, size.side, 3), dtype=torch.uint8, device=device
     )
     labels = np.where(np.arange(n_images) % 4 == 0, np.arange(n_images) % size.n_classes, -1)
-    trainer = make_trainer(
-        replace(size, n_images=n_images, n_validation=0), device, images, labels, compiled=False
-    )
+    trainer = make_trainer(replace(size, n_images=n_images, n_validation=0), device, images, labels)
     trainer.prepare()
     trainer.begin_epoch(0)
     batches, draws = trainer._draw(0)
@@ -375,7 +346,7 @@ def check(device: torch.device, record: Record) -> None:
     losses = []
     for where in ("cpu", device.type):
         torch.manual_seed(0)
-        trainer = make_trainer(size, torch.device(where), images, labels, compiled=False)
+        trainer = make_trainer(size, torch.device(where), images, labels)
         trainer.prepare()
         losses.append(trainer.run_epoch(0)["loss"])
         assert trainer.validate().n_clusters is not None

@@ -220,7 +220,7 @@ def _task(trial: Trial, loaded: LoadedDataset, settings: Any) -> Task:
         n_clusters=None if is_chosen else images.n_classes,
         tokens=loaded.tokens(settings),
     )
-    return replace(task, pool=loaded.pool(settings, task.training_data))
+    return replace(task, pool=loaded.pool(settings, task))
 
 
 def _set_aside(labels: np.ndarray, seed: int) -> np.ndarray:

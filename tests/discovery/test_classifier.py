@@ -11,7 +11,8 @@ from photo_runs import run_on
 from shoal.data.readers import read_collection
 from shoal.discovery.api import load
 from shoal.discovery.discovery_settings import DiscoverySettings
-from shoal.methods.clusters import Representation, cluster_by_classifier
+from shoal.methods.classifier import cluster_by_classifier
+from shoal.methods.clusters import Representation
 from shoal.methods.registry import load_recipe
 from shoal.training.model import TaskShape
 

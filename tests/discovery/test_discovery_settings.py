@@ -100,7 +100,7 @@ def test_the_better_answer_hides_some_where_a_protocol_or_a_config_hides_none(
 def test_the_released_codes_protocol_is_its_losses_head_and_bank() -> None:
     found = choose_settings(protocol="reference").of_method
     assert (found.loss.denominator, found.loss.detach_norm) == ("reference", True)
-    assert (found.head.kind, found.training.bank, found.inference.rule) == (
+    assert (found.head.kind, found.bank, found.inference.rule) == (
         "bottleneck",
         "views",
         "paper",
@@ -115,7 +115,7 @@ def test_the_released_codes_protocol_is_its_losses_head_and_bank() -> None:
         None,
         load_recipe().training.views.jitter,
     )
-    assert (papers.loss.denominator, papers.head.kind, papers.training.bank) == (
+    assert (papers.loss.denominator, papers.head.kind, papers.bank) == (
         "paper",
         "paper",
         "images",

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from shoal.distributed import is_started
 from shoal.training.model import Model
-from shoal.training.train_settings import TrainSettings
 
 Step = Callable[[Tensor, Tensor], dict[str, Tensor]]
 """Takes rows (B,) and what their views look like (V·B, 7); gives losses."""
@@ -23,14 +22,9 @@ FEWEST = 8
 """Steps of an epoch from which on recording one, which takes as long as two, pays."""
 
 
-def is_recordable(model: Model, settings: TrainSettings) -> bool:
+def is_recordable(model: Model[Any]) -> bool:
     """Whether the host does nothing in a step but to launch kernels, where a pool of views is on the GPU."""
-    return (
-        model.device.type == "cuda"
-        and model.is_recordable
-        and not is_started()
-        and not settings.compile
-    )
+    return model.device.type == "cuda" and model.is_recordable and not is_started()
 
 
 class RecordedStep:
