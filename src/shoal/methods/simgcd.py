@@ -116,9 +116,8 @@ class SimGcd(ClassifierModel[SimGcdSettings]):
     def taught_loss(self, cosines: Tensor, logits: Tensor, epoch: int) -> Tensor:
         """Each view's prediction against the sharpened one of the other view, which is a target: no gradient."""
         sharpness = self.settings.teacher_temperature_at(epoch)
-        targets = (
-            (cosines.detach() / sharpness).softmax(dim=1).roll(len(cosines) // 2, dims=0)
-        )  # (2B, K)
+        # (2B, K)
+        targets = (cosines.detach() / sharpness).softmax(dim=1).roll(len(cosines) // 2, dims=0)
         return soft_cross_entropy(logits, targets)
 
     def make_optimizer(self, settings: TrainSettings) -> Sgd:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -174,6 +175,33 @@ class Evaluation:
             usual_shifts=self.usual_shifts,
             first_cuts=self.first_cuts,
         )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Trial:
+    """A training without the held-out labels, and what these say of its best epoch."""
+
+    job: TrainingJob
+    """With the depth that was tried."""
+    folder: Path
+    learned: Representation
+    choice: Choice
+
+    @property
+    def n_right(self) -> int:
+        """How many held-out images are right with the weight that is kept."""
+        return int(self.choice.chosen.right.sum())
+
+    @property
+    def depth(self) -> int | None:
+        """How many blocks were trained; None: what the encoder's catalog entry says."""
+        depth: int | None = self.job.settings.of_method.n_tail_blocks
+        return depth
+
+    @property
+    def accuracy(self) -> float:
+        """Held-out accuracy with the weight that is kept."""
+        return self.n_right / self.choice.n_images
 
 
 def known_cuts(first: Discovery) -> tuple[Ints, ...]:

@@ -5,12 +5,13 @@ Everything that belongs to it is here: without it, the result is that of the tri
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import NOTE
+from shoal.discovery.trained.evaluation import Trial
 from shoal.discovery.trained.training_job import note_stopped, train_on
 from shoal.distributed import flag_from_main
 from shoal.methods.clusters import Representation
@@ -21,15 +22,12 @@ from shoal.training.collapse import is_collapsed
 from shoal.training.model import Model
 from shoal.words import count
 
-if TYPE_CHECKING:
-    from shoal.discovery.trained.trials import Trial
-
 LAST_SHARE = 0.4
 """Epochs of the training with all labels, as a share of a trial's, where it goes on from the trial. Held-out labels
 cannot tell it from a whole training that begins anew (benchmarks/results/2026-11-17_h200_short_trainings.md)."""
 
 
-def train_with_all_labels(trial: "Trial", task: Task) -> Representation | None:
+def train_with_all_labels(trial: Trial, task: Task) -> Representation | None:
     """Train again after a trial, with the labels that were held out from it.
 
     None where the trial did not help, or the last training was stopped or has collapsed: the result is the trial's.
@@ -97,6 +95,6 @@ def _last_settings(
     return settings.with_epochs(learned.epoch), None
 
 
-def trained_in(trial: "Trial", last: Representation | None) -> Path:
+def trained_in(trial: Trial, last: Representation | None) -> Path:
     """The folder with the networks and metrics of the result."""
     return trial.folder if last is None else trial.job.run.path

@@ -30,6 +30,7 @@ from shoal.training.collapse import collapse_statistics, describe_collapse
 from shoal.training.loop import EarlyStopping, OnEpoch, OnProgress, StopTraining
 from shoal.training.model import Model
 from shoal.training.tokens import TokenCache
+from shoal.words import count
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -251,9 +252,7 @@ class _EpochListener:
         if n_left > 0 and not self.has_told_time:
             self.has_told_time = True
             left = about(n_left * row["seconds"])
-            self.reporter.say(
-                f"epoch {epoch} of {self.n_epochs} is done; at most {left} left of these"
-            )
+            self.reporter.say(f"at most {left} for the {count(n_left, 'epoch')} left")
         # The bank is an epoch's first look: that of epoch 1 shows the head as it was drawn.
         if epoch > 1:
             self.watch(row)

@@ -5,7 +5,7 @@ these do when they hear it, comes last.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -14,14 +14,12 @@ from shoal.data.collection import Collection
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.read_and_embed import decode
 from shoal.discovery.reporter import SILENT
-from shoal.discovery.trained.choice import Choice
-from shoal.discovery.trained.evaluation import Evaluation, TrialStopping
+from shoal.discovery.trained.evaluation import Evaluation, Trial, TrialStopping
 from shoal.discovery.trained.held_out import set_aside, training_tasks
 from shoal.discovery.trained.last_training import share_last_training
 from shoal.discovery.trained.training_job import TrainingJob, train_on
 from shoal.distributed import flag_from_main, is_started, number_from_main
 from shoal.encoders.catalog import DEFAULT_ENCODER
-from shoal.methods.clusters import Representation
 from shoal.methods.method import TrainedSettings
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
@@ -30,33 +28,6 @@ from shoal.words import count, listed, percent
 
 DEEP = 5
 """Blocks of the default encoder that are trained in a second trial on a GPU."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Trial:
-    """A training without the held-out labels, and what these say of its best epoch."""
-
-    job: TrainingJob
-    """With the depth that was tried."""
-    folder: Path
-    learned: Representation
-    choice: Choice
-
-    @property
-    def n_right(self) -> int:
-        """How many held-out images are right with the weight that is kept."""
-        return int(self.choice.chosen.right.sum())
-
-    @property
-    def depth(self) -> int | None:
-        """How many blocks were trained; None: what the encoder's catalog entry says."""
-        depth: int | None = self.job.settings.of_method.n_tail_blocks
-        return depth
-
-    @property
-    def accuracy(self) -> float:
-        """Held-out accuracy with the weight that is kept."""
-        return self.n_right / self.choice.n_images
 
 
 def depths_to_try(settings: DiscoverySettings, device: torch.device) -> tuple[int | None, ...]:
