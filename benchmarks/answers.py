@@ -41,7 +41,9 @@ from shoal.device import choose_device
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.pipeline import discover_images
 from shoal.discovery.reporter import SILENT
-from shoal.discovery.trained.trial_judge import TrialJudge
+from shoal.discovery.trained.choice import Choice
+from shoal.discovery.trained.evaluation import Evaluation
+from shoal.methods.clusters import Representation
 from shoal.runs import Run
 
 
@@ -107,13 +109,13 @@ def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, A
     if arguments.recipe is not None:
         settings = replace(settings, depths=(settings.of_method.n_tail_blocks,))
     tried: list[Any] = []
-    choose = TrialJudge.choose
+    choose = Evaluation.choose
 
-    def keep_tried(judge: TrialJudge, embeddings: Any, predicted: Any) -> Any:
-        tried.append(embeddings)
-        return choose(judge, embeddings, predicted)
+    def keep_tried(evaluation: Evaluation, learned: Representation) -> Choice:
+        tried.append(learned.embeddings)
+        return choose(evaluation, learned)
 
-    TrialJudge.choose = keep_tried  # type: ignore[method-assign]
+    Evaluation.choose = keep_tried  # type: ignore[method-assign]
     is_unlabeled = labels < 0
     is_known = np.isin(truth, known)
 
@@ -143,7 +145,7 @@ def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, A
             "answer": score(np.array([row.category_id for row in run.assignments])),
         }
         choice = run.json("choice") if run.has("choice.json") else {}
-    TrialJudge.choose = choose  # type: ignore[method-assign]
+    Evaluation.choose = choose  # type: ignore[method-assign]
     seconds = round(time.perf_counter() - began, 1)
     return {"collection": root.name, "seed": seed, **answers, "choice": choice, "seconds": seconds}
 

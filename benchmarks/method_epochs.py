@@ -14,6 +14,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def measure_once(loaded: LoadedDataset) -> dict[str, tuple[float, float]]:
     times["once: tokens, loading the encoder"] = seconds(lambda: loaded.tokens(settings), device)
     data = Task(
         pixels=loaded.train.pixels, labels=loaded.train.labels, tokens=loaded.tokens(settings)
-    ).training_data
+    )
     times["once: views"] = seconds(lambda: loaded.pool(settings, data), device)
     return times
 
@@ -65,14 +66,12 @@ def measure(name: str, loaded: LoadedDataset) -> dict[str, tuple[float, float]]:
     )
     times = {}
     for n_clusters in (images.n_classes, None) if name == "gpc" else (images.n_classes,):
-        data = task.training_data
-        model = METHODS[name].build(settings, shape_of(data, n_clusters)).to(device)
-        pool = None if model.reads_images else loaded.pool(settings, data)
-        trainer = Trainer(
-            Task(**{**vars(task), "pool": pool}).training_data, model, settings.training
-        )
+        model = METHODS[name].build(settings, shape_of(task, n_clusters)).to(device)
+        pool = None if model.reads_images else loaded.pool(settings, task)
+        trainer = Trainer(replace(task, pool=pool), model, settings.training)
         trainer.prepare()
-        for first in sorted({0, model.timed_epoch}):
+        second_stage = min(getattr(settings, "n_first", 0), settings.training.epochs - 1)
+        for first in sorted({0, second_stage}):
             run = [seconds(partial(trainer.run_epoch, first + i), device) for i in range(3)]
             stage = ", second stage" if first else ""
             times[name + stage + ("" if n_clusters else ", K not given")] = min(run[1:])

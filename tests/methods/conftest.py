@@ -98,7 +98,7 @@ def dim_task():
 def score(dim_task):
     """Accuracy of clusters on the unlabeled images of that task."""
     task, truth = dim_task
-    hidden = ~task.is_labeled
+    hidden = task.labels < 0
     return lambda clusters: gcd_accuracy(truth[hidden], clusters[hidden], truth[hidden] < 3)
 
 

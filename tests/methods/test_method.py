@@ -3,18 +3,6 @@ import torch
 
 from shoal.clustering.inference import InferenceSettings
 from shoal.methods.clusters import Representation, n_clusters_to_use
-from shoal.methods.task import Task
-
-PIXELS = np.zeros((4, 8, 8, 3), np.uint8)
-
-
-def test_a_task_knows_which_images_are_labeled():
-    assert Task(pixels=PIXELS, labels=np.array([0, -1, 1, -1])).is_labeled.tolist() == [
-        True,
-        False,
-        True,
-        False,
-    ]
 
 
 def test_the_number_from_validation_images_keeps_to_a_range():

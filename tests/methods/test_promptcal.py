@@ -12,9 +12,8 @@ from shoal.encoders.prompts import BorderPrompt, TokenPrompts
 from shoal.errors import UsageError
 from shoal.methods.promptcal import PromptCal, PromptCalSettings, calibrate, contrast
 from shoal.methods.registry import get_method
-from shoal.training.cost import measure_cost
 from shoal.training.losses import GcdLossSettings
-from shoal.training.model import Epoch, TaskShape, shape_of
+from shoal.training.model import Epoch, TaskShape
 from shoal.training.train_settings import TrainSettings
 from slow_steps import affinities as slow_graph
 from slow_steps import contrast as slow_contrast
@@ -259,9 +258,9 @@ def test_five_colors_are_found_when_three_are_known_and_labeled_images_keep_thei
 ):
     chosen = settings(training=TrainSettings(epochs=2, batch_size=20, lr=0.01))
     found = get_method("promptcal").run(replace(task, n_clusters=5), chosen, device=CPU)
-    hidden = ~task.is_labeled
+    hidden = task.labels < 0
     assert gcd_accuracy(truth[hidden], found.clusters[hidden], truth[hidden] < 3).all > 0.9
-    assert np.array_equal(found.clusters[task.is_labeled], task.labels[task.is_labeled])
+    assert np.array_equal(found.clusters[task.labels >= 0], task.labels[task.labels >= 0])
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -292,21 +291,6 @@ def test_killed_in_either_stage_it_ends_in_the_same_bytes(task, tmp_path, restar
         assert {"memory", "n_remembered", "prompts/border"} <= ours.keys()
         assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
         assert torch.equal(found.embeddings, whole.embeddings)
-
-
-@pytest.mark.parametrize(("n_first", "is_second"), [(1, True), (3, False)])
-def test_a_step_of_the_second_stage_is_timed_where_there_is_one(
-    task, monkeypatch, n_first, is_second
-):
-    chosen = settings(training=TrainSettings(epochs=3, batch_size=20), n_first=n_first)
-    timed = []
-    second_stage = PromptCal.second_stage
-    monkeypatch.setattr(
-        PromptCal, "second_stage", lambda *given: timed.append(1) or second_stage(*given)
-    )
-    data = task.training_data
-    measure_cost(data, get_method("promptcal").build(chosen, shape_of(data, 5)), chosen.training)
-    assert bool(timed) == is_second
 
 
 def test_more_neighbors_than_views_are_refused_before_any_work(tiny_vit):

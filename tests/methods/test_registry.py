@@ -204,9 +204,9 @@ def test_an_unknown_recipe_lists_the_nearest():
     [
         ("loss: {temperature: -1}", "loss.temperature: found -1"),
         ("loss: {supervised_weight: 1.5}", "expected λ in"),
-        ("training: {bank: rows}", "bank: found 'rows'"),
+        ("bank: rows", "bank: found 'rows'"),
         (
-            "training: {bank: views}\ninference: {shift: {retrieval: random}}",
+            "bank: views\ninference: {shift: {retrieval: random}}",
             "goes with the k nearest only",
         ),
         ("heads: {}", "unknown setting 'heads'; did you mean 'head'"),

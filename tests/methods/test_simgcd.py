@@ -123,10 +123,12 @@ def test_the_teachers_temperature_has_fallen_before_the_end_of_a_short_training(
 
 def test_biases_do_not_decay():
     model = SimGcd(tiny_vit(), SMALL, TaskShape(n_images=2, n_known=1, n_clusters=3))
-    decayed, plain = model.make_optimizer(TrainSettings(weight_decay=0.1)).param_groups
-    assert (decayed["weight_decay"], plain["weight_decay"]) == (0.1, 0.0)
-    assert {value.ndim for value in plain["params"]} == {1}
-    assert len(decayed["params"]) + len(plain["params"]) == len(model.trained_parameters())
+    (decayed, decay), (plain, no_decay) = model.make_optimizer(
+        TrainSettings(weight_decay=0.1)
+    ).groups
+    assert (decay, no_decay) == (0.1, 0.0)
+    assert {value.ndim for value in plain} == {1}
+    assert len(decayed) + len(plain) == len(model.trained_parameters())
 
 
 def test_values_out_of_range_are_refused():

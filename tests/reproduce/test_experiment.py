@@ -104,7 +104,7 @@ def test_the_released_codes_settings_come_after_the_recipe_and_before_the_users(
         "CMS, K given",
         options=ReproduceOptions(protocol="reference", changes={"head.kind": "paper"}),
     )
-    assert (cell.settings.training.bank, cell.settings.loss.detach_norm) == ("views", True)
+    assert (cell.settings.bank, cell.settings.loss.detach_norm) == ("views", True)
     assert cell.settings.head.kind == "paper"
     assert cell.validation_share == 0
     assert (

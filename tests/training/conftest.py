@@ -9,9 +9,8 @@ from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.head import HeadSettings
 from shoal.encoders.vision import Encoder, InputFormat, Parts
-from shoal.methods.cms import Cms, CmsSettings
+from shoal.methods.cms import Cms, CmsSettings, LossSettings
 from shoal.training.data import TrainingData
-from shoal.training.losses import LossSettings
 from shoal.training.model import TaskShape
 from shoal.training.train_settings import TrainSettings
 
@@ -60,7 +59,8 @@ def make_networks(kind="paper", shift=None, bank="images", **loss):
         head=HeadSettings(kind=kind, width=24, dim=10, bottleneck=6),
         loss=LossSettings(**loss),
         inference=InferenceSettings(shift=shift or ShiftSettings(n_neighbors=3)),
-        training=make_settings(bank=bank),
+        training=make_settings(),
+        bank=bank,
     )
     return (Cms(make_encoder(), settings, TaskShape(n_images=48, n_known=2, n_clusters=None)),)
 

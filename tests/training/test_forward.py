@@ -13,8 +13,8 @@ def test_the_parts_of_a_pass_are_views_trunk_and_model(toy):
     settings = ViewSettings()
     passes = Forward(model, settings)
     passes.pixels = pixels
-    tokens, outputs = passes.run(rows, draws, n_views=1)
-    embeddings = outputs["embeddings"]
+    tokens = passes.inputs(rows, draws, n_views=1)
+    embeddings = passes.outputs(tokens)["embeddings"]
     views = make_views(pixels, rows, draws, encoder, settings)
     assert torch.equal(embeddings, model.head(encoder(views)))
     assert not tokens.requires_grad

@@ -5,7 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from shoal.errors import UsageError
-from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
+from shoal.methods.cms import LossSettings
+from shoal.training.losses import contrastive_loss, supervised_loss
 
 
 @pytest.fixture

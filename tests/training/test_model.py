@@ -9,17 +9,17 @@ import torch
 from torch.nn import functional as F
 
 from several_processes import finish_processes, start_processes
-from shoal.training.checkpoint import read_checkpoint
-from shoal.training.classifier import (
+from shoal.methods.classifier import (
     CosineClassifier,
     entropy_of_mean,
     labeled_cross_entropy,
     n_outputs,
 )
-from shoal.training.cost import measure_cost
+from shoal.training.checkpoint import read_checkpoint
 from shoal.training.epoch_draws import EpochDraws
 from shoal.training.loop import train
 from shoal.training.model import Batch, Model, TaskShape, numbered_labels, shape_of
+from shoal.training.sgd import Sgd
 from shoal.training.trainer import Trainer
 from shoal.training.views import ViewSettings
 
@@ -27,15 +27,15 @@ SHAPE = TaskShape(n_images=48, n_known=2, n_clusters=4)
 
 
 class Everything(Model):
-    """Three views, a teacher that follows by EMA, a memory, centers made once an epoch, two stages, Adam in groups.
+    """Three views, a teacher that follows by EMA, a memory, centers made once an epoch, two stages.
 
-    In the second stage the learning rate begins anew, the classifier's is four times as high, and it decays.
+    In the second stage the learning rate begins anew. The classifier does not decay.
     """
 
     n_views = 3
 
     def __init__(self, encoder, shape=SHAPE):
-        super().__init__(encoder, shape)
+        super().__init__(encoder, None, shape)
         self.classifier = CosineClassifier(encoder.feature_dim, n_outputs(shape))
         self.teacher = CosineClassifier(encoder.feature_dim, n_outputs(shape)).requires_grad_(False)
         self.teacher.load_state_dict(self.classifier.state_dict())
@@ -49,12 +49,6 @@ class Everything(Model):
         return settings.lr_at(epoch if epoch == 0 else epoch - 1)
 
     def begin_epoch(self, epoch):
-        if epoch.number == 1:
-            self.optimizer.param_groups[1] |= {
-                "lr_scale": 4.0,
-                "weight_decay": 0.5,
-                "betas": (0.8, 0.99),
-            }
         rows = epoch.embed()
         drawn = torch.randint(len(rows), (4,), generator=epoch.generator)
         self.centers = rows[drawn].clone()
@@ -90,11 +84,12 @@ class Everything(Model):
         return self.classifier(embeddings).argmax(dim=1)
 
     def make_optimizer(self, settings):
-        own = {"params": list(self.classifier.parameters()), "lr_scale": 2.0}
-        self.optimizer = torch.optim.AdamW(
-            [{"params": list(self.encoder.tail.parameters())}, own], lr=settings.lr
+        return Sgd(
+            list(self.encoder.tail.parameters()),
+            undecayed=list(self.classifier.parameters()),
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
         )
-        return self.optimizer
 
     def identity(self):
         return {"name": "everything"}
@@ -155,17 +150,12 @@ def test_the_teacher_is_the_average_of_the_weights_in_closed_form(toy):
     assert n_steps == 12
 
 
-def test_groups_have_their_own_share_of_a_learning_rate_that_the_method_decides(toy):
+def test_the_method_decides_on_the_learning_rate(toy):
     chosen = settings(toy)
     trainer = Trainer(toy.data(), make_model(toy), chosen)
     trainer.prepare()
-    for epoch, (expected, share) in enumerate([(0.01, 2), (0.01, 4), (chosen.lr_at(1), 4)]):
-        row = trainer.run_epoch(epoch)
-        assert row["lr"] == expected
-        assert [group["lr"] for group in trainer.optimizer.param_groups] == [
-            expected,
-            share * expected,
-        ]
+    for epoch, expected in enumerate([0.01, 0.01, chosen.lr_at(1)]):
+        assert trainer.run_epoch(epoch)["lr"] == trainer.optimizer.lr == expected
 
 
 def test_a_snapshot_with_a_classifier_is_judged_by_its_predictions(toy):
@@ -234,7 +224,7 @@ class Prompted(Model):
     reads_images = True
 
     def __init__(self, encoder, shape=SHAPE):
-        super().__init__(encoder, shape)
+        super().__init__(encoder, None, shape)
         self.prompt = torch.nn.Parameter(torch.zeros(3, 14, 14))
 
     def represent(self, inputs):
@@ -260,9 +250,8 @@ def test_what_is_learned_before_the_trunk_is_trained_saved_and_used(toy, tmp_pat
     again = Prompted(toy.encoder())
     again.load_tensors(kept)
     torch.testing.assert_close(again.embed(toy.data().pixels), found.embeddings)
-    assert measure_cost(toy.data(), again, toy.settings()).n_views == 0, (
-        "the trunk runs in every step instead"
-    )
+    trainer = Trainer(toy.data(), again, toy.settings())
+    assert trainer.n_trunk_rows == (0, 0, 0), "the trunk runs in every step instead"
 
 
 def test_weights_of_another_method_are_refused(toy):

@@ -1,12 +1,12 @@
 """What a training says of its progress, and how it is told to stop."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
 
 from shoal.training.epoch_draws import EpochDraws
-from shoal.training.loop import StopTraining, train
+from shoal.training.loop import StopTraining, Verdict, train
 from shoal.training.tokens import cache_tokens
 from shoal.training.validation import Judge, Validation
 from shoal.training.views import ViewSettings
@@ -62,39 +62,43 @@ def test_progress_counts_a_pool_of_views_and_what_an_earlier_run_has_done(
     assert seen == expected + [("steps", i, 18) for i in range(1 + 12 * is_resumed, 19)]
 
 
+class Stopper:
+    """Asks to stop once a unit has come to a number."""
+
+    def __init__(self, unit, at):
+        self.wanted = (unit, at)
+        self.is_asked = False
+
+    def progress(self, unit, done, total):
+        self.is_asked = self.is_asked or (unit, done) == self.wanted
+
+    def __call__(self):
+        return self.is_asked
+
+
+def run(toy, folder, **options):
+    (model,) = toy.networks()
+    settings = toy.settings(snapshot="last")
+    return model, train(toy.data(), model, settings, folder=folder, **options)
+
+
 def test_training_that_is_stopped_gives_the_best_snapshot_so_far_and_can_be_resumed(toy, tmp_path):
-    whole = toy.networks()
-    expected = train(toy.data(), *whole, toy.settings(snapshot="last"), folder=tmp_path / "whole")
-
-    def stop(unit, done, total):
-        if (unit, done) == ("steps", 8):
-            raise StopTraining
-
-    stopped = train(
-        toy.data(),
-        *toy.networks(),
-        toy.settings(snapshot="last"),
-        folder=tmp_path / "run",
-        progress=stop,
-    )
+    whole, expected = run(toy, tmp_path / "whole")
+    stop = Stopper("steps", 8)
+    _, stopped = run(toy, tmp_path / "run", progress=stop.progress, stop=stop)
     assert (stopped.epoch, [row["epoch"] for row in stopped.metrics]) == (1, [1])
+    assert not stopped.is_done
     assert not torch.equal(stopped.embeddings, expected.embeddings)
-    resumed = toy.networks()
-    found = train(
-        toy.data(), *resumed, toy.settings(snapshot="last"), folder=tmp_path / "run", resume=True
-    )
-    assert torch.equal(whole[0].head.layers[0].weight, resumed[0].head.layers[0].weight)
+    resumed, found = run(toy, tmp_path / "run", resume=True)
+    assert torch.equal(whole.head.layers[0].weight, resumed.head.layers[0].weight)
     assert torch.equal(found.embeddings, expected.embeddings)
 
 
 @pytest.mark.parametrize(("unit", "at"), [("views", 16), ("steps", 5)])
 def test_training_that_is_stopped_before_an_epoch_is_finished_says_so(toy, tmp_path, unit, at):
-    def stop(seen, done, total):
-        if (seen, done) == (unit, at):
-            raise StopTraining
-
+    stop = Stopper(unit, at)
     with pytest.raises(StopTraining):
-        train(toy.data(), *toy.networks(), toy.settings(), folder=tmp_path, progress=stop)
+        run(toy, tmp_path, progress=stop.progress, stop=stop)
     assert not list(tmp_path.glob("tokens.npy*"))
 
 
@@ -102,42 +106,65 @@ class Killed(Exception):
     pass
 
 
-def test_a_run_killed_while_it_is_asked_is_asked_again_when_it_is_resumed(toy, tmp_path):
-    def dies(epoch, embeddings, predicted):
-        if epoch == 2:
-            raise Killed
-        return True
+@dataclass
+class Scores:
+    """Early stopping by a score for each epoch: the best so far is kept, and a lower one ends training."""
 
-    settings = toy.settings(snapshot="last")
+    scores: dict[int, float]
+    epochs: tuple[int, ...] = (1, 2)
+    dies_at: int | None = None
+    asked: list[int] = field(default_factory=list)
+
+    def __call__(self, epoch, embeddings, predicted):
+        if epoch == self.dies_at:
+            raise Killed
+        self.asked.append(epoch)
+        assert embeddings.shape == (48, 10)
+        before = [self.scores[one] for one in self.epochs if one < epoch]
+        is_best = self.scores[epoch] >= max(before, default=0)
+        return Verdict(is_best=is_best, is_over=not is_best or self.scores[epoch] == 1)
+
+
+def test_a_run_killed_while_it_is_evaluated_is_evaluated_again_when_it_is_resumed(toy, tmp_path):
+    scores = {1: 0.5, 2: 1.0}
     with pytest.raises(Killed):
-        train(toy.data(), *toy.networks(), settings, folder=tmp_path / "killed", goes_on=dies)
-    enough = lambda epoch, embeddings, predicted: epoch < 2  # noqa: E731
-    resumed = train(
-        toy.data(),
-        *toy.networks(),
-        settings,
-        folder=tmp_path / "killed",
-        resume=True,
-        goes_on=enough,
-    )
-    whole = train(toy.data(), *toy.networks(), settings, folder=tmp_path / "whole", goes_on=enough)
+        run(toy, tmp_path / "killed", early_stopping=Scores(scores, dies_at=2))
+    _, resumed = run(toy, tmp_path / "killed", early_stopping=Scores(scores), resume=True)
+    _, whole = run(toy, tmp_path / "whole", early_stopping=Scores(scores))
     assert len(resumed.metrics) == len(whole.metrics) == 2
     assert torch.equal(resumed.embeddings, whole.embeddings)
 
 
 def test_training_ends_where_no_more_is_needed_and_a_resumed_run_does_not_go_on(toy, tmp_path):
-    asked = []
-
-    def enough(epoch, embeddings, predicted):
-        asked.append((epoch, embeddings.shape, predicted))
-        return epoch < 2
-
-    settings = toy.settings(snapshot="last")
-    ended = train(toy.data(), *toy.networks(), settings, folder=tmp_path, goes_on=enough)
-    assert asked == [(1, (48, 10), None), (2, (48, 10), None)]
+    stopping = Scores({1: 0.5, 2: 1.0})
+    _, ended = run(toy, tmp_path, early_stopping=stopping)
+    assert stopping.asked == [1, 2]
     assert (ended.epoch, len(ended.metrics), ended.is_done) == (2, 2, True)
-    again = train(
-        toy.data(), *toy.networks(), settings, folder=tmp_path, resume=True, goes_on=enough
-    )
-    assert (again.epoch, again.is_done, len(asked)) == (2, True, 2)
+    _, again = run(toy, tmp_path, early_stopping=stopping, resume=True)
+    assert (again.epoch, again.is_done, stopping.asked) == (2, True, [1, 2])
     assert torch.equal(again.embeddings, ended.embeddings)
+
+
+@pytest.mark.parametrize("last", [0.4, 0.9])
+def test_the_best_epoch_is_kept_whether_training_ends_early_is_stopped_or_is_done(
+    toy, tmp_path, last
+):
+    """After two of three epochs; the second is worse than the first, or better."""
+    _, one = run(toy, tmp_path / "one", early_stopping=Scores({1: 1.0}))
+    best = 1 if last < 0.5 else 2
+    _, ended = run(toy, tmp_path / "ended", early_stopping=Scores({1: 0.5, 2: last, 3: 0.95}))
+    assert (ended.epoch, len(ended.metrics)) == ((1, 2) if best == 1 else (3, 3))
+    stop = Stopper("steps", 15)
+    stopping = Scores({1: 0.5, 2: last}, epochs=(1,))
+    _, stopped = run(
+        toy, tmp_path / "cut", early_stopping=stopping, progress=stop.progress, stop=stop
+    )
+    assert (stopped.epoch, len(stopped.metrics), stopped.is_done) == (best, 2, False)
+    assert torch.equal(stopped.embeddings, one.embeddings) == (best == 1)
+    files = [file.name for file in (tmp_path / "cut").glob("best-*")]
+    assert max(files) == f"best-{best}.safetensors"
+    stopping = Scores({1: 0.5, 2: 0.0, 3: 0.9}, epochs=(1,))
+    _, resumed = run(toy, tmp_path / "cut", early_stopping=stopping, resume=True)
+    _, whole = run(toy, tmp_path / "whole", early_stopping=stopping)
+    assert (resumed.epoch, resumed.is_done) == (whole.epoch, True) == (3, True)
+    assert torch.equal(resumed.embeddings, whole.embeddings)

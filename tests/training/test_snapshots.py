@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shoal.training import checkpoint
-from shoal.training.loop import StopTraining, train
+from shoal.training.loop import train
 from shoal.training.tokens import ImageInputs, cache_tokens
 from shoal.training.trainer import Trainer
 from shoal.training.validation import Judge, Validation
@@ -106,12 +106,16 @@ def test_a_judge_of_other_images_chooses_the_snapshot_and_k_and_changes_no_step(
 def test_the_best_snapshot_of_a_stopped_run_is_in_the_folder(toy, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "SMALL_BYTES", 0)
 
-    def stop(row):
-        if row["epoch"] == 2:
-            raise StopTraining
-
+    done = []
     settings = toy.settings(snapshot="last")
-    found = train(toy.data(), *toy.networks(), settings, folder=tmp_path, on_epoch=stop)
+    found = train(
+        toy.data(),
+        *toy.networks(),
+        settings,
+        folder=tmp_path,
+        on_epoch=done.append,
+        stop=lambda: len(done) == 2,
+    )
     assert found.epoch == 2
     assert (tmp_path / "best-2.safetensors").is_file()
     assert train(toy.data(), *toy.networks(), settings, folder=tmp_path, resume=True).epoch == 3

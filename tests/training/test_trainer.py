@@ -76,7 +76,7 @@ class Asked(TorchDispatchMode):
 )
 @pytest.mark.parametrize("bank", ["images", "views"])
 def test_a_step_asks_the_device_nothing_so_that_the_host_runs_ahead(toy, variant, bank):
-    settings = toy.settings(bank=bank, max_gradient=1.0)
+    settings = toy.settings(max_gradient=1.0)
     trainer = Trainer(toy.data(), *toy.networks("bottleneck", bank=bank, **variant), settings)
     trainer.prepare()
     trainer.begin_epoch(0)
@@ -103,7 +103,7 @@ def test_changing_one_label_changes_the_identity_of_a_run(toy):
 
 def test_a_bank_of_views_has_two_rows_an_image(toy):
     networks = toy.networks(bank="views", denominator="reference")
-    settings = toy.settings(bank="views", epochs=2)
+    settings = toy.settings(epochs=2)
     trainer = Trainer(toy.data(), *networks, settings)
     trainer.prepare()
     trainer.begin_epoch(0)

@@ -66,7 +66,7 @@ def test_a_pool_that_does_not_fit_goes_to_a_file_and_gives_the_same_tokens(toy, 
 @pytest.mark.parametrize("bank", ["images", "views"])
 def test_a_pool_of_the_views_that_are_looked_at_trains_like_a_whole_one(toy, bank):
     """Two epochs look at fewer than half of sixteen views of each image, and at no other one."""
-    settings = toy.settings(epochs=2, views=ViewSettings(pool=16), bank=bank)
+    settings = toy.settings(epochs=2, views=ViewSettings(pool=16))
     encoder = toy.encoder()
     pixels = toy.data().pixels
     draws = EpochDraws(toy.data().training_labels, settings)
@@ -94,7 +94,7 @@ from shoal.training.views import ViewSettings
 torch.set_num_threads(1)
 with processes(torch.device("cpu")):
     networks = make_networks(bank={bank!r})
-    settings = make_settings(bank={bank!r}, batch_size=7, views=ViewSettings(pool=5))
+    settings = make_settings(batch_size=7, views=ViewSettings(pool=5))
     trained = train(make_data(), *networks, settings, folder=Path({out!r}), keeps_trunk=True)
     print(len(trained.pool.tokens), len(trained.pool.made))
     if is_main():
@@ -108,7 +108,7 @@ def test_three_processes_hold_a_third_of_the_pool_each_and_train_as_one_does(toy
     """A batch of 7 splits into 3, 2 and 2, as do the seven batches of a bank of views."""
     code = TWO.format(tests=str(Path(__file__).parent), out=str(tmp_path), bank=bank)
     running = start_processes(code, 3)
-    settings = toy.settings(bank=bank, batch_size=7, views=ViewSettings(pool=5))
+    settings = toy.settings(batch_size=7, views=ViewSettings(pool=5))
     alone = train(toy.data(), *toy.networks(bank=bank), settings, keeps_trunk=True)
     held = [[int(word) for word in said.split()] for said in finish_processes(running)]
     n_made = len(alone.pool.made)

@@ -47,7 +47,7 @@ def compare(
     max_minutes: Annotated[
         float | None,
         typer.Option(
-            help="Most minutes for all trainings; by what is measured, all take fewer epochs."
+            help="Stop after so many minutes of training, and compare the methods that are finished."
         ),
     ] = None,
     draws: Annotated[

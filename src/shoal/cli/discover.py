@@ -47,12 +47,15 @@ def discover(
     max_minutes: Annotated[
         float | None,
         typer.Option(
-            help="Most minutes to train; by what is measured, less is trained or nothing."
+            help="Stop training after so many minutes, as Ctrl-C does, with the best result so far."
         ),
     ] = None,
     train: Annotated[
         bool | None,
-        typer.Option("--train/--no-train", help="Train, or cluster the frozen encoder."),
+        typer.Option(
+            "--train/--no-train",
+            help="Train, or cluster the frozen encoder; if absent, train where labels can show that it helps.",
+        ),
     ] = None,
     answer: Annotated[
         str | None,

@@ -17,7 +17,12 @@ from shoal.data.storage.addresses import as_address
 from shoal.device import choose_device
 from shoal.discovery.answers import answer_in_words
 from shoal.discovery.discovered_run import DiscoveredRun
-from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings, shorter_on_cpu
+from shoal.discovery.discovery_settings import (
+    SHORT_RECIPE,
+    DiscoverySettings,
+    choose_settings,
+    shorter_on_cpu,
+)
 from shoal.discovery.pipeline import discover_images
 from shoal.discovery.preflight import check_discovery
 from shoal.discovery.reporter import Reporter, stderr_reporter
@@ -259,7 +264,7 @@ def prepare(
         if resume and (begun := Run(folder)).has(
             "config.yaml"
         ):  # it may have been begun on another device
-            on_cpu = begun.config_as(DiscoverySettings).is_short
+            on_cpu = begun.config_as(DiscoverySettings).recipe == SHORT_RECIPE
         chosen = choose_settings(**{**settings, **(shorter_on_cpu(settings) if on_cpu else {})})
         collection = read_collection(**given)
     return DiscoveryJob(

@@ -32,9 +32,6 @@ OWN_SETTINGS = frozenset(
 SHORT_RECIPE = "cpu"
 """The recipe of the default method for a CPU."""
 
-TEMPERATURE = "loss.temperature"
-"""The setting of a method that holds the temperature of its contrastive loss."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class DiscoverySettings:
@@ -42,8 +39,9 @@ class DiscoverySettings:
 
     n_clusters: int | None = None
     """How many categories there are; none: estimated from the labels."""
-    train: bool = True
-    """Whether to train; without, the frozen encoder's embeddings are clustered."""
+    train: bool | None = None
+    """Whether to train. None: only where held-out labels could show that it helps. False: the frozen encoder's
+    embeddings are clustered."""
     validation_share: float = 0.2
     """Share of the labeled and of the unlabeled images set aside to choose the snapshot, and K by the paper's rule."""
     hidden_share: float = 0.2
@@ -51,13 +49,9 @@ class DiscoverySettings:
     no labels of; where it does not, the frozen encoder's answer stands. 0: none, and the trained answer stands."""
     depths: tuple[int, ...] = ()
     """How many of the encoder's last blocks are trained: each number is tried, and labels that training does not see
-    choose. None given: the recipe's and, with the default encoder on a GPU or within max_minutes, five."""
-    temperatures: tuple[float, ...] = ()
-    """Temperatures of the contrastive loss: the first is that of the trials of depth, the others are tried at the depth
-    that was chosen. None given: the recipe's and, with the default encoder within max_minutes, twice that."""
+    choose. None given: the recipe's and, with the default encoder on a GPU, five."""
     max_minutes: float | None = None
-    """Most minutes that training may take by what is measured before it: fewer depths are tried, fewer epochs trained,
-    or nothing is; none: all of it."""
+    """Minutes after which training is stopped, as by Ctrl-C, with the best result so far; none: it is not."""
     must_link: bool = True
     """Whether the labeled images of a category begin as one cluster, and no cluster holds two; not in the paper."""
     try_average: bool = True
@@ -68,6 +62,8 @@ class DiscoverySettings:
     """Side at which decoded images are kept."""
     seed: int = 0
     """Decides every draw."""
+    recipe: str = "default"
+    """The name of the recipe, or the path of the file, that the method's settings were begun with."""
     method: str = DEFAULT_METHOD
     """The name of a method; config.yaml holds its settings under that name."""
     method_settings: Any = field(
@@ -91,17 +87,6 @@ class DiscoverySettings:
             raise UsageError(
                 f"depths: found {list(self.depths)}, expected different numbers of blocks, such as 1 and 5"
             )
-        if any(not one > 0 for one in self.temperatures) or len(set(self.temperatures)) < len(
-            self.temperatures
-        ):
-            temperatures = list(self.temperatures)
-            raise UsageError(
-                f"temperatures: found {temperatures}, expected different numbers above 0, such as 0.1 and 0.2"
-            )
-        if self.temperatures and not has_setting(self.method, TEMPERATURE):
-            raise UsageError(
-                f"temperatures: the method {self.method} has no {TEMPERATURE}; leave them out"
-            )
         if self.max_minutes is not None and not self.max_minutes > 0:
             raise UsageError(f"max_minutes: found {self.max_minutes}, expected a number above 0")
         if not 8 <= self.pixel_size <= MAX_SIZE:
@@ -109,7 +94,7 @@ class DiscoverySettings:
         check_seed(self.seed)
         get_method(self.method)
         if self.method_settings is None:
-            object.__setattr__(self, "method_settings", load_recipe(method=self.method))
+            object.__setattr__(self, "method_settings", load_recipe(self.recipe, self.method))
 
     @cached_property
     def of_method(self) -> Any:
@@ -129,20 +114,6 @@ class DiscoverySettings:
             self, method_settings=replace(self.method_settings, n_tail_blocks=n_tail_blocks)
         )
 
-    def at_temperature(self, temperature: float | None) -> "DiscoverySettings":
-        """The same with another temperature of the contrastive loss; None leaves it."""
-        if temperature is None:
-            return self
-        loss = replace(self.method_settings.loss, temperature=temperature)
-        return replace(self, method_settings=replace(self.method_settings, loss=loss))
-
-    @property
-    def temperature(self) -> float | None:
-        """The temperature of the contrastive loss; None where the method has none."""
-        return (
-            self.method_settings.loss.temperature if has_setting(self.method, TEMPERATURE) else None
-        )
-
     def with_epochs(self, epochs: int) -> "DiscoverySettings":
         """The same with so many epochs of training."""
         training = replace(self.method_settings.training, epochs=epochs)
@@ -155,18 +126,9 @@ class DiscoverySettings:
         return shift
 
     @property
-    def is_short(self) -> bool:
-        """Whether it is trained as the method's recipe for a CPU says."""
-        if SHORT_RECIPE not in recipe_names(self.method):
-            return False
-        training = self.method_settings.training
-        short = load_recipe(SHORT_RECIPE, self.method).training
-        return bool((training.epochs, training.lr) == (short.epochs, short.lr))
-
-    @property
     def is_trained(self) -> bool:
-        """Whether anything will be trained."""
-        return self.train and get_method(self.method).trains
+        """Whether anything may be trained."""
+        return self.train is not False and get_method(self.method).trains
 
 
 def shorter_on_cpu(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,7 +177,9 @@ def choose_settings(
     settings = base.method_settings
     if recipe is not None or chosen != base.method:
         before = settings
-        settings = load_recipe(recipe or "default", chosen)
+        recipe = recipe or "default"
+        base = replace(base, recipe=recipe)
+        settings = load_recipe(recipe, chosen)
         if config is not None:  # of its own method's settings another method takes these
             settings = _change(
                 settings, chosen, encoder=before.encoder, input_size=before.input_size
@@ -263,7 +227,7 @@ def _check_names(given: Mapping[str, Any]) -> None:
 
 def _with_changes(settings: DiscoverySettings, changes: Mapping[str, Any]) -> DiscoverySettings:
     """The same with other values by dotted name: fields of `DiscoverySettings`, or settings of its method."""
-    own = {one.name for one in fields(DiscoverySettings)} - {"method", "method_settings"}
+    own = {one.name for one in fields(DiscoverySettings)} - {"recipe", "method", "method_settings"}
     of_method = {name: value for name, value in changes.items() if name not in own}
     for name in of_method:
         if not has_setting(settings.method, name):

@@ -28,7 +28,7 @@ class Networks:
 
     frozen: Encoder | None
     """The encoder as it comes, where it has a part."""
-    model: Model | None = None
+    model: Model[Any] | None = None
     """What was trained, where something was."""
     frozen_weight: float = 1.0
     """The weight of the encoder as it comes beside the model."""

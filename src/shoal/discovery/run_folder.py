@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,9 @@ def collection_checksum(collection: Collection) -> str:
 
 
 def _check_same(run: Run, settings: Any, images: str) -> None:
-    different = differences(settings, run.config_as(type(settings)))
+    begun = run.config_as(type(settings))
+    # A run that was stopped when the time was over may be given another time.
+    different = differences(settings, replace(begun, max_minutes=settings.max_minutes))
     if run.provenance.get("fingerprint") != images:
         different.append("the images or their labels")
     if different:

@@ -65,7 +65,4 @@ METHOD = Method(
     about="Ward's tree of the frozen encoder's features, nothing trained",
     cluster=cluster,
     protocols={name: {"inference": UNSHIFTED} for name in ("shoal", "paper", "reference")},
-    losses=lambda settings: "none, nothing is trained",
-    head=lambda settings: "none",
-    released="frozen features: K by given labels",
 )

@@ -3,7 +3,6 @@
 N images, D columns of an embedding, M images that were not trained on.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,7 +23,7 @@ from shoal.clustering.sums import ROWS_AT_ONCE
 from shoal.encoders.embed import ImageRows
 from shoal.files import cache_folder, scratch_array, writing
 from shoal.methods.task import Task
-from shoal.training.model import Model, numbered_labels
+from shoal.training.model import Model
 from shoal.training.tokens import TokenCache
 from shoal.training.view_pool import ViewPool
 from shoal.words import AVERAGE_LINKAGE
@@ -38,7 +37,7 @@ class Representation:
     """(N, D) of the task's images, unit rows, on the device."""
     embed: Callable[[ImageRows], Tensor]
     """The same for other images."""
-    model: Model | None = None
+    model: Model[Any] | None = None
     """What was trained; None where nothing was."""
     frozen: Callable[[], Tensor] | None = None
     """(N, C) unit embeddings of the same images by the encoder as it came; None where `embeddings` are these."""
@@ -81,11 +80,6 @@ class Representation:
             if kept is not None:
                 kept.remove()
 
-    @property
-    def attention(self) -> NeighborAttention | None:
-        """Learned weights of the neighbors in a mean shift, where the model learns them."""
-        return None if self.model is None else self.model.attention
-
 
 @dataclass(frozen=True, kw_only=True)
 class Discovery:
@@ -114,8 +108,6 @@ class Discovery:
     """How the tree joins small clusters."""
     cuts: tuple[Ints, ...] = ()
     """(N,) each: the clusters after 0, 1, 2 … shifts, without must-links, as far as labels judged them."""
-    seconds: float = 0.0
-    """What shifting and cutting took; written nowhere."""
     estimate: NClustersEstimate | None = None
     """Where the number of clusters was estimated on these labels: the curve it was read from."""
     counted_by: str = ""
@@ -134,26 +126,27 @@ def shift_and_cut(
     n_clusters: int | None,
     seed: int,
     device: torch.device,
+    attention: NeighborAttention | None = None,
 ) -> Discovery:
     """Shift until the labeled accuracy stops rising, cut Ward's tree at K (section 4.4, Algorithm 1).
 
     That is how the method cms clusters, and how the frozen features are clustered for every method that trains.
     """
-    began = time.perf_counter()
     result = infer(
         learned.embeddings,
         labels,
         n_clusters,
         inference,
-        attention=learned.attention,
+        attention=attention,
         generator=torch.Generator().manual_seed(seed),
         device=device,
         n_shifts=learned.n_shifts,
         linkage_method=learned.linkage_method,
     )
-    about: dict[str, Any] = {"metrics": learned.metrics, "epoch": learned.epoch}
     return replace(
-        as_discovery(result, learned.embeddings), **about, seconds=time.perf_counter() - began
+        as_discovery(result, learned.embeddings),
+        metrics=learned.metrics,
+        epoch=learned.epoch,
     )
 
 
@@ -180,52 +173,6 @@ def as_discovery(inference: Inference, embeddings: Tensor) -> Discovery:
         cuts=inference.cuts,
         estimate=inference.estimate,
     )
-
-
-def cluster_by_classifier(
-    learned: Representation,
-    labels: Ints,
-    settings: Any,
-    *,
-    n_clusters: int | None,
-    device: torch.device,
-) -> Discovery:
-    """The answer of a method that learns a classifier: the cluster that it predicts; outputs without images are none.
-
-    K was decided before training. Where labels bind, a labeled image is in the cluster of its class, whatever is
-    predicted. On embeddings that no classifier was trained on, Algorithm 1 answers instead.
-    """
-    if learned.predicted is None:
-        how: dict[str, Any] = {
-            "n_clusters": n_clusters,
-            "seed": settings.training.seed,
-            "device": device,
-        }
-        return shift_and_cut(learned, labels, settings.inference, **how)
-    bound = _own_outputs(learned, labels) if settings.inference.must_link else None
-    used, clusters = np.unique(learned.predicted if bound is None else bound, return_inverse=True)
-    return Discovery(
-        clusters=clusters,
-        n_clusters=len(used),
-        embeddings=to_numpy(learned.embeddings),
-        predicted=learned.predicted,
-        unlinked=None if bound is None else np.unique(learned.predicted, return_inverse=True)[1],
-        metrics=learned.metrics,
-        epoch=learned.epoch,
-    )
-
-
-def _own_outputs(learned: Representation, labels: Ints) -> Ints | None:
-    """(N,) the output of its class for a labeled image, what is predicted for another.
-
-    None where training has not seen all classes, so that their outputs are not those of the loss.
-    """
-    assert learned.predicted is not None
-    given = numbered_labels(labels)
-    n_classes = int(given.max(initial=UNLABELED)) + 1
-    if learned.model is None or n_classes != learned.model.shape.n_known:
-        return None
-    return np.where(given == UNLABELED, learned.predicted, given)
 
 
 def nearest_clusters(learned: Representation, discovery: Discovery, unseen: Tensor) -> Ints:

@@ -9,17 +9,17 @@ n training images, B of a batch, b this process's share of it, D entries of an e
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from shoal.arrays import Ints
 from shoal.clustering.inference import infer_inductive
-from shoal.clustering.mean_shift import NeighborAttention
-from shoal.clustering.neighbors import Neighbors
+from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, find_neighbors, shift
+from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import similarities
-from shoal.encoders.head import Head, HeadSettings, compact
+from shoal.encoders.head import Head, HeadSettings, compact, expand
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.clusters import (
@@ -31,9 +31,27 @@ from shoal.methods.clusters import (
 )
 from shoal.methods.method import Method, TrainedSettings
 from shoal.settings import to_dict
-from shoal.training.bank import Bank, collapse_statistics
-from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
+from shoal.training.collapse import collapse_statistics
+from shoal.training.losses import GcdLossSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, Epoch, Model, TaskShape
+
+BankKind = Literal["images", "views"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossSettings(GcdLossSettings):
+    """The same with the variants of CMS; the defaults are the paper's for fine-grained images."""
+
+    temperature: float = 0.25
+    """τ_u of the contrastive mean-shift loss."""
+    denominator: Literal["paper", "reference"] = "paper"
+    """Whom a row is contrasted with. 'paper': equation 6, all others, the positive too; equation 7, all others but the
+    positives. 'reference', the released code: the two the other way round."""
+    supervised_input: Literal["embedding", "shifted"] = "embedding"
+    """What the supervised loss sees: v, or the mean-shifted z (an ablation of the paper)."""
+    detach_norm: bool = False
+    """Let no gradient through the length of z, as in the released code; the paper normalizes plainly. The loss then
+    also pulls a view toward its own z, and so toward its neighbors, while its positive is nearer than its negatives."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,37 +63,85 @@ class CmsSettings(TrainedSettings):
 
     head: HeadSettings = field(default_factory=HeadSettings)
     loss: LossSettings = field(default_factory=LossSettings)
+    bank: BankKind = "images"
+    """What the bank holds: an un-augmented embedding per image, or two random views of each (released code)."""
 
     def __post_init__(self) -> None:
         shift = self.inference.shift
-        if self.training.bank == "views" and (shift.kernel, shift.retrieval) != ("knn", "nearest"):
-            raise UsageError(
-                "training.bank 'views' goes with the k nearest only; use bank 'images'"
-            )
+        if self.bank == "views" and (shift.kernel, shift.retrieval) != ("knn", "nearest"):
+            raise UsageError("bank 'views' goes with the k nearest only; use bank 'images'")
+
+    @property
+    def embeds_views(self) -> bool:
+        """Whether the bank holds random views."""
+        return self.bank == "views"
 
 
-class Cms(Model):
+@dataclass(frozen=True, kw_only=True)
+class Bank:
+    """Detached embeddings in compact form; searches and means in it are those of the full embeddings, exactly."""
+
+    rows: Tensor
+    """(N, R), or (2N, R) for views: view 1 of all images, then view 2."""
+    basis: Tensor | None
+    """(D, R) from compact to full embeddings; None where they are the same."""
+    kind: BankKind = "images"
+
+    def neighbors(
+        self,
+        views: Tensor,
+        images: Tensor,
+        settings: ShiftSettings,
+        generator: torch.Generator | None = None,
+    ) -> Neighbors:
+        """The neighbors of `views` (B, D), each a view of the image `images` (B,), its own image left out.
+
+        In a bank of views the nearest row is dropped instead, whatever it is, as the released code does.
+        """
+        queries = compact(views.detach(), self.basis)  # (B, R)
+        if self.kind == "views":
+            lists = k_nearest(queries, self.rows, settings.n_neighbors + 1, exact=False)
+            return Neighbors(lists.indices[:, 1:], lists.similarities[:, 1:])
+        return find_neighbors(
+            queries, self.rows, settings, exclude=images, exact=False, generator=generator
+        )
+
+    def shift(
+        self,
+        views: Tensor,
+        neighbors: Neighbors,
+        settings: ShiftSettings,
+        *,
+        attention: NeighborAttention | None = None,
+        detach_norm: bool = False,
+    ) -> Tensor:
+        """Move `views` (B, D) one step toward their neighbors; gradients flow through the views only."""
+        used = neighbors.indices[:, : settings.list_length(len(self.rows))]
+        near = expand(self.rows[used].flatten(0, 1), self.basis)  # (B*k, D)
+        positions = torch.arange(used.numel(), device=used.device).view(used.shape)
+        listed = Neighbors(positions, neighbors.similarities[:, : used.shape[1]])
+        return shift(views, near, listed, settings, attention=attention, detach_norm=detach_norm)
+
+
+class Cms(Model[CmsSettings]):
     """Equations 5 to 8: λ · L_SC(v) + (1 - λ) · L_CMS(z), and the bank V that neighbors are looked up in."""
 
-    settings: CmsSettings
-
     def __init__(self, encoder: Encoder, settings: CmsSettings, shape: TaskShape) -> None:
-        super().__init__(encoder, shape)
-        self.settings = settings
+        super().__init__(encoder, settings, shape)
         self.shift = settings.inference.shift
         self.head = Head(encoder.feature_dim, settings.head)
-        self.attention = (
-            NeighborAttention(settings.head.dim) if self.shift.aggregation == "attention" else None
-        )
+        self.attention: NeighborAttention | None = None
+        if self.shift.aggregation == "attention":
+            self.attention = NeighborAttention(settings.head.dim)
         self.bank: Bank | None = None
-        self.is_recordable = (
-            self.shift.retrieval == "nearest"
-        )  # random neighbors are drawn by the host
+        self.embeds_views = settings.embeds_views
+        # Random neighbors are drawn by the host.
+        self.is_recordable = self.shift.retrieval == "nearest"
 
     def check(self) -> None:
         """Refuse fewer images than a view has neighbors."""
         n_images = self.shape.n_images
-        others = (n_images if self.settings.training.bank == "images" else 2 * n_images) - 1
+        others = (2 * n_images if self.embeds_views else n_images) - 1
         if self.shift.kernel == "knn" and self.shift.n_neighbors > others:
             raise UsageError(
                 f"inference.shift.n_neighbors: found {self.shift.n_neighbors} with {n_images} images to train "
@@ -98,9 +164,9 @@ class Cms(Model):
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Renew the bank: embed every image, or two random views of each, with the networks as they are now."""
         basis = self.head.basis()
-        kind = self.settings.training.bank
-        embeddings = epoch.embed() if kind == "images" else epoch.embed_views()
-        self.bank = Bank(rows=compact(embeddings, basis).clone(), basis=basis, kind=kind)
+        embeddings = epoch.embed_views() if self.embeds_views else epoch.embed()
+        rows = compact(embeddings, basis).clone()
+        self.bank = Bank(rows=rows, basis=basis, kind=self.settings.bank)
         return collapse_statistics(self.bank.rows)
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
@@ -145,6 +211,11 @@ class Cms(Model):
         return {**super().identity(), "shift": to_dict(self.shift)}
 
 
+def learned_attention(learned: Representation) -> NeighborAttention | None:
+    """The learned weights of the neighbors in a mean shift, where there are any."""
+    return learned.model.attention if isinstance(learned.model, Cms) else None
+
+
 def cluster(
     learned: Representation,
     labels: Ints,
@@ -157,8 +228,15 @@ def cluster(
     wanted = n_clusters_to_use(
         n_clusters, learned, labels, settings.estimate_on, settings.inference
     )
-    how: dict[str, Any] = {"n_clusters": wanted, "seed": settings.training.seed, "device": device}
-    return shift_and_cut(learned, labels, settings.inference, **how)
+    return shift_and_cut(
+        learned,
+        labels,
+        settings.inference,
+        n_clusters=wanted,
+        seed=settings.training.seed,
+        device=device,
+        attention=learned_attention(learned),
+    )
 
 
 def cluster_unseen(
@@ -179,20 +257,11 @@ def cluster_unseen(
         judges,
         n_clusters_to_use(n_clusters, learned, judges, "validation"),
         settings.inference,
-        attention=learned.attention,
+        attention=learned_attention(learned),
         generator=torch.Generator().manual_seed(0),
         device=device,
     )
     return as_discovery(inference, unseen)
-
-
-def describe_losses(settings: CmsSettings) -> str:
-    """The variant of the losses in words, for under a table."""
-    loss = settings.loss
-    kind = "paper's" if loss.denominator == "paper" else "released code's"
-    norm = "detached" if loss.detach_norm else "plain"
-    seen = "z" if loss.supervised_input == "shifted" else "v"
-    return f"{kind} denominators, norm of z {norm}, {seen} in the supervised loss, bank of {settings.training.bank}"
 
 
 METHOD = Method(
@@ -203,24 +272,17 @@ METHOD = Method(
     cluster=cluster,
     cluster_unseen=cluster_unseen,
     shifts=True,
-    measured_gain=(  # the answer beside the first one, by 2026-11-16_h200_answers.md and …_small_collections.md
-        "of 100 images 8 to 16 more were right on three collections of over 3,000, 1 fewer on a fourth, 1 more on 400 "
-        "or 1,000 images, none on 150"
-    ),
     goes_on_from_trial=True,
     protocols={
         "paper": {
             "loss": {"denominator": "paper", "detach_norm": False},
             "head": {"kind": "paper"},
-            "training": {"bank": "images"},
+            "bank": "images",
         },
         "reference": {
             "loss": {"denominator": "reference", "detach_norm": True},
             "head": {"kind": "bottleneck"},
-            "training": {"bank": "views"},
+            "bank": "views",
         },
     },
-    losses=describe_losses,
-    head=lambda settings: settings.head.in_words(),
-    released="CMS: the released code's losses, head and bank, as listed below, its views, gradients not cut",
 )

@@ -23,18 +23,19 @@ from shoal.clustering.n_clusters_range import keep_to
 from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
+from shoal.methods.classifier import labeled_cross_entropy
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.gcd import (
     GcdSettings,
     GcdWithFeatures,
     cluster_by_kmeans,
-    describe_losses,
-    describe_starts,
 )
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
-from shoal.training.classifier import labeled_cross_entropy
 from shoal.training.model import Batch, Epoch, TaskShape
+
+COUNTED_BY = "the number of communities"
+"""How K is found where that is searched for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,14 +85,13 @@ class DcclSettings(GcdSettings):
         return self.first_concept_weight + share * (self.concept_weight - self.first_concept_weight)
 
 
-class Dccl(GcdWithFeatures):
+class Dccl(GcdWithFeatures[DcclSettings]):
     """GCD's losses and the concept loss. Concepts are renewed before each epoch, so a resumed run makes the same."""
 
     resolution: Tensor
 
     def __init__(self, encoder: Encoder, settings: DcclSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
-        self.of_concepts = settings
         self.register_buffer(
             "resolution", torch.tensor(settings.resolutions[0], dtype=torch.float64)
         )
@@ -103,8 +103,8 @@ class Dccl(GcdWithFeatures):
         points = epoch.embed()
         labels = epoch.labels.cpu().numpy()
         if epoch.number == 0:
-            self.resolution.fill_(choose_resolution(points, labels, self.of_concepts))
-        concepts = find_concepts(points, labels, float(self.resolution), self.of_concepts)  # (n,)
+            self.resolution.fill_(choose_resolution(points, labels, self.settings))
+        concepts = find_concepts(points, labels, float(self.resolution), self.settings)  # (n,)
         self.concepts = torch.from_numpy(concepts).to(points.device)
         in_one = self.concepts >= 0
         self.centers = category_centers(
@@ -119,7 +119,7 @@ class Dccl(GcdWithFeatures):
         """The whole loss and its parts."""
         losses = super().loss(batch)
         concept = self.concept_loss(batch)
-        total = losses["loss"] + self.of_concepts.concept_weight_at(batch.epoch) * concept
+        total = losses["loss"] + self.settings.concept_weight_at(batch.epoch) * concept
         return {**losses, "loss": total, "loss_concept": concept}
 
     def concept_loss(self, batch: Batch) -> Tensor:
@@ -129,7 +129,7 @@ class Dccl(GcdWithFeatures):
             return features.sum() * 0
         with torch.autocast(features.device.type, enabled=False):
             logits = (
-                features.float() @ self.centers.T / self.of_concepts.concept_temperature
+                features.float() @ self.centers.T / self.settings.concept_temperature
             )  # (2B, M)
             return labeled_cross_entropy(logits, self.concepts[batch.gather(batch.images)])
 
@@ -144,7 +144,7 @@ class Dccl(GcdWithFeatures):
         members = F.one_hot(concepts + 1, n_concepts + 1)[:, 1:].to(features.dtype)  # (2B, M)
         n_views = members.sum(dim=0)[:, None]  # (M, 1)
         means = members.T @ features / n_views.clamp_min(1)
-        share = self.of_concepts.concept_momentum
+        share = self.settings.concept_momentum
         self.centers = torch.where(
             n_views > 0, unit(share * self.centers + (1 - share) * means), self.centers
         )
@@ -193,15 +193,20 @@ def cluster(
 
     def search(points: Tensor) -> int:
         model = learned.model
-        chosen = (
-            float(model.resolution)
-            if isinstance(model, Dccl)
-            else choose_resolution(points, labels, settings)
-        )
+        if isinstance(model, Dccl):
+            chosen = float(model.resolution)
+        else:
+            chosen = choose_resolution(points, labels, settings)
         return count_concepts(points, labels, chosen, settings)
 
     return cluster_by_kmeans(
-        learned, labels, settings, n_clusters=n_clusters, device=device, search=search
+        learned,
+        labels,
+        settings,
+        n_clusters=n_clusters,
+        device=device,
+        search=search,
+        counted_by=COUNTED_BY,
     )
 
 
@@ -219,9 +224,4 @@ METHOD = Method(
     about="images drawn to concepts, communities in the graph of neighbors (Pu et al., CVPR 2023)",
     model=Dccl,
     cluster=cluster,
-    losses=lambda settings: f"{describe_losses(settings)}; cross-entropy with concepts",
-    head=lambda settings: f"{settings.head.in_words()}, discarded after training",
-    number=lambda settings: "the number of communities" if settings.search_n_clusters else "",
-    starts=describe_starts,
-    released="DCCL: its own losses and head, the released code's views, gradients not cut",
 )

@@ -9,6 +9,7 @@ B images of a batch, D entries of an embedding.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -29,8 +30,8 @@ from shoal.settings import check_numbers
 from shoal.training.losses import GcdLossSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, Model, TaskShape, numbered_labels
 
-PUBLISHED_STARTS = 100
-"""Starts of semi-supervised k-means in the released code."""
+COUNTED_BY = "highest accuracy of k-means, started once, on frozen features by all given labels, Brent's search"
+"""How K is found where that is searched for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,18 +50,17 @@ class GcdSettings(TrainedSettings):
     """Starts of k-means; the released code makes 100. With 6,000 images and K = 200 each costs 6 to 7 CPU seconds."""
 
     def __post_init__(self) -> None:
-        TrainedSettings.__post_init__(self)  # a dataclass with slots has no super() here
         check_numbers(self, counts=["n_init"])
 
 
-class Gcd(Model):
+G = TypeVar("G", bound=GcdSettings)
+
+
+class Gcd(Model[G]):
     """λ · L_supervised + (1 - λ) · InfoNCE, both through a head; images are clustered by the tail's features."""
 
-    settings: GcdSettings
-
-    def __init__(self, encoder: Encoder, settings: GcdSettings, shape: TaskShape) -> None:
-        super().__init__(encoder, shape)
-        self.settings = settings
+    def __init__(self, encoder: Encoder, settings: G, shape: TaskShape) -> None:
+        super().__init__(encoder, settings, shape)
         self.head = Head(encoder.feature_dim, settings.head)
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
@@ -74,7 +74,7 @@ class Gcd(Model):
         )
 
 
-class GcdWithFeatures(Gcd):
+class GcdWithFeatures(Gcd[G]):
     """The same for a loss that looks at the features too."""
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
@@ -110,7 +110,13 @@ def cluster(
         )
 
     return cluster_by_kmeans(
-        learned, labels, settings, n_clusters=n_clusters, device=device, search=search
+        learned,
+        labels,
+        settings,
+        n_clusters=n_clusters,
+        device=device,
+        search=search,
+        counted_by=COUNTED_BY,
     )
 
 
@@ -122,12 +128,41 @@ def cluster_by_kmeans(
     n_clusters: int | None,
     device: torch.device,
     search: Callable[[Tensor], int],
+    counted_by: str,
 ) -> Discovery:
-    """Semi-supervised k-means for a method that finds K of unit points (N, D) by a `search` of its own."""
+    """Semi-supervised k-means for a method that finds K of unit points (N, D) by a `search` of its own.
+
+    `counted_by` says in words how.
+    """
     points = unit_points(learned.embeddings, device=device)
-    wanted, estimate = decide_n_clusters(n_clusters, learned, points, labels, settings, search)
-    clustering = cluster_points(points, labels, wanted, settings)
-    return describe_found(learned, clustering.labels.cpu().numpy(), wanted, estimate)
+    number = decide_n_clusters(n_clusters, learned, points, labels, settings, search)
+    clustering = cluster_points(points, labels, number.n_clusters, settings)
+    return number.discovery(learned, clustering.labels.cpu().numpy(), number.n_clusters, counted_by)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number:
+    """K, and where it comes from."""
+
+    n_clusters: int
+    estimate: NClustersEstimate | None = None
+    """Where the rule in `inference` was asked on the tree of the points."""
+    is_searched: bool = False
+    """Whether the method's own search has found it."""
+
+    def discovery(
+        self, learned: Representation, clusters: Ints, n_clusters: int, counted_by: str
+    ) -> Discovery:
+        """Clusters (N,) of what was learned, as methods answer."""
+        return Discovery(
+            clusters=clusters,
+            n_clusters=n_clusters,
+            embeddings=to_numpy(learned.embeddings),
+            estimate=self.estimate,
+            counted_by=counted_by if self.is_searched else "",
+            metrics=learned.metrics,
+            epoch=learned.epoch,
+        )
 
 
 def decide_n_clusters(
@@ -137,32 +172,18 @@ def decide_n_clusters(
     labels: Ints,
     settings: GcdSettings,
     search: Callable[[Tensor], int],
-) -> tuple[int, NClustersEstimate | None]:
-    """The K given, else that of the method's own search where it is asked for, else that of the rule in `inference`.
-
-    And its estimate, where the rule was asked on the tree of the points (N, D).
-    """
-    if given is None and settings.search_n_clusters:
+) -> Number:
+    """The K given, else that of the method's own search where it is asked for, else that of the rule in `inference`."""
+    is_searched = given is None and settings.search_n_clusters
+    if is_searched:
         given = search(points)
     wanted = n_clusters_to_use(given, learned, labels, settings.estimate_on, settings.inference)
     if wanted is not None:
-        return check_n_clusters(wanted, labels, len(labels)), None
+        return Number(
+            n_clusters=check_n_clusters(wanted, labels, len(labels)), is_searched=is_searched
+        )
     estimate = settings.inference.estimate(Tree(ward_linkage(points, device=points.device)), labels)
-    return estimate.n_clusters, estimate
-
-
-def describe_found(
-    learned: Representation, clusters: Ints, n_clusters: int, estimate: NClustersEstimate | None
-) -> Discovery:
-    """Clusters (N,) of what was learned, as methods answer."""
-    return Discovery(
-        clusters=clusters,
-        n_clusters=n_clusters,
-        embeddings=to_numpy(learned.embeddings),
-        estimate=estimate,
-        metrics=learned.metrics,
-        epoch=learned.epoch,
-    )
+    return Number(n_clusters=estimate.n_clusters, estimate=estimate)
 
 
 def cluster_points(
@@ -207,34 +228,10 @@ def plain_kmeans(points: Tensor, n_clusters: int, seed: int) -> KMeansResult:
     )
 
 
-def describe_losses(settings: GcdSettings) -> str:
-    """The variant of the supervised loss in words, for under a table."""
-    kind = "paper's" if settings.loss.denominator == "paper" else "released code's"
-    return f"InfoNCE and supervised contrastive, {kind} denominator of the latter"
-
-
-def describe_number(settings: GcdSettings) -> str:
-    """How K is found, where that is not the rule of `inference`."""
-    own = "highest accuracy of k-means, started once, on frozen features by all given labels, Brent's search"
-    return own if settings.search_n_clusters else ""
-
-
-def describe_starts(settings: GcdSettings) -> str:
-    """How often k-means starts, beside the released code."""
-    published = "as" if settings.n_init == PUBLISHED_STARTS else f"{PUBLISHED_STARTS}"
-    return f"{settings.n_init} starts ({published} in GCD's released code)"
-
-
 METHOD = Method(
     settings=GcdSettings,
     title="GCD",
     about="contrastive learning and semi-supervised k-means (Vaze et al., CVPR 2022)",
     model=Gcd,
     cluster=cluster,
-    losses=describe_losses,
-    head=lambda settings: f"{settings.head.in_words()}, discarded after training",
-    number=describe_number,
-    number_remark="not by GCD's k-means on frozen features",
-    starts=describe_starts,
-    released="GCD: its own losses and head, the released code's views, gradients not cut",
 )

@@ -9,7 +9,6 @@ n training images, N images, B of a batch, C entries of a feature, K clusters.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,8 +26,6 @@ from shoal.methods.gcd import (
     GcdSettings,
     GcdWithFeatures,
     cluster_by_kmeans,
-    describe_losses,
-    describe_starts,
 )
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
@@ -36,6 +33,9 @@ from shoal.training.model import Batch, Epoch, TaskShape, numbered_labels
 
 KMEANS_STEPS = 20
 """Most iterations of k-means before an epoch; centers move little from one epoch to the next."""
+
+COUNTED_BY = "Gaussians split and joined during training"
+"""How K is found where that is searched for."""
 
 SMOOTH = 10
 """Added to the size of a cluster in its temperature, so that small clusters do not get a large one."""
@@ -71,14 +71,13 @@ class GpcSettings(GcdSettings):
         )
 
 
-class Gpc(GcdWithFeatures):
+class Gpc(GcdWithFeatures[GpcSettings]):
     """GCD's losses and the prototype loss. Of the clusters only their number goes on from epoch to epoch."""
 
     n_clusters: Tensor
 
     def __init__(self, encoder: Encoder, settings: GpcSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
-        self.of_prototypes = settings
         first = (
             shape.n_known + settings.first_novel if shape.n_clusters is None else shape.n_clusters
         )
@@ -91,18 +90,22 @@ class Gpc(GcdWithFeatures):
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Cluster the training images, change the number of clusters unless it is given, and make the prototypes."""
-        if epoch.number < self.of_prototypes.prototype_warmup:
+        if epoch.number < self.settings.prototype_warmup:
             return {"n_prototypes": float(self.n_clusters)}
         points = epoch.embed()
         labels = epoch.labels.cpu().numpy()
-        is_given = self.shape.n_clusters is not None
-        n_clusters = int(self.n_clusters)
-        how = {"is_given": is_given, "generator": epoch.generator}
-        clusters = fit_mixture(points, labels, n_clusters, self.of_prototypes, **how)  # type: ignore[arg-type]
+        clusters = fit_mixture(
+            points,
+            labels,
+            int(self.n_clusters),
+            self.settings,
+            is_given=self.shape.n_clusters is not None,
+            generator=epoch.generator,
+        )
         self.n_clusters.fill_(int(clusters.max()) + 1)
         self.clusters = torch.from_numpy(clusters).to(points.device)
         self.prototypes = category_centers(points, clusters, int(clusters.max()) + 1).float()
-        self.temperatures = self.of_prototypes.prototype_temperature * spread_of(
+        self.temperatures = self.settings.prototype_temperature * spread_of(
             points, self.clusters, self.prototypes
         )
         return {"n_prototypes": float(self.n_clusters)}
@@ -111,7 +114,7 @@ class Gpc(GcdWithFeatures):
         """The whole loss and its parts."""
         losses = super().loss(batch)
         drawn = self.prototype_loss(batch)
-        total = losses["loss"] + self.of_prototypes.prototype_weight * drawn
+        total = losses["loss"] + self.settings.prototype_weight * drawn
         return {**losses, "loss": total, "loss_prototype": drawn}
 
     def prototype_loss(self, batch: Batch) -> Tensor:
@@ -138,8 +141,10 @@ def fit_mixture(
     Unless K is given, those of k-means are split and joined once.
     """
     given = torch.from_numpy(labels).to(points.device)
-    how: dict[str, Any] = {"generator": generator, "n_init": 1, "max_iterations": KMEANS_STEPS}
-    clusters: Ints = semi_supervised_kmeans(points, given, n_clusters, **how).labels.cpu().numpy()
+    found = semi_supervised_kmeans(
+        points, given, n_clusters, generator=generator, n_init=1, max_iterations=KMEANS_STEPS
+    )
+    clusters: Ints = found.labels.cpu().numpy()
     if is_given:
         return clusters
     columns = principal_columns(points, settings.mixture_columns)
@@ -181,7 +186,13 @@ def cluster(
         return count_gaussians(learned, points, labels, settings)
 
     return cluster_by_kmeans(
-        learned, labels, settings, n_clusters=n_clusters, device=device, search=search
+        learned,
+        labels,
+        settings,
+        n_clusters=n_clusters,
+        device=device,
+        search=search,
+        counted_by=COUNTED_BY,
     )
 
 
@@ -208,11 +219,4 @@ METHOD = Method(
     about="images drawn to prototypes, whose number a mixture of Gaussians finds (Zhao et al., ICCV 2023)",
     model=Gpc,
     cluster=cluster,
-    losses=lambda settings: f"{describe_losses(settings)}; cross-entropy with prototypes",
-    head=lambda settings: f"{settings.head.in_words()}, discarded after training",
-    number=lambda settings: (
-        "Gaussians split and joined during training" if settings.search_n_clusters else ""
-    ),
-    starts=describe_starts,
-    released="GPC: its own losses and head, the released code's views, gradients not cut",
 )

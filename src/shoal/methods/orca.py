@@ -17,10 +17,15 @@ from torch.nn import functional as F
 from shoal.arrays import UNLABELED
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.methods.clusters import cluster_by_classifier
-from shoal.methods.method import ClassifierSettings, Method, TrainedSettings
+from shoal.methods.classifier import (
+    ClassifierModel,
+    ClassifierSettings,
+    cluster_by_classifier,
+    entropy_of_mean,
+    labeled_cross_entropy,
+)
+from shoal.methods.method import Method
 from shoal.settings import check_numbers
-from shoal.training.classifier import ClassifierModel, entropy_of_mean, labeled_cross_entropy
 from shoal.training.model import Batch, Epoch, TaskShape
 
 LEAST = 1e-7
@@ -41,20 +46,16 @@ class OrcaSettings(ClassifierSettings):
     """How much a spread mean prediction is rewarded."""
 
     def __post_init__(self) -> None:
-        TrainedSettings.__post_init__(self)  # a dataclass with slots has no super() here
         if not 0 < self.scale <= 1000:
             raise UsageError(f"scale: found {self.scale}, expected a number in (0, 1000], say 10")
         check_numbers(self, not_negative=["max_margin", "pair_weight", "entropy_weight"])
 
 
-class Orca(ClassifierModel):
+class Orca(ClassifierModel[OrcaSettings]):
     """Cross-entropy with an uncertainty adaptive margin, pairs, and the entropy of the mean prediction."""
 
-    settings: OrcaSettings
-
     def __init__(self, encoder: Encoder, settings: OrcaSettings, shape: TaskShape) -> None:
-        super().__init__(encoder, shape, settings.start)
-        self.settings = settings
+        super().__init__(encoder, settings, shape)
         self.margin: Tensor | None = None
 
     @torch.no_grad()
@@ -135,10 +136,4 @@ METHOD = Method(
     model=Orca,
     cluster=cluster_by_classifier,
     needs_n_clusters=True,
-    losses=lambda settings: (
-        "cross-entropy with an uncertainty adaptive margin, alike pairs, mean entropy"
-    ),
-    head=lambda settings: "classifier of K outputs",
-    number=lambda settings: "on frozen features, before training",
-    released="ORCA: its own losses and classifier, the released code's views, gradients not cut",
 )

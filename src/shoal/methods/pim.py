@@ -20,21 +20,23 @@ from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.n_clusters_search import search_n_clusters
 from shoal.clustering.sums import unit_points
 from shoal.errors import UsageError
+from shoal.methods.classifier import entropy_of_mean, labeled_cross_entropy
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.gcd import (
     Gcd,
     GcdSettings,
     cluster_points,
     decide_n_clusters,
-    describe_found,
-    describe_losses,
-    describe_starts,
     plain_kmeans,
 )
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
-from shoal.training.classifier import entropy_of_mean, labeled_cross_entropy
 from shoal.training.model import numbered_labels
+
+COUNTED_BY = (
+    "highest accuracy of PIM without labels on trained features by all given labels, Brent's search"
+)
+"""How K is found where that is searched for."""
 
 MUTUAL_INFORMATION = 1.0
 """λ with which the objective without labels is the mutual information of images and clusters."""
@@ -93,7 +95,8 @@ def cluster(
     def search(points: Tensor) -> int:
         return search_by_pim(points, labels, settings)
 
-    wanted, estimate = decide_n_clusters(n_clusters, learned, points, labels, settings, search)
+    number = decide_n_clusters(n_clusters, learned, points, labels, settings, search)
+    wanted = number.n_clusters
     weight = choose_sureness_weight(points, labels, wanted, settings)
     begun = cluster_points(points, labels, wanted, settings)
     given = torch.from_numpy(numbered_labels(labels)).to(device)  # (N,)
@@ -101,7 +104,7 @@ def cluster(
     used, clusters = np.unique(
         torch.where(given >= 0, given, predicted).cpu().numpy(), return_inverse=True
     )
-    return describe_found(learned, clusters, len(used), estimate)
+    return number.discovery(learned, clusters, len(used), COUNTED_BY)
 
 
 def choose_sureness_weight(
@@ -185,23 +188,10 @@ def objective(logits: Tensor, labels: Tensor, weight: float) -> Tensor:
     return weight * unsure - entropy_of_mean(probabilities) + labeled_cross_entropy(logits, labels)
 
 
-def describe_number(settings: PimSettings) -> str:
-    """How K is found, where that is not the rule of `inference`."""
-    own = "highest accuracy of PIM without labels on trained features by all given labels, Brent's search"
-    return own if settings.search_n_clusters else ""
-
-
 METHOD = Method(
     settings=PimSettings,
     title="PIM",
     about="GCD's features, clustered by mutual information (Chiaroni et al., ICCV 2023)",
     model=Gcd,
     cluster=cluster,
-    losses=describe_losses,
-    head=lambda settings: (
-        f"{settings.head.in_words()}, discarded after training; then a linear classifier"
-    ),
-    number=describe_number,
-    starts=describe_starts,
-    released="PIM: GCD's losses and head, the released code's views, gradients not cut",
 )

@@ -26,7 +26,7 @@ from shoal.encoders.head import Head, unit
 from shoal.encoders.prompts import TokenPrompts, make_prompts
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.methods.gcd import GcdSettings, cluster, describe_number, describe_starts, gcd_losses
+from shoal.methods.gcd import GcdSettings, cluster, gcd_losses
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
 from shoal.training.losses import contrastive_loss
@@ -90,10 +90,9 @@ class PromptCalSettings(GcdSettings):
         )
 
 
-class PromptCal(Model):
+class PromptCal(Model[PromptCalSettings]):
     """The losses of GCD through prompts; then positives of a graph, and labels against the teacher."""
 
-    settings: PromptCalSettings
     reads_images = True
     memory: Tensor
     prompt_memory: Tensor
@@ -101,8 +100,7 @@ class PromptCal(Model):
     n_remembered: Tensor
 
     def __init__(self, encoder: Encoder, settings: PromptCalSettings, shape: TaskShape) -> None:
-        super().__init__(encoder, shape)
-        self.settings = settings
+        super().__init__(encoder, settings, shape)
         self.prompts = make_prompts(encoder, n_prompts=settings.n_prompts, border=settings.border)
         self.kinds = ["", "prompt_"] if isinstance(self.prompts, TokenPrompts) else [""]
         """Whose losses there are: the features', and the prompts' where these are tokens."""
@@ -165,11 +163,6 @@ class PromptCal(Model):
         if epoch < n_first:
             return replace(settings, epochs=n_first).lr_at(epoch)
         return replace(settings, epochs=settings.epochs - n_first).lr_at(epoch - n_first)
-
-    @property
-    def timed_epoch(self) -> int:
-        """The first of the second stage, where there is one."""
-        return min(self.settings.n_first, self.settings.training.epochs - 1)
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Begin the second stage: the teacher is what was learned so far. The memory is empty until then."""
@@ -298,14 +291,4 @@ METHOD = Method(
     about="prompts inside of the encoder and positives of an affinity graph (Zhang et al., CVPR 2023)",
     model=PromptCal,
     cluster=cluster,
-    losses=lambda settings: (
-        "InfoNCE and supervised contrastive, then with the positives of an affinity graph"
-    ),
-    head=lambda settings: (
-        f"{settings.head.in_words()}, discarded after training; prompts, or a learned border"
-    ),
-    number=describe_number,
-    number_remark="not by k-means",
-    starts=describe_starts,
-    released="PromptCAL: its own losses, prompts and heads, the released code's views, gradients not cut",
 )

@@ -15,13 +15,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED
-from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.methods.clusters import cluster_by_classifier
-from shoal.methods.method import ClassifierSettings, Method, TrainedSettings
+from shoal.methods.classifier import (
+    ClassifierModel,
+    ClassifierSettings,
+    cluster_by_classifier,
+    labeled_cross_entropy,
+)
+from shoal.methods.method import Method
 from shoal.settings import check_numbers
-from shoal.training.classifier import ClassifierModel, labeled_cross_entropy
-from shoal.training.model import Batch, TaskShape
+from shoal.training.model import Batch
 
 LEAST = 1e-6
 """Agreement of two predictions is kept this far from 0 and 1, so that logarithms are finite."""
@@ -42,7 +45,6 @@ class RankStatsSettings(ClassifierSettings):
     published: 150 of 200."""
 
     def __post_init__(self) -> None:
-        TrainedSettings.__post_init__(self)  # a dataclass with slots has no super() here
         check_numbers(
             self,
             counts=["n_ranked"],
@@ -57,14 +59,8 @@ class RankStatsSettings(ClassifierSettings):
         return self.consistency_weight * math.exp(-5 * (1 - share) ** 2)
 
 
-class RankStats(ClassifierModel):
+class RankStats(ClassifierModel[RankStatsSettings]):
     """Cross-entropy of the known outputs, pairs by ranks over all outputs, and consistency of two views."""
-
-    settings: RankStatsSettings
-
-    def __init__(self, encoder: Encoder, settings: RankStatsSettings, shape: TaskShape) -> None:
-        super().__init__(encoder, shape, settings.start)
-        self.settings = settings
 
     def check(self) -> None:
         """Refuse more ranks than a feature has entries."""
@@ -125,8 +121,4 @@ METHOD = Method(
     model=RankStats,
     cluster=cluster_by_classifier,
     needs_n_clusters=True,
-    losses=lambda settings: "cross-entropy, pairs by rank statistics, consistency of views",
-    head=lambda settings: "classifier of K outputs",
-    number=lambda settings: "on frozen features, before training",
-    released="RankStats+: its own losses and classifier (no code was released), GCD's views, gradients not cut",
 )

@@ -36,7 +36,7 @@ the same with CLIP, and with what else a recipe 'clip' of the method has other t
 
 CLIP = "clip-vitb16"
 
-METHODS: dict[str, Method] = {
+METHODS: dict[str, Method[Any]] = {
     "cms": cms.METHOD,
     "gcd": gcd.METHOD,
     "dccl": dccl.METHOD,
@@ -53,7 +53,7 @@ METHODS: dict[str, Method] = {
 DEFAULT_METHOD = "cms"
 
 
-def get_method(name: str) -> Method:
+def get_method(name: str) -> Method[Any]:
     """Look a method up by its name."""
     if name not in METHODS:
         raise UnknownName("method", name, METHODS)

@@ -10,24 +10,24 @@ B images of a batch, b this process's share of it, C entries of a feature, D of 
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import Tensor
 
 from shoal.encoders.head import Head, HeadSettings, unit
 from shoal.encoders.vision import Encoder
-from shoal.methods.clusters import cluster_by_classifier
-from shoal.methods.method import ClassifierSettings, Method, TrainedSettings
-from shoal.settings import check_numbers
-from shoal.training.classifier import (
+from shoal.methods.classifier import (
     ClassifierModel,
+    ClassifierSettings,
+    cluster_by_classifier,
     entropy_of_mean,
     labeled_cross_entropy,
     soft_cross_entropy,
 )
+from shoal.methods.method import Method
+from shoal.settings import check_numbers
 from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, TaskShape
-from shoal.training.sgd import Optimizer, Sgd
+from shoal.training.sgd import Sgd
 from shoal.training.train_settings import TrainSettings
 
 
@@ -55,7 +55,6 @@ class SimGcdSettings(ClassifierSettings):
     """ε: how much a spread mean prediction is rewarded."""
 
     def __post_init__(self) -> None:
-        TrainedSettings.__post_init__(self)  # a dataclass with slots has no super() here
         check_numbers(
             self,
             temperatures=[
@@ -75,14 +74,11 @@ class SimGcdSettings(ClassifierSettings):
         )
 
 
-class SimGcd(ClassifierModel):
+class SimGcd(ClassifierModel[SimGcdSettings]):
     """L_cls + L_rep, each (1 - λ) · unsupervised + λ · supervised."""
 
-    settings: SimGcdSettings
-
     def __init__(self, encoder: Encoder, settings: SimGcdSettings, shape: TaskShape) -> None:
-        super().__init__(encoder, shape, settings.start)
-        self.settings = settings
+        super().__init__(encoder, settings, shape)
         self.head = Head(encoder.feature_dim, settings.head)
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
@@ -120,20 +116,18 @@ class SimGcd(ClassifierModel):
     def taught_loss(self, cosines: Tensor, logits: Tensor, epoch: int) -> Tensor:
         """Each view's prediction against the sharpened one of the other view, which is a target: no gradient."""
         sharpness = self.settings.teacher_temperature_at(epoch)
-        targets = (
-            (cosines.detach() / sharpness).softmax(dim=1).roll(len(cosines) // 2, dims=0)
-        )  # (2B, K)
+        # (2B, K)
+        targets = (cosines.detach() / sharpness).softmax(dim=1).roll(len(cosines) // 2, dims=0)
         return soft_cross_entropy(logits, targets)
 
-    def make_optimizer(self, settings: TrainSettings) -> Optimizer:
+    def make_optimizer(self, settings: TrainSettings) -> Sgd:
         """SGD; biases and other vectors do not decay."""
         parameters = self.trained_parameters()
-        groups: list[dict[str, Any]] = [
-            {"params": [value for value in parameters if value.ndim > 1]},
-            {"params": [value for value in parameters if value.ndim <= 1], "weight_decay": 0.0},
-        ]
         return Sgd(
-            groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
+            [value for value in parameters if value.ndim > 1],
+            undecayed=[value for value in parameters if value.ndim <= 1],
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
         )
 
 
@@ -144,12 +138,4 @@ METHOD = Method(
     model=SimGcd,
     cluster=cluster_by_classifier,
     needs_n_clusters=True,
-    losses=lambda settings: (
-        "self-distillation, mean entropy and cross-entropy; InfoNCE and supervised contrastive"
-    ),
-    head=lambda settings: (
-        f"classifier of K outputs; {settings.head.in_words()} for the contrastive losses"
-    ),
-    number=lambda settings: "on frozen features, before training",
-    released="SimGCD: its own losses and heads, the released code's views, gradients not cut",
 )

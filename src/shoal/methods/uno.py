@@ -19,10 +19,9 @@ from shoal.arrays import UNLABELED
 from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.methods.clusters import cluster_by_classifier
+from shoal.methods.classifier import CosineClassifier, cluster_by_classifier, n_outputs
 from shoal.methods.method import Method, TrainedSettings
 from shoal.settings import check_numbers
-from shoal.training.classifier import CosineClassifier, n_outputs
 from shoal.training.model import Batch, Epoch, Model, TaskShape
 
 LEAST = 1e-30
@@ -49,7 +48,6 @@ class UnoSettings(TrainedSettings):
     """Rounds of Sinkhorn's algorithm."""
 
     def __post_init__(self) -> None:
-        TrainedSettings.__post_init__(self)  # a dataclass with slots has no super() here
         check_numbers(self, counts=["n_heads", "width", "dim", "overclustering", "n_rounds"])
         for name in ("temperature", "epsilon"):
             if not 0.02 <= getattr(self, name) <= 10:
@@ -83,15 +81,13 @@ class Heads(nn.Module):
             return rows @ F.normalize(prototypes, dim=2).mT
 
 
-class Uno(Model):
+class Uno(Model[UnoSettings]):
     """Swapped predictions with even targets, the mean over heads with as many outputs as clusters and with more."""
 
-    settings: UnoSettings
     head_losses: Tensor
 
     def __init__(self, encoder: Encoder, settings: UnoSettings, shape: TaskShape) -> None:
-        super().__init__(encoder, shape)
-        self.settings = settings
+        super().__init__(encoder, settings, shape)
         n_novel = n_outputs(shape) - shape.n_known
         self.known = CosineClassifier(encoder.feature_dim, shape.n_known)
         self.heads = Heads(encoder.feature_dim, n_novel, settings)
@@ -173,10 +169,4 @@ METHOD = Method(
     model=Uno,
     cluster=cluster_by_classifier,
     needs_n_clusters=True,
-    losses=lambda settings: "swapped predictions with Sinkhorn's targets and given labels",
-    head=lambda settings: (
-        f"best of {settings.n_heads} classifiers of K outputs, as many finer ones beside them"
-    ),
-    number=lambda settings: "on frozen features, before training",
-    released="UNO+: its own losses and heads (no code was released), GCD's views, gradients not cut",
 )

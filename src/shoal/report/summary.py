@@ -15,7 +15,6 @@ from shoal.words import (
     count,
     duration,
     first_few,
-    part_of,
     percent,
     plural,
 )
@@ -156,18 +155,12 @@ def _training(run: Snapshot) -> str:
         )
         return f"{early}{first}".rstrip()
     choice = run.json("choice")
-    n, frozen, trained = (
-        int(choice["n_images"]),
-        *(float(choice["accuracy"][name]) for name in ("frozen", "trained")),
-    )
-    end = "so it was kept" if choice["kept"] == "trained" else "so it was not used"
-    images = count(n, "labeled image")
-    (without, with_it) = (part_of(share, n) for share in (frozen, trained))
-    if choice.get("may_be_chance", choice["kept"] == "trained" and trained < frozen):
-        what = "which is no difference" if without == with_it else "which may be chance"
-        end = f"{what}; it was {'kept' if choice['kept'] == 'trained' else 'not used'}"
-    said = f"Of {images} kept from training, {without} were put right without training and {with_it} with it, {end}."
-    return early + said
+    frozen = percent(float(choice["accuracy"]["frozen"]))
+    trained = percent(float(choice["accuracy"]["trained"]))
+    labels = count(int(choice["n_images"]), "label")
+    test = "significant" if choice["kept"] == "trained" else "not significant"
+    said = f"Held-out accuracy on {labels}: {frozen} frozen, {trained} trained ({test})."
+    return f"{early}{said} The {choice['kept']} result was kept."
 
 
 def _frozen_weight(run: Snapshot) -> str:

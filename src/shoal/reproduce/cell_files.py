@@ -14,7 +14,7 @@ from shoal.files import write_text
 from shoal.methods.clusters import Representation
 from shoal.reproduce.loaded_dataset import BenchmarkImages
 from shoal.reproduce.plan import Cell
-from shoal.training.bank import collapse_statistics, describe_collapse
+from shoal.training.collapse import collapse_statistics, describe_collapse
 
 Result = dict[str, Any]
 """What a cell's file holds."""

@@ -15,6 +15,7 @@ from shoal.clustering.mean_shift import find_neighbors, shift
 from shoal.clustering.neighbors import k_nearest
 from shoal.encoders.embed import ImageRows
 from shoal.methods.clusters import Representation
+from shoal.methods.cms import learned_attention
 from shoal.reproduce.clusterings import shifted_by
 from shoal.reproduce.loaded_dataset import BenchmarkImages
 from shoal.reproduce.plan import Cell
@@ -104,7 +105,7 @@ def retrieval(cell: Cell, learned: Representation, images: BenchmarkImages) -> l
         points, points, moves, exclude=own, generator=torch.Generator().manual_seed(0)
     )
     with torch.no_grad():
-        moved = shift(points, points, lists, moves, attention=learned.attention)
+        moved = shift(points, points, lists, moves, attention=learned_attention(learned))
     count = min(N_RETRIEVED, len(points) - 1)
     before = k_nearest(points, points, count, exclude=own).indices.cpu().numpy()
     after = k_nearest(moved, points, count, exclude=own).indices.cpu().numpy()

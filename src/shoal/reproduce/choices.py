@@ -6,6 +6,7 @@ from typing import Any
 
 from shoal.methods.registry import get_method
 from shoal.reproduce.experiment import ONE_STEP
+from shoal.reproduce.method_words import words_of
 from shoal.reproduce.paper import CLIP
 from shoal.reproduce.plan import Cell
 from shoal.words import count, plural
@@ -45,13 +46,13 @@ def choices_of(cell: Cell, decided: Collection[str | None] = ()) -> Choices:
     `decided` are the rules that K came from in the finished ones of them, None for a record that does not say.
     """
     return Choices(
-        losses=get_method(cell.method).losses(cell.settings),
+        losses=words_of(cell.method).losses(cell.settings),
         head=_head(cell),
         k_rule=_k_rule(cell, decided),
         snapshot=_snapshot(cell),
         kmeans=""
         if cell.clustering == ONE_STEP
-        else get_method(cell.clustering).starts(cell.clustering_settings),
+        else words_of(cell.clustering).starts(cell.clustering_settings),
         epochs=cell.settings.training.epochs if get_method(cell.method).trains else None,
         input_size=cell.input_size,
     )
@@ -130,7 +131,7 @@ def _on(groups: Mapping[str, list[str]]) -> str:
 
 
 def _head(cell: Cell) -> str:
-    text = get_method(cell.method).head(cell.settings)
+    text = words_of(cell.method).head(cell.settings)
     if get_method(cell.method).trains and cell.settings.encoder == CLIP:
         text += (
             ", on the 768 numbers of CLIP's class token (the paper's: the 512 after its projection)"
@@ -143,12 +144,13 @@ def _k_rule(cell: Cell, decided: Collection[str | None]) -> str:
         return "given"
     method = get_method(cell.method)
     inference = cell.clustering_settings.inference
-    if own := method.number(cell.settings):
+    words = words_of(cell.method)
+    if own := words.number(cell.settings):
         return own
     if cell.sees_hidden_labels:
         return "highest accuracy on known classes by HIDDEN labels"
     if method.trains and cell.settings.estimate_on == "validation":
-        remark = f", {method.number_remark}" if method.number_remark else ""
+        remark = f", {words.number_remark}" if words.number_remark else ""
         return (
             f"{_rule(cell.settings.inference.rule, decided)} on labeled validation images{remark}"
         )

@@ -15,6 +15,7 @@ from shoal.methods.clusters import (
     shift_and_cut,
     to_numpy,
 )
+from shoal.methods.cms import learned_attention
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.reproduce.experiment import ONE_STEP
@@ -44,7 +45,15 @@ def shifted_by(
     """Shift a fixed number of times, whatever labels say, and cut Ward's tree."""
     nobody = np.full(len(learned.embeddings), UNLABELED, dtype=np.int64)
     inference = replace(cell.clustering_settings.inference, unlabeled_shifts=n_shifts)
-    return shift_and_cut(learned, nobody, inference, n_clusters=n_clusters, seed=0, device=device)
+    return shift_and_cut(
+        learned,
+        nobody,
+        inference,
+        n_clusters=n_clusters,
+        seed=0,
+        device=device,
+        attention=learned_attention(learned),
+    )
 
 
 def cluster_unseen(

@@ -121,9 +121,7 @@ class LoadedDataset:
             n_clusters=images.n_classes if is_given else None,
             tokens=self.tokens(cell.settings),
         )
-        return (
-            replace(task, pool=self.pool(cell.settings, task.training_data)) if with_pool else task
-        )
+        return replace(task, pool=self.pool(cell.settings, task)) if with_pool else task
 
     def validation(self, cell: Cell) -> Ints | None:
         """The rows set aside for the cell's seed; none where there are no labels to choose by."""
@@ -179,7 +177,9 @@ class LoadedDataset:
         if not hasattr(settings, "training") or settings.training.views.pool is None:
             return None
         views = settings.training.views
-        epoch_draws = EpochDraws(data.training_labels, settings.training)
+        epoch_draws = EpochDraws(
+            data.training_labels, settings.training, embeds_views=settings.embeds_views
+        )
         only = epoch_draws.pooled_views(data.training)
         who = (settings.encoder, settings.n_tail_blocks, settings.input_size)
         key = (*who, views, epoch_draws.settings.seed, digest_rows(only))

@@ -13,7 +13,7 @@ from shoal.reproduce.paper import CLIP, FOUR, SIX
 
 THREE = ("cifar100", "imagenet100", "cub")
 TWO = ("imagenet100", "cub")
-IMAGES = {"training.bank": "images"}
+IMAGES = {"bank": "images"}
 """For rows that the released code's bank of views cannot do; it has none of them itself."""
 
 

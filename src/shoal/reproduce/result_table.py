@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from shoal.data.benchmarks import BENCHMARKS
-from shoal.methods.registry import get_method
 from shoal.reproduce.choices import TITLES, Choices, describe_making, grouped
 from shoal.reproduce.experiment import (
     COUNTS,
@@ -19,6 +18,7 @@ from shoal.reproduce.experiment import (
     TableRow,
     rows_to_run,
 )
+from shoal.reproduce.method_words import words_of
 from shoal.reproduce.paper import MISPRINTS
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -179,7 +179,7 @@ class ResultTable:
             )
             return "; ".join(
                 [
-                    *(get_method(method).released for method in methods),
+                    *(words_of(method).released for method in methods),
                     SELECTIONS[self.options.protocol],
                 ]
             )

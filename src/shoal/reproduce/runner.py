@@ -22,9 +22,10 @@ from shoal.reproduce.cell_files import Result, describe, read_result, write_resu
 from shoal.reproduce.cell_scores import figure_material, recall, score
 from shoal.reproduce.clusterings import cluster_cell, cluster_unseen, estimate_again
 from shoal.reproduce.loaded_dataset import LoadedDataset, read_names_sha256
+from shoal.reproduce.method_words import words_of
 from shoal.reproduce.plan import Cell
-from shoal.training.bank import collapse_statistics, describe_collapse
 from shoal.training.checkpoint import is_finished
+from shoal.training.collapse import collapse_statistics, describe_collapse
 
 FIRST_GUESS_S = 60.0
 """How long the first training on a dataset is taken to last where time is limited."""
@@ -355,7 +356,7 @@ def _shared(cell: Cell) -> tuple[Any, ...]:
 
 def _deciding_rule(cell: Cell, learned: Representation, clusters: Discovery) -> str | None:
     """The rule that K comes from; None where it was given, hidden labels chose it, or the method finds it itself."""
-    if cell.n_clusters == "given" or get_method(cell.method).number(cell.settings):
+    if cell.n_clusters == "given" or words_of(cell.method).number(cell.settings):
         return None
     return learned.rule if clusters.estimate is None else clusters.estimate.rule
 

@@ -1,7 +1,7 @@
 """Checkpoints: everything a run needs to go on as if it had never stopped, in safetensors files.
 
-    checkpoint.safetensors   the model, the optimizer's state, epoch, metrics so far and which snapshot is the best;
-                             without the first two when the run is finished
+    checkpoint.safetensors   the model, the optimizer's velocities, epoch, metrics so far and which snapshot is the
+                             best; without the first two when the run is finished
     best-<epoch>.safetensors the model of that snapshot; older ones are removed once the checkpoint names a newer
     metrics.jsonl            a row per epoch
 
@@ -13,7 +13,7 @@ checkpoint.
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,10 @@ from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, make_folder, write_text
 from shoal.runs import damaged, reading
 from shoal.training.model import Model
-from shoal.training.sgd import Optimizer
+from shoal.training.sgd import Sgd
 from shoal.training.validation import Validation
 
 FORMAT = "shoal-3"
-
-OLDER = ("shoal-2",)
-"""PreviousCategories formats: tail and head of a finished run are the same in them."""
 
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -76,10 +73,9 @@ def read_checkpoint(file: Path) -> Checkpoint:
                 tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  (no mapping)
         except SafetensorError as error:
             raise ValueError(f"no checkpoint: {error}") from error
-        version = next((name for name in (FORMAT, *OLDER) if name in entries), None)
-        if version is None:
+        if FORMAT not in entries:
             raise damaged(file, "not a checkpoint of this version of Shoal")
-        about = json.loads(entries[version])
+        about = json.loads(entries[FORMAT])
     if not isinstance(about, dict):
         raise damaged(file, "what it says of itself is no object")
     return Checkpoint(tensors=tensors, about=about)
@@ -91,7 +87,7 @@ def is_finished(folder: Path) -> bool:
     return file.is_file() and bool(read_checkpoint(file).about.get("is_finished"))
 
 
-def load_weights(model: Model, tensors: Mapping[str, Tensor], where: str) -> None:
+def load_weights(model: Model[Any], tensors: Mapping[str, Tensor], where: str) -> None:
     """Put weights back into a model; a name or shape that does not fit is an error, and nothing is left at random."""
     try:
         model.load_tensors(
@@ -105,190 +101,161 @@ def load_weights(model: Model, tensors: Mapping[str, Tensor], where: str) -> Non
         ) from error
 
 
-def optimizer_state(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What an optimizer remembers of each parameter, by its position: tensors, and plain numbers apart from them."""
-    tensors: dict[str, Tensor] = {}
-    numbers: dict[str, Any] = {}
-    for position, entries in optimizer.state_dict()["state"].items():
-        for name, value in entries.items():
-            if isinstance(value, Tensor):
-                tensors[f"{OPTIMIZER}{position}/{name}"] = value
-            elif value is not None:
-                numbers[f"{position}/{name}"] = value
-    return tensors, numbers
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """The networks after an epoch, counted from 1, and what the validation images say of them."""
 
+    epoch: int
+    validation: Validation
+    tensors: dict[str, Tensor]
 
-def optimizer_groups(optimizer: Optimizer) -> list[dict[str, Any]]:
-    """The values of each group of parameters, which a method may change on the way; the schedule sets the rate."""
-    groups = optimizer.state_dict()["param_groups"]
-    return [
-        {name: value for name, value in group.items() if name not in ("params", "lr")}
-        for group in groups
-    ]
-
-
-def load_optimizer(
-    optimizer: Optimizer,
-    tensors: Mapping[str, Tensor],
-    numbers: Mapping[str, Any],
-    groups: Sequence[Mapping[str, Any]],
-) -> None:
-    """Put back what an optimizer remembered."""
-    kept = {
-        name.removeprefix(OPTIMIZER): value
-        for name, value in tensors.items()
-        if name.startswith(OPTIMIZER)
-    }
-    state: dict[int, dict[str, Any]] = {}
-    for name, value in (kept | dict(numbers)).items():
-        position, _, parameter = name.partition("/")
-        state.setdefault(int(position), {})[parameter] = value
-    ours = optimizer.state_dict()["param_groups"]
-    changed = [{**group, **kept} for group, kept in zip(ours, groups, strict=True)]
-    optimizer.load_state_dict({"state": state, "param_groups": changed})
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a checkpoint says of it."""
+        return {"best": self.validation.to_dict(), "best_epoch": self.epoch}
 
 
 class Journal:
     """What has happened in a run so far, in memory and, with a folder, on the disk. Only the main process writes."""
 
-    def __init__(
-        self,
-        folder: Path | None,
-        model: Model,
-        optimizer: Optimizer,
-        *,
-        keeps_last: bool = False,
-    ) -> None:
+    def __init__(self, folder: Path | None, model: Model[Any], optimizer: Sgd) -> None:
         self.folder = folder
         self.model = model
         self.optimizer = optimizer
-        self.keeps_last = keeps_last
         self.identity: dict[str, Any] = {}
         self.metrics: list[dict[str, Any]] = []
-        self.best: Validation | None = None
-        self.best_epoch = 0
-        self._snapshot: dict[str, Tensor] = {}
+        self.is_finished = False
+        self.last: Snapshot | None = None
+        """Of the last epoch."""
+        self.best: Snapshot | None = None
+        """The one that is kept if training ends here."""
         self._saved_at: float | None = None
 
-    def begin(self, identity: Mapping[str, Any]) -> int:
-        """Start from the beginning; the epoch to do first, counted from 0."""
+    @property
+    def n_epochs(self) -> int:
+        """How many epochs are done."""
+        return len(self.metrics)
+
+    def begin(self, identity: Mapping[str, Any]) -> None:
+        """Start from the beginning."""
         self.identity = dict(identity)
         if self.folder is not None and is_main():
             make_folder(self.folder)
-            names = (CHECKPOINT, "metrics.jsonl")
-            for old in [
-                *(self.folder / name for name in names),
-                *self.folder.glob("best-*.safetensors"),
-            ]:
+            snapshots = self.folder.glob("best-*.safetensors")
+            for old in [self.folder / CHECKPOINT, self.folder / "metrics.jsonl", *snapshots]:
                 old.unlink(missing_ok=True)
         barrier()
-        return 0
 
-    def resume(self, identity: Mapping[str, Any]) -> int:
+    def resume(self, identity: Mapping[str, Any]) -> None:
         """Go on from the last checkpoint, or from the beginning where there is none."""
         if self.folder is None or not (self.folder / CHECKPOINT).is_file():
-            return self.begin(identity)
+            self.begin(identity)
+            return
         file = self.folder / CHECKPOINT
         checkpoint = read_checkpoint(file)
-        check_identity(dict(identity), checkpoint.about["identity"], file)
         self.identity = dict(identity)
-        self.metrics = checkpoint.about["metrics"]
-        self.best = Validation(**checkpoint.about["best"])
-        self.best_epoch = checkpoint.about["best_epoch"]
-        if not checkpoint.about.get("is_finished"):
-            load_weights(self.model, checkpoint.tensors, str(file))
-            groups = checkpoint.about.get(
-                "groups", optimizer_groups(self.optimizer)
-            )  # earlier checkpoints have none
-            load_optimizer(
-                self.optimizer, checkpoint.tensors, checkpoint.about["optimizer"], groups
-            )
-        self._snapshot = read_checkpoint(self._best_file(self.best_epoch)).tensors
+        check_identity(self.identity, checkpoint.about.get("identity", {}), file)
+        with reading(file):
+            self._load(checkpoint, str(file))
         if is_main():
             self._follow_checkpoint()
-        return int(checkpoint.about["epoch"])
 
-    def write(self, epoch: int, validation: Validation, row: Mapping[str, Any]) -> None:
-        """Record an epoch, counted from 1: its row of metrics, its snapshot if it is the best, and the checkpoint.
-
-        Where the last snapshot is to be kept, each is the best so far.
-        """
-        is_better = self.keeps_last or validation.is_better_than(self.best)
-        self.metrics.append(nan_to_null(row) | {"is_best": is_better})
-        if is_better:
-            self.best = validation
-            self.best_epoch = epoch
-            self._snapshot = {
-                name: value.detach().clone() for name, value in self.model.saved_tensors().items()
+    def _load(self, checkpoint: Checkpoint, where: str) -> None:
+        about = checkpoint.about
+        self.metrics = about["metrics"]
+        self.is_finished = about["is_finished"]
+        if about["best"] is not None:
+            best_epoch = int(about["best_epoch"])
+            self.best = Snapshot(
+                epoch=best_epoch,
+                validation=Validation(**about["best"]),
+                tensors=read_checkpoint(self._best_file(best_epoch)).tensors,
+            )
+        if self.is_finished:
+            return
+        load_weights(self.model, checkpoint.tensors, where)
+        self.optimizer.load_tensors(
+            {
+                name.removeprefix(OPTIMIZER): value
+                for name, value in checkpoint.tensors.items()
+                if name.startswith(OPTIMIZER)
             }
+        )
+        self.last = self._snapshot(self.n_epochs, Validation(**about["last"]))
+
+    def write(
+        self,
+        validation: Validation,
+        row: Mapping[str, Any],
+        *,
+        is_best: bool,
+        is_last: bool = False,
+    ) -> None:
+        """Record an epoch: its row of metrics, its snapshot if it is the best, and the checkpoint.
+
+        The checkpoint of a last epoch needs no weights: only the best snapshot is asked for again.
+        """
+        self.metrics.append(nan_to_null(row) | {"is_best": is_best})
+        self.is_finished = is_last
+        self.last = self._snapshot(self.n_epochs, validation)
+        if is_best:
+            self.best = self.last
         if self.folder is None or not is_main():
             return
-        remembered, numbers = optimizer_state(self.optimizer)
-        tensors = self.model.saved_tensors() | remembered
-        if self._is_due(tensors):
-            self.write_best()
-            about = self._about(epoch) | {
-                "optimizer": numbers,
-                "groups": optimizer_groups(self.optimizer),
-            }
-            write_checkpoint(self.folder / CHECKPOINT, Checkpoint(tensors=tensors, about=about))
-            self._saved_at = time.monotonic()
-            self._follow_checkpoint()
-        else:
-            self._write_metrics()
+        tensors: dict[str, Tensor] = {}
+        if not is_last:
+            velocities = self.optimizer.saved_tensors().items()
+            tensors = self.model.saved_tensors()
+            tensors |= {f"{OPTIMIZER}{name}": value for name, value in velocities}
+            if not self._is_due(tensors):
+                self._write_metrics()
+                return
+        self.write_best()
+        about = {
+            "metrics": self.metrics,
+            "identity": self.identity,
+            "is_finished": is_last,
+            "last": validation.to_dict(),
+            **(self.best.about if self.best is not None else {"best": None}),
+        }
+        write_checkpoint(self.folder / CHECKPOINT, Checkpoint(tensors=tensors, about=about))
+        self._saved_at = time.monotonic()
+        self._follow_checkpoint()
+
+    def _snapshot(self, epoch: int, validation: Validation) -> Snapshot:
+        tensors = self.model.saved_tensors().items()
+        copied = {name: value.detach().clone() for name, value in tensors}
+        return Snapshot(epoch=epoch, validation=validation, tensors=copied)
 
     def _is_due(self, tensors: Mapping[str, Tensor]) -> bool:
         if self._saved_at is None or time.monotonic() - self._saved_at >= SAVE_EVERY_S:
             return True
         return sum(value.nbytes for value in tensors.values()) <= SMALL_BYTES
 
-    def finish(self, epoch: int) -> None:
-        """Drop the last epoch's weights and optimizer from the disk: only the best snapshot is asked for again."""
-        if self.folder is not None and is_main():
-            about = self._about(epoch) | {"is_finished": True}
-            self.write_best()
-            write_checkpoint(self.folder / CHECKPOINT, Checkpoint(tensors={}, about=about))
-            self._follow_checkpoint()
-
-    def _about(self, epoch: int) -> dict[str, Any]:
-        return {
-            "epoch": epoch,
-            "metrics": self.metrics,
-            "identity": self.identity,
-            **self._about_best(),
-        }
-
-    def _about_best(self) -> dict[str, Any]:
-        assert self.best is not None
-        return {"best": self.best.to_dict(), "best_epoch": self.best_epoch}
-
     def write_best(self) -> None:
         """Write the best snapshot, unless it is there: the checkpoint that names it comes after it."""
-        if self.folder is None or not is_main():
+        if self.folder is None or self.best is None or not is_main():
             return
-        file = self._best_file(self.best_epoch)
+        file = self._best_file(self.best.epoch)
         if not file.is_file():
-            write_checkpoint(file, Checkpoint(tensors=self._snapshot, about=self._about_best()))
+            write_checkpoint(file, Checkpoint(tensors=self.best.tensors, about=self.best.about))
 
     def _write_metrics(self) -> None:
         assert self.folder is not None
-        write_text(
-            self.folder / "metrics.jsonl", "".join(f"{json.dumps(row)}\n" for row in self.metrics)
-        )
+        rows = "".join(f"{json.dumps(row)}\n" for row in self.metrics)
+        write_text(self.folder / "metrics.jsonl", rows)
 
     def _follow_checkpoint(self) -> None:
         """Bring the other files in line with the checkpoint; a run killed right after writing it has not."""
         assert self.folder is not None
         self._write_metrics()
         for old in self.folder.glob("best-*.safetensors"):
-            if old != self._best_file(self.best_epoch):
+            if self.best is None or old != self._best_file(self.best.epoch):
                 old.unlink()
 
-    def restore_best(self) -> Validation:
-        """Put the weights of the best snapshot back into the networks."""
-        assert self.best is not None
-        load_weights(self.model, self._snapshot, "the best snapshot")
-        return self.best
+    def restore(self, snapshot: Snapshot) -> None:
+        """Put the weights of a snapshot back into the networks."""
+        load_weights(self.model, snapshot.tensors, "the best snapshot")
 
     def _best_file(self, epoch: int) -> Path:
         assert self.folder is not None
@@ -314,9 +281,8 @@ def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], file: Pat
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in nested.items():
-        flat |= (
-            _flat(value, f"{prefix}{name}.")
-            if isinstance(value, Mapping)
-            else {f"{prefix}{name}": value}
-        )
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
     return flat

@@ -40,9 +40,10 @@ class TrainingData:
     def __post_init__(self) -> None:
         as_labels(self.labels, len(self.pixels), name="labels")
         rows = self.validation
-        if rows is not None and (
-            len(np.unique(rows)) < len(rows) or not np.isin(rows, np.arange(len(self.labels))).all()
-        ):
+        if rows is None:
+            return
+        has_repeats = len(np.unique(rows)) < len(rows)
+        if has_repeats or not np.isin(rows, np.arange(len(self.labels))).all():
             raise DataError(
                 f"validation: expected different rows in 0..{len(self.labels) - 1}; check the split"
             )
@@ -51,11 +52,9 @@ class TrainingData:
     def training(self) -> Ints:
         """The rows the loss sees."""
         rows = np.arange(len(self.labels))
-        return (
-            rows
-            if self.validation is None or self.trains_on_validation
-            else np.setdiff1d(rows, self.validation)
-        )
+        if self.validation is None or self.trains_on_validation:
+            return rows
+        return np.setdiff1d(rows, self.validation)
 
     @property
     def training_labels(self) -> Ints:
@@ -67,17 +66,14 @@ class TrainingData:
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for a run on it to be resumed."""
+        if isinstance(self.pixels, Pixels):
+            images = self.pixels.checksum
+        else:
+            images = digest_rows(self.pixels)
         return {
-            "images": self.pixels.checksum
-            if isinstance(self.pixels, Pixels)
-            else digest_rows(self.pixels),
+            "images": images,
             "labels": digest_rows(self.labels),
             "validation": None if self.validation is None else digest_rows(self.validation),
             "trains_on_validation": self.trains_on_validation,
             "judge": None if self.judge is None else digest_rows(self.judge.pixels),
         }
-
-    @property
-    def pooled_labels(self) -> tuple[Ints, ...]:
-        """The labels (n,) that each training sees whose views a pool holds, this one's first."""
-        return (self.training_labels, *(labels[self.training] for labels in self.pool_labels))

@@ -5,8 +5,7 @@ look at is known before the first of them is made.
 N images, n of them for training, B of a batch, T steps of an epoch, V views of each image in a pool.
 """
 
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +28,8 @@ class EpochDraws:
     settings: TrainSettings
     n_views: int = 2
     """Of each image in a batch, W."""
+    embeds_views: bool = False
+    """Whether two views of every image are embedded before each epoch, too."""
 
     def steps(self, epoch: int) -> tuple[Tensor, Tensor]:
         """The batches of an epoch, (T, B) training images, and what their views look like, (T, W·B, 7)."""
@@ -69,7 +70,7 @@ class EpochDraws:
                 images[batches].repeat(1, self.n_views), view_draws, n_views, self.n_views
             )
             is_used[chosen] = True
-            if self.settings.bank == "views":
+            if self.embeds_views:
                 for rows, drawn in self.bank(epoch):
                     is_used[choose_views(images[rows], drawn, n_views)] = True
         used: Ints = is_used.nonzero()[:, 0].numpy()
@@ -102,14 +103,6 @@ def balanced_batches(labels: Ints, batch_size: int, generator: torch.Generator) 
     drawn = torch.rand(n_steps * batch_size, dtype=torch.float64, generator=generator) * ends[-1]
     rows = torch.searchsorted(ends, drawn, right=True).clamp_max(len(labels) - 1)
     return rows.view(n_steps, batch_size)
-
-
-def views_to_pool(
-    everyones: Sequence[Ints], training: Ints, settings: TrainSettings, n_views: int = 2
-) -> Ints:
-    """The views that several trainings on the same images look at, sorted: `everyones` labels (n,) of each of them."""
-    views = [EpochDraws(labels, settings, n_views).pooled_views(training) for labels in everyones]
-    return functools.reduce(np.union1d, views)
 
 
 def choose_views(images: Tensor, view_draws: Tensor, n_pooled: int, n_views: int = 2) -> Tensor:

@@ -3,6 +3,8 @@
 b views, W of each image, C the side of a crop, T tokens of a view, X columns of an output.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -14,24 +16,14 @@ from shoal.training.views import ViewSettings, cut_views, finish_views
 
 
 class Forward:
-    """The forward pass of a step, over views of `pixels`, or those of a `pool`, where there is one.
+    """The forward pass of a step, over views of `pixels`, or those of a `pool`, where there is one."""
 
-    All random numbers come as `view_draws`.
-    """
-
-    def __init__(self, model: Model, views: ViewSettings) -> None:
+    def __init__(self, model: Model[Any], views: ViewSettings) -> None:
         self.model = model
         self.encoder = model.encoder
         self.views = views
         self.pixels: ImageRows
         self.pool: ViewPool | None = None
-
-    def run(
-        self, images: Tensor, view_draws: Tensor, n_views: int
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The model's inputs of views of `images` (b,), the first of all, then the second …, and its outputs."""
-        inputs = self.inputs(images, view_draws, n_views)
-        return inputs, self.outputs(inputs)
 
     def inputs(self, images: Tensor, view_draws: Tensor, n_views: int = 2) -> Tensor:
         """The trunk's tokens (b, T, …) of views of `images` (b,); or the views, where the model reads them."""

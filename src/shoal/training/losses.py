@@ -48,22 +48,6 @@ class GcdLossSettings(ContrastSettings):
     'reference', the released code and the usual one: all others."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LossSettings(GcdLossSettings):
-    """The same with the variants of CMS; the defaults are the paper's for fine-grained images."""
-
-    temperature: float = 0.25
-    """τ_u of the contrastive mean-shift loss."""
-    denominator: Literal["paper", "reference"] = "paper"
-    """Whom a row is contrasted with. 'paper': equation 6, all others, the positive too; equation 7, all others but the
-    positives. 'reference', the released code: the two the other way round."""
-    supervised_input: Literal["embedding", "shifted"] = "embedding"
-    """What the supervised loss sees: v, or the mean-shifted z (an ablation of the paper)."""
-    detach_norm: bool = False
-    """Let no gradient through the length of z, as in the released code; the paper normalizes plainly. The loss then
-    also pulls a view toward its own z, and so toward its neighbors, while its positive is nearer than its negatives."""
-
-
 def contrastive_loss(views: Tensor, temperature: float, *, with_positive: bool = True) -> Tensor:
     """Equation 6: pull the two views of an image together, push all others apart; the mean over the 2B rows.
 

@@ -10,20 +10,21 @@ embedding, K clusters, X columns of anything.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.mean_shift import NeighborAttention
 from shoal.distributed import gather_rows, shard
 from shoal.encoders.embed import ImageRows
 from shoal.encoders.vision import Encoder
+from shoal.progress import Progress
 from shoal.settings import to_dict
 from shoal.training.data import TrainingData
-from shoal.training.sgd import Optimizer, Sgd
+from shoal.training.sgd import Sgd
 from shoal.training.tokens import ImageInputs, TokenCache, cache_tokens
 from shoal.training.train_settings import TrainSettings
 
@@ -98,31 +99,32 @@ class Batch:
         return len(self.labels) // self.n_views
 
 
+S = TypeVar("S")
+"""The settings of a method, of `methods.method.TrainedSettings`."""
+
 NOT_OF_METHOD = {"encoder", "input_size", "n_tail_blocks", "training", "inference", "estimate_on"}
 """Settings that a training is checked for elsewhere, or does not depend on."""
 
 
-class Model(nn.Module):
+class Model(nn.Module, Generic[S]):
     """The networks of a method and its loss. Only the encoder's trunk is not trained, and not in a checkpoint."""
 
     n_views = 2
     """Random views of each image in a batch; the contrastive losses of `losses.py` are those of two."""
-    settings: Any
-    """Those of the method, of `methods.method.TrainedSettings`."""
     reads_images = False
     """Whether `forward` takes normalized images instead of the trunk's tokens, because something in the trunk is
     trained. Tokens cannot be kept then: the trunk runs over every view in every step, with gradients."""
-
+    embeds_views = False
+    """Whether `begin_epoch` asks for embeddings of random views, which a pool then has to hold."""
     is_recordable = False
     """Whether loss, optimizer and `after_step` launch kernels and do nothing else: no number is drawn or read by the
     host, no shape depends on values, nothing but tensors is changed. A GPU is then given a step as one CUDA graph."""
 
-    def __init__(self, encoder: Encoder, shape: TaskShape) -> None:
+    def __init__(self, encoder: Encoder, settings: S, shape: TaskShape) -> None:
         super().__init__()
         self.encoder = encoder
+        self.settings = settings
         self.shape = shape
-        self.attention: NeighborAttention | None = None
-        """Learned weights of the neighbors in a mean shift, where the method learns them."""
 
     # What a method says.
 
@@ -130,17 +132,12 @@ class Model(nn.Module):
         """Refuse, before any work, a task that the method cannot do with."""
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Named outputs (b, X) of a batch of views for the loss: the part that is compiled, under autocast."""
+        """Named outputs (b, X) of a batch of views for the loss, under autocast."""
         raise NotImplementedError
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Named scalars; 'loss' is minimized, the others are recorded."""
         raise NotImplementedError
-
-    @property
-    def timed_epoch(self) -> int:
-        """The epoch whose step is timed before training: one of the stage that takes longest."""
-        return 0
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Renew what is made once an epoch; numbers to record."""
@@ -165,14 +162,10 @@ class Model(nn.Module):
         """
         return None
 
-    def make_optimizer(self, settings: TrainSettings) -> Optimizer:
-        """What takes the steps. The learning rate of a group is that of the epoch, times its 'lr_scale' if it has one.
-
-        Every parameter that wants gradients is trained. What `begin_epoch` changes in a group goes into checkpoints.
-        """
+    def make_optimizer(self, settings: TrainSettings) -> Sgd:
+        """What takes the steps; every parameter that wants gradients is trained."""
         return Sgd(
             self.trained_parameters(),
-            lr=settings.lr,
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
         )
@@ -228,11 +221,20 @@ class Model(nn.Module):
             torch.cat([self.inputs_of(part).embed(self.represent, self.device) for part in parts])
         )
 
-    def inputs_of(self, pixels: ImageRows, **how: Any) -> TokenCache | ImageInputs:
+    def inputs_of(
+        self,
+        pixels: ImageRows,
+        *,
+        batch_size: int = BATCH_OF_IMAGES,
+        file: Path | None = None,
+        progress: Progress | None = None,
+    ) -> TokenCache | ImageInputs:
         """Un-augmented images as `forward` takes them: tokens, kept in half precision, or the images themselves."""
         if self.reads_images:
             return ImageInputs(pixels, self.encoder, BATCH_OF_IMAGES)
-        return cache_tokens(pixels, self.encoder, **how)
+        return cache_tokens(
+            pixels, self.encoder, batch_size=batch_size, file=file, progress=progress
+        )
 
 
 def shape_of(data: TrainingData, n_clusters: int | None) -> TaskShape:

@@ -22,7 +22,7 @@ FEWEST = 8
 """Steps of an epoch from which on recording one, which takes as long as two, pays."""
 
 
-def is_recordable(model: Model) -> bool:
+def is_recordable(model: Model[Any]) -> bool:
     """Whether the host does nothing in a step but to launch kernels, where a pool of views is on the GPU."""
     return model.device.type == "cuda" and model.is_recordable and not is_started()
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from shoal.errors import UsageError
-from shoal.training.bank import BankKind
 from shoal.training.views import ViewSettings
 
 
@@ -23,8 +22,6 @@ class TrainSettings:
     weight_decay: float = 5.0e-05
     max_gradient: float | None = None
     """Longer gradients are cut to this length; None, as in the paper, cuts none."""
-    bank: BankKind = "images"
-    """What the bank holds: an un-augmented embedding per image, or two random views of each (released code)."""
     snapshot: Literal["best", "last"] = "best"
     """Which epoch's networks are kept: the one with the highest validation accuracy, as in the paper, or the last. Of a
     few hundred labeled validation images the highest accuracy is largely chance once it has stopped rising."""

@@ -8,13 +8,14 @@ N images, n of them for training, B of a batch, b this process's share of it, V 
 entries of an embedding.
 """
 
-import itertools
+import functools
 import math
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,7 +26,7 @@ from shoal.errors import Diverged
 from shoal.progress import Progress, count_after
 from shoal.settings import to_dict
 from shoal.training.data import TrainingData
-from shoal.training.epoch_draws import EpochDraws, views_to_pool
+from shoal.training.epoch_draws import EpochDraws
 from shoal.training.forward import Forward
 from shoal.training.model import Batch, Epoch, Model, numbered_labels
 from shoal.training.recorded_step import FEWEST, RecordedStep, Step, is_recordable
@@ -38,7 +39,7 @@ from shoal.training.view_pool import pool_views
 class Trainer:
     """The model, the images and what is kept of them between epochs."""
 
-    def __init__(self, data: TrainingData, model: Model, settings: TrainSettings) -> None:
+    def __init__(self, data: TrainingData, model: Model[Any], settings: TrainSettings) -> None:
         self.data = data
         self.model = model
         self.settings = settings
@@ -46,17 +47,18 @@ class Trainer:
         self.parameters = model.trained_parameters()
         self.optimizer = model.make_optimizer(settings)
         self.forward = Forward(model, settings.views)
-        self.training = torch.from_numpy(data.training).to(
-            self.device
-        )  # (n,) rows of the collection
-        self.labels = torch.from_numpy(numbered_labels(data.training_labels)).to(
-            self.device
-        )  # (n,)
-        self.epoch_draws = EpochDraws(data.training_labels, settings, model.n_views)
+        self.training = torch.from_numpy(data.training).to(self.device)  # (n,) rows of N
+        labels = numbered_labels(data.training_labels)
+        self.labels = torch.from_numpy(labels).to(self.device)  # (n,)
+        self.epoch_draws = self._draws_of(data.training_labels)
         self.n_epochs_left = settings.epochs
         self._batch_size = f"training.batch_size (now {settings.batch_size})"
         self._embeddings: Tensor | None = None
         self._recorded: RecordedStep | None = None
+
+    def _draws_of(self, labels: Ints) -> EpochDraws:
+        """The draws of a training like this one with labels (n,) of the training images."""
+        return EpochDraws(labels, self.settings, self.model.n_views, self.model.embeds_views)
 
     def prepare(
         self,
@@ -72,23 +74,28 @@ class Trainer:
         """
         pixels = resident(self.data.pixels, self.device)
         size = 2 * self.settings.batch_size
-        judge = self.data.judge
-        after_tokens, after_judge, total = itertools.accumulate(self.n_trunk_rows)
-        how: dict[str, Any] = {
-            "batch_size": size,
-            "file": token_file,
-            "progress": count_after(progress, 0, total),
-        }
-        ready = None if self.model.reads_images else self.data.tokens
-        self.tokens: TokenCache | ImageInputs = (
-            self.model.inputs_of(pixels, **how) if ready is None else ready
-        )
-        if judge is not None:
-            count = count_after(progress, after_tokens, total)
-            self.judge_tokens = self.model.inputs_of(judge.pixels, batch_size=size, progress=count)
-        pool = None if self.model.reads_images else self.data.pool
+        n_images, n_judge, n_views = self.n_trunk_rows
+        total = n_images + n_judge + n_views
+        self.tokens: TokenCache | ImageInputs
+        if self._makes_tokens:
+            self.tokens = self.model.inputs_of(
+                pixels,
+                batch_size=size,
+                file=token_file,
+                progress=count_after(progress, 0, total),
+            )
+        else:
+            assert self.data.tokens is not None
+            self.tokens = self.data.tokens
+        if self.data.judge is not None:
+            self.judge_tokens = self.model.inputs_of(
+                self.data.judge.pixels,
+                batch_size=size,
+                progress=count_after(progress, n_images, total),
+            )
+        self.forward.pixels = pixels
         if self._makes_pool:
-            pool = pool_views(
+            self.forward.pool = pool_views(
                 pixels,
                 self.model.encoder,
                 self.settings.views,
@@ -96,10 +103,10 @@ class Trainer:
                 only=self._pooled_views,
                 batch_size=size,
                 file=view_file,
-                progress=count_after(progress, after_judge, total),
+                progress=count_after(progress, n_images + n_judge, total),
             )
-        self.forward.pixels = pixels
-        self.forward.pool = pool
+        elif not self.model.reads_images:
+            self.forward.pool = self.data.pool
 
     @property
     def _makes_tokens(self) -> bool:
@@ -112,9 +119,12 @@ class Trainer:
 
     @cached_property
     def _pooled_views(self) -> Ints:
-        return views_to_pool(
-            self.data.pooled_labels, self.data.training, self.settings, self.model.n_views
-        )
+        """The views that this training and others on the same images look at, as rows of a pool, sorted."""
+        rows = self.data.training
+        others = [labels[rows] for labels in self.data.pool_labels]
+        every_training = [self.data.training_labels, *others]
+        views = [self._draws_of(labels).pooled_views(rows) for labels in every_training]
+        return functools.reduce(np.union1d, views)
 
     @property
     def n_trunk_rows(self) -> tuple[int, int, int]:
@@ -125,9 +135,10 @@ class Trainer:
         data = self.data
         if self.model.reads_images:
             return 0, 0, 0
-        images = n_own(len(data.pixels)) if data.tokens is None else 0
-        judged = 0 if data.judge is None else n_own(len(data.judge.pixels))
-        return images, judged, n_own(len(self._pooled_views)) if self._makes_pool else 0
+        n_images = n_own(len(data.pixels)) if self._makes_tokens else 0
+        n_judge = 0 if data.judge is None else n_own(len(data.judge.pixels))
+        n_views = n_own(len(self._pooled_views)) if self._makes_pool else 0
+        return n_images, n_judge, n_views
 
     def clean(self) -> None:
         """Delete the files of tokens that this trainer has made."""
@@ -150,8 +161,7 @@ class Trainer:
         lr = self.model.lr_at(epoch, self.settings)
         row: dict[str, Any] = {"epoch": epoch + 1, "lr": lr}
         row |= self.begin_epoch(epoch)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr * group.get("lr_scale", 1.0)
+        self.optimizer.lr = lr
         batches, view_draws = self._draw(epoch)
         generator = self.epoch_draws.for_objective(epoch)
         totals = Totals(self.device)
@@ -160,9 +170,8 @@ class Trainer:
             return self._step(rows, drawn, epoch, generator)
 
         step: Step = take
-        is_on_device = self.forward.pool is not None and isinstance(
-            self.forward.pool.tokens, Tensor
-        )
+        pool = self.forward.pool
+        is_on_device = pool is not None and isinstance(pool.tokens, Tensor)
         is_recorded = is_on_device and len(batches) >= FEWEST and is_recordable(self.model)
         for at, (rows, drawn) in enumerate(zip(batches, view_draws, strict=True)):
             with explain_out_of_memory(self._batch_size):
@@ -256,11 +265,11 @@ class Trainer:
         n_views = self.model.n_views
         images = rows[mine].repeat(n_views)  # (V·b,)
         view_draws = torch.cat([view[mine] for view in view_draws.chunk(n_views)])  # (V·b, 7)
-        inputs, outputs = self.forward.run(self.training[images], view_draws, n_views)
+        inputs = self.forward.inputs(self.training[images], view_draws, n_views)
         batch = Batch(
             images=images,
             inputs=inputs,
-            outputs=outputs,
+            outputs=self.forward.outputs(inputs),
             labels=self.labels[rows].repeat(n_views),
             epoch=epoch,
             generator=generator,

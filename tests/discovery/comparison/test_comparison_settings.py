@@ -55,7 +55,7 @@ def test_a_change_is_for_every_method_that_has_it_or_for_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["training.batchsize", "train", "depths", "temperatures", "pim.fit_steps", "method"]
+    "name", ["training.batchsize", "train", "depths", "recipe", "pim.fit_steps", "method"]
 )
 def test_a_change_that_no_method_takes_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="--set"):
@@ -71,12 +71,11 @@ def test_what_means_something_for_one_method_alone_is_refused(given) -> None:
 
 
 def test_what_a_config_says_of_trials_is_left_out(tmp_path) -> None:
-    """A comparison tries neither depths nor temperatures, which UNO+ has none of."""
     config = tmp_path / "config.yaml"
-    chosen = choose_settings(temperatures=(0.1, 0.2), depths=(1, 2))
+    chosen = choose_settings(depths=(1, 2))
     config.write_text(dump_settings(chosen), encoding="utf-8")
     for each in choose_comparison("cms,uno", config=config).methods:
-        assert (each.temperatures, each.depths) == ((), ())
+        assert each.depths == ()
 
 
 def test_one_encoder_serves_all() -> None:

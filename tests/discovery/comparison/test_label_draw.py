@@ -14,7 +14,7 @@ from shoal.discovery.comparison.label_draw import (
     withhold_labels,
     without_labels,
 )
-from shoal.discovery.trained.withheld import withhold
+from shoal.discovery.trained.held_out import hold_out
 from shoal.errors import DataError
 from shoal.runs import Assignment
 
@@ -42,7 +42,7 @@ def test_the_first_draw_is_that_of_discover_and_others_keep_other_labels(
     collection, settings
 ) -> None:
     kept = [withhold_labels(collection, settings, draw) for draw in range(3)]
-    assert (kept[0].rows == withhold(collection, settings).judged).all()
+    assert (kept[0].rows == hold_out(collection, settings).rows).all()
     assert len({tuple(one.rows) for one in kept}) == 3
 
 

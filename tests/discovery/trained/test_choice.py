@@ -10,9 +10,9 @@ from shoal.clustering.blend import WEIGHTS, TriedWeight
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.matching import drawn_units
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.discovery.trained.choice import Choice
-from shoal.discovery.trained.trial_judge import JudgingImages
-from shoal.discovery.trained.withheld import Withheld
+from shoal.discovery.trained.choice import Choice, can_be_significant, is_significant
+from shoal.discovery.trained.evaluation import Evaluation
+from shoal.discovery.trained.held_out import HeldOut
 
 CLASSES = ("a", "b", "c", "d")
 SETTINGS = InferenceSettings(shift=ShiftSettings(n_neighbors=4))
@@ -33,40 +33,41 @@ def task():
     return (
         truth,
         labels,
-        Withheld(labels=np.where(labels == 3, -1, labels), hidden=(3,), judged=judged),
+        HeldOut(labels=np.where(labels == 3, -1, labels), hidden=(3,), rows=judged),
     )
 
 
-def judged(frozen, trained, labels, withheld, **how) -> Choice:
+def judged(frozen, trained, labels, held_out) -> Choice:
     """Frozen and trained embeddings, judged with every weight."""
     about = {
         "labels": labels,
         "classes": CLASSES,
-        "withheld": withheld,
+        "held_out": held_out,
         "n_clusters": 6,
         "inference": SETTINGS,
     }
-    images = JudgingImages(frozen=frozen, seed=0, **about)
-    return images.compare(trained, images.judge_frozen(), WEIGHTS[:-1], **how)
+    return Evaluation(frozen=frozen, seed=0, **about).compare(trained, None, WEIGHTS[:-1])
 
 
 def test_training_that_tears_groups_apart_is_not_kept(task) -> None:
-    truth, labels, withheld = task
+    truth, labels, held_out = task
     tight = scattered(truth, 0.05)
     loose = scattered(truth, 3.0, seed=1)
-    found = judged(tight, loose, labels, withheld)
-    assert (found.frozen, found.hidden, found.n_images) == (1.0, ("d",), 10)
-    better = judged(loose, tight, labels, withheld)
-    assert (better.trained, better.keeps_training) == (1.0, True)
-    assert better.frozen < 0.8
+    found = judged(tight, loose, labels, held_out)
+    assert (found.frozen.right.all(), found.hidden, found.n_images) == (True, ("d",), 10)
+    assert found.kept == "frozen"
+    better = replace(judged(loose, tight, labels, held_out), units=None)
+    assert better.trained.right.all()
+    assert better.frozen.right.mean() < 0.5
+    assert better.kept == "trained"
     assert better.chosen.weight < 1
 
 
 def test_a_method_that_clusters_badly_loses_however_good_its_embeddings_are(task) -> None:
     """It is judged by its own clusters, which see all labels but those that judge, of validation images too."""
-    truth, labels, withheld = task
+    truth, labels, held_out = task
     judging = np.flatnonzero((labels == 3) | ((labels >= 0) & (np.arange(120) % 10 == 0)))
-    withheld = replace(withheld, judged=judging)
+    held_out = replace(held_out, rows=judging)
     points = scattered(truth, 0.05)
     seen = []
 
@@ -77,7 +78,7 @@ def test_a_method_that_clusters_badly_loses_however_good_its_embeddings_are(task
     about = {
         "labels": labels,
         "classes": CLASSES,
-        "withheld": withheld,
+        "held_out": held_out,
         "n_clusters": 6,
         "inference": SETTINGS,
     }
@@ -85,14 +86,13 @@ def test_a_method_that_clusters_badly_loses_however_good_its_embeddings_are(task
         (by_truth, len(judging)),
         (lambda embeddings, given: np.arange(120) % 7, 4),
     ):
-        images = JudgingImages(frozen=points, seed=0, **about, own_clusters=cluster)
-        found = images.compare(points, images.judge_frozen(), (0.0, 0.65))
+        evaluation = Evaluation(frozen=points, seed=0, **about, own_clusters=cluster)
+        found = evaluation.compare(points, None, (0.0, 0.65))
         assert [(one.weight, one.n_shifts, int(one.right.sum())) for one in found.tried[:-1]] == [
             (0.0, 0, n_right),
             (0.65, 0, n_right),
         ]
-        assert found.frozen == 1
-        assert found.keeps_training is (n_right == len(judging))
+        assert found.frozen.right.all()
     assert [width for width, _ in seen] == [6, 12]
     np.testing.assert_array_equal(
         seen[0][1], np.where(np.isin(np.arange(120), judging), -1, labels)
@@ -104,42 +104,41 @@ def test_the_encoder_as_it_came_stands_where_everything_else_is_worse() -> None:
     wrong = np.zeros(20, dtype=bool)
     trials = [TriedWeight(weight=weight, n_shifts=1, right=wrong) for weight in (0.0, 0.65)]
     found = Choice(hidden=("a",), tried=[*trials, TriedWeight(weight=1.0, n_shifts=2, right=right)])
-    assert (found.kept, found.frozen, found.trained) == ("frozen", 1.0, 0.0)
+    assert found.kept == "frozen"
+    assert found.to_dict()["accuracy"] == {"frozen": 1.0, "trained": 0.0}
     assert found.to_dict()["frozen_weight"] == 1.0
-    assert "the first answer stands" in found.in_words()
 
 
 def test_the_labels_that_training_saw_do_not_judge(task) -> None:
-    truth, labels, withheld = task
+    truth, labels, held_out = task
     frozen = scattered(truth, 0.5)
     trained = scattered(truth, 0.4, seed=1)
     wrong = labels.copy()
     seen = np.flatnonzero((labels >= 0) & (labels < 3))
     wrong[seen] = np.random.default_rng(0).permutation(labels[seen])
     before, after = (
-        judged(frozen, trained, given, withheld).to_dict() for given in (labels, wrong)
+        judged(frozen, trained, given, held_out).to_dict() for given in (labels, wrong)
     )
     assert before == after
 
 
 def test_collapsed_training_does_not_stand_whatever_so_few_images_say(task) -> None:
-    truth, labels, withheld = task
-    points = scattered(truth, 0.05)
-    found = judged(points, points, labels, withheld, is_collapsed=True)
-    assert (found.kept, found.with_training.weight) == ("frozen", 1.0)
-    assert "collapsed" in found.in_words()
+    truth, labels, held_out = task
+    one_direction = scattered(np.zeros(120, dtype=int), 1e-4)
+    found = judged(scattered(truth, 0.05), one_direction, labels, held_out)
+    assert (found.is_collapsed, found.kept, found.trained.weight) == (True, "frozen", 1.0)
 
 
 def test_what_is_written_says_what_was_tried(task) -> None:
-    truth, labels, withheld = task
-    found = judged(scattered(truth, 0.3), scattered(truth, 0.3, 1), labels, withheld)
+    truth, labels, held_out = task
+    found = judged(scattered(truth, 0.3), scattered(truth, 0.3, 1), labels, held_out)
     said = found.to_dict()
     assert [one["weight"] for one in said["tried"]] == [0.0, 0.35, 0.65, 0.8, 1.0]
     assert said["tried"][-1]["accuracy"] == said["accuracy"]["frozen"]
     chosen = next(one for one in said["tried"] if one["weight"] == said["frozen_weight"])
     assert (chosen["n_shifts"], chosen["accuracy"]) == (
         said["n_shifts"],
-        said["accuracy"]["trained"],
+        said["accuracy"][said["kept"]],
     )
 
 
@@ -170,66 +169,67 @@ def test_one_hidden_category_alone_makes_no_training_hopeless() -> None:
     assert not Choice(hidden=("a",), tried=trials, units=units).is_hopeless
 
 
-def test_a_training_that_was_stopped_must_put_more_right() -> None:
+@pytest.mark.parametrize(
+    ("n_frozen", "n_trained", "kept"),
+    [(7, 8, "frozen"), (8, 8, "frozen"), (9, 8, "frozen"), (4, 8, "frozen"), (3, 8, "trained")],
+)
+def test_the_frozen_result_is_kept_unless_training_is_significantly_better(
+    n_frozen, n_trained, kept
+) -> None:
+    """Five of five images apart are more than 2 · √5 of them, four of four are not more than 2 · √4."""
     right = np.arange(10)
-    frozen = TriedWeight(weight=1.0, n_shifts=1, right=right < 8)
-    for n_right, whole, stopped in (
-        (7, "frozen", "frozen"),
-        (8, "trained", "frozen"),
-        (9, "trained", "trained"),
-    ):
-        found = Choice(
-            hidden=(), tried=[TriedWeight(weight=0.65, n_shifts=1, right=right < n_right), frozen]
-        )
-        assert (found.kept, replace(found, is_stopped=True).kept) == (whole, stopped)
-    even = Choice(hidden=(), tried=[replace(frozen, weight=0.65), frozen], is_stopped=True)
-    assert even.in_words().endswith(
-        "8 without training, 8 with it; no difference, the first answer stands"
-    )
-
-
-def test_one_image_more_of_ten_is_said_as_a_count_and_called_chance() -> None:
-    """7 and 8 of 10; by two standard errors 6 more of 10 are needed to be sure, if nothing else differs."""
-    right = np.arange(10)
-    trials = [
-        TriedWeight(weight=0.65, n_shifts=1, right=right < 8),
-        TriedWeight(weight=1.0, n_shifts=1, right=right < 7),
+    tried = [
+        TriedWeight(weight=0.65, n_shifts=1, right=right < n_trained),
+        TriedWeight(weight=1.0, n_shifts=1, right=right < n_frozen),
     ]
-    found = Choice(hidden=("a",), tried=trials)
-    assert found.in_words() == (
-        "of 10 labeled images kept from training, put right: 7 without training, 8 with it; that may be chance, the "
-        "trained answer stands, with the encoder as it came weighing 65 %"
-    )
-    assert found.to_dict()["may_be_chance"]
-    even = Choice(
-        hidden=("a",), tried=[trials[0], TriedWeight(weight=1.0, n_shifts=1, right=right < 8)]
-    )
-    assert (
-        "put right: 8 without training, 8 with it; no difference, the trained answer stands"
-        in even.in_words()
-    )
-    sure = Choice(
-        hidden=("a",), tried=[trials[0], TriedWeight(weight=1.0, n_shifts=1, right=right < 2)]
-    )
-    assert not sure.may_be_chance
-    assert "put right: 2 without training, 8 with it; the trained answer stands" in sure.in_words()
+    found = Choice(hidden=("a",), tried=tried)
+    assert (found.kept, found.is_significant) == (kept, kept == "trained")
+    assert found.chosen.weight == (0.65 if kept == "trained" else 1.0)
+
+
+def test_a_gain_of_hundreds_of_labels_is_kept_at_the_usual_weight() -> None:
+    """65 of 100 right instead of 55, where 20 change to the better and 10 to the worse in each hundred."""
+    image = np.arange(600) % 100
+    frozen = image < 55
+    trained = (image >= 10) & (image < 75)
+    tried = [
+        TriedWeight(weight=weight, n_shifts=1, right=right)
+        for weight, right in ((0.0, frozen), (0.65, trained), (1.0, frozen))
+    ]
+    found = Choice(hidden=(), tried=tried)
+    assert (found.kept, found.chosen.weight) == ("trained", 0.65)
 
 
 def test_images_of_one_hidden_category_count_as_one_draw() -> None:
-    """40 more of 80 are no chance if each is a draw; if they are the images of one category, there is one draw."""
-    trials = [
-        TriedWeight(weight=0.65, n_shifts=1, right=np.ones(80, dtype=bool)),
-        TriedWeight(weight=1.0, n_shifts=1, right=np.arange(80) < 40),
-    ]
-    for n_categories, is_chance in (
-        (1, True),
-        (4, True),
-        (5, False),
-        (40, False),
-    ):  # n > 2 · √n of equal categories
+    """40 more of 80 are significant if each is a draw; if they are the images of one category, there is one draw."""
+    trained = np.ones(80, dtype=bool)
+    frozen = np.arange(80) < 40
+    for n_categories, expected in ((1, False), (4, False), (5, True), (40, True)):
         units = np.where(np.arange(80) < 40, np.arange(80), 80 + np.arange(80) % n_categories)
-        assert Choice(hidden=(), tried=trials, units=units).may_be_chance == is_chance
-    assert not Choice(hidden=(), tried=trials).may_be_chance
+        assert is_significant(trained, frozen, units) == expected
+    assert is_significant(trained, frozen)
+
+
+def test_no_result_can_be_significant_where_fewer_than_five_draws_are_wrong() -> None:
+    """By trying every result: which of the wrong images could become right."""
+    units = np.array([0, 1, 2, 3, 4, 5, 6, 6, 6, 7])
+    for wrong in (
+        [],
+        [0],
+        [0, 1, 2, 3],
+        [6, 7, 8],
+        [0, 1, 2, 6, 7, 8],
+        [0, 1, 2, 3, 7],
+        [5, *range(5)],
+    ):
+        frozen = np.ones(10, dtype=bool)
+        frozen[wrong] = False
+        results = []
+        for repaired in range(2 ** len(wrong)):
+            result = frozen.copy()
+            result[[row for at, row in enumerate(wrong) if repaired >> at & 1]] = True
+            results.append(is_significant(result, frozen, units))
+        assert can_be_significant(frozen, units) == any(results)
 
 
 def test_units_are_hidden_categories_and_single_images() -> None:

@@ -1,7 +1,5 @@
-"""What is said of a training, and by whom."""
+"""Whether training is started, what is kept of it, and that it can end at any moment."""
 
-import logging
-import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,18 +11,20 @@ from safetensors.torch import load_file
 
 from patched_method import collapsing
 from photo_runs import press_ctrl_c, run_on
-from shoal.clustering.blend import USUAL_WEIGHT, choose_weight
-from shoal.data.readers import read_collection
-from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.clustering.blend import USUAL_WEIGHT, TriedWeight
+from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.trained import train_and_answer, training_job, trials
+from shoal.discovery.trained import training_job
 from shoal.discovery.trained.choice import Choice
-from shoal.discovery.trained.trial_judge import JudgedEpoch, JudgingImages, TrialJudge
-from shoal.methods.registry import get_method, load_recipe
+from shoal.discovery.trained.evaluation import Evaluation
+from shoal.discovery.trained.train_and_answer import reason_not_to_train
+from shoal.methods.registry import load_recipe
 from shoal.runs import Run
 from shoal.training.loop import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+WATCHED = "head/layers.0.weight"
 
 
 def with_training(settings: DiscoverySettings, **values) -> DiscoverySettings:
@@ -36,98 +36,88 @@ def with_training(settings: DiscoverySettings, **values) -> DiscoverySettings:
     )
 
 
-@pytest.mark.slow
-def test_a_process_that_helps_says_nothing(
-    photos, settings, tmp_path: Path, monkeypatch, caplog
-) -> None:
-    """The batch is larger than the collection, of which the main process speaks; the helper takes the smaller one."""
-    asked = []
-    method = SimpleNamespace(
-        needs_n_clusters=False,
-        represent=lambda task, chosen, **options: asked.append(chosen.training.batch_size),
+def hiding(settings: DiscoverySettings, monkeypatch, **values) -> DiscoverySettings:
+    """Settings with which one of the three known colors is hidden from training."""
+    monkeypatch.setattr("shoal.discovery.trained.held_out.MIN_CATEGORIES", 2)
+    return replace(with_training(settings, **values), n_clusters=5, hidden_share=0.4)
+
+
+def keep_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what was trained to its end, whatever so few held-out labels say."""
+    monkeypatch.setattr(Choice, "is_significant", True)
+    monkeypatch.setattr(Choice, "is_hopeless", False)
+
+
+def evaluation_of(n_wrong: int, n_images: int = 40) -> SimpleNamespace:
+    right = np.arange(n_images) >= n_wrong
+    evaluation = Evaluation(
+        frozen=torch.eye(2),
+        labels=np.zeros(n_images, dtype=np.int64),
+        classes=("a",),
+        held_out=SimpleNamespace(rows=np.arange(n_images), hidden=()),
+        n_clusters=2,
+        inference=None,
+        seed=0,
     )
-    monkeypatch.setattr(trials, "get_method", lambda name: method)
-    flags = iter([True, False, False])  # training begins, and nothing comes after it
-    monkeypatch.setattr(trials, "flag_from_main", lambda value, device: next(flags))
-    collection = read_collection(photos.folder, photos.labels)
-    with caplog.at_level(logging.DEBUG):
-        trials.share_training(
-            collection,
-            Run(tmp_path / "run"),
-            with_training(settings, batch_size=1000),
-            torch.device("cpu"),
-            False,
-        )
-    assert asked == [len(collection)]
-    assert [record.message for record in caplog.records if record.name.startswith("shoal")] == []
+    evaluation.__dict__["of_frozen"] = [TriedWeight(weight=1.0, n_shifts=0, right=right)]
+    return evaluation
 
 
-def notes(photos, out: Path, settings: DiscoverySettings) -> list[str]:
-    heard: list[str] = []
-    run_on(photos, out, replace(settings, n_clusters=5), reporter=Reporter(heard.append))
-    return [line for line in heard if "collapsed" in line]
-
-
-def test_a_training_that_collapses_says_so_once_and_what_to_try(
-    photos, settings, tmp_path: Path, monkeypatch
+@pytest.mark.parametrize(("n_wrong", "is_started"), [(0, False), (1, False), (4, False), (5, True)])
+def test_training_is_not_started_where_no_result_could_be_significant_unless_asked_for(
+    n_wrong, is_started
 ) -> None:
-    """Every epoch shows it, and so do the embeddings in the end."""
-    monkeypatch.setattr("shoal.training.bank.COLLAPSED", -1.0)
-    (said,) = notes(photos, tmp_path / "run", with_training(settings, epochs=3))
-    assert said.startswith(
-        "note: training seems to have collapsed: all embeddings point nearly the same way"
-    )
-    assert said in (tmp_path / "run" / "train.log").read_text(encoding="utf-8")
+    evaluation = evaluation_of(n_wrong)
+    assert (reason_not_to_train(choose_settings(), evaluation) == "") is is_started
+    assert reason_not_to_train(choose_settings(train=True), evaluation) == ""
+    assert reason_not_to_train(choose_settings(answer="trained"), evaluation) == ""
 
 
-def test_where_no_label_can_judge_the_frozen_encoder_counts_beside_the_trained_one(
+def test_training_is_not_started_where_nothing_can_be_held_out_unless_asked_for() -> None:
+    assert reason_not_to_train(choose_settings(), None)
+    assert reason_not_to_train(choose_settings(train=True), None) == ""
+
+
+@pytest.mark.parametrize("changes", [{"training.lr": 0.02}, {}])
+def test_epochs_and_rate_of_the_recipe_for_a_cpu_train_where_they_are_given(changes) -> None:
+    """The name of the recipe is stored: that its values were given is not that it was chosen."""
+    given = choose_settings(epochs=12, train=True, changes=changes)
+    recipe = load_recipe("cpu")
+    assert (given.recipe, given.of_method.training.epochs) == ("default", recipe.training.epochs)
+    assert reason_not_to_train(given, evaluation_of(0)) == ""
+    assert choose_settings(recipe="cpu").recipe == "cpu"
+
+
+def test_without_being_asked_few_labels_train_nothing(photos, settings, tmp_path: Path) -> None:
+    run = run_on(photos, tmp_path / "run", replace(settings, train=None, n_clusters=5))
+    assert run.is_finished
+    assert not run.is_stopped
+    assert run.provenance["answer"] == "frozen"
+    assert not run.has("model.safetensors")
+    assert not (run.path / "frozen").exists()
+
+
+def test_where_no_label_is_held_out_the_frozen_embeddings_have_the_usual_weight(
     photos, settings, tmp_path
 ) -> None:
-    """As much as it usually should; alone where the trained answer is asked for, and all where training collapses."""
     weights = {}
     for name, hidden_share in (("usual", settings.hidden_share), ("trained", 0.0)):
         wanted = replace(with_training(settings, epochs=1), n_clusters=5, hidden_share=hidden_share)
-        weights[name] = run_on(photos, tmp_path / name, wanted).json("model").get("frozen_weight")
+        weights[name] = run_on(photos, tmp_path / name, wanted).json("model")["frozen_weight"]
     assert weights == {"usual": USUAL_WEIGHT, "trained": 0.0}
 
 
-def test_the_last_epoch_is_looked_at_too(photos, settings, tmp_path: Path, monkeypatch) -> None:
-    """The bank of the only epoch is from before any training, so what was learned is judged by its embeddings."""
-    monkeypatch.setattr(training_job, "collapse_statistics", lambda rows: {"bank_cosine": 1.0})
-    assert len(notes(photos, tmp_path / "run", with_training(settings, epochs=1))) == 1
-
-
-def test_a_head_as_it_was_drawn_is_no_collapse() -> None:
-    """Before training its embeddings point nearly the same way, too."""
-    heard: list[str] = []
-    reporter = Reporter(heard.append, detail=heard.append)
-    tell = training_job._epoch_listener(
-        Run(Path("run")), reporter, False, training_job._collapse_watch(heard.append)
-    )
-    row = {"loss": 1.0, "validation_accuracy": None, "seconds": 1.0, "bank_cosine": 1.0}
-    tell(row | {"epoch": 1})
-    assert len(heard) == 1
-    tell(row | {"epoch": 2})
-    assert "collapsed" in heard[-1]
-
-
-def test_a_training_that_leaves_nothing_to_cluster_lets_the_first_answer_stand(
+def test_a_training_that_leaves_nothing_to_cluster_is_not_used(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
     """Training is replaced by one whose embeddings are two points; five categories were asked for."""
     real = training_job.get_method
     monkeypatch.setattr(training_job, "get_method", lambda name: collapsing(real(name)))
-    heard: list[str] = []
     wanted = replace(with_training(settings, epochs=1), n_clusters=5)
-    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
-    assert run.is_finished
-    (said,) = [line for line in heard if "nothing to cluster" in line]
-    assert "2 distinct rows" in said
-    assert said.endswith("so the first answer stands")
-    assert run.n_clusters == 5
+    run = run_on(photos, tmp_path / "run", wanted)
+    assert (run.is_finished, run.n_clusters, run.provenance["answer"]) == (True, 5, "frozen")
     assert not (run.path / "frozen").exists()
     assert not (run.path / "trained").exists()
-    assert not run.has("choice.json")
     assert not run.has("model.safetensors")
 
 
@@ -136,7 +126,7 @@ def test_a_training_that_leaves_nothing_to_cluster_lets_the_first_answer_stand(
 def test_with_the_papers_rule_a_method_that_counts_itself_does_so(
     photos, settings, tmp_path: Path, method
 ) -> None:
-    """With any other the number is that of the first answer, and so is its interval."""
+    """With any other the number is that of the first result, and so is its interval."""
     cms = settings.of_method
     own = load_recipe(method=method)
     common = {
@@ -147,76 +137,23 @@ def test_with_the_papers_rule_a_method_that_counts_itself_does_so(
     }
     for rule in ("paper", "pairs"):
         chosen = replace(own, **common, inference=replace(cms.inference, rule=rule))
-        run = run_on(
-            photos,
-            tmp_path / rule,
-            DiscoverySettings(method=method, pixel_size=16, method_settings=chosen),
-        )
-        found = run.json("estimate")
+        asked = DiscoverySettings(method=method, pixel_size=16, method_settings=chosen, train=True)
+        found = run_on(photos, tmp_path / rule, asked).json("estimate")
         assert not found["is_given"]
-        assert (found["rule"] == get_method(method).number(chosen)) == (rule == "paper")
         assert (found["interval"] is None) == (rule == "paper")
 
 
-def test_a_trial_that_cannot_help_is_ended_and_nothing_is_left_to_resume(
+def test_a_trial_that_is_not_significantly_better_leaves_the_frozen_result(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(Choice, "is_hopeless", True)
-    monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
-    heard: list[str] = []
-    wanted = replace(with_training(settings, epochs=4), n_clusters=5, hidden_share=0.4)
-    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
-    (said,) = [line for line in heard if "training is ended" in line]
-    assert said.startswith("training is ended after 1 of 4 epochs: of ")
+    """Ten labels of easy images cannot show a gain; the trained result lies beside it."""
+    wanted = hiding(settings, monkeypatch, epochs=2)
+    run = run_on(photos, tmp_path / "run", wanted)
+    choice = run.json("choice")
+    assert (choice["kept"], choice["is_significant"]) == ("frozen", False)
+    assert run.provenance["answer"] == "frozen"
     assert run.is_finished
     assert not run.is_stopped, "there is nothing to resume"
-
-
-@pytest.mark.slow
-def test_a_trial_that_fell_is_ended_and_the_last_training_takes_as_many_epochs_as_were_best(
-    photos, settings, tmp_path: Path, monkeypatch
-) -> None:
-    """The judge is told that everything is right after one epoch and nothing after two."""
-    monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
-    seen: list[int] = []
-
-    monkeypatch.setattr(Choice, "is_hopeless", False)
-    real = TrialJudge.compare
-
-    def compare(self, embeddings, predicted, weights):
-        found = real(self, embeddings, predicted, weights)
-        seen.append(len(weights))
-        n_images = found.n_images
-        trials = [
-            replace(one, right=np.full(n_images, len(seen) == 1 and one.weight < 1))
-            for one in found.tried
-        ]
-        return replace(found, tried=trials, units=None)
-
-    monkeypatch.setattr(TrialJudge, "compare", compare)
-    heard: list[str] = []
-    wanted = replace(with_training(settings, epochs=4), n_clusters=5, hidden_share=0.4)
-    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
-    assert any(
-        line.startswith("training is ended after 2 of 4 epochs: it put more") for line in heard
-    )
-    assert "training again, with the labels that were kept from it, for 1 of 4 epochs" in heard
-    assert run.json("choice")["epochs"] == 1
-    assert len(run.metrics) == 1
-    assert run.is_finished
-    assert not run.is_stopped
-
-
-def keep_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide a category of two or more, and keep what was trained whatever the judging labels say."""
-    monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
-    monkeypatch.setattr(Choice, "is_hopeless", False)
-    monkeypatch.setattr(JudgedEpoch, "is_full", False)
-    best = property(lambda self: choose_weight([trial for trial in self.tried if trial.weight < 1]))
-    monkeypatch.setattr(Choice, "chosen", best)
-
-
-WATCHED = "head/layers.0.weight"
 
 
 def watch_weights(monkeypatch: pytest.MonkeyPatch) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -234,17 +171,15 @@ def watch_weights(monkeypatch: pytest.MonkeyPatch) -> tuple[list[torch.Tensor], 
     return begins, ends
 
 
-def test_after_a_trial_of_five_epochs_training_goes_on_from_it_and_interrupted_it_gives_the_same_bytes(
+def test_training_with_all_labels_goes_on_from_the_trial_and_interrupted_it_gives_the_same_bytes(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
     keep_training(monkeypatch)
     begins, ends = watch_weights(monkeypatch)
-    heard: list[str] = []
-    wanted = replace(with_training(settings, epochs=5), n_clusters=5, hidden_share=0.4)
-    whole = run_on(photos, tmp_path / "whole", wanted, reporter=Reporter(heard.append))
-    assert "training goes on for 2 epochs, with the labels that were kept from it" in heard
+    wanted = hiding(settings, monkeypatch, epochs=5)
+    whole = run_on(photos, tmp_path / "whole", wanted)
     assert len(whole.metrics) == 2
-    assert whole.provenance["trial_epochs"] == 5
+    assert whole.provenance["trial_epochs"] <= 5
     assert torch.equal(begins[1], ends[0]), "the last training begins with the trial's weights"
     assert not torch.equal(begins[1], begins[0])
 
@@ -268,85 +203,50 @@ def stopping_at(line: str):
     return Reporter(detail=lambda said: press_ctrl_c() if said.startswith(line) else None)
 
 
-@pytest.mark.parametrize(("n_epochs", "is_used"), [(2, False), (3, True)])
-def test_what_two_epochs_have_taught_is_not_used(
-    photos, settings, tmp_path: Path, monkeypatch, n_epochs, is_used
+@pytest.mark.parametrize("n_epochs", [1, 3])
+def test_a_stopped_trial_gives_its_best_result_so_far(
+    photos, settings, tmp_path: Path, monkeypatch, n_epochs
 ) -> None:
     keep_training(monkeypatch)
-    wanted = replace(with_training(settings, epochs=6), n_clusters=5, hidden_share=0.4)
+    monkeypatch.setattr("shoal.discovery.trained.evaluation.MOMENTS", ())
+    wanted = hiding(settings, monkeypatch, epochs=6)
     run = run_on(photos, tmp_path / "run", wanted, reporter=stopping_at(f"epoch {n_epochs}:"))
     assert run.provenance["stopped_early"] == {"epochs": n_epochs, "of": 6}
-    assert run.has("model.safetensors") is is_used
+    assert run.json("choice")["epochs"] == n_epochs
+    assert run.has("model.safetensors")
     assert not list(run.path.glob("**/*.tokens*")), "what the trunk computed is deleted"
 
 
-def test_a_stopped_trial_is_judged_as_it_ended(
+def test_minutes_that_are_over_stop_training_as_ctrl_c_does(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
-    """All is right after two epochs and nothing after three, where it is stopped: then the first answer stands."""
-    monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
-    monkeypatch.setattr(Choice, "is_hopeless", False)
-    real = TrialJudge.compare
-
-    def compare(self, embeddings, predicted, weights):
-        found = real(self, embeddings, predicted, weights)
-        is_early = len(weights) == 1
-        right = [
-            np.full(found.n_images, is_early if one.weight < 1 else not is_early)
-            for one in found.tried
-        ]
-        return replace(
-            found,
-            tried=[replace(one, right=now) for one, now in zip(found.tried, right, strict=True)],
-        )
-
-    monkeypatch.setattr(TrialJudge, "compare", compare)
-    wanted = replace(with_training(settings, epochs=6), n_clusters=5, hidden_share=0.4)
-    run = run_on(photos, tmp_path / "run", wanted, reporter=stopping_at("epoch 3:"))
-    assert run.json("choice")["kept"] == "frozen"
-    assert run.json("choice")["epochs"] == 3
+    wanted = replace(hiding(settings, monkeypatch, epochs=6), max_minutes=1e-6)
+    run = run_on(photos, tmp_path / "run", wanted)
+    assert (run.is_finished, run.is_stopped) == (True, True)
     assert run.provenance["answer"] == "frozen"
 
 
-def test_a_trial_that_is_no_better_does_not_stand_where_the_training_after_it_is_stopped(
+def test_where_the_last_training_is_stopped_the_trial_is_the_result_and_a_resume_ends_the_same(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
-    """All is right with training and without: it stands when it is whole."""
-    monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
-    real = TrialJudge.compare
-
-    def compare(self, embeddings, predicted, weights):
-        found = real(self, embeddings, predicted, weights)
-        return replace(
-            found,
-            tried=[replace(one, right=np.ones(found.n_images, dtype=bool)) for one in found.tried],
-        )
+    keep_training(monkeypatch)
+    _, ends = watch_weights(monkeypatch)
+    wanted = hiding(settings, monkeypatch, epochs=5)
 
     def press(line: str) -> None:
         if line.startswith("training goes on"):
             press_ctrl_c()
 
-    monkeypatch.setattr(TrialJudge, "compare", compare)
-    wanted = replace(with_training(settings, epochs=5), n_clusters=5, hidden_share=0.4)
-    heard: list[str] = []
-    run = run_on(
-        photos,
-        tmp_path / "run",
-        wanted,
-        reporter=Reporter(lambda line: (heard.append(line), press(line))),
-    )
-    assert (run.provenance["answer"], run.json("choice")["kept"]) == ("frozen", "frozen")
-    assert [
-        line.endswith("no difference, the first answer stands")
-        for line in heard
-        if "put right" in line
-    ][-1]
-    assert (run.path / "trained" / "assignments.csv").exists()
+    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(press))
+    assert (run.provenance["answer"], run.is_stopped) == ("trained", True)
+    assert torch.equal(load_file(run.path / "model.safetensors")[WATCHED], ends[0])
     resumed = run_on(photos, tmp_path / "run", wanted, resume=True)
-    assert (resumed.provenance["answer"], resumed.json("choice")["kept"]) == ("trained", "trained")
+    whole = run_on(photos, tmp_path / "whole", wanted)
+    for name in ("model.safetensors", "assignments.csv", "choice.json"):
+        assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name
 
 
-def test_of_a_stopped_training_that_nothing_judges_the_first_answer_stands(
+def test_of_a_stopped_training_that_nothing_evaluates_the_frozen_result_is_kept(
     photos, settings, tmp_path: Path
 ) -> None:
     wanted = replace(with_training(settings, epochs=6), n_clusters=5)
@@ -363,80 +263,38 @@ def test_of_a_last_training_that_collapsed_nothing_is_taken(
 ) -> None:
     keep_training(monkeypatch)
     _, ends = watch_weights(monkeypatch)
-    heard: list[str] = []
-
-    def collapsed(rows):
-        return any("training goes on" in line for line in heard)
-
-    monkeypatch.setattr("shoal.discovery.trained.trials.is_collapsed", collapsed)
-    wanted = replace(with_training(settings, epochs=5), n_clusters=5, hidden_share=0.4)
-    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
-    assert any("nothing is taken of the training with all labels" in line for line in heard)
+    monkeypatch.setattr("shoal.discovery.trained.last_training.is_collapsed", lambda rows: True)
+    run = run_on(photos, tmp_path / "run", hiding(settings, monkeypatch, epochs=5))
     kept = load_file(run.path / "model.safetensors")[WATCHED]
-    assert torch.equal(kept, ends[0].cpu()), "the weights of the trial"
-    assert not torch.equal(kept, ends[1].cpu())
+    assert torch.equal(kept, ends[0]), "the weights of the trial"
+    assert not torch.equal(kept, ends[1])
 
 
-def test_a_resumed_run_is_told_of_all_that_is_left(
+def test_where_held_out_images_are_all_alike_nothing_is_trained(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
-    """The trial is done: what is left is the training with all labels, and the views that both look at."""
-    keep_training(monkeypatch)
-    wanted = replace(with_training(settings, epochs=5), n_clusters=5, hidden_share=0.4)
-
-    def interrupt(line: str) -> None:
-        if line.startswith("training goes on"):
-            raise KeyboardInterrupt
-
-    heard: list[str] = []
-    with pytest.raises(KeyboardInterrupt):
-        run_on(
-            photos,
-            tmp_path / "run",
-            wanted,
-            reporter=Reporter(lambda line: (heard.append(line), interrupt(line))),
-        )
-    run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append), resume=True)
-    whole, left = (
-        re.search(r"\(([\d,]+) views and ([\d,]+) steps\)", line)
-        for line in heard
-        if "(" in line and "steps)" in line
-    )
-    assert whole[1] == left[1]
-    assert int(left[2]) * 7 == int(whole[2]) * 2 > 0, "2 epochs of 5 + 2"
-
-
-@pytest.mark.parametrize("is_usual", [True, False])
-def test_nothing_is_trained_unasked_where_all_judging_images_are_right_without_it(
-    photos, settings, tmp_path: Path, monkeypatch, is_usual: bool
-) -> None:
-    keep_training(monkeypatch)
-    real = JudgingImages.judge_frozen
-    all_right = np.ones(1, dtype=bool)
-    monkeypatch.setattr(
-        JudgingImages,
-        "judge_frozen",
-        lambda images: [replace(one, right=all_right) for one in real(images)],
-    )
-    monkeypatch.setattr(DiscoverySettings, "is_short", is_usual)
-    heard: list[str] = []
-    wanted = replace(settings, n_clusters=5, hidden_share=0.4)
-    if not is_usual:
-        monkeypatch.setattr(train_and_answer, "_answer_by_trial", lambda job, *_: (job.first, None))
-    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
-    assert any(line.startswith("nothing is trained: all of the ") for line in heard) is is_usual
+    monkeypatch.setattr(Evaluation, "of_frozen", ())
+    run = run_on(photos, tmp_path / "run", hiding(settings, monkeypatch))
     assert run.is_finished
     assert not run.has("model.safetensors")
 
 
-def test_where_nothing_can_judge_because_rows_are_alike_the_first_answer_stands(
-    photos, settings, tmp_path: Path, monkeypatch
-) -> None:
-    keep_training(monkeypatch)
-    monkeypatch.setattr(JudgingImages, "judge_frozen", lambda images: [])
-    heard: list[str] = []
-    wanted = replace(settings, n_clusters=5, hidden_share=0.4)
-    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
-    assert any("too much alike, so the first answer stands" in line for line in heard)
-    assert run.is_finished
-    assert not run.has("model.safetensors")
+def test_a_head_as_it_was_drawn_is_no_collapse() -> None:
+    """Before training its embeddings point nearly the same way, too."""
+    watched: list[int] = []
+    listener = training_job._EpochListener(
+        reporter=Reporter(say=lambda line: None, detail=lambda line: None),
+        n_epochs=2,
+        watch=lambda row: watched.append(row["epoch"]),
+        write=None,
+    )
+    row = {"loss": 1.0, "validation_accuracy": None, "seconds": 1.0, "bank_cosine": 1.0}
+    for epoch in (1, 2):
+        listener(row | {"epoch": epoch})
+    assert watched == [2]
+
+
+def test_what_a_resumed_run_was_begun_with_is_stored(photos, settings, tmp_path: Path) -> None:
+    wanted = replace(settings, n_clusters=5, train=False, recipe="cpu")
+    run = run_on(photos, tmp_path / "run", wanted)
+    assert Run(run.path).config_as(DiscoverySettings).recipe == "cpu"

@@ -21,7 +21,6 @@ from shoal.methods.method import LearnOptions
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.runs import Run
-from shoal.training.cost import Cost
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,6 @@ class _Told:
     draw: int
     settings: DiscoverySettings
     n_clusters: int | None
-    cost: Cost
     n_views: int
     reads_images: bool
 
@@ -71,7 +69,6 @@ def follow_comparison(
                 labels=draws[told.draw].given.labels,
                 n_clusters=told.n_clusters,
             ),
-            cost=told.cost,
             n_views=told.n_views,
             reads_images=told.reads_images,
         )
@@ -99,6 +96,4 @@ def training_folder(run: Run, settings: DiscoverySettings, draw: int) -> Path:
 
 
 def _told(one: Training) -> _Told:
-    return _Told(
-        one.draw, one.settings, one.task.n_clusters, one.cost, one.n_views, one.reads_images
-    )
+    return _Told(one.draw, one.settings, one.task.n_clusters, one.n_views, one.reads_images)

@@ -78,7 +78,7 @@ def compare(
     draws
         How often labels are kept anew and every method is trained.
     max_minutes
-        Most minutes that all trainings together may take; then each has fewer epochs.
+        Minutes after which training is stopped; the methods that are finished are compared.
     out
         The folder to write; `runs/<name of the images>-compare` if not given.
     device

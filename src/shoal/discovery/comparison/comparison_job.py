@@ -22,7 +22,6 @@ from shoal.discovery.comparison.comparison_result import PAGE, Comparison
 from shoal.discovery.comparison.comparison_settings import ComparisonSettings, name_of
 from shoal.discovery.comparison.judge_methods import conclude, judge, kept_table
 from shoal.discovery.comparison.label_draw import LabelDraw, doubt_draw, withhold_labels
-from shoal.discovery.comparison.time_budget import TooLittleTime
 from shoal.discovery.comparison.train_methods import Trainings, keep_run
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.first_answer import cluster_frozen
@@ -197,11 +196,7 @@ class _Work:
             resume=self.resume,
             reporter=self.reporter,
         )
-        try:
-            epochs = trainings.answer_all()
-        except TooLittleTime:  # the same command with more of it finds its folder free
-            self.run.abandon()
-            raise
+        epochs = trainings.answer_all()
         judged = [judge(self.run.path, name_of(each), draws) for each in self.settings.methods]
         unfinished = [
             name_of(each)

@@ -17,11 +17,11 @@ FROZEN = ANSWERS[0]
 DEFAULT_METHODS = ("cms", "simgcd", "gcd")
 
 NOT_HERE = {
+    "recipe",
     "method",
     "method_settings",
     "train",
     "depths",
-    "temperatures",
     "max_minutes",
 }
 """Settings of `shoal discover` that mean nothing in a comparison, or something else."""
@@ -127,8 +127,7 @@ def _choose(
 ) -> DiscoverySettings:
     own = {change: value for change, value in changes.items() if is_for(name, change)}
     trained: dict[str, Any] = {"epochs": epochs} if get_method(name).trains else {}
-    # Whatever a config says; some methods have no temperature to try.
-    settings = choose_settings(method=name, **trained, changes=own, **{**given, "temperatures": ()})
+    settings = choose_settings(method=name, **trained, changes=own, **given)
     return replace(settings, train=True, depths=(), max_minutes=None)
 
 

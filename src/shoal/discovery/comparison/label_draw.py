@@ -16,7 +16,7 @@ from shoal.clustering.matching import drawn_units
 from shoal.data.collection import Collection
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.read_and_embed import check_collection
-from shoal.discovery.trained.withheld import MAX_NAMED, MIN_CATEGORIES, withhold
+from shoal.discovery.trained.held_out import MAX_NAMED, MIN_CATEGORIES, hold_out
 from shoal.errors import DataError, ShoalError
 from shoal.words import count, first_few, plural
 
@@ -71,8 +71,8 @@ def withhold_labels(
     collection: Collection, settings: DiscoverySettings, draw: int = 0
 ) -> LabelDraw:
     """Draw the labels that methods do not see; the first draw is that of `shoal discover` with the same seed."""
-    withheld = withhold(collection, replace(settings, seed=settings.seed + draw))
-    rows = withheld.judged
+    held_out = hold_out(collection, replace(settings, seed=settings.seed + draw))
+    rows = held_out.rows
     if len(rows) < MIN_KEPT:
         raise DataError(
             f"{collection.count()}: {count(len(rows), 'label')} could be kept to judge by, and a comparison needs "
@@ -83,7 +83,7 @@ def withhold_labels(
         rows=rows,
         labels=collection.labels[rows],
         classes=collection.classes,
-        hidden=withheld.hidden,
+        hidden=held_out.hidden,
     )
     try:
         check_collection(kept.given, settings)

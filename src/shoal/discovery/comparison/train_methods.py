@@ -1,7 +1,7 @@
 """The trainings of a comparison: each method on what it is given, one after the other, its answer kept as a run."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,27 +17,22 @@ from shoal.discovery.comparison.broadcast import (
 from shoal.discovery.comparison.comparison_settings import ComparisonSettings, name_of
 from shoal.discovery.comparison.judge_methods import run_folder
 from shoal.discovery.comparison.label_draw import LabelDraw
-from shoal.discovery.comparison.time_budget import (
-    announce,
-    describe_epochs,
-    plan_epochs,
-    read_epochs,
-)
 from shoal.discovery.comparison.trunk import SharedTrunk, Training
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.read_and_embed import Readable
 from shoal.discovery.reporter import NOTE, SILENT, Reporter
-from shoal.discovery.trained.train_and_answer import networks_of
-from shoal.discovery.trained.training_job import TrainingJob, ctrl_c_stops, note_stopped, train_on
-from shoal.discovery.trained.withheld import fit_batch
+from shoal.discovery.trained.held_out import fit_batch
+from shoal.discovery.trained.train_and_answer import with_networks
+from shoal.discovery.trained.training_job import TrainingJob, note_stopped, stop_request, train_on
+from shoal.distributed import is_started
 from shoal.errors import Diverged, TooFewDistinct
 from shoal.methods.clusters import Representation
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.runs import Run
-from shoal.training.cost import Cost, measure_cost
 from shoal.training.loop import StopTraining
-from shoal.training.model import shape_of
+from shoal.training.model import Model, shape_of
+from shoal.words import count
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -70,45 +65,36 @@ class Trainings:
                 asked = self.firsts[draw].discovery.n_clusters
                 self._answer(self.frozen, replace(each, n_clusters=asked), draw)
         trainings = self._prepare([(each, draw) for each, draw in left if each.is_trained])
-        full = {
-            each.method: int(each.of_method.training.epochs) for each in others if each.is_trained
-        }
-        epochs = self._plan(trainings, full)
-        trainings = [one.with_epochs(epochs[one.settings.method]) for one in trainings]
         broadcast_trainings(trainings, self.device)
         if trainings:
             self._train(trainings)
-        return epochs
+        return {
+            each.method: int(each.of_method.training.epochs) for each in others if each.is_trained
+        }
 
     def _prepare(self, left: Sequence[tuple[DiscoverySettings, int]]) -> list[Training]:
-        """Methods on what they are given in each draw: labels without the kept ones, and the number of categories.
-
-        Each is measured once, on a model that is made for it.
-        """
-        measured: dict[str, dict[str, Any]] = {}
+        """Methods on what they are given in each draw: labels without the kept ones, and the number of categories."""
+        models: dict[str, Model[Any]] = {}
         trainings = []
         for settings, draw in left:
             labels = self.draws[draw].given.labels
             asked = self.firsts[draw].discovery.n_clusters
             settings = fit_batch(replace(settings, n_clusters=asked), len(labels), SILENT)
             task = Task(pixels=self.images.pixels, labels=labels, n_clusters=asked)
-            if settings.method not in measured:
-                measured[settings.method] = self._measure(settings, task)
+            method = settings.method
+            if method not in models:
+                shape = shape_of(task, task.n_clusters)
+                models[method] = get_method(method).build(settings.of_method, shape)
             trainings.append(
-                Training(draw=draw, settings=settings, task=task, **measured[settings.method])
+                Training(
+                    draw=draw,
+                    settings=settings,
+                    task=task,
+                    n_views=models[method].n_views,
+                    reads_images=models[method].reads_images,
+                )
             )
         return trainings
-
-    def _measure(self, settings: DiscoverySettings, task: Task) -> dict[str, Any]:
-        chosen = settings.of_method
-        data = task.training_data
-        model = (
-            get_method(settings.method)
-            .build(chosen, shape_of(data, task.n_clusters))
-            .to(self.device)
-        )
-        cost = measure_cost(data, model, chosen.training)
-        return {"cost": cost, "n_views": model.n_views, "reads_images": model.reads_images}
 
     def _say_batches(self) -> None:
         """Say once that batches are smaller where the collection is."""
@@ -119,50 +105,23 @@ class Trainings:
                 f"{NOTE}batches of {n_images:,} images, because there are no more to train on"
             )
 
-    def _plan(self, trainings: Sequence[Training], full: dict[str, int]) -> dict[str, int]:
-        """The epochs of each method: its own, or what fits into the minutes that there are."""
-        minutes = self.settings.max_minutes
-        if minutes is None or not full:
-            return full
-        if self.run.has("plan.json"):  # of an interrupted comparison: a new one finds none
-            return read_epochs(self.run)
-
-        def seconds_of(epochs: Mapping[str, int]) -> float:
-            some = [one.with_epochs(max(1, epochs[one.settings.method])) for one in trainings]
-            return self._trunk(some).seconds + sum(one.cost.steps_s for one in some)
-
-        epochs = plan_epochs(full, seconds_of, minutes)
-        self.run.write_json("plan", {"epochs": epochs})
-        self.reporter.say(describe_epochs(epochs, full, minutes))
-        return epochs
-
     def _train(self, trainings: Sequence[Training]) -> None:
         """Train one after the other, until one is stopped."""
-        trunk = self._trunk(trainings)
-        costs = [self._cost_left(one) for one in trainings]
+        trunk = SharedTrunk(
+            self.images.pixels, trainings, device=self.device, scratch=self.run.path
+        )
         try:
-            with ctrl_c_stops() as is_asked:
-                self.reporter.say(
-                    announce(costs, trunk.n_rows, trunk.seconds, n_draws=len(self.draws))
-                )
+            with stop_request(self.settings.max_minutes) as stop:
+                self.reporter.say(announce(trainings, n_draws=len(self.draws)))
                 for one in trainings:
                     broadcast_next_training(True, self.device)
-                    if not self._train_one(one, trunk, is_asked):
+                    if not self._train_one(one, trunk, stop):
                         break
             broadcast_next_training(False, self.device)
         finally:
             trunk.remove()
 
-    def _cost_left(self, one: Training) -> Cost:
-        """What is left of a training that was interrupted."""
-        n_done = (
-            len(Run(training_folder(self.run, one.settings, one.draw)).metrics)
-            if self.resume
-            else 0
-        )
-        return one.with_epochs(one.cost.n_epochs - n_done).cost
-
-    def _train_one(self, one: Training, trunk: SharedTrunk, is_asked: Callable[[], bool]) -> bool:
+    def _train_one(self, one: Training, trunk: SharedTrunk, stop: Callable[[], bool]) -> bool:
         """Train a method and keep its answer; False where it was stopped."""
         draw = f", draw {one.draw + 1} of {len(self.draws)}" if len(self.draws) > 1 else ""
         self.reporter.say(f"{get_method(one.settings.method).title}{draw}")
@@ -175,7 +134,7 @@ class Trainings:
             resume=self.resume,
             reporter=self.reporter,
             tensorboard=False,
-            is_asked=is_asked,
+            stop=stop,
         )
         folder = training_folder(self.run, one.settings, one.draw)
         try:
@@ -232,17 +191,13 @@ class Trainings:
             FROZEN if job is None else TRAINED, discovery, given, settings, unseen=unseen
         )
         if job is not None:
-            answer = replace(
-                answer, **networks_of(job, learned, training_folder(self.run, settings, draw))
-            )
+            folder = training_folder(self.run, settings, draw)
+            answer = with_networks(answer, job, learned, folder)
         keep_run(self.run, answer, settings, draw, asked=asked, seconds=seconds)
 
     def _is_done(self, settings: DiscoverySettings, draw: int) -> bool:
         run = Run(run_folder(self.run.path, settings.method, draw))
         return run.is_finished and (run.has("report.html") or bool(run.provenance.get("failed")))
-
-    def _trunk(self, trainings: Sequence[Training]) -> SharedTrunk:
-        return SharedTrunk(self.images.pixels, trainings, device=self.device, scratch=self.run.path)
 
 
 def keep_run(
@@ -265,6 +220,16 @@ def fail_run(
     failed.finish(failed=why, asked=asked, seconds=round(seconds, 3))
 
 
+def announce(trainings: Sequence[Training], *, n_draws: int) -> str:
+    """Say how much will be trained, and how to end it early."""
+    n_epochs = sum(one.settings.of_method.training.epochs for one in trainings)
+    draws = f" ({n_draws} draws of kept labels)" if n_draws > 1 else ""
+    return (
+        f"{count(len(trainings), 'training')}{draws} of {count(n_epochs, 'epoch')} in all. Ctrl-C "
+        "once stops and compares the methods that are finished, Ctrl-C twice quits; --resume goes on"
+    )
+
+
 def _share(trunk: SharedTrunk, one: Training, job: TrainingJob) -> Task:
     """The task of a training; what of the trunk is missing is computed with a bar, unless the user asks to stop."""
     if not trunk.n_missing(one):
@@ -273,7 +238,7 @@ def _share(trunk: SharedTrunk, one: Training, job: TrainingJob) -> Task:
 
         def tell(done: int, total: int) -> None:
             progress(done, total)
-            if job.is_asked():
+            if not is_started() and job.stop():
                 raise StopTraining
 
         return trunk.share(one, tell)

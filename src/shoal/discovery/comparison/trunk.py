@@ -20,7 +20,6 @@ from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import ImageRows
 from shoal.methods.task import Task
 from shoal.progress import Progress, count_after
-from shoal.training.cost import Cost
 from shoal.training.epoch_draws import EpochDraws
 from shoal.training.loop import TOKENS, VIEWS
 from shoal.training.tokens import TokenCache, cache_tokens, resident
@@ -36,17 +35,10 @@ class Training:
     draw: int
     settings: DiscoverySettings
     task: Task
-    cost: Cost
-    """Its `n_views` are those of this training alone."""
     n_views: int
     """Of each image in a batch."""
     reads_images: bool
     """Whether the method's networks begin with the images: then there are no tokens to share."""
-
-    def with_epochs(self, epochs: int) -> "Training":
-        """The same with so many epochs."""
-        settings = self.settings.with_epochs(max(1, epochs))
-        return replace(self, settings=settings, cost=replace(self.cost, n_epochs=epochs))
 
     @property
     def tokens_key(self) -> Key | None:
@@ -67,9 +59,14 @@ class Training:
     @property
     def pooled_views(self) -> Ints:
         """The views of the pool that this training looks at."""
-        data = self.task.training_data
-        draws = EpochDraws(data.training_labels, self.settings.of_method.training, self.n_views)
-        return draws.pooled_views(data.training)
+        return self.epoch_draws.pooled_views(self.task.training)
+
+    @property
+    def epoch_draws(self) -> EpochDraws:
+        """What this training draws."""
+        chosen = self.settings.of_method
+        labels = self.task.training_labels
+        return EpochDraws(labels, chosen.training, self.n_views, chosen.embeds_views)
 
 
 class SharedTrunk:
@@ -99,11 +96,6 @@ class SharedTrunk:
         return len(keys) * n_own(len(self.pixels)) + sum(
             n_own(len(self._views_of(key))) for key in pools
         )
-
-    @property
-    def seconds(self) -> float:
-        """What that takes, as measured."""
-        return self.n_rows * max(training.cost.view_s for training in self.trainings)
 
     def n_missing(self, training: Training) -> int:
         """How many of them a training needs that are not there yet."""
@@ -176,9 +168,7 @@ class SharedTrunk:
             resident(self.pixels, self.device),
             encoder.to(self.device),
             chosen.training.views,
-            generator=EpochDraws(
-                training.task.training_data.training_labels, chosen.training
-            ).for_pool(),
+            generator=training.epoch_draws.for_pool(),
             only=self._views_of(training.pool_key),
             batch_size=batch_size,
             file=self.scratch / f"{VIEWS}.{len(self._pools)}",

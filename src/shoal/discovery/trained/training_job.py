@@ -1,15 +1,16 @@
-"""A training as `shoal discover` runs it: what it will take is said first, bars go along, Ctrl-C stops it."""
+"""One training of `shoal discover`: progress bars, metrics, and how it is stopped with the best result so far."""
 
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,35 +19,35 @@ from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.read_and_embed import Readable
 from shoal.discovery.reporter import NOTE, Listener, Reporter
 from shoal.distributed import is_started
-from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.errors import UsageError, missing_package
 from shoal.methods.clusters import Representation
-from shoal.methods.method import OnEpoch
-from shoal.methods.registry import get_method, load_recipe
+from shoal.methods.method import TrainedSettings
+from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.progress import Progress, about
 from shoal.runs import Run
-from shoal.training.bank import collapse_statistics, describe_collapse
-from shoal.training.cost import Cost, measure_cost
-from shoal.training.loop import GoesOn, OnProgress, StopTraining
-from shoal.training.model import Model, shape_of
+from shoal.training.collapse import collapse_statistics, describe_collapse
+from shoal.training.loop import EarlyStopping, OnEpoch, OnProgress, StopTraining
+from shoal.training.model import Model
 from shoal.training.tokens import TokenCache
+from shoal.words import count
 
-MIN_EPOCHS = 3
-"""Fewer epochs teach nothing."""
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
-MIN_TRIAL_EPOCHS = 5
-"""A training goes on from a trial of so many epochs; after a shorter one it begins anew."""
+STOPPING = "\nstopping, with the best result so far; Ctrl-C once more quits at once\n"
 
-STOPPING = "\nstopping, with the best answer so far; Ctrl-C once more quits at once\n"
+PHASES = {"views": "preparing views", "steps": "training"}
+"""What is done while views, and then steps, are counted."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TrainingJob:
-    """What there is before training, and who hears of it."""
+    """Inputs and outputs of the trainings of one run."""
 
     frozen: Representation
     first: Answer
+    """The result without training."""
     images: Readable
     run: Run
     settings: DiscoverySettings
@@ -55,8 +56,8 @@ class TrainingJob:
     tensorboard: bool
     n_tail_blocks: int | None = None
     """Those of the encoder that `frozen` comes from."""
-    is_asked: Callable[[], bool] = lambda: False
-    """Whether the user has asked to stop, as `ctrl_c_stops` notes it."""
+    stop: Callable[[], bool] = lambda: False
+    """Whether training is to stop, as `stop_request` says."""
 
     @property
     def device(self) -> torch.device:
@@ -70,14 +71,10 @@ class TrainingJob:
 
     @property
     def n_clusters(self) -> int | None:
-        """How many categories training is told: the given number, or the first answer's where a method needs it."""
+        """K that training is told: the given number, or that of the first result where a method needs one."""
         if get_method(self.settings.method).needs_n_clusters:
             return self.first.discovery.n_clusters
         return self.settings.n_clusters
-
-    def n_done(self, training: Run) -> int:
-        """Epochs of a training that are there to go on from."""
-        return len(training.metrics) if self.resume else 0
 
 
 def check_tensorboard(settings: DiscoverySettings) -> None:
@@ -89,7 +86,7 @@ def check_tensorboard(settings: DiscoverySettings) -> None:
     tensorboard_writer()
 
 
-def tensorboard_writer() -> type[Any]:
+def tensorboard_writer() -> "type[SummaryWriter]":
     """The class that writes event files; a missing package is an error that says how to install it."""
     try:
         from torch.utils.tensorboard import SummaryWriter
@@ -98,8 +95,8 @@ def tensorboard_writer() -> type[Any]:
     return SummaryWriter
 
 
-def event_writer(folder: Path) -> Callable[[dict[str, Any]], None]:
-    """Open an event file in `folder`; what comes back takes an epoch's row of metrics (`on_epoch` of `train`)."""
+def event_writer(folder: Path) -> OnEpoch:
+    """Open an event file in `folder`; what comes back writes an epoch's row of metrics."""
     writer = tensorboard_writer()(str(folder))
 
     def write(row: dict[str, Any]) -> None:
@@ -111,35 +108,72 @@ def event_writer(folder: Path) -> Callable[[dict[str, Any]], None]:
     return write
 
 
+@contextmanager
+def stop_request(max_minutes: float | None = None) -> Iterator[Callable[[], bool]]:
+    """Yield a function that says whether to stop: after the first Ctrl-C, or when the minutes are over.
+
+    The second Ctrl-C interrupts. It goes round all trainings and what lies between them, so that Ctrl-C costs a result
+    at no moment. Where there are several processes, or this is not the main thread, Ctrl-C does what it always does.
+    """
+    deadline = float("inf")
+    if max_minutes is not None:
+        deadline = time.monotonic() + 60 * max_minutes
+    presses: list[int] = []
+
+    def is_asked() -> bool:
+        return bool(presses) or time.monotonic() >= deadline
+
+    if is_started() or threading.current_thread() is not threading.main_thread():
+        yield is_asked
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)  # the next one interrupts
+        presses.append(number)
+        if sys.stderr is not None and sys.stderr.isatty():
+            os.write(2, STOPPING.encode())  # print might already be in the middle of a line
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield is_asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def train_on(
     job: TrainingJob,
     task: Task,
-    settings: Any,
+    settings: TrainedSettings,
     folder: Path,
     *,
-    goes_on: GoesOn | None = None,
-    start: Model | None = None,
+    early_stopping: EarlyStopping | None = None,
+    start: Model[Any] | None = None,
 ) -> Representation | None:
-    """Train on a task with bars; None where it was stopped after so few epochs that they taught nothing.
+    """Train on a task, with progress; None where it was stopped before an epoch was finished.
 
-    What the trunk has computed is kept where another training follows. `goes_on` is asked after each epoch; `start` has
-    the weights to begin with.
+    What the trunk has computed is kept where another training follows. `start` has the weights to begin with.
     """
     watch = _collapse_watch(job.reporter.say)
     is_last = folder == job.run.path
-    task = _with_tokens(job, task, settings)
+    listener = _EpochListener(
+        reporter=job.reporter,
+        n_epochs=settings.training.epochs,
+        watch=watch,
+        write=event_writer(folder) if job.tensorboard and is_last else None,
+    )
     try:
-        with _bars(job) as progress:
+        with _bars(job.reporter) as progress:
             learned = get_method(job.settings.method).represent(
-                task,
+                _with_tokens(job, task, settings),
                 settings,
                 device=job.device,
                 folder=folder,
                 resume=job.resume,
                 progress=progress,
-                on_epoch=_epoch_listener(job.run, job.reporter, job.tensorboard and is_last, watch),
+                on_epoch=listener,
+                stop=job.stop,
+                early_stopping=early_stopping,
                 keeps_trunk=not is_last,
-                goes_on=goes_on,
                 start=start,
             )
     except StopTraining:
@@ -147,30 +181,12 @@ def train_on(
         return None
     if not learned.is_done:
         note_stopped(job, len(learned.metrics))
-        if len(learned.metrics) < MIN_EPOCHS:
-            learned.free_trunk()
-            return None
     watch(collapse_statistics(learned.embeddings))
     # What is there need not be embedded again, which processes that help would have to take part in.
     return replace(learned, frozen=lambda: job.frozen.embeddings)
 
 
-def measure(job: TrainingJob, task: Task, done: Run, *, needs_pool: bool = False) -> Cost:
-    """What a training on a task will take; `done` is the folder with the epochs that a resumed one has done."""
-    chosen = job.settings.of_method
-    data = _with_tokens(job, task, chosen).training_data
-    with job.reporter.progress("timing a step of training"):
-        model = (
-            get_method(job.settings.method)
-            .build(chosen, shape_of(data, task.n_clusters))
-            .to(job.device)
-        )
-        return measure_cost(
-            data, model, chosen.training, n_done=job.n_done(done), needs_pool=needs_pool
-        )
-
-
-def _with_tokens(job: TrainingJob, task: Task, settings: Any) -> Task:
+def _with_tokens(job: TrainingJob, task: Task, settings: TrainedSettings) -> Task:
     """The task with the tokens that embedding has left, where training splits the encoder as that did."""
     left = job.frozen.tokens
     if left is None or task.tokens is not None or settings.n_tail_blocks != job.n_tail_blocks:
@@ -178,81 +194,17 @@ def _with_tokens(job: TrainingJob, task: Task, settings: Any) -> Task:
     return replace(task, tokens=TokenCache(left.tokens, 2 * settings.training.batch_size))
 
 
-def measured_gain(settings: DiscoverySettings) -> str:
-    """What training has brought elsewhere, where a run trains as if nothing had been said about it; else nothing."""
-    chosen = settings.of_method
-    usual = load_recipe(method=settings.method)
-    is_long = (chosen.training.epochs, chosen.training.lr) == (
-        usual.training.epochs,
-        usual.training.lr,
-    )
-    is_same = (chosen.encoder, chosen.input_size) == (DEFAULT_ENCODER, usual.input_size)
-    is_usual = (
-        is_same
-        and (is_long or settings.is_short)
-        and not settings.depths
-        and not settings.temperatures
-    )
-    gain = get_method(settings.method).measured_gain if is_usual else ""
-    return f"{gain}, with the recipe default" if gain and settings.is_short else gain
-
-
-def announce(costs: Sequence[Cost], *, is_compared: bool, gain: str = "") -> str:
-    """Say what all trainings together will take, what that may bring, and how to do without the rest of it.
-
-    `gain` is what it has brought elsewhere.
-    """
-    seconds, n_steps, n_views = (
-        sum(getattr(one, name) for one in costs) for name in ("seconds", "n_steps", "n_views")
-    )
-    end = "it may help much or not at all" + (f" ({gain})" if gain else "")
-    if is_compared:
-        end += ", and labels that it does not see decide which answer stands"
-    return (
-        f"training takes {about(seconds)} on this machine ({n_views:,} views and {n_steps:,} steps); "
-        f"{end}. Ctrl-C once stops it and keeps the best answer so far, Ctrl-C twice quits and --resume goes on"
-    )
-
-
 @contextmanager
-def ctrl_c_stops() -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C do no more than answer this with True; the second one interrupts.
-
-    It goes round all trainings and what lies between them, so that Ctrl-C costs an answer at no moment. Where there are
-    several processes, or this is not the main thread, Ctrl-C does what it always does.
-    """
-    asked: list[int] = []
-    if is_started() or threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-
-    def note(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, before)  # the next one interrupts
-        asked.append(number)
-        if sys.stderr is not None and sys.stderr.isatty():
-            os.write(2, STOPPING.encode())  # print might already be in the middle of a line
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: bool(asked)
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _bars(job: TrainingJob) -> Iterator[OnProgress]:
-    """Show views and then steps; training stops here where the user has asked."""
-    names = {"views": "preparing views", "steps": "training"}
+def _bars(reporter: Reporter) -> Iterator[OnProgress]:
+    """Show views and then steps, with the time left of either."""
     shown: dict[str, Progress] = {}
     with ExitStack() as bars:
 
         def tell(unit: str, done: int, total: int) -> None:
             if unit not in shown:
                 bars.close()  # the bar of the unit before
-                shown[unit] = bars.enter_context(job.reporter.progress(names[unit], unit))
+                shown[unit] = bars.enter_context(reporter.progress(PHASES[unit], unit))
             shown[unit](done, total)
-            if job.is_asked():
-                raise StopTraining
 
         yield tell
 
@@ -260,9 +212,9 @@ def _bars(job: TrainingJob) -> Iterator[OnProgress]:
 def note_stopped(job: TrainingJob, n_epochs: int) -> None:
     """Write down that training was stopped before its end, and say so."""
     job.run.note(stopped_early={"epochs": n_epochs, "of": job.n_epochs})
-    done = f"{n_epochs} of {job.n_epochs} epochs"
     job.reporter.say(
-        f"training was stopped after {done}; the same command with --resume goes on with it"
+        f"training was stopped after {n_epochs} of {job.n_epochs} epochs; "
+        "the same command with --resume goes on with it"
     )
 
 
@@ -279,25 +231,30 @@ def _collapse_watch(say: Listener) -> OnEpoch:
     return watch
 
 
-def _epoch_listener(run: Run, reporter: Reporter, tensorboard: bool, watch: OnEpoch) -> OnEpoch:
-    """Tell an epoch's metrics to whoever listens to details, the watch, and TensorBoard where it was asked for."""
-    write = event_writer(run.path) if tensorboard else None
+@dataclass(kw_only=True)
+class _EpochListener:
+    """Tells an epoch's metrics to whoever listens to details, to TensorBoard, and once how long it will take."""
 
-    def tell(row: dict[str, Any]) -> None:
-        accuracy = row["validation_accuracy"]
-        seen = (
-            ""
-            if accuracy is None
-            else f", validation accuracy {100 * accuracy:.1f} %, K {row['n_clusters']}"
-        )
-        reporter.detail(
-            f"epoch {row['epoch']}: loss {row['loss']:.4f}{seen}, {row['seconds']:.1f} s"
-        )
-        if (
-            row["epoch"] > 1
-        ):  # the bank is an epoch's first look: that of epoch 1 shows the head as it was drawn
-            watch(row)
-        if write is not None:
-            write(row)
+    reporter: Reporter
+    n_epochs: int
+    watch: OnEpoch
+    write: OnEpoch | None
+    has_told_time: bool = False
 
-    return tell
+    def __call__(self, row: dict[str, Any]) -> None:
+        epoch = row["epoch"]
+        seen = ""
+        if row["validation_accuracy"] is not None:
+            accuracy = 100 * row["validation_accuracy"]
+            seen = f", validation accuracy {accuracy:.1f} %, K {row['n_clusters']}"
+        self.reporter.detail(f"epoch {epoch}: loss {row['loss']:.4f}{seen}, {row['seconds']:.1f} s")
+        n_left = self.n_epochs - epoch
+        if n_left > 0 and not self.has_told_time:
+            self.has_told_time = True
+            left = about(n_left * row["seconds"])
+            self.reporter.say(f"at most {left} for the {count(n_left, 'epoch')} left")
+        # The bank is an epoch's first look: that of epoch 1 shows the head as it was drawn.
+        if epoch > 1:
+            self.watch(row)
+        if self.write is not None:
+            self.write(row)

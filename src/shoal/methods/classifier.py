@@ -1,16 +1,35 @@
-"""A classifier with an output for each cluster, and the losses that methods with one share.
+"""A classifier with an output for each cluster, the losses that methods with one share, and how they answer.
 
 N rows, B images of a batch, D entries of a feature, K outputs.
 """
 
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shoal.arrays import UNLABELED
+from shoal.arrays import UNLABELED, Ints
 from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
-from shoal.training.model import Epoch, Model, TaskShape
+from shoal.methods.clusters import Discovery, Representation, shift_and_cut, to_numpy
+from shoal.methods.method import TrainedSettings
+from shoal.training.model import Epoch, Model, TaskShape, numbered_labels
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassifierSettings(TrainedSettings):
+    """What the settings of a method with a classifier of features have besides."""
+
+    start: Literal["random", "images"] = "random"
+    """Where the classifier's outputs begin: at random directions, as published, or those of known classes at the mean
+    of their labeled images and the others at unlabeled images. Where all features lie on one side, as those of an
+    encoder that ends in a ReLU do, random outputs are far from every image, and novel ones may never win."""
+
+
+C = TypeVar("C", bound=ClassifierSettings)
 
 
 class CosineClassifier(nn.Module):
@@ -49,12 +68,11 @@ class CosineClassifier(nn.Module):
         self.weight[n_known : n_known + n_novel] = length * novel
 
 
-class ClassifierModel(Model):
+class ClassifierModel(Model[C]):
     """A model that answers by the largest output of a classifier of the tail's features."""
 
-    def __init__(self, encoder: Encoder, shape: TaskShape, start: str) -> None:
-        super().__init__(encoder, shape)
-        self.start = start
+    def __init__(self, encoder: Encoder, settings: C, shape: TaskShape) -> None:
+        super().__init__(encoder, settings, shape)
         self.classifier = CosineClassifier(encoder.feature_dim, n_outputs(shape))
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
@@ -64,7 +82,7 @@ class ClassifierModel(Model):
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Start the classifier at images, if that is wanted, before the first epoch."""
-        if self.start == "images" and epoch.number == 0:
+        if self.settings.start == "images" and epoch.number == 0:
             rows = epoch.embed().float()
             self.classifier.start_at_images(rows, epoch.labels, self.shape.n_known, epoch.generator)
         return {}
@@ -99,3 +117,56 @@ def entropy_of_mean(probabilities: Tensor) -> Tensor:
     """The entropy of the mean of rows (N, K) of probabilities: log K where all clusters are used alike."""
     mean = probabilities.mean(dim=0)  # (K,)
     return -(mean * mean.clamp_min(1e-12).log()).sum()
+
+
+def cluster_by_classifier(
+    learned: Representation,
+    labels: Ints,
+    settings: TrainedSettings,
+    *,
+    n_clusters: int | None,
+    device: torch.device,
+) -> Discovery:
+    """The answer of a method that learns a classifier: the cluster that it predicts; outputs without images are none.
+
+    K was decided before training. Where labels bind, a labeled image is in the cluster of its class, whatever is
+    predicted. On embeddings that no classifier was trained on, Algorithm 1 answers instead.
+    """
+    if learned.predicted is None:
+        return shift_and_cut(
+            learned,
+            labels,
+            settings.inference,
+            n_clusters=n_clusters,
+            seed=settings.training.seed,
+            device=device,
+        )
+    predicted = learned.predicted
+    unlinked = None
+    bound = _own_outputs(learned, labels) if settings.inference.must_link else None
+    if bound is not None:
+        unlinked = np.unique(predicted, return_inverse=True)[1]
+        predicted = bound
+    used, clusters = np.unique(predicted, return_inverse=True)
+    return Discovery(
+        clusters=clusters,
+        n_clusters=len(used),
+        embeddings=to_numpy(learned.embeddings),
+        predicted=learned.predicted,
+        unlinked=unlinked,
+        metrics=learned.metrics,
+        epoch=learned.epoch,
+    )
+
+
+def _own_outputs(learned: Representation, labels: Ints) -> Ints | None:
+    """(N,) the output of its class for a labeled image, what is predicted for another.
+
+    None where training has not seen all classes, so that their outputs are not those of the loss.
+    """
+    assert learned.predicted is not None
+    given = numbered_labels(labels)
+    n_classes = int(given.max(initial=UNLABELED)) + 1
+    if learned.model is None or n_classes != learned.model.shape.n_known:
+        return None
+    return np.where(given == UNLABELED, learned.predicted, given)

@@ -4,7 +4,7 @@ from torch.nn import functional as F
 
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
 from shoal.encoders.head import Head, HeadSettings, compact
-from shoal.training.bank import Bank, collapse_statistics, describe_collapse
+from shoal.methods.cms import Bank
 
 SHIFT = ShiftSettings(n_neighbors=3, alpha=0.5)
 
@@ -89,24 +89,3 @@ def test_learned_attention_is_given_gradients(embeddings, views):
     neighbors = bank.neighbors(views, torch.arange(20), settings)
     bank.shift(views, neighbors, settings, attention=attention)[:, 0].sum().backward()
     assert attention.query.weight.grad.abs().sum() > 0
-
-
-def test_collapse_shows_in_the_statistics(embeddings):
-    """Equal rows have cosine 1; rows along the axes have cosine 0 and use every direction but their mean."""
-    alike = collapse_statistics(embeddings[:1].expand(20, 10))
-    apart = collapse_statistics(torch.eye(10))
-    assert alike["bank_cosine"] == pytest.approx(1)
-    assert apart["bank_cosine"] == pytest.approx(0, abs=1e-6)
-    assert apart["bank_rank"] == pytest.approx(9, rel=1e-4)
-    line = torch.tensor([[1.0, 0, 0], [-1, 0, 0], [1, 0, 0], [-1, 0, 0]])
-    assert collapse_statistics(line)["bank_rank"] == pytest.approx(1)
-
-
-def test_a_collapsed_bank_is_said_to_be_one_and_what_to_try(embeddings):
-    said = describe_collapse(collapse_statistics(embeddings[:1].expand(20, 10)))
-    assert said.startswith(
-        "training seems to have collapsed: all embeddings point nearly the same way (mean cosine 1.0"
-    )
-    assert "lower training.lr, raise loss.temperature or set training.max_gradient" in said
-    assert describe_collapse(collapse_statistics(embeddings)) is None
-    assert describe_collapse({"loss": 1.0}) is None  # a method without a bank

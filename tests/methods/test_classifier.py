@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from shoal.training.classifier import CosineClassifier
+from shoal.methods.classifier import CosineClassifier
 
 
 def directions(classifier):

@@ -1,4 +1,4 @@
-"""Which labels are kept from training to choose the snapshot and more, and what is left for it to learn from.
+"""Which labels are held out from training to evaluate it, and what is left for it to learn from.
 
 N images.
 """
@@ -12,7 +12,7 @@ from shoal.data.collection import Collection
 from shoal.data.splits import hold_out_validation
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.read_and_embed import Readable
-from shoal.discovery.reporter import Reporter
+from shoal.discovery.reporter import NOTE, Reporter
 from shoal.methods.task import Task
 from shoal.words import count, first_few, plural
 
@@ -24,7 +24,7 @@ MIN_CATEGORIES = 5
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Withheld:
+class HeldOut:
     """The labels that training sees, and those it does not."""
 
     labels: Ints
@@ -33,50 +33,48 @@ class Withheld:
     """Rows whose labels the loss never sees; None where no image is labeled."""
     hidden: tuple[int, ...] = ()
     """Known categories whose labels the loss never sees, as if they were novel."""
-    judged: Ints
+    rows: Ints
     """Rows whose label the loss never sees: labeled validation images, and those of hidden categories."""
     too_small: tuple[int, ...] = ()
     """Categories with a single labeled image, which validation cannot see."""
-    are_too_few: bool = False
-    """Whether some were to be hidden, but too few known categories have two labeled images."""
     has_trial: bool = False
-    """Whether a trial tells if training helps. Learned attention fits one embedding alone, and cannot be blended."""
+    """Whether training can be compared with the frozen result: where a category is hidden. Not with learned attention,
+    which fits one embedding alone and cannot be blended."""
 
 
 def set_aside(
     collection: Collection, settings: DiscoverySettings, reporter: Reporter
-) -> tuple[Withheld, DiscoverySettings]:
-    """What is withheld from training, which is said, and the settings with batches that fit the rest.
+) -> tuple[HeldOut, DiscoverySettings]:
+    """What is held out from training, which is said, and the settings with batches that fit the rest.
 
     The same in every process.
     """
-    withheld = withhold(collection, settings)
-    for line in describe_withheld(collection, withheld):
+    held_out = hold_out(collection, settings)
+    for line in describe_held_out(collection, held_out):
         reporter.say(line)
-    return withheld, fit_batch(settings, len(withheld.labels), reporter)
+    return held_out, fit_batch(settings, len(held_out.labels), reporter)
 
 
-def withhold(collection: Collection, settings: DiscoverySettings) -> Withheld:
+def hold_out(collection: Collection, settings: DiscoverySettings) -> HeldOut:
     """Draw validation images and hidden categories with the seed; where no image is labeled there is nothing to draw.
 
     Categories are hidden where at least five have two labeled images or more.
     """
     labels = collection.labels
     if not collection.n_labeled:
-        return Withheld(labels=labels, judged=np.empty(0, dtype=np.int64))
+        return HeldOut(labels=labels, rows=np.empty(0, dtype=np.int64))
     rng = np.random.default_rng(settings.seed)
     split = hold_out_validation(labels, share=settings.validation_share, rng=rng)
     able = np.flatnonzero(collection.class_sizes > 1)
     hidden = _draw_hidden(able, settings.hidden_share, rng)
     is_validation = np.isin(np.arange(len(labels)), split.validation)
     is_hidden = np.isin(labels, hidden)
-    return Withheld(
+    return HeldOut(
         labels=np.where(is_hidden & ~is_validation, UNLABELED, labels),
         validation=split.validation,
         hidden=tuple(hidden.tolist()),
-        judged=np.flatnonzero(collection.is_labeled & (is_validation | is_hidden)),
+        rows=np.flatnonzero(collection.is_labeled & (is_validation | is_hidden)),
         too_small=split.too_small,
-        are_too_few=settings.hidden_share > 0 and len(able) < MIN_CATEGORIES,
         has_trial=len(hidden) > 0 and settings.shift.aggregation != "attention",
     )
 
@@ -88,7 +86,7 @@ def _draw_hidden(able: Ints, share: float, rng: np.random.Generator) -> Ints:
 
 
 def training_tasks(
-    images: Readable, withheld: Withheld, n_clusters: int | None
+    images: Readable, held_out: HeldOut, n_clusters: int | None
 ) -> tuple[Task, Task | None]:
     """What training learns from, and, where that is a trial, what the one after it does, with all labels.
 
@@ -97,45 +95,38 @@ def training_tasks(
     labels = images.collection.labels
     first = Task(
         pixels=images.pixels,
-        labels=withheld.labels,
-        validation=withheld.validation,
+        labels=held_out.labels,
+        validation=held_out.validation,
         n_clusters=n_clusters,
     )
-    if not withheld.has_trial:
+    if not held_out.has_trial:
         return first, None
-    last = replace(
-        first, labels=labels, validation=None, pool_labels=(first.training_data.training_labels,)
-    )
+    last = replace(first, labels=labels, validation=None, pool_labels=(first.training_labels,))
     return replace(first, pool_labels=(labels,)), last
 
 
-def describe_withheld(collection: Collection, withheld: Withheld) -> list[str]:
+def describe_held_out(collection: Collection, held_out: HeldOut) -> list[str]:
     """Say which labels training does not see, and which categories validation cannot see."""
-    if withheld.validation is None:
+    if held_out.validation is None:
         return []
-    n_labeled = int((collection.labels[withheld.validation] != UNLABELED).sum())
-    images = count(len(withheld.validation), "image")
-    labels = count(n_labeled, "label")
-    lines = [f"{images} set aside for validation, {labels} kept from training"]
-    if withheld.hidden:
-        n = len(withheld.hidden)
-        names = _listed(collection, withheld.hidden)
+    n_labeled = int((collection.labels[held_out.validation] != UNLABELED).sum())
+    images = count(len(held_out.validation), "image")
+    lines = [
+        f"{images} set aside for validation, {count(n_labeled, 'label')} held out from training"
+    ]
+    if held_out.hidden:
+        n = len(held_out.hidden)
+        names = _listed(collection, held_out.hidden)
         lines.append(
-            f"training is not shown the labels of {count(n, 'known category')} ({names}), "
-            "to see whether it helps with categories that it has no labels of"
+            f"the labels of {count(n, 'known category')} ({names}) are held out too, "
+            "to evaluate training on categories that it has no labels of"
         )
-    if withheld.are_too_few:
+    if held_out.too_small:
+        n_small = len(held_out.too_small)
+        names = _listed(collection, held_out.too_small)
         lines.append(
-            f"note: with fewer than {MIN_CATEGORIES} known categories of two labeled images or more none can be kept "
-            "from training, so nothing tells whether it helps with novel ones; compare with the first answer, which is "
-            "kept"
-        )
-    if withheld.too_small:
-        n_small = len(withheld.too_small)
-        names = _listed(collection, withheld.too_small)
-        lines.append(
-            f"note: {count(n_small, 'category')} {plural(n_small, 'has')} a single labeled image "
-            f"({names}), which validation cannot judge when the snapshot is chosen; label one more of each"
+            f"{NOTE}{count(n_small, 'category')} {plural(n_small, 'has')} a single labeled image "
+            f"({names}), so that none can be held out; label one more of each"
         )
     return lines
 
@@ -153,7 +144,8 @@ def fit_batch(
     if wanted <= n_training:
         return settings
     reporter.say(
-        f"note: batches of {n_training:,} images instead of {wanted:,}, because there are no more to train on"
+        f"{NOTE}batches of {n_training:,} images instead of {wanted:,}, "
+        "because there are no more to train on"
     )
     smaller = replace(chosen, training=replace(chosen.training, batch_size=n_training))
     return replace(settings, method_settings=smaller)
