@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,9 @@ def measure(root: Path, draw: int, *, train: bool, device: str | None) -> dict[s
             for name, label, labeled in zip(whole.names, truth, is_labeled, strict=True)
         }
         collection = read_collection(Path(folder) / "images", given)
-        settings = choose_settings(seed=draw, train=train)
+        settings = choose_settings(seed=draw)
+        if not train:
+            settings = replace(settings, train=False)
         out = Path(folder) / "run"
         run = discover_images(collection, out, settings, device=device, reporter=SILENT)
         found = compare(run, chosen, truth, is_labeled, n_known)
