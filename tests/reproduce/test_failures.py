@@ -34,7 +34,7 @@ def failing(monkeypatch, method, error):
     return asked
 
 
-def test_the_other_cells_are_run_the_table_says_which_one_is_missing_and_the_next_call_tries_it_again(
+def test_the_other_cells_are_run_and_the_next_call_tries_the_missing_one_again(
     run, tmp_path, monkeypatch
 ):
     told = []
@@ -45,7 +45,7 @@ def test_the_other_cells_are_run_the_table_says_which_one_is_missing_and_the_nex
     ours = {r["row"]: r for r in found.records if r["column"] == "All"}
     assert ours["GCD, K given"]["ours"] is ours["GCD, K estimated"]["ours"] is None
     assert ours["CMS, K given"]["ours"] is not None
-    assert found.n_missing == len(found.failures) == 2
+    assert len(found.failures) == 2
     remark = f"GCD, K given, CUB-200-2011, seed 0: left out, {REASON}."
     assert f"- {remark}" in found.text.splitlines()
     assert "| GCD, K given | – (51.3) | – (56.6) | – (48.7) |" in found.text
@@ -56,7 +56,7 @@ def test_the_other_cells_are_run_the_table_says_which_one_is_missing_and_the_nex
     assert any(remark in line["remarks"] for line in lines)
     assert any(text.startswith("failed: cub_gcd_gcd_given_") and REASON in text for text in told)
     again = run("1", out=tmp_path)
-    assert (again.n_missing, again.failures) == (0, {})
+    assert not again.failures
     assert REASON not in again.text
 
 
@@ -98,13 +98,13 @@ def test_out_of_memory_that_was_explained_ends_the_call_too(run, tmp_path, monke
     explained = ShoalError("out of memory; lower training.batch_size")
     explained.__cause__ = torch.OutOfMemoryError("CUDA out of memory")
     failing(monkeypatch, "gcd", explained)
-    with pytest.raises(ShoalError, match=r"lower training\.batch_size"):
+    with pytest.raises(ShoalError):
         run("1", out=tmp_path)
 
 
 def test_with_nothing_else_to_show_the_error_is_raised(run, tmp_path, monkeypatch):
     failing(monkeypatch, "cms", UsageError("n_neighbors: too many"))
-    with pytest.raises(UsageError, match="n_neighbors: too many"):
+    with pytest.raises(UsageError):
         run("14", out=tmp_path)
 
 
@@ -112,25 +112,13 @@ def test_with_nothing_else_to_show_the_error_is_raised(run, tmp_path, monkeypatc
 def test_the_command_ends_with_1_after_writing_the_tables(tmp_path, monkeypatch, stand_in):
     failing(monkeypatch, "gcd", ShoalError(REASON))
     small = [f"--set={name}={value}" for name, value in stand_in.options.changes.items()]
-    arguments = [
-        "--encoder",
-        "efficientnet-lite0",
-        "--input-size",
-        "14",
-        "--device",
-        "cpu",
-        "--out",
-        str(tmp_path),
-    ]
-    found = CliRunner().invoke(
-        app, ["reproduce", "1", "--root", "cub=x", *arguments, *small, "--json"]
-    )
+    command = "reproduce 1 --root cub=x --encoder efficientnet-lite0 --input-size 14 --device cpu"
+    found = CliRunner().invoke(app, [*command.split(), "--out", str(tmp_path), *small, "--json"])
     assert found.exit_code == 1, found.output
     told = json.loads(found.stdout)
     assert set(told["failed"].values()) == {REASON}
     assert len(told["failed"]) == 2
     assert (tmp_path / "table1.md").exists()
-    assert "2 cells failed, left out here; the same command tries again" in found.stderr
 
 
 @pytest.mark.slow
@@ -138,7 +126,7 @@ def test_the_command_ends_with_1_after_writing_the_tables(tmp_path, monkeypatch,
 def test_a_collapsed_training_is_named_under_the_table_and_in_its_cell(
     run, tmp_path, monkeypatch, method
 ):
-    """All embeddings alike, whether the method has a bank or not; the other method's cells say that all is well."""
+    """All embeddings alike, with or without a bank; the other method's cells say nothing."""
 
     def get(name):
         info = get_method(name)
@@ -192,8 +180,7 @@ def test_a_training_too_far_gone_to_be_clustered_is_left_out_as_collapsed(
     monkeypatch.setattr(runner_module, "get_method", get)
     found = run("1", out=tmp_path)
     (said,) = [line for line in found.text.splitlines() if line.startswith("- CMS, K given")]
-    assert "left out, training seems to have collapsed" in said
-    assert "1 distinct row " in said
+    assert "collapsed" in said
 
 
 def test_images_too_small_for_the_encoder_are_said_to_be_of_which_dataset_and_why(
@@ -213,9 +200,9 @@ def test_images_too_small_for_the_encoder_are_said_to_be_of_which_dataset_and_wh
 
     monkeypatch.setattr(method, "load_encoder", load)
     found = run("1", out=tmp_path)
-    reason = "cub, agglomerative: train-000, train-001, train-002, …: the encoder's features are only zeros at 14 px (120"
-    assert (
-        f"- Agglomerative, K given, CUB-200-2011: left out, {reason} of 120 images), so no direction"
-        in found.text
+    assert "cub, agglomerative: train-000, " in found.text
+    frozen, trained = (
+        {r["ours"] is None for r in found.records if r["row"] == f"{name}, K given"}
+        for name in ("Agglomerative", "CMS")
     )
-    assert {r["ours"] is None for r in found.records if r["row"] == "CMS, K given"} == {False}
+    assert (frozen, trained) == ({True}, {False})
