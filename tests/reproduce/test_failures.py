@@ -19,6 +19,14 @@ from shoal.reproduce import runner as runner_module
 REASON = "epoch 2: loss is not a finite number; lower lr"
 
 
+def patch_represent(monkeypatch, name, represent):
+    """Let a method learn by another function."""
+    patched = {name: with_represent(get_method(name), represent)}
+    monkeypatch.setattr(
+        runner_module, "get_method", lambda asked: patched.get(asked) or get_method(asked)
+    )
+
+
 def failing(monkeypatch, method, error):
     """Let the first half of a method raise; how often it was asked."""
     asked = []
@@ -27,11 +35,18 @@ def failing(monkeypatch, method, error):
         asked.append(method)
         raise error
 
-    def get(name):
-        return with_represent(get_method(name), represent) if name == method else get_method(name)
-
-    monkeypatch.setattr(runner_module, "get_method", get)
+    patch_represent(monkeypatch, method, represent)
     return asked
+
+
+def with_embeddings(monkeypatch, method, change):
+    """Change the embeddings that a method learns."""
+
+    def represent(*args, **kwargs):
+        learned = get_method(method).represent(*args, **kwargs)
+        return replace(learned, embeddings=change(learned.embeddings))
+
+    patch_represent(monkeypatch, method, represent)
 
 
 def test_the_other_cells_are_run_and_the_next_call_tries_the_missing_one_again(
@@ -128,20 +143,11 @@ def test_a_collapsed_training_is_named_under_the_table_and_in_its_cell(
 ):
     """All embeddings alike, with or without a bank; the other method's cells say nothing."""
 
-    def get(name):
-        info = get_method(name)
+    def collapse(embeddings):
+        noise = torch.randn(embeddings.shape, generator=torch.Generator().manual_seed(0))
+        return torch.nn.functional.normalize(embeddings[:1] + 1e-4 * noise, dim=1)
 
-        def represent(*args, **kwargs):
-            learned = info.represent(*args, **kwargs)
-            first = learned.embeddings[:1]
-            nudge = 1e-4 * torch.randn(
-                learned.embeddings.shape, generator=torch.Generator().manual_seed(0)
-            )
-            return replace(learned, embeddings=torch.nn.functional.normalize(first + nudge, dim=1))
-
-        return with_represent(info, represent) if name == method else info
-
-    monkeypatch.setattr(runner_module, "get_method", get)
+    with_embeddings(monkeypatch, method, collapse)
     found = run("1", out=tmp_path)
     title = method.upper()
     warned = [
@@ -165,19 +171,10 @@ def test_a_training_too_far_gone_to_be_clustered_is_left_out_as_collapsed(
 ):
     """All embeddings are one row: no cut makes as many clusters as there are classes."""
 
-    def get(name):
-        info = get_method(name)
+    def first_of_all(embeddings):
+        return embeddings[:1].expand_as(embeddings).contiguous()
 
-        def represent(*args, **kwargs):
-            learned = info.represent(*args, **kwargs)
-            return replace(
-                learned,
-                embeddings=learned.embeddings[:1].expand_as(learned.embeddings).contiguous(),
-            )
-
-        return with_represent(info, represent) if name == "cms" else info
-
-    monkeypatch.setattr(runner_module, "get_method", get)
+    with_embeddings(monkeypatch, "cms", first_of_all)
     found = run("1", out=tmp_path)
     (said,) = [line for line in found.text.splitlines() if line.startswith("- CMS, K given")]
     assert "collapsed" in said

@@ -13,7 +13,7 @@ PIXELS = np.zeros((6, 8, 8, 3), dtype=np.uint8)
 
 @pytest.fixture
 def merged():
-    """Six points on a line, a a | b b | n n, with n next to b: cut at 2, b and n are one cluster."""
+    """Six points on a line, a a | b b | n n, with n next to b: cut at 2, these are one cluster."""
     points = torch.tensor([[0.0], [0.1], [5.0], [5.1], [6.0], [6.1]])
     truth = np.array([0, 0, 1, 1, 2, 2])
     return points, truth, truth < 2

@@ -129,8 +129,10 @@ def _validation(learned: Representation) -> Result:
     curve: list[float | None] = []
     for row in learned.metrics:
         accuracy = row["validation_accuracy"]
-        is_measured = accuracy is not None and not math.isnan(accuracy)
-        curve.append(round(100 * accuracy, 2) if is_measured else None)
+        if accuracy is None or math.isnan(accuracy):
+            curve.append(None)
+        else:
+            curve.append(round(100 * accuracy, 2))
     kept = learned.epoch - 1
     n_clusters = learned.metrics[kept]["n_clusters"]
     return {"accuracy": curve[kept], "n_clusters": n_clusters, "curve": curve}
@@ -145,9 +147,11 @@ def _collapse(learned: Representation) -> Result | None:
     if learned.epoch == 0:
         return None
     kept = collapse_statistics(learned.embeddings)
-    last = learned.metrics[-1] if len(learned.metrics) > 1 else {}
+    warning = describe_collapse(kept)
+    if not warning and len(learned.metrics) > 1:
+        warning = describe_collapse(learned.metrics[-1])
     return {
         "mean_cosine": round(kept["bank_cosine"], 6),
         "rank": round(kept["bank_rank"], 2),
-        "warning": describe_collapse(kept) or describe_collapse(last),
+        "warning": warning,
     }

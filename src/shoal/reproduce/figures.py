@@ -170,8 +170,9 @@ def build_drawing(
         for row, by_seed in materials.items()
     }
     made_with = describe_making(plan, {dataset: choices}, seeds)
-    spread = ", mean and standard deviation" if len(seeds) > 1 else ""
-    title = f"{BENCHMARKS[dataset].title}, {made_with}{spread}"
+    if len(seeds) > 1:
+        made_with += ", mean and standard deviation"
+    title = f"{BENCHMARKS[dataset].title}, {made_with}"
     remarks = unique(remarks)
     notes = [f"{title}; protocol '{plan.options.protocol}'.", SAYS[measure], *remarks]
     return Drawing(plan=plan, dataset=dataset, materials=shown, remarks=remarks, notes=notes)

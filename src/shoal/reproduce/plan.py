@@ -279,22 +279,27 @@ def make_cell(
     encoder = options.encoder or experiment.encoder
     settings = _settings(learns, row, dataset, encoder, options)
     clustering_settings = _settings(clusters, row, dataset, encoder, options)
-    # Nothing is drawn on frozen features, so that they have one cell for all seeds.
-    clustering_seed = seed if method.trains else 0
-    # A method with a classifier is told K before it trains, where it is given.
-    selection = row.n_clusters if method.needs_n_clusters else row.selection
-    share = options.validation_share if options.protocol == "paper" else 0.0
+    if not method.trains:
+        seed = 0  # nothing is drawn on frozen features, so that they have one cell for all seeds
+    selection = row.selection
+    if method.needs_n_clusters:
+        selection = row.n_clusters  # its classifier is told K before it trains, where it is given
+    share = 0.0
+    if row.setup == "inductive":
+        share = INDUCTIVE_SHARE
+    elif options.protocol == "paper":
+        share = options.validation_share
     return Cell(
         dataset=dataset,
         method=learns,
         settings=settings.with_seed(seed),
         clustering=row.clustering or learns,
-        clustering_settings=clustering_settings.with_seed(clustering_seed),
+        clustering_settings=clustering_settings.with_seed(seed),
         n_clusters=row.n_clusters,
         setup=row.setup,
         selection=selection,
         figure=experiment.measure if experiment.measure in FIGURES else None,
-        validation_share=INDUCTIVE_SHARE if row.setup == "inductive" else share,
+        validation_share=share,
         protocol=options.protocol,
     )
 

@@ -102,12 +102,15 @@ class TableEntry:
     def text(self, *, is_count: bool = False) -> str:
         """'52.6 ± 0.4 (68.2)'; a dash for ours where it was not run."""
         style = "g" if is_count else ".1f"
-        ours = "–"
+        text = "–"
         if self.mean is not None:
-            ours = f"{round(self.mean, 1) if is_count else self.mean:{style}}"
+            mean = round(self.mean, 1) if is_count else self.mean
+            text = f"{mean:{style}}"
         if self.spread is not None:
-            ours += f" ± {self.spread:.1f}"
-        return ours if self.paper is None else f"{ours} ({self.paper:{style}})"
+            text += f" ± {self.spread:.1f}"
+        if self.paper is not None:
+            text += f" ({self.paper:{style}})"
+        return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,12 +170,15 @@ class ResultTable:
         if experiment.measure in COUNTS:
             return ["Ours: counted in the folders. In parentheses the paper's.", *remarks]
         made_with = describe_making(plan, self.choices, plan.seeds)
-        spread = ", mean ± standard deviation" if len(plan.seeds) > 1 else ""
-        other = "" if plan.encoder == experiment.encoder else ", another encoder"
+        if len(plan.seeds) > 1:
+            made_with += ", mean ± standard deviation"
+        papers = experiment.encoder
+        if plan.encoder != papers:
+            papers += ", another encoder"
         return [
-            f"Ours: {made_with}{spread}; protocol '{plan.options.protocol}', which says who "
+            f"Ours: {made_with}; protocol '{plan.options.protocol}', which says who "
             f"chooses and not which losses are taken ({_selection(plan)}).",
-            f"In parentheses the paper's, with {experiment.encoder}{other}. – not run.",
+            f"In parentheses the paper's, with {papers}. – not run.",
             *choice_notes(self.choices),
             *MISPRINTS.get(experiment.name, ()),
             *remarks,
@@ -334,10 +340,12 @@ def choice_notes(choices: Mapping[str, Mapping[str, Choices]]) -> list[str]:
             if texts:
                 note = f"{title}: {'; '.join(texts)}."
                 notes.setdefault(note, []).append(BENCHMARKS[dataset].title)
-    return [
-        note if len(on) == len(choices) else f"{', '.join(on)}: {note}"
-        for note, on in notes.items()
-    ]
+    named = []
+    for note, on in notes.items():
+        if len(on) < len(choices):
+            note = f"{', '.join(on)}: {note}"
+        named.append(note)
+    return named
 
 
 def describe_making(
@@ -358,7 +366,9 @@ def describe_making(
     words = [f"encoder {plan.encoder}"]
     for groups in (sizes, lengths):
         for text, on in groups.items():
-            words.append(text if len(groups) == 1 else f"{text} on {' and '.join(on)}")
+            if len(groups) > 1:
+                text += f" on {' and '.join(on)}"
+            words.append(text)
     for name, value in plan.options.changes.items():
         if name != "training.epochs":
             words.append(f"{name} {value}")
@@ -493,7 +503,9 @@ def _k_rule(cell: Cell, decided: Iterable[str]) -> str:
         return "highest accuracy on known classes by HIDDEN labels"
     if cell.trained is not None and cell.trained.estimate_on == "validation":
         text = f"{_rule(cell.settings.inference.rule, decided)} on labeled validation images"
-        return f"{text}, {method.number_remark}" if method.number_remark else text
+        if method.number_remark:
+            text += f", {method.number_remark}"
+        return text
     inference = cell.clustering_settings.inference
     text = f"{_rule(inference.rule, decided)} on all given labels"
     if cell.clustering != ONE_STEP and get_method(cell.clustering).shifts:
