@@ -1,4 +1,4 @@
-"""A stand-in of CUB with six flat colors, four of them known, a tiny encoder, one folder of cells for all tests."""
+"""A stand-in of CUB with six flat colors, four of them known, and a tiny encoder."""
 
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ from shoal.data.benchmarks.split import ClassSplit
 from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.methods import method
 from shoal.reproduce import loaded_dataset, runner
-from shoal.reproduce.experiment import ReproduceOptions
+from shoal.reproduce.plan import ReproduceOptions
 from shoal.reproduce.reproduce import reproduce
 
 COLORS = np.array(

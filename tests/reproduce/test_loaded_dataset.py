@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -17,27 +16,6 @@ def test_small_images_are_enlarged_to_what_the_encoder_crops_from(tmp_path):
         "cifar100", tmp_path, device=torch.device("cpu"), input_size=224, scratch=tmp_path
     ).train
     assert tuple(images.pixels.shape[1:]) == (256, 256, 3)
-
-
-def test_an_image_that_cannot_be_decoded_is_left_out_by_every_runner_of_a_shared_folder(
-    tmp_path, monkeypatch
-):
-    original = loaded_dataset.load_pixels
-
-    def without_the_first(collection, size, **options):
-        found = original(collection, size, **options)
-        return replace(found, rows=found.rows[1:], names=found.names[1:], index=found.index[1:])
-
-    monkeypatch.setattr(loaded_dataset, "load_pixels", without_the_first)
-    arguments = {"device": torch.device("cpu"), "input_size": 14, "scratch": tmp_path}
-    alone = loaded_dataset.LoadedDataset("cub", tmp_path, **arguments).train
-    for images in [
-        loaded_dataset.LoadedDataset("cub", tmp_path, shared=tmp_path, **arguments).train
-        for _ in range(2)
-    ]:
-        assert images.n_skipped == alone.n_skipped == 1
-        assert torch.equal(torch.as_tensor(images.pixels), torch.as_tensor(alone.pixels))
-        assert np.array_equal(images.truth, alone.truth)
 
 
 def test_pixels_that_do_not_fit_stay_in_the_cache(tmp_path, monkeypatch):

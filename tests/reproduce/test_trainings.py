@@ -73,5 +73,5 @@ def test_a_training_of_other_images_is_not_taken(run, tmp_path, monkeypatch, sta
         )
 
     monkeypatch.setattr(loaded_dataset, "read_benchmark", darker)
-    with pytest.raises(UsageError, match=r"made with other settings: data\.images"):
+    with pytest.raises(UsageError):
         run("17", out=tmp_path)

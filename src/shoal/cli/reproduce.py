@@ -1,7 +1,7 @@
 """`shoal reproduce`: the tables and figures of the paper, ours beside the printed numbers."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -46,7 +46,8 @@ def reproduce(
     protocol: Annotated[
         str,
         typer.Option(
-            help="paper: all choices by given labels. reference: the released code's, which chooses by hidden labels."
+            help="paper: all choices by given labels. "
+            "reference: the released code's, which chooses by hidden labels."
         ),
     ] = "paper",
     methods: Annotated[
@@ -71,17 +72,20 @@ def reproduce(
     from shoal.device import choose_device
     from shoal.distributed import is_main, processes
     from shoal.methods.setting_changes import read_changes, read_pairs
-    from shoal.reproduce.experiment import ReproduceOptions
+    from shoal.reproduce.plan import ReproduceOptions
     from shoal.reproduce.reproduce import reproduce as run
 
     roots = read_pairs(root or [], "--root", "DATASET=FOLDER")
-    changes = read_changes(
-        [*(change or []), *([] if epochs is None else [f"training.epochs={epochs}"])]
-    )
-    who: dict[str, Any] = {"encoder": encoder, "input_size": input_size, "protocol": protocol}
-    only = tuple((methods or "").replace(",", " ").split())
+    changes = list(change or [])
+    if epochs is not None:
+        changes.append(f"training.epochs={epochs}")
     options = ReproduceOptions(
-        **who, changes=changes, validation_share=validation_share, methods=only
+        encoder=encoder,
+        input_size=input_size,
+        protocol=protocol,
+        changes=read_changes(changes),
+        validation_share=validation_share,
+        methods=tuple((methods or "").replace(",", " ").split()),
     )
     home = choose_device(device)
     with processes(home):
@@ -101,14 +105,13 @@ def _print(reproductions: list["Reproduction"], *, as_json: bool) -> None:
     told = {"numbers": numbers, "files": files, "failed": failures}
     result("\n".join(each.text for each in reproductions) + end, told, as_json=as_json)
     if failures:
-        complain(
-            f"error: {count(len(failures), 'cell')} failed, left out here; the same command tries again"
-        )
+        n_failed = count(len(failures), "cell")
+        complain(f"error: {n_failed} failed, left out here; the same command tries again")
         raise typer.Exit(FAILED)
 
 
 def _list_experiments(*, as_json: bool) -> None:
-    from shoal.reproduce.paper_experiments import EXPERIMENTS
+    from shoal.reproduce.experiments import EXPERIMENTS
 
     titles = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
     lines = [f"{name:<11} {title}" for name, title in titles.items()]

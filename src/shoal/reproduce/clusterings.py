@@ -1,7 +1,6 @@
-"""Clusterings of methods by name, for rows that cluster one method's embeddings another's way."""
+"""Clustering for a cell, whose embeddings may be one method's and the clustering another's."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from shoal.methods.clusters import (
 from shoal.methods.cms import learned_attention
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
-from shoal.reproduce.experiment import ONE_STEP
+from shoal.reproduce.experiments import ONE_STEP
 from shoal.reproduce.plan import Cell
 from shoal.training.validation import validate
 
@@ -35,19 +34,20 @@ def cluster_cell(
     if cell.clustering == ONE_STEP:
         assert n_clusters is not None, "it goes with K given only"
         return shifted_by(1, learned, cell, n_clusters, device)
-    half = get_method(cell.clustering).cluster
-    return half(learned, labels, cell.clustering_settings, n_clusters=n_clusters, device=device)
+    method = get_method(cell.clustering)
+    settings = cell.clustering_settings
+    return method.cluster(learned, labels, settings, n_clusters=n_clusters, device=device)
 
 
 def shifted_by(
     n_shifts: int, learned: Representation, cell: Cell, n_clusters: int, device: torch.device
 ) -> Discovery:
     """Shift a fixed number of times, whatever labels say, and cut Ward's tree."""
-    nobody = np.full(len(learned.embeddings), UNLABELED, dtype=np.int64)
+    no_labels = np.full(len(learned.embeddings), UNLABELED, dtype=np.int64)
     inference = replace(cell.clustering_settings.inference, unlabeled_shifts=n_shifts)
     return shift_and_cut(
         learned,
-        nobody,
+        no_labels,
         inference,
         n_clusters=n_clusters,
         seed=0,
@@ -66,18 +66,18 @@ def cluster_unseen(
     n_clusters: int | None,
     device: torch.device,
 ) -> Discovery:
-    """Cluster images that were not trained on, as the method does; else by the nearest of the clusters it found."""
+    """Cluster images that were not trained on, by the nearest cluster if the method cannot."""
     method = get_method(cell.clustering)
     settings = cell.clustering_settings
     rows = learned.embed(unseen)
     if method.cluster_unseen is not None:
-        how: dict[str, Any] = {"n_clusters": n_clusters, "device": device}
-        return method.cluster_unseen(learned, rows, labels, validation, settings, **how)
+        return method.cluster_unseen(
+            learned, rows, labels, validation, settings, n_clusters=n_clusters, device=device
+        )
     discovery = method.cluster(learned, labels, settings, n_clusters=n_clusters, device=device)
-    clusters = nearest_clusters(learned, discovery, rows)
     return replace(
         discovery,
-        clusters=clusters,
+        clusters=nearest_clusters(learned, discovery, rows),
         embeddings=to_numpy(rows),
         predicted=None,
         shifted=None,
@@ -86,11 +86,10 @@ def cluster_unseen(
 
 
 def estimate_again(learned: Representation, task: Task, rule: str) -> Representation:
-    """Estimate K on the images that choose, with the snapshot that was kept, where K was given to choose it."""
+    """Estimate K with the snapshot that was kept, where K was given to choose the snapshot."""
     if task.judge is not None:
-        return replace(
-            learned, n_clusters=task.judge.score(learned.embed(task.judge.pixels), None).n_clusters
-        )
+        validation = task.judge.score(learned.embed(task.judge.pixels), None)
+        return replace(learned, n_clusters=validation.n_clusters)
     if task.validation is None:
         return learned
     rows = torch.from_numpy(task.validation).to(learned.embeddings.device)

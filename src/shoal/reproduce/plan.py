@@ -1,78 +1,140 @@
-"""The plan of an experiment: the cells it is made of.
+"""Which cells an experiment is made of, and what a user may choose for all of them.
 
-A cell is one number's worth of work: a dataset, a method with its settings, how its embeddings are clustered, whether K
-is given. Cells know nothing of tables, so what two tables share is computed once.
+A cell is one number's worth of work: a dataset, a method with its settings, how its embeddings are
+clustered, whether K is given. Cells know nothing of tables, so what two tables share is computed
+once.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from shoal.data.benchmarks import Part
 from shoal.device import check_seed
 from shoal.encoders.catalog import ENCODERS
-from shoal.errors import UsageError
+from shoal.errors import UnknownName, UsageError
+from shoal.methods.method import MethodSettings, TrainedSettings
 from shoal.methods.protocols import follow_protocol
-from shoal.methods.registry import get_method, load_recipe, recipe_for, with_encoder
-from shoal.methods.setting_changes import change_settings, plain_name
-from shoal.reproduce.experiment import (
-    COUNTS,
-    FIGURES,
-    Experiment,
-    ReproduceOptions,
-    Setup,
-    TableRow,
-    rows_to_run,
-)
+from shoal.methods.registry import METHODS, get_method, load_recipe, recipe_for, with_encoder
+from shoal.methods.setting_changes import change_settings, has_setting, plain_name
+from shoal.reproduce.experiments import COUNTS, FIGURES, Experiment, Number, Setup, TableRow
 from shoal.settings import to_dict
+
+SELECTIONS = {
+    "paper": "snapshot, K and shifts chosen by given labels only",
+    "reference": "snapshot and K chosen by HIDDEN labels, those of the official test part, or in "
+    "the inductive setup of a tenth of the training part: no user has them, and the numbers cannot "
+    "be compared with those of the protocol 'paper'",
+}
+"""Which labels choose. 'paper' leaves the recipe as it is; 'reference' follows the released code
+where it differs."""
+
+VALIDATION_SHARE = 0.2
+INDUCTIVE_SHARE = 0.1
+"""As published."""
+
+OWNED = {
+    "seed": "the seeds of a table are given by --seeds",
+    "training.seed": "the seeds of a table are given by --seeds",
+    "encoder": "the encoder of a table is given by --encoder",
+    "input_size": "the size of the images is given by --input-size",
+    "protocol": "the protocol of a table is given by --protocol",
+    "validation_share": "the share set aside is given by --validation-share",
+    "method": "the rows of a table say which method they are of",
+    "n_clusters": "the rows of a table say whether K is given or estimated",
+    "selection": "the rows of a table say how the snapshot is chosen",
+}
+"""Names that a table or a flag of its own decides, and not a change of settings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproduceOptions:
+    """What a user may choose for all cells of a run."""
+
+    encoder: str | None = None
+    """None: the paper's for each table."""
+    input_size: int | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Settings for every row, by dotted name; with a method's name in front, for that method alone,
+    as in 'cms.loss.temperature'. A row's own changes come after them."""
+    validation_share: float = VALIDATION_SHARE
+    """Share of labeled and of unlabeled images set aside to choose snapshot and K; the inductive
+    tables set a tenth aside."""
+    protocol: str = "paper"
+    """A name in `SELECTIONS`."""
+    methods: tuple[str, ...] = ()
+    """The methods whose rows are run, by name; none given: all of them."""
+
+    def __post_init__(self) -> None:
+        if self.protocol not in SELECTIONS:
+            raise UnknownName("protocol", self.protocol, SELECTIONS)
+        for name in self.methods:
+            get_method(name)
+        for name in self.changes:
+            reason = OWNED.get(plain_name(name))
+            if reason is not None:
+                raise UsageError(f"--set {name}: not a setting to change here; {reason}")
+        if self.input_size is not None and self.input_size < 1:
+            raise UsageError(
+                f"--input-size: found {self.input_size}, expected a number of pixels, 1 or more"
+            )
+        if not 0 < self.validation_share < 1:
+            raise UsageError(
+                f"validation_share: found {self.validation_share}, "
+                "expected a number between 0 and 1"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cell:
-    """One dataset, method, settings, seed and way of clustering; equal identities are the same work."""
+    """One dataset, method, settings, seed and way of clustering; equal keys are the same work."""
 
     dataset: str
     method: str
-    settings: Any
+    settings: MethodSettings
     clustering: str
-    clustering_settings: Any
+    clustering_settings: MethodSettings
     """The settings of the method that clusters."""
-    n_clusters: str
+    n_clusters: Number
     setup: Setup
-    selection: str
+    selection: Number
     figure: str | None
     """The figure whose material is gathered; None for a table."""
     validation_share: float
     """0 where none are set aside: the released code, transductive."""
-    protocol: str = "paper"
+    protocol: str
 
-    @cached_property
+    @property
+    def trained(self) -> TrainedSettings | None:
+        """The settings of a method that trains; None for one that does not."""
+        return self.settings if isinstance(self.settings, TrainedSettings) else None
+
+    @property
     def sees_hidden_labels(self) -> bool:
-        """Whether hidden labels choose the snapshot and K; without any training or label there is nothing to choose."""
-        return (
-            self.protocol == "reference"
-            and get_method(self.method).trains
-            and self.setup != "unsupervised"
-        )
+        """Whether hidden labels choose the snapshot and K.
 
-    @cached_property
+        Without any training or label there is nothing to choose.
+        """
+        has_choice = self.trained is not None and self.setup != "unsupervised"
+        return has_choice and self.protocol == "reference"
+
+    @property
     def parts(self) -> tuple[Part, ...]:
         """The parts of the dataset that it needs."""
-        return (
-            ("train", "test")
-            if self.setup == "inductive" or self.sees_hidden_labels
-            else ("train",)
-        )
+        if self.setup == "inductive" or self.sees_hidden_labels:
+            return ("train", "test")
+        return ("train",)
 
-    @cached_property
+    @property
     def input_size(self) -> int | None:
-        """Side of the images; None: what the encoder, which is not in the catalog, was made for."""
-        size = self.settings.input_size
-        known = ENCODERS.get(self.settings.encoder)
-        return known.input_format.size if size is None and known is not None else size
+        """Side of the images; None: what an encoder that is not in the catalog was made for."""
+        encoder = ENCODERS.get(self.settings.encoder)
+        if self.settings.input_size is None and encoder is not None:
+            return encoder.input_format.size
+        return self.settings.input_size
 
     @property
     def training(self) -> dict[str, Any]:
@@ -99,7 +161,7 @@ class Cell:
 
     @cached_property
     def training_key(self) -> str:
-        """A short name for `training`."""
+        """A checksum of `training`."""
         return _digest(self.training)
 
     @cached_property
@@ -107,39 +169,6 @@ class Cell:
         """The name of the cell's file: readable, then a checksum of its identity."""
         words = f"{self.dataset}_{self.method}_{self.clustering}_{self.n_clusters}"
         return f"{words}{protocol_suffix(self.protocol)}_{_digest(self.identity)}"
-
-
-def protocol_suffix(protocol: str) -> str:
-    """What is added to the names of files; nothing for the protocol that sees no hidden label."""
-    return "" if protocol == "paper" else f"_{protocol}"
-
-
-def make_cell(
-    experiment: Experiment, row: TableRow, dataset: str, seed: int, options: ReproduceOptions
-) -> Cell:
-    """The cell of a row, a dataset and a seed."""
-    assert row.method is not None
-    (first, second) = row.methods
-    trains = get_method(row.method).trains
-    encoder = options.encoder or experiment.encoder
-    share = options.validation_share if options.protocol == "paper" else 0.0
-    return Cell(
-        dataset=dataset,
-        method=row.method,
-        settings=_settings(first, row, dataset, encoder, options).with_seed(seed),
-        clustering=row.clustering or row.method,
-        # Nothing is drawn on frozen features, so that they have one cell for all seeds.
-        clustering_settings=_settings(second, row, dataset, encoder, options).with_seed(
-            seed if trains else 0
-        ),
-        n_clusters=row.n_clusters,
-        setup=row.setup,
-        # A method with a classifier is told K before it trains, where it is given.
-        selection=row.n_clusters if get_method(row.method).needs_n_clusters else row.selection,
-        figure=experiment.measure if experiment.measure in FIGURES else None,
-        validation_share=0.1 if row.setup == "inductive" else share,
-        protocol=options.protocol,
-    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -153,39 +182,65 @@ class Plan:
     grid: Mapping[tuple[str, str], tuple[Cell, ...]]
     """(row, dataset) -> a cell per seed; without the rows that are only quoted."""
 
-    @cached_property
+    @property
     def cells(self) -> list[Cell]:
         """All of them, dataset by dataset."""
         return [cell for cells in self.grid.values() for cell in cells]
 
+    @property
+    def encoder(self) -> str:
+        """The encoder of our numbers."""
+        return self.options.encoder or self.experiment.encoder
+
     def keys(self, row: TableRow, dataset: str) -> dict[str, int | None]:
-        """The cells of a row by key, each with its seed; one without any where the method draws nothing.
+        """The cells of a row by key, each with its seed; one without any if nothing is drawn.
 
         What is counted has the name of the dataset for a key.
         """
         if self.experiment.measure in COUNTS:
             return {dataset: None}
         cells = self.grid.get((row.name, dataset), ())
-        return {
-            cell.key: seed if get_method(cell.method).trains else None
-            for cell, seed in zip(cells, self.seeds, strict=bool(cells))
-        }
+        seeds: dict[str, int | None] = {}
+        for cell, seed in zip(cells, self.seeds, strict=bool(cells)):
+            seeds[cell.key] = None if cell.trained is None else seed
+        return seeds
 
 
-def _check_owned(experiment: Experiment, options: ReproduceOptions) -> None:
-    """Refuse a change of what the rows of a table differ in: their names would no longer say what they are."""
-    own = {name for row in experiment.rows for name in (*row.changes, *row.derived)}
+def protocol_suffix(protocol: str) -> str:
+    """What is added to the names of files; nothing for the protocol that sees no hidden label."""
+    return "" if protocol == "paper" else f"_{protocol}"
+
+
+def rows_to_run(experiment: Experiment, options: ReproduceOptions) -> list[TableRow]:
+    """The rows of a table that are not only quoted from the paper."""
+    wanted = options.methods or METHODS
+    return [row for row in experiment.rows if row.method in wanted]
+
+
+def check_used(experiments: Sequence[Experiment], options: ReproduceOptions) -> None:
+    """Refuse a change or a share that no row of these tables has: it would have no effect."""
+    shown = ", ".join(experiment.name for experiment in experiments)
+    rows = [row for experiment in experiments for row in rows_to_run(experiment, options)]
+    takes_share = options.protocol == "paper" and any(row.takes_share for row in rows)
+    if options.validation_share != VALIDATION_SHARE and not takes_share:
+        raise UsageError(
+            f"--validation-share: no row of what is run ({shown}) takes it: the inductive tables "
+            "set a tenth aside, as published, the protocol 'reference' and rows without labels or "
+            "training none; leave it out"
+        )
+    methods = {method for row in rows for method in row.methods}
     for name in options.changes:
-        if plain_name(name) in own:
+        having = {method for method in METHODS if has_setting(method, name)}
+        if having and not having & methods:
             raise UsageError(
-                f"--set {name}: Table {experiment.name} sets it row by row; leave it out, or run another table with it"
+                f"--set {name}: no row of what is run ({shown}) has this setting; leave it out"
             )
 
 
 def make_plan(
     experiment: Experiment, datasets: Iterable[str], seeds: Iterable[int], options: ReproduceOptions
 ) -> Plan:
-    """Build the cells of an experiment on those datasets; a method that draws nothing has one cell for all seeds."""
+    """Build the cells of an experiment; a method that draws nothing has one cell for all seeds."""
     datasets = tuple(datasets)
     seeds = tuple(seeds)
     if not datasets or not seeds:
@@ -195,34 +250,76 @@ def make_plan(
     twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
     if twice:
         raise UsageError(
-            f"--seeds: found {', '.join(map(str, twice))} more than once; the same seed is the same run, and no spread"
+            f"--seeds: found {', '.join(map(str, twice))} more than once; "
+            "the same seed is the same run, and no spread"
         )
     for seed in seeds:
         check_seed(seed)
-    _check_owned(experiment, options)
-    grid = {
-        (row.name, dataset): tuple(
-            make_cell(experiment, row, dataset, seed, options) for seed in seeds
-        )
-        for dataset in datasets
-        for row in rows_to_run(experiment, options)
-    }
+    own = {name for row in experiment.rows for name in row.changes}
+    for name in options.changes:
+        if plain_name(name) in own:  # the names of the rows would no longer say what they are
+            raise UsageError(
+                f"--set {name}: Table {experiment.name} sets it row by row; leave it out, "
+                "or run another table with it"
+            )
+    grid = {}
+    for dataset in datasets:
+        for row in rows_to_run(experiment, options):
+            cells = [make_cell(experiment, row, dataset, seed, options) for seed in seeds]
+            grid[row.name, dataset] = tuple(cells)
     return Plan(experiment=experiment, options=options, datasets=datasets, seeds=seeds, grid=grid)
+
+
+def make_cell(
+    experiment: Experiment, row: TableRow, dataset: str, seed: int, options: ReproduceOptions
+) -> Cell:
+    """The cell of a row, a dataset and a seed."""
+    (learns, clusters) = row.methods
+    method = get_method(learns)
+    encoder = options.encoder or experiment.encoder
+    settings = _settings(learns, row, dataset, encoder, options)
+    clustering_settings = _settings(clusters, row, dataset, encoder, options)
+    if not method.trains:
+        seed = 0  # nothing is drawn on frozen features, so that they have one cell for all seeds
+    selection = row.selection
+    if method.needs_n_clusters:
+        selection = row.n_clusters  # its classifier is told K before it trains, where it is given
+    share = 0.0
+    if row.setup == "inductive":
+        share = INDUCTIVE_SHARE
+    elif options.protocol == "paper":
+        share = options.validation_share
+    return Cell(
+        dataset=dataset,
+        method=learns,
+        settings=settings.with_seed(seed),
+        clustering=row.clustering or learns,
+        clustering_settings=clustering_settings.with_seed(seed),
+        n_clusters=row.n_clusters,
+        setup=row.setup,
+        selection=selection,
+        figure=experiment.measure if experiment.measure in FIGURES else None,
+        validation_share=share,
+        protocol=options.protocol,
+    )
 
 
 def _settings(
     method: str, row: TableRow, dataset: str, encoder: str, options: ReproduceOptions
-) -> Any:
-    """The recipe for dataset and encoder, then the protocol, then what the user chose, then what makes the row."""
+) -> MethodSettings:
+    """The recipe, then the protocol, then what the user chose, then what makes the row."""
     recipe = load_recipe(recipe_for(dataset, encoder, method), method)
     if options.protocol == "reference":
         recipe = follow_protocol(recipe, "reference", method)
     recipe = with_encoder(recipe, encoder)
-    chosen = {"input_size": options.input_size, **options.changes, **row.changes}
     where = f"{method} on {dataset}"
-    settings = change_settings(recipe, method, chosen, where=where)
-    derived = {name: compute(settings) for name, compute in row.derived.items()}
-    return change_settings(settings, method, derived, where=where)
+    chosen = {"input_size": options.input_size, **options.changes, **row.changes}
+    settings: MethodSettings = change_settings(recipe, method, chosen, where=where)
+    if row.weighs_alike:
+        k = settings.inference.shift.n_neighbors
+        alpha = {"inference.shift.alpha": k / (k + 1)}
+        settings = change_settings(settings, method, alpha, where=where)
+    return settings
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -11,28 +11,24 @@ from shoal.data.benchmarks import get_facts
 from shoal.distributed import is_main
 from shoal.errors import UsageError
 from shoal.files import write_text
-from shoal.reproduce.cell_files import Result
-from shoal.reproduce.experiment import COUNTS, FIGURES, Experiment, ReproduceOptions, check_used
+from shoal.reproduce.cell_results import Result
+from shoal.reproduce.experiments import COUNTS, FIGURES, Experiment, get_experiment
 from shoal.reproduce.loaded_dataset import count_dataset
-from shoal.reproduce.paper_experiments import get_experiment
-from shoal.reproduce.plan import Plan, make_plan, protocol_suffix
-from shoal.reproduce.result_table import to_records, to_texts
+from shoal.reproduce.plan import Plan, ReproduceOptions, check_used, make_plan, protocol_suffix
 from shoal.reproduce.runner import Runner
-from shoal.reproduce.table_building import build_table
+from shoal.reproduce.tables import build_table, to_csv, to_latex, to_markdown, to_records
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """What was written, and the numbers in it."""
+    """A table or figure: its files, and the numbers in it."""
 
     experiment: Experiment
     text: str
     """The table as Markdown, or the names of the figure's files."""
     records: list[dict[str, Any]]
     """A dictionary per number."""
-    files: tuple[Path, ...]
-    n_missing: int
-    """Rows of a dataset, or figures, that were not run for want of time, or failed."""
+    files: list[Path]
     failures: dict[str, str]
     """The cells of it that failed, by key, and why."""
 
@@ -47,109 +43,99 @@ def reproduce(
     options: ReproduceOptions | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> list[Reproduction]:
-    """Run tables and figures of the paper on the datasets in `roots` (benchmark -> folder) and write them into `out`.
+    """Run tables and figures of the paper and write them into `out`; `roots` are by benchmark.
 
-    What they share is trained once. Finished cells in `out` are read, not run again; so are trainings, one that was cut
-    off within goes on from its last epoch. A training that fails is told and left out of the tables, which say so; with
-    nothing else to show, its error is raised. Several processes share every training and clustering; the main one
-    writes, and the others return nothing.
+    What they share is trained once. Finished cells in `out` are read, not run again; so are
+    trainings, and an interrupted one is resumed after its last epoch. A training that fails is
+    logged and left out of the tables, which say so; with nothing else to show, its error is raised.
+    Several processes share every training and clustering; the main one writes, and the others
+    return nothing.
     """
     experiments = list({one.name: one for one in map(get_experiment, names)}.values())
     if not roots:
-        known = dict.fromkeys(
-            dataset for experiment in experiments for dataset in experiment.datasets
-        )
+        known = dict.fromkeys(name for experiment in experiments for name in experiment.datasets)
         raise UsageError(f"reproduce: no folder of images; give one of {', '.join(known)}")
     for dataset in roots:
         get_facts(dataset)
     options = options or ReproduceOptions()
-    folder = Path(out)
     check_used(experiments, options)
     plans = [make_plan(each, _columns(each, roots), seeds, options) for each in experiments]
     folders = {key: Path(root) for key, root in roots.items()}
-    runner = Runner(folders, folder, device=device, trainings=folder / "trainings", tell=tell)
+    runner = Runner(folders, Path(out), device=device, tell=tell)
     try:
         results = runner.run_cells([cell for plan in plans for cell in plan.cells])
     finally:
         runner.close()
-    return [_write_out(runner, plan, results) for plan in plans] if is_main() else []
-
-
-def reproduce_with(
-    runner: Runner, experiment: Experiment, seeds: Sequence[int], options: ReproduceOptions
-) -> Reproduction:
-    """As `reproduce`, with a runner whose images other experiments share."""
-    plan = make_plan(experiment, _columns(experiment, runner.roots), seeds, options)
-    return _write_out(runner, plan, runner.run_cells(plan.cells))
+    if not is_main():
+        return []
+    return [_write_out(runner, plan, results) for plan in plans]
 
 
 def _columns(experiment: Experiment, given: Iterable[str]) -> list[str]:
-    """The datasets given, in the order of the paper's columns, then those that the paper has not."""
+    """The datasets given, in the order of the paper's columns, then those the paper has not."""
     return sorted(given, key=lambda name: (*experiment.datasets, name).index(name))
 
 
 def _write_out(runner: Runner, plan: Plan, results: Mapping[str, Result]) -> Reproduction:
     """Write a table or figure from results of cells by key, its own and those of others."""
-    if plan.experiment.measure in COUNTS:
-        results = {dataset: count_dataset(dataset, root) for dataset, root in runner.roots.items()}
     keys = {cell.key for cell in plan.cells}
     failures = {key: str(error) for key, error in runner.failed.items() if key in keys}
-    write = _write_figures if plan.experiment.measure in FIGURES else _write_table
-    return write(runner.out, plan, results, failures)
+    if plan.experiment.measure in FIGURES:
+        return _write_figures(runner.out, plan, results, failures)
+    if plan.experiment.measure in COUNTS:
+        results = {dataset: count_dataset(dataset, root) for dataset, root in runner.roots.items()}
+    return _write_table(runner.out, plan, results, failures)
 
 
 def _write_table(
-    out: Path, plan: Plan, results: Mapping[str, Mapping[str, Any]], failures: dict[str, str]
+    out: Path, plan: Plan, results: Mapping[str, Result], failures: dict[str, str]
 ) -> Reproduction:
     table = build_table(plan, results, failures)
-    experiment = plan.experiment
-    contents = to_texts(table)
-    stem = f"table{experiment.name}{protocol_suffix(plan.options.protocol)}"
-    expected = len(plan.datasets) if experiment.measure in COUNTS else len(plan.grid)
-    has_ours = {key for key, entries in table.entries.items() if entries[0].n_seeds}
+    text = to_markdown(table)
+    records = to_records(table)
+    stem = f"table{plan.experiment.name}{protocol_suffix(plan.options.protocol)}"
+    contents = {
+        out / f"{stem}.md": text,
+        out / f"{stem}.tex": to_latex(table),
+        out / f"{stem}.csv": to_csv(records),
+    }
+    for file, content in contents.items():
+        write_text(file, content)
     return Reproduction(
-        experiment=experiment,
-        text=contents[".md"],
-        records=to_records(table),
-        files=_write(out, stem, contents),
-        n_missing=expected - len(has_ours),
+        experiment=plan.experiment,
+        text=text,
+        records=records,
+        files=list(contents),
         failures=failures,
     )
 
 
 def _write_figures(
-    out: Path, plan: Plan, results: Mapping[str, Mapping[str, Any]], failures: dict[str, str]
+    out: Path, plan: Plan, results: Mapping[str, Result], failures: dict[str, str]
 ) -> Reproduction:
     """One figure per dataset."""
     from shoal.reproduce import figures
 
-    drawings = [
-        figures.build_drawing(plan, dataset, results, failures) for dataset in plan.datasets
-    ]
     files: list[Path] = []
-    for drawing in drawings:
-        if drawing.materials:
-            contents = {
-                ".svg": figures.to_svg(figures.draw(drawing)),
-                ".csv": figures.to_csv(drawing),
-            }
-            stem = f"figure_{plan.experiment.name}_{drawing.dataset}{protocol_suffix(plan.options.protocol)}"
-            files += _write(out, stem, contents)
+    records: list[dict[str, Any]] = []
+    remarks: list[str] = []
+    for dataset in plan.datasets:
+        drawing = figures.build_drawing(plan, dataset, results, failures)
+        remarks += drawing.remarks
+        if not drawing.materials:
+            continue
+        stem = f"figure_{plan.experiment.name}_{dataset}{protocol_suffix(plan.options.protocol)}"
+        numbers = figures.to_records(drawing)
+        records += numbers
+        files.append(out / f"{stem}.svg")
+        write_text(files[-1], figures.to_svg(figures.draw(drawing)))
+        if numbers:
+            files.append(out / f"{stem}.csv")
+            write_text(files[-1], to_csv(numbers))
     return Reproduction(
         experiment=plan.experiment,
-        text="\n".join(
-            [*map(str, files), *(f"- {note}" for drawing in drawings for note in drawing.remarks)]
-        ),
-        records=[record for drawing in drawings for record in figures.to_records(drawing)],
-        files=tuple(files),
-        n_missing=sum(not drawing.materials for drawing in drawings),
+        text="\n".join([*map(str, files), *(f"- {remark}" for remark in remarks)]),
+        records=records,
+        files=files,
         failures=failures,
     )
-
-
-def _write(out: Path, stem: str, contents: Mapping[str, str]) -> tuple[Path, ...]:
-    """Write what is not empty, each under its ending."""
-    files = {out / f"{stem}{suffix}": text for suffix, text in contents.items() if text}
-    for file, text in files.items():
-        write_text(file, text)
-    return tuple(files)

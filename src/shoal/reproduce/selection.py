@@ -1,8 +1,8 @@
-"""Selection as the released code does it, by HIDDEN labels; nothing but the protocol 'reference' may come here.
+"""Selection as the released code does it, by HIDDEN labels, for the protocol 'reference' alone.
 
-The snapshot and K are those of the highest accuracy on known classes, under one matching over all labels of the images
-it is chosen by, novel classes included. Those images are the official test part or, in the inductive setup, a tenth of
-the training part drawn class by hidden class.
+The snapshot and K are those of the highest accuracy on known classes, under one matching over all
+labels of the images it is chosen by, novel classes included. Those images are the official test
+part or, in the inductive setup, a tenth of the training part drawn class by hidden class.
 
 M images that choose.
 """
@@ -42,7 +42,10 @@ def judge_by_hidden_labels(pixels: ImageRows, truth: Ints, is_known: Bools) -> J
 
 
 def sweep(tree: Tree, truth: Ints, is_known: Bools) -> Validation:
-    """The smallest K of the highest accuracy on known classes, from one more than these up, until 50 bring no gain."""
+    """The smallest K of the highest accuracy on known classes, from one more than these up.
+
+    The sweep ends after `PATIENCE` numbers without a gain.
+    """
     first = min(len(np.unique(truth[is_known])) + 1, tree.n_leaves)
     best = -1.0
     chosen = first
@@ -59,10 +62,9 @@ def sweep(tree: Tree, truth: Ints, is_known: Bools) -> Validation:
 def draw_by_hidden_classes(
     labels: Ints, truth: Ints, *, share: float, rng: np.random.Generator
 ) -> Ints:
-    """Rows set aside: a share of the labeled images of each class, and of the unlabeled ones of each true class."""
-    groups = np.where(
-        labels == UNLABELED, truth + truth.max() + 1, truth
-    )  # (N,) labeled or not, and the class
+    """Rows set aside: a share of each true class, of its labeled and of its unlabeled images."""
+    # (N,) labeled or not, and the class
+    groups = np.where(labels == UNLABELED, truth + truth.max() + 1, truth)
     return hold_out_validation(groups, share=share, rng=rng).validation
 
 

@@ -1,64 +1,144 @@
-"""Every table and figure of the paper's experiments, as data. Rows without a method are quoted from the paper only.
+"""Every table and figure of the paper's experiments, as data: rows × datasets.
 
-Mean shifts (IMS, Algorithm 1) on frozen features are rows of ours, which the paper does not have: they cost nothing
-beside the frozen features, and say what of a result is the training's.
+Rows without a method are quoted from the paper only. Mean shifts (IMS, Algorithm 1) on frozen
+features are rows of ours, which the paper does not have: they cost nothing beside the frozen
+features, and say what of a result is the training's.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from shoal.errors import UnknownName
-from shoal.methods.registry import METHODS
-from shoal.reproduce.experiment import ONE_STEP, Experiment, TableRow
+from shoal.methods.registry import METHODS, get_method
 from shoal.reproduce.paper import CLIP, FOUR, SIX
 
-THREE = ("cifar100", "imagenet100", "cub")
-TWO = ("imagenet100", "cub")
+Setup = Literal["transductive", "inductive", "unsupervised"]
+"""'transductive': all of the training part is clustered. 'inductive': the official test part, never
+trained on. 'unsupervised': as transductive, without any label."""
+
+Number = Literal["given", "estimated"]
+"""Whether K is given."""
+
+Measure = Literal[
+    "accuracy",
+    "all",
+    "n_clusters",
+    "recall",
+    "classes",
+    "images",
+    "iterations",
+    "retrieval",
+    "tsne",
+]
+"""What a table shows: All / Known / Novel, All alone, K and its error, Recall@8; what is counted in
+a dataset; or what a figure draws."""
+
+COUNTS = ("classes", "images")
+"""What is counted in the datasets, without any method."""
+
+FIGURES = ("iterations", "retrieval", "tsne")
+"""What is drawn rather than tabulated."""
+
+ONE_STEP = "one-step"
+"""A clustering that is no method's: one shift, then Ward."""
+
+THREE = SIX[:3]
+TWO = SIX[1:3]
 IMAGES = {"bank": "images"}
 """For rows that the released code's bank of views cannot do; it has none of them itself."""
 
 
-def _rows(*names: str, **how: Any) -> tuple[TableRow, ...]:
-    """Rows named after a method, 'GCD, K given'; one that shoal does not have is quoted from the paper."""
+@dataclass(frozen=True, kw_only=True)
+class TableRow:
+    """A row of a table; without a method it is only quoted from the paper."""
+
+    name: str
+    method: str | None = "cms"
+    clustering: str | None = None
+    """The method that clusters the embeddings, or `ONE_STEP`. None: the method's own."""
+    changes: Mapping[str, str | float] = field(default_factory=dict)
+    """Settings that differ from the recipe, by dotted name."""
+    weighs_alike: bool = False
+    """Whether α is such that a query weighs as much as each of its k neighbors."""
+    n_clusters: Number = "given"
+    setup: Setup = "transductive"
+    selection: Number = "estimated"
+    """Whether the snapshot is chosen with K estimated, or (CMS* of Table 3) given."""
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods whose settings it has: the one that learns, and the one that clusters."""
+        if self.method is None:
+            return ()
+        if self.clustering == ONE_STEP:
+            return (self.method, "cms")
+        return (self.method, self.clustering or self.method)
+
+    @property
+    def takes_share(self) -> bool:
+        """Whether images are set aside as the user says."""
+        if self.method is None or self.setup != "transductive":
+            return False
+        return get_method(self.method).trains
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A table or figure."""
+
+    name: str
+    title: str
+    measure: Measure
+    datasets: tuple[str, ...]
+    rows: tuple[TableRow, ...]
+    encoder: str = "dino-vitb16"
+    """The paper's."""
+
+
+def _rows(
+    *names: str, n_clusters: Number | None = None, setup: Setup = "transductive"
+) -> tuple[TableRow, ...]:
+    """Rows named after a method, 'GCD, K given'; one that Shoal does not have is quoted only."""
     by_title = {method.title: name for name, method in METHODS.items()}
-    return tuple(
-        TableRow(name=name, method=by_title.get(name.partition(",")[0]), **how) for name in names
-    )
-
-
-def _inductive(*names: str) -> tuple[TableRow, ...]:
-    return (
-        *_rows(*names, "CMS, K given", setup="inductive"),
-        *_rows("CMS, K estimated", setup="inductive", n_clusters="estimated"),
-    )
-
-
-def _weigh_alike(settings: Any) -> float:
-    """The α with which a query weighs as much as each of its k neighbors."""
-    k: int = settings.inference.shift.n_neighbors
-    return k / (k + 1)
+    rows = []
+    for name in names:
+        title, _, given = name.partition(", K ")
+        number: Number = "estimated" if given == "estimated" else "given"
+        rows.append(
+            TableRow(
+                name=name,
+                method=by_title.get(title),
+                n_clusters=n_clusters or number,
+                setup=setup,
+            )
+        )
+    return tuple(rows)
 
 
 MAIN = (
     *_rows("Agglomerative, K given"),
     TableRow(name="Agglomerative + IMS, K given", method="agglomerative", clustering="cms"),
     *_rows(
-        "RankStats+, K given", "UNO+, K given", "ORCA, K given", "GCD, K given", "DCCL, K given"
+        "RankStats+, K given",
+        "UNO+, K given",
+        "ORCA, K given",
+        "GCD, K given",
+        "DCCL, K given",
+        "PromptCAL, K given",
+        "GPC, K given",
+        "SimGCD, K given",
+        "PIM, K given",
+        "CMS, K given",
+        "Agglomerative, K estimated",
     ),
-    *_rows("PromptCAL, K given", "GPC, K given", "SimGCD, K given", "PIM, K given", "CMS, K given"),
-    *_rows("Agglomerative, K estimated", n_clusters="estimated"),
     TableRow(
         name="Agglomerative + IMS, K estimated",
         method="agglomerative",
         clustering="cms",
         n_clusters="estimated",
     ),
-    *_rows(
-        "GCD, K estimated",
-        "GPC, K estimated",
-        "PIM, K estimated",
-        "CMS, K estimated",
-        n_clusters="estimated",
-    ),
+    *_rows("GCD, K estimated", "GPC, K estimated", "PIM, K estimated", "CMS, K estimated"),
 )
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -70,7 +150,14 @@ EXPERIMENTS: dict[str, Experiment] = {
             title="Inductive: accuracy on the unseen test part",
             measure="accuracy",
             datasets=SIX,
-            rows=_inductive("GCD, K given", "ORCA, K given", "PromptCAL, K given"),
+            rows=_rows(
+                "GCD, K given",
+                "ORCA, K given",
+                "PromptCAL, K given",
+                "CMS, K given",
+                "CMS, K estimated",
+                setup="inductive",
+            ),
         ),
         Experiment(
             name="3",
@@ -183,7 +270,7 @@ EXPERIMENTS: dict[str, Experiment] = {
                     TableRow(name=str(alpha), changes={"inference.shift.alpha": alpha})
                     for alpha in (0.5, 0.6, 0.7, 0.8)
                 ),
-                TableRow(name="1/(k+1)", derived={"inference.shift.alpha": _weigh_alike}),
+                TableRow(name="1/(k+1)", weighs_alike=True),
             ),
         ),
         Experiment(
@@ -202,10 +289,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             measure="accuracy",
             datasets=SIX,
             encoder=CLIP,
-            rows=(
-                *_rows("GCD, K given", "PromptCAL, K given", "CMS, K given"),
-                *_rows("CMS, K estimated", n_clusters="estimated"),
-            ),
+            rows=_rows("GCD, K given", "PromptCAL, K given", "CMS, K given", "CMS, K estimated"),
         ),
         Experiment(
             name="16",
@@ -213,7 +297,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             measure="accuracy",
             datasets=SIX,
             encoder=CLIP,
-            rows=_inductive("PromptCAL, K given"),
+            rows=_rows("PromptCAL, K given", "CMS, K given", "CMS, K estimated", setup="inductive"),
         ),
         Experiment(
             name="17",
