@@ -1,7 +1,7 @@
 """`shoal reproduce`: the tables and figures of the paper, ours beside the printed numbers."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -75,13 +75,17 @@ def reproduce(
     from shoal.reproduce.reproduce import reproduce as run
 
     roots = read_pairs(root or [], "--root", "DATASET=FOLDER")
-    changes = read_changes(
-        [*(change or []), *([] if epochs is None else [f"training.epochs={epochs}"])]
-    )
-    who: dict[str, Any] = {"encoder": encoder, "input_size": input_size, "protocol": protocol}
-    only = tuple((methods or "").replace(",", " ").split())
+    pairs = list(change or [])
+    if epochs is not None:
+        pairs.append(f"training.epochs={epochs}")
+    changes = read_changes(pairs)
     options = ReproduceOptions(
-        **who, changes=changes, validation_share=validation_share, methods=only
+        encoder=encoder,
+        input_size=input_size,
+        protocol=protocol,
+        changes=changes,
+        validation_share=validation_share,
+        methods=tuple((methods or "").replace(",", " ").split()),
     )
     home = choose_device(device)
     with processes(home):
