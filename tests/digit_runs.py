@@ -14,7 +14,7 @@ from shoal.clustering.calibration import calibrate
 from shoal.clustering.categories import other_neighbors
 from shoal.clustering.matching import gcd_accuracy, match, matched_accuracy
 from shoal.runs import Assignment, Category, Run, Skip
-from small_runs import append_metrics
+from small_runs import append_metrics, write_estimates
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 N_KNOWN = 6
@@ -220,14 +220,31 @@ def write_digits(path: Path, n_images: int = 1797) -> Run:
 def write_plain(
     path: Path, rows: list[Assignment], categories: list[Category] | None = None
 ) -> Run:
-    """A run with images and nothing else."""
+    """A run with images and what every run has; categories are counted where none are given."""
     run = Run.create(path)
     run.start(Settings(), seed=0, device="cpu", command="shoal cluster")
     run.write_assignments(rows)
-    if categories is not None:
-        run.write_categories(categories)
+    if categories is None:
+        ids = sorted({row.category_id for row in rows} - {-1})
+        categories = [_counted([row for row in rows if row.category_id == id_]) for id_ in ids]
+    run.write_categories(sorted(categories, key=lambda category: category.is_novel))
+    run.write_array("embeddings", np.ones((len(rows), 2), np.float32))
+    write_estimates(run, len(categories))
     run.finish()
     return run
+
+
+def _counted(rows: list[Assignment]) -> Category:
+    return Category(
+        category_id=rows[0].category_id,
+        category=rows[0].category,
+        is_novel=rows[0].is_novel,
+        size=len(rows),
+        n_labeled=sum(bool(row.label_given) for row in rows),
+        confidence=float(np.mean([row.confidence for row in rows])),
+        nearest_known=rows[0].nearest_known,
+        nearest_known_similarity=rows[0].nearest_known_similarity,
+    )
 
 
 HOSTILE = (

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from chromium import Page
+from shoal.review.actions import STATUSES
 from shoal.review.review import Review
 from shoal.runs import RunView
 
@@ -126,3 +127,13 @@ def spoken(page: Page) -> list[dict[str, Any]]:
         for node in nodes
         if not node["ignored"]
     ]
+
+
+def done(page: Page) -> int:
+    """How many actions the page has heard of."""
+    return int(page.run("document.body.dataset.seq"))
+
+
+def statuses(run: Path, some: list[int]) -> list[str]:
+    """The status of each of some images."""
+    return [STATUSES[state(run).state.images.status[row]] for row in some]

@@ -77,8 +77,18 @@ def write_small(
     run.write_categories(categories)
     run.write_array("embeddings", x)
     run.write_array("tree", ward(x.astype(np.float64)))
+    write_estimates(run, len(names))
     run.finish(seconds=1.0)
     return run
+
+
+def write_estimates(run: Run, n_clusters: int) -> None:
+    """Write estimate.json and calibration.json: K was given, and no label could check confidence."""
+    nothing: dict[str, list[float]] = {"confidence": [0, 1], "right": [0, 0], "n_images": [0, 0]}
+    curves = {"known": nothing, "novel": nothing, "labeled": nothing}
+    checked = {"is_calibrated": False, "label_rate": None, "weight": 1.0}
+    run.write_json("calibration", {**checked, "scale": [1.0] * n_clusters, **curves})
+    run.write_json("estimate", {"n_clusters": n_clusters, "rule": None, "is_given": True})
 
 
 def append_metrics(run: Run, row: dict[str, Any]) -> None:

@@ -68,17 +68,6 @@ def test_of_unit_rows_nothing_is_held_whole_but_themselves(large: Path) -> None:
     assert growth(before, "points = unit_points(x)") < FILE + IN_FLOAT32 + 250 * MB
 
 
-def test_neighbors_on_the_report_hold_a_block_of_images(tmp_path: Path) -> None:
-    """256 queries and 400,000 images have 102 million similarities: 0.4 GB, and 1.6 with what sorts them."""
-    x = np.lib.format.open_memmap(
-        tmp_path / "x.npy", mode="w+", dtype=np.float32, shape=(400_000, 32)
-    )
-    for start in range(0, len(x), 50_000):
-        x[start : start + 50_000] = np.random.default_rng(start).normal(size=(50_000, 32))
-    before = f"from shoal.report.changed_neighbors import nearest\nx = np.load({str(tmp_path / 'x.npy')!r}, mmap_mode='r')"
-    assert growth(before, "nearest(x[:256], x, np.arange(256), 8)") < x.nbytes + 400 * MB
-
-
 def test_vectors_are_exported_line_by_line(tmp_path: Path) -> None:
     """100,000 x 48 numbers are 40 MB of text, and as much again for each copy of it."""
     x = np.random.default_rng(0).normal(size=(100_000, 48)).astype(np.float16)

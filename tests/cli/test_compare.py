@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from held_runs import start_held
 from shoal.cli.main import app
-from shoal.discovery.comparison.compare import command_of, compare
+from shoal.discovery.comparison.compare import compare
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -75,37 +75,6 @@ def test_it_prints_a_table_ties_and_a_command_that_works_and_resume_prints_it_ag
     assert done.exit_code == 0, done.stderr
 
 
-def test_where_every_image_is_labeled_no_command_is_printed_that_would_be_refused(
-    make_photos, tmp_path: Path
-) -> None:
-    photos = make_photos(60)
-    labels = tmp_path / "all.csv"
-    with labels.open("w", encoding="utf-8", newline="") as out:
-        csv.writer(out).writerows([("path", "label"), *sorted(photos.truth.items())])
-    everything = [
-        photos.folder,
-        "--labels",
-        labels,
-        "--config",
-        photos.config,
-        "--out",
-        tmp_path / "run",
-    ]
-    small = [word for change in SMALL for word in ("--set", change)]
-    run = run_compare(*everything, "--methods", "cms,agglomerative", *small)
-    assert run.exit_code == 0, run.stderr
-    why = (
-        "There is no command for the first: every image is labeled, so nothing is left to discover."
-    )
-    assert why in run.stdout.splitlines()
-    assert "shoal discover" not in run.stdout
-    found = json.loads((tmp_path / "run" / "comparison.json").read_text(encoding="utf-8"))
-    assert found["command"] is None
-    page = (tmp_path / "run" / "compare.html").read_text(encoding="utf-8")
-    assert why in page
-    assert "shoal discover" not in page
-
-
 def test_a_dry_run_says_what_would_be_done_and_writes_nothing(given, tmp_path: Path) -> None:
     run = run_compare(*given, "--dry-run", "--json")
     assert run.exit_code == 0, run.stderr
@@ -118,44 +87,6 @@ def test_a_dry_run_says_what_would_be_done_and_writes_nothing(given, tmp_path: P
         run_compare(*given, "--dry-run").stdout.splitlines()[1]
         == "frozen, cms and gcd: 2 trainings"
     )
-
-
-@pytest.mark.parametrize(
-    ("flags", "code", "words"),
-    [
-        (
-            ["--methods", "cms"],
-            2,
-            ["found only cms, expected two or more", "shoal discover --method"],
-        ),
-        (["--methods", "cms,cms"], 2, ["found cms 2 times"]),
-        (["--methods", "cms,nonsense"], 2, ["no method 'nonsense'"]),
-        (["--draws", "0"], 2, ["draws: found 0"]),
-        (["--set", "depths=[1]"], 2, ["--set"]),
-        (["--n-clusters", "2"], 2, ["without the labels that are kept", "n_clusters"]),
-        (["--resume", "--force"], 2, ["resume and force"]),
-        (["--set", "n_tail_blocks=99"], 2, ["99"]),
-    ],
-)
-def test_mistakes_are_refused_before_anything_is_written(
-    given, tmp_path: Path, flags, code, words
-) -> None:
-    refused(run_compare(*given, *flags), code, *words)
-    refused(run_compare(*given, *flags, "--dry-run"), code, *words)
-    assert not (tmp_path / "run").exists()
-
-
-def test_too_few_labels_are_refused(given, tmp_path: Path) -> None:
-    labels = Path(str(given[2]))
-    labels.write_text(
-        "\n".join(labels.read_text(encoding="utf-8").splitlines()[:9]), encoding="utf-8"
-    )
-    refused(
-        run_compare(*given),
-        3,
-        "could be kept to judge by, and a comparison needs 10; label more images",
-    )
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
@@ -192,53 +123,6 @@ def test_killed_in_the_second_method_and_resumed_equals_uninterrupted(
     assert len(Run(cut / "methods" / "gcd").metrics) == 3
 
 
-NOTHING = dict.fromkeys(
-    ("source", "labels", "labeled", "unlabeled", "path_column", "label_column", "allow_missing")
-)
-
-
-@pytest.mark.parametrize(
-    ("method", "given", "settings", "command"),
-    [
-        (
-            "gcd",
-            {"source": Path("my photos"), "labels": "l.csv"},
-            {},
-            "'my photos' --labels l.csv --method gcd",
-        ),
-        ("frozen", {"source": "p"}, {"epochs": 3, "seed": 0}, "p --no-train --seed 0"),
-        (
-            "cms",
-            {"labeled": "a", "unlabeled": "b"},
-            {"n_clusters": (3, 5)},
-            "--labeled a --unlabeled b --method cms --n-clusters 3-5 --recipe default",
-        ),
-        (
-            "gcd",
-            {"source": "p", "label_column": "k", "allow_missing": True},
-            {
-                "epochs": 3,
-                "changes": {"gcd.training.lr": 0.5, "cms.training.lr": 1, "must_link": False},
-            },
-            "p --label-column k --allow-missing --method gcd --epochs 3 --set training.lr=0.5 --set must_link=false",
-        ),
-        (
-            "frozen",
-            {"source": "p"},
-            {"changes": {"training.lr": 1, "inference.shift.n_neighbors": 4}},
-            "p --no-train --set inference.shift.n_neighbors=4",
-        ),
-    ],
-)
-def test_the_command_of_the_first_says_what_was_said(method, given, settings, command: str) -> None:
-    assert command_of(method, {**NOTHING, **given}, settings) == f"shoal discover {command}"
-
-
-def test_the_command_for_images_in_memory_is_python() -> None:
-    found = command_of("gcd", {**NOTHING, "source": [1, 2]}, {"n_clusters": 4, "draws": 2})
-    assert found == "shoal.discover(images, labels, method='gcd', n_clusters=4)"
-
-
 def test_python_gives_the_same_object(given, tmp_path: Path) -> None:
     folder, _, labels, _, config, *_ = given
     changes = {
@@ -260,3 +144,29 @@ def test_python_gives_the_same_object(given, tmp_path: Path) -> None:
     )
     assert {row.method for row in found.rows} == {"frozen", "cms", "agglomerative"}
     assert found.best is found.rows[0]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--methods cms",
+        "--methods cms,cms",
+        "--methods cms,nonsense",
+        "--draws 0",
+        "--set depths=[1]",
+        "--n-clusters 2",
+        "--resume --force",
+        "--set n_tail_blocks=99",
+    ],
+)
+def test_mistakes_are_refused_before_anything_is_written(given, tmp_path: Path, flags: str) -> None:
+    refused(run_compare(*given, *flags.split()), 2)
+    refused(run_compare(*given, *flags.split(), "--dry-run"), 2)
+    assert not (tmp_path / "run").exists()
+
+
+def test_too_few_labels_are_refused(given, tmp_path: Path) -> None:
+    labels = Path(str(given[2]))
+    labels.write_text("\n".join(labels.read_text().splitlines()[:9]))
+    refused(run_compare(*given), 3)
+    assert not (tmp_path / "run").exists()

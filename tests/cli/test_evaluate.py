@@ -85,20 +85,6 @@ def test_json_holds_the_same_numbers_and_they_are_kept_with_the_run(
     assert kept == found
 
 
-def test_columns_of_other_names_are_named_by_the_flags_that_the_error_asks_for(
-    run: Run, tmp_path: Path
-) -> None:
-    table = write_truth(tmp_path / "truth.csv", TRUTH)
-    table.write_text(table.read_text().replace("path,label", "photo,species"))
-    refused = evaluate(run, table)
-    assert refused.exit_code == 3
-    assert "no label column" in refused.stderr
-    assert "name it with --label-column" in refused.stderr
-    found = evaluate(run, table, "--label-column", "species", "--path-column", "photo")
-    assert found.exit_code == 0, found.stderr
-    assert found.stdout.startswith("All 60.0 / Known 50.0 / Novel 62.5")
-
-
 def test_images_without_a_true_class_are_left_out(run: Run, tmp_path: Path) -> None:
     some = {name: label for name, label in TRUTH.items() if name in ("a", "b", "d")}
     found = json.loads(evaluate(run, write_truth(tmp_path / "t.csv", some), "--json").stdout)
@@ -114,60 +100,6 @@ def test_where_no_novel_image_has_a_class_there_is_no_novel_accuracy(
     assert found["novel"] is None
 
 
-def test_names_spelled_differently_are_said_and_not_only_a_missing_accuracy(
-    run: Run, tmp_path: Path
-) -> None:
-    truth = {name: label.upper() for name, label in TRUTH.items()}
-    found = evaluate(run, write_truth(tmp_path / "truth.csv", truth))
-    assert found.exit_code == 0
-    notes = [line for line in found.stderr.splitlines() if line.startswith("note: ")]
-    assert notes == [
-        "note: the truth names another class than the run was given for 1 labeled image, such as a: 'CAT', given 'cat'",
-        "note: no true class of the unlabeled images is a known category, so there is no Known accuracy; are they "
-        "spelled alike? true: CAT, DOG, OWL; known: cat",
-    ]
-    assert "Known – / " in found.stdout
-
-
-def test_rows_of_the_truth_that_name_no_image_of_the_run_are_counted(
-    run: Run, tmp_path: Path
-) -> None:
-    table = write_truth(tmp_path / "truth.csv", TRUTH | {"x": "cat", "y": "dog"})
-    found = evaluate(run, table)
-    assert found.stdout.startswith("All 60.0 / Known 50.0 / Novel 62.5")
-    note = (
-        "note: 2 rows name images that are not there (truth.csv, line 8: x; truth.csv, line 9: y)"
-    )
-    assert found.stderr.splitlines()[0] == note
-
-
-@pytest.mark.parametrize(
-    ("truth", "code", "word"),
-    [
-        ("path,label\nx,cat\n", 3, "has none of the 6 names"),
-        ("path,label\na,cat\n", 3, "a class for none of the 5 unlabeled images"),
-        ("path,label\nb,\nc,\n", 3, "a class for none of the 5 unlabeled images"),
-        ("path,label\nb,cat\nb,dog\n", 3, "line 3"),
-        ("", 3, "empty"),
-    ],
-)
-def test_a_truth_that_cannot_be_used_is_one_line(
-    run: Run, tmp_path: Path, truth: str, code: int, word: str
-) -> None:
-    (tmp_path / "truth.csv").write_text(truth)
-    found = evaluate(run, tmp_path / "truth.csv")
-    assert (found.exit_code, found.stdout) == (code, "")
-    assert word in found.stderr
-    assert "Traceback" not in found.stderr
-    assert not run.has("accuracy.json")
-
-
-def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
-    found = evaluate(Run(tmp_path), write_truth(tmp_path / "truth.csv", TRUTH))
-    assert found.exit_code == 3
-    assert "no run here" in found.stderr
-
-
 def test_a_run_whose_images_were_all_labeled_has_nothing_to_score(run: Run, tmp_path: Path) -> None:
     rows = [replace(row, label_given="cat") for row in run.assignments]
     run.write_assignments(rows)
@@ -176,3 +108,12 @@ def test_a_run_whose_images_were_all_labeled_has_nothing_to_score(run: Run, tmp_
     assert "all of its 6 images were labeled, so nothing is unlabeled" in " ".join(
         found.stderr.split()
     )
+
+
+@pytest.mark.parametrize("truth", ["x,cat\n", "a,cat\n", "b,\nc,\n", "b,cat\nb,dog\n", ""])
+def test_a_truth_that_cannot_be_used_is_one_line(run: Run, tmp_path: Path, truth: str) -> None:
+    (tmp_path / "truth.csv").write_text(f"path,label\n{truth}")
+    found = evaluate(run, tmp_path / "truth.csv")
+    assert (found.exit_code, found.stdout) == (3, "")
+    assert "Traceback" not in found.stderr
+    assert not run.has("accuracy.json")

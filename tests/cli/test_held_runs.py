@@ -1,7 +1,6 @@
 """`shoal discover` beside another process on its folder, and what Ctrl-C and kill -9 do to it, at known moments."""
 
 import json
-import re
 import signal
 import subprocess
 from pathlib import Path
@@ -144,21 +143,3 @@ def test_ctrl_c_twice_quits_at_once_and_the_run_can_be_resumed(given, tmp_path: 
     assert not Run(tmp_path / "run").is_finished
     assert "interrupted" in (tmp_path / "run" / "train.log").read_text("utf-8").splitlines()[-1]
     assert discover(*given, "--resume").exit_code == 0
-
-
-@pytest.mark.slow
-def test_before_training_it_says_what_that_will_take_and_how_to_stop_it(
-    given, tmp_path: Path
-) -> None:
-    run = discover(*given)
-    (line,) = [line for line in run.stderr.splitlines() if line.startswith("training takes")]
-    assert re.match(
-        r"training takes (a few|about) .* on this machine \(60 views and 6 steps\); it may help ",
-        line,
-    )
-    assert line.endswith(
-        "Ctrl-C once stops it and keeps the best answer so far, Ctrl-C twice quits and --resume goes on"
-    )
-    said = run.stderr.splitlines()
-    assert said.index(line) < said.index("preparing views …") < said.index("training …")
-    assert line in (tmp_path / "run" / "train.log").read_text("utf-8")

@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -136,33 +135,6 @@ def test_it_holds_the_table_ties_the_command_and_every_methods_categories(
         if "mark-right" in mark.get("class", "")
     ]
     assert set(marks) <= {"✓"}
-
-
-def test_without_a_command_there_is_no_part_for_it(digits_page: Path, tmp_path: Path) -> None:
-    path = shutil.copytree(digits_page.parent, tmp_path / "run")
-    found = json.loads((path / "comparison.json").read_text(encoding="utf-8"))
-    (path / "comparison.json").write_text(json.dumps(found | {"command": None}), encoding="utf-8")
-    page = render_comparison(Run(path))
-    parsed(page)
-    assert "Run the first on everything" in digits_page.read_text(encoding="utf-8")
-    assert "Run the first on everything" not in page
-    assert "<pre>" not in page
-
-
-@pytest.mark.parametrize(("n_pairs", "is_folded"), [(10, False), (66, True)])
-def test_many_pairs_are_folded_and_come_after_the_command(
-    digits_page: Path, tmp_path: Path, n_pairs, is_folded
-) -> None:
-    path = shutil.copytree(digits_page.parent, tmp_path / "run")
-    found = json.loads((path / "comparison.json").read_text(encoding="utf-8"))
-    found["pairs"] = (found["pairs"] * 33)[:n_pairs]
-    (path / "comparison.json").write_text(json.dumps(found), encoding="utf-8")
-    page = render_comparison(Run(path))
-    assert page.index("Run the first on everything") < page.index("Who is better than whom")
-    folded = ["".join(part.itertext()) for part in parsed(page).iter("details")]
-    assert len(folded) == is_folded
-    assert page.count("clearly better") == n_pairs // 2
-    assert all("66 pairs of methods" in part and part.count("a tie") == 33 for part in folded)
 
 
 def test_it_holds_no_script_and_asks_for_nothing(digits_page: Path) -> None:

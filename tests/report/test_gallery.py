@@ -5,7 +5,7 @@ import pytest
 from shoal.report.contents import columns
 from shoal.report.data_uris import data_uri, data_uris
 from shoal.report.gallery import cards, priority
-from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.report.snapshot import Snapshot
 from shoal.runs import Assignment, Run
 
 
@@ -61,11 +61,6 @@ def test_thumbnails_are_spent_on_every_card_before_any_gets_a_second(
 ) -> None:
     found = cards(Snapshot(plain_run(images(20, 0) + images(2, 1, True))))
     assert priority(found)[:5] == [0, 20, 19, 21, 1]
-
-
-def test_no_images_no_gallery(plain_run: Callable[..., Run]) -> None:
-    with pytest.raises(NotInRun, match="no images"):
-        cards(Snapshot(plain_run([])))
 
 
 def test_only_pictures_become_part_of_a_page() -> None:

@@ -5,7 +5,6 @@ import pytest
 from sklearn.datasets import load_digits
 
 from digit_runs import picture
-from shoal.report import notebook
 from shoal.report.notebook import run_html
 from shoal.runs import RunView
 from small_runs import write_small
@@ -28,14 +27,3 @@ def test_it_shows_the_answer_and_a_strip_of_pictures_per_category(run: RunView) 
     assert text.count('<img src="data:image/') == n_exemplars > 0
     assert "&lt;b&gt;heron &amp; co" in text
     assert text.count("(new)") == 2
-
-
-def test_without_thumbnails_it_shows_the_counts_and_of_many_categories_the_largest(
-    run: RunView, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (run.path / "thumbnails.zip").unlink()
-    monkeypatch.setattr(notebook, "MAX_CATEGORIES", 3)
-    text = run_html(run, "")
-    assert text.count("<tr>") == 1 + 3
-    assert "<img" not in text
-    assert "1 more category, in the report." in text

@@ -229,58 +229,6 @@ def test_nothing_is_wider_than_the_screen(same_page: Page, width: int) -> None:
     assert same_page.run("viewer.scrollWidth <= viewer.clientWidth")
 
 
-@pytest.mark.parametrize("width", [900, 420, 320])
-def test_every_entry_of_the_menu_is_on_the_screen(same_page: Page, width: int) -> None:
-    same_page.resize(width, 900)
-    same_page.settle()
-    edges = same_page.run(
-        "[...document.querySelectorAll('nav a, #theme')].map((a) => a.getBoundingClientRect().right)"
-    )
-    assert len(edges) > 5
-    assert max(edges) <= width
-
-
-def test_everything_that_can_be_used_has_a_name_for_a_screen_reader(same_page: Page) -> None:
-    same_page.call("Accessibility.enable")
-    nodes = same_page.call("Accessibility.getFullAXTree")["nodes"]
-    same_page.call("Accessibility.disable")
-    used = ("button", "link", "combobox", "searchbox", "image", "application", "heading")
-    seen = [node for node in nodes if not node["ignored"] and node["role"]["value"] in used]
-    assert len(seen) > 100
-    assert [node for node in seen if not node.get("name", {}).get("value")] == []
-
-
-def contrast(a: list[float], b: list[float]) -> float:
-    """The contrast of two colors as WCAG defines it, 1 to 21."""
-
-    def light(color: list[float]) -> float:
-        r, g, b = (
-            v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4
-            for v in (c / 255 for c in color)
-        )
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b
-
-    low, high = sorted((light(a), light(b)))
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_letters_stand_out_from_what_is_behind_them(
-    browser: Browser, file: Path, dark: bool
-) -> None:
-    """WCAG AA: at least 4.5 to 1 for text."""
-    with browser.open(file, dark=dark) as page:
-
-        def color(name: str) -> list[float]:
-            page.run(f"document.getElementById('tip').style.color = 'var({name})'")
-            found: str = page.run("getComputedStyle(document.getElementById('tip')).color")
-            return [float(part) for part in found.removeprefix("rgb(").removesuffix(")").split(",")]
-
-        for ink in ("--ink", "--muted", "--known", "--novel", "--third"):
-            for paper in ("--paper", "--card", "--soft"):
-                assert contrast(color(ink), color(paper)) >= 4.5, (ink, paper)
-
-
 def test_hostile_names_are_shown_in_the_browser_and_run_nothing(
     browser: Browser, hostile: Run, tmp_path: Path
 ) -> None:
@@ -307,23 +255,6 @@ def test_a_script_that_is_not_ours_cannot_run(page: Page) -> None:
     assert len(refused) == 1
     assert "Content Security Policy" in refused[0]
     page.browser.events.clear()
-
-
-def test_a_map_is_printed_in_ink_even_from_the_dark(browser: Browser, file: Path) -> None:
-    """Names and outlines are drawn in the page's ink, #e8edf3 in the dark, which white paper would swallow."""
-    script = """(() => {
-      const { pen, canvas } = panels[0];
-      const { data } = pen.getImageData(0, 0, canvas.width, canvas.height);
-      for (let i = 0; i < data.length; i += 4)
-        if (data[i] === 0xe8 && data[i + 1] === 0xed && data[i + 2] === 0xf3 && data[i + 3] === 255) return true;
-      return false })()"""
-    with browser.open(file, dark=True) as page:
-        page.settle()
-        assert page.run(script)
-        page.run("dispatchEvent(new Event('beforeprint'))")
-        assert not page.run(script)
-        page.run("dispatchEvent(new Event('afterprint'))")
-        assert page.run(script)
 
 
 def test_it_prints_in_ink_on_white_without_the_tools(page: Page) -> None:

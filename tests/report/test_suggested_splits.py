@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from digit_runs import write_plain
 from shoal.report.page import render_report
 from shoal.report.snapshot import Snapshot
 from shoal.report.suggested_splits import split_words, suggested_splits
@@ -12,8 +13,6 @@ from shoal.runs import Assignment, Category, Run
 
 def made(tmp_path: Path, probability: float, *, is_apart: list[bool]) -> Run:
     """Eight bulldogs of which the first three are labeled, and four cats."""
-    run = Run.create(tmp_path / "run")
-    run.write_array("embeddings", np.eye(12, dtype=np.float32))
     about = {"is_novel": False, "confidence": 0.9, "outlier_score": 0.1}
     rows = [
         Assignment(
@@ -26,21 +25,20 @@ def made(tmp_path: Path, probability: float, *, is_apart: list[bool]) -> Run:
         )
         for at in range(12)
     ]
-    run.write_assignments(rows)
     numbers = {"is_novel": False, "confidence": 0.9}
-    run.write_categories(
-        [
-            Category(
-                category_id=0,
-                category="bulldog",
-                size=8,
-                n_labeled=3,
-                mixed_probability=probability,
-                **numbers,
-            ),
-            Category(category_id=1, category="cat", size=4, n_labeled=0, **numbers),
-        ]
-    )
+    categories = [
+        Category(
+            category_id=0,
+            category="bulldog",
+            size=8,
+            n_labeled=3,
+            mixed_probability=probability,
+            **numbers,
+        ),
+        Category(category_id=1, category="cat", size=4, n_labeled=0, **numbers),
+    ]
+    run = write_plain(tmp_path / "run", rows, categories)
+    run.write_array("embeddings", np.eye(12, dtype=np.float32))
     return run
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from digit_runs import write_plain
 from shoal.clustering.tree import Tree
-from shoal.report import suggestions
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.suggestions import ONE_GROUP, separation, suggested_merges, suspicious_labels
 from shoal.review import verbs
@@ -101,11 +101,6 @@ def test_a_known_category_that_nobody_has_named_may_be_merged(
     assert (merge.novel.category, merge.other.category) == ("novel-001", "left")
 
 
-def test_without_embeddings_a_sentence_stands_in(plain_run: Callable[..., Run]) -> None:
-    with pytest.raises(NotInRun, match="no embeddings"):
-        suggested_merges(Snapshot(plain_run(rows(["a", "novel"]))))
-
-
 def test_a_label_is_suspicious_when_its_image_landed_elsewhere_and_the_surest_comes_first(
     plain_run: Callable[..., Run],
 ) -> None:
@@ -179,8 +174,7 @@ def test_digits_cut_too_fine_are_put_together_again_and_only_with_their_own_kind
     """Cut the tree of ten kinds into 24: every suggested pair is of one kind, and there are several."""
     truth = load_digits().target
     clusters = Tree(digits.array("tree")).cut(24)
-    run = Run(tmp_path)
-    run.write_assignments(rows([f"novel-{c}" for c in clusters]))
+    run = write_plain(tmp_path / "run", rows([f"novel-{c}" for c in clusters]))
     run.write_array("embeddings", digits.array("embeddings"))
     snapshot = Snapshot(run)
     merges = [merge for merge in suggested_merges(snapshot) if merge.looks_like_one]
@@ -190,26 +184,3 @@ def test_digits_cut_too_fine_are_put_together_again_and_only_with_their_own_kind
 
     assert len(merges) >= 5
     assert all(kind(merge.novel) == kind(merge.other) for merge in merges)
-
-
-def test_large_categories_are_compared_by_a_sample_from_end_to_end(
-    plain_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two halves of one bell-shaped group, and a third far away: the sample tells the same as all images."""
-    x = np.concatenate(
-        [np.sort(np.random.default_rng(0).normal(size=400)), np.linspace(50, 51, 200)]
-    )
-    run = plain_run(rows([f"novel-{part}" for part in np.repeat([0, 1, 2], 200)]))
-    run.write_array("embeddings", np.column_stack([x, np.ones(600)]))
-    whole = suggested_merges(Snapshot(run))
-    monkeypatch.setattr(suggestions, "MOST_COMPARED", 20)
-    found = suggested_merges(Snapshot(run))
-    for merges in (whole, found):
-        alike = [
-            (merge.novel.category, merge.other.category) for merge in merges if merge.looks_like_one
-        ]
-        assert alike == [("novel-0", "novel-1")]
-    assert found[0].separation == pytest.approx(whole[0].separation, rel=0.2)
-    assert found[0].separation != whole[0].separation
-    kept = suggestions.compared(np.arange(1000))
-    assert (len(kept), kept[0], kept[-1]) == (20, 0, 999)

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from chromium import Page
-from review_page import ask, go_to, pictured, rows, state, text, wait_for
-from served import Served
+from review_page import ask, done, go_to, pictured, rows, state, text, wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -25,10 +24,6 @@ def click(page: Page, selector: str, count: int) -> None:
     for kind in ("mousePressed", "mouseReleased"):
         page.mouse(kind, x, y, button="left", clickCount=count, buttons=1)
     page.settle()
-
-
-def done(page: Page) -> int:
-    return int(page.run("document.body.dataset.seq"))
 
 
 def close(page: Page) -> None:
@@ -139,71 +134,6 @@ def test_a_name_of_a_part_stays_with_its_images_and_none_is_lost(
     found = state(shared_run).state
     assert {int(row) for row in parts[at][1:]} <= set(found.members(found.find("mine")).tolist())
     assert found.entries[-1].action.category == here
-
-
-def test_a_name_whose_images_stay_in_the_category_is_said_to_be_of_no_part(
-    shared_page: Page,
-) -> None:
-    placed = 'import("/static/split.js").then(({ placed }) => placed(%s, %s).map((one) => one && one.name))'
-    given = [
-        {"name": "a", "rows": [1, 2]},
-        {"name": "b", "rows": [3, 4, 5]},
-        {"name": "c", "rows": [9]},
-    ]
-    assert shared_page.run(placed % (given, [[8], [1], [2, 3, 4], [5, 9]])) == [None, "a", "b", "c"]
-    assert shared_page.run(placed % (given, [[1, 2, 8], [3, 4, 5, 9]])) == [None, "b"]
-    assert shared_page.run(placed % (given, [[8], [7]])) == [None, None]
-    go_to(shared_page, "four")
-    ask(shared_page, "s")
-    slide(shared_page, 8)
-    for at in range(1, 8):
-        name(shared_page, at, f"n{at}")
-    slide(shared_page, 2)
-    told = text(shared_page, "#dialog output:last-of-type")
-    lost = told.removeprefix("No part has the name ").removesuffix(" now.").split(", ")
-    assert len(lost) >= 6
-    assert set(lost) < {f"n{at}" for at in range(1, 9)}
-    assert [part[0] for part in slide(shared_page, 8)][1:] == [f"n{at}" for at in range(1, 8)]
-    close(shared_page)
-
-
-def test_the_map_follows_what_others_do_and_only_the_left_button_draws_on_it(
-    shared_page: Page, shared_server: Served
-) -> None:
-    page = shared_page
-    canvas = "document.querySelector('#panel canvas')"
-    some = rows(page)[:9]
-    page.click('[data-view="map"]')
-    page.wait(canvas)
-    page.settle()
-    page.settle()
-    drawn = page.run(f"{canvas}.toDataURL()")
-    before = done(page)
-    options = "document.querySelector('#panel select').textContent"
-    assert shared_server.act("create", rows=some, name="made by ann")[0] == 200
-    wait_for(page, before + 1)
-    assert page.run(f"{canvas}.toDataURL()") != drawn
-    assert "made by ann" in page.run(options)
-    x, y, width, height = page.run(
-        f"(({{x, y, width, height}}) => [x, y, width, height])({canvas}.getBoundingClientRect())"
-    )
-    corners = [
-        (x + 5, y + 5),
-        (x + width - 5, y + 5),
-        (x + width - 5, y + height - 5),
-        (x + 5, y + height - 5),
-    ]
-    for button, ends in (
-        ("right", ""),
-        ("left", f"{canvas}.dispatchEvent(new PointerEvent('pointercancel'))"),
-    ):
-        page.mouse("mousePressed", *corners[0], button=button, clickCount=1)
-        for corner in corners:
-            page.mouse("mouseMoved", *corner, button=button)
-        page.run(f"{ends or 'true'}, true")
-        page.mouse("mouseReleased", *corners[3], button=button, clickCount=1)
-        page.settle()
-        assert page.run("shoal.view.kind") == "map", button
 
 
 @pytest.mark.parametrize("modifiers", [ALT, ALT | CTRL])

@@ -1,10 +1,7 @@
 """What the page is told, and that others hear of what is done."""
 
-import asyncio
 import base64
 import json
-import re
-import socket
 import struct
 import threading
 from collections.abc import Iterator
@@ -14,13 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import shoal.server
 from served import Served, served
 from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.runs import Run
 from shoal.server.packing import pack_rows, unpack_rows
-from shoal.server.serving import bind
 from small_runs import write_small
 
 
@@ -88,37 +83,6 @@ def test_many_images_are_told_and_asked_for_as_bits(tmp_path: Path) -> None:
     assert groups[3]["images"][:2] == ["03.png", "11.png"]
 
 
-def test_no_line_of_the_page_is_too_long_to_be_read() -> None:
-    files = (Path(shoal.server.__file__).parent / "page").glob("*.js")
-    long = [
-        (file.name, line)
-        for file in files
-        for line in file.read_text().splitlines()
-        if len(line) > 120
-    ]
-    assert long == []
-
-
-def test_the_page_asks_for_all_its_modules_at_once(server: Served) -> None:
-    """Not for each when the one before has named it, which takes a hundred milliseconds more."""
-    page = server.ask("/")[1].decode()
-    files = {
-        file.name: file.read_text()
-        for file in (Path(shoal.server.__file__).parent / "page").glob("*.js")
-    }
-    first = {"main.js"}
-    while (
-        more := {
-            name
-            for one in first
-            for name in re.findall(r'^import .*"/static/(\S+)"', files[one], re.M)
-        }
-        - first
-    ):
-        first |= more
-    assert {"main.js", *re.findall(r'rel="modulepreload" href="/static/(\S+)"', page)} == first
-
-
 def test_every_kind_of_action(server: Served) -> None:
     for action, fields in (
         ("reject", {"rows": [2]}),
@@ -180,31 +144,6 @@ def test_a_window_hears_of_another_process(server: Served, run: Run) -> None:
     listener.join(30)
     assert heard[0]["categories"][0]["name"] == "tern"
     assert heard[0]["entries"][0]["words"] == "rename gull to tern"
-
-
-def test_the_history_says_what_was_renamed_and_from_where_images_were_moved(server: Served) -> None:
-    server.act("rename", category=0, name="tern")
-    server.act("rename", category=0, name="skua")
-    assert (
-        server.act("assign", rows=[0, 1], category=1)[1]["undo"]
-        == "move 2 images from skua to heron"
-    )
-    server.act("reject", rows=[2])
-    server.act("assign", rows=[2], category=1)
-    server.act("reject", rows=[10, 11])
-    server.act("assign", rows=[0, 6, 9], category=1)
-    server.act("create", rows=[0, 10], name="owl")
-    undone = server.act("undo")[1]
-    words = [entry["words"] for entry in server.json("/api/run")["entries"]]
-    assert words[:2] == ["rename gull to tern", "rename tern to skua"]
-    assert words[4] == "move 1 image without category to heron"
-    assert words[6] == "move 3 images from 2 categories to heron"  # one was there already
-    assert (
-        words[7]
-        == undone["redo"]
-        == "new category owl with 2 images from heron and without category"
-    )
-    assert words[8] == f"undo action 8, {words[7]}"
 
 
 def test_a_log_that_somebody_damages_meanwhile_is_a_sentence(server: Served, run: Run) -> None:
@@ -308,36 +247,3 @@ def test_the_map_holds_a_place_for_every_image(server: Served) -> None:
     assert np.frombuffer(body, "<u4", n, 4).tolist() == list(range(12))
     x, y = np.frombuffer(body, "<u2", 2 * n, 4 + 4 * n).reshape(2, n).astype(int)
     assert np.hypot(x[6] - x[7], y[6] - y[7]) < np.hypot(x[6] - x[0], y[6] - y[0])
-
-
-def test_a_run_without_embeddings_can_be_reviewed(run: Run) -> None:
-    run.drop("embeddings.npy", "tree.npy")
-    with served(run.path) as server:
-        assert server.act("confirm", rows=[0])[0] == 200
-        assert json.loads(server.ask("/api/similar?row=0")[1])["error"] == (
-            "The run holds no embeddings to compare images by."
-        )
-        assert server.ask("/api/map")[0] == 400
-
-
-def test_small_answers_are_sent_at_once() -> None:
-    """Without TCP_NODELAY the second half of an answer waits for the browser's word on the first: 40 ms."""
-
-    async def option() -> int:
-        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-        async def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            found.set_result(
-                writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-            )
-            writer.close()
-
-        listening = bind("127.0.0.1", 0)
-        server = await asyncio.start_server(connected, sock=listening)
-        async with server:
-            _, writer = await asyncio.open_connection(*listening.getsockname())
-            answer = await found
-            writer.close()
-        return answer
-
-    assert asyncio.run(option()) == 1

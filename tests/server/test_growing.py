@@ -3,7 +3,6 @@
 import pytest
 
 from chromium import Page
-from review_page import answer, ask, go_to, pictured, text
 
 pytestmark = pytest.mark.browser
 
@@ -24,19 +23,3 @@ SEARCH = """import("/static/bisection.js").then(({ answered, begun, isOver, next
 
 def test_every_sequence_of_answers_ends_at_the_number_that_belongs(same_page: Page) -> None:
     assert same_page.run(SEARCH) == []
-
-
-def test_no_counts_where_the_last_candidate_is_among_those_asked_about(same_page: Page) -> None:
-    go_to(same_page, "one")
-    ask(same_page, "g")
-    pictured(same_page)
-    n = int(text(same_page, "#candidates").split(" of ")[1].split()[0])
-    while f" to {n} of " not in text(same_page, "#candidates"):
-        answer(same_page, "y")
-    pictured(same_page)
-    low = int(text(same_page, "#candidates").split("; ")[1].split()[0])
-    for high in (n, low + -(-(n - low) // 2)):  # each no leaves the lower half
-        assert f" to {high} of " in text(same_page, "#candidates")
-        answer(same_page, "n")
-    same_page.key("Escape")
-    same_page.wait("!document.getElementById('dialog').open")

@@ -1,12 +1,10 @@
 """Who gets nothing: other names, other origins, other sites, no token, too much."""
 
 import asyncio
-import ipaddress
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 import uvicorn
@@ -271,22 +269,6 @@ def test_on_another_address_the_name_of_the_machine_counts_and_no_other() -> Non
     assert Access(host="::1", port=80).is_loopback
 
 
-def test_the_network_is_asked_once_for_the_name_of_the_machine_and_not_for_addresses(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Where no DNS answers each question takes seconds, before any token is shown."""
-    asked = []
-    monkeypatch.setattr(socket, "getfqdn", lambda: asked.append(1) or "Machine.Example.org")  # type: ignore[func-returns-value]
-    access = Access(host="0.0.0.0", port=80)
-    assert all(
-        map(access.knows_host, ("10.0.0.1:80", "[fe80::1]", "localhost", socket.gethostname()))
-    )
-    assert not asked
-    assert access.knows_host("machine.example.org:8765")
-    assert not access.knows_host("evil.example")
-    assert asked == [1]
-
-
 @pytest.mark.parametrize(
     ("host", "here"),
     [("0.0.0.0", "127.0.0.1"), ("0", "127.0.0.1"), ("::", "[::1]"), ("::0", "[::1]")],
@@ -306,19 +288,6 @@ def test_on_every_address_the_browser_here_and_others_get_one_that_works(
     assert Access(host="10.0.0.7", port=80).url_by_address == "", (
         "it is in the address that is printed"
     )
-
-
-def test_the_address_of_this_machine_is_found_without_a_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = Access(host="0.0.0.0", port=80).url_by_address
-    assert not found or not ipaddress.ip_address(urlsplit(found).hostname or "").is_loopback
-
-    def unreachable(*_: object) -> socket.socket:
-        raise OSError
-
-    monkeypatch.setattr(socket, "socket", unreachable)
-    assert Access(host="0.0.0.0", port=80).url_by_address == ""
 
 
 def test_what_is_sent_after_the_key_was_taken_back_does_not_arrive() -> None:

@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from chromium import CTRL, Page
 from review_page import (
@@ -17,12 +16,12 @@ from review_page import (
     rows,
     seen,
     state,
+    statuses,
     text,
     wait_for,
 )
 from served import served
 from shoal.review import verbs
-from shoal.review.actions import STATUSES
 from shoal.review.review import Review
 from shoal.runs import Run, RunView
 
@@ -37,10 +36,6 @@ def enlarged(page: Page, row: int) -> None:
     )
     page.wait(f"document.querySelector('#dialog-title')?.textContent === '{name}'")
     assert name in text(page, "#dialog dl")
-
-
-def statuses(run: Path, some: list[int]) -> list[str]:
-    return [STATUSES[state(run).state.images.status[row]] for row in some]
 
 
 def test_the_enlarged_view_goes_on_and_its_keys_decide_on_the_image_that_is_shown(
@@ -127,20 +122,6 @@ def test_a_second_choice_that_was_renamed_is_still_one(page: Page, run: Path) ->
     assert other in rows(page)
 
 
-def test_the_nearest_known_category_is_shown_under_the_name_it_has_now(
-    page: Page, run: Path
-) -> None:
-    novel = next(c for c in Run(run).categories if c.is_novel and c.size)
-    go_to(page, novel.nearest_known)
-    ask(page, "r")
-    page.type("known by another name")
-    page.key("Enter")
-    wait_for(page, 1)
-    go_to(page, novel.category)
-    assert "known by another name" in text(page, "#nearest")
-    assert not page.run("document.getElementById('nearest').hidden")
-
-
 def test_a_key_that_is_held_down_decides_once(page: Page, run: Path) -> None:
     shown = rows(page)
     hold_down(page, "x")
@@ -165,38 +146,6 @@ def test_the_image_in_focus_stays_in_focus_while_somebody_else_takes_others_out(
         wait_for(page, 2)
         assert statuses(run, shown[:4]) == ["rejected", "predicted", "rejected", "predicted"]
         assert page.complaints() == []
-
-
-def test_the_enlarged_view_hears_keys_after_a_click_and_a_held_enter_once(
-    page: Page, run: Path, tmp_path: Path
-) -> None:
-    first, second, third, *_ = rows(page)
-    hold_down(page, "Enter", 13)
-    enlarged(page, first)
-    page.click("#dialog .picture")
-    page.key("ArrowRight")
-    enlarged(page, second)
-    page.key("Tab")
-    page.run(
-        "[...document.querySelectorAll('#dialog button')].find((one) => one.textContent.startsWith('Flag')).focus()"
-    )
-    hold_down(page, "Enter", 13)
-    wait_for(page, 1)
-    enlarged(page, third)
-    page.key("x")
-    wait_for(page, 2)
-    assert statuses(run, rows(page)[:3]) == ["predicted", "flagged", "predicted"]
-    assert statuses(run, [third]) == ["rejected"]
-    page.resize(1280, 500)  # the dialog is behind all of what is said
-    page.run(
-        "Object.assign(document.getElementById('said').style, { opacity: 1, transition: 'none' }), true"
-    )
-    x, y = page.run(
-        "(({ x, y, height }) => [x + 4, y + height / 2])(document.getElementById('said').getBoundingClientRect())"
-    )
-    page.screenshot(tmp_path / "shown.png")
-    with Image.open(tmp_path / "shown.png") as picture:
-        assert max(picture.convert("RGB").getpixel((int(x), int(y)))) < 64
 
 
 def test_what_is_typed_before_an_image_is_enlarged_decides_nothing_when_it_is_closed(

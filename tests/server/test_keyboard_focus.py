@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from chromium import Page
-from review_page import rows, seen, spoken, state, text, wait_for
+from review_page import rows, seen, state, text, wait_for
 from shoal.review import verbs
 
 pytestmark = pytest.mark.browser
@@ -91,52 +91,6 @@ def test_confirming_category_by_category_stays_on_the_button(page: Page) -> None
         assert page.run("document.activeElement.textContent") == "Confirm all c"
 
 
-def test_selection_and_progress_have_lines_where_the_system_has_its_own_colors(
-    same_page: Page,
-) -> None:
-    forced = {"name": "forced-colors", "value": "active"}
-    same_page.call("Emulation.setEmulatedMedia", features=[forced])
-    same_page.run("document.getElementById('grid').focus(), true")
-    same_page.key(" ")
-    style = "getComputedStyle(document.querySelector('{}'){}).{}"
-    assert (
-        same_page.run(style.format('.tile[aria-selected="true"]', ", '::after'", "borderTopWidth"))
-        == "5px"
-    )
-    assert same_page.run(style.format('#side [aria-current="true"]', "", "outlineStyle")) == "solid"
-    assert same_page.run(style.format("#bar", "", "borderTopStyle")) == "solid"
-    filled, empty = (
-        same_page.run(style.format(name, "", "backgroundColor")) for name in ("#bar span", "#bar")
-    )
-    assert filled != empty
-    known, novel = (f".dot.{kind}" for kind in ("known", "novel"))
-    assert (
-        len({same_page.run(style.format(dot, "", "backgroundColor")) for dot in (known, novel)})
-        == 2
-    )
-    same_page.key(" ")
-    same_page.call("Emulation.setEmulatedMedia", features=[])
-
-
-@pytest.mark.parametrize(
-    ("kind", "control", "n_tabs"), [("map", "canvas", 2), ("merges", "button", 1)]
-)
-def test_what_takes_the_place_of_the_images_is_reached_past_no_category(
-    same_page: Page, kind: str, control: str, n_tabs: int
-) -> None:
-    same_page.run(f"document.querySelector('[data-view=\"{kind}\"]').focus(), true")
-    same_page.key("Enter")
-    same_page.wait(f"{FOCUSED} === 'panel' && document.querySelector('#panel {control}')")
-    assert [node["name"] for node in spoken(same_page) if node["role"] == "region"] == [
-        text(same_page, "#name")
-    ]
-    for _ in range(n_tabs):
-        same_page.key("Tab")
-    assert same_page.run(f"document.activeElement.matches('#panel {control}')")
-    same_page.key("]")
-    same_page.wait(f"shoal.view.kind === 'category' && {FOCUSED} === 'grid'")
-
-
 def test_arrows_scroll_the_suggested_merges(same_page: Page) -> None:
     same_page.run("document.querySelector('[data-view=\"merges\"]').focus(), true")
     same_page.key("Enter")
@@ -145,19 +99,3 @@ def test_arrows_scroll_the_suggested_merges(same_page: Page) -> None:
     )
     same_page.key("ArrowDown")
     same_page.wait("document.getElementById('panel').scrollTop > 0")
-
-
-@pytest.mark.parametrize(
-    ("address", "shown"), [("view=merges", "panel"), ("view=category&id=2&low=0.1", "grid")]
-)
-def test_the_link_past_everything_else_stays_in_the_view(
-    same_page: Page, address: str, shown: str
-) -> None:
-    same_page.run(f"location.hash = '{address}', true")
-    same_page.wait(f"document.getElementById('{shown}').checkVisibility()")
-    same_page.run("document.querySelector('.skip').focus(), true")
-    same_page.key("Enter")
-    same_page.wait(f"{FOCUSED} === '{shown}'")
-    same_page.run(DRAWN_AGAIN)
-    assert same_page.run("location.hash") == f"#{address}"
-    assert same_page.run("shoal.view.kind") == address.split("&")[0].removeprefix("view=")

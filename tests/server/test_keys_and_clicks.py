@@ -95,20 +95,6 @@ def test_images_are_selected_with_click_shift_drag_and_all(page: Page) -> None:
     assert text(page, "#selected strong") == "1 selected"
 
 
-def test_the_first_button_counts_the_selected_images_that_it_will_confirm(page: Page) -> None:
-    one, other = rows(page)[:2]
-    page.click(f"#tile-{one}")
-    page.key("c")
-    wait_for(page, 1)
-    for chosen, words in (
-        ([one, other], "Confirm 1 c"),
-        ([one], "Confirm c"),
-        ([other], "Confirm 1 c"),
-    ):
-        page.run(f"shoal.grid.select({chosen})")
-        assert text(page, "#verbs button.main") == words
-
-
 def test_reading_only_offers_no_change(opened: Opened, run: Path) -> None:
     with served(run, "--read-only") as server, opened(server) as page:
         refused = "document.getElementById('said').textContent === 'This review is open for reading only.'"

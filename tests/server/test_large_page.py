@@ -10,7 +10,6 @@ from chromium import Page
 from digit_runs import write_synthetic
 from review_page import rows, state, wait_for
 from served import served
-from shoal.report.snapshot import Snapshot
 
 N_IMAGES = 100_000
 
@@ -40,7 +39,6 @@ def test_a_hundred_thousand_images(
     opened: Callable[..., AbstractContextManager[Page]], tmp_path: Path
 ) -> None:
     run = write_synthetic(tmp_path / "run", N_IMAGES, n_categories=200, n_dimensions=64)
-    run.write_categories(Snapshot(run).categories)
     with served(run.path) as server, opened(server) as page:
         n_category = len(rows(page))
         page.key("x")

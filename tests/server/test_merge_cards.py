@@ -153,24 +153,3 @@ def test_a_press_aimed_at_a_card_that_somebody_decides_on_meets_no_other_card(
     wait_for(page, 2)
     assert page.run(CARDS)[:2] == before[2:4]  # whoever has decided looks again
     assert [entry.by == "ben" for entry in state(run).state.entries] == [True, False]
-
-
-def test_a_double_click_decides_on_one_card(page: Page, run: Path) -> None:
-    first, second, *_ = page.run(CARDS)
-    x, y = page.middle("#panel .merge .tools button:last-child")
-    for count in (1, 2):
-        for kind in ("mousePressed", "mouseReleased"):
-            page.mouse(kind, x, y, button="left", clickCount=count, buttons=1)
-        wait_for(page, 1)
-    page.settle()
-    assert text(page, "#said") == "put aside as not the same. A double click counts once."
-    assert page.run(CARDS)[0] == second != first
-    assert [entry.action.kind for entry in state(run).state.entries] == ["distinct"]
-
-
-def test_no_key_makes_a_category_of_nothing_there(page: Page, run: Path) -> None:
-    for key in ("n", "m", "c", "x", "Enter"):
-        page.run("document.getElementById('panel').focus(), document.activeElement.blur(), true")
-        page.key(key)
-        assert not page.run("document.getElementById('dialog').open")
-    assert not (run / "review.jsonl").exists()

@@ -8,39 +8,13 @@ import pytest
 from PIL import Image
 
 from chromium import Page
-from review_page import ask, pictured, text
+from review_page import ask, text
 from served import served
 from shoal.runs import Run
-from small_runs import write_small
 
 pytestmark = pytest.mark.browser
 
 Opened = Callable[..., AbstractContextManager[Page]]
-
-
-def test_a_folder_that_is_gone_is_said_on_the_picture(same_page: Page) -> None:
-    same_page.wait("document.querySelector('#details .why')")
-    assert text(same_page, "#details .why") == "Only a thumbnail"
-    ask(same_page, "Enter")
-    pictured(same_page)
-    words = "Only a thumbnail: the folder of the images is not there (/data/digits); if they have moved, "
-    assert text(same_page, "#dialog .why").startswith(f"{words}`shoal review --images FOLDER`")
-    same_page.key("Escape")
-
-
-def test_a_run_of_embeddings_says_how_its_images_are_shown(opened: Opened, tmp_path: Path) -> None:
-    run = write_small(tmp_path / "embedded").path
-    with served(run) as server, opened(server) as page:
-        ask(page, "Enter")
-        page.wait("document.querySelector('#dialog .why')")
-        assert text(page, "#dialog .why").startswith(
-            "No picture: the run was made from embeddings; `shoal review --im"
-        )
-    for row in Run.open(run).assignments:
-        Image.new("RGB", (40, 20)).save(tmp_path / row.path)
-    with served(run, "--images", str(tmp_path)) as server, opened(server) as page:
-        page.wait("document.querySelector('#details .original')")
-        assert page.run("document.querySelector('.why, #grid .missing')") is None
 
 
 def test_a_file_that_is_gone_is_said_on_its_picture_and_no_other(

@@ -10,22 +10,6 @@ from review_page import ask, text
 pytestmark = pytest.mark.browser
 
 
-def completed(page: Page) -> bool:
-    return bool(page.run("document.querySelector('#dialog input').hasAttribute('list')"))
-
-
-def test_categories_complete_the_name_of_a_category_and_not_that_of_a_person(
-    same_page: Page,
-) -> None:
-    ask(same_page, "r")
-    assert completed(same_page)
-    same_page.key("Escape")
-    same_page.click("#who")
-    same_page.wait("document.getElementById('dialog').open")
-    assert not completed(same_page)
-    same_page.key("Escape")
-
-
 @pytest.mark.parametrize("key", ["r", "m", "n"])
 def test_a_name_that_is_there_in_other_letters_is_told(same_page: Page, key: str) -> None:
     others = "[...shoal.store.categories.values()].filter((one) => one.id !== shoal.view.id).map((one) => one.name)"

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from chromium import Page
-from review_page import answer, rows, seen, text, wait_for
+from review_page import rows, seen, text, wait_for
 from served import Served
 
 pytestmark = pytest.mark.browser
@@ -112,46 +112,6 @@ def test_similar_images_are_found_from_the_selection_and_from_the_enlarged_image
     )
     press(page, "#find-similar")
     page.wait(f"shoal.view.row === {shown} && !document.getElementById('dialog').open")
-
-
-def test_the_key_finds_similar_images_from_the_enlarged_one(page: Page) -> None:
-    row = rows(page)[3]
-    page.run("shoal.grid.go(3), true")
-    seen(page)
-    page.key("Enter")
-    answer(page, "l")
-    page.wait(f"shoal.view.kind === 'similar' && shoal.view.row === {row}")
-    assert text(page, "#name") == "Similar images"
-
-
-def test_the_bar_of_the_selection_hides_no_image_in_focus_however_many_buttons_it_has(
-    page: Page,
-) -> None:
-    bar = "document.getElementById('selected').getBoundingClientRect().top"
-    for n_selected in (2, 1, 2):
-        page.key("Escape")
-        page.key("Home")
-        page.run(f"shoal.grid.select(shoal.grid.rows.slice(0, {n_selected})), true")
-        page.key("End")
-        tile = page.run("document.querySelector('.tile.focus').getBoundingClientRect().bottom")
-        assert tile <= page.run(bar)
-        page.run("shoal.grid.select(shoal.grid.rows.slice(0, 3 - shoal.grid.selected.size)), true")
-        page.key("Home")
-        page.key("End")
-        tile = page.run("document.querySelector('.tile.focus').getBoundingClientRect().bottom")
-        assert tile <= page.run(bar)
-    page.key("Escape")
-
-
-def test_the_list_of_keys_begins_at_its_top_and_is_as_wide_as_the_page(page: Page) -> None:
-    page.key("?")
-    page.wait("document.querySelector('#dialog .keys')")
-    assert page.run("document.getElementById('dialog').scrollTop") == 0
-    words, whole = page.run(
-        "['dd', 'form'].map((one) => document.querySelector(`#dialog ${one}`).clientWidth)"
-    )
-    assert words > 0.6 * whole
-    page.key("Escape")
 
 
 def test_what_is_confirmed_is_on_the_screen_in_a_list_across_categories(page: Page) -> None:

@@ -12,9 +12,8 @@ from PIL import Image
 
 from chromium import Page
 from digit_runs import HOSTILE, NAMES, write_hostile
-from review_page import answer, ask, change, go_to, pictured, rows, spoken, state, text, wait_for
+from review_page import ask, go_to, rows, spoken, state, text, wait_for
 from served import served
-from shoal.report.snapshot import Snapshot
 from shoal.review import verbs
 from shoal.runs import Run
 from small_runs import write_small
@@ -117,7 +116,6 @@ def test_names_of_files_and_categories_are_text_whatever_they_say(
     opened: Opened, tmp_path: Path
 ) -> None:
     run = write_hostile(tmp_path / "hostile")
-    run.write_categories(Snapshot(run).categories)
     photos = tmp_path / "photos"
     for row in run.assignments:
         file = photos / row.path
@@ -187,46 +185,6 @@ CONTROLS = (
 )
 
 
-def test_the_accessibility_tree_says_what_is_on_the_screen(page: Page) -> None:
-    page.wait("document.querySelector('.tile').getAttribute('aria-label')?.includes('confidence')")
-    found = spoken(page)
-    assert [
-        node for node in found if node["role"] in (*CONTROLS, "dialog") and not node["name"].strip()
-    ] == []
-    roles = {node["role"] for node in found}
-    assert {"banner", "navigation", "main", "complementary", "heading", "status"} <= roles
-    name = text(page, "#name")
-    n_shown = len(rows(page))
-    (grid,) = [node for node in found if node["role"] == "listbox"]
-    assert (grid["name"], grid["multiselectable"], grid["focused"]) == (
-        f"Images of {name}",
-        True,
-        True,
-    )
-    tiles = [node for node in found if node["role"] == "option" and "confidence" in node["name"]]
-    assert tiles[0]["name"].split(", ")[1:3] == [name, "predicted"]
-    assert not any(tile["selected"] for tile in tiles)
-    (bar,) = [node for node in found if node["role"] == "progressbar"]
-    assert (bar["name"], bar["value"], bar["valuemax"]) == ("Images decided", 0, 100)
-    (category,) = [
-        node["name"] for node in found if node["role"] == "button" and f" {name} " in node["name"]
-    ]
-    size, sure = page.run(
-        "[shoal.store.sizes[shoal.view.id + 1], document.querySelector('#facts').textContent.slice(-4)]"
-    )
-    kind = text(page, "#kind")
-    assert category == f"{kind} {name} {size} images · confidence {sure} {size} left"
-    page.key(" ")
-    page.key("f")
-    wait_for(page, 1)
-    page.wait("document.querySelector('.tile').getAttribute('aria-label')?.includes('flagged')")
-    found = spoken(page)
-    said = [node["name"] for node in found if node["role"] == "StaticText"]
-    assert f"1 image flagged in {name}" in said
-    assert any(words.startswith("1 of 300 images decided") for words in said)
-    assert n_shown == len(rows(page))
-
-
 @pytest.mark.parametrize("key", ["m", "n", "r", "j", "s", "g", "Enter", "?"])
 def test_every_question_is_a_named_dialog_that_keeps_the_focus(same_page: Page, key: str) -> None:
     ask(same_page, key)
@@ -244,56 +202,6 @@ def test_every_question_is_a_named_dialog_that_keeps_the_focus(same_page: Page, 
     same_page.key("Escape")
     same_page.wait("!document.getElementById('dialog').open")
     assert same_page.run("document.activeElement.id") == "grid"
-
-
-def test_what_growing_asks_is_read_out_with_the_button_in_focus(same_page: Page) -> None:
-    name = text(same_page, "#name")
-    ask(same_page, "g")
-    pictured(same_page)
-    (yes,) = [
-        node for node in spoken(same_page) if node["role"] == "button" and node.get("focused")
-    ]
-    assert yes["name"] == "Yes y"
-    assert yes["description"].startswith(
-        f"Do all of these belong to {name}? candidates 1 to 12 of "
-    )
-    while not same_page.run(
-        "document.querySelector('#dialog button.main').textContent.startsWith('Close')"
-    ):
-        answer(same_page, "n")
-    (end,) = [
-        node for node in spoken(same_page) if node["role"] == "button" and node.get("focused")
-    ]
-    assert end["description"] == "None of them belongs here."
-    same_page.key("Escape")
-    same_page.wait("!document.getElementById('dialog').open")
-
-
-def test_how_many_are_selected_or_left_by_a_filter_is_read_out(same_page: Page) -> None:
-    n_shown = len(rows(same_page))
-    same_page.key("a")
-    assert text(same_page, "[role=status]#heard") == f"{n_shown} selected"
-    same_page.key("Escape")
-    assert text(same_page, "#heard") == ""
-    change(same_page, "low", "0.9")
-    same_page.wait("document.getElementById('heard').textContent.endsWith(' decided')")
-    assert text(same_page, "#heard") == text(same_page, "#count")
-    change(same_page, "low", "0")
-    same_page.wait(f"document.getElementById('heard').textContent.startsWith('{n_shown} image')")
-
-
-def test_the_slider_of_a_split_says_how_large_the_parts_are(same_page: Page) -> None:
-    ask(same_page, "s")
-    same_page.wait("document.querySelectorAll('#dialog .part').length === 2")
-    same_page.key("ArrowRight")
-    same_page.wait("document.querySelectorAll('#dialog .part').length === 3")
-    sizes = same_page.run(
-        "[...document.querySelectorAll('#dialog .part .muted')].map((e) => parseInt(e.textContent))"
-    )
-    assert sum(sizes) == len(rows(same_page))
-    assert text(same_page, "#dialog output") == f"3 parts: {', '.join(map(str, sizes))} images"
-    same_page.key("Escape")
-    same_page.wait("!document.getElementById('dialog').open")
 
 
 def test_every_control_is_reached_by_tab_and_shows_that_it_has_the_focus(page: Page) -> None:
@@ -317,25 +225,6 @@ def test_every_control_is_reached_by_tab_and_shows_that_it_has_the_focus(page: P
         if wanted <= reached:
             break
     assert wanted - reached == set()
-
-
-def test_an_action_makes_only_what_it_changed_anew_in_the_list(page: Page) -> None:
-    items = "[...document.querySelectorAll('#categories li')]"
-    page.run(f"{items}.forEach((item) => (item.seen = true)), true")
-    here = page.run("shoal.view.id")
-    page.key("x")
-    wait_for(page, 1)
-    page.wait(f"!document.querySelector('.category[data-id=\"{here}\"]').parentElement.seen")
-    anew = page.run(
-        f"{items}.filter((item) => !item.seen).map((item) => Number(item.firstChild.dataset.id))"
-    )
-    assert anew == [here]
-
-
-def test_the_grid_is_painted_once_and_scrolled_as_a_layer(same_page: Page) -> None:
-    """A browser without a GPU repaints a scroller in every frame unless what lies behind its images is opaque."""
-    color = same_page.run("getComputedStyle(document.getElementById('grid')).backgroundColor")
-    assert color.startswith("rgb(")
 
 
 def test_the_map_is_used_by_keys_alone(page: Page) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ from chromium import CTRL, SHIFT, Page
 from review_page import ask, cards_pictured, change, go_to, rows, seen, state, text, wait_for
 from served import served
 from shoal.report.snapshot import Snapshot
-from shoal.review import verbs
 from shoal.review.actions import STATUSES
 from shoal.review.decisions import decisions_of
 from shoal.review.review import Review
@@ -249,32 +247,6 @@ def test_similar_images_map_merges_labels_and_filters_have_an_address(page: Page
     assert rows(page) == inside
 
 
-def test_labels_that_images_around_speak_against_are_listed_until_somebody_decides(
-    opened: Callable[..., AbstractContextManager[Page]], run: Path
-) -> None:
-    """Two labels bind images that lie among others; a third image is unsure, but nearest to its own label."""
-    table = [
-        replace(row, label_given=row.label_given and row.category, confidence=1)
-        for row in Run(run).assignments
-    ]
-    labeled = [at for at, row in enumerate(table) if row.label_given and not row.is_novel][:3]
-    names = sorted({row.category for row in table if not row.is_novel})
-    for at, confidence in zip(labeled, (0.2, 0.1, 0.1), strict=True):
-        other = next(name for name in names if name != table[at].category)
-        nearest = table[at].category if at == labeled[2] else other
-        table[at] = replace(
-            table[at], confidence=confidence, nearest_known=nearest, second_category=other
-        )
-    Run(run).write_assignments(table)
-    with served(run) as server, opened(server) as page:
-        page.click('[data-view="labels"]')
-        assert rows(page) == [labeled[1], labeled[0]]
-        assert text(page, '[data-view="labels"]') == "Suspected labels2"
-        page.key("c")
-        wait_for(page, 1)
-        assert rows(page) == [labeled[0]]
-
-
 def open_again(page: Page) -> None:
     """What is looked at, in a new page at the same address."""
     address = page.run("location.href")
@@ -331,24 +303,6 @@ def test_in_a_list_across_categories_a_key_decides_on_the_image_in_focus_alone(
     assert [(found == status).sum() for status in (1, 2)] == [299, 1]
 
 
-def test_what_of_another_review_does_not_fit_is_told_once(
-    opened: Callable[..., AbstractContextManager[Page]], tmp_path: Path
-) -> None:
-    run = write_small(tmp_path / "run")
-    verbs.decide(Review(run), "reject", None, ["03.png"], by="ann")
-    other = write_small(tmp_path / "other", ids=(0, 0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 3))
-    with served(other.path, "--replay", str(run.path)) as server, opened(server) as page:
-        page.wait("document.getElementById('dialog').open")
-        assert (
-            text(page, "#dialog li")
-            == "reject by ann (action 1): 1 image (03.png) not in heron here, so not rejected"
-        )
-        page.key("Escape")
-        open_again(page)
-        assert not page.run("document.getElementById('dialog').open")
-        assert page.complaints() == []
-
-
 def test_a_suggested_merge_that_was_put_aside_stays_there_until_it_is_asked_for(
     opened: Callable[..., AbstractContextManager[Page]], tmp_path: Path
 ) -> None:
@@ -384,27 +338,3 @@ def test_a_suggested_merge_that_was_put_aside_stays_there_until_it_is_asked_for(
         ask(page, "j")
         page.type(page.run("shoal.store.categories.get(3).name"))
         page.wait("document.querySelector('#dialog')?.textContent.includes('not the same')")
-
-
-def test_what_is_so_already_is_not_written_again_for_a_selection(page: Page, run: Path) -> None:
-    before = 0
-    (first, second, third, *_) = rows(page)
-    for key, word in (("f", "flagged"), ("c", "confirmed")):
-        page.run(f"shoal.grid.select([{first}, {second}]), true")
-        page.key(key)
-        wait_for(page, before + 1)
-        page.run(f"shoal.grid.select([{first}, {second}]), true")
-        page.key(key)
-        page.wait(f"document.getElementById('said').textContent === 'They are {word} already.'")
-        page.run(f"shoal.grid.select([{first}, {second}, {third}]), true")
-        page.key(key)
-        wait_for(page, before + 2)
-        kind = {"f": "flag", "c": "confirm"}[key]
-        done = [
-            (entry.action.kind, len(entry.action.rows))
-            for entry in state(run).state.entries[before:]
-        ]
-        assert done == [(kind, 2), (kind, 1)]
-        page.key("u")
-        wait_for(page, before + 3)
-        before += 3

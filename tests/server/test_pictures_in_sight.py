@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from chromium import Page
 from review_page import (
@@ -21,7 +20,6 @@ from review_page import (
     wait_for,
 )
 from served import served
-from small_runs import write_small
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -97,20 +95,6 @@ def test_a_picture_that_cannot_be_had_is_said_to_be_missing_and_can_be_decided_o
     small.key("x")
     wait_for(small, 1)
     assert state(run).state.entries[0].action.rows.tolist() == [first]
-
-
-def test_a_picture_that_could_not_be_had_is_asked_for_again(opened: Opened, tmp_path: Path) -> None:
-    run = write_small(tmp_path / "run")
-    photos = tmp_path / "photos"
-    photos.mkdir()
-    run.note(root=str(photos))
-    with served(run.path) as server, opened(server) as page:
-        page.wait("document.querySelector('.tile .missing')")
-        for row in run.assignments:
-            Image.new("RGB", (40, 20), "red").save(photos / row.path)
-        again = "document.querySelector('.tile .missing') && shoal.grid.resize(shoal.grid.size)"
-        page.wait(f"document.querySelector('.tile img.there') || ({again})")
-        assert [line for line in page.complaints() if "400 (Bad Request)" not in line] == []
 
 
 def test_growing_and_the_enlarged_image_wait_for_their_pictures(small: Page, run: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chromium import CTRL, Page
-from review_page import ask, hold_back, let_through, pictured, rows, state, text, wait_for
+from review_page import ask, hold_back, let_through, pictured, rows, state, statuses, text, wait_for
 from served import served
 from shoal.review import verbs
 from shoal.review.actions import STATUSES
@@ -24,10 +24,6 @@ def refused(opened: Callable[..., object], run: Path) -> Iterator[Page]:
     with served(run) as server, opened(server) as found:
         yield found
         assert [line for line in found.complaints() if "409 (Conflict)" not in line] == []
-
-
-def statuses(run: Path, some: list[int]) -> list[str]:
-    return [STATUSES[state(run).state.images.status[row]] for row in some]
 
 
 def by_ben(run: Path, kind: str, *some: int) -> None:
@@ -61,36 +57,6 @@ def test_growing_takes_all_but_what_somebody_decided_since_it_was_asked(
     assert found.images.category[rejected] == -1
     assert sorted(found.entries[2].action.rows.tolist()) == sorted(others)
     assert found.entries[2].action.category == here
-
-
-def test_who_has_another_name_by_now_undoes_what_was_done_here_and_nothing_else(
-    opened: Callable[..., AbstractContextManager[Page]], run: Path
-) -> None:
-    by_ben(run, "flag", 0)
-    with served(run) as server, opened(server) as page:
-        page.key("x")
-        wait_for(page, 2)
-        call_oneself(page, "ann")
-        page.key("u")
-        wait_for(page, 3)
-        page.wait("document.getElementById('undo').disabled")
-        call_oneself(page, "ben")
-        page.wait(
-            "!document.getElementById('undo').disabled"
-        )  # ben has done something before the page was opened
-        call_oneself(page, "cleo")
-        page.wait("document.getElementById('undo').disabled")
-    assert [(entry.by, entry.action.kind) for entry in state(run).state.entries][2] == (
-        "ann",
-        "undo",
-    )
-
-
-def call_oneself(page: Page, name: str) -> None:
-    page.click("#who")
-    page.type(name)
-    page.key("Enter")
-    page.wait(f"document.getElementById('who').textContent === '{name}'")
 
 
 def test_where_others_can_come_nobody_acts_before_they_have_said_who_they_are(
@@ -225,23 +191,6 @@ def test_a_question_opens_before_the_server_has_answered_and_nothing_is_decided_
     page.key("Escape")
     page.wait("!document.getElementById('dialog').open")
     assert len(state(run).state.entries) == 1
-
-
-def test_a_question_that_is_closed_before_the_server_has_answered_stays_closed(
-    page: Page, run: Path
-) -> None:
-    first = rows(page)[0]
-    for key, path in (("g", "/api/candidates"), ("s", "/api/parts"), ("Enter", "/api/images")):
-        hold_back(page, path)
-        ask(page, key)
-        page.key("Escape")
-        page.wait("!document.getElementById('dialog').open")
-        let_through(page)
-        page.settle()
-    page.key("x")
-    wait_for(page, 1)
-    assert statuses(run, [first]) == ["rejected"]
-    assert not page.run("document.getElementById('dialog').open")
 
 
 @pytest.mark.parametrize(("key", "typed"), [("m", "mine"), ("r", "by ann")])

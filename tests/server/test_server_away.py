@@ -34,14 +34,6 @@ def lose(page: Page) -> None:
     page.wait(BANNER)
 
 
-def test_an_action_that_is_answered_ends_what_was_said(opened: Opened, run: Path) -> None:
-    with served(run) as server, opened(server) as page:
-        lose(page)
-        page.run("window.waits = true, window.fails = false, true")
-        page.key("f")
-        page.wait(f"!({BANNER})")
-
-
 def test_without_any_action_the_server_is_asked_to_answer_at_once(
     opened: Opened, run: Path
 ) -> None:
@@ -52,13 +44,3 @@ def test_without_any_action_the_server_is_asked_to_answer_at_once(
         assert "now=1" in page.run("heard[0]")
         page.wait("heard.length > 1")
         assert "now=1" not in page.run("heard[1]")
-
-
-def test_a_log_that_was_moved_away_and_is_back_is_no_longer_told(opened: Opened, run: Path) -> None:
-    with served(run) as server, opened(server) as page:
-        page.key("f")
-        wait_for(page, 1)
-        (run / "review.jsonl").rename(run / "elsewhere")
-        page.wait(BANNER)
-        (run / "elsewhere").rename(run / "review.jsonl")
-        page.wait(f"!({BANNER})")

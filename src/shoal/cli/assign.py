@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli.console import Json, detail, reporter, result, say
-from shoal.cli.options import AllowMissing, Device
+from shoal.cli.options import AllowMissing, Device, FinishedRun, ForceFile
 from shoal.words import count
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ EVERY_S = 2.0
 
 
 def assign(
-    run: Annotated[Path, typer.Argument(help="A finished run.")],
+    run: FinishedRun,
     images: Annotated[
         Path,
         typer.Argument(
@@ -46,14 +46,14 @@ def assign(
     ] = None,
     allow_missing: AllowMissing = False,
     device: Device = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    force: ForceFile = False,
     json: Json = False,
 ) -> None:
     """Put new images into a run's categories, e.g. `shoal assign runs/birds new/ --out new.csv`.
 
-    Categories and their ids never change; -1 means possibly new. Embeddings are npy or npz files, and for a run that
-    was made from embeddings parquet and csv files too. A watched folder ends with Ctrl-C; its table is continued when
-    the command is given again.
+    Categories and their ids never change; -1 means possibly new. Embeddings are npy or npz files,
+    and for a run that was made from embeddings parquet and csv files too. A watched folder ends
+    with Ctrl-C; its table is continued when the command is given again.
     """
     from shoal.discovery.assign import Assigner
     from shoal.discovery.reporter import SILENT
@@ -121,7 +121,8 @@ def _watch(
     from shoal.files import write_text
     from shoal.runs import Assignment, to_csv
 
-    # Rows of an earlier watch stay, also those of images moved away since; a newer row of an image replaces the older.
+    # Rows of an earlier watch stay, also those of images moved away since; a newer row of an image
+    # replaces the older.
     is_continued = out is not None and out.exists() and not force
     before = _rows_of_earlier(out) if out and is_continued else []
     watched = Watch(assigner, folder)

@@ -1,13 +1,12 @@
 """`shoal cluster`: ready embeddings in, categories out."""
 
 import shlex
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import Json, reporter, result, say
+from shoal.cli.console import Json, command_line, reporter, result, say
 from shoal.cli.options import (
     AllowMissing,
     Device,
@@ -51,8 +50,8 @@ def cluster(
 ) -> None:
     """Discover the categories of embeddings, e.g. `shoal cluster features.npz --labels labels.csv`.
 
-    An npz holds X (N, D) and, where known, y (labels) and paths. Unlabeled is -1, an empty or missing label, NaN,
-    'unlabeled' or 'unknown'.
+    An npz holds X (N, D) and, where known, y (labels) and paths. Unlabeled is -1, an empty or
+    missing label, NaN, 'unlabeled' or 'unknown'.
     """
     from shoal.clustering.inference import check_task
     from shoal.data.readers import label_embeddings, read_embeddings
@@ -63,17 +62,20 @@ def cluster(
     home = choose_device(device)
     if (
         not is_main()
-    ):  # takes part in what the main process calls it for, and is sent the embeddings for that
+    ):  # takes part in what the main process calls it for, and is sent the embeddings
         if not dry_run:
             with processes(home):
                 by_main(lambda: None, home)
         return
-    columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
     if labels is None:
-        given = read_embeddings(embeddings, **columns)
+        given = read_embeddings(embeddings, path_column=path_column, label_column=label_column)
     else:
         given = label_embeddings(
-            read_embeddings(embeddings), labels, **columns, allow_missing=allow_missing
+            read_embeddings(embeddings),
+            labels,
+            path_column=path_column,
+            label_column=label_column,
+            allow_missing=allow_missing,
         )
     counted, *notes = given.describe().split("\n")
     for line in notes if dry_run else [counted, *notes]:
@@ -87,15 +89,20 @@ def cluster(
     labeled = LabeledEmbeddings(
         names=given.names, x=given.x, labels=given.labels, classes=given.classes
     )
-    how: dict[str, Any] = {
-        "device": device,
-        "force": force,
-        "command": shlex.join(["shoal", *sys.argv[1:]]),
-    }
-    with processes(home):
-        run = by_main(
-            lambda: cluster_embeddings(labeled, target, settings, **how, reporter=reporter()), home
+
+    def work() -> "Run":
+        return cluster_embeddings(
+            labeled,
+            target,
+            settings,
+            device=device,
+            force=force,
+            command=command_line(),
+            reporter=reporter(),
         )
+
+    with processes(home):
+        run = by_main(work, home)
     assert run is not None
     _show_answer(run, as_json=json)
 
@@ -110,9 +117,9 @@ def _settings(
     from shoal.discovery.cluster_embeddings import ClusterSettings
     from shoal.methods.protocols import get_protocol
 
-    chosen = get_protocol(protocol or "shoal")["inference"] | (
-        {} if rule is None else {"rule": rule}
-    )
+    chosen = dict(get_protocol(protocol or "shoal")["inference"])
+    if rule is not None:
+        chosen["rule"] = rule
     shift = ShiftSettings(n_neighbors=n_neighbors, alpha=alpha)
     number, numbers = read_n_clusters(n_clusters)
     is_ours = protocol in (None, "shoal")
@@ -128,15 +135,18 @@ def _show_answer(run: "Run", *, as_json: bool) -> None:
     from shoal.discovery.facts import doubt_estimate, linkage_method_of
 
     words = answer_in_words(run)
-    estimate = {name: run.json("estimate")[name] for name in ("interval", "range", "by_labels")}
+    estimate = run.json("estimate")
     facts = {
         "run": str(run.path),
         "n_clusters": run.n_clusters,
-        **estimate,
+        "interval": estimate["interval"],
+        "range": estimate["range"],
+        "by_labels": estimate["by_labels"],
         "doubt": doubt_estimate(run),
+        "linkage": linkage_method_of(run),
+        "answer": words,
     }
-    facts["linkage"] = linkage_method_of(run)
-    result(f"{words}\n{run.path}", facts | {"answer": words}, as_json=as_json)
+    result(f"{words}\n{run.path}", facts, as_json=as_json)
     say(f"next: shoal report {shlex.quote(str(run.path))}")
 
 

@@ -1,18 +1,18 @@
 """`shoal compare`: methods on a folder of images, ranked by labels that none of them saw."""
 
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import Json, reporter, result, say
+from shoal.cli.console import Json, command_line, reporter, result, say
 from shoal.cli.options import (
     AllowMissing,
+    Config,
     Device,
     DryRun,
     EncoderName,
+    Epochs,
     Force,
     Images,
     InputSize,
@@ -21,6 +21,7 @@ from shoal.cli.options import (
     Labels,
     NClusters,
     PathColumn,
+    Resume,
     Seed,
     Unlabeled,
 )
@@ -43,7 +44,7 @@ def compare(
     ] = None,
     encoder: EncoderName = None,
     n_clusters: NClusters = None,
-    epochs: Annotated[int | None, typer.Option(help="How long to train each.")] = None,
+    epochs: Epochs = None,
     max_minutes: Annotated[
         float | None,
         typer.Option(
@@ -57,9 +58,7 @@ def compare(
         ),
     ] = 1,
     input_size: InputSize = None,
-    config: Annotated[
-        Path | None, typer.Option(help="YAML settings, such as a run's config.yaml.")
-    ] = None,
+    config: Config = None,
     changes: Annotated[
         list[str] | None,
         typer.Option(
@@ -71,9 +70,7 @@ def compare(
     ] = None,
     seed: Seed = None,
     device: Device = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted comparison.")
-    ] = False,
+    resume: Resume = False,
     force: Force = False,
     dry_run: DryRun = False,
     json: Json = False,
@@ -132,5 +129,5 @@ def _show_plan(job: "ComparisonJob", *, as_json: bool) -> None:
 
 def _run(job: "ComparisonJob", *, as_json: bool) -> None:
     """Compare, and print the table."""
-    comparison = job.run(reporter(), command=shlex.join(["shoal", *sys.argv[1:]]))
+    comparison = job.run(reporter(), command=command_line())
     result(f"{comparison.in_words()}\n{comparison.page}", comparison.to_dict(), as_json=as_json)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -34,7 +35,10 @@ verbosity = Verbosity()
 
 
 def is_first_process() -> bool:
-    """Whether this process is the one that speaks, of those that torchrun has started; torch is not asked."""
+    """Whether this process is the one that speaks, of those that torchrun has started.
+
+    Torch is not asked.
+    """
     return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
 
 
@@ -58,18 +62,24 @@ def complain(text: str) -> None:
 def result(text: str, facts: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the command's result on stdout: `facts` as one JSON object, or `text`.
 
-    A program that reads text gets every name as it is; on a terminal control characters are made visible. Of several
-    processes one prints it.
+    A program that reads text gets every name as it is; on a terminal control characters are made
+    visible. Of several processes one prints it.
     """
     if not is_first_process():
         return
     if as_json:
         typer.echo(escaped_json(json.dumps(facts, ensure_ascii=False)))
     else:
-        # Told of colors, typer does not take for one, and remove, what only looks like it in a name.
+        # Told of colors, typer does not take for one, and remove, what only looks like it in a
+        # name.
         typer.echo(
             "\n".join(map(shown, text.split("\n"))) if sys.stdout.isatty() else text, color=True
         )
+
+
+def command_line() -> str:
+    """The command as it was given, for the run's record."""
+    return shlex.join(["shoal", *sys.argv[1:]])
 
 
 def progress(what: str, unit: str = "") -> "AbstractContextManager[Progress]":
@@ -89,26 +99,25 @@ def reporter() -> "Reporter":
 
 
 def open_in_browser(address: str) -> bool:
-    """Open an address in a browser; False where there is none, such as on a machine without a screen.
+    """Open an address in a browser.
+
+    False where there is none, such as on a machine without a screen.
 
     In a process of its own: a browser that is started may stay in the foreground, and print.
     """
     has_screen = os.name == "nt" or sys.platform == "darwin"
     if not has_screen and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))):
         return False  # a browser of text would take over the terminal
-    command = [
-        sys.executable,
-        "-I",
-        "-c",
-        "import sys, webbrowser; webbrowser.open(sys.stdin.read())",
-    ]
-    how: dict[str, Any] = {
-        "stdout": subprocess.DEVNULL,
-        "stderr": subprocess.DEVNULL,
-        "start_new_session": True,
-    }
+    opens = "import sys, webbrowser; webbrowser.open(sys.stdin.read())"
     try:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, **how)
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-c", opens],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            text=True,
+        )
         assert process.stdin is not None
         with process.stdin as given:  # other accounts can read a command, and not this
             given.write(address)

@@ -54,12 +54,10 @@ def verify(name: Name, root: Root, json: Json = False) -> None:
     from shoal.data.benchmarks import verify as look
 
     verification = look(name, root, bar=progress)
-    following = (
-        ""
-        if verification.is_complete
-        else f"\nNext: shoal datasets prepare {name} {root} says where to get the rest."
-    )
-    result(f"{verification.describe()}{following}", verification.to_dict(), as_json=json)
+    text = verification.describe()
+    if not verification.is_complete:
+        text += f"\nNext: shoal datasets prepare {name} {root} says where to get the rest."
+    result(text, verification.to_dict(), as_json=json)
     if not verification.is_complete:
         raise typer.Exit(INCOMPLETE)
 

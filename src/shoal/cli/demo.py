@@ -1,13 +1,11 @@
 """`shoal demo`: the whole path on the embedded digits, offline."""
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from shoal.cli.console import Json, reporter, result, say
+from shoal.cli.console import Json, command_line, reporter, result, say
 from shoal.cli.options import Device
 
 
@@ -25,10 +23,13 @@ def demo(
     device: Device = None,
     json: Json = False,
 ) -> None:
-    """Discover handwritten digits that nobody labeled, e.g. `shoal demo`; needs no data and no network.
+    """Discover handwritten digits that nobody labeled, e.g. `shoal demo`.
 
-    0 to 4 are known and half of them labeled, 5 to 9 are novel. Trains, finds the categories and how many there are,
-    assigns digits that come later, and compares with the truth that was kept aside.
+    Needs no data and no network.
+
+    0 to 4 are known and half of them labeled, 5 to 9 are novel. Trains, finds the categories and
+    how many there are, assigns digits that come later, and compares with the truth that was kept
+    aside.
     """
     from dataclasses import asdict
 
@@ -36,9 +37,12 @@ def demo(
     from shoal.discovery.facts import collect_facts
     from shoal.discovery.scoring import score_to_dict
 
-    command = shlex.join(["shoal", *sys.argv[1:]])
     done = run_demo(
-        out, demo_settings(seed, train=train), device=device, command=command, reporter=reporter()
+        out,
+        demo_settings(seed, train=train),
+        device=device,
+        command=command_line(),
+        reporter=reporter(),
     )
     facts = collect_facts(done.run)
     path = done.run.path

@@ -1,18 +1,19 @@
 """`shoal discover`: a folder of images in, its categories out."""
 
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import Json, reporter, result, say
+from shoal.cli.console import Json, command_line, reporter, result, say
 from shoal.cli.options import (
     AllowMissing,
+    Config,
     Device,
     DryRun,
     EncoderName,
+    Epochs,
     Force,
     Images,
     InputSize,
@@ -22,6 +23,7 @@ from shoal.cli.options import (
     NClusters,
     PathColumn,
     Protocol,
+    Resume,
     Seed,
     Unlabeled,
 )
@@ -43,7 +45,7 @@ def discover(
     ] = None,
     encoder: EncoderName = None,
     n_clusters: NClusters = None,
-    epochs: Annotated[int | None, typer.Option(help="How long to train.")] = None,
+    epochs: Epochs = None,
     max_minutes: Annotated[
         float | None,
         typer.Option(
@@ -68,9 +70,7 @@ def discover(
     recipe: Annotated[
         str | None, typer.Option(help="Named settings, such as cub or default.")
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="YAML settings, such as another run's config.yaml.")
-    ] = None,
+    config: Config = None,
     protocol: Protocol = None,
     changes: Annotated[
         list[str] | None,
@@ -88,9 +88,7 @@ def discover(
     ] = None,
     seed: Seed = None,
     device: Device = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted run.")
-    ] = False,
+    resume: Resume = False,
     tensorboard: Annotated[
         bool,
         typer.Option(
@@ -163,9 +161,7 @@ def _run(job: "DiscoveryJob", *, as_json: bool) -> None:
     from shoal.discovery.reporter import Reporter
     from shoal.distributed import is_main
 
-    run = job.run(
-        reporter() if is_main() else Reporter(), command=shlex.join(["shoal", *sys.argv[1:]])
-    )
+    run = job.run(reporter() if is_main() else Reporter(), command=command_line())
     if not is_main():
         return
     facts = collect_facts(run)

@@ -54,15 +54,21 @@ def doctor(json: Json = False) -> None:
 
 def packages() -> list[Check]:
     """Find the required packages, by the name they are installed under."""
-    names = ("torch", "transformers", "numpy", "scipy", "scikit-learn", "pillow", "safetensors")
-    return [_package(name) for name in names]
-
-
-def _package(name: str) -> Check:
-    try:
-        return Check(name, version(name))
-    except PackageNotFoundError:
-        return Check(name, "not installed", False, f"pip install {name}")
+    checks = []
+    for name in (
+        "torch",
+        "transformers",
+        "numpy",
+        "scipy",
+        "scikit-learn",
+        "pillow",
+        "safetensors",
+    ):
+        try:
+            checks.append(Check(name, version(name)))
+        except PackageNotFoundError:
+            checks.append(Check(name, "not installed", False, f"pip install {name}"))
+    return checks
 
 
 def torchvision() -> Check:

@@ -2,12 +2,12 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from shoal.cli.console import Json, reporter, result, say
-from shoal.cli.options import AllowMissing, Device, LabelColumn, PathColumn
+from shoal.cli.options import AllowMissing, Device, ForceFile, InputSize, LabelColumn, PathColumn
 
 
 def embed(
@@ -25,9 +25,7 @@ def embed(
     label_column: LabelColumn = None,
     allow_missing: AllowMissing = False,
     encoder: Annotated[str, typer.Option(help="See `shoal encoders list`.")] = "efficientnet-lite2",
-    input_size: Annotated[
-        int | None, typer.Option(help="Side of the images the encoder sees.")
-    ] = None,
+    input_size: InputSize = None,
     dtype: Annotated[
         str,
         typer.Option(
@@ -35,7 +33,7 @@ def embed(
         ),
     ] = "float32",
     device: Device = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    force: ForceFile = False,
     json: Json = False,
 ) -> None:
     """Embed images with an encoder as it comes, e.g. `shoal embed photos/ --out features.npz`.
@@ -55,11 +53,22 @@ def embed(
     check_dtype(dtype)
     if is_main():
         check_target(out, force=force)
-    columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
-    collection = read_collection(images, labels, **columns, allow_missing=allow_missing)
+    collection = read_collection(
+        images,
+        labels,
+        path_column=path_column,
+        label_column=label_column,
+        allow_missing=allow_missing,
+    )
     with processes(choose_device(device)):
-        how: dict[str, Any] = {"input_size": input_size, "dtype": dtype, "device": device}
-        embedded = embed_collection(collection, encoder, **how, reporter=reporter())
+        embedded = embed_collection(
+            collection,
+            encoder,
+            input_size=input_size,
+            dtype=dtype,
+            device=device,
+            reporter=reporter(),
+        )
     if not is_main():
         return
     write_embeddings(embedded, out)

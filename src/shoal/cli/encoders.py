@@ -60,8 +60,9 @@ def get(
 ) -> None:
     """Download the weights of an encoder, once, e.g. `shoal encoders get dinov2-small`.
 
-    The size is said first. A connection that breaks is taken up where it broke, a file with another checksum than the
-    hub's is thrown away, and nothing that is fetched can run code. Other commands never download an encoder of the list.
+    The size is said first. A connection that breaks is taken up where it broke, a file with another
+    checksum than the hub's is thrown away, and nothing that is fetched can run code. Other commands
+    never download an encoder of the list.
     """
     from shoal.discovery.get_encoder import get_encoder
 

@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 
 from shoal.cli.console import Json, result, say
-from shoal.cli.options import LabelColumn, PathColumn
+from shoal.cli.options import FinishedRun, LabelColumn, PathColumn
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A finished run.")],
+    run: FinishedRun,
     truth: Annotated[
         Path,
         typer.Option(
@@ -23,7 +23,8 @@ def evaluate(
 ) -> None:
     """Score a run against the truth, e.g. `shoal evaluate runs/birds --truth truth.csv`.
 
-    Prints All / Known / Novel over the unlabeled images, clusters matched to classes once over all of them.
+    Prints All / Known / Novel over the unlabeled images, clusters matched to classes once over all
+    of them.
     """
     from shoal.data.readers import read_names
     from shoal.discovery.scoring import score_run, score_to_dict

@@ -7,19 +7,18 @@ from typing import Annotated, cast
 import typer
 
 from shoal.cli.console import Json, result, say
+from shoal.cli.options import FinishedRun, MovedImages
 from shoal.words import count
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A finished run.")],
+    run: FinishedRun,
     to: Annotated[
         str,
         typer.Option(help="imagefolder, hf, csv, spreadsheet, labelstudio, fiftyone or projector."),
     ],
     out: Annotated[Path, typer.Option(help="Folder to write, empty or new.")],
-    images: Annotated[
-        Path | None, typer.Option(help="Where the images are now, if they have moved.")
-    ] = None,
+    images: MovedImages = None,
     copy: Annotated[
         bool, typer.Option("--copy", help="Copy images instead of linking them.")
     ] = False,

@@ -179,8 +179,8 @@ def _tell(text: str, ctx: Any) -> None:
 def main() -> None:
     """Run the command line.
 
-    A process of torchrun then ends at once: torch's own threads have been seen to abort one whose work was done, and
-    torchrun then calls all of them failed.
+    A process of torchrun then ends at once: torch's own threads have been seen to abort one whose
+    work was done, and torchrun then calls all of them failed.
     """
     keep_freed_memory()
     if os.environ.get("WORLD_SIZE", "1") == "1":

@@ -49,3 +49,13 @@ Seed = Annotated[int | None, typer.Option(help="Decides every draw; 0 if absent.
 Protocol = Annotated[
     str | None, typer.Option(help="Whose choices: shoal, paper, or reference (released code).")
 ]
+FinishedRun = Annotated[Path, typer.Argument(help="A finished run.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")]
+Config = Annotated[
+    Path | None, typer.Option(help="YAML settings, such as another run's config.yaml.")
+]
+Epochs = Annotated[int | None, typer.Option(help="How long to train.")]
+MovedImages = Annotated[
+    Path | None, typer.Option(help="Where the images are now, if they have moved.")
+]
+ForceFile = Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")]

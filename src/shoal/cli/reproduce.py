@@ -76,14 +76,15 @@ def reproduce(
     from shoal.reproduce.reproduce import reproduce as run
 
     roots = read_pairs(root or [], "--root", "DATASET=FOLDER")
-    changes = list(change or [])
+    pairs = list(change or [])
     if epochs is not None:
-        changes.append(f"training.epochs={epochs}")
+        pairs.append(f"training.epochs={epochs}")
+    changes = read_changes(pairs)
     options = ReproduceOptions(
         encoder=encoder,
         input_size=input_size,
         protocol=protocol,
-        changes=read_changes(changes),
+        changes=changes,
         validation_share=validation_share,
         methods=tuple((methods or "").replace(",", " ").split()),
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli.console import Json, open_in_browser, result, say
+from shoal.cli.options import FinishedRun, MovedImages
 from shoal.errors import UsageError
 from shoal.words import count, plural
 
@@ -22,7 +23,7 @@ MAX_LISTED = 20
 
 
 def review(
-    run: Annotated[Path, typer.Argument(help="A finished run.")],
+    run: FinishedRun,
     port: Annotated[
         int | None,
         typer.Option(help="Port to serve on.", show_default="8765, or another one that is free"),
@@ -42,9 +43,7 @@ def review(
             help="Another run of the same images, whose review is done again on this one first."
         ),
     ] = None,
-    images: Annotated[
-        Path | None, typer.Option(help="Where the images are now, if they have moved.")
-    ] = None,
+    images: MovedImages = None,
     json: Json = False,
 ) -> None:
     """Confirm, correct, name, merge and split what a run found, in a browser, e.g. `shoal review runs/birds`.
@@ -90,11 +89,8 @@ def review(
             say("it opens in a browser; if that cannot show it, open the address")
         elif open_:
             say("note: no browser was found here; open the address in one")
-        say(
-            "Ctrl-C ends it"
-            if read_only
-            else "Ctrl-C ends it; everything done is kept as it is done"
-        )
+        kept = "" if read_only else "; everything done is kept as it is done"
+        say(f"Ctrl-C ends it{kept}")
 
     serve(opened_review, access, listening, started, originals, misfits)
     _tell(opened_review, run)
@@ -111,7 +107,10 @@ def _uncollected() -> Iterator[None]:
 
 
 def _open(run: "Run", replay: Path | None, *, read_only: bool) -> tuple["Review", list[str]]:
-    """The review of a run; one of another answer, of this folder or another, is done again on it first."""
+    """The review of a run.
+
+    One of another answer, of this folder or another, is done again on it first.
+    """
     from shoal.review.replay import replay_review
     from shoal.review.review import OtherAnswer, Review, checked_who
 
@@ -133,14 +132,11 @@ def _open(run: "Run", replay: Path | None, *, read_only: bool) -> tuple["Review"
             raise
     entries, lost = replay_review(replay or run.path, run, by=checked_who(None))
     misfits = [misfit.in_words() for misfit in lost]
-    fits = (
-        "everything fits"
-        if not misfits
-        else f"{count(len(misfits), 'action')} no longer {plural(len(misfits), 'fits')}"
-    )
-    say(
-        f"the review of another answer was done again on this one: {count(len(entries), 'action')}; {fits}"
-    )
+    fits = "everything fits"
+    if misfits:
+        fits = f"{count(len(misfits), 'action')} no longer {plural(len(misfits), 'fits')}"
+    done = count(len(entries), "action")
+    say(f"the review of another answer was done again on this one: {done}; {fits}")
     for words in misfits[:MAX_LISTED]:
         say(f"  {words}")
     if len(misfits) > MAX_LISTED:

@@ -139,16 +139,11 @@ def put_right(y_true: ArrayLike, y_pred: ArrayLike) -> Bools:
     )
 
 
-def is_worse(right: Bools, other: Bools, n_errors: float = 1, units: Ints | None = None) -> bool:
+def is_worse(right: Bools, other: Bools, n_errors: float = 1) -> bool:
     """Whether fewer images are right than in the other by more than so many standard errors of the
-    difference.
-
-    Images with the same number in `units` (J,) go right or wrong together and count as one draw;
-    without, each is one.
-    """
-    apart = other.astype(np.int64) - right
-    by_unit = apart if units is None else np.bincount(units, weights=apart)
-    return bool(by_unit.sum() > n_errors * np.linalg.norm(by_unit))
+    difference."""
+    difference = other.astype(np.int64) - right
+    return bool(difference.sum() > n_errors * np.linalg.norm(difference))
 
 
 def drawn_units(rows: Ints, labels: Ints, hidden: Sequence[int], n_images: int) -> Ints:

@@ -4,7 +4,7 @@ from typing import Any
 
 from shoal.discovery.answers import answer_in_words
 from shoal.report.certainty import numbers_near_best
-from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.report.snapshot import Snapshot
 from shoal.report.suggested_splits import suggested_splits
 from shoal.report.suggestions import suggested_merges
 from shoal.review.decisions import COUNTED_BY
@@ -108,19 +108,15 @@ def _confidence(run: RunView) -> dict[str, Any] | None:
     return {**about, **counts, "file": str(run.path / "calibration.json")}
 
 
-def _merges(run: RunView) -> list[dict[str, Any]] | None:
-    """The closest pairs of categories, and whether they look like one; None where that cannot be seen."""
-    try:
-        suggested = suggested_merges(Snapshot(run))
-    except NotInRun:
-        return None
+def _merges(run: RunView) -> list[dict[str, Any]]:
+    """The closest pairs of categories, and whether they look like one."""
     return [
         {
             "categories": [merge.novel.category, merge.other.category],
             "separation": merge.separation,
             "looks_like_one": merge.looks_like_one,
         }
-        for merge in suggested
+        for merge in suggested_merges(Snapshot(run))
     ]
 
 

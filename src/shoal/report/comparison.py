@@ -26,7 +26,8 @@ STRIP = 5
 """Pictures of a category, the most typical ones."""
 
 MAX_CATEGORIES = 80
-"""Rows of categories, the largest ones of the first method; each method's own report has all of them."""
+"""Rows of categories, the largest ones of the first method; each method's own report has all of
+them."""
 
 MAX_PAIRS = 10
 """Pairs of methods that are shown at once; more are folded."""
@@ -99,10 +100,13 @@ def render_comparison(run: Run) -> str:
 
 
 def side_by_side(sides: Sequence[Side]) -> tuple[list[list[int | None]], int]:
-    """Lines of category ids, one for each method, None where a method has no such category; and how many are left out.
+    """Lines of category ids, one for each method, None where a method has no such category.
 
-    Known categories stand beside each other by their name, novel ones by the images that they share with those of the
-    first method; what is left of a method has lines of its own. The first method's largest come first.
+    And how many are left out.
+
+    Known categories stand beside each other by their name, novel ones by the images that they share
+    with those of the first method; what is left of a method has lines of its own. The first
+    method's largest come first.
     """
     if not sides:
         return [], 0

@@ -89,7 +89,10 @@ def columns(run: Snapshot, rows: Sequence[int]) -> dict[str, Any]:
 
 
 def map_points(layout: MapLayout, rows: Sequence[int]) -> dict[str, Any]:
-    """Where the images lie, as whole numbers: the longer side fills 0 … 9999; -1 for an image not on this map."""
+    """Where the images lie, as whole numbers: the longer side fills 0 … 9999.
+
+    -1 for an image not on this map.
+    """
     low = layout.points.min(axis=0)
     high = layout.points.max(axis=0)
     scale = max(float((high - low).max()), 1e-12)

@@ -10,7 +10,10 @@ PROBE = 64
 
 
 def data_uri(image: bytes) -> str | None:
-    """Write a WebP, PNG, JPEG or GIF as a data URI; None for anything else, which a page must not carry."""
+    """Write a WebP, PNG, JPEG or GIF as a data URI.
+
+    None for anything else, which a page must not carry.
+    """
     kind = _kind(image)
     return f"data:image/{kind};base64,{base64.b64encode(image).decode('ascii')}" if kind else None
 

@@ -6,7 +6,7 @@ from itertools import chain, zip_longest
 import numpy as np
 
 from shoal.arrays import Ints
-from shoal.report.snapshot import NO_CATEGORY, NotInRun, Snapshot
+from shoal.report.snapshot import NO_CATEGORY, Snapshot
 from shoal.runs import Category
 
 STRIP = 6
@@ -41,9 +41,10 @@ class Card:
 
 
 def cards(run: Snapshot) -> list[Card]:
-    """A card per category, largest first, at most `MAX_CARDS`; images without a category get one at the end."""
-    if not run.assignments:
-        raise NotInRun("The run holds no images, so there is no gallery.")
+    """A card per category, largest first, at most `MAX_CARDS`.
+
+    Images without a category get one at the end.
+    """
     first = {
         c.category: int(run.members[c.category_id][0])
         for c in run.categories

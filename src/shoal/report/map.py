@@ -1,6 +1,7 @@
 """The map: embeddings in two dimensions, by PCA at once and by t-SNE when asked.
 
-t-SNE is slow, so it is drawn once, from a sample, and kept as map.npz in the run folder. N images, n of them mapped.
+t-SNE is slow, so it is drawn once, from a sample, and kept as map.npz in the run folder. N images,
+n of them mapped.
 """
 
 import io
@@ -17,7 +18,7 @@ from shoal.errors import DataError
 from shoal.files import atomic_file
 from shoal.progress import Progress
 from shoal.report.snapshot import NotInRun, Snapshot, stratified
-from shoal.runs import Run, read_arrays
+from shoal.runs import read_arrays
 
 PCA_IMAGES = 20_000
 """Images drawn by PCA; a sample of this size where there are more."""
@@ -50,97 +51,73 @@ class MapLayout:
 
 
 def stages(run: Snapshot) -> dict[str, str]:
-    """The arrays to draw side by side, with their titles: before and after training, else before and after the shift.
-
-    Raises `NotInRun` where there is none.
-    """
-    here = [name for name in STAGES if run.rows_of(name) is not None]
-    if not run.metrics and "embeddings" in here and "frozen" in here:
-        here.remove("frozen")  # nothing was trained: both hold the same
-    if (
-        "embeddings" in here
-        and "shifted" in here
-        and run.has("shifts.json")
-        and run.json("shifts").get("chosen") == 0
-    ):
+    """Name the arrays to draw side by side: before and after training, else before and after the shift."""
+    here = [name for name in STAGES if run.has(f"{name}.npy")]
+    if not run.metrics and "frozen" in here:
+        here.remove("frozen")  # nothing was trained: the embeddings are the same
+    if run.has("shifts.json") and run.json("shifts")["chosen"] == 0 and "shifted" in here:
         here.remove("shifted")  # no shift was made
-    if not here:
-        raise NotInRun("The map is left out: the run holds no embeddings.")
     titles = {name: STAGES[name] for name in here[:2]}
-    if "frozen" not in here and "embeddings" in here:
+    if "frozen" not in here:
         titles["embeddings"] = "Before moving together" if "shifted" in here else "Embeddings"
     return titles
 
 
-def pca_layouts(run: Run, *, n_images: int = PCA_IMAGES) -> list[MapLayout]:
-    """Map each stage by its first two principal components, turned so that the stages resemble each other."""
-    snapshot = Snapshot.of(run)
-    titles = stages(snapshot)
-    rows = stratified(snapshot.category_ids, n_images)
-    return _layouts(
-        "PCA",
-        titles,
-        rows,
-        [principal_components(_vectors(snapshot, name)[rows], 2) for name in titles],
-    )
+def pca_layouts(run: Snapshot, *, n_images: int = PCA_IMAGES) -> list[MapLayout]:
+    """Map each stage by its first two principal components, turned to resemble each other."""
+    titles = stages(run)
+    rows = stratified(run.category_ids, n_images)
+    maps = [principal_components(run.rows_of(name)[rows], 2) for name in titles]
+    return _layouts("PCA", titles, rows, maps)
 
 
 def tsne_layouts(
-    run: Run, *, n_images: int = TSNE_IMAGES, progress: Progress | None = None
+    run: Snapshot, *, n_images: int = TSNE_IMAGES, progress: Progress | None = None
 ) -> list[MapLayout]:
-    """Map each stage by t-SNE of a sample, from its first 50 principal components; kept in the run's map.npz.
+    """Map each stage by t-SNE of a sample, from its first 50 principal components.
 
-    Seconds for hundreds of images, a minute or more for thousands. Called again, reads what was kept.
+    Seconds for hundreds of images, a minute or more for thousands. It is cached in the run's
+    map.npz, and read from there when called again.
     """
-    snapshot = Snapshot.of(run)
-    titles = stages(snapshot)
-    if kept := kept_layouts(snapshot):
+    titles = stages(run)
+    if kept := kept_layouts(run):
         return kept
-    rows = stratified(snapshot.category_ids, n_images)
+    rows = stratified(run.category_ids, n_images)
     if len(rows) < 3:
         raise NotInRun(f"t-SNE is left out: it needs at least 3 images, the run holds {len(rows)}.")
     maps = []
     for at, name in enumerate(titles):
-        start = principal_components(_vectors(snapshot, name)[rows], TSNE_DIMENSIONS)
+        start = principal_components(run.rows_of(name)[rows], TSNE_DIMENSIONS)
         maps.append(_tsne(start, progress and _part_of(progress, at, len(titles))))
     layouts = _layouts("t-SNE", titles, rows, maps)
-    with atomic_file(snapshot.path / "map.npz") as file:
-        np.savez(
-            file,
-            allow_pickle=False,
-            rows=rows,
-            **{layout.stage: layout.points for layout in layouts},
-        )
+    points = {layout.stage: layout.points for layout in layouts}
+    with atomic_file(run.path / "map.npz") as file:
+        np.savez(file, allow_pickle=False, rows=rows, **points)
     return layouts
 
 
-def kept_layouts(run: Run) -> list[MapLayout]:
-    """The t-SNE kept in the run folder; empty where there is none, or it is of other images or stages."""
-    snapshot = Snapshot.of(run)
-    if not snapshot.has("map.npz"):
+def kept_layouts(run: Snapshot) -> list[MapLayout]:
+    """The t-SNE in the run folder; empty where there is none that fits the run."""
+    if not run.has("map.npz"):
         return []
-    titles = stages(snapshot)
+    titles = stages(run)
     try:
-        kept = read_arrays(snapshot.path / "map.npz")
+        kept = read_arrays(run.path / "map.npz")
     except DataError:
         return []  # a cache that cannot be read is drawn anew
     rows = kept.pop("rows", np.zeros(0, np.int64))
-    if rows.ndim != 1 or not len(rows) or rows.dtype.kind != "i" or set(kept) != set(titles):
+    if rows.ndim != 1 or rows.dtype.kind != "i" or set(kept) != set(titles):
         return []
-    is_ours = (
-        rows.min() >= 0
-        and rows.max() < len(snapshot.assignments)
-        and len(np.unique(rows)) == len(rows)
-    )
-    if not is_ours or not all(_is_map(points, len(rows)) for points in kept.values()):
+    is_ours = len(rows) > 0 and np.isin(rows, np.arange(len(run.assignments))).all()
+    is_once = len(np.unique(rows)) == len(rows)
+    if not is_ours or not is_once or not all(_is_map(x, len(rows)) for x in kept.values()):
         return []
     return [MapLayout("t-SNE", name, title, rows, kept[name]) for name, title in titles.items()]
 
 
 def _is_map(points: np.ndarray[Any, Any], n_rows: int) -> bool:
-    return (
-        points.shape == (n_rows, 2) and points.dtype.kind == "f" and bool(np.isfinite(points).all())
-    )
+    is_finite = points.dtype.kind == "f" and bool(np.isfinite(points).all())
+    return points.shape == (n_rows, 2) and is_finite
 
 
 def principal_components(x: Floats, n_components: int) -> Floats:
@@ -187,12 +164,6 @@ def _layouts(
     ]
 
 
-def _vectors(run: Snapshot, name: str) -> Floats:
-    vectors = run.rows_of(name)
-    assert vectors is not None  # `stages` names only what is here
-    return vectors
-
-
 def _tsne(x: Floats, progress: Progress | None) -> Floats:
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -201,7 +172,8 @@ def _tsne(x: Floats, progress: Progress | None) -> Floats:
     model = TSNE(
         2, init="pca", perplexity=perplexity, max_iter=TSNE_STEPS, random_state=0, verbose=2
     )
-    # One thread: the same map each time, and on a busy machine several threads wait for each other at every step.
+    # One thread: the same map each time, and on a busy machine several threads wait for each other
+    # at every step.
     # scikit-learn offers no callback, but prints where it stands.
     with threadpool_limits(1), redirect_stdout(_Steps(progress)):
         points: Floats = model.fit_transform(np.ascontiguousarray(x, np.float32))

@@ -1,4 +1,7 @@
-"""The report: one HTML file with everything in it. `render_report` returns text; writing it is left to the caller."""
+"""The report: one HTML file with everything in it. `render_report` returns text.
+
+Writing it is left to the caller.
+"""
 
 import base64
 import hashlib
@@ -13,7 +16,6 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from shoal.progress import Progress
 from shoal.report import sections
 from shoal.report.certainty import confidence_words, how_sure
-from shoal.report.changed_neighbors import ChangedNeighbors, neighbors
 from shoal.report.contents import ImageTiles, columns, map_points
 from shoal.report.data_uris import data_uris
 from shoal.report.figures.categories import MAX_LEAVES, confusion, dendrogram
@@ -55,15 +57,12 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
     """
     snapshot = Snapshot.of(run)
     page = _Page(snapshot)
-    gallery = page.ask(cards) or []
-    changed = page.ask(neighbors)
-    merges = page.ask(suggested_merges)
+    gallery = cards(snapshot)
+    merges = suggested_merges(snapshot)
     suspicious = page.ask(suspicious_labels)
-    splits = page.ask(suggested_splits)
+    splits = suggested_splits(snapshot)
     layouts = page.ask(lambda run: _layouts(run, tsne, progress)) or []
-    tiles = _tiles(
-        snapshot, gallery, changed, merges or [], splits or [], (suspicious or [])[:MAX_SUSPICIOUS]
-    )
+    tiles = _tiles(snapshot, gallery, merges, splits, (suspicious or [])[:MAX_SUSPICIOUS])
     rows = sorted({*tiles.rows, *_rows(layouts)})
     more = data_uris(
         snapshot, (row for row in _shuffled(_rows(layouts)) if row not in tiles.uris), MAP_BYTES
@@ -76,18 +75,15 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
         "strip": STRIP,
         "maps": layouts,
         "map_note": sections.map_note(snapshot, layouts, {*tiles.uris, *more}),
-        "neighbors": changed and sections.neighbors(changed, snapshot, tiles),
         "n_clusters": page.figures(n_clusters_curve, n_clusters_over_epochs),
         "how_sure": how_sure(snapshot),
         "confidence": page.figures(confidence_curve),
         "confidence_words": confidence_words(snapshot),
         "tree": page.figures(dendrogram),
         "max_leaves": MAX_LEAVES,
-        "merges": None
-        if merges is None
-        else [sections.merge(merge, snapshot, tiles) for merge in merges],
+        "merges": [sections.merge(merge, snapshot, tiles) for merge in merges],
         "compared_note": sections.compared_note(snapshot),
-        "splits": None if splits is None else [sections.split(split, tiles) for split in splits],
+        "splits": [sections.split(split, tiles) for split in splits],
         "confusion": page.figures(confusion),
         "suspicious": None
         if suspicious is None
@@ -150,15 +146,12 @@ def _layouts(run: Snapshot, tsne: bool | None, progress: Progress | None) -> lis
 def _tiles(
     run: Snapshot,
     gallery: list[Card],
-    changed: ChangedNeighbors | None,
     merges: list[Merge],
     splits: list[Split],
     labels: list[SuspiciousLabel],
 ) -> ImageTiles:
     """Every image that stands on the page itself, with its thumbnail while they last."""
     rows = [card.nearest for card in gallery if card.nearest is not None]
-    for example in changed.examples if changed else ():
-        rows += (example.row, *example.before, *example.after)
     for merge in merges:
         rows += sections.most_typical(run, merge.novel) + sections.most_typical(run, merge.other)
     for split in splits:

@@ -1,11 +1,8 @@
 """What the sections of the page say, as plain values for its template."""
 
-import math
 from typing import Any
 
-from shoal.report.changed_neighbors import ChangedNeighbors
-from shoal.report.contents import ImageTile, ImageTiles
-from shoal.report.figures.images import right_or_wrong
+from shoal.report.contents import ImageTiles
 from shoal.report.gallery import STRIP, Card
 from shoal.report.map import MapLayout
 from shoal.report.snapshot import Snapshot
@@ -92,35 +89,6 @@ def suspicious(labels: list[SuspiciousLabel], tiles: ImageTiles) -> list[dict[st
         }
         for label in labels
     ]
-
-
-def neighbors(changed: ChangedNeighbors, run: Snapshot, tiles: ImageTiles) -> dict[str, Any]:
-    """Neighbors before and after the mean shift, with what was measured."""
-
-    def marked(rows: tuple[int, ...], given: str) -> list[tuple[ImageTile, str]]:
-        return [
-            (tiles[row], right_or_wrong(given, run.assignments[row].label_given)[0]) for row in rows
-        ]
-
-    examples = []
-    for change in changed.examples:
-        image = run.assignments[change.row]
-        lines = (("before", change.before), ("after", change.after))
-        examples.append(
-            {
-                "tile": tiles[change.row],
-                "given": shown(image.label_given),
-                "category": shown(image.category),
-                "lines": [(word, marked(rows, image.label_given)) for word, rows in lines],
-            }
-        )
-    return {
-        "examples": examples,
-        "asked": count(changed.n_queries, "labeled image" if changed.is_labeled else "image"),
-        "is_measured": math.isfinite(changed.right_before),
-        "before": percent(changed.right_before),
-        "after": percent(changed.right_after),
-    }
 
 
 def map_note(run: Snapshot, layouts: list[MapLayout], with_thumbnail: set[int]) -> str:

@@ -15,13 +15,17 @@ class Split:
 
     category: Category
     groups: tuple[Ints, Ints]
-    """Rows of the images that would stay and of those that would leave, each by how typical its images are."""
+    """Rows of the images that would stay and of those that would leave, each by how typical its
+    images are."""
     n_labeled: tuple[int, int]
     """How many labeled images each of them has."""
 
 
 def suggested_splits(run: Snapshot, *, most: int = 12) -> list[Split]:
-    """The marked categories, the likeliest first; one that a review has parted already is none of them."""
+    """The marked categories, the likeliest first.
+
+    One that a review has parted already is none of them.
+    """
     is_apart = np.array(run.column("is_apart"), dtype=bool)
     splits = []
     for category in run.categories:

@@ -16,8 +16,9 @@ from shoal.review.suspected_labels import JUDGED_BY, suspected
 from shoal.runs import Category
 
 ONE_GROUP = 2 * sqrt(3)
-"""The separation of the two halves of an evenly filled group cut in the middle, 3.46 (those of a bell-shaped one have
-2.65); two categories below it look like one that was cut in two. Halves of [-1, 1]: means ±1/2, variance 1/12."""
+"""The separation of the two halves of an evenly filled group cut in the middle, 3.46 (those of a
+bell-shaped one have 2.65); two categories below it look like one that was cut in two. Halves of
+[-1, 1]: means ±1/2, variance 1/12."""
 
 MIN_IMAGES = 3
 """Categories with fewer images have no spread to compare with."""
@@ -26,7 +27,8 @@ AT_LEAST = 12
 """The closest pairs are listed up to this number, whether they look like one or not."""
 
 MOST_COMPARED = 10_000
-"""Images of a category that it is compared by; of a larger one so many, from the most to the least typical."""
+"""Images of a category that it is compared by; of a larger one so many, from the most to the least
+typical."""
 
 NUMBERED = re.compile(r"novel-\d{3,}( \(\d+\))*")
 """The name of a category, or of a part of one, that nobody has named."""
@@ -58,20 +60,19 @@ class SuspiciousLabel:
     found: str
     """The category that the images around speak for; empty for none."""
     certainty: float
-    """Confidence in that category, or, of an image in the category of its label, what is left of the confidence."""
+    """Confidence in that category, or, of an image in the category of its label, what is left of
+    the confidence."""
 
 
 def suggested_merges(run: Snapshot, *, most: int = 12) -> list[Merge]:
-    """Pairs of categories that look like one cut in two, and the closest others; a pair of named known ones never is.
+    """Pairs of categories that look like one cut in two, and the closest others.
 
-    Reads the embeddings before the mean shift, which would draw every group together. K² pairs of K categories, each
-    over the images of both.
+    A pair of named known ones never is.
+
+    Reads the embeddings before the mean shift, which would draw every group together. K² pairs of K
+    categories, each over the images of both.
     """
     vectors = run.rows_of("embeddings")
-    if vectors is None:
-        raise NotInRun(
-            "Suggested merges are left out: the run holds no embeddings to compare categories by."
-        )
     by_id = {category.category_id: category for category in run.categories}
     members = {number: run.members[number] for number in by_id if number in run.members}
     novel = {
@@ -88,7 +89,8 @@ def suggested_merges(run: Snapshot, *, most: int = 12) -> list[Merge]:
 def may_be_part(name: str, *, is_novel: bool) -> bool:
     """Whether a category may be a part of another one: it is novel, or has no name but the run's.
 
-    After a review a category of which an image was confirmed is known; it may still be half of what it should be.
+    After a review a category of which an image was confirmed is known; it may still be half of what
+    it should be.
     """
     return is_novel or NUMBERED.fullmatch(name) is not None
 
@@ -102,9 +104,10 @@ def close_pairs(
 ) -> list[tuple[int, int, float]]:
     """Pairs of categories, the first of each novel, with their separation, the closest first.
 
-    Those that look like one cut in two, up to `most`; where they are few, others too, up to `AT_LEAST`. Pairs that
-    people put `apart`, the lower id first, are listed among them and count for neither number.
-    `vectors` (N, D); `members` are the rows of each category, too few to compare included.
+    Those that look like one cut in two, up to `most`; where they are few, others too, up to
+    `AT_LEAST`. Pairs that people put `apart`, the lower id first, are listed among them and count
+    for neither number. `vectors` (N, D); `members` are the rows of each category, too few to
+    compare included.
     """
     large = {
         category: compared(rows) for category, rows in members.items() if len(rows) >= MIN_IMAGES

@@ -1,6 +1,7 @@
 """The run in words and numbers."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,28 +48,25 @@ class Summary:
 
 
 def summarize(run: Snapshot) -> Summary:
-    """Say what was found, how sure it is, and how it was made."""
+    """Say what was found, how certain it is, and how it was made."""
+    sentences = (
+        _found(run),
+        _reviewed(run),
+        _empty(run, is_novel=False),
+        _empty(run, is_novel=True),
+        _unsure(run),
+        how_sure(run),
+        _training(run),
+        _linkage(run),
+        _skipped(run),
+    )
+    n_images = len(run.assignments)
     accuracy, note = _accuracy(run)
     return Summary(
-        headline=f"{count(run.n_clusters, 'category')} in {count(len(run.assignments), 'image')}",
-        sentences=tuple(
-            filter(
-                None,
-                (
-                    _found(run),
-                    _reviewed(run),
-                    _not_found(run),
-                    _unsure(run),
-                    how_sure(run),
-                    _training(run),
-                    _frozen_weight(run),
-                    _linkage(run),
-                    _skipped(run),
-                ),
-            )
-        ),
+        headline=f"{count(run.n_clusters, 'category')} in {count(n_images, 'image')}",
+        sentences=tuple(filter(None, sentences)),
         tiles=(
-            SummaryTile(f"{len(run.assignments):,}", plural(len(run.assignments), "image")),
+            SummaryTile(f"{n_images:,}", plural(n_images, "image")),
             SummaryTile(f"{int(run.is_labeled.sum()):,}", "labeled"),
             SummaryTile(f"{run.n_known:,}", "known", "known"),
             SummaryTile(f"{run.n_novel:,}", "novel", "novel"),
@@ -83,102 +81,90 @@ def summarize(run: Snapshot) -> Summary:
 def _found(run: Snapshot) -> str:
     n_known = run.n_known
     n_novel = run.n_novel
-    known = (
-        f"{count(n_known, 'category')} {plural(n_known, 'was')} known from labels"
-        if n_known
-        else ""
-    )
-    novel = f"{count(n_novel, 'category')} {plural(n_novel, 'is')} likely new" if n_novel else ""
-    if known and novel:
-        return f"{known}; {n_novel:,} {plural(n_novel, 'is')} likely new."
-    return f"{known or novel}." if known or novel else "No category was found."
+    known = f"{count(n_known, 'category')} {plural(n_known, 'was')} known from labels"
+    is_new = f"{plural(n_novel, 'is')} likely new"
+    if n_known and n_novel:
+        return f"{known}; {n_novel:,} {is_new}."
+    if n_known:
+        return f"{known}."
+    if n_novel:
+        return f"{count(n_novel, 'category')} {is_new}."
+    return "No category was found."
 
 
 def _reviewed(run: Snapshot) -> str:
     """Say how much people have decided; a review of another answer is named."""
-    if run.review is None:
-        return (
-            "A review of another answer is there; `shoal review` replays it."
-            if run.has("review.jsonl")
-            else ""
-        )
-    n_by_status = Counter(run.column("status"))
-    said = [
-        f"{n_by_status[status]:,} {status}"
-        for status in STATUSES
-        if n_by_status[status] and status != "predicted"
-    ]
-    return (
-        f"Reviewed: {', '.join(said)}." if said else "Reviewed: names or categories were changed."
-    )
-
-
-def _not_found(run: Snapshot) -> str:
-    """Name the categories without images, which are not counted: no image was given to them, or people left none."""
-    return " ".join(filter(None, (_empty(run, is_novel=is_novel) for is_novel in (False, True))))
+    if run.review is not None:
+        n_by_status = Counter(run.column("status"))
+        decided = [status for status in STATUSES if status != "predicted" and n_by_status[status]]
+        counts = [f"{n_by_status[status]:,} {status}" for status in decided]
+        return f"Reviewed: {', '.join(counts) or 'names or categories were changed'}."
+    if run.has("review.jsonl"):
+        return "A review of another answer is there; `shoal review` replays it."
+    return ""
 
 
 def _empty(run: Snapshot, *, is_novel: bool) -> str:
-    names = [
-        shown(one.category) for one in run.categories if not one.size and one.is_novel == is_novel
-    ]
-    if not (n := len(names)):
+    """Name the categories without images, which are not counted."""
+    empty = [one for one in run.categories if not one.size and one.is_novel == is_novel]
+    n = len(empty)
+    if not n:
         return ""
-    known = f"{count(n, 'known category')} got no image"
-    novel = f"{count(n, 'novel category')} {plural(n, 'has')} no image left"
-    return f"{novel if is_novel else known} ({first_few(names, MAX_NAMED)}) and {plural(n, 'is')} not counted."
+    if is_novel:
+        what = f"{count(n, 'novel category')} {plural(n, 'has')} no image left"
+    else:
+        what = f"{count(n, 'known category')} got no image"
+    names = first_few([shown(one.category) for one in empty], MAX_NAMED)
+    return f"{what} ({names}) and {plural(n, 'is')} not counted."
 
 
 def _unsure(run: Snapshot) -> str:
     n = int(run.is_unsure.sum())
-    is_checked = not run.has("calibration.json") or run.json("calibration")["is_calibrated"]
-    end = "" if is_checked else " Labels cannot say how far confidence can be trusted."
+    end = ""
+    if not run.json("calibration")["is_calibrated"]:
+        end = " Labels cannot say how far confidence can be trusted."
     if not n:
         return f"Every image has a confidence of at least {UNSURE_BELOW}.{end}"
-    return f"{count(n, 'image')} {plural(n, 'is')} unsure (confidence below {UNSURE_BELOW}, or possibly new).{end}"
+    limit = f"confidence below {UNSURE_BELOW}, or possibly new"
+    return f"{count(n, 'image')} {plural(n, 'is')} unsure ({limit}).{end}"
 
 
 def _training(run: Snapshot) -> str:
-    """Say whether training helped, where labels were kept from it to find out."""
+    """Say whether training was stopped early, and whether it helped, where held-out labels tell."""
+    sentences = []
     stopped = run.provenance.get("stopped_early")
-    again = "again, with all labels, " if _is_whole(run) else ""
-    early = (
-        f"Training {again}was stopped after {stopped['epochs']} of {stopped['of']} epochs. "
-        if stopped
-        else ""
-    )
-    if not run.has("choice.json"):
-        first = (
-            "The answer is the one without training."
-            if stopped and not run.has("model.json")
-            else ""
+    if stopped:
+        which = "Training"
+        if run.provenance.get("trial_epochs"):
+            which = "Training again, with all labels,"
+        sentences.append(
+            f"{which} was stopped after {stopped['epochs']} of {stopped['of']} epochs."
         )
-        return f"{early}{first}".rstrip()
-    choice = run.json("choice")
+    if run.has("choice.json"):
+        sentences.append(_choice(run.json("choice")))
+    elif stopped and not run.has("model.json"):
+        sentences.append("The answer is the one without training.")
+    return " ".join(sentences)
+
+
+def _choice(choice: Mapping[str, Any]) -> str:
+    """Compare the accuracies of the frozen and the trained result on held-out labels."""
+    labels = count(int(choice["n_images"]), "label")
     frozen = percent(float(choice["accuracy"]["frozen"]))
     trained = percent(float(choice["accuracy"]["trained"]))
-    labels = count(int(choice["n_images"]), "label")
-    test = "significant" if choice["kept"] == "trained" else "not significant"
-    said = f"Held-out accuracy on {labels}: {frozen} frozen, {trained} trained ({test})."
-    return f"{early}{said} The {choice['kept']} result was kept."
-
-
-def _frozen_weight(run: Snapshot) -> str:
-    """Say how much the encoder as it came counts beside the trained one, and where no label chose that, so."""
-    weight = float(run.json("model")["frozen_weight"]) if run.has("model.json") else 0.0
-    if not 0 < weight < 1:
-        return ""
-    usual = (
-        ""
-        if run.has("choice.json")
-        else ", as was best on average with cms, because no label can judge training"
+    test = "significant"
+    if choice["kept"] == "frozen":
+        test = "not significant"
+    return (
+        f"Held-out accuracy on {labels}: {frozen} frozen, {trained} trained ({test}). "
+        f"The {choice['kept']} result was kept."
     )
-    return f"The encoder as it came weighs {100 * weight:.0f} % beside the trained one{usual}."
 
 
 def _linkage(run: Snapshot) -> str:
-    is_average = run.has("shifts.json") and run.json("shifts").get("linkage_method") == "average"
-    return f"{AVERAGE_LINKAGE[0].upper()}{AVERAGE_LINKAGE[1:]}." if is_average else ""
+    if not run.has("shifts.json") or run.json("shifts").get("linkage_method") != "average":
+        return ""
+    return f"{AVERAGE_LINKAGE[0].upper()}{AVERAGE_LINKAGE[1:]}."
 
 
 def _skipped(run: Snapshot) -> str:
@@ -187,73 +173,58 @@ def _skipped(run: Snapshot) -> str:
 
 
 def _accuracy(run: Snapshot) -> tuple[tuple[SummaryTile, ...], str]:
+    """All, Known and Novel against the given truth, and what they were measured on."""
     if not run.has("accuracy.json"):
         return (), ""
     accuracy = run.json("accuracy")
-    names = (("all", "All", ""), ("known", "Known", "known"), ("novel", "Novel", "novel"))
+    kinds = {"all": "", "known": "known", "novel": "novel"}
     tiles = tuple(
-        SummaryTile(percent(float(accuracy[key])), label, kind)
-        for key, label, kind in names
-        if accuracy.get(key) is not None
+        SummaryTile(percent(float(accuracy[name])), name.title(), kind)
+        for name, kind in kinds.items()
+        if accuracy.get(name) is not None
     )
-    of = [
-        count(int(accuracy[key]), noun)
-        for key, noun in (("n_images", "image"), ("n_classes", "class"))
-        if key in accuracy
-    ]
-    note = (
-        f"Accuracy against the given truth, {' of '.join(of)}"
-        if of
-        else "Accuracy against the given truth"
-    )
-    is_now = accuracy.get("categories") in (None, digest_rows(run.category_ids))
-    return (
-        tiles,
-        note
-        if is_now
-        else f"{note}, before the review changed categories; `shoal evaluate` scores them now",
-    )
+    images = count(int(accuracy["n_images"]), "image")
+    classes = count(int(accuracy["n_classes"]), "class")
+    note = f"Accuracy against the given truth, {images} of {classes}"
+    if accuracy.get("categories") not in (None, digest_rows(run.category_ids)):
+        note += ", before the review changed categories; `shoal evaluate` scores them now"
+    return tiles, note
 
 
 def _facts(run: Snapshot) -> tuple[tuple[str, str], ...]:
     provenance = run.provenance
     seconds = provenance.get("seconds")
-    packages = provenance.get("packages") or {}
-    facts = (
-        ("Encoder", provenance.get("encoder")),
-        ("Trained for", _epochs(run)),
-        ("Seed", provenance.get("seed")),
-        ("Device", provenance.get("device")),
-        ("Time", duration(float(seconds)) if seconds is not None else None),
-        ("Started", _moment(provenance.get("started"))),
-        ("Images from", provenance.get("root")),
-        ("Command", provenance.get("command")),
-        ("Shoal", packages.get("shoal")),
-        ("Run folder", run.path.name),
+    started = str(provenance["started"])
+    facts = {
+        "Encoder": provenance.get("encoder"),
+        "Trained for": _epochs(run),
+        "Seed": provenance["seed"],
+        "Device": provenance["device"],
+        "Time": "" if seconds is None else duration(float(seconds)),
+        "Started": started[:16].replace("T", " "),  # 2026-11-15 02:24
+        "Images from": provenance.get("root"),
+        "Command": provenance["command"],
+        "Shoal": provenance["packages"].get("shoal"),
+        "Run folder": run.path.name,
+    }
+    return tuple(
+        (name, shown(str(value))) for name, value in facts.items() if value not in (None, "")
     )
-    return tuple((name, shown(str(value))) for name, value in facts if value not in (None, ""))
 
 
 def _epochs(run: Snapshot) -> str:
     """How long a run was trained, and whether that was stopped before its end."""
-    before = run.provenance.get("trial_epochs")
+    n_epochs = len(run.metrics)
+    n_trial = run.provenance.get("trial_epochs")
     stopped = run.provenance.get("stopped_early")
-    n_trained = (before or len(run.metrics) or stopped["epochs"]) if stopped else len(run.metrics)
-    trained = count(n_trained, "epoch") if n_trained else "not trained in this run"
-    if stopped and _is_whole(run):
-        return f"{trained}; training again, with all labels, was stopped early"
-    if before and run.metrics and not stopped:
-        return f"{count(before, 'epoch')} with some labels kept from it, then {trained} with all"
-    return f"{trained}; stopped early, {stopped['of']} were planned" if stopped else trained
-
-
-def _is_whole(run: Snapshot) -> bool:
-    """Whether a training came to its end, though the one after it was stopped."""
-    return run.provenance.get("stopped_early") is not None and bool(
-        run.provenance.get("trial_epochs")
-    )
-
-
-def _moment(text: Any) -> str | None:
-    """'2026-11-15T02:24:08+0000' as '2026-11-15 02:24'."""
-    return str(text)[:16].replace("T", " ") if text else None
+    if stopped and n_trial:
+        return f"{count(n_trial, 'epoch')}; training again, with all labels, was stopped early"
+    if stopped:
+        n_epochs = n_epochs or stopped["epochs"]
+        return f"{count(n_epochs, 'epoch')}; stopped early, {stopped['of']} were planned"
+    if not n_epochs:
+        return "not trained in this run"
+    if n_trial:
+        trial = f"{count(n_trial, 'epoch')} with some labels kept from it"
+        return f"{trial}, then {count(n_epochs, 'epoch')} with all"
+    return count(n_epochs, "epoch")

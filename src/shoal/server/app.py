@@ -43,7 +43,8 @@ WAIT_S = 20.0
 LOOK_S = 0.2
 """Seconds between two looks at the log, to which another process may have added."""
 
-# The address of a picture has the version of its run, because the next run is served at the same one.
+# The address of a picture has the version of its run, because the next run is served at the same
+# one.
 FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
 NEVER = {"cache-control": "no-store"}
 
@@ -132,7 +133,6 @@ class PageHandlers:
                 "has": {
                     "thumbnails": self.thumbnails.is_there,
                     "originals": self.originals.is_there,
-                    "embeddings": run.has("embeddings.npy"),
                 },
                 "originals_missing": self.originals.missing,
                 "categories": columns.categories(self.review),
@@ -150,11 +150,7 @@ class PageHandlers:
         def find() -> Response:
             with self.review.lock:
                 head = self.review.state.seq.to_bytes(4, "little")
-                return Response(
-                    head + columns.columns(self.review),
-                    media_type="application/octet-stream",
-                    headers=NEVER,
-                )
+                return _binary(head + columns.columns(self.review), NEVER)
 
         return await _guarded(find)
 
@@ -163,7 +159,10 @@ class PageHandlers:
         return columns.images(self.review, self._rows(request))
 
     async def pictures(self, request: Request) -> Response:
-        """Some thumbnails in one answer; `sharp`, so many pixels, draws them anew from the originals."""
+        """Some thumbnails in one answer.
+
+        `sharp`, so many pixels, draws them anew from the originals.
+        """
 
         def find() -> Response:
             rows = self._rows(request)
@@ -171,7 +170,7 @@ class PageHandlers:
             is_drawn = side or not self.thumbnails.is_there
             images = self._sharp(rows, side) if is_drawn else self.thumbnails.get(rows)
             kept = FOREVER if all(images) else NEVER  # what failed may be there the next time
-            return Response(packed(images), media_type="application/octet-stream", headers=kept)
+            return _binary(packed(images), kept)
 
         return await _guarded(find)
 
@@ -200,10 +199,10 @@ class PageHandlers:
 
     def similar(self, request: Request) -> Any:
         """Images like one."""
-        row = row_numbers(request.query_params.get("row", ""), len(self.review.answer))
-        if len(row) != 1:
-            raise UsageError("row: expected one")
-        return self.search.similar(row[0])
+        row = number(request.query_params.get("row"))
+        if not 0 <= row < len(self.review.answer):
+            raise UsageError(f"row {row}: there is none")
+        return self.search.similar(row)
 
     def candidates(self, request: Request) -> Any:
         """Images that a category may grow by."""
@@ -224,12 +223,13 @@ class PageHandlers:
 
     async def map(self, _request: Request) -> Response:
         """Where a sample of the images lies."""
-        return await _guarded(
-            lambda: Response(self.search.map, media_type="application/octet-stream", headers=NEVER)
-        )
+        return await _guarded(lambda: _binary(self.search.map, NEVER))
 
     async def changes(self, request: Request) -> Response:
-        """What others have done since an action; waits a while for something to tell, unless `now` is given."""
+        """What others have done since an action.
+
+        Waits a while for something to tell, unless `now` is given.
+        """
         try:
             since = number(request.query_params.get("since"))
             window = _window(request)
@@ -285,7 +285,10 @@ class PageHandlers:
             self.review.act(lambda state: action_of(state, asked), by=by, base=base, window=name)
 
     def _named(self, by: Any) -> str:
-        """Check the name of who acts; without one it is the account of the server, unless several people may act."""
+        """Check the name of who acts.
+
+        Without one it is the account of the server, unless several people may act.
+        """
         if not by and self.access.asks_who:
             raise UsageError(
                 "Say who you are first: the button with your name, at the top, asks for it."
@@ -324,6 +327,10 @@ def _version(run: RunView, images: Path | None) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
+def _binary(content: bytes, headers: dict[str, str]) -> Response:
+    return Response(content, media_type="application/octet-stream", headers=headers)
+
+
 def _json(content: Any, status: int = 200) -> Response:
     return Response(columns.dumped(content), status, media_type="application/json", headers=NEVER)
 
@@ -337,9 +344,6 @@ def _names() -> frozenset[str]:
 
 @cache
 def _static(name: str) -> bytes:
-    folder = (
-        files("shoal.report") / "templates"
-        if name == "theme.css"
-        else files("shoal.server") / "page"
-    )
-    return (folder / name).read_bytes()
+    if name == "theme.css":
+        return (files("shoal.report") / "templates" / name).read_bytes()
+    return (files("shoal.server") / "page" / name).read_bytes()

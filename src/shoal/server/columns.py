@@ -25,16 +25,6 @@ from shoal.words import count, first_few
 MAX_ENTRIES = 200
 """Actions of the past that the page lists."""
 
-FIELDS = (
-    ("order", "<u4"),
-    ("category", "<i4"),
-    ("given", "<i4"),
-    ("around", "<i4"),
-    ("status", "u1"),
-    ("confidence", "u1"),
-)
-"""The columns in the order of the binary answer, whole columns one after the other."""
-
 KEEPING = ("confirm", "flag", "rename", "distinct")
 """Actions that leave images in their categories."""
 
@@ -59,9 +49,12 @@ def columns(review: Review) -> bytes:
             for names in (answer.columns["label_given"], speaks_for(answer.columns))
         )
         confidence = np.rint(np.nan_to_num(answer.columns["confidence"]).clip(0, 1) * SURE)
-        by_name = {"order": answer.typical_order, "category": state.images.category, "given": given}
-        by_name |= {"around": around, "status": state.images.status, "confidence": confidence}
-        return b"".join(by_name[name].astype(kind).tobytes() for name, kind in FIELDS)
+        numbers = (answer.typical_order, state.images.category, given, around)
+        bytes_ = (state.images.status, confidence)
+        return b"".join(
+            [column.astype("<i4").tobytes() for column in numbers]
+            + [column.astype("u1").tobytes() for column in bytes_]
+        )
 
 
 def category(number: int, record: Record) -> dict[str, Any]:
@@ -108,12 +101,13 @@ def changes(review: Review, since: int, by: str, window: Window | None = None) -
         since = max(0, since)
         rows: Ints = np.flatnonzero(state.images.version > since)
         touched = [number for number, version in state.versions.items() if version > since]
+        moved = None
+        if not _leaves_categories(state, since):
+            moved = pack_numbers(state.images.category[rows])
         return {
             "seq": state.seq,
             "rows": pack_rows(rows, len(review.answer)),
-            "category": None
-            if _leaves_categories(state, since)
-            else pack_numbers(state.images.category[rows]),
+            "category": moved,
             "status": pack_numbers(state.images.status[rows]),
             "categories": [category(n, state.records[n]) for n in touched if n in state.records],
             "gone": [number for number in touched if number not in state.records],
@@ -127,7 +121,10 @@ def changes(review: Review, since: int, by: str, window: Window | None = None) -
 
 
 def distinct_pairs(state: State, since: int = -1) -> list[tuple[int, int]] | None:
-    """The pairs of categories that people said are not the same; None where that was changed for none since then."""
+    """The pairs of categories that people said are not the same.
+
+    None where that was changed for none since then.
+    """
     is_changed = since < 0 or any(version > since for version in state.distinct_versions.values())
     return sorted(state.distinct) if is_changed else None
 
@@ -175,15 +172,22 @@ def entry_words(state: State, entry: Entry) -> dict[str, Any]:
 
 
 def _origin(state: State, entry: Entry) -> str:
-    """Where the images were that an action has moved, by the names of today; some may have been there already."""
+    """Where the images were that an action has moved, by the names of today.
+
+    Some may have been there already.
+    """
     if entry.action.kind not in ("assign", "create"):
         return ""
     homes = {*np.unique(state.before(entry.seq).values.category).tolist()} - {entry.action.category}
     names = [_name(state, number) for number in homes if number != NO_CATEGORY]
-    origins = (
-        [f" from {names[0] if len(names) == 1 else count(len(names), 'category')}"] if names else []
-    )
-    return " and".join(origins if len(names) == len(homes) else [*origins, " without category"])
+    origins = []
+    if len(names) == 1:
+        origins.append(f" from {names[0]}")
+    elif names:
+        origins.append(f" from {count(len(names), 'category')}")
+    if NO_CATEGORY in homes:
+        origins.append(" without category")
+    return " and".join(origins)
 
 
 def _old_name(state: State, entry: Entry) -> str:
@@ -208,7 +212,10 @@ def _name(state: State, number: int) -> str:
 
 
 def images(review: Review, rows: list[int]) -> list[dict[str, Any]]:
-    """What is known of some images; categories by the names they have today, as text that shows everything."""
+    """What is known of some images.
+
+    Categories by the names they have today, as text that shows everything.
+    """
     with review.lock:
         names = names_today(review.state)
         return [_image(review, row, names) for row in rows]
@@ -248,5 +255,8 @@ def _round(value: Any) -> float | None:
 
 
 def dumped(content: Any) -> bytes:
-    """JSON without spaces; names with half a character, which a file system may have, are written as codes."""
+    """JSON without spaces.
+
+    Names with half a character, which a file system may have, are written as codes.
+    """
     return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()

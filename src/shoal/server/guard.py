@@ -1,8 +1,11 @@
-"""The guard decides which requests are answered; each passes it before anything of a run is touched.
+"""The guard decides which requests are answered.
 
-A page on another site must not reach a run through the browser of whoever reviews it. So the name in the Host header
-has to be this machine's (DNS rebinding), a change has to come from this page (Origin) with a secret only it was told
-(CSRF), and whoever has not opened the printed address, with its token, gets nothing at all.
+Each passes it before anything of a run is touched.
+
+A page on another site must not reach a run through the browser of whoever reviews it. So the name
+in the Host header has to be this machine's (DNS rebinding), a change has to come from this page
+(Origin) with a secret only it was told (CSRF), and whoever has not opened the printed address, with
+its token, gets nothing at all.
 """
 
 import ipaddress
@@ -62,8 +65,8 @@ OPENS_FOR_S = 60
 class KeyForOnce:
     """A secret that opens the page once, soon after the start.
 
-    Other accounts of a machine can read it in the command of the browser that is started with it. One that is faster
-    gets a cookie that is worth nothing any more once the browser asks.
+    Other accounts of a machine can read it in the command of the browser that is started with it.
+    One that is faster gets a cookie that is worth nothing any more once the browser asks.
     """
 
     def __init__(self) -> None:
@@ -73,10 +76,13 @@ class KeyForOnce:
         self.is_used = self.is_taken_back = False
 
     def opens(self, key: str, cookie: bytes) -> bool:
-        """Check the key: true at its first use, in time; any later use ends the session that it has opened.
+        """Check the key: true at its first use, in time.
 
-        Not from a browser that asks again, with the cookie. This power has no end, since a browser may ask late. So
-        another account can shut the browser out at any time: the browser is told so, and the other one does not get in.
+        Any later use ends the session that it has opened.
+
+        Not from a browser that asks again, with the cookie. This power has no end, since a browser
+        may ask late. So another account can shut the browser out at any time: the browser is told
+        so, and the other one does not get in.
         """
         if not is_equal(key.encode(), self.secret):
             return False
@@ -90,8 +96,8 @@ class KeyForOnce:
 class Access:
     """What a browser must show to be let in.
 
-    Every server has a token of its own. Were it kept for the next one, whoever took the port in between would be sent
-    it by every page that is still open.
+    Every server has a token of its own. Were it kept for the next one, whoever took the port in
+    between would be sent it by every page that is still open.
     """
 
     host: str
@@ -121,7 +127,10 @@ class Access:
 
     @property
     def url_by_address(self) -> str:
-        """The same for a network that does not know this machine's name; nothing where `url` has the address itself."""
+        """The same for a network that does not know this machine's name.
+
+        Nothing where `url` has the address itself.
+        """
         address = _own_address(self.host) if self._is_anywhere else ""
         return f"{self._page(address)}?token={self.token}" if address else ""
 
@@ -160,7 +169,10 @@ class Access:
 
     @cached_property
     def _full_name(self) -> str:
-        """This machine's name with its domain; asked for once, since a network without an answer takes seconds."""
+        """This machine's name with its domain.
+
+        Asked for once, since a network without an answer takes seconds.
+        """
         return socket.getfqdn().casefold()
 
 
@@ -189,7 +201,8 @@ class Guard:
         if status:
             await _answer(send_guarded, status, reason)
         elif secret is not None:
-            # Lax: a link on another page, in a chat for example, opens this one. No other request from there has it.
+            # Lax: a link on another page, in a chat for example, opens this one. No other request
+            # from there has it.
             cookie = f"{_cookie_name(headers)}={secret}; Path=/; HttpOnly; SameSite=Lax"
             more = [
                 (b"location", b"/"),
@@ -276,7 +289,10 @@ def _cookie(headers: dict[str, str]) -> bytes:
 
 
 def _bounded(receive: Receive, is_known: Callable[[], bool]) -> Receive:
-    """Receive no more than a request may have, whatever its header says; nothing of one shut out meanwhile."""
+    """Receive no more than a request may have, whatever its header says.
+
+    Nothing of one shut out meanwhile.
+    """
     left = MAX_BODY
 
     async def receive_bounded() -> MutableMapping[str, Any]:
@@ -305,7 +321,10 @@ def _is_address(name: str) -> bool:
 
 
 def _own_address(host: str) -> str:
-    """The address under which others reach this machine; nothing where there is no network. Nothing is sent."""
+    """The address under which others reach this machine.
+
+    Nothing where there is no network. Nothing is sent.
+    """
     family, other = (
         (socket.AF_INET6, "2001:db8::1") if ":" in host else (socket.AF_INET, "192.0.2.1")
     )

@@ -30,9 +30,8 @@ def unpack_rows(text: str, n_images: int) -> Ints:
         data = base64.b64decode(text, validate=True)
     except ValueError as error:
         raise UsageError("rows: found a text, expected base64") from error
-    is_fit = len(data) == -(-n_images // 8)
-    bits = np.unpackbits(np.frombuffer(data if is_fit else b"", np.uint8), bitorder="little")
-    if not is_fit or bits[n_images:].any():
+    bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
+    if len(data) != -(-n_images // 8) or bits[n_images:].any():
         raise UsageError(
             f"rows: found {len(data):,} bytes, expected a bit for each of {n_images:,} images"
         )
@@ -48,8 +47,8 @@ def pack_numbers(values: Ints) -> list[int] | str | int:
     high = int(values.max())
     if low == high:
         return low
-    most = max(high, -low - 1)
-    return _text(values.astype("i1" if most < 1 << 7 else "<i2" if most < 1 << 15 else "<i4"))
+    size = np.min_scalar_type(min(low, -high - 1)).itemsize  # signed, for either end
+    return _text(values.astype(f"<i{size}"))
 
 
 def _text(array: "np.ndarray[Any, Any]") -> str:

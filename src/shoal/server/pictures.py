@@ -24,7 +24,8 @@ WHOLE_SIDE = 8192
 """The same of one that somebody zooms into, with all of its pixels where there are no more."""
 
 SHARP_SIDES = (224, 640)
-"""The same of an image that stands in the grid for a thumbnail that is too small: at least, at most."""
+"""The same of an image that stands in the grid for a thumbnail that is too small: at least, at
+most."""
 
 QUALITY = 88
 
@@ -68,7 +69,10 @@ class Originals:
 
     @property
     def missing(self) -> str:
-        """Why no original can be shown; empty where there is none, but a thumbnail of each: images in memory."""
+        """Why no original can be shown.
+
+        Empty where there is none, but a thumbnail of each: images in memory.
+        """
         if self.root is None:
             return "" if self._has_thumbnails or self.find is not None else NO_FILES
         where = shown(str(self.root))

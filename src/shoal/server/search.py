@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shoal.arrays import Floats, Ints, in_single
-from shoal.errors import DataError, UsageError
+from shoal.errors import UsageError
 from shoal.report.snapshot import Snapshot, stratified
 from shoal.report.suggestions import ONE_GROUP, close_pairs, may_be_part
 from shoal.review.actions import CONFIRMED, MOVED, NO_CATEGORY, PREDICTED, REJECTED
@@ -34,7 +34,8 @@ MAX_MERGES = 50
 
 ROWS_AT_ONCE = 1 << 16
 MIN_DECIDED = 3
-"""Images that somebody decided on, from which on the others of a category do not count as its center."""
+"""Images that somebody decided on, from which on the others of a category do not count as its
+center."""
 
 
 class Search:
@@ -42,14 +43,15 @@ class Search:
 
     def __init__(self, review: Review) -> None:
         self.review = review
+        self._linkage: tuple[int, int, np.ndarray[tuple[int, int], np.dtype[np.int64]]] | None = (
+            None
+        )
+        """A category, the state it is of, and its tree, which the slider of a split cuts again."""
 
     @cached_property
     def vectors(self) -> Floats:
         """(N, D) the embeddings, mapped into memory."""
-        run = self.review.run
-        if not run.has("embeddings.npy"):
-            raise DataError("The run holds no embeddings to compare images by.")
-        return read_vectors(run.path / "embeddings.npy", len(self.review.answer))
+        return read_vectors(self.review.run.path / "embeddings.npy", len(self.review.answer))
 
     @cached_property
     def _lengths(self) -> Floats:
@@ -76,8 +78,9 @@ class Search:
     def candidates(self, category: int) -> dict[str, Any]:
         """Images outside of a category that may belong to it, the most like it first.
 
-        Those that nobody has decided on, and those thrown out of another category, which need one. A flagged image
-        waits for a person to look at it; what was confirmed or moved has its category.
+        Those that nobody has decided on, and those thrown out of another category, which need one.
+        A flagged image waits for a person to look at it; what was confirmed or moved has its
+        category.
         """
         with self.review.lock:
             state = self.review.state
@@ -92,15 +95,12 @@ class Search:
         if not len(own):
             raise UsageError("The category has no image to grow from.")
         likeness = self.likeness(self._mean(own))
-        open_rows = np.flatnonzero(is_open)
-        open_rows = (
-            open_rows[[not given[row] for row in open_rows]] if len(open_rows) else open_rows
-        )
-        rows = _highest(likeness, open_rows, MAX_CANDIDATES)
+        unlabeled = [row for row in np.flatnonzero(is_open).tolist() if not given[row]]
+        rows = _highest(likeness, np.array(unlabeled, np.int64), MAX_CANDIDATES)
         return {"rows": rows.tolist(), "likeness": np.round(likeness[rows], 3).tolist()}
 
     def _mean(self, rows: Ints) -> Floats:
-        some = rows if len(rows) <= ROWS_AT_ONCE else rows[:: len(rows) // ROWS_AT_ONCE + 1]
+        some = _some(rows, ROWS_AT_ONCE)
         units = np.asarray(self.vectors[some], np.float64) / self._lengths[some][:, None]
         mean: Floats = units.mean(axis=0)
         return mean
@@ -139,19 +139,15 @@ class Search:
                 for row in members[x].tolist()
             ]
             second = round(float(np.mean(hits)), 3) if hits else None
-            suggested.append(
-                {
-                    "a": a,
-                    "b": b,
-                    "separation": round(gap, 2),
-                    "alike": gap < ONE_GROUP,
-                    "second": second,
-                }
-            )
+            evidence = {"separation": round(gap, 2), "alike": gap < ONE_GROUP, "second": second}
+            suggested.append({"a": a, "b": b, **evidence})
         return suggested
 
     def _next_choice(self, row: int, now: int, today: dict[int, int]) -> int | None:
-        """Where the run puts an image that people put elsewhere, or else its second choice; categories of today."""
+        """Where the run puts an image that people put elsewhere, or else its second choice.
+
+        Categories of today.
+        """
         first = today.get(int(self.review.answer.category_ids[row]), now)
         second = self.review.answer.id_of.get(
             self.review.answer.columns["second_category"][row], NO_CATEGORY
@@ -159,7 +155,10 @@ class Search:
         return first if first != now else today.get(second)
 
     def parts(self, category: int, n_parts: int) -> dict[str, Any]:
-        """The images of a category as the tree parts them, most typical first; the first part keeps the category."""
+        """The images of a category as the tree parts them, most typical first.
+
+        The first part keeps the category.
+        """
         with self.review.lock:
             state = self.review.state
             rows = state.members(category)
@@ -169,17 +168,12 @@ class Search:
             raise UsageError(
                 f"A category of {len(rows):,} images can be split into 2 to {most} parts."
             )
-        parts = cut(self._linkage(category, seq, rows), rows, n_parts)
-        parts = labeled_first(state, category, parts)
+        if self._linkage is None or self._linkage[:2] != (category, seq):
+            self._linkage = (category, seq, linkage_of(self.review.run, state, rows))
+        linkage = self._linkage[2]
+        parts = labeled_first(state, category, cut(linkage, rows, n_parts))
         position = self._position
         return {"parts": [part[np.argsort(position[part])].tolist() for part in parts]}
-
-    def _linkage(self, category: int, seq: int, rows: Ints) -> Any:
-        key = (category, seq)
-        kept = getattr(self, "_kept", None)
-        if kept is None or kept[0] != key:
-            self._kept = kept = (key, linkage_of(self.review.run, self.review.state, rows))
-        return kept[1]
 
     @cached_property
     def _position(self) -> Ints:
@@ -206,21 +200,19 @@ class Search:
             principal_components,
         )  # scipy, which nothing else needs
 
-        snapshot = Snapshot(Run(self.review.run.path))
-        kept = kept_layouts(snapshot)
-        rows = kept[-1].rows if kept else stratified(self.review.answer.category_ids, PCA_IMAGES)
-        points: Floats = kept[-1].points if kept else principal_components(self.vectors[rows], 2)
+        kept = kept_layouts(Snapshot(Run(self.review.run.path)))
+        if kept:
+            rows = kept[-1].rows
+            points = kept[-1].points
+        else:
+            rows = stratified(self.review.answer.category_ids, PCA_IMAGES)
+            points = principal_components(self.vectors[rows], 2)
         low = points.min(axis=0)
         high = points.max(axis=0)
         scaled = np.rint((points - low) / np.maximum(high - low, 1e-12) * 65535).astype("<u2")
         scaled[:, 1] = 65535 - scaled[:, 1]  # a page counts downward
-        columns = (
-            np.array([len(rows)], "<u4"),
-            rows.astype("<u4"),
-            scaled[:, 0].copy(),
-            scaled[:, 1].copy(),
-        )
-        return b"".join(column.tobytes() for column in columns)
+        numbers = np.array([len(rows), *rows], "<u4")
+        return numbers.tobytes() + np.ascontiguousarray(scaled.T).tobytes()
 
 
 def _highest(values: Floats, rows: Ints, most: int) -> Ints:

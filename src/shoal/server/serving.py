@@ -21,11 +21,11 @@ BACKLOG = 128
 def bind(host: str, port: int | None) -> socket.socket:
     """A socket to listen on; a port that nobody asked for may be another one.
 
-    It is said to be TCP: asyncio sends small answers at once on such sockets alone, and 40 ms later on others.
+    It is said to be TCP: asyncio sends small answers at once on such sockets alone, and 40 ms later
+    on others.
     """
-    if (
-        not host
-    ):  # a variable that is not set, for example; the system would listen on every address
+    # A variable that is not set, for example: the system would listen on every address.
+    if not host:
         raise UsageError("--host: found no address; 0.0.0.0 is every one of this machine")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for wanted in (PORT, 0) if port is None else (port,):
@@ -57,7 +57,8 @@ def serve(
 ) -> None:
     """Serve a review until Ctrl-C; `started` is called when the first request can come.
 
-    The page shows `originals` enlarged, and tells of `misfits`, what of another review could not be done again.
+    The page shows `originals` enlarged, and tells of `misfits`, what of another review could not be
+    done again.
     """
     import uvicorn
 
@@ -66,15 +67,17 @@ def serve(
             await super().startup(sockets)
             started()
 
-    quiet = {
-        "log_level": logging.ERROR,
-        "access_log": False,
-        "lifespan": "off",
-        "ws": "none",
-        "server_header": False,
-    }
     handlers = PageHandlers(review, access, originals, misfits)
-    # h11 reads at most 64 KiB of headers; httptools, where it is installed, any number, before a token was shown.
-    config = uvicorn.Config(make_app(handlers), http="h11", timeout_graceful_shutdown=1, **quiet)  # type: ignore[arg-type]
+    config = uvicorn.Config(
+        make_app(handlers),
+        # reads at most 64 KiB of headers; httptools, where it is installed, any number of them
+        http="h11",
+        timeout_graceful_shutdown=1,
+        log_level=logging.ERROR,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+    )
     with contextlib.suppress(KeyboardInterrupt), contextlib.closing(handlers.thumbnails), listening:
         Server(config).run(sockets=[listening])

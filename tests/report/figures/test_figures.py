@@ -17,9 +17,9 @@ from shoal.report.figures.curves import (
     shift_accuracy,
     training_curves,
 )
-from shoal.report.figures.style import PAGE_COLORS, file_bytes, inline_svg
+from shoal.report.figures.style import file_bytes, inline_svg
 from shoal.report.figures.writing import FIGURES, write_figures
-from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.report.snapshot import Snapshot
 from shoal.runs import Assignment, Run
 from small_runs import append_metrics
 
@@ -65,7 +65,6 @@ def test_training_curves_draw_only_what_was_measured(plain_run: Callable[..., Ru
     run = plain_run([])
     append_metrics(run, {"epoch": 1, "loss": 2.0})
     append_metrics(run, {"epoch": 2, "loss": None})
-    append_metrics(run, {"loss": 1.0})
     figure = training_curves(run)
     assert [axes.get_ylabel() for axes in figure.axes] == ["loss"]
     assert line(figure) == ([1], [2.0])
@@ -77,25 +76,6 @@ def test_accuracy_over_shifts_marks_where_it_stopped(digits: Run) -> None:
     figure = shift_accuracy(digits)
     assert line(figure)[1] == pytest.approx([100 * accuracy for accuracy in shifts["accuracies"]])
     assert texts(figure) == {f"stopped after {shifts['chosen']}"}
-
-
-@pytest.mark.parametrize(
-    ("label", "reason"), [("a", "was decided before"), ("", "no image was labeled")]
-)
-def test_accuracy_over_shifts_that_was_not_measured_says_why(
-    plain_run: Callable[..., Run], label, reason
-) -> None:
-    known = {
-        "category_id": 0,
-        "category": "a",
-        "is_novel": False,
-        "confidence": 1,
-        "outlier_score": 0,
-    }
-    run = plain_run([Assignment(path="1", label_given=label, **known)])
-    run.write_json("shifts", {"accuracies": [None], "chosen": 0, "n_neighbors": 4, "alpha": 0.5})
-    with pytest.raises(NotInRun, match=reason):
-        shift_accuracy(run)
 
 
 def test_the_top_of_the_tree_is_the_categories(digits: Run) -> None:
@@ -144,21 +124,6 @@ def test_a_branch_that_holds_several_categories_says_so(plain_run: Callable[...,
     """The tree's three clusters are the pairs; the middle one holds an image of a and one of c."""
     run = points_on_a_line(plain_run, ["a", "b", "a", "c", "c", "c"])
     assert top_of_tree(Snapshot(run)).names == ("a + 1", "a + 1", "c")
-
-
-@pytest.mark.parametrize("spoil", ["short", "not a tree", "one category"])
-def test_a_tree_that_does_not_fit_leaves_the_dendrogram_out(
-    plain_run: Callable[..., Run], spoil: str
-) -> None:
-    run = points_on_a_line(
-        plain_run, ["a"] * 6 if spoil == "one category" else ["a", "a", "b", "b", "c", "c"]
-    )
-    if spoil == "short":
-        run.write_array("tree", run.array("tree")[:2].copy())
-    if spoil == "not a tree":
-        run.write_array("tree", np.zeros((5, 4)))
-    with pytest.raises(NotInRun, match="The dendrogram is left out"):
-        dendrogram(run)
 
 
 def test_confusion_counts_every_labeled_image_and_puts_novel_ones_together(
@@ -220,21 +185,6 @@ def test_the_same_run_gives_the_same_bytes(digits: Run) -> None:
             )
 
 
-@pytest.mark.parametrize("name", sorted(FIGURES))
-def test_a_run_with_nothing_but_images_leaves_every_figure_out_with_a_sentence(
-    plain_run: Callable[..., Run], name: str
-) -> None:
-    run = plain_run(
-        [
-            Assignment(
-                path="a", category_id=0, category="c", is_novel=False, confidence=1, outlier_score=0
-            )
-        ]
-    )
-    with pytest.raises(NotInRun, match=r"left out: .*\.$"):
-        FIGURES[name](run)
-
-
 @pytest.mark.slow
 def test_hostile_names_are_drawn_as_they_are(hostile: Run, tmp_path: Path) -> None:
     files, _ = write_figures(hostile, tmp_path)
@@ -245,15 +195,3 @@ def test_hostile_names_are_drawn_as_they_are(hostile: Run, tmp_path: Path) -> No
     inline = inline_svg(dendrogram(hostile), "d", 'a "quoted" <title>')
     ElementTree.fromstring(inline)
     assert 'aria-label="a &#34;quoted&#34; &lt;title&gt;"' in inline
-
-
-def test_on_a_page_a_figure_takes_the_pages_colors_and_keeps_its_ids_to_itself(digits: Run) -> None:
-    a, b = (inline_svg(n_clusters_curve(digits), name, "words") for name in ("a", "b"))
-    assert not any(color in a for color in PAGE_COLORS)
-    assert "var(--known)" in a
-    ids = [
-        {element.get("id") for element in ElementTree.fromstring(svg).iter() if element.get("id")}
-        for svg in (a, b)
-    ]
-    assert not ids[0] & ids[1]
-    assert "<style" not in a

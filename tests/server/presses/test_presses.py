@@ -11,6 +11,7 @@ from review_page import (
     TOO_EARLY,
     answer,
     ask,
+    done,
     go_to,
     hold_back,
     hold_down,
@@ -19,24 +20,16 @@ from review_page import (
     rows,
     seen,
     state,
+    statuses,
     text,
     wait_for,
 )
 from served import Served
 from shoal.review import verbs
-from shoal.review.actions import STATUSES
 from shoal.review.review import Review
 from shoal.runs import Run, RunView
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-
-
-def done(page: Page) -> int:
-    return int(page.run("document.body.dataset.seq"))
-
-
-def statuses(run: Path, some: list[int]) -> list[str]:
-    return [STATUSES[state(run).state.images.status[row]] for row in some]
 
 
 def detailed(page: Page, row: int) -> None:
@@ -317,44 +310,6 @@ def in_front(page: Page) -> Page:
     return page
 
 
-def test_the_list_stays_where_it_was_scrolled_to_while_somebody_else_acts(
-    page: Page, run: Path
-) -> None:
-    go_to(page, text(page, "#categories .category bdi"))
-    before = done(page)
-    page.resize(1280, 500)
-    drawn = "new Promise((done) => setTimeout(() => done(true), 400))"  # the list is drawn when nothing happens
-    page.run(drawn)
-    page.run("document.getElementById('categories').scrollTop = 600")
-    review = Review(RunView(run))
-    verbs.decide(review, "flag", None, [review.answer.paths[rows(page)[-1]]], by="ben")
-    wait_for(page, before + 1)
-    page.wait(
-        "document.querySelector('.category[aria-current]').textContent.includes(shoal.store.open[shoal.view.id + 1])"
-    )
-    page.run(drawn)
-    assert page.run("document.getElementById('categories').scrollTop") > 500
-    page.resize(1280, 900)
-
-
-def test_a_question_says_what_would_come_of_it_now(page: Page, run: Path) -> None:
-    go_to(page, "five")
-    before = done(page)
-    some = rows(page)
-    ask(page, "m")
-    page.type("dunlin")
-    assert "a new one will be made" in text(page, "#dialog")
-    review = Review(RunView(run))
-    verbs.move(review, [review.answer.paths[some[-1]]], "dunlin", by="ben")
-    wait_for(page, before + 1)
-    assert "They go to dunlin." in text(page, "#dialog")
-    assert page.run(
-        "[...document.querySelectorAll('#names option')].some((one) => one.value === 'dunlin')"
-    )
-    page.key("Escape")
-    page.wait("!document.getElementById('dialog').open")
-
-
 def test_a_key_is_not_about_what_somebody_else_has_put_in_its_place(page: Page, run: Path) -> None:
     """Before the key has its turn another person throws out the image it was pressed for."""
     go_to(page, "one")
@@ -373,45 +328,3 @@ def test_a_key_is_not_about_what_somebody_else_has_put_in_its_place(page: Page, 
     wait_for(page, before + 2)
     assert statuses(run, [second, third]) == ["rejected", *as_it_was]
     assert state(run).state.seq == before + 2
-
-
-def test_a_question_that_takes_the_place_of_another_is_asked_and_the_other_is_answered_with_nothing(
-    page: Page,
-) -> None:
-    asks = "(form) => { form.append(Object.assign(document.createElement('p'), { textContent: 'what?' })) }"
-    found = page.run(
-        "import('/static/dom.js').then(({ ask }) => { const first = ask('first', "
-        f"{asks}); window.second = ask('second', {asks}); return first }})"
-    )
-    page.settle()
-    assert (found, text(page, "#dialog-title"), text(page, "#dialog p")) == (
-        None,
-        "second",
-        "what?",
-    )
-    page.key("Escape")
-    assert page.run("window.second") is None
-    assert not page.run("document.getElementById('dialog').open")
-
-
-def test_a_second_choice_that_somebody_has_decided_on_meanwhile_is_refused(
-    page: Page, run: Path
-) -> None:
-    go_to(page, "four")
-    row = page.run("shoal.grid.focused")
-    before = done(page)
-    detailed(page, row)
-    hold_back(page, "/api/images")
-    review = Review(RunView(run))
-    page.run(
-        "document.getElementById('details').dataset.wanted = -1, true"
-    )  # it is not drawn anew meanwhile
-    verbs.decide(review, "flag", None, [review.answer.paths[rows(page)[-1]]], by="ben")
-    wait_for(page, before + 1)  # from now on images have to be asked for again
-    page.key("2")
-    verbs.decide(review, "confirm", None, [review.answer.paths[row]], by="ben")
-    wait_for(page, before + 2)
-    let_through(page)
-    page.wait("document.getElementById('said').textContent.includes('confirm by ben')")
-    assert statuses(run, [row]) == ["confirmed"]
-    page.wait("document.getElementById('said').classList.contains('error')")

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from chromium import Page
-from review_page import ask, go_to, hold_back, let_through, rows, state, text, wait_for
+from review_page import ask, go_to, hold_back, let_through, rows, state, statuses, text, wait_for
 from shoal.review import verbs
-from shoal.review.actions import STATUSES
 from shoal.review.review import Review
 from shoal.runs import RunView
 
@@ -20,10 +19,6 @@ def last(run: Path, before: int) -> list[tuple[str, str, int]]:
     """What was done since: by whom, what, to how many images."""
     entries = state(run).state.entries[before:]
     return [(entry.by, entry.action.kind, len(entry.action.rows)) for entry in entries]
-
-
-def statuses(run: Path, some: list[int]) -> list[str]:
-    return [STATUSES[state(run).state.images.status[row]] for row in some]
 
 
 def at_start(page: Page, name: str) -> tuple[int, list[int]]:
@@ -128,42 +123,6 @@ def test_fast_work_beside_that_of_others_is_all_done(page: Page, run: Path) -> N
     assert statuses(run, [*shown[:3], shown[-1]]) == ["flagged", "rejected", "flagged", "flagged"]
 
 
-def test_what_is_typed_behind_a_slash_is_no_command(page: Page, run: Path) -> None:
-    before, _ = at_start(page, "one")
-    hold_back(page, "/api/act")
-    page.key("x")
-    page.key("/")
-    for key in "cam":
-        page.key(key)
-    assert page.run("document.getElementById('find').value") == "cam"
-    let_through(page)
-    wait_for(page, before + 1)
-    page.settle()
-    assert [kind for _, kind, _ in last(run, before)] == ["reject"]
-    clear_find(page)
-
-
-def clear_find(page: Page) -> None:
-    page.run(
-        "(() => { const find = document.getElementById('find'); find.value = ''; find.oninput() })()"
-    )
-    page.key("Escape")
-
-
-def test_a_slash_opens_the_list_that_a_narrow_page_hides(page: Page, run: Path) -> None:
-    before, _ = at_start(page, "one")
-    page.resize(400, 800)
-    page.settle()
-    for key in "/ca":
-        page.key(key)
-    assert page.run("document.getElementById('find').value") == "ca"
-    clear_find(page)
-    assert page.run("document.activeElement.id + document.body.className") == "grid"
-    page.resize(1280, 900)
-    page.settle()
-    assert last(run, before) == []
-
-
 def test_a_question_is_open_at_once_and_takes_what_is_typed(page: Page, run: Path) -> None:
     before, (_, second, *_) = at_start(page, "three")
     hold_back(page, "/api/act")
@@ -209,51 +168,6 @@ def said(page: Page, words: str) -> None:
     page.wait(f"document.getElementById('said').textContent.includes({words!r})")
 
 
-def test_a_server_that_does_not_answer_is_said_and_an_error_is_not_hidden_by_news(
-    page: Page, run: Path
-) -> None:
-    before, shown = at_start(page, "five")
-    hold_back(page, "/api/act")
-    page.key("f")
-    said(page, "Waiting for the server")
-    let_through(page)
-    wait_for(page, before + 1)
-    said(page, "flagged")
-    no_answer(page)
-    page.key("f")
-    page.run("through(), true")
-    said(page, "No answer")
-    ann(run, "flag", shown[-2])
-    wait_for(page, before + 2)
-    assert "No answer" in text(page, "#said")
-
-
-def test_the_second_choice_is_no_key_where_it_is_not_shown(page: Page, run: Path) -> None:
-    before, _ = at_start(page, "five")
-    page.resize(1100, 900)
-    page.wait("document.querySelector('#details h2')")
-    page.settle()
-    page.key("2")
-    said(page, "The second choice is not shown here")
-    page.resize(1280, 900)
-    page.settle()
-    assert last(run, before) == []
-
-
-def test_the_bar_of_what_is_selected_does_not_cover_the_image_in_focus(page: Page) -> None:
-    page.click('[data-view="all"]')
-    page.key("End")
-    page.key(" ")
-    tile, bar = (
-        page.run(
-            f"(({{ top, bottom }}) => [top, bottom])(document.querySelector('{one}').getBoundingClientRect())"
-        )
-        for one in (".tile.focus", "#selected")
-    )
-    assert tile[1] <= bar[0]
-    page.key("Escape")
-
-
 def test_what_is_said_is_heard_in_the_enlarged_view(page: Page, run: Path) -> None:
     before, (first, *_) = at_start(page, "five")
     ask(page, "Enter")
@@ -275,43 +189,6 @@ def test_what_is_said_is_heard_in_the_enlarged_view(page: Page, run: Path) -> No
     wait_for(page, before + 1)
 
 
-def test_one_image_after_the_other_goes_on_in_a_list_across_categories(
-    page: Page, run: Path
-) -> None:
-    page.click('[data-view="all"]')
-    page.key("Home")
-    before = int(page.run("document.body.dataset.seq"))
-    shown = rows(page)
-    some = [
-        row for row, word in zip(shown, statuses(run, shown), strict=True) if word == "predicted"
-    ][:3]
-    for at, (row, key) in enumerate(zip(some, "xfc", strict=True)):
-        page.run(f"shoal.grid.go({shown.index(row)}), true")
-        page.key(key)
-        wait_for(page, before + at + 1)
-        assert page.run("shoal.grid.focus") == shown.index(row) + 1
-    page.key("End")
-    page.key("f")
-    page.wait(f"shoal.store.status[{shown[-1]}] === 4")
-    page.settle()
-    page.key("f")
-    said(page, "It is flagged already. It is the last image.")
-    assert [kind for _, kind, _ in last(run, before)][:3] == ["reject", "flag", "confirm"]
-    assert len(last(run, before)) <= 4
-
-
-def test_it_is_not_said_that_all_is_decided_where_only_what_was_looked_for_is(
-    page: Page, run: Path
-) -> None:
-    at_start(page, "five")
-    page.run(
-        "(() => { const find = document.getElementById('find'); find.value = 'five'; find.oninput() })()"
-    )
-    page.key("c")
-    said(page, "others are not")
-    clear_find(page)
-
-
 def test_undo_shows_the_category_whose_images_are_undecided_again(page: Page, run: Path) -> None:
     before, shown = at_start(page, "zero")
     here = page.run("shoal.view.id")
@@ -322,15 +199,3 @@ def test_undo_shows_the_category_whose_images_are_undecided_again(page: Page, ru
     wait_for(page, before + 2)
     page.wait(f"shoal.view.id === {here}")
     assert {*statuses(run, shown)} == {"predicted"}
-
-
-def test_the_enlarged_view_has_a_button_for_the_second_choice(page: Page, run: Path) -> None:
-    before, (first, *_) = at_start(page, "zero")
-    ask(page, "Enter")
-    page.settle()
-    buttons = "[...document.querySelectorAll('#dialog .viewer button')]"
-    page.run(f"{buttons}.find((one) => one.textContent.startsWith('To second')).click(), true")
-    wait_for(page, before + 1)
-    assert statuses(run, [first]) == ["moved"]
-    page.key("Escape")
-    page.wait("!document.getElementById('dialog').open")

@@ -8,39 +8,33 @@ Nothing here sees a label that the user does not have.
 J held-out images.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.stats import binom
 
-from shoal.arrays import Bools, Ints
+from shoal.arrays import Bools
 from shoal.clustering.blend import TriedWeight, choose_weight
-from shoal.clustering.matching import is_worse
 from shoal.words import count, percent
 
-N_ERRORS = 2.0
-"""A difference is significant if it exceeds two standard errors of the paired difference: McNemar's test at about 5 %,
-in which all images of a hidden category count as one draw, because they go right or wrong together."""
+SIGNIFICANCE = 0.05
+"""Level of McNemar's exact test, one-sided, from which one result is better than another."""
 
 
-def is_significant(right: Bools, other: Bools, units: Ints | None = None) -> bool:
-    """Whether significantly more images are `right` (J,) than in the `other` (J,).
+def is_significant(right: Bools, other: Bools) -> bool:
+    """Whether significantly more images are `right` (J,) than in the `other` (J,)."""
+    n_better = int(np.count_nonzero(right & ~other))
+    n_worse = int(np.count_nonzero(other & ~right))
+    # The probability of so many or more if each changed image were as likely to go either way.
+    return float(binom.sf(n_better - 1, n_better + n_worse, 0.5)) <= SIGNIFICANCE
 
-    Images with the same number in `units` (J,) are one draw; None: each is one.
-    """
-    return is_worse(other, right, n_errors=N_ERRORS, units=units)
 
-
-def can_be_significant(right: Bools, units: Ints) -> bool:
-    """Whether any result could be significantly better than one in which these images are `right` (J,).
-
-    Σd ≤ √n · √Σd² for n draws with an error, so the largest difference is one of √n standard errors.
-    """
-    n_draws = len(np.unique(units[~right]))
-    return math.sqrt(n_draws) > N_ERRORS
+def can_be_significant(right: Bools) -> bool:
+    """Whether any result could be significantly better than one in which these images are `right` (J,)."""
+    return is_significant(np.ones_like(right), right)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -51,8 +45,6 @@ class Choice:
     """Known categories that stood in for novel ones."""
     tried: Sequence[TriedWeight]
     """What the held-out images say of each weight of the frozen encoder; the last is 1, that encoder alone."""
-    units: Ints | None = None
-    """(J,) which held-out images count as one draw: those of a hidden category do. None: each is one."""
     is_collapsed: bool = False
     """Whether training has brought all embeddings to nearly one direction: then no weight with training is tried."""
 
@@ -73,7 +65,7 @@ class Choice:
     @property
     def is_significant(self) -> bool:
         """Whether training is significantly better."""
-        return is_significant(self.trained.right, self.frozen.right, self.units)
+        return is_significant(self.trained.right, self.frozen.right)
 
     @property
     def chosen(self) -> TriedWeight:
@@ -89,7 +81,7 @@ class Choice:
     def is_hopeless(self) -> bool:
         """Whether every weight with training is significantly worse than the frozen encoder."""
         others = [one.right for one in self.tried if one.weight < 1]
-        return all(is_significant(self.frozen.right, right, self.units) for right in others)
+        return all(is_significant(self.frozen.right, right) for right in others)
 
     @property
     def n_images(self) -> int:

@@ -26,7 +26,7 @@ from shoal.clustering.blend import (
     try_weights,
 )
 from shoal.clustering.inference import InferenceSettings
-from shoal.clustering.matching import drawn_units, put_right
+from shoal.clustering.matching import put_right
 from shoal.discovery.reporter import Listener
 from shoal.discovery.trained.choice import Choice, can_be_significant, is_significant
 from shoal.discovery.trained.held_out import HeldOut
@@ -100,15 +100,9 @@ class Evaluation:
         return self._try(self.frozen, (1.0,))
 
     @property
-    def units(self) -> Ints:
-        """(J,) which held-out images count as one draw: those of a hidden category do."""
-        rows = self.held_out.rows
-        return drawn_units(rows, self.labels[rows], self.held_out.hidden, len(self.labels))
-
-    @property
     def can_be_significant(self) -> bool:
         """Whether any result of training could be significantly better than the frozen one."""
-        return all(can_be_significant(one.right, self.units) for one in self.of_frozen)
+        return all(can_be_significant(one.right) for one in self.of_frozen)
 
     def choose(self, learned: Representation) -> Choice:
         """How much of the frozen encoder is to be kept beside what was learned."""
@@ -134,7 +128,6 @@ class Evaluation:
         return Choice(
             hidden=tuple(self.classes[label] for label in self.held_out.hidden),
             tried=[*tried, *self.of_frozen],
-            units=self.units,
             is_collapsed=has_collapsed,
         )
 
@@ -281,7 +274,7 @@ class TrialStopping:
         before = [one for one in read_evaluated(self.trial) if one.epoch < epoch]
         if epoch in self.epochs:  # else the user has stopped it here, and a resumed trial goes on
             write_evaluated(self.trial, [*before, now])
-        best = best_epoch([*before, now], choice.units)
+        best = best_epoch([*before, now])
         reason = ""
         if choice.is_hopeless:
             reason = "held-out accuracy is significantly below that of the frozen result"
@@ -295,16 +288,16 @@ class TrialStopping:
         return Verdict(is_best=best is now, is_over=bool(reason))
 
 
-def best_epoch(evaluated: Sequence[EvaluatedEpoch], units: Ints | None = None) -> EvaluatedEpoch:
+def best_epoch(evaluated: Sequence[EvaluatedEpoch]) -> EvaluatedEpoch:
     """The last epoch, unless an earlier one is significantly better: then the best of all.
 
-    An earlier one is the best of several, and by chance often a little better. `units` (J,) are those of `Choice`.
+    An earlier one is the best of several, and by chance often a little better.
     """
     last = evaluated[-1]
     best = max(evaluated, key=lambda one: one.n_right)
     if best.right is None or last.right is None:
         return last
-    return best if is_significant(best.right, last.right, units) else last
+    return best if is_significant(best.right, last.right) else last
 
 
 def write_evaluated(trial: Run, evaluated: Sequence[EvaluatedEpoch]) -> None:

@@ -138,7 +138,10 @@ def confusion(run: Run) -> Figure:
 
 
 def _landed(run: Snapshot) -> tuple[Floats, list[str], list[str], bool]:
-    """Counts (L, C) of labeled images per given label and category found; all novel categories share a column."""
+    """Counts (L, C) of labeled images per given label and category found.
+
+    All novel categories share a column.
+    """
     columns = [run.column(name) for name in ("label_given", "is_novel", "category")]
     landed = [
         (label, "" if is_novel else name)
@@ -191,7 +194,10 @@ def _left_end(heights: list[float]) -> float:
 
 
 def _drawn(top: Top, left: float) -> tuple[list[float], list[list[tuple[float, float]]]]:
-    """Where each cluster stands, so that no lines cross, and a bracket per join; clusters begin at `left`."""
+    """Where each cluster stands, so that no lines cross, and a bracket per join.
+
+    Clusters begin at `left`.
+    """
     order: dict[int, list[int]] = {at: [at] for at in range(len(top.names))}
     for kept, gone, _ in top.joins:
         order[kept] += order.pop(gone)

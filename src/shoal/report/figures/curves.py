@@ -27,16 +27,13 @@ SIZE = (5.2, 3.0)
 @styled
 def n_clusters_curve(run: Run) -> Figure:
     """Labeled accuracy against the number of clusters, the chosen number marked, its 80 % interval shaded."""
-    estimate = Snapshot.of(run).part(
-        "estimate", "The curve of K is left out: the run does not say how K was chosen."
-    )
-    numbers, accuracies = (
-        list((estimate.get("curve") or {}).get(key) or ()) for key in ("n_clusters", "accuracy")
-    )
-    if not numbers or len(numbers) != len(accuracies):
+    estimate = run.json("estimate")
+    curve = estimate.get("curve")
+    if not curve or not curve["n_clusters"]:
         raise NotInRun(
             "The curve of K is left out: the number of categories was given, so no other was tried."
         )
+    numbers = curve["n_clusters"]
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
     dense = len(numbers) > 60
@@ -47,7 +44,7 @@ def n_clusters_curve(run: Run) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.plot(
         numbers,
-        _percents(accuracies),
+        _percents(curve["accuracy"]),
         color=KNOWN,
         marker="" if dense else "o",
         markersize=3.5,
@@ -64,14 +61,13 @@ def n_clusters_curve(run: Run) -> Figure:
 @styled
 def n_clusters_over_epochs(run: Run) -> Figure:
     """The estimated number of clusters after each epoch, the kept one marked."""
-    rows = _epochs(
-        run, "n_clusters", "K over epochs is left out: it was not estimated while training."
-    )
+    rows = run.metrics
+    points = _points(rows, "n_clusters")
+    if not points:
+        raise NotInRun("K over epochs is left out: it was not estimated while training.")
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
-    epochs = _column(rows, "epoch")
-    numbers = _column(rows, "n_clusters")
-    axes.plot(epochs, numbers, color=KNOWN, marker="o", markersize=4, linewidth=1.8)
+    axes.plot(*zip(*points, strict=True), color=KNOWN, marker="o", markersize=4, linewidth=1.8)
     kept = _kept(rows)
     if kept:
         _mark(axes, kept["epoch"], f"snapshot: K = {kept['n_clusters']}")
@@ -84,7 +80,7 @@ def n_clusters_over_epochs(run: Run) -> Figure:
 @styled
 def training_curves(run: Run) -> Figure:
     """Losses, validation accuracy and learning rate over the epochs, and where the snapshot was taken."""
-    rows = Snapshot.of(run).metrics
+    rows = run.metrics
     panels = [
         ("loss", (("loss", "total", "-", INK), ("loss_supervised", "supervised", "--", KNOWN),
                   ("loss_shifted", "with neighbors", ":", NOVEL), ("loss_contrastive", "contrastive", ":", NOVEL))),
@@ -114,18 +110,12 @@ def training_curves(run: Run) -> Figure:
             points = _points(rows, key)
             if not points:
                 continue
+            epochs = [epoch for epoch, _ in points]
             values = [value for _, value in points]
-            values = _percents(values) if key.endswith("accuracy") else values
-            few = "o" if len(points) < 30 else ""
-            axes.plot(
-                [epoch for epoch, _ in points],
-                values,
-                style,
-                marker=few,
-                markersize=3,
-                color=color,
-                label=name,
-            )
+            if key.endswith("accuracy"):
+                values = _percents(values)
+            marker = "o" if len(points) < 30 else ""
+            axes.plot(epochs, values, style, marker=marker, markersize=3, color=color, label=name)
         if len(lines) > 1:
             axes.margins(y=0.22)  # room for the legend
             axes.legend(frameon=False, fontsize=8, labelcolor=MUTED, ncols=3, loc="upper right")
@@ -144,14 +134,15 @@ def shift_accuracy(run: Run) -> Figure:
     """Labeled accuracy after each step toward the neighbors, the stopping point marked."""
     snapshot = Snapshot.of(run)
     left_out = "Accuracy over steps to the neighbors is left out: "
-    shifts = snapshot.part("shifts", f"{left_out}the run does not hold it.")
-    accuracies = [
-        value for value in shifts.get("accuracies") or [] if value is not None
-    ]  # null: not measured
-    if not accuracies and snapshot.is_labeled.any():
-        raise NotInRun(f"{left_out}how many are made was decided before, so none was measured.")
+    if not snapshot.has("shifts.json"):
+        raise NotInRun(f"{left_out}the run does not hold it.")
+    shifts = snapshot.json("shifts")
+    accuracies = [value for value in shifts["accuracies"] if value is not None]
     if not accuracies:
-        raise NotInRun(f"{left_out}no image was labeled to measure it with.")
+        reason = "no image was labeled to measure it with"
+        if snapshot.is_labeled.any():
+            reason = "how many are made was decided before, so none was measured"
+        raise NotInRun(f"{left_out}{reason}.")
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
     axes.plot(
@@ -162,8 +153,8 @@ def shift_accuracy(run: Run) -> Figure:
         markersize=4,
         linewidth=1.8,
     )
-    chosen = shifts.get("chosen")
-    if chosen is not None and 0 <= chosen < len(accuracies):
+    chosen = shifts["chosen"]
+    if chosen < len(accuracies):
         _mark(axes, chosen, f"stopped after {chosen}")
         axes.plot(
             [chosen],
@@ -181,10 +172,12 @@ def shift_accuracy(run: Run) -> Figure:
 @styled
 def confidence_curve(run: Run) -> Figure:
     """Confidence by the share of an image's nearest images in its category; circles are what labels held back gave."""
-    missing = "How confidence was calibrated is left out: "
-    calibration = Snapshot.of(run).part("calibration", f"{missing}the run does not hold it.")
+    calibration = run.json("calibration")
     if not calibration["is_calibrated"]:
-        raise NotInRun(f"{missing}labels cannot check it, so it is the share of neighbors.")
+        raise NotInRun(
+            "How confidence was calibrated is left out: labels cannot check it, so it is the share "
+            "of neighbors."
+        )
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
     for name, words, color, style in CURVES:
@@ -220,8 +213,7 @@ def _draw_confidence(axes: Axes, curve: dict[str, Any], words: str, color: str, 
 
 def _is_rejected(run: Run) -> bool:
     """Whether the run's answer is the one without training, though it was trained."""
-    snapshot = Snapshot.of(run)
-    return snapshot.has("choice.json") and snapshot.json("choice").get("kept") != "trained"
+    return run.has("choice.json") and run.json("choice")["kept"] != "trained"
 
 
 def _mark(axes: Axes, x: float, text: str) -> None:
@@ -236,32 +228,13 @@ def _mark(axes: Axes, x: float, text: str) -> None:
     )  # fmt: skip
 
 
-def _epochs(run: Run, key: str, otherwise: str) -> list[dict[str, Any]]:
-    rows = [
-        row
-        for row in Snapshot.of(run).metrics
-        if row.get(key) is not None and row.get("epoch") is not None
-    ]
-    if not rows:
-        raise NotInRun(otherwise)
-    return rows
-
-
 def _points(rows: Sequence[dict[str, Any]], key: str) -> list[tuple[float, float]]:
-    return [
-        (row["epoch"], row[key])
-        for row in rows
-        if row.get(key) is not None and row.get("epoch") is not None
-    ]
-
-
-def _column(rows: Sequence[dict[str, Any]], key: str) -> list[Any]:
-    return [row[key] for row in rows]
+    return [(row["epoch"], row[key]) for row in rows if row.get(key) is not None]
 
 
 def _kept(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """The row of the snapshot: the last that was the best so far."""
-    best = [row for row in rows if row.get("is_best") and row.get("epoch") is not None]
+    best = [row for row in rows if row.get("is_best")]
     return best[-1] if best else None
 
 

@@ -1,7 +1,8 @@
 """How figures look, and how they become files or part of a page.
 
-Colors are safe for color-blind readers and never the only mark: known is blue and a circle, novel orange and a diamond.
-On a page each color is replaced by the page's own, so that figures follow light and dark.
+Colors are safe for color-blind readers and never the only mark: known is blue and a circle, novel
+orange and a diamond. On a page each color is replaced by the page's own, so that figures follow
+light and dark.
 """
 
 import io
@@ -96,7 +97,10 @@ def file_bytes(figure: Figure, kind: str) -> bytes:
 
 
 def inline_svg(figure: Figure, name: str, words: str) -> Markup:
-    """A figure as an element of a page, in the page's colors; `words` are read to those who cannot see it."""
+    """A figure as an element of a page, in the page's colors.
+
+    `words` are read to those who cannot see it.
+    """
     file = io.StringIO()
     with _house_style():
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})

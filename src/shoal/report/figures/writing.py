@@ -14,7 +14,7 @@ from shoal.report.figures.curves import (
     shift_accuracy,
     training_curves,
 )
-from shoal.report.figures.images import map_pca, map_tsne, neighbor_images
+from shoal.report.figures.images import map_pca, map_tsne
 from shoal.report.figures.style import file_bytes
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.runs import Run
@@ -27,15 +27,18 @@ FIGURES: dict[str, Callable[[Run], Figure]] = {
     "shift_accuracy": shift_accuracy,
     "map_pca": map_pca,
     "map_tsne": map_tsne,
-    "neighbors": neighbor_images,
     "dendrogram": dendrogram,
     "confusion": confusion,
 }
-"""Each takes a run, and raises `NotInRun` with a sentence where the run does not hold what it draws."""
+"""Each takes a run, and raises `NotInRun` with a sentence where the run does not hold what it
+draws."""
 
 
 def write_figures(run: Run, folder: Path) -> tuple[list[Path], list[str]]:
-    """Write every figure the run allows as SVG and PNG; returns the files, and a sentence per figure left out."""
+    """Write every figure the run allows as SVG and PNG.
+
+    Returns the files, and a sentence per figure left out.
+    """
     make_folder(folder)
     snapshot = Snapshot.of(run)
     files = []

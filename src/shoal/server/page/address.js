@@ -47,7 +47,7 @@ export function fromAddress(shows, { similar, kinds }) {
   const kind = words.get("view"), id = Number(words.get("id") ?? -1), row = Number(words.get("row") ?? -1);
   if (kind === "category" && data.isLiving(id)) return show({ kind, id });
   if (kind === "similar" && Number.isInteger(row) && row >= 0 && row < store.n) return similar(row, show);
-  const lasso = store.run.has.embeddings && kind === "lasso" ? words.get("lasso") : null;
+  const lasso = kind === "lasso" ? words.get("lasso") : null;
   if (lasso) return show({ kind, lasso, rows: rowsInside(lasso) });
   if (kinds.includes(kind)) return show({ kind, focus: kind === "map" ? id : -1 });
   const first = nextOpen(-1) ?? data.living()[0]?.id;

@@ -127,7 +127,7 @@ export async function drawDetails(row, verbs, press) {
   const enlarges = (event) => press(event, (turn) => verbs.open(turn, row), { asks: true });
   const tools = make("div", { className: "tools" }, button("Enlarge ", "Enter", enlarges));
   const finds = (event) => press(event, () => verbs.similar(row));
-  if (data.store.run.has.embeddings) tools.append(button("Find similar ", "l", finds));
+  tools.append(button("Find similar ", "l", finds));
   if (hasSecond(image) && !data.store.run.read_only) {
     const moves = (event) => press(event, () => verbs.second(row), { wasSeen: isFirst });
     tools.append(button("To second choice ", "2", moves));
@@ -224,7 +224,7 @@ function viewerTools(turn, press, zooms, done) {
   next.setAttribute("autofocus", "");
   const steps = [button("Previous ", "←", (event) => turn(event, -1)), next];
   steps.push(button("Zoom in ", "+", () => zooms("+")), button("Zoom out ", "-", () => zooms("-")));
-  if (data.store.run.has.embeddings) steps.push(verb("Find similar ", "l"));
+  steps.push(verb("Find similar ", "l"));
   steps.push(button("Close ", "Esc", () => done(null)));
   const decisions = [
     verb("Confirm ", "c", { className: "main" }), verb("Reject ", "x"), verb("Flag ", "f"), verb("Move ", "m"),

@@ -206,9 +206,9 @@ function drawVerbs(category) {
   if (!store.run.read_only && isGrid) list.push(verb(first, key, does, { className: "main" }));
   if (!store.run.read_only && category) {
     list.push(verb("Rename ", "r", verbs.rename), verb("Merge ", "j", verbs.merge), verb("Split ", "s", verbs.split));
-    if (store.run.has.embeddings) list.push(verb("Grow ", "g", verbs.grow));
+    list.push(verb("Grow ", "g", verbs.grow));
   }
-  if (category && store.run.has.embeddings) {
+  if (category) {
     list.push(button("On the map", "", (event) => visit(event, { kind: "map", focus: category.id })));
   }
   refill($("verbs"), list);
@@ -230,7 +230,7 @@ function drawSelected(n) {
   }
   if (n === 1) { // on a narrow page nothing else offers it
     list.push(verb("Enlarge ", "Enter", (turn) => verbs.open(turn), { className: "narrow" }));
-    if (store.run.has.embeddings) list.push(verb("Similar ", "l", () => verbs.similar(), { className: "narrow" }));
+    list.push(verb("Similar ", "l", () => verbs.similar(), { className: "narrow" }));
   }
   list.push(verb("None ", "Esc", verbs.none, { title: "Select none" }));
   bar.replaceChildren(...list);

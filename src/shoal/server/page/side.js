@@ -16,7 +16,8 @@ function viewsOf() {
     ["unsure", "Unsure", unsure],
     ["none", "Without category", data.sizeOf(data.NONE)],
     ["labels", "Suspected labels", suspected],
-    ...(store.run.has.embeddings ? [["merges", "Suggested merges", null], ["map", "Map", null]] : []),
+    ["merges", "Suggested merges", null],
+    ["map", "Map", null],
   ];
 }
 

@@ -253,7 +253,7 @@ export function makeVerbs({ grid, view, go, refine }) {
       if (rows) await does(grow, (n) => `${images(n)} moved to ${data.nameOf(id)}`);
     },
     async similar(row = grid.focused, show = go) {
-      if (row < 0 || !store.run.has.embeddings) return;
+      if (row < 0) return;
       try {
         await show({ kind: "similar", row, rows: getJson("/api/similar", { row }).then((found) => found.rows) });
       } catch (error) {
