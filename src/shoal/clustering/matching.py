@@ -139,11 +139,11 @@ def put_right(y_true: ArrayLike, y_pred: ArrayLike) -> Bools:
     )
 
 
-def is_worse(right: Bools, other: Bools, n_errors: float = 1) -> bool:
-    """Whether fewer images are right than in the other by more than so many standard errors of the
+def is_worse(right: Bools, other: Bools) -> bool:
+    """Whether fewer images are right than in the other, by more than a standard error of the
     difference."""
     difference = other.astype(np.int64) - right
-    return bool(difference.sum() > n_errors * np.linalg.norm(difference))
+    return bool(difference.sum() > np.linalg.norm(difference))
 
 
 def drawn_units(rows: Ints, labels: Ints, hidden: Sequence[int], n_images: int) -> Ints:

@@ -82,12 +82,6 @@ def test_the_last_epoch_is_the_best_unless_an_earlier_one_is_significantly_bette
     assert found.epoch == kept
 
 
-def test_images_of_one_hidden_category_are_one_reason_to_prefer_an_earlier_epoch() -> None:
-    epochs = [evaluated(1, 80), evaluated(2, 70)]
-    assert best_epoch(epochs).epoch == 1
-    assert best_epoch(epochs, np.array([0] * 50 + [1] * 50)).epoch == 2
-
-
 def test_an_epoch_at_which_nothing_could_be_clustered_is_not_the_best() -> None:
     collapsed = EvaluatedEpoch(epoch=2, right=None)
     assert best_epoch([evaluated(1, 60), collapsed]).epoch == 2
