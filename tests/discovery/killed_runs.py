@@ -18,6 +18,7 @@ from shoal.discovery import answers
 from shoal.discovery import pipeline as discovery
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.reporter import Reporter
+from shoal.discovery.trained.choice import Choice
 from shoal.runs import Run, lock
 from shoal.training import checkpoint
 
@@ -105,6 +106,9 @@ def run_forked(arguments, cache, make_reporter, resume):
 
 def main(folder, labels, config, runs, *moments):
     torch.set_num_threads(1)
+    Choice.is_significant = (
+        True  # so few labels show nothing; training with all labels is to follow
+    )
     torch.backends.mkldnn.set_flags(
         False
     )  # its threads on ARM do not survive a fork, and children wait for them

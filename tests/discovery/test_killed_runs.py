@@ -77,7 +77,7 @@ def test_killed_and_resumed_equals_uninterrupted(photos, tmp_path: Path) -> None
     )
     # The last snapshot, whatever validation says of it: what a resume has lost would show there.
     photos.config.write_text(
-        photos.config.read_text().replace("epochs: 2,", "epochs: 2, snapshot: last,")
+        photos.config.read_text().replace("epochs: 2,", "epochs: 5, snapshot: last,")
     )
     ends = kill_and_resume(photos, tmp_path / "runs", MOMENTS)
     assert ends.pop("whole") == [0]

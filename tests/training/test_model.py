@@ -43,7 +43,8 @@ class Everything(Model):
         self.centers = None
 
     def forward(self, inputs):
-        return {"features": F.normalize(self.encoder.tail(inputs).float(), dim=1)}
+        features = F.normalize(self.encoder.tail(inputs).float(), dim=1)
+        return {"features": features, "cosines": self.classifier(features)}
 
     def lr_at(self, epoch, settings):
         return settings.lr_at(epoch if epoch == 0 else epoch - 1)
@@ -56,7 +57,7 @@ class Everything(Model):
 
     def loss(self, batch):
         features = batch.gather(batch.outputs["features"])
-        logits = self.classifier(features) / 0.1
+        logits = batch.gather(batch.outputs["cosines"]) / 0.1
         targets = (self.teacher(features) / 0.05).softmax(dim=1).detach()
         taught = (
             -(targets.roll(batch.n_images, dims=0) * logits.log_softmax(dim=1)).sum(dim=1).mean()
