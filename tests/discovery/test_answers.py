@@ -9,8 +9,8 @@ from sklearn.datasets import load_digits
 
 from shoal.clustering.calibration import Calibration
 from shoal.clustering.categories import describe_members
+from shoal.clustering.hidden_categories import Mixtures
 from shoal.clustering.inference import infer
-from shoal.clustering.mixtures import Mixtures
 from shoal.clustering.sums import unit_points
 from shoal.discovery.answers import UNCHECKED, Answer, answer_in_words
 from shoal.discovery.named_categories import (

@@ -21,7 +21,7 @@ from shoal.clustering.categories import (
     number_clusters,
     other_neighbors,
 )
-from shoal.clustering.mixtures import Mixtures, find_mixtures
+from shoal.clustering.hidden_categories import Mixtures, find_mixtures
 from shoal.clustering.neighbors import Neighbors
 from shoal.clustering.never_seen import SeenProbability
 from shoal.data.collection import PreviousCategories

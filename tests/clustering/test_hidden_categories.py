@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from shoal.arrays import UNLABELED
-from shoal.clustering.inference import InferenceSettings, _split_mixtures, infer
-from shoal.clustering.mixtures import (
+from shoal.clustering.hidden_categories import (
     LABEL_RATIO_RANGE,
     MAX_COMPARED,
     STRAY_LABELS,
@@ -16,6 +15,7 @@ from shoal.clustering.mixtures import (
     find_mixtures,
     split_mixtures,
 )
+from shoal.clustering.inference import InferenceSettings, _split_mixtures, infer
 from shoal.clustering.sums import unit_points
 
 N_EACH = 30
