@@ -41,6 +41,7 @@ def discover(out, take_line=lambda line: None, **options):
         for i, digit in enumerate(digits.target[:60])
     ]
     small = {"recipe": "digits", "epochs": 3, "n_clusters": 10, "pixel_size": 40, "input_size": 40}
+    small["train"] = True  # so few labels could not show that it helps
     try:
         return shoal.discover(
             images, labels=labels, out=out, device="cpu", verbose=False, **small, **options

@@ -61,8 +61,8 @@ def test_it_prints_a_table_ties_and_a_command_that_works_and_resume_prints_it_ag
     assert lines[-1] == str(tmp_path / "run" / "compare.html")
     assert lines[-3] == "to run the first on everything:"
     said = run.stderr.splitlines()
-    cost = next(at for at, line in enumerate(said) if line.startswith("2 trainings take"))
-    assert any("labels kept from every method" in line for line in said[:cost])
+    announced = next(at for at, line in enumerate(said) if line.startswith("2 trainings"))
+    assert any("labels kept from every method" in line for line in said[:announced])
     again = run_compare(*given, "--resume")
     assert (again.exit_code, again.stdout) == (0, run.stdout)
     found = json.loads(run_compare(*given, "--resume", "--json").stdout)

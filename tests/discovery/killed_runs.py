@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from filelock import BaseFileLock
 
 from shoal.data.readers import read_collection
 from shoal.discovery import answers
@@ -19,7 +20,7 @@ from shoal.discovery import pipeline as discovery
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.trained.choice import Choice
-from shoal.runs import Run, lock
+from shoal.runs import LOCK, Run
 from shoal.training import checkpoint
 
 
@@ -56,10 +57,15 @@ def die_in_tables(of_first):
 
 def die_holding():
     """Die when everything is done but the lock on the run folder is still held."""
-    release = lock._release
-    lock._release = lambda file, held: (
-        release(file, held) if file.parent.name == "frozen" else die()
-    )
+    release = BaseFileLock.release
+
+    def release_or_die(held, force=False):
+        file = Path(held.lock_file)
+        if file.name == LOCK and file.parent.name != "frozen" and held.lock_counter == 1:
+            die()
+        release(held, force)
+
+    BaseFileLock.release = release_or_die
     return Reporter()
 
 

@@ -9,7 +9,6 @@ N images, D columns, k neighbors, S images of a sample.
 import numpy as np
 import torch
 from scipy.special import expit
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from shoal.arrays import Floats, Ints
@@ -39,6 +38,8 @@ class SeenProbability:
         """Learn it from unit rows (N, D), their categories (N,) and outlier scores (N,); None for one category."""
         if len(np.unique(categories)) < 2:
             return None
+        from sklearn.linear_model import LogisticRegression  # takes a second to import
+
         step = -(-len(points) // MAX_SAMPLE)
         sample = np.arange(0, len(points), step)
         never_seen = _scores_without_own(points, categories, sample, n_neighbors)
