@@ -41,14 +41,7 @@ class Demo:
 def demo_settings(seed: int = 0, *, train: bool = True) -> DiscoverySettings:
     """The recipe of the digits; their pixels are kept no larger than the encoder looks at them."""
     cms = load_recipe(RECIPE)
-    # Few labels are held out of 263, too few to be sure that training helps: the demo shows it anyway.
-    return DiscoverySettings(
-        seed=seed,
-        train=train,
-        hidden_share=0.0,
-        pixel_size=cms.input_size,
-        method_settings=cms,
-    )
+    return DiscoverySettings(seed=seed, train=train, pixel_size=cms.input_size, method_settings=cms)
 
 
 def run_demo(
