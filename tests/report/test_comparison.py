@@ -166,7 +166,7 @@ def test_names_of_any_kind_are_text(tmp_path: Path) -> None:
 
 def sides(tmp_path: Path, *ids: tuple[int, ...]) -> list[Side]:
     runs = [write_small(tmp_path / f"{at}", ids=own) for at, own in enumerate(ids)]
-    return [Side(method=f"{at}", run=Snapshot(run), kept={}) for at, run in enumerate(runs)]
+    return [Side(method=f"{at}", run=Snapshot.of(run), kept={}) for at, run in enumerate(runs)]
 
 
 def test_known_categories_stand_beside_each_other_by_name_and_novel_ones_by_their_images(

@@ -44,7 +44,7 @@ def made(tmp_path: Path, probability: float, *, is_apart: list[bool]) -> Run:
 
 def test_a_marked_category_is_shown_with_labels_on_one_side(tmp_path: Path) -> None:
     run = made(tmp_path, 0.4, is_apart=[at in (5, 6, 7) for at in range(12)])
-    (split,) = suggested_splits(Snapshot(run))
+    (split,) = suggested_splits(Snapshot.of(run))
     assert split.category.category == "bulldog"
     assert [sorted(group.tolist()) for group in split.groups] == [[0, 1, 2, 3, 4], [5, 6, 7]]
     assert split.n_labeled == (3, 0)
@@ -55,6 +55,6 @@ def test_a_category_below_the_threshold_or_without_a_second_part_is_not_shown(
     tmp_path: Path,
 ) -> None:
     unlikely = made(tmp_path / "a", 0.05, is_apart=[at in (5, 6, 7) for at in range(12)])
-    assert suggested_splits(Snapshot(unlikely)) == []
+    assert suggested_splits(Snapshot.of(unlikely)) == []
     parted = made(tmp_path / "b", 0.9, is_apart=[at >= 8 for at in range(12)])
-    assert suggested_splits(Snapshot(parted)) == []
+    assert suggested_splits(Snapshot.of(parted)) == []

@@ -20,7 +20,7 @@ def images(*categories: str) -> list[Assignment]:
 
 
 def test_a_whole_run_in_words(digits: Run) -> None:
-    found = summarize(Snapshot(digits))
+    found = summarize(Snapshot.of(digits))
     n = len(digits.categories)
     assert found.headline == f"{n} categories in 1,797 images"
     assert found.sentences[0] == f"6 categories were known from labels; {n - 6} are likely new."
@@ -40,6 +40,6 @@ def test_a_truth_without_novel_images_leaves_a_dash(plain_run: Callable[..., Run
     run.write_json(
         "accuracy", {"all": 0.5, "known": 0.5, "novel": float("nan"), "n_images": 2, "n_classes": 1}
     )
-    found = summarize(Snapshot(run))
+    found = summarize(Snapshot.of(run))
     assert [tile.value for tile in found.accuracy] == ["50.0 %", "50.0 %", "–"]
     assert found.accuracy_note == "Accuracy against the given truth, 2 images of 1 class"

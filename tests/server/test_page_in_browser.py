@@ -23,7 +23,7 @@ pytestmark = pytest.mark.browser
 def test_the_first_view_is_a_category_with_its_least_typical_images_first(
     page: Page, run: Path
 ) -> None:
-    snapshot = Snapshot(Run(run))
+    snapshot = Snapshot.of(Run(run))
     largest = max(snapshot.categories, key=lambda c: c.size)
     assert text(page, "#name") == largest.category
     least = snapshot.members[largest.category_id][::-1].tolist()

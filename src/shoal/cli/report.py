@@ -49,7 +49,7 @@ def report(
     from shoal.report.snapshot import Snapshot
     from shoal.runs import Run, locked
 
-    snapshot = Snapshot(Run.open(run))
+    snapshot = Snapshot.of(Run.open(run))
     target = output or run / "report.html"
     make_folder(target.parent)
     with locked(run) if tsne or target.parent == run else nullcontext():

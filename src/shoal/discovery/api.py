@@ -28,7 +28,6 @@ from shoal.discovery.preflight import check_discovery
 from shoal.discovery.reporter import Reporter, stderr_reporter
 from shoal.discovery.reviewed.refinement import Refinement, prepare_refinement
 from shoal.distributed import is_main
-from shoal.review.reviewed_run import Reviewed
 from shoal.runs import Run
 
 
@@ -154,7 +153,7 @@ def discover(
 
 
 def refine(
-    run: str | os.PathLike[str] | Reviewed,
+    run: str | os.PathLike[str] | Run,
     images: Any = None,
     labels: Any = None,
     **options: Any,
@@ -193,9 +192,7 @@ def refine(
     >>> better.path.name, "teal" in [category.category for category in better.categories]
     ('photos-2', True)
     """
-    return discover(
-        images, labels, review=run.path if isinstance(run, Reviewed) else run, **options
-    )
+    return discover(images, labels, review=run.path if isinstance(run, Run) else run, **options)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,13 +23,13 @@ from shoal.report.notebook import run_html
 from shoal.review import verbs
 from shoal.review.parts import labels_that_leave
 from shoal.review.review import Review
-from shoal.review.reviewed_run import Reviewed, ReviewedRun
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.review.verbs import Which
 from shoal.runs import Assignment, Category, Run, column
 from shoal.words import count, plural
 
 
-class DiscoveredRun(Reviewed):
+class DiscoveredRun(Run):
     """A finished run: what was found and decided, its report, score and exports, and its way to take new images.
 
     `shoal.discover` and `shoal.load` return one; the examples of its methods go on from this one.
@@ -46,6 +46,16 @@ class DiscoveredRun(Reviewed):
     >>> run.n_clusters, run.n_known, run.n_novel
     (5, 3, 2)
     """
+
+    @property
+    def assignments(self) -> Sequence[Assignment]:
+        """A row per image, in the order of the embeddings, as people have decided by now."""
+        return ReviewedRun(self.path).assignments
+
+    @property
+    def categories(self) -> list[Category]:
+        """A row per category that has not ended, known ones first."""
+        return ReviewedRun(self.path).categories
 
     def _repr_html_(self) -> str:
         """What a notebook shows of the run: counts, and a strip of pictures per category."""

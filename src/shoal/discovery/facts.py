@@ -116,13 +116,13 @@ def _merges(run: RunView) -> list[dict[str, Any]]:
             "separation": merge.separation,
             "looks_like_one": merge.looks_like_one,
         }
-        for merge in suggested_merges(Snapshot(run))
+        for merge in suggested_merges(Snapshot.of(run))
     ]
 
 
 def _splits(run: RunView) -> list[dict[str, Any]]:
     """Categories that may hold another one, with the images that would stay and those that would leave."""
-    snapshot = Snapshot(run)
+    snapshot = Snapshot.of(run)
     return [
         {
             "category": split.category.category,

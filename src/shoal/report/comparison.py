@@ -59,7 +59,7 @@ def render_comparison(run: Run) -> str:
     sides = [
         Side(
             method=row["method"],
-            run=Snapshot(Run(run.path / COMPARED / row["method"])),
+            run=Snapshot.of(Run(run.path / COMPARED / row["method"])),
             kept={
                 line["path"]: (line["label"], line[f"{row['method']}_right"] == "true")
                 for line in kept

@@ -7,56 +7,113 @@ follow renames and merges.
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
-from shoal.arrays import Floats, Ints
+from shoal.arrays import Bools, Floats, Ints
 from shoal.review.actions import CONFIRMED, MOVED, NO_CATEGORY, STATUSES
 from shoal.review.log import FILE
 from shoal.review.review import OtherAnswer, Review
 from shoal.review.state import State
 from shoal.review.state_tables import Record
-from shoal.runs import Assignment, Category, Run, RunView
+from shoal.runs import UNSURE_BELOW, Assignment, Category, Run, column, read_vectors
 
 N_EXEMPLARS = 5
 
 
-class Reviewed(RunView):
-    """A run that is read with what was decided about it; a log about another answer of the run does not count."""
+class ReviewedRun(Run):
+    """A run with what was decided about it; its tables are read once and kept.
 
-    @property
-    def assignments(self) -> Sequence[Assignment]:
-        """A row per image, in the order of the embeddings."""
-        review = fitting_review(self)
-        return super().assignments if review is None else reviewed_assignments(review)
+    A log about another answer of the run does not count. Rows of everything are the images of
+    assignments.csv, in its order.
+    """
 
-    @property
-    def categories(self) -> list[Category]:
-        """A row per category that has not ended, known ones first."""
-        review = fitting_review(self)
-        return super().categories if review is None else reviewed_categories(review)
-
-
-class ReviewedRun(Reviewed, Run):
-    """The same for who writes beside it."""
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._vectors: dict[str, Floats] = {}  # checked once: that reads all of them
 
     @classmethod
     def open(cls, path: Path | str, *, checks_tables: bool = True) -> Self:
-        """Open a finished run; a review that was made on another answer of it is refused with the remedy."""
+        """Open a finished run; a review made on another answer of it is refused with the remedy."""
         run = super().open(path, checks_tables=checks_tables)
         if run.has(FILE):
-            Review(RunView(run.path))
+            Review(Run(run.path))
         return run
 
+    @classmethod
+    def of(cls, run: Run) -> "ReviewedRun":
+        """A run as people have decided it; of one that is, itself."""
+        return run if isinstance(run, cls) else cls(run.path)
 
-def fitting_review(run: RunView) -> Review | None:
+    @cached_property
+    def review(self) -> Review | None:
+        """What people decided; None where there is nothing, or nothing about this answer."""
+        return fitting_review(self)
+
+    @cached_property
+    def assignments(self) -> Sequence[Assignment]:
+        """A row per image, in the order of the embeddings."""
+        if self.review is None:
+            return Run(self.path).assignments
+        return reviewed_assignments(self.review)
+
+    @cached_property
+    def categories(self) -> list[Category]:
+        """A row per category that has not ended, known ones first."""
+        if self.review is None:
+            return Run(self.path).categories
+        return reviewed_categories(self.review)
+
+    def column(self, name: str) -> Any:
+        """(N,) one column of `assignments`, a list or an array."""
+        return column(self.assignments, name)
+
+    @cached_property
+    def category_ids(self) -> Ints:
+        """(N,) the category of each image, -1 for none."""
+        return np.array(self.column("category_id"), dtype=np.int64)
+
+    @cached_property
+    def is_labeled(self) -> Bools:
+        """(N,) whether an image came with a label."""
+        return np.array([bool(label) for label in self.column("label_given")], dtype=bool)
+
+    @cached_property
+    def is_unsure(self) -> Bools:
+        """(N,) whether an image has no category, or one of low confidence."""
+        confidence = np.array(self.column("confidence"), dtype=np.float64)
+        unsure: Bools = (self.category_ids == NO_CATEGORY) | (confidence < UNSURE_BELOW)
+        return unsure
+
+    @cached_property
+    def members(self) -> dict[int, Ints]:
+        """The rows of each category, most typical first: outlier score, confidence, then path."""
+        paths = self.column("path")
+        outlier = np.nan_to_num(np.array(self.column("outlier_score"), dtype=np.float64))
+        confidence = np.nan_to_num(np.array(self.column("confidence"), dtype=np.float64))
+        by_path = np.array(sorted(range(len(paths)), key=paths.__getitem__), dtype=np.int64)
+        # lexsort is stable: equal ones stay in the order of their paths
+        order = by_path[np.lexsort((-confidence[by_path], outlier[by_path]))]
+        rows: Ints = order[np.argsort(self.category_ids[order], kind="stable")]
+        ids, first = np.unique(self.category_ids[rows], return_index=True)
+        return dict(zip(ids.tolist(), np.split(rows, first[1:]), strict=False))  # none: one part
+
+    def rows_of(self, name: str) -> Floats:
+        """Map `<name>.npy`, (N, D), into memory; one that is damaged is refused."""
+        if name not in self._vectors:
+            self._vectors[name] = read_vectors(self.path / f"{name}.npy", len(self.assignments))
+        return self._vectors[name]
+
+
+def fitting_review(run: Run) -> Review | None:
     """The review of a run; None where there is none, or one of another answer, which has to be replayed first."""
     if not run.has(FILE):
         return None
     try:
-        return Review(RunView(run.path))
+        return Review(Run(run.path))
     except OtherAnswer:
         return None
 

@@ -15,10 +15,12 @@ from shoal.runs.rows import (
     to_csv,
     write_csv,
 )
-from shoal.runs.run import ANSWERS, PARTS, Run
+from shoal.runs.run import ANSWERS, COMPARED, PARTS, Run
 from shoal.runs.run_files import Damaged, damaged, read_arrays, read_vectors, reading
 from shoal.runs.thumbnails import Thumbnails, drop_thumbnails, thumbnail_files
-from shoal.runs.view import COMPARED, RunView
+
+RunView = Run
+"""The same class; callers are moving to the one name."""
 
 __all__ = [
     "ANSWERS",

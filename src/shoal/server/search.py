@@ -200,7 +200,7 @@ class Search:
             principal_components,
         )  # scipy, which nothing else needs
 
-        kept = kept_layouts(Snapshot(Run(self.review.run.path)))
+        kept = kept_layouts(Snapshot.of(Run(self.review.run.path)))
         if kept:
             rows = kept[-1].rows
             points = kept[-1].points
