@@ -32,13 +32,12 @@ def test_embeddings_keep_float32_and_float64_and_convert_the_rest(given: str, ke
         (np.ones(3), "shape (3,)"),
         (np.ones((0, 3)), "shape (0, 3)"),
         (np.ones((3, 0)), "shape (3, 0)"),
+        ([[1.0], [1.0, 2.0]], "rows of different lengths"),
         (np.array([["a"]]), "expected numbers"),
         (np.array([[1.0], [np.nan], [np.inf]]), "rows 1, 2 (2 of 3)"),
     ],
 )
-def test_embeddings_that_cannot_be_used_are_refused_with_the_place(
-    x: np.ndarray, words: str
-) -> None:
+def test_embeddings_that_cannot_be_used_are_refused_with_the_place(x: object, words: str) -> None:
     with pytest.raises(DataError) as caught:
         as_embeddings(x, name="bank")
     assert str(caught.value).startswith("bank: ")
@@ -47,7 +46,7 @@ def test_embeddings_that_cannot_be_used_are_refused_with_the_place(
 
 def test_labels_are_whole_numbers_from_minus_one_up() -> None:
     assert as_labels([0, -1, 2.0], 3).tolist() == [0, -1, 2]
-    for bad in ([0, 1], [0, -2, 1], [0.5, 1, 2], ["a", "b", "c"], [np.nan, 1, 2]):
+    for bad in ([0, 1], [0, -2, 1], [0.5, 1, 2], ["a", "b", "c"], [np.nan, 1, 2], [np.inf, 1, 2]):
         with pytest.raises(DataError, match="y: "):
             as_labels(bad, 3)
 
@@ -56,16 +55,11 @@ def test_many_bad_rows_are_counted_and_the_first_few_named() -> None:
     assert name_rows(np.arange(1000) % 2 == 1) == "rows 1, 3, 5, 7, 9, … (500 of 1,000)"
 
 
-@pytest.mark.parametrize(
-    "label",
-    [
-        *(None, pd.NA, pd.NaT, np.nan, np.float32(np.nan), -1, -1.0, np.int8(-1)),
-        *("", "  ", "-1", "-1.0", " -1.00", "nan", "NaN", "unlabeled", "Unknown"),
-    ],
-    ids=repr,
-)
-def test_every_mark_for_unlabeled_means_it(label: object) -> None:
-    assert as_class(label, fold_unlabeled()) is None
+def test_every_mark_for_unlabeled_means_it() -> None:
+    numbers = [None, pd.NA, pd.NaT, np.nan, np.float32(np.nan), -1, -1.0, np.int8(-1)]
+    texts = ["", "  ", "-1", "-1.0", " -1.00", "nan", "NaN", "unlabeled", "Unknown"]
+    for label in [*numbers, *texts]:
+        assert as_class(label, fold_unlabeled()) is None, label
 
 
 @pytest.mark.parametrize(
@@ -78,107 +72,59 @@ def test_every_mark_for_unlabeled_means_it(label: object) -> None:
         (" cat ", " cat "),
         (np.str_("a"), "a"),
         ("-x", "-x"),
+        ("3.0", "3"),
+        ("3.", "3"),
+        (" 12.000 ", "12"),
+        ("007.0", "007"),
+        ("-0.0", "0"),
+        (Decimal("3.00"), "3"),
+        ("1.0.0", "1.0.0"),
+        ("v3.0", "v3.0"),
+        ("3.0 mm", "3.0 mm"),
+        ("٣.0", "٣.0"),
+        ("1e3", "1e3"),
+        (True, "True"),
+        (np.False_, "False"),
     ],
 )
-def test_a_class_is_kept_as_it_stands_and_whole_numbers_are_ints(
+def test_whole_numbers_are_ints_or_digits_and_other_texts_stay(
     label: object, expected: object
 ) -> None:
     found = as_class(label, fold_unlabeled())
     assert (found, type(found)) == (expected, type(expected))
 
 
-@pytest.mark.parametrize(
-    ("label", "expected"),
-    [
-        *(
-            ("3.0", "3"),
-            ("3.", "3"),
-            (" 12.000 ", "12"),
-            ("007.0", "007"),
-            ("-0.0", "0"),
-            (Decimal("3.00"), "3"),
-        ),
-        *(
-            ("1.0.0", "1.0.0"),
-            ("v3.0", "v3.0"),
-            ("3.0 mm", "3.0 mm"),
-            ("٣.0", "٣.0"),
-            ("1e3", "1e3"),
-        ),
-    ],
-)
-def test_a_text_that_reads_as_a_whole_number_is_its_digits_and_no_other_text_changes(
-    label, expected: str
-) -> None:
-    assert as_class(label, fold_unlabeled()) == expected
-
-
-@pytest.mark.parametrize("label", [True, False, np.True_, np.False_])
-def test_true_and_false_are_the_names_that_tables_write(label: object) -> None:
-    assert as_class(label, fold_unlabeled()) == as_class(str(label), fold_unlabeled()) == str(label)
-
-
-@pytest.mark.parametrize(
-    "label", [0.5, -0.5, np.float32(1.5), np.inf, "0.5", " 1.50 ", "-7.25", Decimal("1.5")]
-)
-def test_a_fraction_is_no_class_as_text_either(label: object) -> None:
-    with pytest.raises(
-        DataError,
-        match=r"labels: found .*, expected whole numbers or names; a fraction is no class",
-    ):
-        as_class(label, fold_unlabeled())
+def test_fractions_and_numbers_below_minus_one_are_no_class() -> None:
+    fractions = [0.5, -0.5, np.float32(1.5), np.inf, "0.5", " 1.50 ", "-7.25", Decimal("1.5")]
+    for label in [*fractions, -2, -2.0, np.int64(-7), "-2", "-2.0"]:
+        with pytest.raises(DataError, match="labels: found"):
+            as_class(label, fold_unlabeled())
 
 
 def test_classes_that_are_all_whole_numbers_are_sorted_by_number_as_text_too() -> None:
     assert sort_classes({10, 2, 1}) == [1, 2, 10]
     assert sort_classes({"10", "2", "1"}) == ["1", "2", "10"]
     assert sort_classes({"10", "2", "002"}) == ["002", "2", "10"]
-    assert sort_classes({"10", "2", "cat"}) == [
-        "10",
-        "2",
-        "cat",
-    ]  # one of them is a name, so all of them are
+    assert sort_classes({"10", "2", "cat"}) == ["10", "2", "cat"]  # one is a name, so all are
     assert sort_classes([]) == []
 
 
-@pytest.mark.parametrize("label", [-2, -2.0, np.int64(-7), "-2", "-2.0"])
-def test_numbers_below_minus_one_are_no_class(label: object) -> None:
-    with pytest.raises(DataError, match="expected 0 or more, a name, or -1 for unlabeled"):
-        as_class(label, fold_unlabeled())
-
-
-@pytest.mark.parametrize("value", [4.0, "4", None, True, np.array(4), float("nan")])
-def test_a_count_is_a_whole_number_and_nothing_like_one(value: object) -> None:
-    with pytest.raises(UsageError, match=r"k: found .*, expected a whole number"):
-        as_count(value, name="k")
+def test_a_count_is_a_whole_number_and_nothing_like_one() -> None:
+    for value in (4.0, "4", None, True, np.array(4), float("nan"), 0):
+        with pytest.raises(UsageError, match="k: found"):
+            as_count(value, name="k", least=1)
     assert as_count(np.int32(4), name="k") == 4
 
 
-def test_a_count_may_have_a_least_value() -> None:
-    assert as_count(1, name="k", least=1) == 1
-    with pytest.raises(UsageError, match="k: found 0, expected at least 1"):
-        as_count(0, name="k", least=1)
-
-
-@pytest.mark.parametrize("value", ["0.5", None, True, 1j, np.array([0.5])])
-def test_a_number_is_a_real_one(value: object) -> None:
-    with pytest.raises(UsageError, match=r"alpha: found .*, expected a number"):
-        as_number(value, name="alpha")
+def test_a_number_is_a_real_one() -> None:
+    for value in ("0.5", None, True, 1j, np.array([0.5])):
+        with pytest.raises(UsageError, match="alpha: found"):
+            as_number(value, name="alpha")
     assert as_number(np.float32(0.5), name="alpha") == as_number(0.5, name="alpha") == 0.5
 
 
 def test_nan_is_null_wherever_it_is_and_nothing_else_changes() -> None:
     nan = float("nan")
-    given = {
-        "share": nan,
-        "rows": [1, nan, ("a", nan)],
-        "in": {"x": np.float64("nan"), "y": 0.0},
-        "name": "nan",
-    }
-    found = {
-        "share": None,
-        "rows": [1, None, ["a", None]],
-        "in": {"x": None, "y": 0.0},
-        "name": "nan",
-    }
+    given = {"share": nan, "rows": [1, nan, ("a", nan)], "in": {"x": np.float64("nan"), "y": 0.0}}
+    found = {"share": None, "rows": [1, None, ["a", None]], "in": {"x": None, "y": 0.0}}
     assert nan_to_null(given) == found

@@ -405,8 +405,6 @@ def test_a_link_in_the_place_of_the_log_is_not_written_through(tmp_path: Path) -
     mine = tmp_path / "mine.txt"
     mine.write_text("precious")
     (tmp_path / "train.log").symlink_to(mine)
-    with pytest.raises(
-        UsageError, match=r"train.log: is a link where a file of our own belongs; remove it"
-    ):
+    with pytest.raises(UsageError, match=r"train.log: .*link"):
         Run(tmp_path).log("trained")
     assert mine.read_text() == "precious"

@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.errors import DataError, UsageError
@@ -26,56 +27,69 @@ UNLABELED = -1
 """The label of an image that has none."""
 
 UNLABELED_NAMES = ("", "-1", "-1.0", "nan", "unlabeled", "unlabelled", "unknown")
-"""Texts that mean 'no label', whatever their case. numpy makes '-1.0' and 'nan' of numbers in a list of names."""
+"""Texts that mean 'no label', whatever their case.
+
+numpy makes '-1.0' and 'nan' of numbers in a list of names.
+"""
 
 NUMBER = re.compile(r"\s*(-?\d+)(\.\d*)?\s*", re.ASCII)
 """A text that reads as a number; pandas writes whole numbers beside missing ones as '3.0'."""
 
 DAMAGED = (
-    *(ValueError, OSError, EOFError, MemoryError, OverflowError, KeyError),
-    *(tokenize.TokenError, SyntaxError),  # numpy reads an npy's header as Python text
-    *(
-        zipfile.BadZipFile,
-        zlib.error,
-        RuntimeError,
-        struct.error,
-    ),  # an npz's; encrypted or of an unknown version
+    ValueError,
+    OSError,
+    EOFError,
+    MemoryError,
+    OverflowError,
+    KeyError,
+    # numpy reads the header of an npy as Python text
+    tokenize.TokenError,
+    SyntaxError,
+    # an npz that is damaged, encrypted or of an unknown version
+    zipfile.BadZipFile,
+    zlib.error,
+    RuntimeError,
+    struct.error,
 )
 """What numpy may raise over a damaged npy or npz file."""
 
 BLOCK_NUMBERS = 1 << 22
-"""Numbers of a matrix that are looked at together; it may be a file larger than the memory."""
+"""Numbers of a matrix that are checked at a time; it may be a file larger than the memory."""
 
 MAX_ROWS_NAMED = 5
 """How many bad rows an error message lists."""
 
 
 def archive_arrays(
-    archive: Any, mapped: Mapping[str, NDArray[Any]] | None = None
+    archive: NpzFile, mapped: Mapping[str, NDArray[Any]] | None = None
 ) -> dict[str, NDArray[Any]]:
-    """The arrays of an open npz; a member that is none, which numpy gives back as bytes, is an error.
+    """The arrays of an open npz, less those that are `mapped` into memory, and these.
 
-    Those that the caller has `mapped` into memory are not read.
+    A member that is no array, which numpy returns as bytes, is an error.
     """
-    ready = mapped or {}
-    arrays = {name: ready[name] if name in ready else archive[name] for name in archive.files}
-    for name, array in arrays.items():
-        if not isinstance(array, np.ndarray):
+    arrays = dict(mapped or {})
+    for name in archive.files:
+        if name not in arrays:
+            arrays[name] = archive[name]
+        if not isinstance(arrays[name], np.ndarray):
             raise ValueError(f"{name} is not an array")
     return arrays
 
 
 def as_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
-    """Check an (N, D) matrix of finite numbers; float32 and float64 stay as they are, the rest becomes float64.
+    """Check an (N, D) matrix of finite numbers; float32 and float64 stay as they are.
 
-    float16 becomes float32: no arithmetic is done in half precision on the CPU.
+    float16 becomes float32, because no arithmetic is done in half precision on the CPU; anything
+    else becomes float64.
     """
     rows = as_stored_embeddings(x, name=name, min_rows=min_rows)
-    return rows.astype(np.float32) if rows.dtype == np.float16 else rows
+    if rows.dtype == np.float16:
+        return rows.astype(np.float32)
+    return rows
 
 
 def as_stored_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
-    """The same, but float16 stays: a memory map of it is not read into memory, and who computes converts blocks."""
+    """The same, but float16 stays: a memory map of it is not read into memory."""
     matrix = as_matrix(x, name=name, min_rows=min_rows)
     bad = ~each_row(matrix, lambda rows: np.isfinite(rows).all(axis=1))
     if bad.any():
@@ -83,38 +97,27 @@ def as_stored_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) ->
     return matrix
 
 
-def in_single(rows: NDArray[Any]) -> Floats:
-    """Some rows in float32, or float64 where they are: what float16 is stored in is not what is computed in."""
-    return np.asarray(rows, np.result_type(rows, np.float32))
-
-
-def each_row(x: NDArray[Any], holds: Callable[[NDArray[Any]], Any]) -> Bools:
-    """(N,) what `holds` of each row of `x` (N, D), asked of a block of rows at a time."""
+def each_row(x: NDArray[Any], holds: Callable[[NDArray[Any]], Bools | np.bool_]) -> Bools:
+    """(N,) whether `holds` for each row of `x` (N, D), which is read in blocks."""
     step = max(1, BLOCK_NUMBERS // max(1, x.shape[1]))
-    blocks = [np.asarray(holds(x[start : start + step])) for start in range(0, len(x), step)]
-    return np.concatenate([np.zeros(0, dtype=bool), *blocks])
+    found = np.zeros(len(x), dtype=bool)
+    for start in range(0, len(x), step):
+        found[start : start + step] = holds(x[start : start + step])
+    return found
 
 
 def as_matrix(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
-    """Check the shape of (N, D) numbers; floats stay as they are, the rest becomes float64. None is looked at."""
+    """Check dtype and shape of (N, D) numbers, not their values; what is not float becomes float64."""
     try:
         matrix = np.asarray(x)
     except ValueError as error:
+        raise DataError(f"{name}: found rows of different lengths, expected (N, D)") from error
+    if matrix.dtype.kind not in "fiub":
+        raise DataError(f"{name}: found dtype {matrix.dtype}, expected numbers")
+    if matrix.ndim != 2 or len(matrix) < min_rows or matrix.shape[1] < 1:
         raise DataError(
-            f"{name}: found rows of different lengths, expected (N, D), a row per image"
-        ) from error
-    if matrix.dtype == object or matrix.dtype.kind not in "fiub":
-        raise DataError(
-            f"{name}: found dtype {matrix.dtype}, expected numbers; convert it to float32"
-        )
-    if matrix.ndim != 2:
-        raise DataError(
-            f"{name}: found shape {matrix.shape}, expected (N, D), a row per image; reshape it"
-        )
-    if len(matrix) < min_rows or matrix.shape[1] < 1:
-        raise DataError(
-            f"{name}: found shape {matrix.shape}, expected at least {count(min_rows, 'row')} and 1 column; "
-            "add embeddings"
+            f"{name}: found shape {matrix.shape}, expected (N, D), a row per image and at least "
+            f"{count(min_rows, 'row')}"
         )
     if matrix.dtype not in (np.float16, np.float32, np.float64):
         matrix = matrix.astype(np.float64)
@@ -130,13 +133,10 @@ def as_labels(y: ArrayLike, n_rows: int, *, name: str = "y") -> Ints:
         raise DataError(
             f"{name}: found shape {labels.shape}, expected ({n_rows},), one label per row"
         )
-    if (
-        labels.dtype.kind == "f"
-        and np.isfinite(labels).all()
-        and (labels == np.trunc(labels)).all()
-    ):
-        labels = labels.astype(np.int64)
-    if labels.dtype.kind not in "iu":
+    is_whole = labels.dtype.kind in "iu"
+    if labels.dtype.kind == "f":
+        is_whole = bool((np.isfinite(labels) & (labels == np.trunc(labels))).all())
+    if not is_whole:
         raise DataError(
             f"{name}: found dtype {labels.dtype}, expected whole numbers with -1 for unlabeled"
         )
@@ -153,32 +153,33 @@ def fold_unlabeled(names: Iterable[str] = UNLABELED_NAMES) -> frozenset[str]:
     return frozenset(name.strip().casefold() for name in names)
 
 
-def is_missing(label: Any) -> bool:
+def is_missing(label: object) -> bool:
     """Whether a label is None, NaN, NA or NaT."""
     if isinstance(label, float | np.floating | Decimal):
         return bool(label != label)
-    return label is None or type(label).__name__ in (
-        "NAType",
-        "NaTType",
-    )  # pandas' own, known without importing it
+    # pandas' own, known without importing it
+    return label is None or type(label).__name__ in ("NAType", "NaTType")
 
 
 def nan_to_null(value: Any) -> Any:
-    """The same with None for NaN, which JSON does not have; in mappings and lists too, and a tuple becomes a list."""
+    """Replace NaN, which JSON does not have, by None, in mappings and lists too; tuples become lists."""
     if isinstance(value, Mapping):
         return {name: nan_to_null(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [nan_to_null(one) for one in value]
-    return None if isinstance(value, float) and value != value else value
+    if isinstance(value, float) and value != value:
+        return None
+    return value
 
 
-def as_class(label: Any, unlabeled: frozenset[str]) -> Any:
-    """The class that one label names, or None where it says 'unlabeled': the one meaning for arrays and for files.
+def as_class(label: object, unlabeled: frozenset[str]) -> Any:
+    """The class that one label names, or None for 'unlabeled': the same for arrays and for files.
 
-    Unlabeled are None, NaN, NA, NaT, the number -1, blank text and the texts in `unlabeled`, whatever their case. A
-    whole number becomes an int, and a text that reads as one its digits: '3.0' is '3'. Any other text is kept as it
-    stands. True and False are the names 'True' and 'False', as tables write them. Fractions and numbers below -1 are
-    refused, as text too. Anything else comes back as it is, for the caller to judge.
+    Unlabeled are None, NaN, NA, NaT, the number -1, blank text and the texts in `unlabeled`,
+    whatever their case. A whole number becomes an int, and a text that reads as one its digits:
+    '3.0' is '3'. Any other text is kept as it stands. True and False are the names 'True' and
+    'False', as tables write them. Fractions and numbers below -1 are refused, as text too. Anything
+    else comes back as it is, for the caller to judge.
     """
     if is_missing(label):
         return None
@@ -186,45 +187,40 @@ def as_class(label: Any, unlabeled: frozenset[str]) -> Any:
         label = label.item()
     if isinstance(label, bool | Decimal):
         label = str(label)
-    if isinstance(label, str):
-        return _class_of_text(label, unlabeled)
-    return _class_of_number(label) if isinstance(label, int | float) else label
-
-
-def _class_of_text(label: str, unlabeled: frozenset[str]) -> str | None:
-    if not label.strip() or label.strip().casefold() in unlabeled:
+    if isinstance(label, int | float):
+        return _class_of_number(label)
+    if not isinstance(label, str):
+        return label
+    text = label.strip()
+    if not text or text.casefold() in unlabeled:
         return None
     number = NUMBER.fullmatch(label)
     if number is None:
         return label
-    return (
-        None if _class_of_number(float(label)) is None else number[1].removeprefix("-")
-    )  # '-0.0' is 0
+    if _class_of_number(float(label)) is None:
+        return None
+    return number[1].removeprefix("-")  # '-0.0' is 0
 
 
 def _class_of_number(label: float) -> int | None:
-    if label != label or label == UNLABELED:
+    if label == UNLABELED:
         return None
-    if isinstance(label, float) and not label.is_integer():
+    if label < UNLABELED or (isinstance(label, float) and not label.is_integer()):
         raise DataError(
-            f"labels: found {label}, expected whole numbers or names; a fraction is no class, write a name"
-        )
-    if label < UNLABELED:
-        raise DataError(
-            f"labels: found {label:.0f}, expected 0 or more, a name, or -1 for unlabeled"
+            f"labels: found {label}, expected whole numbers from 0 up, names, or -1 for unlabeled"
         )
     return int(label)
 
 
 def sort_classes(classes: Iterable[Any]) -> list[Any]:
-    """Classes in ascending order: by number where all names are whole numbers, so that '2' comes before '10'."""
+    """Sort classes; by number where all names are whole numbers, so that '2' is before '10'."""
     names = list(classes)
     if all(isinstance(name, str) and name.isascii() and name.isdecimal() for name in names):
         return sorted(names, key=lambda name: (int(name), name))
     return sorted(names)
 
 
-def as_count(value: Any, *, name: str, least: int | None = None) -> int:
+def as_count(value: object, *, name: str, least: int | None = None) -> int:
     """Check a whole number, of at least `least`; 4.0, '4' and True are none."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool):
         raise UsageError(f"{name}: found {value!r}, expected a whole number")
@@ -233,8 +229,8 @@ def as_count(value: Any, *, name: str, least: int | None = None) -> int:
     return int(value)
 
 
-def as_number(value: Any, *, name: str) -> float:
-    """Check a real number; NaN passes, so compare with the bounds that it must lie in, not with those it must not."""
+def as_number(value: object, *, name: str) -> float:
+    """Check a real number; NaN passes, so compare with the bounds that it must lie in."""
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
         raise UsageError(f"{name}: found {value!r}, expected a number")
     return float(value)

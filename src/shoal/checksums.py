@@ -21,13 +21,12 @@ def digest_names(names: Sequence[str], labels: Ints) -> str:
 
 
 def digest_rows(array: Any) -> str:
-    """A short checksum of the shape and of every row of an array, a memory map or a tensor, read block by block."""
+    """A short checksum of the shape and every row of an array, memory map or tensor, by blocks."""
     digest = hashlib.sha256(f"{tuple(array.shape)}".encode())
     step = max(1, BLOCK_NUMBERS // max(1, math.prod(array.shape[1:])))
     for start in range(0, len(array), step):
         rows = array[start : start + step]
-        block = (
-            rows.cpu().numpy() if hasattr(rows, "cpu") else rows
-        )  # a tensor, asked for without importing torch
-        digest.update(np.ascontiguousarray(block).reshape(-1).data)
+        if hasattr(rows, "cpu"):  # a tensor, asked for without importing torch
+            rows = rows.cpu().numpy()
+        digest.update(np.ascontiguousarray(rows).reshape(-1).data)
     return digest.hexdigest()[:16]

@@ -1,4 +1,7 @@
-"""Files written whole: after a crash there is the old file or the new one, never half of one; and where caches lie."""
+"""Files written whole: after a crash there is the old file or the new one, never half of one.
+
+Also where caches lie.
+"""
 
 import errno
 import math
@@ -23,10 +26,10 @@ MAX_SCRATCH_BYTES = 1 << 30
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file for writing that takes its name only when it is complete and on the disk.
 
-    The bytes go to a hidden neighbor first; leaving the block without an error renames it over `path`. Leaving with
-    one, or being killed, keeps what was there before.
+    The bytes go to a hidden neighbor first; leaving the block without an error renames it over
+    `path`. Leaving with one, or being killed, keeps what was there before.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    draft = _draft(path)
     with writing(path):
         file = open(draft, "wb", opener=open_own)  # noqa: SIM115
         try:
@@ -40,13 +43,27 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             draft.unlink(missing_ok=True)
 
 
+def _draft(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename survive a power cut; systems that cannot open folders do without."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
 def open_own(path: str, flags: int) -> int:
-    """Open a file of our own, as the opener of `open`: a link in its place, to somebody's file, is not followed."""
+    """Open a file of our own, as the opener of `open`; a link to somebody's file is not followed."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def absolute_path(path: str | os.PathLike[str]) -> Path:
-    """A path from the root on; links keep their names, which `Path.resolve` would replace by what they lead to."""
+    """A path from the root on; links keep their names, which `Path.resolve` would replace."""
     return Path(os.path.abspath(path))  # noqa: PTH100
 
 
@@ -66,32 +83,24 @@ def writing(path: Path) -> Iterator[None]:
             raise ShoalError(
                 f"{path}: no space left on the disk; free some, or write somewhere else"
             ) from error
-        if error.errno == errno.ELOOP:
-            raise UsageError(
-                f"{path}: is a link where a file of our own belongs; remove it"
-            ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR):
-            raise UsageError(
-                f"{path}: cannot be written ({error.strerror}); choose another path"
-            ) from error
-        raise ShoalError(
-            f"{path}: cannot be written ({error.strerror or error}); choose another path"
-        ) from error
+        reason = error.strerror or error
+        if error.errno == errno.ELOOP:  # from `open_own`
+            reason = "is a link where a file of our own belongs"
+        raise UsageError(f"{path}: cannot be written ({reason}); choose another path") from error
 
 
 def check_writable(path: Path, *, force: bool) -> None:
-    """Refuse a file that could not be written, or is there without `force`, before the work that goes into it."""
-    if path.exists() and not path.is_dir() and not force:
+    """Refuse a file that cannot be written, or exists without `force`, before any work is done."""
+    if path.is_file() and not force:
         raise UsageError(
             f"{path}: is there already; give --force to overwrite it, or another --out"
         )
     make_folder(path.parent)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        draft.touch()
-        draft.unlink()
+        _draft(path).touch()
+        _draft(path).unlink()
 
 
 def make_folder(path: Path) -> None:
@@ -106,9 +115,10 @@ def make_folder(path: Path) -> None:
 
 
 def scratch_array(shape: tuple[int, ...], dtype: "DTypeLike", folder: Path) -> "NDArray[Any]":
-    """Room for numbers that are not kept: memory, or past a limit a mapped file without a name in `folder`.
+    """Room for numbers that are not kept: memory, or past a limit a nameless file in `folder`.
 
-    The file is gone when nobody uses the array; the system writes to it what does not fit into memory.
+    The file is gone when nobody uses the array; the system writes to it what does not fit into
+    memory.
     """
     import numpy as np
 
@@ -117,35 +127,20 @@ def scratch_array(shape: tuple[int, ...], dtype: "DTypeLike", folder: Path) -> "
         return np.empty(shape, dtype=dtype)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as file:
-        if hasattr(
-            os, "posix_fallocate"
-        ):  # a mapped file that outgrows the disk later would kill the process
+        if hasattr(os, "posix_fallocate"):
+            # A mapped file that outgrows the disk later would kill the process.
             os.posix_fallocate(file.fileno(), 0, n_bytes)
         return np.asarray(np.memmap(file, dtype=dtype, mode="w+", shape=shape))
 
 
 def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
-    """The folder of all caches: the given one, $SHOAL_CACHE, or shoal in the platform's cache folder."""
-    given = cache if cache is not None else os.environ.get("SHOAL_CACHE")
+    """The folder of all caches: the given one, $SHOAL_CACHE, or shoal in the platform's folder."""
+    given = cache or os.environ.get("SHOAL_CACHE")
     if given:
         return Path(given).expanduser()
     if sys.platform == "win32":
-        return (
-            Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
-            / "shoal"
-            / "Cache"
-        )
+        local = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+        return Path(local) / "shoal" / "Cache"
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "shoal"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal"
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename survive a power cut; systems that cannot open folders do without."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

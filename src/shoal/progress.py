@@ -1,4 +1,4 @@
-"""Progress of something long: a bar on a terminal, a line about every minute elsewhere, with the time left."""
+"""Progress of something long, with the time left: a bar on a terminal, elsewhere a line a minute."""
 
 import sys
 import time
@@ -26,7 +26,7 @@ def count_after(progress: Progress | None, before: int, total: int) -> Progress 
 
 
 def about(seconds: float) -> str:
-    """A span of time as one would say it: 'about 40 seconds', 'about 4 minutes', 'about 2 h 10 min'."""
+    """A rounded time span: 'about 40 seconds', 'about 4 minutes', 'about 2 h 10 min'."""
     if seconds < 5:
         return "a few seconds"
     if seconds < 20:
@@ -46,7 +46,7 @@ def lines(
     tell: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Progress]:
-    """Tell a line after a few seconds, and then about every minute; `unit` is the plural of what is counted."""
+    """Tell a line after a few seconds, and then about every minute; `unit` is a plural."""
     from rich.progress import Progress as Bars
 
     bars = Bars(disable=True, get_time=clock, speed_estimate_period=RECENT_S)
@@ -68,26 +68,6 @@ def lines(
 
 
 @contextmanager
-def bar(what: str, unit: str, *, has_color: bool = True) -> Iterator[Progress]:
-    """Draw a bar on stderr, with the time left."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    console = Console(stderr=True, no_color=not has_color or None)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(separator=" of "),
-        TextColumn(unit),
-        TimeRemainingColumn(compact=True),
-    )
-    with Bars(*columns, console=console, transient=True, speed_estimate_period=RECENT_S) as bars:
-        task = bars.add_task(what, total=None)
-        yield lambda done, total: bars.update(task, completed=done, total=total)
-
-
-@contextmanager
 def show(
     what: str,
     unit: str,
@@ -96,11 +76,25 @@ def show(
     has_bar: bool = True,
     has_color: bool = True,
 ) -> Iterator[Progress]:
-    """Draw a bar where stderr is a terminal, unless told not to; else say that something begins, and how it goes on."""
-    if has_bar and sys.stderr is not None and sys.stderr.isatty():
-        with bar(what, unit, has_color=has_color) as progress:
+    """Draw a bar on stderr where that is a terminal, unless told not to; else say lines."""
+    if not has_bar or sys.stderr is None or not sys.stderr.isatty():
+        say(f"{what} …")
+        with lines(what, unit, say) as progress:
             yield progress
         return
-    say(f"{what} …")
-    with lines(what, unit, say) as progress:
-        yield progress
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    with Bars(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(separator=" of "),
+        TextColumn(unit),
+        TimeRemainingColumn(compact=True),
+        console=Console(stderr=True, no_color=not has_color or None),
+        transient=True,
+        speed_estimate_period=RECENT_S,
+    ) as bars:
+        task = bars.add_task(what, total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)

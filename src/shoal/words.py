@@ -2,18 +2,28 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 PLURALS = {
-    **{"category": "categories", "class": "classes", "is": "are", "was": "were", "has": "have"},
-    **{verb: verb.removesuffix("s") for verb in ("differs", "fits", "lies", "names", "repeats")},
+    "category": "categories",
+    "class": "classes",
+    "is": "are",
+    "was": "were",
+    "has": "have",
+    "differs": "differ",
+    "fits": "fit",
+    "lies": "lie",
+    "names": "name",
+    "repeats": "repeat",
 }
 
 FEW_LABELS = 5
 FEW_KNOWN = 8
-"""Labeled images per known category, and known categories, below which an estimate of K is said to rest on few."""
+"""Labeled images per known category, and known categories, that are few for an estimate of K."""
 
-AVERAGE_LINKAGE = "clusters are joined by average linkage: it puts more of the labeled images, taken alone, right than Ward's"
+AVERAGE_LINKAGE = (
+    "clusters are joined by average linkage: it puts more of the labeled images, taken alone, "
+    "right than Ward's"
+)
 """What is said where labels chose it."""
 
 
@@ -24,33 +34,39 @@ def count(n: int, noun: str) -> str:
 
 def plural(n: int, word: str) -> str:
     """The word as it stands after `n`; of several the last one changes."""
-    *before, last = word.split(" ")
-    return word if n == 1 else " ".join([*before, PLURALS.get(last, f"{last}s")])
+    if n == 1:
+        return word
+    before, space, last = word.rpartition(" ")
+    return f"{before}{space}{PLURALS.get(last, f'{last}s')}"
 
 
 def first_few(names: Sequence[str], most: int = 3, separator: str = ", ") -> str:
     """The first names, and that there are more: 'a, b, c, …'."""
-    return separator.join([*names[:most], *(["…"] if len(names) > most else [])])
+    named = list(names[:most])
+    if len(names) > most:
+        named.append("…")
+    return separator.join(named)
 
 
 def listed(names: Sequence[str]) -> str:
     """Names as a sentence has them: 'cms', 'cms and gcd', 'cms, gcd and pim'."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def percent(share: float) -> str:
     """A share of one as '81.2 %'; a dash for NaN."""
-    return f"{100 * share:.1f} %" if math.isfinite(share) else "–"
-
-
-def part_of(share: float, n: int) -> str:
-    """A share of `n` things: in percent, or as their number where a percentage would sound too exact."""
-    return percent(share) if n >= 100 else f"{round(n * share):,}"
+    if not math.isfinite(share):
+        return "–"
+    return f"{100 * share:.1f} %"
 
 
 def number(value: float, digits: int = 2) -> str:
     """A number with fixed decimals; a dash for NaN."""
-    return f"{value:.{digits}f}" if math.isfinite(value) else "–"
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:.{digits}f}"
 
 
 def duration(seconds: float) -> str:
@@ -58,18 +74,18 @@ def duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return (
-        f"{minutes} min {rest:02d} s"
-        if minutes < 60
-        else f"{minutes // 60} h {minutes % 60:02d} min"
-    )
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def span(values: Sequence[Any]) -> str:
+def span(values: Sequence[int]) -> str:
     """A range: '9 to 12', or '9' where there is only one."""
     low = min(values)
     high = max(values)
-    return f"{low}" if low == high else f"{low} to {high}"
+    if low == high:
+        return f"{low}"
+    return f"{low} to {high}"
 
 
 def likely(
@@ -78,18 +94,23 @@ def likely(
     asked: Sequence[int] | None = None,
     by_labels: Sequence[int] | None = None,
 ) -> str:
-    """An estimated number of categories with the range it likely lies in, and where that says little, so.
+    """An estimated number of categories with its 80 % interval, and whether that says little.
 
-    `asked` is the range that a user gave, which both keep to; `by_labels` what is likely without it, where that is
-    outside of it.
+    `asked` is the range that a user gave, which both keep to; `by_labels` the interval without it,
+    where that is outside of it.
     """
     low, high = interval
-    within = f" within the {span(asked)} that were given" if asked else ""
-    within += f" ({against_range(by_labels)})" if by_labels else ""
+    within = ""
+    if asked:
+        within = f" within the {span(asked)} that were given"
+    if by_labels:
+        within += f" ({against_range(by_labels)})"
     if not low <= n_clusters <= high:
         return f"{count(n_clusters, 'category')}, though {span(interval)} are likely{within}"
     said = f"about {count(n_clusters, 'category')}, {span(interval)} likely{within}"
-    return f"{said}: the labels hardly say how many" if is_wide(interval) else said
+    if is_wide(interval):
+        said += ": the labels hardly say how many"
+    return said
 
 
 def against_range(by_labels: Sequence[int]) -> str:
@@ -98,7 +119,7 @@ def against_range(by_labels: Sequence[int]) -> str:
 
 
 def is_wide(interval: Sequence[int]) -> bool:
-    """Whether a range says little: its upper end is more than twice the lower one."""
+    """Whether an interval says little: its upper end is more than twice the lower one."""
     return max(interval) > 2 * min(interval)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.arrays import Floats, Ints, in_single
+from shoal.arrays import Floats, Ints
 from shoal.errors import UsageError
 from shoal.report.snapshot import Snapshot, stratified
 from shoal.report.suggestions import ONE_GROUP, close_pairs, may_be_part
@@ -59,10 +59,10 @@ class Search:
         return np.maximum(self._over_rows(lambda block: np.linalg.norm(block, axis=1)), 1e-12)
 
     def _over_rows(self, compute: Callable[[Floats], Floats]) -> Floats:
+        dtype = np.result_type(self.vectors, np.float32)  # float16 is stored, not computed in
         starts = range(0, len(self.vectors), ROWS_AT_ONCE)
-        return np.concatenate(
-            [compute(in_single(self.vectors[start : start + ROWS_AT_ONCE])) for start in starts]
-        )
+        blocks = (self.vectors[start : start + ROWS_AT_ONCE] for start in starts)
+        return np.concatenate([compute(np.asarray(block, dtype)) for block in blocks])
 
     def likeness(self, center: Floats) -> Floats:
         """(N,) the cosine of every image with a direction."""
