@@ -280,7 +280,7 @@ def test_images_of_damaged_shards_are_assigned_without_what_is_lost(
     with caplog.at_level(logging.WARNING, logger="shoal"):
         rows = shoal.load(run.path).predict(shards, allow_missing=True, device="cpu")
     assert [row.path for row in rows] == sorted(same_photos.truth)[0::2]
-    assert "note: 1 shard damaged, in part or whole left out: photos-001.tar" in caplog.text
+    assert "photos-001.tar" in caplog.text
     assert "note: photos-001.tar: not a tar shard that can be read" in caplog.text
 
 

@@ -11,8 +11,7 @@ import torch
 
 from shoal.data.collection import Collection
 from shoal.data.readers import read_collection
-from shoal.data.readers.folders import TABLE_SUFFIXES
-from shoal.data.readers.shard_patterns import SHARD_SUFFIXES
+from shoal.data.readers.folders import SHARD_SUFFIXES, TABLE_SUFFIXES
 from shoal.data.storage.addresses import as_address
 from shoal.device import choose_device
 from shoal.discovery.answers import answer_in_words

@@ -28,8 +28,13 @@ from shoal.data.pixels import Pixels, Skipped, load_pixels
 from shoal.data.pixels.store import file_state
 from shoal.data.readers import read_collection, read_embeddings
 from shoal.data.readers.embeddings import EMBEDDING_SUFFIXES
-from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES, check_folder, list_folder
-from shoal.data.readers.remote_folders import list_remote_folder
+from shoal.data.readers.folders import (
+    IMAGE_SUFFIXES,
+    TABLE_SUFFIXES,
+    check_folder,
+    list_folder,
+    list_remote_folder,
+)
 from shoal.data.readers.shard_patterns import is_shards
 from shoal.data.storage.addresses import as_address
 from shoal.data.storage.stored import StoredFiles
@@ -344,7 +349,7 @@ class Watch:
     def _look(self) -> tuple[dict[str, str], StoredFiles | None]:
         """The state of every image by name, sorted, and where they lie if that is no local folder."""
         if self.address is not None:
-            listing = list_remote_folder(self.address).listing
+            listing = list_remote_folder(self.address)
             assert listing.stored is not None
             return dict(zip(listing.names, listing.stored.states, strict=True)), listing.stored
         names = list_folder(self.root).names if self.root is not None else ()

@@ -11,12 +11,10 @@ import pytest
 
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
-from shoal.data.readers.labels import labels_of_rows
-from shoal.data.readers.tables import Table
+from shoal.data.readers.labels import finder
 from shoal.data.storage.addresses import Address
 from shoal.data.storage.opening import read_stored, row_of
-from shoal.data.storage.remote import file_system
-from shoal.data.storage.retries import Lost
+from shoal.data.storage.remote import Lost, file_system
 from shoal.errors import DataError, MissingError, ShoalError
 from stores import Web, web_server, write_parquets, write_tars
 
@@ -73,15 +71,11 @@ def test_a_remote_table_names_images_beside_it(web: Web, tmp_path: Path) -> None
 
 
 def test_a_table_may_name_images_of_a_bucket_by_their_whole_addresses() -> None:
+    find = finder(NAMES, Address("s3:/bucket/photos"), Address("s3:/bucket"))
     paths = ["s3://bucket/photos/sub/c.png", "a.png", "photos/b c.png"]
-    table = Table(
-        "t.csv", Address("s3:/bucket"), {"path": paths, "label": ["x", "y", "z"]}, range(3)
-    )
-    found = labels_of_rows(table, NAMES, Address("s3:/bucket/photos"), "path", "label", frozenset())
-    assert found.labels == {"sub/c.png": "x", "a.png": "y", "b c.png": "z"}
-    out = Table("t.csv", None, {"path": ["s3://bucket/other/a.png"], "label": ["x"]}, range(1))
+    assert [find(path, "t.csv") for path in paths] == ["sub/c.png", "a.png", "b c.png"]
     with pytest.raises(DataError):
-        labels_of_rows(out, NAMES, Address("s3:/bucket/photos"), "path", "label", frozenset())
+        find("s3://bucket/other/a.png", "t.csv")
 
 
 def test_connections_that_are_dropped_are_tried_again(web: Web, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.data.storage.retries import Lost, tried
+from shoal.data.storage.remote import Lost, tried
 from shoal.errors import UsageError
 
 

@@ -80,7 +80,7 @@ def _read(
     # paths would not give.
     for class_id, class_name in enumerate(class_names):
         folder = f"{part_folder}/{_folder_name(class_name)}"
-        images: tuple[str, ...] = ()
+        images: list[str] = []
         if (home / folder).is_dir():
             images = list_folder(home / folder).names
         if not images:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image, UnidentifiedImageError
 
 from shoal.data.storage.opening import is_stored, read_stored
-from shoal.data.storage.retries import Lost, in_words
+from shoal.data.storage.remote import Lost, in_words
 
 if TYPE_CHECKING:
     import numpy as np

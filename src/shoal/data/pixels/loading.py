@@ -32,7 +32,7 @@ from shoal.data.pixels.store import (
     write_index,
 )
 from shoal.data.pixels.workers import CHUNK, DecodingJob, available_cpus, decode_files
-from shoal.data.storage.retries import LOST
+from shoal.data.storage.remote import LOST
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.files import cache_folder, scratch_array
 from shoal.progress import Progress

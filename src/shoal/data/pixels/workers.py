@@ -24,7 +24,7 @@ from typing import Any
 from PIL import Image
 
 from shoal.data.pixels.decoding import Unreadable, decode_file, fetch
-from shoal.data.storage.opening import is_in_parquet, is_stored
+from shoal.data.storage.opening import is_stored
 from shoal.errors import ShoalError
 
 CHUNK = 16
@@ -141,7 +141,7 @@ def decode_rows(job: DecodingJob, positions: range, paths: Sequence[str]) -> dic
     failed."""
     failed = {}
     # A parquet shard is read forward, a row at a time; other files may come together.
-    n_ahead = 1 if is_in_parquet(paths[0]) else N_AHEAD
+    n_ahead = 1 if paths[0].startswith("row:") else N_AHEAD
     with job.data.open("r+b", buffering=0) as rows, ThreadPoolExecutor(n_ahead) as threads:
         fetched = [threads.submit(fetch, path) if is_stored(path) else None for path in paths]
         for position, path, content in zip(positions, paths, fetched, strict=True):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,11 +19,12 @@ from shoal.arrays import (
     as_stored_embeddings,
     each_row,
     fold_unlabeled,
+    is_missing,
     name_rows,
 )
 from shoal.data.readers.folders import refuse_address
 from shoal.data.readers.labels import class_names, encode, similar_classes
-from shoal.data.readers.numpy_files import decoded, load_array, load_arrays, one_per_row
+from shoal.data.readers.numpy_files import Array, load_arrays, one_per_row
 from shoal.data.readers.tables import (
     LABEL_COLUMNS,
     PATH_COLUMNS,
@@ -36,6 +37,9 @@ from shoal.errors import DataError
 from shoal.files import cache_folder, scratch_array, writing
 from shoal.text import shown
 from shoal.words import count
+
+if TYPE_CHECKING:
+    from pyarrow import ChunkedArray
 
 NAME_COLUMNS = (*PATH_COLUMNS, "uuid", "filenames")
 VECTOR_COLUMNS = ("emb", "embedding", "vector")
@@ -74,6 +78,14 @@ class Embeddings:
         return "\n".join(lines)
 
 
+class _Raw(NamedTuple):
+    """What a file holds, in its order."""
+
+    x: Array
+    names: Sequence[object] | None
+    labels: Sequence[object] | None
+
+
 def read_embeddings(
     file: str | os.PathLike[str],
     *,
@@ -92,23 +104,36 @@ def read_embeddings(
     """
     refuse_address(file)
     path = Path(file)
-    readers = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet, ".csv": _read_csv}
-    if not path.is_file():
-        raise DataError(f"{path}: no such file; give embeddings as {', '.join(EMBEDDING_SUFFIXES)}")
-    if path.suffix.lower() not in readers:
+    suffix = path.suffix.lower()
+    if not path.is_file() or suffix not in EMBEDDING_SUFFIXES:
         raise DataError(
-            f"{path}: found a {path.suffix or 'nameless'} file, expected "
+            f"{path}: no file of embeddings; give one that is there, as "
             f"{', '.join(EMBEDDING_SUFFIXES)}"
         )
-    raw = readers[path.suffix.lower()](path, path_column, label_column)
+    if suffix in (".npy", ".npz"):
+        raw = _read_arrays(path, path_column, label_column)
+    else:
+        raw = _read_columns(path, path_column, label_column)
     x = as_stored_embeddings(raw.x, name=path.name)
-    names = _as_names(raw.names, len(x), f"{path}: names")
-    _refuse_zeros(x, names, path)
+    names = _as_names(raw.names, len(x), path)
+    is_zero = each_row(x, lambda rows: ~rows.any(axis=1))  # (N,)
+    if is_zero.any():
+        first = names[int(is_zero.argmax())]
+        raise DataError(
+            f"{path.name}: only zeros in {name_rows(is_zero)}, the first {first!r}; remove them"
+        )
     given: list[str | None] = [None] * len(x)
     if raw.labels is not None:
+        cells = _decoded(raw.labels, path)
         unlabeled = fold_unlabeled(unlabeled_names)
-        given = class_names(raw.labels, unlabeled, lambda row: f"{path}, row {row}")
-    order = _sorting(names, path)
+        given = class_names(cells, unlabeled, lambda row: f"{path}, row {row}")
+    order = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
+    for before, after in pairwise(order):
+        if names[before] == names[after]:
+            raise DataError(
+                f"{path}: {names[after]!r} names rows {before} and {after}; every row needs its "
+                "own name"
+            )
     labels, known = encode([given[i] for i in order], classes)
     if (np.diff(order) < 0).any():  # else a memory-mapped matrix need not be copied
         x = _ordered(x, order)
@@ -118,7 +143,7 @@ def read_embeddings(
         labels=labels,
         classes=known,
         rows=order,
-        notes=similar_classes(known),
+        notes=tuple(similar_classes(known)),
     )
 
 
@@ -132,118 +157,69 @@ def _ordered(x: Floats, order: Ints) -> Floats:
     return ordered
 
 
-def _refuse_zeros(x: Floats, names: Sequence[str], path: Path) -> None:
-    """Refuse rows of zeros here, where rows still have their place in the file."""
-    is_zero = each_row(x, lambda rows: ~rows.any(axis=1))  # (N,)
-    if is_zero.any():
-        first = names[int(is_zero.argmax())]
-        raise DataError(
-            f"{path.name}: only zeros in {name_rows(is_zero)}, the first {first!r}; remove them"
-        )
-
-
-@dataclass(frozen=True)
-class _Raw:
-    """What a file holds, in its order."""
-
-    x: Any
-    names: Sequence[object] | None = None
-    labels: Sequence[object] | None = None
-
-
-def _read_npy(path: Path, _path_column: str | None, _label_column: str | None) -> _Raw:
-    return _Raw(load_array(path))
-
-
-def _read_npz(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
+def _read_arrays(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
+    """Read an npy file, or X, y and paths of an npz file."""
     arrays = load_arrays(path, "X")
     if "X" not in arrays or arrays["X"].ndim != 2:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         raise DataError(
             f"{path}: found {shapes}, expected an array X (N, D), and y and paths where known"
         )
-
-    def read(chosen: str | None, usual: str) -> list[object] | None:
+    given: list[list[object] | None] = []
+    for chosen, usual in ((path_column, "paths"), (label_column, "y")):
         name = chosen or usual
-        if name in arrays:
-            return one_per_row(arrays[name], len(arrays["X"]), f"{path}: {name}")
-        if chosen is not None:
+        if chosen is not None and name not in arrays and path.suffix.lower() == ".npz":
             raise DataError(f"{path}: no array {chosen!r}; found {', '.join(sorted(arrays))}")
-        return None
+        values = None
+        if name in arrays:
+            values = one_per_row(arrays[name], len(arrays["X"]), f"{path}: {name}")
+        given.append(values)
+    return _Raw(arrays["X"], *given)
 
-    return _Raw(arrays["X"], read(path_column, "paths"), read(label_column, "y"))
 
-
-def _read_parquet(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
-    columns = read_parquet_columns(path)
-    vector = next((name for name in VECTOR_COLUMNS if name in columns), None)
-    numbered = _numbered_columns(columns, path)
-    if vector is not None:
-        x = _stack_lists(columns[vector], f"{path}: column {vector}")
-    elif numbered:
-        x = _stack_columns([columns[name].to_pylist() for name in numbered], path)
+def _read_columns(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
+    """Read a csv or parquet file."""
+    x: Array | None = None
+    if path.suffix.lower() == ".parquet":
+        columns = read_parquet_columns(path)
+        n_rows = len(next(iter(columns.values()), ()))
+        vector = next((name for name in VECTOR_COLUMNS if name in columns), None)
+        if vector is not None:
+            x = _stack_lists(columns.pop(vector), f"{path}: column {vector}")
+        cells = {name: column.to_pylist() for name, column in columns.items()}
+        table = Table(path.name, path.parent, cells, range(n_rows), unit="row")
     else:
+        table = read_table(path)
+    if table.spanning:
         raise DataError(
-            f"{path}: found columns {sorted(columns)}, expected a list column "
-            f"{' or '.join(VECTOR_COLUMNS)}, "
-            "or embedding_0, embedding_1, …"
+            f"{table.location(table.spanning[0])}: a text in quotes spans lines; close the quote "
+            "where it opens"
         )
-    table = Table(str(path), path.parent, columns, range(0))
-
-    def read(accepted: Sequence[str], chosen: str | None, what: str) -> list[object] | None:
-        name = find_column(table, accepted, chosen, what)
-        if name is None:
-            return None
-        return decoded(columns[name].to_pylist(), f"{path}: column {name}")
-
-    names = read(NAME_COLUMNS, path_column, "path")
-    return _Raw(x, names, read(GIVEN_LABEL_COLUMNS, label_column, "label"))
-
-
-def _read_csv(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
-    table = read_table(path)
-    numbered = _numbered_columns(table.columns, path)
-    if not numbered:
-        raise DataError(
-            f"{path}: found {len(table.columns)} columns, expected embedding_0, embedding_1, … "
-            "among them"
-        )
+    if x is None:
+        x = _stack_columns(table, path)
     names = find_column(table, NAME_COLUMNS, path_column, "path")
     labels = find_column(table, GIVEN_LABEL_COLUMNS, label_column, "label")
-    at = [[*table.columns].index(name) for name in numbered]
-    table.refuse_swallowed_rows(lambda row: all(_is_number(row[i]) for i in at))
-    x = _stack_columns([table.columns[name] for name in numbered], path)
     return _Raw(x, table.columns.get(names or ""), table.columns.get(labels or ""))
 
 
-def _numbered_columns(columns: Iterable[str], path: Path) -> list[str]:
-    """The names embedding_0, embedding_1, … among those of columns, by their numbers, which
-    leave none out."""
-    numbered = sorted(
-        (int(match[1]), name) for name in columns if (match := NUMBERED_COLUMN.fullmatch(name))
-    )
-    start = 1 if numbered and numbered[0][0] == 1 else 0
+def _stack_columns(table: Table, path: Path) -> Array:
+    """The columns embedding_0, embedding_1, … by their numbers, which leave none out, as (N, D)."""
+    matches = [match for match in map(NUMBERED_COLUMN.fullmatch, table.columns) if match]
+    numbered = sorted((int(match[1]), match[0]) for match in matches)
+    if not numbered:
+        raise DataError(
+            f"{path}: found {len(table.columns)} columns, expected a list column (parquet: "
+            f"{', '.join(VECTOR_COLUMNS)}), or embedding_0, embedding_1, … among them"
+        )
+    start = min(numbered[0][0], 1)
     for expected, (number, name) in enumerate(numbered, start):
         if number != expected:
             raise DataError(
                 f"{path}: found {name} where embedding_{expected} would be next; a column is "
-                "missing or named twice, "
-                "so write the embeddings again with all of them"
+                "missing or named twice, so write the embeddings again with all of them"
             )
-    return [name for _, name in numbered]
-
-
-def _is_number(cell: str) -> bool:
     try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _stack_columns(columns: list[Any], path: Path) -> Any:
-    """Columns of N cells as (N, D)."""
-    try:
+        columns = [table.columns[name] for _, name in numbered]
         return np.ascontiguousarray(np.array(columns, dtype=np.float64).T)
     except (ValueError, TypeError) as error:
         raise DataError(
@@ -251,7 +227,7 @@ def _stack_columns(columns: list[Any], path: Path) -> Any:
         ) from error
 
 
-def _stack_lists(column: Any, where: str) -> Any:
+def _stack_lists(column: "ChunkedArray", where: str) -> Array:
     """A parquet list column as (N, D), without a Python object per number."""
     import pyarrow
     import pyarrow.compute
@@ -259,35 +235,31 @@ def _stack_lists(column: Any, where: str) -> Any:
     lists = column.combine_chunks()
     if not hasattr(lists, "flatten") or pyarrow.types.is_struct(lists.type):
         raise DataError(f"{where}: found {lists.type}, expected a list of numbers per row")
-    lengths = set(pyarrow.compute.list_value_length(lists).unique().to_pylist())
+    lengths = pyarrow.compute.list_value_length(lists).unique().to_pylist()
     if len(lengths) != 1 or None in lengths:  # None: no list
-        raise DataError(
-            f"{where}: rows of {sorted(length or 0 for length in lengths)[:5]} numbers, expected "
-            "the same in each"
-        )
-    return lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), -1)
+        raise DataError(f"{where}: rows of {lengths[:5]} numbers, expected the same in each")
+    stacked: Array = lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), -1)
+    return stacked
 
 
-def _as_names(values: Sequence[object] | None, n_rows: int, where: str) -> list[str]:
+def _as_names(values: Sequence[object] | None, n_rows: int, path: Path) -> list[str]:
     """A name per row as text; rows without any are named by their number, so that sorting keeps
     their order."""
     if values is None:
         width = max(6, len(str(n_rows - 1)))
         return [f"row-{i:0{width}d}" for i in range(n_rows)]
-    absent = np.array(
-        [value is None or value != value or not str(value).strip() for value in values], dtype=bool
-    )
+    names = _decoded(values, path)
+    absent = np.array([is_missing(name) or not str(name).strip() for name in names], dtype=bool)
     if absent.any():
-        raise DataError(f"{where}: found none in {name_rows(absent)}; every row needs its own name")
-    return [str(value) for value in values]
+        raise DataError(f"{path}: no name in {name_rows(absent)}; every row needs its own")
+    return [str(name) for name in names]
 
 
-def _sorting(names: Sequence[str], path: Path) -> Ints:
-    order = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
-    for before, after in pairwise(order):
-        if names[before] == names[after]:
-            raise DataError(
-                f"{path}: {names[after]!r} names rows {before} and {after}; every row needs its "
-                "own name"
-            )
-    return order
+def _decoded(cells: Sequence[object], path: Path) -> list[object]:
+    """Names stored as bytes as the text that they spell."""
+    try:
+        return [cell.decode("utf-8") if isinstance(cell, bytes) else cell for cell in cells]
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}: found {error.object!r}, which is no UTF-8; save names as text (dtype U)"
+        ) from error

@@ -8,18 +8,10 @@ from typing import Any
 
 from shoal.arrays import UNLABELED_NAMES, fold_unlabeled
 from shoal.data.readers.embeddings import NAME_COLUMNS, NUMBERED_NAME, Embeddings
-from shoal.data.readers.folders import TABLE_SUFFIXES
-from shoal.data.readers.labels import (
-    RowLabels,
-    Spellings,
-    class_names,
-    encode,
-    similar_classes,
-)
-from shoal.data.readers.numpy_files import load_array, one_per_row
+from shoal.data.readers.labels import Spellings, class_names, encode, label_rows, similar_classes
+from shoal.data.readers.numpy_files import load_arrays, one_per_row
 from shoal.data.readers.tables import (
     LABEL_COLUMNS,
-    Table,
     as_table,
     find_column,
     is_frame,
@@ -49,9 +41,7 @@ def read_names(
     allow_missing: bool = True,
 ) -> NamedClasses:
     """Read the class of each name from a table (csv, tsv, jsonl, parquet or a data frame) or array
-    (npy).
-
-    Names without are left out.
+    (npy); names without are left out.
 
     Rows with a path that is none of the names are counted in a note; many are an error unless
     `allow_missing`: a truth may cover more images than a run, labels are of the names or mistaken.
@@ -61,30 +51,30 @@ def read_names(
     `as_filed` says that it is.
     """
     unlabeled = fold_unlabeled(unlabeled_names)
-    if not is_frame(file) and Path(file).suffix.lower() == ".npy" and Path(file).is_file():
-        cells = one_per_row(load_array(Path(file)), len(names), str(file))
+    if not is_frame(file) and Path(file).suffix.lower() == ".npy":
+        cells = one_per_row(load_arrays(Path(file), "labels")["labels"], len(names), str(file))
         labels = class_names(cells, unlabeled, lambda row: f"{file}, row {row}")
         return _in_order(names, labels, str(file), as_filed=as_filed)
-    table = as_table(file) if is_frame(file) else _read_table(file)
-    cells = table.columns[require_column(table, LABEL_COLUMNS, label_column, "label")]
-    labels = class_names(cells, unlabeled, table.location)
-    column = find_column(table, NAME_COLUMNS, path_column, "path", names)
-    if column is None:
+    table = as_table(file) if is_frame(file) else read_table(file)
+    column = require_column(table, LABEL_COLUMNS, label_column, "label")
+    labels = class_names(table.columns[column], unlabeled, table.location)
+    paths = find_column(table, NAME_COLUMNS, path_column, "path", names)
+    if paths is None:
         return _in_order(names, labels, table.where, as_filed=as_filed)
     wanted = Spellings(names)
-    rows = RowLabels()
-    for row, (raw, label) in enumerate(zip(table.columns[column], labels, strict=True)):
-        name = wanted.find([str(raw), _as_posix(str(raw))])
-        rows.add(name, label, table.location(row), raw)
+
+    def find(cell: object, location: str) -> str | None:
+        plain = PurePosixPath(str(cell).replace("\\", "/")).as_posix()  # without './'
+        return wanted.find([str(cell), plain])
+
+    rows = label_rows(table, paths, labels, find, allow_missing=allow_missing)
     if not rows.labels:
         raise DataError(
-            f"{table.where}: has none of the {len(wanted.names):,} names; the first here is "
-            f"{next(iter(names))!r}, in "
-            f"the table {str(table.columns[column][0])!r}; spell them alike"
+            f"{table.where}: has none of the {len(names):,} names; the first here is {names[0]!r}, "
+            f"in the table {str(table.columns[paths][0])!r}; spell them alike"
         )
-    if not allow_missing:
-        rows.refuse_many_absent(table.where)
-    return NamedClasses(_classes([*rows.labels], [*rows.labels.values()]), rows.notes)
+    classes = {name: label for name, label in rows.labels.items() if label is not None}
+    return NamedClasses(classes, tuple(rows.notes))
 
 
 def label_embeddings(
@@ -99,29 +89,17 @@ def label_embeddings(
 
     Without paths it has a row per row of the embeddings' file, in the order of that file.
     """
-    names = [given.names[i] for i in given.rows.argsort()]
     named = read_names(
         file,
-        names,
+        [given.names[i] for i in given.rows.argsort()],
         path_column=path_column,
         label_column=label_column,
         as_filed=True,
         allow_missing=allow_missing,
     )
     labels, classes = encode([named.classes.get(name) for name in given.names])
-    return replace(
-        given, labels=labels, classes=classes, notes=named.notes + similar_classes(classes)
-    )
-
-
-def _read_table(file: str | os.PathLike[str]) -> Table:
-    if Path(file).is_file() and Path(file).suffix.lower() not in TABLE_SUFFIXES:
-        raise DataError(
-            f"{file}: found a {Path(file).suffix or 'nameless'} file, expected a table "
-            f"({', '.join(TABLE_SUFFIXES)}) "
-            "or an array (.npy) with a label per row"
-        )
-    return read_table(file)
+    notes = (*named.notes, *similar_classes(classes))
+    return replace(given, labels=labels, classes=classes, notes=notes)
 
 
 def _in_order(
@@ -131,23 +109,13 @@ def _in_order(
     no_paths = f"{where}: no column of paths ({', '.join(NAME_COLUMNS)})"
     if not as_filed and not all(NUMBERED_NAME.fullmatch(name) for name in names):
         raise DataError(
-            f"{no_paths}, and names such as {next(iter(names))!r} were sorted, so the order of "
-            "rows says nothing; "
-            "give a table with a path per row"
+            f"{no_paths}, and names such as {names[0]!r} were sorted, so the order of rows says "
+            "nothing; give a table with a path per row"
         )
     if len(labels) != len(names):
         raise DataError(
             f"{no_paths}, and {len(labels):,} rows for {len(names):,} names; add the column, or "
-            "give one row per "
-            "name in their order"
+            "give one row per name in their order"
         )
-    return NamedClasses(_classes(names, labels))
-
-
-def _classes(names: Sequence[str], labels: Sequence[str | None]) -> dict[str, str]:
-    return {name: label for name, label in zip(names, labels, strict=True) if label is not None}
-
-
-def _as_posix(raw: str) -> str:
-    """A path with forward slashes and without './'."""
-    return PurePosixPath(raw.replace("\\", "/")).as_posix()
+    pairs = zip(names, labels, strict=True)
+    return NamedClasses({name: label for name, label in pairs if label is not None})

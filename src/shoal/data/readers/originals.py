@@ -1,11 +1,12 @@
 """Where the images of a finished run lie, when that is on a network or in shards."""
 
+import posixpath
 from collections.abc import Callable
 from functools import cache
 
 from shoal.data.readers.shard_patterns import is_shards
 from shoal.data.readers.shards import read_shards
-from shoal.data.storage.addresses import as_address, under
+from shoal.data.storage.addresses import as_address, why_unfit
 from shoal.errors import DataError
 
 
@@ -22,7 +23,7 @@ def finder_of(where: str) -> Callable[[str], str]:
 
     @cache
     def addresses() -> dict[str, str]:
-        listing = read_shards(where, allow_missing=True, needs_labels=False).listing
+        listing = read_shards(where, allow_missing=True, needs_labels=False)
         assert listing.stored is not None
         return {name: listing.stored.address(i, name) for i, name in enumerate(listing.names)}
 
@@ -35,7 +36,7 @@ def finder_of(where: str) -> Callable[[str], str]:
 
 
 def _below(where: str, name: str) -> str:
-    address = under(where, name)
-    if address is None:
+    inside = posixpath.normpath(name)
+    if why_unfit(inside) is not None:
         raise DataError("the path leads out of the collection")
-    return address
+    return f"{where.removesuffix('/')}/{inside}"

@@ -5,56 +5,66 @@ The schema, the labels and the paths are read; an image's bytes are read when it
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePath
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.data.readers.labels import why_no_label
-from shoal.data.readers.shard_index import AGAIN, ShardImage, ShardIndex
 from shoal.data.storage.addresses import as_address, why_unfit
 from shoal.data.storage.opening import open_parquet
-from shoal.data.storage.remote import asking
-from shoal.data.storage.retries import Lost
-from shoal.data.storage.stored import UNKNOWN
+from shoal.data.storage.remote import Lost, asking
 from shoal.errors import DataError, MissingError
+
+if TYPE_CHECKING:
+    from pyarrow import DataType, Schema
 
 IMAGE_COLUMNS = ("image", "img", "jpg", "jpeg", "png", "picture", "photo")
 """Names of the column of images, where several could be."""
 
-
-def image_column(schema: Any, chosen: str | None = None) -> str | None:
-    """The column that holds images as bytes: the chosen one, one of the usual names, or the only
-    one with a struct."""
-    struct = [one.name for one in schema if _is_image_struct(one.type)]
-    binary = [
-        one.name
-        for one in schema
-        if str(one.type) in ("binary", "large_binary") and one.name in IMAGE_COLUMNS
-    ]
-    there = struct + binary
-    if chosen is not None:
-        if chosen not in there:
-            return None
-        return chosen
-    usual = next((name for name in IMAGE_COLUMNS if name in there), None)
-    if usual is None and len(struct) == 1:
-        return str(struct[0])
-    return usual
+AGAIN = "; copy or make it again"
+"""What to do with a damaged shard."""
 
 
-def holds_images(file: str, chosen: str | None = None) -> bool | None:
-    """Whether a parquet file has a column of images, by its schema; None where there is none
-    that can be read."""
-    address = as_address(file)
-    if address is None and not Path(file).is_file():
-        return None
+class ShardImage(NamedTuple):
+    """One image of a shard."""
+
+    name: str
+    start: int
+    """Its first byte in a tar shard, its row in a parquet shard."""
+    n_bytes: int
+    """-1 where nobody says."""
+    label: object
+    """A text or a number, as it stands in the shard; None where there is none."""
+
+
+@dataclass
+class ShardIndex:
+    """The images of one shard in its order, and what of it cannot be read."""
+
+    images: list[ShardImage] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    """Images that cannot be taken, and why."""
+    damage: str = ""
+    """What of the shard is lost, in words; it is refused unless --allow-missing goes on."""
+    bad_labels: list[tuple[str, str]] = field(default_factory=list)
+    """Labels that cannot be read, by where they stand, and why; their images are unlabeled."""
+    has_labels: bool = False
+    """Whether the shard says anything of labels."""
+    column: str | None = None
+    """The column of images, in a parquet shard."""
+    has_names: bool = True
+    """Whether images have names of their own, not the number of their row."""
+
+
+def holds_images(file: str, chosen: str | None = None) -> bool:
+    """Whether a parquet file has a column of images, by its schema."""
     try:
-        with asking(address), open_parquet(file) as parquet:
-            return image_column(parquet.schema_arrow, chosen) is not None
+        with asking(as_address(file)), open_parquet(file) as parquet:
+            return _image_column(parquet.schema_arrow, chosen) is not None
     except (DataError, MissingError):
         raise
     except (OSError, ValueError):  # pyarrow's errors are such; whoever reads the file will say more
-        return None
+        return False
 
 
 def index_parquet(
@@ -70,58 +80,67 @@ def index_parquet(
     try:
         with open_parquet(file) as parquet:
             schema = parquet.schema_arrow
-            column = image_column(schema, chosen)
+            column = _image_column(schema, chosen)
             if column is None:
-                wanted = f"column {chosen!r}" if chosen else f"one of {', '.join(IMAGE_COLUMNS)}"
                 raise DataError(
-                    f"{file}: no column of images (a struct of bytes and path, or bytes: "
-                    f"{wanted}); found "
-                    f"{', '.join(map(repr, schema.names))}; name it with --path-column "
-                    "(path_column in Python)"
+                    f"{file}: no column of images {chosen or ''} (a struct of bytes and path, or "
+                    f"bytes: {', '.join(IMAGE_COLUMNS)}); found {', '.join(schema.names)}; name it "
+                    "with --path-column (path_column in Python)"
                 )
-            features = _features(schema)
-            labels = _label_column(file, schema.names, features, accepted, label_column)
-            n_rows = parquet.metadata.num_rows
-            is_struct = _is_image_struct(schema.field(column).type)
-            names = _paths(parquet, column) if is_struct else None
-            cells: list[object] = [None] * n_rows
+            labels = _label_column(file, schema, accepted, label_column)
+            cells: list[object] = [None] * parquet.metadata.num_rows
             if labels is not None:
                 cells = parquet.read([labels]).column(0).to_pylist()
+            paths: list[str | None] = []
+            is_struct = _is_image_struct(schema.field(column).type)
+            if is_struct:
+                structs = parquet.read([f"{column}.path"]).column(0).to_pylist()
+                paths = [struct and struct["path"] for struct in structs]
+                column = f"{column}.bytes"
     except Lost:
         raise
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{file}: not a parquet shard that can be read ({error}){AGAIN}") from error
-    index = ShardIndex(
-        has_labels=labels is not None,
-        column=f"{column}.bytes" if is_struct else column,
-        has_names=names is not None,
-    )
-    classes = _class_names(features, labels)
-    for row, cell in enumerate(cells):
-        name = f"{row:08d}" if names is None else names[row]
-        label = cell
-        if isinstance(cell, int) and 0 <= cell < len(classes):
-            label = classes[cell]
+    fit = {path for path in paths if path and not why_unfit(path)}
+    index = ShardIndex(has_labels=labels is not None, column=column)
+    index.has_names = bool(cells) and len(fit) == len(cells)
+    classes = _features(schema).get(labels or "", {}).get("names") or []
+    for row, label in enumerate(cells):
+        name = f"{row:08d}"
+        if index.has_names:
+            name = str(paths[row])
+        if isinstance(label, int) and 0 <= label < len(classes):
+            label = str(classes[label])
         reason = why_no_label(label)
         if reason is not None:
-            index.bad_labels.append(
-                (
-                    f"{PurePath(file).name}, row {row}, {labels}",
-                    f"the label of {name} cannot be read ({reason})",
-                )
-            )
+            reason = f"the label of {name} cannot be read ({reason})"
+            index.bad_labels.append((f"row {row}, {labels}", reason))
             label = None
-        index.images.append(ShardImage(name, row, UNKNOWN, label))
+        index.images.append(ShardImage(name, row, -1, label))
     return index
 
 
-def _is_image_struct(kind: Any) -> bool:
-    return str(kind).startswith("struct<") and {"bytes", "path"} <= {
-        kind.field(i).name for i in range(kind.num_fields)
-    }
+def _image_column(schema: "Schema", chosen: str | None) -> str | None:
+    """The column that holds images as bytes: the chosen one, one of the usual names, or the only
+    one with a struct."""
+    structs = [one.name for one in schema if _is_image_struct(one.type)]
+    binary = [one.name for one in schema if str(one.type) in ("binary", "large_binary")]
+    there = structs + [name for name in binary if name in IMAGE_COLUMNS]
+    usual = [name for name in IMAGE_COLUMNS if name in there]
+    if chosen is not None:
+        usual = [name for name in there if name == chosen]
+    elif not usual and len(structs) == 1:
+        usual = structs
+    return next(iter(usual), None)
 
 
-def _features(schema: Any) -> dict[str, dict[str, Any]]:
+def _is_image_struct(kind: "DataType") -> bool:
+    import pyarrow
+
+    return pyarrow.types.is_struct(kind) and {"bytes", "path"} <= {one.name for one in kind}
+
+
+def _features(schema: "Schema") -> dict[str, dict[str, Any]]:
     """What Hugging Face's `datasets` says of the columns."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
@@ -130,35 +149,17 @@ def _features(schema: Any) -> dict[str, dict[str, Any]]:
         return {}
 
 
-def _class_names(features: Mapping[str, dict[str, Any]], column: str | None) -> list[str]:
-    """The names of the classes that the numbers of a column mean."""
-    names = features.get(column or "", {}).get("names")
-    return list(map(str, names or []))
-
-
 def _label_column(
-    file: str,
-    names: Sequence[str],
-    features: Mapping[str, dict[str, Any]],
-    accepted: Sequence[str],
-    chosen: str | None,
+    file: str, schema: "Schema", accepted: Sequence[str], chosen: str | None
 ) -> str | None:
-    if chosen is not None and chosen not in names:
+    if chosen is not None and chosen not in schema.names:
         raise DataError(
-            f"{file}: no column {chosen!r} for the labels; found {', '.join(map(repr, names))}"
+            f"{file}: no column {chosen!r} for the labels; found {', '.join(schema.names)}"
         )
-    by_name = {name.strip().casefold(): name for name in reversed(names)}
+    by_name = {name.strip().casefold(): name for name in reversed(schema.names)}
     usual = chosen or next((by_name[name] for name in accepted if name in by_name), None)
-    if usual is not None:
-        return usual
-    labels = [name for name in names if features.get(name, {}).get("_type") == "ClassLabel"]
-    return labels[0] if len(labels) == 1 else None
-
-
-def _paths(parquet: Any, column: str) -> list[str] | None:
-    """The path of every image; None unless each has one of its own that is fit to be a name."""
-    cells = parquet.read([f"{column}.path"]).column(0).to_pylist()
-    paths = [cell and cell.get("path") for cell in cells]
-    if len(set(paths)) < len(paths) or any(path is None or why_unfit(path) for path in paths):
-        return None
-    return paths
+    features = _features(schema)
+    numbered = [name for name in features if features[name].get("_type") == "ClassLabel"]
+    if usual is None and len(numbered) == 1:
+        return numbered[0]
+    return usual

@@ -1,26 +1,36 @@
 """Tables: csv, tsv, jsonl, parquet and data frames as named columns, every row knowing its place
-in the file."""
+in the file.
 
+In a csv file a text in quotes may hold line ends. Where its closing quote is missing, the next
+quote of the file closes it, and the rows between become part of one cell: valid CSV, and their
+labels are gone. Such cells are refused.
+"""
+
+import csv
 import io
 import json
 import os
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shoal.data.readers.csv_rows import LINE_END, Row, refuse_swallowed_rows, split_csv
 from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
 from shoal.data.storage.addresses import Address, absolute
-from shoal.data.storage.remote import asking, open_remote, read_bytes
+from shoal.data.storage.opening import open_file
+from shoal.data.storage.remote import asking
 from shoal.errors import DataError, missing_package
 from shoal.words import count, first_few
+
+if TYPE_CHECKING:
+    from pyarrow import ChunkedArray
 
 PATH_COLUMNS = ("file_name", "path", "filepath", "filename", "image", "img_file_name")
 LABEL_COLUMNS = ("label", "class", "category", "object_annotation_category")
 
-MAX_NAMED = 12
-"""Columns that an error lists."""
+LINE_END = re.compile(r"\r\n|\r|\n")
+BETWEEN_CELLS = re.compile(r"[\r\n,;\t]+")
 
 
 @dataclass(frozen=True)
@@ -31,14 +41,12 @@ class Table:
     """The file, for messages."""
     folder: Path | Address | None
     """The file's folder, to which its paths are relative; None for a data frame."""
-    columns: dict[str, list[Any]]
+    columns: Mapping[str, Sequence[object]]
     lines: Sequence[int]
     """The line (row, for parquet and frames) of each row in the file."""
     unit: str = "line"
-    delimiter: str = ""
-    """What stands between cells, for csv and tsv."""
     spanning: Sequence[int] = ()
-    """Rows of which a cell holds line ends, for csv and tsv, where a quote may be missing."""
+    """Rows of a csv file in which a text in quotes spans lines."""
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -47,44 +55,30 @@ class Table:
         """Name a row for a message: 'labels.csv, line 14'."""
         return f"{self.where}, {self.unit} {self.lines[row]}"
 
-    def refuse_swallowed_rows(self, is_row: Callable[[Row], bool]) -> None:
-        """Refuse a text in quotes that holds a row, by what `is_row` says of its cells."""
-        for row in self.spanning:
-            cells = [column[row] for column in self.columns.values()]
-            refuse_swallowed_rows(cells, self.delimiter, is_row, self.location(row))
-
 
 def read_table(file: str | os.PathLike[str]) -> Table:
     """Read a csv, tsv, jsonl or parquet file; text must be UTF-8 (a byte order mark is fine)."""
     path = absolute(file)
+    expected = f"give a table ({', '.join(TABLE_SUFFIXES)}) of paths and labels"
     if isinstance(path, Path) and not path.is_file():
-        what = "found a folder" if path.is_dir() else "no such file"
-        raise DataError(
-            f"{path}: {what}; give a table ({', '.join(TABLE_SUFFIXES)}) of paths and labels"
-        )
-    readers = {
-        ".csv": _read_csv,
-        ".tsv": _read_csv,
-        ".jsonl": _read_jsonl,
-        ".parquet": _read_parquet,
-    }
-    if path.suffix.lower() not in readers:
-        raise DataError(
-            f"{path}: found a {path.suffix or 'nameless'} file, expected one of "
-            f"{', '.join(TABLE_SUFFIXES)}"
-        )
-    table = readers[path.suffix.lower()](path)
+        raise DataError(f"{path}: no such file; {expected}")
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        table = _read_parquet(path)
+    elif suffix == ".jsonl":
+        table = _read_jsonl(path)
+    elif suffix in TABLE_SUFFIXES:
+        table = _read_csv(path)
+    else:
+        raise DataError(f"{path}: found a {suffix or 'nameless'} file; {expected}")
     if not len(table):
         raise DataError(f"{path}: no rows; expected a row per image")
     return table
 
 
-def is_frame(source: Any) -> bool:
-    """Whether this is a pandas or polars data frame (or something shaped like one); neither
-    package is needed."""
-    return (
-        hasattr(source, "columns") and hasattr(source, "__getitem__") and hasattr(source, "shape")
-    )
+def is_frame(source: object) -> bool:
+    """Whether this is a pandas or polars data frame; neither package is needed."""
+    return all(hasattr(source, name) for name in ("columns", "__getitem__", "shape"))
 
 
 def as_table(frame: Any) -> Table:
@@ -103,27 +97,30 @@ def find_column(
     """The column that holds the paths or labels: the chosen one, or the first accepted name that is
     there.
 
-    A cell of it that spans lines is refused, and so is a text of any column that holds a row with
-    the path of an image, known by its suffix or one of `names`: there a quote is not closed.
+    A cell of it that spans lines is refused, and so is a text that spans lines and holds the path
+    of an image, known by its suffix or one of `names`: there a quote is not closed.
     """
     if chosen is not None and chosen not in table.columns:
         raise DataError(
             f"{table.where}: no column {chosen!r} for the {what}s; found {_listed(table.columns)}"
         )
-    by_name = {name.strip().casefold(): name for name in reversed(table.columns)}
+    by_name = {name.strip().casefold(): name for name in reversed(list(table.columns))}
     column = chosen or next((by_name[name] for name in accepted if name in by_name), None)
-    if column is not None and table.spanning:
-        at = [*table.columns].index(column)
-        known = frozenset(names)
-        for row in table.spanning:
-            if LINE_END.search(table.columns[column][row]):
+    if column is None:
+        return None
+    known = frozenset(names)
+    for row in table.spanning:
+        for name, cells in table.columns.items():
+            cell = str(cells[row])
+            if LINE_END.search(cell) and (
+                name == column
+                or any(_is_image(part) or part in known for part in BETWEEN_CELLS.split(cell))
+            ):
                 raise DataError(
-                    f"{table.location(row)}: a {what} in quotes spans lines; close the quote on "
-                    "the line where it "
-                    "opens, no name of an image and no label may span lines"
+                    f"{table.location(row)}: a text in quotes spans lines here, and holds a row of "
+                    "its own, or is a path or label; close the quote where the text ends, or write "
+                    "it without line ends"
                 )
-        if what == "path":
-            table.refuse_swallowed_rows(lambda row: _is_image(row[at]) or row[at] in known)
     return column
 
 
@@ -151,42 +148,47 @@ def _is_image(path: str) -> bool:
 
 def _read_csv(path: Path | Address) -> Table:
     text = _read_text(path)
-    # Excel writes semicolons where the comma is the decimal sign.
-    header_line = io.StringIO(text, newline="").readline()
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header_line.count)
-    rows, lines = split_csv(text, delimiter, str(path))
+    delimiter = "\t"
+    if path.suffix.lower() != ".tsv":
+        # Excel writes semicolons where the comma is the decimal sign.
+        delimiter = max(",;\t", key=text.partition("\n")[0].count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    spanning: list[int] = []
+    line = 1
+    try:
+        for row in reader:
+            if rows and row and len(row) != len(rows[0]):
+                raise csv.Error(
+                    f"found {count(len(row), 'cell')}, expected {len(rows[0])} as in the header"
+                )
+            if row:
+                if reader.line_num > line:
+                    spanning.append(len(rows) - 1)
+                rows.append(row)
+                lines.append(line)
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(
+            f"{path}, line {line}: {error}; put quotes around a text that holds {delimiter!r} and "
+            'close them where it ends, write a quote inside of it as "", and write '
+            f"{delimiter!r} for each cell that is empty"
+        ) from error
     if not rows:
         raise DataError(f"{path}: empty; expected a header and a row per image")
-    header = rows.pop(0)
-    refuse_swallowed_rows(
-        header,
-        delimiter,
-        lambda row: any(map(_is_image, row)),
-        f"{path}, line {lines.pop(0).start}",
-    )
-    if len(set(header)) < len(header):
-        raise DataError(f"{path}: a column name appears twice in {_listed(header)}; rename one")
-    for row, at in zip(rows, lines, strict=True):
-        if len(row) != len(header):
-            raise DataError(
-                f"{path}, line {at.start}: found {count(len(row), 'cell')}, expected "
-                f"{len(header)} as in the header; "
-                f"put quotes around a text that holds {delimiter!r}, close them where it ends, "
-                f"and write {delimiter!r} for each cell that is empty"
-            )
-    if rows and all(cell in ("[t]", "[f]") for cell in rows[0]):
-        # EcoTaxa's second row gives the columns' types.
-        rows.pop(0)
-        lines.pop(0)
-    columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
-    return Table(
-        path.name,
-        path.parent,
-        columns,
-        [at.start for at in lines],
-        delimiter=delimiter,
-        spanning=[row for row, at in enumerate(lines) if len(at) > 1],
-    )
+    header = rows[0]
+    if len(set(header)) < len(header) or -1 in spanning:
+        raise DataError(
+            f"{path}, line {lines[0]}: a column name spans lines or appears twice in "
+            f"{_listed(header)}; rename it, or close its quote"
+        )
+    first = 1
+    if len(rows) > 1 and all(cell in ("[t]", "[f]") for cell in rows[1]):
+        first = 2  # EcoTaxa's second row gives the columns' types
+    columns = {name: [row[i] for row in rows[first:]] for i, name in enumerate(header)}
+    spanning = [row - first + 1 for row in spanning]
+    return Table(path.name, path.parent, columns, lines[first:], spanning=spanning)
 
 
 def _read_jsonl(path: Path | Address) -> Table:
@@ -210,12 +212,11 @@ def _read_jsonl(path: Path | Address) -> Table:
         rows.append(row)
         lines.append(line)
     names = dict.fromkeys(name for row in rows for name in row)
-    return Table(
-        path.name, path.parent, {name: [row.get(name) for row in rows] for name in names}, lines
-    )
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    return Table(path.name, path.parent, columns, lines)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         raise ValueError(f"a name appears twice in {_listed([name for name, _ in pairs])}")
@@ -228,7 +229,7 @@ def _read_parquet(path: Path | Address) -> Table:
     return Table(path.name, path.parent, columns, range(n_rows), unit="row")
 
 
-def read_parquet_columns(path: Path | Address) -> dict[str, Any]:
+def read_parquet_columns(path: Path | Address) -> "dict[str, ChunkedArray]":
     """The columns of a parquet file as pyarrow arrays."""
     try:
         import pyarrow
@@ -236,11 +237,8 @@ def read_parquet_columns(path: Path | Address) -> dict[str, Any]:
     except ImportError as error:
         raise missing_package("pyarrow", "parquet", f"reading {path.name}") from error
     try:
-        if isinstance(path, Address):
-            with asking(path):
-                table = pyarrow.parquet.read_table(open_remote(path))
-        else:
-            table = pyarrow.parquet.read_table(path)
+        with asking(path), open_file(str(path)) as file:
+            table = pyarrow.parquet.read_table(file)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(
             f"{path}: not a parquet file that can be read ({error}); export it again"
@@ -250,11 +248,8 @@ def read_parquet_columns(path: Path | Address) -> dict[str, Any]:
 
 def _read_text(path: Path | Address) -> str:
     try:
-        if isinstance(path, Address):
-            with asking(path):
-                data = read_bytes(str(path))
-        else:
-            data = path.read_bytes()
+        with asking(path), open_file(str(path)) as file:
+            data = file.read()
         return data.decode("utf-8-sig")
     except OSError as error:
         raise DataError(
@@ -264,13 +259,9 @@ def _read_text(path: Path | Address) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(
             f"{path}, line {line}: not UTF-8 (byte 0x{data[error.start]:02x}); save the table as "
-            "UTF-8 "
-            "(in a spreadsheet: 'CSV UTF-8')"
+            "UTF-8 (in a spreadsheet: 'CSV UTF-8')"
         ) from error
 
 
-def _listed(columns: Sequence[str] | dict[str, Any]) -> str:
-    names = first_few([repr(name) for name in columns], MAX_NAMED)
-    if len(columns) > MAX_NAMED:
-        names += f" ({len(columns)} columns)"
-    return names
+def _listed(columns: Iterable[str]) -> str:
+    return first_few([repr(name) for name in columns], 12)

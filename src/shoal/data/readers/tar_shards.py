@@ -11,8 +11,9 @@ from typing import BinaryIO
 
 from shoal.data.readers.folders import IMAGE_SUFFIXES, is_hidden
 from shoal.data.readers.labels import why_no_label
-from shoal.data.readers.shard_index import AGAIN, ShardImage, ShardIndex
+from shoal.data.readers.parquet_shards import AGAIN, ShardImage, ShardIndex
 from shoal.data.storage.addresses import why_unfit
+from shoal.data.storage.remote import in_words
 from shoal.errors import DataError
 
 CAPTION = ".txt"
@@ -36,8 +37,9 @@ def index_tar(file: BinaryIO, where: str, accepted: tuple[str, ...]) -> ShardInd
     can be read is an error.
     """
     index = ShardIndex()
-    members: dict[str, tarfile.TarInfo] = {}
-    labels: dict[str, object] = {}  # a label may be the error of reading it
+    images: dict[str, tarfile.TarInfo] = {}
+    labels: dict[str, object] = {}
+    bad_labels: dict[str, str] = {}
     try:
         with tarfile.open(fileobj=file, mode="r:", errorlevel=2) as shard:
             for member in shard:
@@ -47,130 +49,101 @@ def index_tar(file: BinaryIO, where: str, accepted: tuple[str, ...]) -> ShardInd
                 suffix = PurePosixPath(name).suffix.lower()
                 if member.isdir() or is_hidden(name):
                     continue
-                if suffix in LABEL_SUFFIXES:
+                if suffix in IMAGE_SUFFIXES:
+                    reason = _why_left_out(name, member, images)
+                    if reason is None:
+                        images[name] = member
+                    else:
+                        index.left_out.append((ascii(name)[1:-1], reason))
+                elif suffix in LABEL_SUFFIXES:
+                    index.has_labels = True
                     key = name[: -len(suffix)] + suffix
-                    _add_label(labels, key, _read_label(shard, member, suffix, accepted))
-                elif suffix in IMAGE_SUFFIXES:
-                    _add_image(index, members, name, member)
-            index.damage += _damage_at_end(file, shard.offset)
-    except DataError:
-        raise
+                    try:
+                        label = _read_label(shard, member, suffix, accepted)
+                        if label is not None and labels.setdefault(key, label) != label:
+                            raise ValueError(f"the shard has it twice, {label!r} and another")
+                    except (ValueError, KeyError, RecursionError) as error:
+                        bad_labels[key] = in_words(error)
+            index.damage = _damage_at_end(file, shard.offset)
     except BROKEN as error:
-        if not members:
+        if not images:
             raise DataError(
                 f"{where}: not a tar shard that can be read ({error}){AGAIN}"
             ) from error
-        index.damage.append(
-            f"it breaks off at byte {file.seek(0, 2):,} ({error}), and what followed is lost"
-        )
+        index.damage = f"it breaks off ({error}), and what followed is lost"
     n_bytes = file.seek(0, 2)
-    for name, member in members.items():
+    for name, member in images.items():
         if member.offset_data + member.size > n_bytes:
-            index.left_out.append((name, f"{PurePosixPath(where).name} breaks off inside of it"))
-            index.damage = index.damage or [
-                f"it breaks off at byte {n_bytes:,}, and what followed is lost"
-            ]
+            index.left_out.append((name, "the shard breaks off inside of it"))
+            index.damage = index.damage or f"it breaks off at byte {n_bytes:,}"
             continue
-        label_member = _label_member(name, labels)
-        label = labels.get(label_member)
-        if isinstance(label, ValueError):
-            index.bad_labels.append((label_member, f"the label of {name} cannot be read ({label})"))
-            label = None
+        keys = [key for key in _label_members(name) if key in labels or key in bad_labels]
+        label = None
+        if keys and keys[0] in bad_labels:
+            reason = f"the label of {name} cannot be read ({bad_labels[keys[0]]})"
+            index.bad_labels.append((keys[0], reason))
+        elif keys:
+            label = labels[keys[0]]
         index.images.append(ShardImage(name, member.offset_data, member.size, label))
-    index.has_labels = bool(labels)
     return index
 
 
-def _add_image(
-    index: ShardIndex, members: dict[str, tarfile.TarInfo], name: str, member: tarfile.TarInfo
-) -> None:
-    reason = why_unfit(name)
-    if member.issparse():
-        reason = "a sparse member, whose bytes do not lie together"
-    elif not member.isreg():
-        reason = "a link or a device, no plain file"
-    if reason is not None:
-        index.left_out.append((ascii(name)[1:-1], reason))
-    elif name in members:
-        index.n_doubled += 1
-    else:
-        members[name] = member
-
-
-def _add_label(labels: dict[str, object], key: str, label: object) -> None:
-    """Keep what a member says of a label, or why it cannot be read; two that differ are no
-    label."""
-    before = labels.setdefault(key, label)
-    if isinstance(label, ValueError):
-        labels[key] = label
-    elif label != before and not isinstance(before, ValueError):
-        labels[key] = ValueError(f"the shard has it twice, as {before!r} and {label!r}")
+def _why_left_out(
+    name: str, member: tarfile.TarInfo, images: dict[str, tarfile.TarInfo]
+) -> str | None:
+    if member.issparse() or not member.isreg():
+        return "a link, a device or a sparse member, no plain file"
+    if name in images:
+        return "the shard has this name already, the first is taken"
+    return why_unfit(name)
 
 
 def _read_label(
     shard: tarfile.TarFile, member: tarfile.TarInfo, suffix: str, accepted: tuple[str, ...]
 ) -> object:
-    """What a member says of the label: a text, a number, None where it says nothing, or why it
-    cannot be read."""
+    """What a member says of the label: a text or a number, None where it says nothing; one that
+    cannot be read is a ValueError."""
+    is_caption = suffix == CAPTION
     if member.size > MAX_LABEL_BYTES:
-        return None if suffix == CAPTION else ValueError(f"more than {MAX_LABEL_BYTES:,} bytes")
-    try:
-        file = shard.extractfile(member)  # which follows links inside of the shard
-        if file is None:  # a device
+        if is_caption:
             return None
-        text = file.read().decode("utf-8-sig").strip()
-        label = _label_in_json(text, accepted) if suffix == ".json" else text
-    except KeyError:
-        return ValueError("a link that leads nowhere")
-    except RecursionError:
-        return ValueError("nested too deeply")
-    except ValueError as error:
-        return error
-    if suffix == CAPTION and len(text.splitlines()) > 1:
+        raise ValueError(f"more than {MAX_LABEL_BYTES:,} bytes")
+    file = shard.extractfile(member)  # which follows links inside of the shard
+    if file is None:  # a device
         return None
+    text = file.read().decode("utf-8-sig").strip()
+    if not text or (is_caption and len(text.splitlines()) > 1):
+        return None
+    label: object = text
+    if suffix == ".json":
+        label = json.loads(text)
+        if isinstance(label, dict):
+            by_name = {str(key).strip().casefold(): value for key, value in label.items()}
+            label = next((by_name[name] for name in accepted if name in by_name), None)
     reason = why_no_label(label)
     if reason is not None:
-        return ValueError(reason)
-    return None if label == "" else label
+        raise ValueError(reason)
+    return label
 
 
-def _label_in_json(text: str, accepted: tuple[str, ...]) -> object:
-    if not text:
-        return None
-    content = json.loads(text)
-    if not isinstance(content, dict):
-        return content
-    by_name = {str(key).strip().casefold(): value for key, value in content.items()}
-    return next((by_name[name] for name in accepted if name in by_name), None)
+def _label_members(name: str) -> list[str]:
+    """The members that may have the label of an image.
 
-
-def _label_member(name: str, labels: dict[str, object]) -> str:
-    """The member that has the label of an image, empty where none has.
-
-    It has the image's key: its name with the last suffix taken off or, as WebDataset has it, all of
-    them.
+    They have its key: its name with the last suffix taken off or, as WebDataset has it, all.
     """
     folder, slash, base = name.rpartition("/")
-    for key in (name.removesuffix(PurePosixPath(name).suffix), folder + slash + base.split(".")[0]):
-        for suffix in LABEL_SUFFIXES:
-            if labels.get(key + suffix) is not None:
-                return key + suffix
-    return ""
+    keys = (name.removesuffix(PurePosixPath(name).suffix), folder + slash + base.split(".")[0])
+    return [key + suffix for key in keys for suffix in LABEL_SUFFIXES]
 
 
-def _damage_at_end(file: BinaryIO, offset: int) -> list[str]:
+def _damage_at_end(file: BinaryIO, offset: int) -> str:
     """What is wrong where the members end: zeros must follow, and nothing else."""
     file.seek(offset)
     part = file.read(tarfile.BLOCKSIZE)
     if not part:
-        return [f"it ends at byte {offset:,} without the zeros of a whole tar file"]
+        return f"it ends at byte {offset:,} without the zeros of a whole tar file"
     while part:
         if part.strip(b"\0"):
-            n_lost = file.seek(0, 2) - offset
-            return [
-                f"its members end at byte {offset:,}, by a damaged header or by the zeros that "
-                "close a tar file, and "
-                f"the {n_lost:,} bytes from there on are lost"
-            ]
+            return f"a damaged header or zeros end it at byte {offset:,}, and the rest is lost"
         part = file.read(1 << 20)
-    return []
+    return ""

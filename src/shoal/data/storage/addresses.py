@@ -2,7 +2,6 @@
 images."""
 
 import os
-import posixpath
 import re
 from pathlib import Path, PurePosixPath
 
@@ -15,16 +14,16 @@ READABLE = ("s3", "gs", "https", "http", "hf")
 
 
 class Address(PurePosixPath):
-    """An address as a path: it has a name, a suffix and a parent as others have, and is written
-    with both slashes."""
+    """An address as a path: it has a name, a suffix and a parent, and is written with both
+    slashes."""
 
     def __str__(self) -> str:
         return super().__str__().replace(":/", "://", 1)
 
     @property
     def scheme(self) -> str:
-        """What stands before the colon, in small letters."""
-        return str(self).partition(":")[0].lower()
+        """What stands before the colon."""
+        return str(self).partition(":")[0]
 
     @property
     def suffix(self) -> str:
@@ -45,14 +44,6 @@ def as_address(location: str | os.PathLike[str]) -> Address | None:
 def absolute(location: str | os.PathLike[str]) -> Path | Address:
     """An address as it is, a path on this machine from its root on."""
     return as_address(location) or absolute_path(location)
-
-
-def under(where: str, name: str) -> str | None:
-    """The address of a name below another address; None where it leads out of it."""
-    inside = posixpath.normpath(name)
-    if why_unfit(inside) is not None:
-        return None
-    return f"{where.removesuffix('/')}/{inside}"
 
 
 def why_unfit(name: str) -> str | None:

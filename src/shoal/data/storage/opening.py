@@ -2,21 +2,26 @@
 
 A string says where it lies, so that a decoding worker can be told: the address of a file;
 `range:START:SIZE:FILE`, bytes of a tar shard; `row:NUMBER:COLUMN:FILE`, a row of a parquet shard.
-FILE is an address, or a path on this machine.
+FILE is an address, or a path on this machine. Workers start by importing this: no numpy.
 """
 
 import re
 import threading
 from bisect import bisect_right
+from collections.abc import Iterator
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import quote, unquote
 
 from shoal.data.storage.addresses import READABLE, as_address
 from shoal.data.storage.remote import open_remote, read_bytes
 from shoal.errors import missing_package
+
+if TYPE_CHECKING:
+    from pyarrow import Scalar
+    from pyarrow.parquet import ParquetFile
 
 STORED = re.compile(rf"(range|row|{'|'.join(READABLE)}):")
 
@@ -27,24 +32,14 @@ BUFFER_BYTES = 1 << 20
 """Bytes of a parquet shard that are read at once."""
 
 
-def range_of(file: str, start: int, n_bytes: int) -> str:
-    """The range of bytes of an image in a tar shard."""
-    return f"range:{start}:{n_bytes}:{file}"
-
-
 def row_of(file: str, row: int, column: str) -> str:
-    """The row of an image in a parquet shard."""
+    """The image in a row of a parquet shard."""
     return f"row:{row}:{quote(column, safe='')}:{file}"
 
 
 def is_stored(path: str) -> bool:
     """Whether this is one of the strings above, and no path on this machine."""
     return STORED.match(path) is not None
-
-
-def is_in_parquet(path: str) -> bool:
-    """Whether this is a row of a parquet shard."""
-    return path.startswith("row:")
 
 
 def read_stored(path: str) -> bytes:
@@ -67,12 +62,22 @@ def open_file(file: str) -> BinaryIO:
     return Path(file).open("rb")
 
 
-def _read_range(file: str, start: int, n_bytes: int) -> bytes:
+def open_parquet(file: str) -> "ParquetFile":
+    """A parquet file whose columns are read a little at a time."""
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise missing_package("pyarrow", "parquet", f"reading {file}") from error
+    source: str | BinaryIO = file
     if as_address(file) is not None:
-        if n_bytes == 0:
-            return b""
+        source = open_file(file)
+    return pyarrow.parquet.ParquetFile(source, buffer_size=BUFFER_BYTES, pre_buffer=False)
+
+
+def _read_range(file: str, start: int, n_bytes: int) -> bytes:
+    if n_bytes and as_address(file) is not None:
         return read_bytes(file, start, n_bytes)
-    with open(file, "rb") as shard:  # noqa: PTH123
+    with open_file(file) as shard:
         shard.seek(start)
         content = shard.read(n_bytes)
     if len(content) < n_bytes:
@@ -81,46 +86,35 @@ def _read_range(file: str, start: int, n_bytes: int) -> bytes:
 
 
 class _Rows:
-    """The images of a parquet shard, read forward; a row before the last one starts its row
-    group anew."""
+    """The images of a parquet shard, read forward; going back starts a row group anew."""
 
     def __init__(self, file: str, column: str) -> None:
         self.column = column
         self.parquet = open_parquet(file)
-        sizes = [
-            self.parquet.metadata.row_group(i).num_rows for i in range(self.parquet.num_row_groups)
-        ]
+        about = self.parquet.metadata
+        sizes = [about.row_group(i).num_rows for i in range(about.num_row_groups)]
         self.firsts = list(accumulate(sizes, initial=0))
         self.group = -1
-        self.first = 0
-        self.batch = list[Any]()
-        self.batches = iter(())
+        self.next_row = 0
+        self.cells: Iterator[Scalar] = iter(())
         self.lock = threading.Lock()
 
     def read(self, row: int) -> bytes:
         """The bytes of one row; one at a time, whoever asks."""
         with self.lock:
-            try:
-                return self._read(row)
-            except Exception:  # the next row of the group must not go on from a reader that failed
-                self.group = -1
-                raise
-
-    def _read(self, row: int) -> bytes:
-        group = bisect_right(self.firsts, row) - 1
-        if group != self.group or row < self.first:
-            self.batches = self.parquet.iter_batches(
-                ROWS_AT_ONCE, row_groups=[group], columns=[self.column], use_threads=False
-            )
+            group = bisect_right(self.firsts, row) - 1
+            if group != self.group or row < self.next_row:
+                batches = self.parquet.iter_batches(
+                    ROWS_AT_ONCE, row_groups=[group], columns=[self.column], use_threads=False
+                )
+                self.cells = chain.from_iterable(batch.column(0) for batch in batches)
+                self.next_row = self.firsts[group]
+            self.group = -1  # where reading fails, the next row starts the group anew
+            cell = next(islice(self.cells, row - self.next_row, None)).as_py()
             self.group = group
-            self.first = self.firsts[group]
-            self.batch = []
-        while row >= self.first + len(self.batch):
-            self.first += len(self.batch)
-            self.batch = next(self.batches).column(0).to_pylist()
-        cell = self.batch[row - self.first]
+            self.next_row = row + 1
         if isinstance(cell, dict):
-            cell = cell.get("bytes")
+            cell = cell["bytes"]
         if cell is None:
             raise ValueError("the row holds no bytes of an image")
         return bytes(cell)
@@ -129,17 +123,3 @@ class _Rows:
 @lru_cache(maxsize=1)
 def _rows(file: str, column: str) -> _Rows:
     return _Rows(file, column)
-
-
-def open_parquet(file: str) -> Any:
-    """A parquet file whose columns are read a little at a time; what pyarrow raises is the
-    caller's to explain."""
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise missing_package("pyarrow", "parquet", f"reading {file}") from error
-    address = as_address(file)
-    where: Any = file
-    if address is not None:
-        where = open_remote(address)
-    return pyarrow.parquet.ParquetFile(where, buffer_size=BUFFER_BYTES, pre_buffer=False)

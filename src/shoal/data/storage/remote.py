@@ -1,25 +1,29 @@
-"""Files on a network, through fsspec: listed, asked for their state, read whole or in part.
+"""Files on a network, through fsspec: listed, described, and read whole or in ranges.
 
-fsspec is imported where the first address is met; a collection in a local folder never needs it.
+Every request goes through `tried`, the only place that decides about retries: the packages below
+are told to try once. fsspec is imported on first use, so that a local folder never needs it.
 """
 
 import hashlib
 import io
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from pathlib import PurePath
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from shoal.data.storage.addresses import READABLE, Address
-from shoal.data.storage.retries import Lost, in_words, is_about_credentials, tried
-from shoal.errors import DataError, missing_package
+from shoal.errors import DataError, UsageError, missing_package
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
 
 N_AT_ONCE = 16
-"""Requests on their way together: the time goes by while the store answers."""
+"""Requests in flight together: the time goes by while the store answers."""
 
 BUFFER_BYTES = 1 << 20
-"""Bytes that are fetched at once of a file that is read in order."""
+"""Bytes fetched at once of a file that is read in order."""
 
 MARKS = (
     *("ETag", "etag", "md5Hash", "crc32c", "xet_hash", "blob_id", "Content-MD5", "Digest"),
@@ -36,35 +40,124 @@ PACKAGES = {
 }
 """The package that fsspec needs for a scheme."""
 
-WHO_ASKS = {
+CREDENTIALS = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE, "
     "or FSSPEC_S3_ANON=true for a public bucket",
     "gs": "run `gcloud auth application-default login`, "
     "or set FSSPEC_GS_TOKEN=anon for a public bucket",
     "hf": "run `hf auth login`, or set HF_TOKEN",
 }
-"""How to say who asks."""
+"""How to give credentials."""
+
+LOST = "the connection was lost"
+"""How the reason begins where a connection failed as often as it may."""
+
+TRANSIENT_STATUS = (408, 425, 429)
+"""Answers of a web server below 500 that may be others a moment later."""
+
+NO_CREDENTIALS = (
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "ProfileNotFound",
+    "DefaultCredentialsError",
+)
+"""Errors of the stores' packages where credentials are missing."""
+
+PERMANENT = (
+    FileNotFoundError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+    ImportError,
+    ValueError,
+)
+"""What trying again does not change."""
+
+Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class FileState:
+class Lost(OSError):
+    """A connection that failed as often as it may; the message says so."""
+
+
+class FileState(NamedTuple):
     """What a store says of a file."""
 
-    n_bytes: int | None
-    """None where it does not say."""
+    n_bytes: int
+    """-1 where it does not say."""
     mark: str
     """Another one when the file has changed."""
 
 
+def tried(ask: Callable[[], Result]) -> Result:
+    """Return what `ask` returns, asking again after a while where the connection fails.
+
+    $SHOAL_TRIES (5) and $SHOAL_TRY_WAIT_S (0.5, doubled each time) say how often.
+    """
+    try:
+        import tenacity
+    except ImportError as error:
+        raise missing_package("tenacity", "remote", "reading from a network") from error
+    n_tries = os.environ.get("SHOAL_TRIES") or "5"
+    wait_s = os.environ.get("SHOAL_TRY_WAIT_S") or "0.5"
+    if not n_tries.isdecimal() or int(n_tries) < 1 or not wait_s.replace(".", "", 1).isdecimal():
+        raise UsageError(
+            f"SHOAL_TRIES and SHOAL_TRY_WAIT_S: found {n_tries} and {wait_s}, "
+            "expected a number of 1 or more, and one of 0 or more"
+        )
+    retrying = tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(int(n_tries)),
+        wait=tenacity.wait_exponential(multiplier=float(wait_s)),
+        retry=tenacity.retry_if_exception(_is_transient),
+    )
+    try:
+        return retrying(ask)
+    except tenacity.RetryError as failed:
+        cause = _cause(failed.last_attempt.exception())
+        raise Lost(f"{LOST} (tried {n_tries} times): {in_words(cause)}") from cause
+    except FileNotFoundError as error:
+        raise _cause(error) from error.__cause__
+
+
+def _cause(error: BaseException | None) -> BaseException:
+    """What is behind 'not found', which fsspec says of whatever goes wrong at a web server."""
+    assert error is not None
+    cause = error.__cause__
+    if not isinstance(error, FileNotFoundError) or cause is None:
+        return error
+    is_web = type(cause).__module__.startswith("aiohttp") or isinstance(cause, OSError)
+    if is_web and getattr(cause, "status", None) not in (404, 410):
+        return cause
+    return error
+
+
+def _is_transient(raised: BaseException) -> bool:
+    error = _cause(raised)
+    status = getattr(error, "status", None)  # of a web server
+    if isinstance(status, int):
+        return status >= 500 or status in TRANSIENT_STATUS
+    if not isinstance(error, Exception):  # Ctrl-C
+        return False
+    return not isinstance(error, (*PERMANENT, Lost)) and not _lacks_credentials(error)
+
+
+def _lacks_credentials(error: BaseException) -> bool:
+    return any(kind.__name__ in NO_CREDENTIALS for kind in type(error).__mro__)
+
+
+def in_words(error: BaseException) -> str:
+    """An error on one line, its kind where it says nothing."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 @lru_cache(maxsize=8)
-def file_system(scheme: str) -> Any:
-    """The file system of a scheme; credentials and endpoints come from the environment, as its
-    package has them."""
+def file_system(scheme: str) -> "AbstractFileSystem":
+    """The file system of a scheme; its package takes credentials and endpoints from the
+    environment."""
     if scheme not in READABLE:
         raise DataError(
             f"{scheme}://: cannot be read, expected {', '.join(f'{one}://' for one in READABLE)}, "
-            "or a folder or file "
-            "on this machine; download what is there, and give the path of that"
+            "or a folder or file on this machine; download what is there, and give its path"
         )
     try:
         import fsspec
@@ -74,42 +167,36 @@ def file_system(scheme: str) -> Any:
         raise missing_package(PACKAGES[scheme], "remote", f"reading {scheme}://") from error
     if scheme != "s3":
         return kind(skip_instance_cache=True)  # it is kept here
-    once = {"retries": {"total_max_attempts": 1}}  # `tried` decides
+    once = {"retries": {"total_max_attempts": 1}}
     store = kind(skip_instance_cache=True, config_kwargs=once)
     store.retries = 1
     return store
 
 
 @contextmanager
-def asking(address: Address | None) -> Iterator[None]:
-    """Turn what a store refuses into an error that says what to do."""
-    if address is None:  # what lies on this machine explains itself
-        yield
-        return
+def asking(address: PurePath | None) -> Iterator[None]:
+    """Turn what a store refuses into an error that says what to do; for local files, do nothing."""
     try:
         yield
-    except Lost as error:
-        raise DataError(
-            f"{address}: {error}; check the network and the endpoint, then give the command again"
-        ) from error
-    except FileNotFoundError as error:
-        raise DataError(
-            f"{address}: there is nothing; check the name of the bucket and the path"
-        ) from error
     except Exception as error:
+        if not isinstance(address, Address) or isinstance(error, DataError):
+            raise
         status = getattr(error, "status", None)
-        is_refused = isinstance(error, PermissionError) or status in (401, 403)
-        if is_refused or is_about_credentials(error):
-            who = WHO_ASKS.get(
-                address.scheme, "check whether the address needs a password, which cannot be given"
-            )
-            raise DataError(f"{address}: may not be read ({in_words(error)}); {who}") from error
         is_of_store = type(error).__module__.startswith(("botocore", "aiohttp"))
-        if isinstance(error, OSError) or status is not None or is_of_store:
-            raise DataError(
-                f"{address}: cannot be read ({in_words(error)}); check the address"
-            ) from error
-        raise
+        if isinstance(error, Lost):
+            problem = f"{error}; check the network and the endpoint, then give the command again"
+        elif isinstance(error, FileNotFoundError):
+            problem = "there is nothing; check the name of the bucket and the path"
+        elif (
+            isinstance(error, PermissionError) or status in (401, 403) or _lacks_credentials(error)
+        ):
+            remedy = CREDENTIALS.get(address.scheme, "passwords of web servers cannot be given")
+            problem = f"may not be read ({in_words(error)}); {remedy}"
+        elif isinstance(error, OSError) or status is not None or is_of_store:
+            problem = f"cannot be read ({in_words(error)}); check the address"
+        else:
+            raise
+        raise DataError(f"{address}: {problem}") from error
 
 
 def state_of(address: Address) -> FileState:
@@ -119,8 +206,7 @@ def state_of(address: Address) -> FileState:
 
 
 def state_or_none(address: Address) -> FileState | None:
-    """The same, None where the file is not there; what else goes wrong is an error that says
-    what to do."""
+    """The same, None where the file is not there."""
     with asking(address):
         try:
             return state_of(address)
@@ -129,8 +215,7 @@ def state_or_none(address: Address) -> FileState | None:
 
 
 def read_bytes(address: str, start: int | None = None, n_bytes: int | None = None) -> bytes:
-    """The bytes of a file, or `n_bytes` of them from `start` on; one request, tried again where
-    it fails."""
+    """The bytes of a file, or `n_bytes` of them from `start` on, in one request."""
     store = file_system(address.partition(":")[0])
     end = None
     if start is not None and n_bytes is not None:
@@ -152,12 +237,12 @@ def read_bytes(address: str, start: int | None = None, n_bytes: int | None = Non
 
 def open_remote(address: Address) -> io.BufferedReader:
     """A file to read in parts, forward or anywhere; little of it is in memory at once."""
-    state = state_of(address)
-    if state.n_bytes is None:
+    n_bytes = state_of(address).n_bytes
+    if n_bytes < 0:
         raise DataError(
             f"{address}: the server does not say how long the file is; copy it to this machine"
         )
-    return io.BufferedReader(_Ranges(str(address), state.n_bytes), BUFFER_BYTES)
+    return io.BufferedReader(_Ranges(str(address), n_bytes), BUFFER_BYTES)
 
 
 def list_remote(folder: Address) -> Iterator[tuple[str, FileState]]:
@@ -174,17 +259,20 @@ def list_remote(folder: Address) -> Iterator[tuple[str, FileState]]:
             yield path.removeprefix(f"{base}/"), _state(entry)
 
 
-def _state(entry: dict[str, Any]) -> FileState:
+def _state(entry: dict[str, str | int | None]) -> FileState:
     size = entry.get("size")
     mark = next((str(entry[name]) for name in MARKS if entry.get(name)), "")
     short = hashlib.blake2b(f"{size}\n{mark}".encode(), digest_size=8).hexdigest()
-    if size is not None:
-        size = int(size)
-    return FileState(size, short)
+    if size is None:
+        size = -1
+    return FileState(int(size), short)
 
 
 class _Ranges(io.RawIOBase):
-    """A file on a network as bytes that can be read from anywhere, a request per read."""
+    """A file on a network as bytes that can be read from anywhere, a request per read.
+
+    fsspec's own files do not ask again where a connection fails.
+    """
 
     def __init__(self, address: str, n_bytes: int) -> None:
         self.address = address
@@ -192,25 +280,17 @@ class _Ranges(io.RawIOBase):
         self.at = 0
 
     def readable(self) -> bool:
-        """It is."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
         return True
 
-    def tell(self) -> int:
-        """The position of the next byte to read."""
-        return self.at
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go on from another byte."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self.at, io.SEEK_END: self.n_bytes}[whence]
         self.at = max(0, base + offset)
         return self.at
 
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer, or what is left of the file."""
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         n_bytes = min(len(buffer), self.n_bytes - self.at)
         if n_bytes <= 0:
             return 0

@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from shoal.data.readers.image_folders import UNLABELED_FOLDERS
+from shoal.data.readers.layouts import UNLABELED_FOLDERS
 from shoal.discovery.export.export_job import Job
 from shoal.discovery.export.file_names import fold, folder_names, original, put_all, shortened
 from shoal.errors import DataError
