@@ -1,4 +1,4 @@
-# make demo   discover the categories of the embedded digits        make check   everything that must hold: lint, test
+# make demo   discover the categories of 498 photographs            make check   everything that must hold: lint, test
 # make test   run the tests                                         make lint    formatting, lint, types, spelling
 # make docs   write docs/cli.md from --help, build the site           make bench   the speed benchmarks
 # make figures   draw the figures of docs/concepts.md from a real run

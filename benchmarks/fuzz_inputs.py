@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from sklearn.datasets import load_digits
 
-from shoal.data.digits import digits
 from shoal.data.pixels.decoding import Unreadable, decode_file
 from shoal.data.readers import read_collection, read_embeddings
 from shoal.discovery.discovery_settings import DiscoverySettings
@@ -78,12 +78,11 @@ class Files:
         self.images = place / "images"
         self.table = place / "labels.csv"
         self.images.mkdir(parents=True)
-        collection, truth = digits(0)
-        numbers = truth.labels[:N_IMAGES].tolist()
+        digits = load_digits()
+        numbers = digits.target[:N_IMAGES].tolist()
         for i in range(N_IMAGES):
-            Image.fromarray(np.asarray(collection.source(i))).convert("RGB").save(
-                self.images / f"{i:02d}.png"
-            )
+            pixels = (digits.images[i] * 15).astype(np.uint8)
+            Image.fromarray(pixels).convert("RGB").save(self.images / f"{i:02d}.png")
         labels = [(f"{i:02d}.png", str(n)) for i, n in enumerate(numbers) if n < N_KNOWN and i % 4]
         rows = "".join(f"{name},{label}\n" for name, label in labels)
         self.table.write_text(f"path,label\n{rows}")

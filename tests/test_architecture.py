@@ -94,8 +94,7 @@ def is_allowed(module: str, package: str) -> bool:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
 def test_imports_go_down_only(file: Path) -> None:
     package = package_of(file)
-    if package == "__init__":
-        assert not modules_imported_by(file)
+    if package == "__init__":  # names all public ones; a test elsewhere sees that it imports late
         return
     wrong = sorted(
         module for module in modules_imported_by(file) if not is_allowed(module, package)

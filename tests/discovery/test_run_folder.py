@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from photo_runs import run_on, stop
-from shoal.data.digits import digits
 from shoal.data.readers import read_collection
 from shoal.discovery import pipeline as module
 from shoal.discovery import read_and_embed as reading
@@ -113,4 +112,3 @@ def test_images_that_changed_in_size_are_other_images(photos, settings) -> None:
     name = next(iter(photos.truth))
     (photos.folder / name).write_bytes((photos.folder / name).read_bytes() + b"\0")
     assert collection_checksum(read_collection(photos.folder, photos.labels)) != before
-    assert collection_checksum(digits(0)[0]) != collection_checksum(digits(1)[0])

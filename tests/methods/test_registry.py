@@ -43,7 +43,7 @@ def test_an_unknown_method_lists_the_nearest():
 
 def test_there_is_a_recipe_for_each_benchmark_and_a_default():
     assert recipe_names() == sorted(
-        [*BENCHMARK_RECIPES, "cpu", "default", "digits", "fine-grained", "generic"]
+        [*BENCHMARK_RECIPES, "cpu", "default", "fine-grained", "generic"]
     )
     assert set(BENCHMARKS) == {*GENERIC, *FINE}
 

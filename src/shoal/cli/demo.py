@@ -1,11 +1,11 @@
-"""`shoal demo`: the whole path on the embedded digits, offline."""
+"""`shoal demo`: discover the photographs that come with the package."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from shoal.cli.console import Json, command_line, reporter, result, say
+from shoal.cli.console import Json, reporter, result, say
 from shoal.cli.options import Device
 
 
@@ -13,50 +13,34 @@ def demo(
     out: Annotated[
         Path, typer.Option(help="Run folder to write; a demo that is there is overwritten.")
     ] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(help="Decides every draw.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
     train: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--train/--no-train", help="Train, a minute or two, or cluster the frozen encoder."
+            "--train/--no-train",
+            help="Train, or cluster the frozen encoder; if absent, train where labels can show "
+            "that it helps.",
         ),
-    ] = True,
+    ] = None,
     device: Device = None,
     json: Json = False,
 ) -> None:
-    """Discover handwritten digits that nobody labeled, e.g. `shoal demo`.
+    """Discover the categories of 498 photographs, e.g. `shoal demo`.
 
     Needs no data and no network.
 
-    0 to 4 are known and half of them labeled, 5 to 9 are novel. Trains, finds the categories and
-    how many there are, assigns digits that come later, and compares with the truth that was kept
-    aside.
+    Half of the images of 8 categories are labeled, 8 categories are novel. Finds the categories and
+    how many there are, and compares the result with the truth.
     """
-    from dataclasses import asdict
-
-    from shoal.discovery.demo import demo_settings, run_demo
+    from shoal.discovery.demo import run_demo
     from shoal.discovery.facts import collect_facts
     from shoal.discovery.scoring import score_to_dict
 
-    done = run_demo(
-        out,
-        demo_settings(seed, train=train),
-        device=device,
-        command=command_line(),
-        reporter=reporter(),
-    )
+    done = run_demo(out, seed=seed, train=train, device=device, reporter=reporter())
     facts = collect_facts(done.run)
     path = done.run.path
-    facts |= {
-        **score_to_dict(done.score),
-        "n_images": facts["n_images"],
-        "later": asdict(done.later),
-    }
-    lines = (
-        facts["answer"],
-        done.score.in_words(),
-        done.later.in_words(),
-        path,
-        path / "report.html",
-    )
+    facts |= {**score_to_dict(done.score), "n_images": facts["n_images"]}
+    lines = (facts["answer"], done.score.in_words(), path, path / "report.html")
     result("\n".join(map(str, lines)), facts, as_json=json)
-    say("next: shoal discover photos/ --labels labels.csv")
+    say(f"next: shoal report {path} --open, then shoal review {path}")
+    say("on your own images: shoal discover photos/ --labels labels.csv")

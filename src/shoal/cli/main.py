@@ -100,7 +100,7 @@ app = typer.Typer(
     help="""Discover the categories in a partly labeled image collection.
 
     \b
-    shoal demo                                        the whole path on handwritten digits, offline
+    shoal demo                                        the whole path on 498 photographs, offline
     shoal discover photos/ --labels labels.csv        the categories of a folder of images
     shoal compare photos/ --labels labels.csv         which method is best for these images?
     shoal cluster features.npz --labels labels.csv    categories of ready embeddings
@@ -117,7 +117,7 @@ app = typer.Typer(
     shoal encoders list                               which encoders there are, and which weights are here
     """,
 )
-app.command("demo", short_help="The whole path on handwritten digits, offline.")(demo.demo)
+app.command("demo", short_help="The whole path on 498 photographs, offline.")(demo.demo)
 app.command("discover", short_help="The categories of a folder of images.")(discover.discover)
 app.command("compare", short_help="Which method is best for a folder of images?")(compare.compare)
 app.command("cluster", short_help="The categories of ready embeddings.")(cluster.cluster)

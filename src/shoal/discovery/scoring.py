@@ -11,7 +11,6 @@ from shoal.clustering.matching import (
     Accuracy,
     adjusted_rand,
     gcd_accuracy,
-    match,
     normalized_mutual_info,
 )
 from shoal.errors import DataError
@@ -118,36 +117,6 @@ def _apart(categories: Ints) -> Ints:
     renumbered = categories.copy()
     renumbered[none] = max(0, int(categories.max(initial=0))) + 1 + np.arange(len(none))
     return renumbered
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LaterScore:
-    """How images that were assigned to a finished run compare with the truth."""
-
-    n_images: int
-    n_right: int
-    """In the category that the run's own images match with their class."""
-    n_possibly_new: int
-
-    def in_words(self) -> str:
-        """How many were right, and how many were not put anywhere."""
-        share = f"{100 * self.n_right / self.n_images:.1f}"
-        images = count(self.n_images, "image")
-        return (
-            f"{share} % of {images} that came later put right, {self.n_possibly_new:,} possibly new"
-        )
-
-
-def score_later(run: RunView, rows: Sequence[Assignment], truth: Mapping[str, str]) -> LaterScore:
-    """Score images assigned to a run; categories are matched to classes on the run's own unlabeled images."""
-    own = [row for row in run.assignments if not row.label_given and row.path in truth]
-    matching = match([truth[row.path] for row in own], [row.category_id for row in own])
-    class_of = dict(zip(matching.clusters.tolist(), matching.classes.tolist(), strict=True))
-    return LaterScore(
-        n_images=len(rows),
-        n_right=sum(class_of.get(row.category_id) == truth[row.path] for row in rows),
-        n_possibly_new=sum(row.category_id < 0 for row in rows),
-    )
 
 
 def _doubts(

@@ -12,7 +12,6 @@ from PIL import Image
 
 from shoal import files
 from shoal.checksums import digest_rows
-from shoal.data.digits import digits
 from shoal.data.pixels import Skipped, load_pixels
 from shoal.data.pixels.decoding import decode_file, square
 from shoal.data.readers import read_collection
@@ -196,13 +195,14 @@ def test_a_cache_that_cannot_fit_is_refused_before_any_work(
 # In memory
 
 
-def test_digits_in_memory_are_scaled_and_nothing_is_kept(cache: Path) -> None:
-    collection, _ = digits()
+def test_images_in_memory_are_scaled_and_nothing_is_kept(cache: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8)
+    collection = read_collection(images)
     steps = Steps()
     pixels = load_pixels(collection, 16, cache=cache, progress=steps)
     expected = np.asarray(square(Image.fromarray(collection.images[5]), 16))
     np.testing.assert_array_equal(pixels[5], expected)
-    assert (len(pixels), steps.seen[-1]) == (1797, (1797, 1797))
+    assert (len(pixels), steps.seen[-1]) == (20, (20, 20))
     assert not cache.exists()
 
 
