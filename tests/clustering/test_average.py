@@ -9,10 +9,8 @@ from scipy.spatial.distance import pdist, squareform
 
 from shoal.clustering import average
 from shoal.clustering.average import average_linkage, choose_linkage, draw_in_proportion, join_small
-from shoal.clustering.blend import try_weights
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.iterates import unit_tree
-from shoal.clustering.links import linked_clusters
 from shoal.clustering.matching import gcd_accuracy
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.sums import unit_points
@@ -91,16 +89,6 @@ def test_small_clusters_are_joined_as_by_a_slow_loop_over_their_images(n_cluster
         assert same_parts(joined.cut(cut), slow_join(rows.numpy(), groups, cut))
 
 
-def test_the_tree_below_the_small_clusters_is_wards_and_heights_never_fall() -> None:
-    rows = points(80)
-    tree = unit_tree(rows)
-    joined = join_small(rows, tree, 4, "average")
-    np.testing.assert_array_equal(joined.linkage[: 80 - 24], tree.linkage[: 80 - 24])
-    assert not same_parts(joined.cut(4), tree.cut(4))
-    assert (np.diff(joined.heights) >= 0).all()
-    assert joined.n_distinct == tree.n_distinct
-
-
 def test_ward_and_too_many_clusters_leave_the_tree_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = points(30)
     tree = unit_tree(rows)
@@ -166,21 +154,6 @@ def test_on_a_long_tail_labels_choose_average_linkage(
     np.testing.assert_array_equal(again.labels, both.labels)
 
 
-def test_the_labels_that_judge_a_trial_see_the_linkage(
-    tail: tuple[np.ndarray, np.ndarray, np.ndarray],
-) -> None:
-    rows, _, labels = tail
-    unit = unit_points(rows)
-    judged = np.flatnonzero(labels >= 0)
-    settings = InferenceSettings(shift=FEW_NEIGHBORS)
-    how = {"seed": 0, "weights": (1.0,)}
-    (ward,) = try_weights(unit, unit, labels, judged, 16, settings, **how)
-    (average,) = try_weights(
-        unit, unit, labels, judged, 16, settings, **how, linkage_method="average"
-    )
-    assert average.right.sum() > ward.right.sum()
-
-
 @pytest.mark.usefixtures("few_are_enough")
 def test_equal_classes_of_which_some_are_labeled_more_keep_wards_tree() -> None:
     rng = np.random.default_rng(0)
@@ -193,16 +166,6 @@ def test_equal_classes_of_which_some_are_labeled_more_keep_wards_tree() -> None:
     drawn = np.bincount(labels[draw_in_proportion(unit, labels)])
     assert drawn.max() <= 3 * drawn.min()
     assert choose_linkage(unit, labels, FEW_NEIGHBORS, 1) == "ward"
-
-
-def test_labels_in_proportion_are_kept_in_proportion(
-    tail: tuple[np.ndarray, np.ndarray, np.ndarray],
-) -> None:
-    rows, _, labels = tail
-    drawn = draw_in_proportion(unit_points(rows), labels)
-    counts = np.bincount(labels[drawn], minlength=10)
-    assert set(labels[drawn]) == {0, 1, 2, *range(4, 10)}
-    assert counts[:3].min() > 5 * counts[4:].max()
 
 
 def test_few_labels_keep_wards_tree(tail: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
@@ -218,28 +181,3 @@ def test_few_labels_keep_wards_tree(tail: tuple[np.ndarray, np.ndarray, np.ndarr
     assert choose_linkage(unit, one_class, FEW_NEIGHBORS, 1) == "ward"
     assert choose_linkage(unit, few, FEW_NEIGHBORS, 1) == "ward"
     assert choose_linkage(copies, np.arange(400) % 2, FEW_NEIGHBORS, 1) == "ward"
-
-
-def test_equal_classes_keep_wards_answer_to_the_bit() -> None:
-    rng = np.random.default_rng(0)
-    classes = np.repeat(np.arange(8), 15)
-    rows = np.eye(8, 12)[classes] * 4 + rng.normal(size=(120, 12)) * 0.3
-    labels = np.where((classes < 4) & (np.arange(120) % 2 == 0), classes, -1)
-    plain = infer(rows, labels, 8, InferenceSettings(shift=FEW_NEIGHBORS))
-    both = infer(rows, labels, 8, InferenceSettings(shift=FEW_NEIGHBORS, try_average=True))
-    assert both.linkage_method == "ward"
-    np.testing.assert_array_equal(both.labels, plain.labels)
-    np.testing.assert_array_equal(both.tree.linkage, plain.tree.linkage)
-
-
-def test_no_cluster_of_linked_images_holds_two_classes() -> None:
-    rows = points(90, dim=3)
-    labels = np.where(np.arange(90) % 3 == 0, np.arange(90) // 3 % 4, -1)
-    found = linked_clusters(rows, labels, 7, "average")
-    assert found is not None
-    clusters = found[1]
-    assert len(np.unique(clusters)) == 7
-    for cluster in range(7):
-        held = labels[clusters == cluster]
-        assert len(np.unique(held[held >= 0])) <= 1
-    assert len({clusters[row] for row in np.flatnonzero(labels == 2)}) == 1

@@ -1,19 +1,15 @@
 """Two embeddings at once: distances add up, and the labels that judge choose how much of each."""
 
-from itertools import islice
-
 import numpy as np
 import pytest
 import torch
 
 from shoal.clustering import blend as module
-from shoal.clustering import iterates
 from shoal.clustering.blend import (
     USUAL_WEIGHT,
     TriedWeight,
     blend,
     choose_weight,
-    is_worse,
     try_weights,
 )
 from shoal.clustering.inference import InferenceSettings
@@ -83,27 +79,6 @@ def test_a_weight_is_judged_by_the_judging_labels_alone(task) -> None:
         np.testing.assert_array_equal(one.right, other.right)
 
 
-@pytest.mark.parametrize("n_known", [0, 2, 7])
-def test_the_trees_of_clusters_that_are_known_are_not_made_again(
-    task, monkeypatch, n_known: int
-) -> None:
-    truth, labels, judged = task
-    first = points(truth, 0.4)
-    made = []
-    link = iterates.link_rows
-    how = {"seed": 0, "weights": (1.0,)}
-    (plain,) = try_weights(first, first, labels, judged, 6, SETTINGS, **how)
-    cuts = [one.tree.cut(6) for one in islice(iterates.iterates(first, SETTINGS.shift), n_known)]
-    monkeypatch.setattr(iterates, "link_rows", lambda *given: (made.append(given), link(*given))[1])
-    (found,) = try_weights(first, first, labels, judged, 6, SETTINGS, **how, first_cuts=cuts)
-    assert found.n_shifts == plain.n_shifts
-    np.testing.assert_array_equal(found.right, plain.right)
-    n_made = len(made)
-    made[:] = []
-    try_weights(first, first, labels, judged, 6, SETTINGS, **how)
-    assert n_made == max(0, len(made) - n_known) < 7
-
-
 def test_rows_too_much_alike_for_so_many_clusters_are_left_out(task) -> None:
     truth, labels, judged = task
     collapsed = torch.ones(90, 6) / 6**0.5
@@ -138,15 +113,6 @@ def test_where_every_judge_is_right_anyhow_the_usual_number_of_shifts_is_taken(
         assert one.n_shifts == taken
 
 
-def test_more_right_counts_for_more_than_the_usual_number_of_shifts(task) -> None:
-    truth, labels, judged = task
-    rows = points(truth, 0.5), points(truth, 0.5, seed=1)
-    plain = try_weights(*rows, labels, judged, 6, SETTINGS, seed=0)
-    other = try_weights(*rows, labels, judged, 6, SETTINGS, seed=0, usual_shifts=6)
-    assert any(one.n_shifts > 0 for one in plain)
-    assert [one.right.sum() for one in plain] == [one.right.sum() for one in other]
-
-
 def test_of_equals_the_one_nearest_to_the_usual_weight_is_taken() -> None:
     same = [1] * 8 + [0] * 2
     assert (
@@ -163,17 +129,3 @@ def test_no_weight_is_taken_that_is_worse_than_the_first_embedding_alone() -> No
     blended = trial(0.65, [1] * 8 + [0] * 2)
     assert choose_weight([trial(0.0, [1] * 5 + [0] * 5), blended, first]).weight == 1.0
     assert choose_weight([trial(0.8, [1] * 10), blended, first]).weight == 0.8
-
-
-def test_a_clearly_better_weight_wins_over_the_usual_one() -> None:
-    """Nine images more of nine that differ: three standard errors."""
-    assert choose_weight([trial(0.0, [1] * 10), trial(0.65, [1] + [0] * 9)]).weight == 0.0
-
-
-def test_a_difference_within_one_standard_error_is_none() -> None:
-    best, close, worse = (
-        np.array(right, dtype=bool) for right in ([1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0])
-    )
-    assert not is_worse(close, best)  # one of one that differ
-    assert is_worse(worse, best)  # two of two
-    assert not is_worse(best, worse)

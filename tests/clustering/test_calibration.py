@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -13,12 +13,10 @@ from shoal.clustering import calibration as module
 from shoal.clustering.calibration import (
     UNCHECKED_CONFIDENCE,
     Calibration,
-    _digests,
     _trust,
     calibrate,
 )
-from shoal.clustering.categories import describe_members, number_clusters, other_neighbors
-from shoal.clustering.held_back import estimate_label_rate
+from shoal.clustering.categories import number_clusters, other_neighbors, same_category_share
 from shoal.clustering.inference import infer
 from shoal.clustering.sums import unit_points
 
@@ -58,7 +56,7 @@ def make_task(images: np.ndarray, truth: np.ndarray, labels: np.ndarray, n_clust
     rows = points.numpy()
     categories, n_novel = number_clusters(infer(points, labels, n_clusters).labels, labels, 5, rows)
     lists = other_neighbors(points, 8)
-    share = describe_members(points, categories, 5 + n_novel, 5, 8, lists).confidence
+    share = same_category_share(lists, categories, categories)
     return Task(rows, truth, labels, categories, 5 + n_novel, share, lists.indices.numpy())
 
 
@@ -98,16 +96,6 @@ def test_confidence_is_nearer_to_the_truth_than_the_share_of_neighbors(task: Tas
     assert before > 0.2
     assert after < 0.6 * before
     assert ((found >= 0) & (found <= 1)).all()
-
-
-def test_the_rate_of_labels_is_read_off_the_neighbors_of_labeled_images(task: Task) -> None:
-    few = np.where(np.arange(len(task.labels)) % 4 == 0, task.labels, -1)
-    digests = np.array(_digests(task.rows))
-    for labels, rate in ((task.labels, 0.5), (few, 0.125)):
-        judged = np.flatnonzero(labels >= 0)
-        assert estimate_label_rate(labels, task.neighbors, judged, digests) == pytest.approx(
-            rate, rel=0.2
-        )
 
 
 def test_the_order_of_images_changes_nothing(task: Task) -> None:
@@ -160,29 +148,6 @@ def test_what_classes_agree_on_counts_and_what_hangs_on_some_of_them_does_not() 
     assert 0.2 < _trust(change, [same, 1.2 * same, 0.9 * same, 0.9 * same, same]) < 0.9
     assert _trust(np.zeros(0), [np.zeros(0)] * 5) == 0
     assert _trust(np.zeros(6), [same] * 5) == 0
-
-
-def test_what_does_not_count_leaves_the_share_of_neighbors(task: Task, monkeypatch) -> None:
-    """Known and novel categories have each their own part of it."""
-    free = task.labels < 0
-    is_known = task.categories < 5
-    trusted = iter([0.5, 0.0])
-    monkeypatch.setattr(module, "_trust", lambda change, others: next(trusted))
-    found = task.calibrate()
-    said, alone = (
-        one.confidence(task.share, task.categories, ~free)
-        for one in (found, replace(found, weight=1.0))
-    )
-    np.testing.assert_allclose(said[~is_known], task.share[~is_known])
-    half = 0.5 * alone[is_known] + 0.5 * task.share[is_known]
-    most = np.where(~free[is_known], 1.0, (1 + UNCHECKED_CONFIDENCE) / 2)
-    np.testing.assert_allclose(said[is_known], np.minimum(half, most))
-    assert Calibration.from_dict(found.to_dict()).weight == 0.5
-
-
-def test_where_nothing_counts_nothing_is_calibrated(task: Task, monkeypatch) -> None:
-    monkeypatch.setattr(module, "_trust", lambda change, others: 0.0)
-    assert task.calibrate().to_dict()["is_calibrated"] is False
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,10 @@ import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage
 
-from shoal.clustering import n_clusters
 from shoal.clustering.class_pairs import _chances, _Cut, _terms, pair_terms
 from shoal.clustering.curve import accuracy_curve
 from shoal.clustering.n_clusters import choose, estimate_n_clusters
 from shoal.clustering.tree import Tree
-from shoal.errors import UsageError
 
 
 def clouds(
@@ -80,20 +78,6 @@ def test_leaving_a_class_out_is_having_no_label_of_it() -> None:
         assert found[:, 1 + c] == pytest.approx(expected[:, 0])
 
 
-def test_k_follows_from_any_cut_where_clusters_are_parts_of_classes() -> None:
-    """Eight classes of twelve, each in three clusters of four: 24 clusters, and half of each known
-    class labeled."""
-    y = np.repeat(np.arange(8), 12)
-    clusters = np.arange(96) // 4
-    known = np.where((y < 5) & (np.arange(96) % 2 == 0), y, -1)
-    labels = np.full(5, 6.0)
-    # Six labels of a class are the half of twelve images; as a random share of them, so are 5
-    # others of 11.
-    above, below = _terms(_Cut.of(clusters, known, 5), labels, labels, False, 96)
-    same = (2 - 1) / (6 - 1)  # two labels in each cluster
-    assert above[0] / below[0] == pytest.approx(96 * same / (3 + same))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_each", "n_held"), [(None, 33), (5, 37)], ids=["half", "five each"])
 def test_the_interval_holds_the_truth_in_about_four_of_five_draws(
@@ -122,20 +106,6 @@ def test_classes_that_overlap_much_are_counted_where_rules_that_look_at_clusters
     assert off["paper"] > 0.2
 
 
-@pytest.mark.slow
-def test_the_fewer_labels_the_wider_the_interval() -> None:
-    widths = []
-    for n_each in (10, 5, 3, 2, 1):
-        of_seed = []
-        for seed in range(10):
-            tree, y, rng = clouds(seed, noise=1.2)
-            low, high = estimate_n_clusters(tree, label(y, rng, 14, n_each)).interval
-            of_seed.append(np.log(high / low))
-        widths.append(np.mean(of_seed))
-    assert widths == sorted(widths)
-    assert widths[-1] > 2 * widths[0]
-
-
 @pytest.mark.parametrize("n_each", [None, 5], ids=["half", "five each"])
 def test_the_interval_reaches_the_truth_where_few_classes_are_known(n_each: int | None) -> None:
     """Four of 32 known: without the end by pairs alone 11 and 10 of 20 intervals held it, the
@@ -146,16 +116,6 @@ def test_the_interval_reaches_the_truth_where_few_classes_are_known(n_each: int 
         low, high = estimate_n_clusters(tree, label(y, rng, 4, n_each)).interval
         held += low <= 32 <= high
     assert 15 <= held <= 18
-
-
-def test_the_upper_end_does_not_move_where_half_of_the_classes_are_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    tree, y, rng = clouds(0)
-    found = estimate_n_clusters(tree, label(y, rng, 14))
-    assert found.n_clusters <= 2 * 14
-    monkeypatch.setattr(n_clusters, "FEW_KNOWN", (1e3, 2e3))
-    assert n_clusters.interval(found.curve) == found.interval
 
 
 def test_the_order_of_rows_and_the_names_of_classes_change_nothing() -> None:
@@ -200,26 +160,3 @@ def test_labels_of_which_no_two_of_a_class_share_a_cluster_say_nothing(seed: int
     found = estimate_n_clusters(tree, labels)  # a warning of numpy fails the test
     assert found.rule != "pairs"
     assert found.interval[1] > 1.5 * found.interval[0]
-
-
-@pytest.mark.parametrize("rule", ["pairs", "paper"])
-def test_k_and_its_interval_keep_to_the_range_asked_for(rule: str) -> None:
-    tree, y, rng = clouds(0)
-    labels = label(y, rng, 14)
-    for least, most in (30, 50), (14, 16), (24, 24):
-        found = estimate_n_clusters(tree, labels, rule=rule, min_clusters=least, max_clusters=most)
-        assert least <= found.n_clusters <= most
-        assert least <= found.interval[0] <= found.interval[1] <= most
-        assert np.array_equal(found.curve.n_clusters, np.arange(least, most + 1))
-    whole = accuracy_curve(tree, labels)
-    part = accuracy_curve(tree, labels, min_clusters=20, max_clusters=40)
-    assert np.array_equal(part.accuracy, whole.accuracy[6:27])
-
-
-def test_a_range_that_holds_no_number_is_refused() -> None:
-    tree, y, rng = clouds(0)
-    labels = label(y, rng, 14)
-    with pytest.raises(UsageError):
-        estimate_n_clusters(tree, labels, min_clusters=481)
-    with pytest.raises(UsageError):
-        estimate_n_clusters(tree, labels, max_clusters=13)

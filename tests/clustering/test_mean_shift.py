@@ -55,20 +55,6 @@ def test_a_step_is_the_double_loop(points: Tensor, own: Tensor, alpha: float) ->
     )
 
 
-def test_two_points_at_a_right_angle_meet_half_way() -> None:
-    """With α = 0.5 and one neighbor each, (1, 0) and (0, 1) both move to the diagonal."""
-    corners = torch.eye(2, dtype=torch.float64)
-    moved = mean_shift(corners, corners, torch.tensor([[1], [0]]), alpha=0.5)
-    torch.testing.assert_close(moved, torch.full((2, 2), math.sqrt(0.5), dtype=torch.float64))
-
-
-def test_alpha_one_lands_on_the_neighbors_mean() -> None:
-    """(0, -1) forgets itself and lands between (1, 0) and (0, 1)."""
-    bank = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-    moved = mean_shift(bank[2:], bank, torch.tensor([[0, 1]]), alpha=1.0)
-    torch.testing.assert_close(moved, torch.full((1, 2), math.sqrt(0.5)))
-
-
 def test_a_point_whose_mean_is_zero_stays_and_has_a_gradient() -> None:
     """(1, 0) and its only neighbor (-1, 0) cancel out at α = 0.5."""
     points = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], requires_grad=True)
@@ -77,12 +63,6 @@ def test_a_point_whose_mean_is_zero_stays_and_has_a_gradient() -> None:
     moved.sum().backward()
     assert points.grad is not None
     assert points.grad.isfinite().all()
-
-
-def test_a_step_leaves_its_input_alone(points: Tensor, own: Tensor) -> None:
-    before = points.clone()
-    mean_shift(points, points, k_nearest(points, points, 5, exclude=own).indices, alpha=0.5)
-    assert torch.equal(points, before)
 
 
 @pytest.mark.parametrize("batch", [1, 7, 40])
@@ -122,39 +102,12 @@ def test_the_uniform_kernel_averages_everything_within_its_radius() -> None:
     assert found == pytest.approx([10, 20, 30, 180])
 
 
-def test_the_radius_of_the_uniform_kernel_is_inside() -> None:
-    """(1, 0) and (0.6, 0.8) have the cosine 0.6 to the last bit: with δ = 0.6 they move to their
-    mean, above it not."""
-    points = torch.tensor([[1.0, 0.0], [0.6, 0.8]], dtype=torch.float64)
-    for delta, expected in (
-        (0.6, unit(points.sum(dim=0, keepdim=True)).expand(2, 2)),
-        (0.6 + 1e-12, points),
-    ):
-        settings = ShiftSettings(kernel="uniform", min_similarity=delta)
-        lists = find_neighbors(points, points, settings, exclude=torch.arange(2))
-        assert lists.similarities.tolist() == [[0.6], [0.6]]
-        torch.testing.assert_close(shift(points, points, lists, settings), expected)
-
-
 def test_the_gaussian_kernel_is_a_weighted_mean(points: Tensor, own: Tensor) -> None:
     settings = ShiftSettings(kernel="gaussian", bandwidth=0.5)
     moved = shift(points, points, find_neighbors(points, points, settings, exclude=own), settings)
     # The diagonal is the point itself: weight 1.
     weights = torch.exp((points @ points.T - 1) / (2 * 0.5**2))
     torch.testing.assert_close(moved, unit(weights @ points))
-
-
-def test_radius_kernels_look_at_no_more_neighbors_than_allowed(points: Tensor, own: Tensor) -> None:
-    settings = ShiftSettings(kernel="gaussian", max_neighbors=7)
-    assert find_neighbors(points, points, settings, exclude=own).indices.shape == (40, 7)
-    assert ShiftSettings(kernel="uniform").list_length(5000) == 1000
-
-
-def test_longer_lists_than_the_kernel_uses_are_cut(points: Tensor, own: Tensor) -> None:
-    long = k_nearest(points, points, 20, exclude=own)
-    settings = ShiftSettings(n_neighbors=5)
-    expected = mean_shift(points, points, long.indices[:, :5], alpha=0.5)
-    assert torch.equal(shift(points, points, long, settings), expected)
 
 
 def test_random_neighbors_are_different_rows_and_never_the_point(
@@ -182,18 +135,6 @@ def test_random_neighbors_reach_every_row_where_none_is_left_out(points: Tensor)
     assert (counts > 200).all()
     assert (counts < 400).all()
     assert (drawn.sort(dim=1).values.diff(dim=1) > 0).all()
-
-
-def test_random_neighbors_follow_the_generator(points: Tensor, own: Tensor) -> None:
-    settings = ShiftSettings(retrieval="random")
-    first, again, other = (
-        find_neighbors(
-            points, points, settings, exclude=own, generator=torch.Generator().manual_seed(s)
-        ).indices
-        for s in (0, 0, 1)
-    )
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
 
 
 def test_attention_with_equal_keys_is_the_mean(points: Tensor, own: Tensor) -> None:
@@ -246,12 +187,6 @@ def test_attention_learns(points: Tensor, own: Tensor) -> None:
 def test_settings_that_cannot_be_used_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         ShiftSettings(**wrong)
-
-
-def test_attention_that_nobody_learned_is_refused(points: Tensor, own: Tensor) -> None:
-    lists = k_nearest(points, points, 3, exclude=own)
-    with pytest.raises(UsageError):
-        shift(points, points, lists, ShiftSettings(aggregation="attention"))
 
 
 @pytest.mark.gpu

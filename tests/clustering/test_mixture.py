@@ -1,14 +1,11 @@
 import numpy as np
 import pytest
 import torch
-from scipy.special import gammaln
 from scipy.stats import multivariate_t
 
 from shoal.clustering.mixture import (
     Prior,
     log_evidence,
-    log_split_ratio,
-    principal_columns,
     prior_of_classes,
     split_and_merge,
 )
@@ -50,17 +47,6 @@ def test_the_evidence_is_the_product_of_what_each_point_was_predicted_with():
         weight = weight + 1
         freedom = freedom + 1
     assert found == pytest.approx(expected, rel=1e-10)
-
-
-def test_the_ratio_is_written_out():
-    first = POINTS[TRUTH == 0][:7]
-    second = POINTS[TRUTH == 1][:4]
-    whole = np.concatenate([first, second])
-    expected = np.log(2.5) + gammaln(7) + gammaln(4) - gammaln(11)
-    expected += (
-        log_evidence(first, PRIOR) + log_evidence(second, PRIOR) - log_evidence(whole, PRIOR)
-    )
-    assert log_split_ratio(whole, first, second, PRIOR, 2.5) == pytest.approx(expected)
 
 
 def test_the_prior_is_as_wide_as_the_labeled_classes_and_as_far_apart():
@@ -112,14 +98,3 @@ def test_copies_and_tiny_clusters_are_not_split():
         points, np.zeros(12, int), np.full(12, -1), prior, concentration=1.0, generator=generator
     )
     assert found.tolist() == [0] * 12
-
-
-def test_principal_columns_keep_distances_and_the_first_left_out_vary_least():
-    points = torch.from_numpy(POINTS) * torch.tensor([1.0, 10.0, 0.1])
-    whole = principal_columns(points, 5)
-    assert whole.shape == (200, 3)
-    np.testing.assert_allclose(
-        np.linalg.norm(whole[3] - whole[8]), float((points[3] - points[8]).norm())
-    )
-    one = principal_columns(points, 1)
-    assert abs(np.corrcoef(one[:, 0], POINTS[:, 1])[0, 1]) > 0.99

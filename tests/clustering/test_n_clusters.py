@@ -1,14 +1,12 @@
-from itertools import islice, product
-
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage
-from sklearn.datasets import load_digits
 
+from shoal import MeanShiftClustering
 from shoal.clustering.curve import MIN_FIT_LABELS, Curve, RunningMatching, accuracy_curve
-from shoal.clustering.iterates import iterates
+from shoal.clustering.inference import InferenceSettings, check_task
+from shoal.clustering.iterates import unit_tree
 from shoal.clustering.matching import matched_accuracy
-from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.n_clusters import (
     RULES,
     choose,
@@ -17,6 +15,8 @@ from shoal.clustering.n_clusters import (
     plateau,
     precision,
     read_mark,
+    read_n_clusters,
+    search_n_clusters,
 )
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
@@ -144,37 +144,10 @@ def test_six_points_with_two_known_classes() -> None:
     assert gap(found.curve) == 3
 
 
-def test_precision_charges_for_images_that_a_class_swallows() -> None:
-    """Eight points each near 0, 10 and 30, the first and the last eight labeled: K = 2 and K = 3
-    are equally accurate.
-
-    At K = 2 the first class shares its cluster with eight others: √(1 · 1/2); at K = 3 it has its
-    own, √(1 · 1).
-    """
-    line = np.concatenate([start + 0.1 * np.arange(8) for start in (0, 10, 30)])[:, None]
-    labels = np.repeat([0, -1, 1], 8)
-    found = accuracy_curve(grow(line), labels)
-    assert precision(found) == 3
-    assert found.fit[:2].tolist() == pytest.approx([(np.sqrt(0.5) + 1) / 2, 1.0])
-
-
-def test_the_papers_rule_takes_the_smallest_of_equals() -> None:
-    assert choose(curve([0.5, 0.8, 0.8, 0.7]), "paper") == (3, "paper")
-
-
-def test_the_plateau_rule_finds_the_middle_of_a_plateau() -> None:
-    """Equal accuracy at K = 4 … 9 and nothing elsewhere: the middle in log K, about √(4·9) = 6."""
-    assert round(plateau(curve([0.1, 0.1, *[0.9] * 6, 0.1, 0.1]))) == 6
-
-
 def test_a_plateau_is_weighed_in_log_k() -> None:
     """Equal accuracy at K = 4 … 36, each K weighing 1/K: 11, near √(4·36); every K counted alike
     gives 17."""
     assert round(plateau(curve([0.1, 0.1, *[0.9] * 33, 0.1]))) == 11
-
-
-def test_the_plateau_rule_is_the_papers_when_labels_leave_no_doubt() -> None:
-    assert round(plateau(curve([0.5, 0.7, 0.9, 0.7, 0.5]))) == 4
 
 
 def test_the_balance_is_the_geometric_mean_of_plateau_and_precision() -> None:
@@ -188,34 +161,6 @@ def test_the_balance_is_the_geometric_mean_of_plateau_and_precision() -> None:
     found = curve(accuracy, fit=fit)
     assert [round(k) for k in (plateau(found), precision(found))] == [4, 16]
     assert choose(found, "pairs") == (8, "balance")
-
-
-def test_only_the_end_of_a_rule_is_rounded() -> None:
-    """Equal accuracy at K = 2 and 3, which weigh 1/2 and 1/3: the plateau lies at 2^(3/5)·3^(2/5) =
-    2.35. With precision at 20 the balance is √(2.35·20) = 6.9, seven clusters; with a plateau of
-    two it would be √40 = 6.3."""
-    accuracy = [0.9, 0.9, *[0.01] * 18]
-    fit = [0.001] * 20
-    fit[18] = 1.0
-    found = curve(accuracy, fit=fit)
-    assert plateau(found) == pytest.approx(2 ** (3 / 5) * 3 ** (2 / 5))
-    assert choose(found, "pairs") == (7, "balance")
-
-
-@pytest.mark.parametrize(
-    ("n_distinct", "expected"),
-    [
-        (20_000, 20),  # ten times two classes, not 22
-        (20, 10),  # half of the images, not 20
-        (3, 2),  # never fewer than the classes
-    ],
-)
-def test_the_gap_rule_looks_no_further_than_ten_times_the_classes_and_half_of_the_images(
-    n_distinct: int, expected: int
-) -> None:
-    gaps = np.zeros(30)
-    gaps[[0, 8, 18, 20]] = 0.5, 1, 2, 3  # K = 2, 10, 20 and 22
-    assert gap(curve([0.9] * 30, gaps=gaps.tolist(), n_distinct=n_distinct)) == expected
 
 
 @pytest.mark.parametrize(
@@ -234,7 +179,7 @@ def test_a_more_modest_mark_decides_where_labels_are_too_few(
     class_sizes: tuple[int, ...], decided: str
 ) -> None:
     found = curve([0.5, 0.9, 0.9], gaps=[0, 0, 1], class_sizes=class_sizes)
-    assert choose(found, "pairs") == (round(read_mark(found).n_clusters), decided)
+    assert choose(found, "pairs") == (round(read_mark(found)[1]), decided)
     assert choose(found, "paper") == (3, "paper")  # what the paper does stays what it does
 
 
@@ -284,45 +229,6 @@ def test_far_apart_classes_are_counted(rule: str, expected: set[int]) -> None:
     tree = grow(10 * rng.normal(size=(8, 16))[y] + rng.normal(size=(96, 16)))
     labels = np.where((y < 6) & (np.arange(96) % 2 == 0), y, -1)
     assert estimate_n_clusters(tree, labels, rule=rule).n_clusters in expected
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_names_of_classes_change_nothing(rule: str) -> None:
-    tree, labels = overlapping(1)
-    renamed = np.where(labels < 0, -1, 97 - 3 * labels)
-    assert (
-        estimate_n_clusters(tree, renamed, rule=rule).n_clusters
-        == estimate_n_clusters(tree, labels, rule=rule).n_clusters
-    )
-
-
-def test_the_sweep_stops_at_max_clusters() -> None:
-    tree, labels = overlapping(0)
-    short = accuracy_curve(tree, labels, max_clusters=20)
-    whole = accuracy_curve(tree, labels)
-    assert short.n_clusters.tolist() == list(range(4, 21))
-    assert np.array_equal(short.accuracy, whole.accuracy[: len(short.accuracy)])
-
-
-@pytest.mark.parametrize(("n_rows", "expected"), [(1300, 1300), (1700, 1500)])
-def test_the_sweep_goes_up_to_ten_times_the_known_classes(n_rows: int, expected: int) -> None:
-    """150 known classes: 1,500 clusters, where there are as many images; for few classes it is
-    1,000."""
-    rng = np.random.default_rng(0)
-    tree = grow(rng.normal(size=(n_rows, 2)))
-    assert (
-        accuracy_curve(tree, label_some(np.arange(n_rows) % 150, [1] * 150)).n_clusters[-1]
-        == expected
-    )
-    assert (
-        accuracy_curve(tree, label_some(np.arange(n_rows) % 150, [1] * 99)).n_clusters[-1] == 1000
-    )
-
-
-def test_a_class_with_a_single_labeled_image_counts() -> None:
-    tree, labels = overlapping(2)
-    labels[np.flatnonzero(labels == 3)[1:]] = -1
-    assert estimate_n_clusters(tree, labels).curve.n_classes == 4
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -377,36 +283,147 @@ def test_labels_that_cannot_be_used_are_refused(labels: np.ndarray) -> None:
         estimate_n_clusters(overlapping(0)[0], labels)
 
 
-def test_max_clusters_is_no_fewer_than_the_known_classes_and_no_more_than_the_images() -> None:
-    tree, labels = overlapping(0)
-    with pytest.raises(UsageError):
-        estimate_n_clusters(tree, labels, max_clusters=3)
-    assert np.array_equal(
-        accuracy_curve(tree, labels, max_clusters=1000).n_clusters, np.arange(4, 121)
-    )
-
-
-def test_a_largest_k_that_is_no_whole_number_is_refused() -> None:
-    with pytest.raises(UsageError):
-        estimate_n_clusters(*overlapping(0), max_clusters=9.0)
-
-
 def test_an_unknown_rule_is_refused() -> None:
     for rule in (["paper"], "papr"):
         with pytest.raises(UsageError):
             estimate_n_clusters(*overlapping(0), rule=rule)
 
 
-def test_where_all_classes_are_known_the_interval_holds_their_number() -> None:
-    """Few labels of each of ten digits: in two of these draws it would begin at 11, as if some were
-    new."""
-    x, truth = load_digits(return_X_y=True)
-    x = x[:1000]
-    truth = truth[:1000]
-    tree = next(islice(iterates(unit_points(x), ShiftSettings()), 1, None)).tree
-    for n_each, seed in product((2, 5), range(5)):
-        rng = np.random.default_rng(seed)
-        labels = np.full(len(x), -1)
-        for digit in range(10):
-            labels[rng.choice(np.flatnonzero(truth == digit), n_each, replace=False)] = digit
-        assert estimate_n_clusters(tree, labels).interval[0] == 10
+@pytest.fixture
+def bundles() -> tuple[np.ndarray, np.ndarray]:
+    """Five bundles of directions, twelve rows each; half of the rows of three are labeled."""
+    rng = np.random.default_rng(0)
+    truth = np.arange(60) % 5
+    x = np.eye(5)[truth] + 0.1 * rng.normal(size=(60, 5))
+    return x, np.where((truth < 3) & (np.arange(60) < 30), truth, -1)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (None, (None, None)),
+        (40, (40, None)),
+        (np.int64(40), (40, None)),
+        ("40", (40, None)),
+        ("30-50", (None, (30, 50))),
+        (" 30 – 50 ", (None, (30, 50))),
+        ((30, 50), (None, (30, 50))),
+        ([30, 50], (None, (30, 50))),
+        ("30-30", (30, None)),
+    ],
+)
+def test_one_number_and_ranges_are_read(given: object, expected: object) -> None:
+    assert read_n_clusters(given) == expected
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "50-30",
+        (50, 30),
+        "0-30",
+        "some",
+        "-5",
+        "30-",
+        (1, 2, 3),
+        (1.5, 3),
+        4.0,
+    ],
+)
+def test_what_is_no_number_and_no_range_is_refused(given: object) -> None:
+    with pytest.raises(UsageError):
+        read_n_clusters(given)
+
+
+@pytest.mark.parametrize("numbers", [(3, 4), (7, 9), (4, 6)])
+def test_the_estimate_and_its_interval_keep_to_a_range(bundles, numbers: tuple[int, int]) -> None:
+    low, high = numbers
+    model = MeanShiftClustering(n_clusters=numbers).fit(*bundles)
+    assert low <= model.interval_[0] <= model.n_clusters_ <= model.interval_[1] <= high
+    assert len(np.unique(model.labels_)) == model.n_clusters_
+    assert MeanShiftClustering().fit(*bundles).n_clusters_ == 5
+
+
+def test_an_estimate_made_elsewhere_is_moved_into_a_range(bundles) -> None:
+    x, labels = bundles
+    tree: Tree = unit_tree(unit_points(x))
+    free = estimate_n_clusters(tree, labels)
+    moved = free.keeping_to(7, 9)
+    assert (free.n_clusters, free.range) == (5, None)
+    assert (moved.n_clusters, moved.interval, moved.range) == (7, (7, 7), (7, 9))
+    assert moved.accuracy == free.curve.accuracy[free.curve.n_clusters == 7][0]
+    assert free.keeping_to(None, None).n_clusters == 5
+
+
+def test_what_labels_say_is_kept_where_it_lies_outside_of_a_range(bundles) -> None:
+    x, labels = bundles
+    tree: Tree = unit_tree(unit_points(x))
+    free = estimate_n_clusters(tree, labels)
+    assert (free.interval, free.by_labels) == ((4, 7), None)
+    for low, high, by_labels in (
+        (8, 9, (4, 7)),
+        (3, 3, (4, 7)),
+        (7, 9, None),
+        (3, 4, None),
+        (5, 6, None),
+    ):
+        kept = estimate_n_clusters(tree, labels, min_clusters=low, max_clusters=high)
+        assert kept.by_labels == free.keeping_to(low, high).by_labels == by_labels
+
+
+def test_a_range_in_which_nothing_can_be_is_refused_before_any_work(bundles) -> None:
+    x, labels = bundles
+    for numbers in ((1, 2), (61, 70)):  # below the known categories, above the images
+        with pytest.raises(UsageError):
+            MeanShiftClustering(n_clusters=numbers).fit(x, labels)
+    check_task(
+        labels, None, InferenceSettings(min_clusters=1, max_clusters=1000)
+    )  # 3 to 60 of it can be
+    with pytest.raises(UsageError):
+        check_task(np.full(60, -1), None, InferenceSettings(min_clusters=3, max_clusters=9))
+    with pytest.raises(UsageError):
+        MeanShiftClustering(n_clusters=(3, 9), max_clusters=9).fit(x, labels)
+
+
+TRUTH = np.repeat(np.arange(40), 10)
+LABELS = np.where((TRUTH < 20) & (np.arange(400) % 2 == 0), TRUTH, -1)
+
+
+def best_at_40(n_clusters):
+    """The classes, but the farther K is from 40, the more of the images are in one wrong
+    cluster."""
+    return np.where(np.arange(400) % 101 < 1.5 * abs(n_clusters - 40), 99, TRUTH)
+
+
+def test_the_number_of_the_highest_labeled_accuracy_is_found_in_few_tries():
+    tried = []
+
+    def cluster(n_clusters):
+        tried.append(n_clusters)
+        return best_at_40(n_clusters)
+
+    assert search_n_clusters(cluster, LABELS, most=100) == 40
+    assert len(tried) == len(set(tried)) < 20
+    assert min(tried) >= 20
+    assert max(tried) <= 100
+
+
+def test_a_range_is_kept_to():
+    assert 50 <= search_n_clusters(best_at_40, LABELS, least=50, most=70) <= 55
+    assert search_n_clusters(best_at_40, LABELS, least=33, most=33) == 33
+    assert search_n_clusters(best_at_40, LABELS, least=3, most=22) >= 20
+
+
+def test_there_are_no_more_clusters_than_known_classes_and_unlabeled_images():
+    """Of 400 images all but five are labeled, in 40 classes; the more clusters, the better they
+    agree."""
+    labels = np.where(np.arange(400) < 395, TRUTH, -1)
+    tried = []
+
+    def cluster(n_clusters):
+        tried.append(n_clusters)
+        return np.where(np.arange(400) < 8 * n_clusters, TRUTH, 99)
+
+    assert 40 < search_n_clusters(cluster, labels) <= 45
+    assert max(tried) <= 45
+    assert search_n_clusters(cluster, TRUTH) == 40

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from shoal.clustering import neighbors as module
 from shoal.clustering import sums
-from shoal.clustering.neighbors import Neighbors, _rounded, k_nearest, rounding_bound
+from shoal.clustering.neighbors import Neighbors, _rounded, k_nearest
 from shoal.clustering.products import Points, Precision
 from shoal.clustering.sums import similarities
 
@@ -63,19 +63,6 @@ def test_neighbors_are_those_of_a_full_sort(points: Tensor, k: int, dtype: torch
     assert_same(k_nearest(rows, rows, k, exclude=own), slow_k_nearest(rows, rows, k, own))
 
 
-def test_queries_may_differ_from_the_bank(points: Tensor) -> None:
-    assert_same(k_nearest(points[:7], points[7:], 5), slow_k_nearest(points[:7], points[7:], 5))
-
-
-@pytest.mark.parametrize("block_rows", [1, 7, 60])
-def test_neighbors_do_not_depend_on_the_block_size(points: Tensor, block_rows: int) -> None:
-    own = torch.arange(60)
-    assert_same(
-        k_nearest(points, points, 5, exclude=own, block_rows=block_rows),
-        k_nearest(points, points, 5, exclude=own),
-    )
-
-
 def test_neighbors_do_not_depend_on_threads_or_chunks(
     points: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,11 +92,6 @@ def test_a_point_is_left_out_by_its_index_and_its_duplicate_is_not() -> None:
     assert k_nearest(rows, rows, 1, exclude=torch.arange(3)).indices.tolist() == [[1], [0], [0]]
 
 
-def test_exclude_minus_one_leaves_nothing_out(points: Tensor) -> None:
-    nobody = torch.full((60,), -1)
-    assert_same(k_nearest(points, points, 60, exclude=nobody), k_nearest(points, points, 60))
-
-
 def test_ties_go_to_the_lowest_index() -> None:
     """All six bank rows are the same point, so the k nearest are the first k."""
     bank = angles(40, 40, 40, 40, 40, 40)
@@ -134,13 +116,6 @@ def test_rows_of_any_length_are_ranked_by_inner_product() -> None:
         * torch.logspace(-6, 6, 50)[:, None]
     )
     assert_same(k_nearest(rows, rows, 4), slow_k_nearest(rows, rows, 4))
-
-
-def test_nothing_outside_a_list_is_more_similar_than_its_last(points: Tensor) -> None:
-    found = k_nearest(points, points, 5)
-    exact = points.double() @ points.double().T
-    outside = exact.scatter(1, found.indices, -torch.inf).max(dim=1).values
-    assert (outside <= found.similarities[:, -1] + 2 * rounding_bound(24)).all()
 
 
 def test_the_raw_search_finds_the_same_where_nothing_is_close(points: Tensor) -> None:
@@ -198,42 +173,6 @@ def test_bfloat16_proposes_and_changes_no_bit(
     by_query = tried[2:]  # after the bank in both formats
     assert sum(n for bits, n in by_query if bits == 8) == 400
     assert 0 < sum(n for bits, n in by_query if bits == 24) < 200
-
-
-def test_a_precision_that_settles_few_queries_is_not_tried_again(
-    points: Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bank = points[:1] + 1e-5 * points  # all so near that bfloat16 sees one row
-    tried = with_tiles(monkeypatch)
-    found = k_nearest(bank, bank, 3, block_rows=20)
-    assert [n for bits, n in tried[2:] if bits == 8] == [20]
-    assert_same(found, slow_k_nearest(bank, bank, 3))
-
-
-def test_queries_of_a_small_bank_are_not_rounded_first(
-    points: Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried = with_tiles(monkeypatch)
-    monkeypatch.setattr(module, "SMALL_BANK", 61)
-    k_nearest(points, points, 3)
-    assert [bits for bits, _ in tried] == [24, 24]
-
-
-@pytest.mark.parametrize("n_values", [3, 40, 10**6])
-def test_the_largest_products_are_among_the_groups_with_the_largest_maxima(
-    monkeypatch: pytest.MonkeyPatch, n_values: int
-) -> None:
-    """Groups of 4 columns, 301 columns, 5 wanted: with 3 different values nearly everything is
-    tied."""
-    monkeypatch.setattr(module, "GROUP", 4)
-    padded = torch.full((50, 304), -torch.inf)
-    padded[:, :301] = torch.randint(
-        n_values, (50, 301), generator=torch.Generator().manual_seed(5)
-    ).float()
-    values, columns = module._largest(padded[:, :301], padded, 5)
-    assert torch.equal(values, padded.topk(5, dim=1).values)
-    assert torch.equal(values, padded.gather(1, columns))
-    assert all(len(set(row)) == 5 and max(row) < 301 for row in columns.tolist())
 
 
 @pytest.mark.parametrize("n_copies", [1, 3])

@@ -119,12 +119,6 @@ def test_a_matrix_that_is_no_tree_is_refused(linkage_matrix: list[list[float]]) 
         Tree(linkage_matrix)
 
 
-@pytest.mark.parametrize("node", [-1, 9])
-def test_a_node_outside_the_tree_is_refused(node: int) -> None:
-    with pytest.raises(UsageError):
-        Tree(FIVE).members(node)
-
-
 def test_a_nan_height_is_refused() -> None:
     with pytest.raises(UsageError):
         Tree(FIVE).cut_at(float("nan"))

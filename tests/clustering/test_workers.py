@@ -1,8 +1,13 @@
+import subprocess
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 
+from shoal.clustering.ward import ward_linkage
 from shoal.clustering.workers import Scratch, Workers
 
 CPU = torch.device("cpu")
@@ -29,18 +34,6 @@ def test_every_worker_infers_and_the_caller_does_not_afterwards() -> None:
     assert not torch.is_inference_mode_enabled()
 
 
-def test_results_come_in_order_from_several_threads() -> None:
-    barrier = threading.Barrier(2, timeout=300)
-    with Workers(CPU) as workers:
-        assert workers.n == 2
-
-        def work(item: int) -> int:
-            barrier.wait()  # passes only when two threads are at it
-            return item * item
-
-        assert workers.map(work, range(6)) == [0, 1, 4, 9, 16, 25]
-
-
 def test_an_error_in_a_worker_reaches_the_caller_and_frees_the_threads() -> None:
     before = torch.get_num_threads()
 
@@ -64,3 +57,31 @@ def test_scratch_memory_is_reused_within_a_thread_and_not_shared_between_threads
     thread.start()
     thread.join()
     assert seen != [first.data_ptr()]
+
+
+@pytest.mark.slow
+def test_two_trees_at_once_are_those_grown_alone() -> None:
+    """Both change the number of torch's threads and the precision of its products, which are the
+    whole process's."""
+    draw = torch.Generator().manual_seed(0)
+    many = [torch.nn.functional.normalize(torch.randn(3200, 256, generator=draw)) for _ in range(2)]
+    alone = [ward_linkage(rows) for rows in many]
+    before = (torch.get_num_threads(), torch.get_float32_matmul_precision())
+    with ThreadPoolExecutor(2) as pool:
+        for found, expected in zip(pool.map(ward_linkage, many), alone, strict=True):
+            np.testing.assert_array_equal(found, expected)
+    assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == before
+
+
+@pytest.mark.slow
+def test_precisions_set_for_one_backend_are_left_as_they_were() -> None:
+    program = """
+import numpy as np, torch, shoal
+torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+shoal.ward_linkage(np.random.default_rng(0).normal(size=(3000, 64)))
+print(torch.backends.mkldnn.matmul.fp32_precision, torch.backends.cuda.matmul.fp32_precision)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["bf16", "none"], done.stderr

@@ -8,7 +8,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from shoal.clustering.calibration import Calibration
-from shoal.clustering.categories import describe_members
+from shoal.clustering.categories import describe, other_neighbors
 from shoal.clustering.hidden_categories import Mixtures
 from shoal.clustering.inference import infer
 from shoal.clustering.sums import unit_points
@@ -36,7 +36,7 @@ def found() -> NamedCategories:
         classes=("cat", "dog", "novel-001", "novel-002"),
         ids=(0, 1, 2, 3),
         n_known=2,
-        members=describe_members(POINTS, categories, 4, 2, 2),
+        members=describe(POINTS, categories, other_neighbors(POINTS, 2), POINTS, categories, 2),
         mixtures=Mixtures(np.zeros(4), np.zeros(6, dtype=bool)),
     )
 

@@ -11,7 +11,7 @@ from shoal import files
 from shoal.clustering import sums
 from shoal.clustering.categories import other_neighbors
 from shoal.clustering.estimators import MeanShiftClustering
-from shoal.clustering.inference import InferenceSettings, infer_unit_rows
+from shoal.clustering.inference import infer
 from shoal.clustering.sums import unit_points
 from shoal.data.readers import read_embeddings
 from shoal.discovery.cluster_embeddings import (
@@ -95,7 +95,7 @@ def test_neighbors_that_clustering_has_looked_up_are_those_of_the_rows_that_are_
         torch.float64,
     ):  # of float64 rows what is written is rounded, and may have others
         points = unit_points(torch.tensor(given.x, dtype=dtype))
-        found = as_discovery(infer_unit_rows(points, given.labels, 5, InferenceSettings()), points)
+        found = as_discovery(infer(points, given.labels, 5, is_unit=True), points)
         assert (found.neighbors is None) == (dtype == torch.float64)
         if found.neighbors is not None:
             lists = other_neighbors(torch.from_numpy(found.embeddings), 8)

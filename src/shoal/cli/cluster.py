@@ -113,7 +113,7 @@ def _settings(
     """What was asked for, over what the protocol says."""
     from shoal.clustering.inference import InferenceSettings
     from shoal.clustering.mean_shift import ShiftSettings
-    from shoal.clustering.n_clusters_range import read_n_clusters
+    from shoal.clustering.n_clusters import read_n_clusters
     from shoal.discovery.cluster_embeddings import ClusterSettings
     from shoal.methods.protocols import get_protocol
 
@@ -123,9 +123,16 @@ def _settings(
     shift = ShiftSettings(n_neighbors=n_neighbors, alpha=alpha)
     number, numbers = read_n_clusters(n_clusters)
     is_ours = protocol in (None, "shoal")
+    least, most = numbers or (None, None)
     inference = InferenceSettings(
-        shift=shift, must_link=is_ours, try_average=is_ours, split_mixtures=is_ours, **chosen
-    ).with_range(numbers)
+        shift=shift,
+        min_clusters=least,
+        max_clusters=most,
+        must_link=is_ours,
+        try_average=is_ours,
+        split_mixtures=is_ours,
+        **chosen,
+    )
     return ClusterSettings(n_clusters=number, inference=inference)
 
 

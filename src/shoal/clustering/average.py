@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.arrays import UNLABELED, Bools, Floats, Ints
+from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.categories import category_centers
 from shoal.clustering.iterates import iterates
 from shoal.clustering.matching import is_worse, put_right
@@ -28,8 +28,6 @@ from shoal.clustering.tree import Tree
 
 LinkageMethod = Literal["ward", "average"]
 """How the small clusters of Ward's tree are joined to K."""
-
-LINKAGE_METHODS: tuple[LinkageMethod, ...] = ("ward", "average")
 
 SMALL_PER_CLUSTER = 6
 """Small clusters for each of the K; 3 and 12 put as many labeled images right."""
@@ -63,16 +61,7 @@ def choose_linkage(
     points: Tensor, labels: Ints, moves: ShiftSettings, n_shifts: int
 ) -> LinkageMethod:
     """Average linkage where it puts more labeled images right by more than a standard error, else
-    Ward's."""
-    judged = judge_linkages(points, labels, moves, n_shifts)
-    return "average" if judged is not None and is_worse(*judged) else "ward"
-
-
-def judge_linkages(
-    points: Tensor, labels: Ints, moves: ShiftSettings, n_shifts: int
-) -> tuple[Bools, Bools] | None:
-    """Which labeled images (L,) Ward's linkage puts right, and which average linkage; None where
-    there are too few.
+    Ward's.
 
     Labeled images of `points` (N, D), unit rows, are clustered alone, after so many shifts, into as
     many clusters as they have classes. Among all images labels cannot say it: they do not see what
@@ -80,21 +69,21 @@ def judge_linkages(
     labels say too little.
     """
     if (labels != UNLABELED).sum() < MIN_LABELED:
-        return None
+        return "ward"
     rows = draw_in_proportion(points, labels)
     truth = labels[rows]
     n_classes = len(np.unique(truth))
     if len(rows) < MIN_LABELED or n_classes < 2:
-        return None
+        return "ward"
     alone = points[torch.from_numpy(rows).to(points.device)]
     one = next(islice(iterates(alone, moves), n_shifts, None))
     if one.tree.n_distinct < n_classes:
-        return None
-    ward, average = (
-        put_right(truth, join_small(one.points, one.tree, n_classes, method).cut(n_classes))
-        for method in LINKAGE_METHODS
-    )
-    return ward, average
+        return "ward"
+    by_average = join_small(one.points, one.tree, n_classes, "average").cut(n_classes)
+    by_ward = one.tree.cut(n_classes)
+    if is_worse(put_right(truth, by_ward), put_right(truth, by_average)):
+        return "average"
+    return "ward"
 
 
 def draw_in_proportion(points: Tensor, labels: Ints) -> Ints:
@@ -115,13 +104,11 @@ def draw_in_proportion(points: Tensor, labels: Ints) -> Ints:
     n_images = np.maximum(torch.bincount(nearest, minlength=len(classes)).cpu().numpy(), n_labels)
     share = min(float(np.quantile(n_labels / n_images, 0.25)), MAX_LABELED / n_images.sum())
     wanted = np.minimum(n_labels, np.maximum(1, np.rint(share * n_images).astype(np.int64)))  # (C,)
-    kept = [
-        np.flatnonzero(own == c)[
-            np.linspace(0, n_labels[c] - 1, wanted[c]).round().astype(np.int64)
-        ]
-        for c in range(len(classes))
-    ]
-    return labeled[np.sort(np.concatenate(kept))]
+    kept = []
+    for c in range(len(classes)):
+        evenly = np.linspace(0, n_labels[c] - 1, wanted[c]).round().astype(np.int64)
+        kept.append(labeled[own == c][evenly])
+    return np.sort(np.concatenate(kept))
 
 
 def average_linkage(distances: Floats, sizes: Ints) -> tuple[Ints, Ints, Floats]:
@@ -137,33 +124,30 @@ def average_linkage(distances: Floats, sizes: Ints) -> tuple[Ints, Ints, Floats]
     n_left = sizes.astype(np.float64)
     np.fill_diagonal(apart, np.inf)
     joined_at = np.full(len(sizes), -np.inf)
-    is_left = np.ones(len(sizes), dtype=bool)
-    steps: list[tuple[int, int, float]] = []
+    slots: list[tuple[int, int]] = []
+    heights: list[float] = []
     chain: list[int] = []
-    while len(steps) < len(sizes) - 1:
-        chain = chain or [int(is_left.argmax())]
+    while len(slots) < len(sizes) - 1:
+        chain = chain or [int((n_left > 0).argmax())]
         last = chain[-1]
-        before = chain[-2] if len(chain) > 1 else None
         nearest = int(apart[last].argmin())
-        if before is None or apart[last, nearest] < apart[last, before]:
+        if len(chain) == 1 or apart[last, nearest] < apart[last, chain[-2]]:
             chain.append(nearest)
             continue
+        kept, gone = sorted(chain[-2:])
         del chain[-2:]
-        kept = min(last, before)
-        gone = max(last, before)
         # Rounding may put a cluster below one that is in it.
         joined_at[kept] = max(apart[kept, gone], joined_at[kept], joined_at[gone])
-        steps.append((kept, gone, joined_at[kept]))
-        row = (n_left[kept] * apart[kept] + n_left[gone] * apart[gone]) / (
-            n_left[kept] + n_left[gone]
-        )
+        slots.append((kept, gone))
+        heights.append(joined_at[kept])
+        total = n_left[kept] + n_left[gone]
+        row = (n_left[kept] * apart[kept] + n_left[gone] * apart[gone]) / total
         apart[kept] = row
         apart[:, kept] = row
         apart[gone] = np.inf
         apart[:, gone] = np.inf
-        n_left[kept] += n_left[gone]
-        is_left[gone] = False
-    slots = np.array([step[:2] for step in steps], dtype=np.int64).reshape(-1, 2)
-    heights = np.array([step[2] for step in steps])
+        n_left[kept] = total
+        n_left[gone] = 0
     order = np.argsort(heights, kind="stable")
-    return slots[order, 0], slots[order, 1], heights[order]
+    pairs = np.array(slots, dtype=np.int64).reshape(-1, 2)[order]
+    return pairs[:, 0], pairs[:, 1], np.array(heights)[order]

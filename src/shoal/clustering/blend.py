@@ -87,35 +87,20 @@ def try_weights(
     at = np.searchsorted(rows, judged)  # (J,) the judging images among these rows
     tried = []
     for weight in weights:
+        points = blend(first[kept], second[kept], weight)
         known = [cut[rows] for cut in first_cuts] if weight == 1 else []
-        cuts = _cuts(
-            blend(first[kept], second[kept], weight),
-            n_clusters,
-            settings.shift,
-            linkage_method,
-            known,
-        )
-        tried.append(_judge(weight, (cut[at] for cut in cuts), labels[judged], usual_shifts))
-    return [one for one in tried if one is not None]
-
-
-def choose_weight(tried: Sequence[TriedWeight]) -> TriedWeight:
-    """The weight nearest to the usual one among those that the judging images cannot tell from the
-    best.
-
-    None that puts fewer of them right than the first embedding alone does: what costs a training
-    must not be worse.
-
-    Images that two weights both put right, or both wrong, say nothing about which is better. If
-    neither is, each of the others is as a toss of a coin, and the difference has a standard error
-    of √(their number) images. A weight that is worse than the best by no more than that is as good.
-    """
-    best = max(tried, key=lambda one: int(one.right.sum()))
-    alone = max((int(one.right.sum()) for one in tried if one.weight == 1), default=0)
-    good = [
-        one for one in tried if not is_worse(one.right, best.right) and one.right.sum() >= alone
-    ]
-    return min(good, key=lambda one: abs(one.weight - USUAL_WEIGHT))
+        cuts = _cuts(points, n_clusters, settings.shift, linkage_method, known)
+        rights: list[Bools] = []
+        for cut in islice(cuts, MAX_SHIFTS + 1):  # Algorithm 1, by the judging images
+            rights.append(put_right(labels[judged], cut[at]))
+            if stops([float(right.mean()) for right in rights]):
+                break
+        if rights:
+            counts = [int(right.sum()) for right in rights]
+            best = [shifts for shifts, n_right in enumerate(counts) if n_right == max(counts)]
+            n_shifts = min(best, key=lambda shifts: abs(shifts - usual_shifts))
+            tried.append(TriedWeight(weight=weight, n_shifts=n_shifts, right=rights[n_shifts]))
+    return tried
 
 
 def _cuts(
@@ -137,25 +122,23 @@ def _cuts(
         yield join_small(one.points, one.tree, n_clusters, linkage_method).cut(n_clusters)
 
 
-def _judge(
-    weight: float, clusters: Iterator[Ints], truth: Ints, usual_shifts: int
-) -> TriedWeight | None:
-    """The best iterate up to the first that neither of the next two betters, by the judging images
-    (Algorithm 1).
+def choose_weight(tried: Sequence[TriedWeight]) -> TriedWeight:
+    """The weight nearest to the usual one among those that the judging images cannot tell from the
+    best.
 
-    `clusters` (J,) are theirs after 0, 1, 2 … shifts; None where there are none.
+    None that puts fewer of them right than the first embedding alone does: what costs a training
+    must not be worse.
+
+    Images that two weights both put right, or both wrong, say nothing about which is better. If
+    neither is, each of the others is as a toss of a coin, and the difference has a standard error
+    of √(their number) images. A weight that is worse than the best by no more than that is as good.
     """
-    rights: list[Bools] = []
-    for cut in islice(clusters, MAX_SHIFTS + 1):
-        rights.append(put_right(truth, cut))
-        if stops([float(right.mean()) for right in rights]):
-            break
-    if not rights:
-        return None
-    counts = [int(right.sum()) for right in rights]
-    best = [shifts for shifts, n_right in enumerate(counts) if n_right == max(counts)]
-    n_shifts = min(best, key=lambda shifts: abs(shifts - usual_shifts))
-    return TriedWeight(weight=weight, n_shifts=n_shifts, right=rights[n_shifts])
+    best = max(tried, key=lambda one: int(one.right.sum()))
+    alone = max((int(one.right.sum()) for one in tried if one.weight == 1), default=0)
+    good = [
+        one for one in tried if not is_worse(one.right, best.right) and one.right.sum() >= alone
+    ]
+    return min(good, key=lambda one: abs(one.weight - USUAL_WEIGHT))
 
 
 def sample_rows(n_rows: int, judged: Ints, n_clusters: int, seed: int) -> Ints:

@@ -8,17 +8,18 @@ N images, M of them described, D columns, k neighbors, K categories of which the
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Floats, Ints
-from shoal.clustering.matching import match
+from shoal.clustering.matching import match_clusters
 from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import grouped_sums, row_lengths, similarities
+
+Name = TypeVar("Name", bound=int | str)
 
 NONE = -1
 """Where there is no such category."""
@@ -42,116 +43,80 @@ def other_neighbors(points: Tensor, n_neighbors: int) -> Neighbors:
     return k_nearest(points, points, min(n_neighbors, len(points) - 1), exclude=own)
 
 
-def describe_members(
-    points: Tensor,
-    categories: Ints,
-    n_categories: int,
-    n_known: int,
-    n_neighbors: int,
-    lists: Neighbors | None = None,
-) -> Membership:
-    """Describe every row of `points` (N, D), unit rows, in its category (N,), 0 … K-1, known ones first.
-
-    `lists` are what `other_neighbors` gives, where the caller has them.
-    """
-    lists = other_neighbors(points, n_neighbors) if lists is None else lists
-    return _describe(points, categories, lists, points, categories, n_categories, n_known)
-
-
 def assign_newcomers(
     newcomers: Tensor,
     points: Tensor,
     categories: Ints,
-    n_categories: int,
     n_known: int,
     n_neighbors: int,
     predicted: Ints | None = None,
     unpredicted: Sequence[int] = (),
 ) -> tuple[Ints, Membership, Neighbors]:
-    """Put new rows (M, D) into the categories (N,) of `points` (N, D), describe them, and return their neighbors too.
+    """Put new rows (M, D) into the categories (N,) of `points` (N, D), describe them, and return
+    their neighbors too.
 
-    They go where a classifier has `predicted` (M,) them to be. Their neighbors vote without one, where it names no
-    category that has a row, and where they are for one of those `unpredicted`, which it does not know.
+    They go where a classifier has `predicted` (M,) them to be. Their neighbors vote without one,
+    where it names no category that has a row, and where they are for one of those `unpredicted`,
+    which it does not know.
     """
     lists = k_nearest(newcomers, points, min(n_neighbors, len(points)))
     chosen = vote(lists, categories)
     if predicted is not None:
         is_voted = ~np.isin(predicted, categories) | np.isin(chosen, unpredicted)
         chosen = np.where(is_voted, chosen, predicted)
-    members = _describe(newcomers, chosen, lists, points, categories, n_categories, n_known)
-    return chosen, members, lists
+    return chosen, describe(newcomers, chosen, lists, points, categories, n_known), lists
 
 
-def _describe(
-    rows: Tensor,
-    chosen: Ints,
-    lists: Neighbors,
-    points: Tensor,
-    categories: Ints,
-    n_categories: int,
-    n_known: int,
+def describe(
+    rows: Tensor, chosen: Ints, lists: Neighbors, points: Tensor, categories: Ints, n_known: int
 ) -> Membership:
-    """Describe rows (M, D) in their category (M,), given their neighbors in `points` (N, D) with `categories` (N,)."""
-    filled = np.unique(categories)  # (F,) ascending; nothing is near a category without images
-    centers = category_centers(points, categories, n_categories)[
-        torch.from_numpy(filled).to(points.device)
-    ]  # (F, D)
-    own = torch.from_numpy(np.searchsorted(filled, chosen)).to(rows.device)  # (M,)
-    known, similarity = _nearest(rows, centers[: int((filled < n_known).sum())], filled)
+    """Describe unit rows (M, D) in their category (M,), given their neighbors in `points` (N, D)
+    with `categories` (N,), 0 … K-1, known ones first."""
+    # Ascending; nothing is near a category without images.
+    filled, own = np.unique(categories, return_inverse=True)
+    centers = category_centers(points, own, len(filled))  # (F, D)
+    at = torch.from_numpy(np.searchsorted(filled, chosen)).to(rows.device)  # (M,)
+    second = np.full(len(rows), NONE)
+    if len(filled) > 1:
+        nearest = k_nearest(rows, centers, 1, exclude=at)
+        second = filled[nearest.indices[:, 0].cpu().numpy()]
+    nearest_known = np.full(len(rows), NONE)
+    similarity: Floats = np.full(len(rows), np.nan)
+    known = centers[: int((filled < n_known).sum())]
+    if len(known):
+        nearest = k_nearest(rows, known, 1)
+        nearest_known = filled[nearest.indices[:, 0].cpu().numpy()]
+        similarity = nearest.similarities[:, 0].cpu().numpy()
     return Membership(
-        confidence=(categories[lists.indices.cpu().numpy()] == chosen[:, None]).mean(axis=1),
+        confidence=same_category_share(lists, categories, chosen),
         outlier_score=outlier_scores(lists),
-        typicality=similarities(rows, centers, own[:, None])[:, 0].cpu().numpy(),
-        second=_nearest(rows, centers, filled, exclude=own)[0],
-        nearest_known=known,
+        typicality=similarities(rows, centers, at[:, None])[:, 0].cpu().numpy(),
+        second=second,
+        nearest_known=nearest_known,
         nearest_known_similarity=similarity,
     )
 
 
-def _nearest(
-    rows: Tensor, centers: Tensor, named: Ints, exclude: Tensor | None = None
-) -> tuple[Ints, Floats]:
-    """The category, as `named` (F,), whose center is nearest to each row, and its cosine; -1 and NaN without any."""
-    if len(centers) == (0 if exclude is None else 1):
-        return np.full(len(rows), NONE), np.full(len(rows), np.nan)
-    nearest = k_nearest(rows, centers, 1, exclude=exclude)
-    return named[nearest.indices[:, 0].cpu().numpy()], nearest.similarities[:, 0].cpu().numpy()
+def number_clusters(clusters: Ints, labels: Ints, n_known: int, rows: Floats) -> tuple[Ints, int]:
+    """Number clusters as categories: a known class's own number where matched, then novel ones by
+    falling size.
 
-
-def number_clusters(
-    clusters: Ints, labels: Ints, n_known: int, rows: NDArray[Any]
-) -> tuple[Ints, int]:
-    """Number clusters as categories: a known class's own number where matched, then novel ones by falling size.
-
-    Clusters are matched to classes on labeled rows. Ties of matching and of size go by size and by the smallest of a
-    cluster's `rows` (N, any), so that neither the order of images nor the numbers of clusters decides. Returns (N,)
-    numbers and how many are novel.
+    Clusters are matched to classes on labeled rows. Ties of matching and of size go by size and by
+    the smallest of a cluster's `rows` (N, any), so that neither the order of images nor the numbers
+    of clusters decides. Returns (N,) numbers and how many are novel.
     """
-    ranks = _rank_clusters(clusters, rows)
-    labeled = labels != UNLABELED
-    number = np.full(int(ranks.max()) + 1, UNLABELED)
-    if labeled.any():
-        matching = match(labels[labeled], ranks[labeled])
-        number[matching.clusters.astype(np.int64)] = matching.classes
-    novel = np.flatnonzero(number == UNLABELED)
-    number[novel] = n_known + np.arange(len(novel))
-    return number[ranks], len(novel)
-
-
-def _rank_clusters(clusters: Ints, rows: NDArray[Any]) -> Ints:
-    """Number clusters (N,) anew, by falling size and then by their smallest row, column after column."""
-    _, number, sizes = np.unique(
-        clusters, return_inverse=True, return_counts=True
-    )  # (N,) and (K,), none of them empty
+    # (N,) and (K,), none of them empty
+    _, number, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     members = np.split(np.argsort(number, kind="stable"), np.cumsum(sizes)[:-1])
     smallest = rows[[_smallest(rows, own) for own in members]]  # (K, any)
-    order = np.lexsort((*smallest.T[::-1], -sizes))
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return rank[number]
+    rank = np.argsort(np.lexsort((*smallest.T[::-1], -sizes)))[number]  # (N,)
+    category = match_clusters(labels, rank)  # (K,)
+    novel = np.flatnonzero(category == UNLABELED)
+    category[novel] = n_known + np.arange(len(novel))
+    return category[rank], len(novel)
 
 
-def _smallest(rows: NDArray[Any], members: Ints) -> int:
+def _smallest(rows: Floats, members: Ints) -> int:
     """The member whose row comes first, column after column; the first one mostly decides."""
     for column in rows.T:
         if len(members) == 1:
@@ -161,26 +126,27 @@ def _smallest(rows: NDArray[Any], members: Ints) -> int:
     return int(members[0])
 
 
-def category_names(known: Sequence[Any], n_novel: int) -> list[Any]:
-    """The known names, then 'novel-001' … for the novel ones; a number whose name is known already is left out."""
-    taken = set(map(str, known))
-    free = [
-        name for i in range(n_novel + len(taken)) if (name := f"novel-{i + 1:03d}") not in taken
-    ]
+def category_names(known: Sequence[Name], n_novel: int) -> list[Name | str]:
+    """The known names, then 'novel-001' … for the novel ones; a number whose name is known already
+    is left out."""
+    taken = {str(name) for name in known}
+    free = [f"novel-{i + 1:03d}" for i in range(n_novel + len(taken))]
+    free = [name for name in free if name not in taken]
     return [*known, *free[:n_novel]]
 
 
 def category_centers(points: Tensor, categories: Ints, n_categories: int) -> Tensor:
-    """(K, D) the mean direction of each category of unit rows (N, D) in float64, zeros for one without images."""
+    """(K, D) the mean direction of each category of unit rows (N, D) in float64, zeros for one
+    without images."""
     sums = grouped_sums(points, torch.from_numpy(categories).to(points.device), n_categories)
     lengths = row_lengths(sums)[:, None]  # (K, 1)
     return sums / lengths.where(lengths > 0, 1.0)
 
 
-def same_category_share(lists: Neighbors, categories: Ints) -> Floats:
-    """(N,) the share of each row's neighbors, rows of the same collection, that are in its category."""
-    same = categories[lists.indices.cpu().numpy()] == categories[:, None]  # (N, k)
-    share: Floats = same.mean(axis=1)
+def same_category_share(lists: Neighbors, categories: Ints, own: Ints) -> Floats:
+    """(M,) the share of each row's neighbors, of `categories` (N,), that are in its `own`
+    category."""
+    share: Floats = (categories[lists.indices.cpu().numpy()] == own[:, None]).mean(axis=1)
     return share
 
 
@@ -194,7 +160,6 @@ def vote(lists: Neighbors, bank_categories: Ints) -> Ints:
     """(N,) the category most common among each row's neighbors, the nearest deciding ties."""
     votes = bank_categories[lists.indices.cpu().numpy()]  # (N, k), nearest first
     counts = (votes[:, :, None] == votes[:, None, :]).sum(axis=2)  # (N, k)
-    chosen: Ints = votes[
-        np.arange(len(votes)), counts.argmax(axis=1)
-    ]  # argmax takes the nearest of equals
+    # argmax takes the nearest of equals
+    chosen: Ints = votes[np.arange(len(votes)), counts.argmax(axis=1)]
     return chosen

@@ -7,63 +7,49 @@ given; a `resolution` above 1 asks for more and smaller ones.
 N images, E links.
 """
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from shoal.arrays import UNLABELED, Floats, Ints
-from shoal.clustering.neighbors import k_nearest
+from shoal.arrays import UNLABELED, Ints
+from shoal.clustering.categories import other_neighbors
+from shoal.clustering.tree import number_by_first
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 TOLERANCE = 1e-7
 """The least rise of modularity for which the search goes on: at scikit-network's own 1e-3 it ends
 early."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class NeighborGraph:
-    """Which images are linked, and how strongly."""
-
-    n_images: int
-    first: Ints
-    """(E,) one end of each link."""
-    second: Ints
-    """(E,) the other end, a larger number."""
-    weights: Floats
-    """(E,) above 0."""
-
-
 def link_neighbors(
     points: Tensor, labels: Ints, *, n_neighbors: int, min_similarity: float
-) -> NeighborGraph:
+) -> "csr_matrix":
     """Link each of the unit points (N, D) with its nearest ones, by their similarity where that is
-    high enough.
+    high enough: (N, N) symmetric weights.
 
     `labels` (N,) have a say, -1 for unlabeled: neighbors of one class are linked with weight 1, of
     two classes not.
     """
-    n_images = len(points)
-    everyone = torch.arange(n_images, device=points.device)
-    near = k_nearest(points, points, min(n_neighbors, n_images - 1), exclude=everyone)
-    ends = (
-        everyone[:, None].expand_as(near.indices).cpu().numpy().ravel(),
-        near.indices.cpu().numpy().ravel(),
-    )
-    similarity = near.similarities.cpu().numpy().ravel().astype(np.float64)
-    ours, theirs = (labels[end] for end in ends)
-    are_labeled = (ours != UNLABELED) & (theirs != UNLABELED)
-    weights = np.where(are_labeled & (ours == theirs), 1.0, similarity)
-    is_kept = (weights >= min_similarity) & (weights > 0) & ~(are_labeled & (ours != theirs))
-    low = np.minimum(*ends)[is_kept]
-    high = np.maximum(*ends)[is_kept]
-    # A link that both ends ask for is one.
-    _, once = np.unique(low * n_images + high, return_index=True)
-    return NeighborGraph(n_images, low[once], high[once], weights[is_kept][once])
+    from scipy.sparse import csr_matrix
+
+    near = other_neighbors(points, n_neighbors)
+    first = np.repeat(np.arange(len(points)), near.indices.shape[1])  # (E,) one end of each link
+    second = near.indices.cpu().numpy().ravel()  # (E,) and the other
+    are_labeled = (labels[first] != UNLABELED) & (labels[second] != UNLABELED)
+    are_alike = labels[first] == labels[second]
+    weights = near.similarities.double().cpu().numpy().ravel()
+    weights = np.where(are_labeled & are_alike, 1.0, weights)
+    kept = (weights >= min_similarity) & (weights > 0) & (are_alike | ~are_labeled)
+    shape = (len(points), len(points))
+    graph = csr_matrix((weights[kept], (first[kept], second[kept])), shape=shape)
+    return graph.maximum(graph.T)  # a link that both ends ask for is one
 
 
 def find_communities(
-    graph: NeighborGraph, *, resolution: float, min_members: int, seed: int
+    graph: "csr_matrix", *, resolution: float, min_members: int, seed: int
 ) -> Ints:
     """(N,) the community of each image, numbered by its first image; -1 in those with fewer than
     `min_members`.
@@ -71,14 +57,10 @@ def find_communities(
     The same for the same graph and seed, in every process. Cost: 3 s for half a million links, in
     one thread.
     """
-    from scipy.sparse import coo_matrix
     from sknetwork.clustering import Louvain
 
-    if not len(graph.first):
-        return np.full(graph.n_images, UNLABELED, dtype=np.int64)
-    upper = coo_matrix(
-        (graph.weights, (graph.first, graph.second)), shape=(graph.n_images, graph.n_images)
-    ).tocsr()
+    if not graph.nnz:
+        return np.full(graph.shape[0], UNLABELED)
     search = Louvain(
         resolution=resolution,
         modularity="newman",
@@ -87,13 +69,7 @@ def find_communities(
         shuffle_nodes=True,
         random_state=seed,
     )
-    _, first, at, sizes = np.unique(
-        search.fit_predict(upper + upper.T),
-        return_index=True,
-        return_inverse=True,
-        return_counts=True,
-    )
-    large = np.flatnonzero(sizes >= min_members)
-    numbers = np.full(len(sizes), UNLABELED, dtype=np.int64)
-    numbers[large[np.argsort(first[large])]] = np.arange(len(large))
-    return numbers[at]
+    communities = number_by_first(search.fit_predict(graph))
+    is_large = np.bincount(communities) >= min_members
+    numbers = np.where(is_large, np.cumsum(is_large) - 1, UNLABELED)
+    return numbers[communities]

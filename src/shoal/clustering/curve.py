@@ -75,38 +75,49 @@ def accuracy_curve(
     """
     if not isinstance(tree, Tree):
         raise UsageError(
-            f"tree: found {type(tree).__name__}, expected a Tree; pass Tree(linkage) of a linkage matrix"
+            f"tree: found {type(tree).__name__}, expected a Tree; pass Tree(linkage) of a linkage "
+            "matrix"
         )
     # (N,) 0 … C-1, -1 for unlabeled
     known = known_classes(as_labels(labels, tree.n_leaves, name="labels"))
-    n_classes = int(known.max()) + 1
-    least, most = _range(tree, n_classes, min_clusters, max_clusters)
-    merges = tree.merges(most)
+    class_sizes = np.bincount(known[known != UNLABELED])
+    least, most = _range(tree, len(class_sizes), min_clusters, max_clusters)
     n_clusters = np.arange(least, most + 1)
-    class_sizes = np.bincount(known[known != UNLABELED], minlength=n_classes)
-    accuracy, fit = _sweep(merges, known, n_classes, most - least)
-    shares = accuracy / class_sizes.sum()
-    gaps = _gaps(tree, n_clusters)
+    n_right, fit = _sweep(tree.merges(most), known, len(class_sizes), most - least)
     return Curve(
-        n_clusters, shares, fit, gaps, class_sizes, tree.n_distinct, pair_terms(tree, known)
+        n_clusters,
+        n_right / class_sizes.sum(),
+        fit,
+        _gaps(tree, n_clusters),
+        class_sizes,
+        tree.n_distinct,
+        pair_terms(tree, known),
     )
+
+
+def usual_most(n_classes: int) -> int:
+    """The largest K tried where none is given."""
+    return max(DEFAULT_MAX_CLUSTERS, 10 * n_classes)
 
 
 def _range(tree: Tree, n_classes: int, least: int | None, most: int | None) -> tuple[int, int]:
     """The smallest and the largest K to try."""
-    wanted = max(DEFAULT_MAX_CLUSTERS, 10 * n_classes, least or 0) if most is None else most
-    limit = min(as_count(wanted, name="max_clusters"), tree.n_leaves)
-    if limit < n_classes:
+    first = n_classes if least is None else as_count(least, name="min_clusters")
+    last = max(usual_most(n_classes), first)
+    if most is not None:
+        last = as_count(most, name="max_clusters")
+    if min(last, tree.n_leaves) < n_classes:
         raise UsageError(
-            f"max_clusters: found {wanted} with {n_classes} known classes, expected {n_classes} or more"
+            f"max_clusters: found {last} with {n_classes} known classes, expected {n_classes} or "
+            "more"
         )
-    limit = max(min(limit, tree.n_distinct), n_classes)
-    if least is not None and as_count(least, name="min_clusters") > limit:
+    last = max(min(last, tree.n_distinct), n_classes)
+    if first > last:
         raise UsageError(
-            f"min_clusters: found {least}, expected at most {limit}, the largest number of clusters that may be tried "
-            f"of {count(tree.n_distinct, 'distinct image')}"
+            f"min_clusters: found {first}, expected at most {last}, the largest number of clusters "
+            f"that may be tried of {count(tree.n_distinct, 'distinct image')}"
         )
-    return max(least or n_classes, n_classes), limit
+    return max(first, n_classes), last
 
 
 def _sweep(merges: Merges, known: Ints, n_classes: int, n_steps: int) -> tuple[Ints, Floats]:
@@ -118,13 +129,14 @@ def _sweep(merges: Merges, known: Ints, n_classes: int, n_steps: int) -> tuple[I
     )
     matching = RunningMatching(cells.reshape(n_start, n_classes))
     fits = _Fits(matching.counts, np.bincount(merges.start, minlength=n_start + n_classes))
-    rows = [(matching.total, fits.mean())]
+    totals = [matching.total]
+    means = [fits.mean()]
     for kept, gone in zip(merges.kept[:n_steps].tolist(), merges.gone.tolist(), strict=False):
         matching.merge(kept, gone)
         fits.merge(kept, gone)
-        rows.append((matching.total, fits.mean()))
-    total, fit = map(np.array, zip(*rows[::-1], strict=True))
-    return total, fit
+        totals.append(matching.total)
+        means.append(fits.mean())
+    return np.array(totals[::-1]), np.array(means[::-1])
 
 
 def _gaps(tree: Tree, n_clusters: Ints) -> Floats:
@@ -155,7 +167,7 @@ class RunningMatching:
 
     Attributes:
         counts: (C, K + C) the table now, a row per class, C empty clusters at the end so that no
-        class is left over. total: images that agree under the best matching.
+        class is left over.
     """
 
     def __init__(self, counts: Ints) -> None:
@@ -168,33 +180,19 @@ class RunningMatching:
         self._cluster_of = np.full(n_classes, -1)  # (C,)
         for free in range(n_classes):
             self._augment(free)
-        self.total = self._value()
 
     def merge(self, kept: int, gone: int) -> None:
         """Add cluster `gone` to cluster `kept`; `gone` stays as an empty cluster."""
-        if not self.counts[:, gone].any():
-            return
-        if not self.counts[:, kept].any():
-            self._swap(kept, gone)
-            return
-        self.counts[:, kept] += self.counts[:, gone]
-        self.counts[:, gone] = 0
-        for free in self._release(kept, gone):
-            self._augment(free)
-        self.total = self._value()
+        if self.counts[:, gone].any():
+            self.counts[:, kept] += self.counts[:, gone]
+            self.counts[:, gone] = 0
+            for free in self._release(kept, gone):
+                self._augment(free)
 
-    def _value(self) -> int:
+    @property
+    def total(self) -> int:
+        """Images that agree under the best matching."""
         return int(self._earning.sum() + self._cost.sum())
-
-    def _swap(self, a: int, b: int) -> None:
-        pair = [a, b]
-        swapped = [b, a]
-        self.counts[:, pair] = self.counts[:, swapped]
-        self._cost[pair] = self._cost[swapped]
-        self._class_of[pair] = self._class_of[swapped]
-        for cluster in pair:
-            if self._class_of[cluster] >= 0:
-                self._cluster_of[self._class_of[cluster]] = cluster
 
     def _release(self, *changed: int) -> list[int]:
         """Unmatch the changed clusters at cost 0, and whomever that lets earn more; return the
@@ -204,18 +202,17 @@ class RunningMatching:
         while open_clusters:
             cluster = open_clusters.pop()
             self._cost[cluster] = 0
-            owner = self._class_of[cluster]
+            owner = int(self._class_of[cluster])
             tempted = np.flatnonzero(self.counts[:, cluster] > self._earning).tolist()
             self._earning[tempted] = self.counts[tempted, cluster]
-            for leaving in {owner, *tempted} if owner >= 0 else tempted:
-                left = self._cluster_of[leaving]
-                if left < 0:
-                    continue
-                self._cluster_of[leaving] = -1
-                self._class_of[left] = -1
-                free.append(int(leaving))
-                if self._cost[left] > 0:
-                    open_clusters.append(int(left))
+            for leaving in {owner, *tempted} - {-1}:
+                left = int(self._cluster_of[leaving])
+                if left >= 0:
+                    self._cluster_of[leaving] = -1
+                    self._class_of[left] = -1
+                    free.append(leaving)
+                    if self._cost[left] > 0:
+                        open_clusters.append(left)
         return free
 
     def _augment(self, free: int) -> None:
@@ -264,35 +261,31 @@ class _Fits:
         held = counts[self.judged]  # (J, clusters)
         self.class_sizes = held.sum(axis=1)  # (J,)
         self.products = held**2 / (self.class_sizes[:, None] * self.sizes)  # (J, clusters)
-        self.best = self.products.argmax(axis=1)  # (J,)
+        self.best = self.products.max(axis=1)  # (J,)
 
     def merge(self, kept: int, gone: int) -> None:
         self.sizes[kept] += self.sizes[gone]
+        pair = [kept, gone]
+        is_lost = (self.products[:, pair] == self.best[:, None]).any(axis=1)
+        held = self.counts[self.judged, kept]
         self.products[:, gone] = 0
-        self.products[:, kept] = self.counts[self.judged, kept] ** 2 / (
-            self.class_sizes * self.sizes[kept]
-        )
-        classes = np.arange(len(self.best))
-        lost = (self.best == kept) | (self.best == gone)
-        self.best[self.products[:, kept] > self.products[classes, self.best]] = kept
-        self.best[lost] = self.products[lost].argmax(axis=1)
+        self.products[:, kept] = held**2 / (self.class_sizes * self.sizes[kept])
+        self.best = np.maximum(self.best, self.products[:, kept])
+        self.best[is_lost] = self.products[is_lost].max(axis=1)
 
     def mean(self) -> float:
         if len(self.best) == 0:
             return float("nan")
-        return float(np.sqrt(self.products[np.arange(len(self.best)), self.best]).mean())
+        return float(np.sqrt(self.best).mean())
 
 
 def known_classes(labels: Ints) -> Ints:
     """Renumber the classes that occur 0 … C-1."""
     classes = np.unique(labels[labels != UNLABELED])
-    if len(classes) == 0:
+    if len(classes) < 2:
         raise DataError(
-            "labels: all are -1, so nothing says how many clusters there are; label images or give K"
-        )
-    if len(classes) == 1:
-        raise DataError(
-            "labels: only one class is labeled, and one class never asks for a second cluster; "
-            "label images of another class or give the number of clusters"
+            f"labels: found {count(len(classes), 'class')}, expected two or more, or nothing says "
+            "how many clusters there are; label images of another class or give the number of "
+            "clusters"
         )
     return np.where(labels == UNLABELED, UNLABELED, np.searchsorted(classes, labels))

@@ -4,11 +4,12 @@ N images, D columns, k neighbors, C known classes.
 """
 
 import warnings
-from typing import Any, Literal, Self
+from collections.abc import Sequence
+from typing import Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -30,16 +31,18 @@ from shoal.clustering.categories import (
     same_category_share,
     vote,
 )
-from shoal.clustering.inference import Inference, InferenceSettings, infer
+from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.clustering.n_clusters import DEFAULT_RULE
-from shoal.clustering.n_clusters_range import read_n_clusters
+from shoal.clustering.n_clusters import DEFAULT_RULE, read_n_clusters
 from shoal.clustering.neighbors import k_nearest
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.device import choose_device
 from shoal.errors import DataError, UsageError
+
+Labels = Sequence[object] | NDArray[np.generic] | None
+"""Names or numbers of the labeled rows, as `fit` takes them."""
 
 ROUNDING = 4 * float(np.finfo(np.float32).eps)
 """Least outlier score that means anything: by about this much cosines change when rows are rounded
@@ -161,7 +164,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.outlier_share = outlier_share
         self.device = device
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Labels = None) -> Self:
         """Cluster the rows of X.
 
         Labels are used to number the known classes, to stop shifting, with `must_link` to link the
@@ -189,10 +192,32 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         rows = self._rows(X, min_rows=2)
         known, labels = encode_labels(y, len(rows))
         inference = infer(rows, labels, n_clusters, settings, device=choose_device(self.device))
-        self._keep(inference, known, labels)
+        # Wherever it was fitted, it can be loaded on any machine.
+        self._points = inference.first.points.cpu().numpy()
+        self.labels_, n_novel = number_clusters(inference.labels, labels, len(known), self._points)
+        names = category_names(known, n_novel)
+        self.classes_ = np.empty(len(names), dtype=object)
+        self.classes_[:] = names
+        self.n_clusters_ = inference.n_clusters
+        estimate = inference.estimate
+        self.interval_ = estimate and estimate.interval
+        self.curve_ = estimate and estimate.curve
+        self.rule_ = estimate and estimate.rule
+        self.shifts_ = np.array(inference.accuracies)
+        self.n_shifts_ = inference.n_shifts
+        self.linkage_method_ = inference.linkage_method
+        self.tree_ = inference.tree
+        # What `threshold_` belongs to, whatever is set later.
+        self._n_neighbors = int(self.n_neighbors)
+        lists = inference.first.neighbors
+        self.confidence_: Floats = same_category_share(lists, self.labels_, self.labels_)
+        self.outlier_score_: Floats = outlier_scores(lists)
+        self.threshold_ = max(
+            float(np.quantile(self.outlier_score_, 1 - self.outlier_share)), ROUNDING
+        )
         return self
 
-    def fit_predict(self, X: ArrayLike, y: Any = None) -> Ints:
+    def fit_predict(self, X: ArrayLike, y: Labels = None) -> Ints:
         """Fit and return `labels_`; unlike in other clusterers `y` is used.
 
         Parameters
@@ -239,7 +264,12 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def _rows(self, X: ArrayLike, *, min_rows: int = 1, is_fitted: bool = False) -> Floats:
         """X as scikit-learn checks it; rows that are not finite are left to `unit_points`, which
-        names them."""
+        names them.
+
+        Rows of zeros pass where whole numbers were given: no counts at all prefer no column over
+        another. In float embeddings they mean that something broke, and are refused. Of whole
+        numbers scikit-learn's checks expect that they are taken.
+        """
         rows: Floats = validate_data(
             self,
             X,
@@ -248,14 +278,24 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             ensure_all_finite=False,
             ensure_min_samples=min_rows,
         )
-        return _with_directions(X, rows)
+        is_zero = np.asarray(~rows.any(axis=1))  # (N,)
+        # Lists and data frames of whole numbers too.
+        if is_zero.any() and np.asarray(X).dtype.kind in "iu":
+            rows[is_zero] = 1  # a copy: whole numbers were just converted
+            warnings.warn(
+                f"X: only zeros in {name_rows(is_zero)}, so no direction; taken for (1, …, 1), "
+                "which prefers no column; remove them if they are no counts",
+                UserWarning,
+                stacklevel=3,  # whoever called fit or predict
+            )
+        return rows
 
     def _settings(self) -> tuple[int | None, InferenceSettings]:
         """The number of clusters, where it is one, and the other parameters, checked before any row
         is looked at."""
-        given: Any = self.n_clusters
-        if isinstance(given, str):
-            as_count(given, name="n_clusters")  # text is what commands take
+        given: object = self.n_clusters
+        if isinstance(given, str):  # which is what commands take
+            as_count(given, name="n_clusters")
         n_clusters, numbers = read_n_clusters(given)
         if numbers is not None and self.max_clusters is not None:
             raise UsageError(
@@ -279,34 +319,6 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             split_mixtures=self.split_mixtures,
         )
         return n_clusters, settings
-
-    def _keep(self, inference: Inference, known: list[Any], labels: Ints) -> None:
-        # Wherever it was fitted, it can be loaded on any machine.
-        self._points = inference.first.points.cpu().numpy()
-        self.labels_, n_novel = number_clusters(inference.labels, labels, len(known), self._points)
-        names = category_names(known, n_novel)
-        self.classes_ = np.empty(len(names), dtype=object)
-        self.classes_[:] = names
-        self.n_clusters_ = inference.n_clusters
-        self.interval_ = None
-        self.curve_ = None
-        self.rule_ = None
-        if inference.estimate is not None:
-            self.interval_ = inference.estimate.interval
-            self.curve_ = inference.estimate.curve
-            self.rule_ = inference.estimate.rule
-        self.shifts_ = np.array(inference.accuracies)
-        self.n_shifts_ = inference.n_shifts
-        self.linkage_method_ = inference.linkage_method
-        self.tree_ = inference.tree
-        # What `threshold_` belongs to, whatever is set later.
-        self._n_neighbors = int(self.n_neighbors)
-        lists = inference.first.neighbors
-        self.confidence_: Floats = same_category_share(lists, self.labels_)
-        self.outlier_score_: Floats = outlier_scores(lists)
-        self.threshold_ = max(
-            float(np.quantile(self.outlier_score_, 1 - self.outlier_share)), ROUNDING
-        )
 
 
 class WardClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -353,7 +365,7 @@ class WardClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.device = device
         self.memory = memory
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Labels = None) -> Self:
         """Grow the tree of the rows and cut it.
 
         Parameters
@@ -381,27 +393,7 @@ class WardClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
 
-def _with_directions(given: Any, rows: Floats) -> Floats:
-    """Let rows of zeros pass where whole numbers were given: no counts at all prefer no column over
-    another.
-
-    In float embeddings they mean that something broke, and are refused. Of whole numbers
-    scikit-learn's checks expect that they are taken.
-    """
-    is_zero = np.asarray(~rows.any(axis=1))  # (N,)
-    # Lists and data frames of whole numbers too.
-    if is_zero.any() and np.asarray(given).dtype.kind in "iu":
-        rows[is_zero] = 1  # a copy: whole numbers were just converted
-        warnings.warn(
-            f"X: only zeros in {name_rows(is_zero)}, so no direction; taken for (1, …, 1), which prefers no column; "
-            "remove them if they are no counts",
-            UserWarning,
-            stacklevel=4,  # whoever called fit or predict
-        )
-    return rows
-
-
-def encode_labels(y: Any, n_rows: int) -> tuple[list[Any], Ints]:
+def encode_labels(y: Labels, n_rows: int) -> tuple[list[int | str], Ints]:
     """Number the classes of `y` in ascending order: the classes (C,) and labels (N,) with -1 for
     unlabeled.
 
@@ -416,21 +408,13 @@ def encode_labels(y: Any, n_rows: int) -> tuple[list[Any], Ints]:
         raise DataError(f"y: found shape {given.shape}, expected ({n_rows},), one label per row")
     unlabeled = fold_unlabeled()
     values = [as_class(value, unlabeled) for value in given.tolist()]
-    named = [_checked(value) for value in values if value is not None]
-    if len({isinstance(value, str) for value in named}) > 1:
+    named = [value for value in values if value is not None]
+    kinds = {type(value) for value in named}
+    if len(kinds) > 1 or not kinds <= {int, str}:
         raise DataError(
-            "y: found both names and numbers, expected either; write all labels the same way"
+            "y: expected whole numbers or names, all labels written the same way, with -1 or None "
+            "for unlabeled"
         )
     classes = sort_classes(set(named))
-    number = {value: index for index, value in enumerate(classes)}
-    return classes, np.array(
-        [UNLABELED if value is None else number[value] for value in values], dtype=np.int64
-    )
-
-
-def _checked(value: Any) -> int | str:
-    if isinstance(value, int | str):
-        return value
-    raise DataError(
-        f"y: found label {value!r}, expected whole numbers or names, with -1 or None for unlabeled"
-    )
+    number = {value: index for index, value in enumerate(classes)} | {None: UNLABELED}
+    return classes, np.array([number[value] for value in values], dtype=np.int64)

@@ -52,22 +52,21 @@ class Mixtures:
 
 
 def find_mixtures(points: Tensor, categories: Ints, labels: Ints, n_categories: int) -> Mixtures:
-    """Look for a second category in each of the `categories` (N,), 0 … K-1, of unit rows `points` (N, D).
+    """Look for a second category in each of the `categories` (N,), 0 … K-1, of unit rows `points`
+    (N, D).
 
     `labels` (N,) are -1 for unlabeled.
     """
-    is_labeled = labels != UNLABELED
+    probability = np.zeros(n_categories)
+    is_apart = np.zeros(len(categories), dtype=bool)
     splits = {}
     for category in range(n_categories):
         rows = np.flatnonzero(categories == category)
         if len(rows) >= MIN_IMAGES:
-            splits[category] = _Splits(points, rows, is_labeled[rows])
-    probability = np.zeros(n_categories)
-    is_apart = np.zeros(len(categories), dtype=bool)
-    if not splits:
-        return Mixtures(probability, is_apart)
-    usual_height = float(np.median([split.heights.max() for split in splits.values()]))
-    usual_size = float(np.median([len(split.rows) for split in splits.values()]))
+            splits[category] = _Splits(points, rows, labels[rows] != UNLABELED)
+    if splits:
+        usual_height = float(np.median([split.heights.max() for split in splits.values()]))
+        usual_size = float(np.median([len(split.rows) for split in splits.values()]))
     for category, split in splits.items():
         probability[category], apart = split.best(usual_height, usual_size)
         is_apart[apart] = True
@@ -77,15 +76,16 @@ def find_mixtures(points: Tensor, categories: Ints, labels: Ints, n_categories: 
 def split_mixtures(
     clusters: Ints, labels: Ints, mixtures: Mixtures, most: int | None = None
 ) -> Ints:
-    """Give the hidden part of each likely mixture that holds labels a cluster of its own, numbered after the others.
+    """Give the hidden part of each likely mixture that holds labels a cluster of its own, numbered
+    after the others.
 
-    Clusters without labels are left alone: of these the height says too little. Labeled images stay where they are.
-    At most `most` clusters are added, the likeliest first.
+    Clusters without labels are left alone: of these the height says too little. Labeled images stay
+    where they are. At most `most` clusters are added, the likeliest first.
     """
     parted = clusters.copy()
     next_cluster = len(mixtures.probability)
-    likely = np.flatnonzero(mixtures.probability >= SPLIT_FROM)
-    likely = likely[np.argsort(-mixtures.probability[likely], kind="stable")]
+    order = np.argsort(-mixtures.probability, kind="stable")
+    likely = order[mixtures.probability[order] >= SPLIT_FROM]
     for cluster in likely[:most]:
         is_member = clusters == cluster
         leaves = is_member & mixtures.is_apart & (labels == UNLABELED)
@@ -99,13 +99,12 @@ class _Splits:
     """The ways to split one category in two that its tree offers: a node against the rest."""
 
     def __init__(self, points: Tensor, rows: Ints, is_labeled: Bools) -> None:
-        self.points = points
         self.rows = rows
         step = max(1, -(-len(rows) // MAX_COMPARED))
-        self.compared = rows[::step]  # (n,)
-        self.labeled = is_labeled[::step]
-        chosen = points[torch.from_numpy(self.compared).to(points.device)]
-        linkage = unit_tree(chosen).linkage
+        self.is_labeled = is_labeled[::step]  # (n,)
+        self.everyone = points[torch.from_numpy(rows).to(points.device)]
+        self.compared = self.everyone[::step]  # (n, D)
+        linkage = unit_tree(self.compared).linkage
         n = len(self.compared)
         members = [np.array([leaf]) for leaf in range(n)]
         for left, right in linkage[:, :2].astype(np.int64):
@@ -114,35 +113,40 @@ class _Splits:
         self.parts = [part for part in members if smallest <= len(part) <= n - 2]
         if not self.parts:
             self.parts = [members[int(linkage[-1, 0])]]
-        vectors = chosen.double().cpu().numpy()
-        total = vectors.sum(axis=0)
+        vectors = self.compared.double().cpu().numpy()
         sums = np.stack([vectors[part].sum(axis=0) for part in self.parts])  # (C, D)
         self.sizes = np.array([len(part) for part in self.parts])  # (C,)
-        n_rest = n - self.sizes
-        gaps = sums / self.sizes[:, None] - (total - sums) / n_rest[:, None]
-        self.heights = np.sqrt(2 * self.sizes * n_rest / n) * np.linalg.norm(gaps, axis=1)
+        rest = n - self.sizes
+        gaps = sums / self.sizes[:, None] - (vectors.sum(axis=0) - sums) / rest[:, None]
+        self.heights = np.sqrt(2 * self.sizes * rest / n) * np.linalg.norm(gaps, axis=1)
 
     def best(self, usual_height: float, usual_size: float) -> tuple[float, Ints]:
-        """The probability of the likeliest split, and the images (M,) that it takes out of the category."""
+        """The probability of the likeliest split, and the images (M,) that it takes out of the
+        category."""
         tiny = np.finfo(np.float64).tiny
         ratio = np.maximum(self.heights, tiny) / max(usual_height, tiny)
         log_odds = PRIOR + SIZE_WEIGHT * np.log(len(self.rows) / usual_size)
         log_odds = log_odds + HEIGHT_WEIGHT * np.log(ratio) + LABEL_WEIGHT * self._label_ratio()
         chosen = int(log_odds.argmax())
-        part = self.parts[chosen]
         is_part = np.zeros(len(self.compared), dtype=bool)
-        is_part[part] = True
-        if not self.labeled.any() and 2 * len(part) > len(is_part):
+        is_part[self.parts[chosen]] = True
+        if not self.is_labeled.any() and 2 * is_part.sum() > len(is_part):
             is_part = ~is_part  # without labels the smaller part is the other category
-        return float(expit(log_odds[chosen])), self._members(is_part)
+        if len(self.compared) < len(self.rows):  # those not compared join the nearer mean
+            inside = torch.from_numpy(is_part).to(self.compared.device)
+            mean = self.compared[inside].mean(dim=0)
+            other = self.compared[~inside].mean(dim=0)
+            nearer = (self.everyone - (mean + other) / 2) @ (mean - other) > 0
+            is_part = nearer.cpu().numpy()
+        return float(expit(log_odds[chosen])), self.rows[is_part]
 
     def _label_ratio(self) -> Floats:
         """(C,) log P(labels on each side | another category) - log P(the same | one category)."""
-        n = len(self.labeled)
-        n_labeled = int(self.labeled.sum())
+        n = len(self.is_labeled)
+        n_labeled = int(self.is_labeled.sum())
         if n_labeled in (0, n):
             return np.zeros(len(self.parts))
-        in_part = np.array([self.labeled[part].sum() for part in self.parts])
+        in_part = np.array([self.is_labeled[part].sum() for part in self.parts])
         in_rest = n_labeled - in_part
         if_other = _log_choose(n_labeled, in_part)
         if_other += in_part * np.log(STRAY_LABELS) + in_rest * np.log(1 - STRAY_LABELS)
@@ -150,21 +154,8 @@ class _Splits:
         if_one -= _log_choose(n, n_labeled)
         return np.clip(if_other - if_one, *LABEL_RATIO_RANGE)
 
-    def _members(self, is_part: Bools) -> Ints:
-        """The images of the part among all of the category: those not compared join the nearer mean."""
-        if len(self.compared) == len(self.rows):
-            return self.rows[is_part]
-        chosen = self.points[torch.from_numpy(self.compared).to(self.points.device)]
-        inside = torch.from_numpy(is_part).to(chosen.device)
-        direction = chosen[inside].mean(dim=0) - chosen[~inside].mean(dim=0)
-        middle = (chosen[inside].mean(dim=0) + chosen[~inside].mean(dim=0)) / 2
-        everyone = self.points[torch.from_numpy(self.rows).to(self.points.device)]
-        is_nearer: Bools = ((everyone - middle) @ direction > 0).cpu().numpy()
-        return self.rows[is_nearer]
-
 
 def _log_choose(n: Ints | int, k: Ints | int) -> Floats:
     """Logarithm of the number of ways to choose k of n."""
-    return np.asarray(
-        gammaln(np.add(n, 1)) - gammaln(np.add(k, 1)) - gammaln(np.subtract(n, k) + 1)
-    )
+    ways: Floats = gammaln(np.add(n, 1)) - gammaln(np.add(k, 1)) - gammaln(np.subtract(n, k) + 1)
+    return ways

@@ -28,10 +28,11 @@ from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
 from shoal.clustering.n_clusters import (
     DEFAULT_RULE,
     NClustersEstimate,
+    check_estimable,
+    check_n_clusters,
     check_rule,
     estimate_n_clusters,
 )
-from shoal.clustering.n_clusters_range import Range, check_estimable, check_n_clusters
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 from shoal.errors import TooFewDistinct, UsageError
@@ -75,21 +76,12 @@ class InferenceSettings:
         for name in ("min_clusters", "max_clusters"):
             if getattr(self, name) is not None:
                 as_count(getattr(self, name), name=name, least=1)
-        if (
-            self.min_clusters is not None
-            and self.max_clusters is not None
-            and self.min_clusters > self.max_clusters
-        ):
+        if self.max_clusters is not None and (self.min_clusters or 1) > self.max_clusters:
             raise UsageError(
-                f"min_clusters: found {self.min_clusters}, expected at most max_clusters, {self.max_clusters}"
+                f"min_clusters: found {self.min_clusters}, expected at most max_clusters, "
+                f"{self.max_clusters}"
             )
         check_rule(self.rule)  # a wrong name is one even where K is given
-
-    def with_range(self, numbers: Range | None) -> "InferenceSettings":
-        """The same, with an estimate that keeps to a range, where there is one."""
-        if numbers is None:
-            return self
-        return replace(self, min_clusters=numbers[0], max_clusters=numbers[1])
 
     def estimate(self, tree: Tree, labels: ArrayLike) -> NClustersEstimate:
         """The number of clusters of a tree by the labels (N,) a user has, -1 for unlabeled."""
@@ -136,6 +128,7 @@ def infer(
     device: torch.device | str | None = None,
     n_shifts: int | None = None,
     linkage_method: LinkageMethod | None = None,
+    is_unit: bool = False,
 ) -> Inference:
     """Cluster a partly labeled collection (transductive): `embeddings` (N, D), `labels` (N,) with
     -1 for unlabeled.
@@ -145,71 +138,51 @@ def infer(
     are labels too, for embeddings trained with all of them, on which they no longer say when to
     stop; `linkage_method` is then given too. Shifting ends before fewer than K rows are distinct
     beyond rounding: a cut at K would part equal rows by their number. Embeddings with fewer from
-    the start are refused.
+    the start are refused. Rows are scaled to length 1, unless `unit_points` has done so: `is_unit`.
 
     Where different rows are exactly as similar (binary or quantized embeddings), the lower row
     decides, so there the order of the rows may show. Cost per iterate: one neighbor search, one
     tree that starts from its lists, one shift.
     """
     settings = settings or InferenceSettings()
-    points = unit_points(embeddings, device=device)
+    if is_unit and isinstance(embeddings, Tensor):
+        points = embeddings
+    else:
+        points = unit_points(embeddings, device=device)
     known = as_labels(labels, len(points), name="labels")
     check_task(known, n_clusters, settings)
-    return infer_unit_rows(
-        points,
-        known,
-        n_clusters,
-        settings,
-        attention=attention,
-        generator=generator,
-        n_shifts=n_shifts,
-        linkage_method=linkage_method,
-    )
-
-
-def infer_unit_rows(
-    points: Tensor,
-    known: Ints,
-    n_clusters: int | None,
-    settings: InferenceSettings,
-    *,
-    attention: NeighborAttention | None = None,
-    generator: torch.Generator | None = None,
-    n_shifts: int | None = None,
-    linkage_method: LinkageMethod | None = None,
-) -> Inference:
-    """As `infer`, of rows that `unit_points` has scaled and a task that `check_task` has passed."""
+    is_labeled = bool((known != UNLABELED).any())
     if n_clusters is None:
         n_shifts = None
-    elif (known == UNLABELED).all():
-        n_shifts = settings.unlabeled_shifts if n_shifts is None else n_shifts
-    pairs = ((one, one) for one in iterates(points, settings.shift, attention, generator))
+    elif not is_labeled and n_shifts is None:
+        n_shifts = settings.unlabeled_shifts
     if linkage_method is None and settings.try_average:
         linkage_method = choose_linkage(points, known, settings.shift, settings.estimate_shifts)
+    steps = iterates(points, settings.shift, attention, generator)
+    pairs = ((one, one) for one in steps)
     inference = _run(pairs, known, n_clusters, settings, n_shifts, linkage_method or "ward")
-    if settings.must_link and (known != UNLABELED).any():
+    if settings.must_link and is_labeled:
         linked = linked_clusters(
             inference.embeddings, known, inference.n_clusters, inference.linkage_method
         )
         if linked is not None:
-            inference = replace(
-                inference, tree=linked[0], labels=linked[1], unlinked=inference.labels
-            )
+            tree, clusters = linked
+            inference = replace(inference, tree=tree, labels=clusters, unlinked=inference.labels)
     if settings.split_mixtures and inference.estimate is not None:
-        inference = _split_mixtures(inference, points, known, settings.max_clusters)
+        inference = _split_mixtures(inference, inference.estimate, known, settings.max_clusters)
     return inference
 
 
 def _split_mixtures(
-    inference: Inference, points: Tensor, known: Ints, max_clusters: int | None
+    inference: Inference, estimate: NClustersEstimate, known: Ints, max_clusters: int | None
 ) -> Inference:
-    """Split clusters of labeled images that likely hold a novel category, as far as the range of K allows."""
-    mixtures = find_mixtures(points, inference.labels, known, inference.n_clusters)
-    most = None if max_clusters is None else max_clusters - inference.n_clusters
+    """Split clusters of labeled images that likely hold a novel category, as far as the range of K
+    allows."""
+    n_clusters = inference.n_clusters
+    mixtures = find_mixtures(inference.first.points, inference.labels, known, n_clusters)
+    most = None if max_clusters is None else max_clusters - n_clusters
     clusters = split_mixtures(inference.labels, known, mixtures, most)
     n_clusters = int(clusters.max()) + 1
-    estimate = inference.estimate
-    assert estimate is not None
     low, high = estimate.interval
     estimate = replace(estimate, interval=(min(low, n_clusters), max(high, n_clusters)))
     return replace(inference, labels=clusters, n_clusters=n_clusters, estimate=estimate)
@@ -237,15 +210,16 @@ def infer_inductive(
     judged = unit_points(validation, device=device, name="validation")
     known = as_labels(validation_labels, len(judged), name="validation_labels")
     assert not (known == UNLABELED).all(), "nothing says when to stop"
-    _check_neighbors(min(len(points), len(judged)), settings)
+    n_rows = min(len(points), len(judged))
+    _check_neighbors(n_rows, settings.shift)
     if n_clusters is not None:
-        check_n_clusters(n_clusters, known, min(len(points), len(judged)))
-    both = zip(
+        check_n_clusters(n_clusters, known, n_rows)
+    pairs = zip(
         iterates(points, settings.shift, attention, generator),
         iterates(judged, settings.shift, attention, generator),
         strict=True,
     )
-    return _run(both, known, n_clusters, settings)
+    return _run(pairs, known, n_clusters, settings)
 
 
 Pair = tuple[Iterate, Iterate]
@@ -268,43 +242,46 @@ def _run(
     one is kept.
     """
     labeled = known != UNLABELED
+    last = settings.max_shifts
+    if n_shifts is not None:
+        last = min(n_shifts, last)
     estimate = None
-    last = settings.max_shifts if n_shifts is None else min(n_shifts, settings.max_shifts)
+    made: list[Pair] = []
     if n_clusters is None:
         estimate, made = _estimate(pairs, known, settings)
         n_clusters = estimate.n_clusters
         if len(made) <= settings.estimate_shifts:  # after these, known classes fall together
             last = min(last, len(made) - 1)
-    else:
-        made = [next(pairs)]
-    first = best = made[0][0]
-    best_t = 0
-    accuracies = list[float]()
-    cuts = list[Ints]()
-    for t, (answer, judge) in enumerate(islice(chain(made, pairs), last + 1)):
-        if not _is_distinct(t, (answer, judge), n_clusters, "n_clusters"):
+    answers: list[Iterate] = []  # the first, and the best so far
+    n_best = 0
+    accuracies: list[float] = []
+    cuts: list[Ints] = []
+    for t, pair in enumerate(islice(chain(made, pairs), last + 1)):
+        if not _is_distinct(t, pair, n_clusters, "n_clusters"):
             break
-        right = float("nan")
+        answer, judge = pair
+        accuracy = float("nan")
         if n_shifts is None:
             tree = join_small(judge.points, judge.tree, n_clusters, linkage_method)
             cuts.append(tree.cut(n_clusters))
-            right = matched_accuracy(known[labeled], cuts[-1][labeled])
-        if n_shifts is not None or right > max(accuracies, default=-1.0):
-            best = answer
-            best_t = t
-        accuracies.append(right)
+            accuracy = matched_accuracy(known[labeled], cuts[-1][labeled])
+        if n_shifts is not None or accuracy > max(accuracies, default=-1.0):
+            answers = [*answers[:1], answer]
+            n_best = t
+        accuracies.append(accuracy)
         if stops(accuracies):
             break
+    best = answers[-1]
     tree = join_small(best.points, best.tree, n_clusters, linkage_method)
     return Inference(
         labels=tree.cut(n_clusters),
         n_clusters=n_clusters,
-        n_shifts=best_t,
+        n_shifts=n_best,
         accuracies=tuple(accuracies),
         tree=tree,
         embeddings=best.points,
         estimate=estimate,
-        first=first,
+        first=answers[0],
         linkage_method="ward" if tree is best.tree else linkage_method,
         cuts=tuple(cuts),
     )
@@ -317,8 +294,7 @@ def _estimate(
     for it."""
     n_known = len(np.unique(known[known != UNLABELED]))
     made: list[Pair] = []
-    for t in range(settings.estimate_shifts + 1):
-        pair = next(pairs)
+    for t, pair in enumerate(islice(pairs, settings.estimate_shifts + 1)):
         if not _is_distinct(t, pair, n_known, "known classes"):
             break
         made.append(pair)
@@ -326,21 +302,20 @@ def _estimate(
     estimate = settings.estimate(judge.tree, known)
     if estimate.n_clusters > answer.tree.n_distinct:
         raise TooFewDistinct(
-            f"n_clusters: estimated {estimate.n_clusters} on the validation images for {answer.tree.n_distinct} "
-            "distinct images; give the number of clusters"
+            f"n_clusters: estimated {estimate.n_clusters} on the validation images for "
+            f"{answer.tree.n_distinct} distinct images; give the number of clusters"
         )
     return estimate, made
 
 
 def _is_distinct(t: int, pair: Pair, n_clusters: int, name: str) -> bool:
     """Whether iterate t can be cut into so many clusters; an error where the first cannot."""
-    if all(one.has_distinct(n_clusters) for one in pair):
-        return True
-    if t == 0:
-        check_distinct(
-            min((one.tree for one in pair), key=lambda tree: tree.n_distinct), n_clusters, name
-        )
-    return False
+    for one in pair:
+        if not one.has_distinct(n_clusters):
+            if t == 0:
+                check_distinct(one.tree, n_clusters, name)
+            return False
+    return True
 
 
 def stops(accuracies: list[float]) -> bool:
@@ -350,7 +325,7 @@ def stops(accuracies: list[float]) -> bool:
 
 def check_task(known: Ints, n_clusters: int | None, settings: InferenceSettings) -> None:
     """Refuse, before any work, labels (N,) and settings that `infer` could not end with."""
-    _check_neighbors(len(known), settings)
+    _check_neighbors(len(known), settings.shift)
     if n_clusters is not None:
         check_n_clusters(n_clusters, known, len(known))
     else:
@@ -358,9 +333,9 @@ def check_task(known: Ints, n_clusters: int | None, settings: InferenceSettings)
         known_classes(known)
 
 
-def _check_neighbors(n_rows: int, settings: InferenceSettings) -> None:
-    moves = settings.shift
+def _check_neighbors(n_rows: int, moves: ShiftSettings) -> None:
     if moves.kernel == "knn" and moves.n_neighbors >= n_rows:
         raise UsageError(
-            f"n_neighbors: found {moves.n_neighbors} with {n_rows} images, expected fewer than images; lower it"
+            f"n_neighbors: found {moves.n_neighbors} with {n_rows} images, expected fewer than "
+            "images; lower it"
         )

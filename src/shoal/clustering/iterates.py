@@ -49,16 +49,15 @@ class Iterate:
     ) -> None:
         self.points = points
         self.neighbors = neighbors
-        self._for_tree: tuple[Neighbors, int] | None = (lists, n_added)
+        self._lists = lists
+        self._n_added = n_added
 
     @cached_property
     def tree(self) -> Tree:
         """Ward's tree of the points."""
-        assert self._for_tree is not None
-        # which are let go
-        (lists, n_added) = self._for_tree
-        self._for_tree = None
-        return unit_tree(self.points, neighbors=lists, n_added=n_added)
+        lists = self._lists
+        del self._lists  # which may be long
+        return unit_tree(self.points, neighbors=lists, n_added=self._n_added)
 
     def has_distinct(self, n_rows: int) -> bool:
         """Whether so many rows differ beyond rounding; where that many lie far from all others no
@@ -73,11 +72,10 @@ def unit_tree(points: Tensor, *, neighbors: Neighbors | None = None, n_added: in
 
     With `neighbors`, exact lists of just these rows, they are not checked again.
     """
-    linkage = (
-        ward_linkage(points, device=points.device)
-        if neighbors is None
-        else link_rows(points, neighbors)
-    )
+    if neighbors is None:
+        linkage = ward_linkage(points, device=points.device)
+    else:
+        linkage = link_rows(points, neighbors)
     return Tree(linkage, rounding=ROUNDING * n_added * torch.finfo(points.dtype).eps)
 
 
@@ -86,12 +84,13 @@ def check_distinct(tree: Tree, n_clusters: int, name: str = "n_clusters") -> Non
     place in the file."""
     if tree.n_distinct < n_clusters:
         raise TooFewDistinct(
-            f"{name}: found {n_clusters} with {count(tree.n_distinct, 'distinct row')} among {tree.n_leaves} "
-            f"embeddings, expected at most {tree.n_distinct}; copies are not told apart, so ask for fewer or add "
-            "embeddings"
+            f"{name}: found {n_clusters} with {count(tree.n_distinct, 'distinct row')} among "
+            f"{tree.n_leaves} embeddings, expected at most {tree.n_distinct}; copies are not told "
+            "apart, so ask for fewer or add embeddings"
         )
 
 
+@torch.no_grad()
 def iterates(
     points: Tensor,
     moves: ShiftSettings,
@@ -108,28 +107,16 @@ def iterates(
     n_added = 1  # rows whose sum each row is
     while True:
         lists = k_nearest(points, points, n_listed, exclude=own)
-        # Of the radius kernels' long lists, which are let go.
-        near, ready = (_first_of(lists, n) for n in (moves.n_neighbors, MAX_WARD_LIST))
-        yield Iterate(points, near, ready, n_added)
+        near = lists.first(moves.n_neighbors)
+        yield Iterate(points, near, lists.first(MAX_WARD_LIST), n_added)
         n_added = 1 + n_averaged
         if moves.retrieval == "random":
             lists = random_neighbors(
                 points, points, moves.n_neighbors, exclude=own, generator=generator
             )
-        points = _shifted(points, lists, moves, attention)
-
-
-def _first_of(lists: Neighbors, n: int) -> Neighbors:
-    return Neighbors(lists.indices[:, :n].contiguous(), lists.similarities[:, :n].contiguous())
-
-
-@torch.no_grad()
-def _shifted(
-    points: Tensor, lists: Neighbors, moves: ShiftSettings, attention: NeighborAttention | None
-) -> Tensor:
-    parts = []
-    for start in range(0, len(points), ROWS_AT_ONCE):
-        rows = slice(start, start + ROWS_AT_ONCE)
-        part = Neighbors(lists.indices[rows], lists.similarities[rows])
-        parts.append(shift(points[rows], points, part, moves, attention=attention))
-    return torch.cat(parts)
+        parts = []
+        for start in range(0, len(points), ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
+            part = Neighbors(lists.indices[rows], lists.similarities[rows])
+            parts.append(shift(points[rows], points, part, moves, attention=attention))
+        points = torch.cat(parts)

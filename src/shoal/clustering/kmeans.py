@@ -30,7 +30,6 @@ class KMeansResult:
     labels: Tensor  # (N,) int64; known classes 0 … C-1 as given, novel clusters after them
     centers: Tensor  # (K, D) float64
     inertia: float  # sum of squared distances to the own center, all points
-    n_iterations: int  # of the best run
 
 
 def semi_supervised_kmeans(
@@ -51,43 +50,39 @@ def semi_supervised_kmeans(
     its own center, after the last iteration too, so all K hold a point. Cost per iteration: N·K·D
     products.
     """
-    n_known = _count_known(points, labels, n_clusters)
-    best: KMeansResult | None = None
+    n_known = int(labels.max()) + 1
+    n_free = int((labels < 0).sum())
+    least = max(n_known, 1)
+    if not least <= n_clusters <= n_known + n_free:
+        raise UsageError(
+            f"n_clusters: found {n_clusters} with {n_known} known classes and {n_free} unlabeled "
+            f"points, expected {least} to {n_known + n_free}"
+        )
+    runs = []
     for _ in range(n_init):
-        run = _run(points, labels, n_known, n_clusters, generator, max_iterations, tolerance)
-        if best is None or run.inertia < best.inertia:
-            best = run
-    assert best is not None
-    return best
+        centers = _first_centers(points, labels, n_known, n_clusters, generator)
+        runs.append(_run(points, labels, centers, max_iterations, tolerance))
+        runs = [min(runs, key=lambda run: run.inertia)]
+    return runs[0]
 
 
 def _run(
-    points: Tensor,
-    labels: Tensor,
-    n_known: int,
-    n_clusters: int,
-    generator: torch.Generator,
-    max_iterations: int,
-    tolerance: float,
+    points: Tensor, labels: Tensor, centers: Tensor, max_iterations: int, tolerance: float
 ) -> KMeansResult:
-    centers = _first_centers(points, labels, n_known, n_clusters, generator)
+    n_clusters = len(centers)
     assigned, distances = _assign(points, labels, centers)
-    n_iterations = 0
-    is_settled = False
-    while n_iterations < max_iterations and not is_settled:
-        assigned = _fill_empty(assigned, distances, labels, n_clusters)
-        moved = _means(points, assigned, n_clusters)
-        step = torch.linalg.vector_norm(moved - centers, dim=1).sum()
-        centers = moved
+    for _ in range(max_iterations):
+        before = centers
+        centers = _means(points, _fill_empty(assigned, distances, labels, n_clusters), n_clusters)
         assigned, distances = _assign(points, labels, centers)
-        n_iterations = n_iterations + 1
-        is_settled = float(step) ** 2 < tolerance
+        step = torch.linalg.vector_norm(centers - before, dim=1).sum()
+        if float(step) ** 2 < tolerance:
+            break
     filled = _fill_empty(assigned, distances, labels, n_clusters)
     if not torch.equal(filled, assigned):
         centers = _means(points, filled, n_clusters)
-        assigned = filled
-        distances = _assign(points, filled, centers)[1]
-    return KMeansResult(assigned, centers, float(distances.sum()), n_iterations)
+        assigned, distances = _assign(points, filled, centers)
+    return KMeansResult(assigned, centers, float(distances.sum()))
 
 
 def _first_centers(
@@ -115,7 +110,7 @@ def _draw(weights: Tensor, generator: torch.Generator) -> int:
     infinite or zero."""
     # On the CPU: running sums on a GPU are not repeatable.
     odds = weights.cpu()
-    if not bool(odds.isfinite().all()) or float(odds.sum()) == 0:
+    if not 0 < float(odds.sum()) < torch.inf:
         odds = torch.ones_like(odds)
     sums = odds.cumsum(0)
     at = torch.rand(1, dtype=torch.float64, generator=generator) * sums[-1]
@@ -124,11 +119,8 @@ def _draw(weights: Tensor, generator: torch.Generator) -> int:
 
 def _distances(points: Tensor, center: Tensor) -> Tensor:
     """(N,) squared distances to one center (1, D), float64, the same bits that `_assign` finds."""
-    step = max(1, NUMBERS_AT_ONCE[points.device.type] // points.shape[1])
-    starts = range(0, max(len(points), 1), step)  # nobody: an empty one
-    return torch.cat(
-        [(points[start : start + step].double() - center).square_().sum(dim=1) for start in starts]
-    )
+    parts = torch.split(points, max(1, NUMBERS_AT_ONCE[points.device.type] // points.shape[1]))
+    return torch.cat([(part.double() - center).square_().sum(dim=1) for part in parts])
 
 
 def _assign(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,9 +131,9 @@ def _assign(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Te
     squares = centers.square().sum(dim=1)  # (K,)
     clusters = []
     distances = []
-    for block in _blocks(points, len(centers)):
-        rows = points[block].double()
-        given = labels[block]
+    step = _block_rows(points, len(centers))
+    for part, given in zip(torch.split(points, step), torch.split(labels, step), strict=True):
+        rows = part.double()
         # |point|² is the same for all centers.
         nearest = (squares - 2 * rows @ centers.T).argmin(dim=1)
         clusters.append(torch.where(given >= 0, given, nearest))
@@ -149,12 +141,10 @@ def _assign(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Te
     return torch.cat(clusters), torch.cat(distances)
 
 
-def _blocks(points: Tensor, n_clusters: int) -> list[slice]:
-    """Rows of `points` that are worked on together: a float64 number per cluster or column fits in
-    a block."""
-    step = max(1, BLOCK_BYTES[points.device.type] // (8 * max(n_clusters, points.shape[1])))
-    # Nobody: an empty one.
-    return [slice(start, start + step) for start in range(0, max(len(points), 1), step)]
+def _block_rows(points: Tensor, n_clusters: int) -> int:
+    """Points that are worked on together: a float64 number per cluster or column fits in a
+    block."""
+    return max(1, BLOCK_BYTES[points.device.type] // (8 * max(n_clusters, points.shape[1])))
 
 
 def _fill_empty(assigned: Tensor, distances: Tensor, labels: Tensor, n_clusters: int) -> Tensor:
@@ -179,30 +169,12 @@ def _fill_empty(assigned: Tensor, distances: Tensor, labels: Tensor, n_clusters:
 def _means(points: Tensor, assigned: Tensor, n_clusters: int) -> Tensor:
     """The mean of each cluster's points, (K, D) float64; no cluster is empty."""
     sums = torch.zeros(n_clusters, points.shape[1], dtype=torch.float64, device=points.device)
-    for block in _blocks(points, n_clusters):
-        rows = points[block].double()
-        clusters = assigned[block]
+    step = _block_rows(points, n_clusters)
+    for part, clusters in zip(torch.split(points, step), torch.split(assigned, step), strict=True):
+        rows = part.double()
         if points.device.type == "cpu":
             sums.index_add_(0, clusters, rows)
         else:  # index_add_ on a GPU adds in no fixed order; a product with the membership matrix does
-            members = torch.zeros(len(rows), n_clusters, dtype=torch.float64, device=points.device)
+            members = sums.new_zeros(len(rows), n_clusters)
             sums += members.scatter_(1, clusters[:, None], 1.0).T @ rows
     return sums / torch.bincount(assigned, minlength=n_clusters)[:, None]
-
-
-def _count_known(points: Tensor, labels: Tensor, n_clusters: int) -> int:
-    """The number of known classes; refuses a K below it, or above it and the unlabeled points
-    together."""
-    assert points.ndim == 2, points.shape
-    assert (labels.shape, labels.dtype) == (points.shape[:1], torch.int64), labels
-    n_known = int(labels.max()) + 1
-    n_free = int((labels < 0).sum())
-    assert bool(torch.bincount(labels[labels >= 0], minlength=n_known).all()), (
-        "classes are numbered without gaps"
-    )
-    if not max(n_known, 1) <= n_clusters <= n_known + n_free:
-        raise UsageError(
-            f"n_clusters: found {n_clusters} with {n_known} known classes and {n_free} unlabeled points, "
-            f"expected {max(n_known, 1)} to {n_known + n_free}"
-        )
-    return n_known

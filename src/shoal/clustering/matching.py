@@ -1,5 +1,4 @@
-"""How well clusters match classes: Hungarian accuracies, retrieval recall, NMI and ARI. numpy and
-scipy only.
+"""How well clusters match classes: Hungarian accuracies and retrieval recall. numpy and scipy only.
 
 `y_true` and `y_pred` are labels of any kind, one per image. Whoever chooses (K, snapshot, stop)
 passes labeled images only; whoever scores passes the unlabeled ones with their hidden labels.
@@ -7,8 +6,6 @@ passes labeled images only; whoever scores passes the unlabeled ones with their 
 N images, C classes, K clusters.
 """
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +14,7 @@ from scipy.optimize import linear_sum_assignment
 
 from shoal.arrays import UNLABELED, Bools, Ints, is_missing, name_rows
 from shoal.errors import DataError
+from shoal.words import number
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +43,7 @@ class Accuracy:
 
     def __str__(self) -> str:
         parts = {"All": self.all, "Known": self.known, "Novel": self.novel}
-        return " / ".join(
-            f"{name} {'–' if math.isnan(part) else f'{100 * part:.1f}'}"
-            for name, part in parts.items()
-        )
+        return " / ".join(f"{name} {number(100 * part, 1)}" for name, part in parts.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +85,77 @@ def gcd_accuracy(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> A
     >>> gcd_accuracy(["a", "a", "b", "c", "c"], [0, 0, 1, 1, 2], [True, True, True, False, False])
     Accuracy(all=0.8, known=1.0, novel=0.5)
     """
-    counts, of_known = _tables(y_true, y_pred, is_known)
-    agreed, gained = _middle(counts, of_known)
-    n_images = int(counts.sum())
-    n_known = int(of_known.sum())
+    true = _as_labels(y_true, "y_true")
+    pred = _as_labels(y_pred, "y_pred")
+    known = np.asarray(is_known)
+    if true.shape != pred.shape or known.shape != true.shape or known.dtype != bool:
+        raise DataError(
+            f"y_true, y_pred, is_known: found shapes {true.shape}, {pred.shape} and {known.shape} "
+            f"of {known.dtype}, expected three of (N,), the last one booleans"
+        )
+    # Numpy makes text of -1 in a list of names.
+    is_unlabeled = np.isin(true, [UNLABELED] if true.dtype.kind != "U" else [str(UNLABELED)])
+    if is_unlabeled.any():
+        raise DataError(
+            f"y_true: -1, unlabeled, in {name_rows(is_unlabeled)}; score only images that have a "
+            "label"
+        )
+    counts, clusters, classes = contingency(true, pred)
+    of_known = np.zeros_like(counts)
+    cells = (np.searchsorted(clusters, pred[known]), np.searchsorted(classes, true[known]))
+    np.add.at(of_known, cells, 1)
+    n_right, n_right_known = _middle(counts, of_known)
+    n_known = int(known.sum())
     return Accuracy(
-        _share(agreed, n_images),
-        _share(gained, n_known),
-        _share(agreed - gained, n_images - n_known),
+        _share(n_right, len(true)),
+        _share(n_right_known, n_known),
+        _share(n_right - n_right_known, len(true) - n_known),
     )
+
+
+def _as_labels(labels: ArrayLike, name: str) -> NDArray[np.generic]:
+    """Labels (N,), each of which is one, all names or all numbers."""
+    try:
+        array = np.asarray(labels)
+    except ValueError as error:  # lists of different lengths
+        raise DataError(f"{name}: found lists inside, expected (N,), a label each") from error
+    if array.ndim != 1:
+        raise DataError(f"{name}: found shape {array.shape}, expected (N,), one label per image")
+    values = array.tolist()
+    is_without = np.array([is_missing(label) for label in values], dtype=bool)
+    if is_without.any():
+        raise DataError(
+            f"{name}: None or NaN in {name_rows(is_without)}; score only images that have a label"
+        )
+    if len({isinstance(label, str) for label in values}) > 1:
+        raise DataError(
+            f"{name}: found both names and numbers, expected either; write all labels the same way"
+        )
+    return array
+
+
+def _middle(counts: Ints, gains: Ints) -> tuple[int, float]:
+    """Images that agree under the best matchings of `counts` (K, C), and the middle of what these
+    add up to in `gains`.
+
+    No matching gains more than all of `gains`, so weighted by more than that one image more always
+    decides, and gains decide between equally good matchings: once for the most, once for the least.
+    Whole numbers stay exact in float64: along an alternating path the cells add up to at most N, so
+    with counts for gains nothing exceeds N (N + 1).
+    """
+    weighted = counts * (gains.sum() + 1)
+    most = linear_sum_assignment(weighted + gains, maximize=True)
+    least = linear_sum_assignment(weighted - gains, maximize=True)
+    return int(counts[most].sum()), float(gains[most].sum() + gains[least].sum()) / 2
+
+
+def _share(part: float, whole: int) -> float:
+    return float(part) / whole if whole else float("nan")
 
 
 def matched_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     """Share of images that agree under the best one-to-one matching; NaN without images."""
-    matching = match(y_true, y_pred)
-    return _share(int(matching.counts.sum()), len(np.asarray(y_true)))
+    return _share(int(match(y_true, y_pred).counts.sum()), len(np.asarray(y_true)))
 
 
 def match(y_true: ArrayLike, y_pred: ArrayLike) -> Matching:
@@ -116,8 +167,7 @@ def match(y_true: ArrayLike, y_pred: ArrayLike) -> Matching:
     counts: of these the lowest name is matched first. It may depend on the names of classes: how
     many images agree does not, which ones may.
     """
-    true, pred = _pair(y_true, y_pred)
-    counts, clusters, classes = contingency(true, pred)
+    counts, clusters, classes = contingency(y_true, y_pred)
     # Clusters by what they hold, those that hold the same by name.
     order = np.lexsort(counts.T[::-1]) if counts.size else np.arange(0)
     rows, columns = linear_sum_assignment(counts[order], maximize=True)
@@ -127,16 +177,22 @@ def match(y_true: ArrayLike, y_pred: ArrayLike) -> Matching:
     return Matching(clusters[rows[shared]], classes[columns[shared]], agreed[shared])
 
 
+def match_clusters(labels: Ints, clusters: Ints) -> Ints:
+    """(K,) the class matched to each of the clusters (N,), 0 … K-1, by labels (N,); -1 for none."""
+    labeled = labels != UNLABELED
+    class_of = np.full(int(clusters.max()) + 1, UNLABELED)
+    if labeled.any():
+        matching = match(labels[labeled], clusters[labeled])
+        class_of[matching.clusters.astype(np.int64)] = matching.classes
+    return class_of
+
+
 def put_right(y_true: ArrayLike, y_pred: ArrayLike) -> Bools:
     """(N,) which images are in the cluster that is matched to their class."""
     matching = match(y_true, y_pred)
-    class_of = dict(zip(matching.clusters.tolist(), matching.classes.tolist(), strict=True))
-    true = np.asarray(y_true).tolist()
-    pred = np.asarray(y_pred).tolist()
-    return np.array(
-        [class_of.get(cluster) == label for label, cluster in zip(true, pred, strict=True)],
-        dtype=bool,
-    )
+    pairs = set(zip(matching.classes.tolist(), matching.clusters.tolist(), strict=True))
+    images = zip(np.asarray(y_true).tolist(), np.asarray(y_pred).tolist(), strict=True)
+    return np.array([image in pairs for image in images], dtype=bool)
 
 
 def is_worse(right: Bools, other: Bools) -> bool:
@@ -146,147 +202,21 @@ def is_worse(right: Bools, other: Bools) -> bool:
     return bool(difference.sum() > np.linalg.norm(difference))
 
 
-def drawn_units(rows: Ints, labels: Ints, hidden: Sequence[int], n_images: int) -> Ints:
-    """(J,) a number for what was drawn as one: an image of `rows` (J,), or a whole category that
-    was hidden."""
-    return np.where(np.isin(labels, hidden), n_images + labels, rows)
-
-
 def contingency(
     y_true: ArrayLike, y_pred: ArrayLike
 ) -> tuple[Ints, NDArray[np.generic], NDArray[np.generic]]:
     """Count images per (cluster, class): counts (K, C), the cluster labels (K,) and the class
     labels (C,), sorted."""
-    true, pred = _pair(y_true, y_pred)
-    classes, column = np.unique(true, return_inverse=True)
-    clusters, row = np.unique(pred, return_inverse=True)
+    classes, column = np.unique(np.asarray(y_true), return_inverse=True)
+    clusters, row = np.unique(np.asarray(y_pred), return_inverse=True)
     cells = np.bincount(row * len(classes) + column, minlength=len(clusters) * len(classes))
     return cells.reshape(len(clusters), len(classes)).astype(np.int64), clusters, classes
 
 
-def recall_at_k(neighbors: ArrayLike, y_queries: ArrayLike, y_bank: ArrayLike) -> float:
+def recall_at_k(neighbors: Ints, y_queries: ArrayLike, y_bank: ArrayLike) -> float:
     """Share of queries with at least one neighbor of their own class among their k nearest.
 
     `neighbors` (Q, k) are rows of the bank, a query's own row left out.
     """
-    near = np.asarray(neighbors)
-    queries = np.asarray(y_queries)
-    bank = np.asarray(y_bank)
-    return _mean((bank[near] == queries[:, None]).any(axis=1))
-
-
-def normalized_mutual_info(y_true: ArrayLike, y_pred: ArrayLike) -> float:
-    """NMI of scikit-learn: 1 for the same partition, 0 for independent ones."""
-    from sklearn.metrics import normalized_mutual_info_score
-
-    return float(normalized_mutual_info_score(*_pair(y_true, y_pred)))
-
-
-def adjusted_rand(y_true: ArrayLike, y_pred: ArrayLike) -> float:
-    """ARI of scikit-learn: 1 for the same partition, about 0 for a random one."""
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(*_pair(y_true, y_pred)))
-
-
-def _middle(counts: Ints, gains: NDArray[np.int64 | np.float64]) -> tuple[int, float]:
-    """Images that agree under the best matchings of `counts` (K, C), and the middle of what these
-    add up to in `gains`.
-
-    No matching gains more than all of `gains`, so weighted by more than that one image more always
-    decides, and gains decide between equally good matchings: once for the most, once for the least.
-    Whole numbers stay exact in float64: along an alternating path the cells add up to at most N, so
-    with counts for gains nothing exceeds N (N + 1).
-    """
-    total = gains.sum()
-    ends = []
-    agreed = 0
-    for sign in (1, -1):
-        pairs = linear_sum_assignment(counts * (total + 1) + sign * gains, maximize=True)
-        agreed = int(counts[pairs].sum())
-        ends.append(float(gains[pairs].sum()))
-    return agreed, sum(ends) / 2
-
-
-def _share(part: float, whole: int) -> float:
-    return float(part) / whole if whole else float("nan")
-
-
-def _tables(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> tuple[Ints, Ints]:
-    """Count images per (cluster, class), all of them and those of known classes; (K, C) each."""
-    true, pred = _scored(y_true, y_pred)
-    known = _as_mask(is_known, len(true))
-    counts, clusters, classes = contingency(true, pred)
-    of_known = np.zeros_like(counts)
-    np.add.at(
-        of_known, (np.searchsorted(clusters, pred[known]), np.searchsorted(classes, true[known])), 1
-    )
-    return counts, of_known
-
-
-def _scored(
-    y_true: ArrayLike, y_pred: ArrayLike
-) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """As `_pair`; refuses the mark of unlabeled images, which would be scored as a class of their
-    own."""
-    true, pred = _pair(y_true, y_pred)
-    # Numpy makes text of -1 in a list of names.
-    mark = str(UNLABELED) if true.dtype.kind == "U" else UNLABELED
-    unlabeled = np.asarray(true == mark)
-    if unlabeled.any():
-        raise DataError(
-            f"y_true: -1, unlabeled, in {name_rows(unlabeled)}; score only images that have a label"
-        )
-    return true, pred
-
-
-def _pair(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    true = _as_array(y_true, "y_true")
-    pred = _as_array(y_pred, "y_pred")
-    if true.ndim != 1 or true.shape != pred.shape:
-        raise DataError(
-            f"y_true, y_pred: found shapes {true.shape} and {pred.shape}, expected two of (N,)"
-        )
-    for name, labels in (("y_true", true), ("y_pred", pred)):
-        missing = _is_missing(labels)
-        if missing.any():
-            raise DataError(
-                f"{name}: None or NaN in {name_rows(missing)}; score only images that have a label"
-            )
-        if (
-            labels.dtype == object
-            and len({isinstance(label, str) for label in labels.tolist()}) > 1
-        ):
-            raise DataError(
-                f"{name}: found both names and numbers, expected either; write all labels the same way"
-            )
-    return true, pred
-
-
-def _as_array(labels: ArrayLike, name: str) -> NDArray[np.generic]:
-    try:
-        return np.asarray(labels)
-    except ValueError as error:  # lists of different lengths
-        raise DataError(
-            f"{name}: found lists inside, expected (N,), one label per image"
-        ) from error
-
-
-def _is_missing(labels: NDArray[np.generic]) -> Bools:
-    """(N,) where a label is None, NaN or NA."""
-    if labels.dtype == object:
-        return np.array([is_missing(label) for label in labels.tolist()], dtype=bool)
-    return np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(len(labels), dtype=bool)
-
-
-def _as_mask(is_known: ArrayLike, n_rows: int) -> Bools:
-    mask = np.asarray(is_known)
-    if mask.shape != (n_rows,) or mask.dtype != bool:
-        raise DataError(
-            f"is_known: found {mask.dtype} of shape {mask.shape}, expected booleans of shape ({n_rows},)"
-        )
-    return mask
-
-
-def _mean(values: NDArray[np.bool_ | np.float64]) -> float:
-    return float(np.mean(values)) if len(values) else float("nan")
+    near = np.asarray(y_bank)[neighbors]
+    return float((near == np.asarray(y_queries)[:, None]).any(axis=1).mean())

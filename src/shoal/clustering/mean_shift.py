@@ -9,8 +9,9 @@ attention hold an exponential, whose last bit is the device's.
 N points, M bank rows, D columns, k neighbors.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,10 @@ from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import halving_sum, root, similarities
 from shoal.errors import UsageError
 
+Kernel = Literal["knn", "uniform", "gaussian"]
+Retrieval = Literal["nearest", "random"]
+Aggregation = Literal["mean", "attention"]
+
 DRAWN_AT_ONCE = 1 << 24
 """Random numbers held at once while random neighbors are drawn."""
 
@@ -28,12 +33,12 @@ DRAWN_AT_ONCE = 1 << 24
 class ShiftSettings:
     """How far, and over which neighbors, a point moves; the defaults are the paper's."""
 
-    kernel: Literal["knn", "uniform", "gaussian"] = "knn"
+    kernel: Kernel = "knn"
     """Weights of the neighbors: equal ones for the k nearest, or by similarity inside a fixed
     radius."""
-    retrieval: Literal["nearest", "random"] = "nearest"
+    retrieval: Retrieval = "nearest"
     """Which bank rows count as neighbors; random ones are an ablation of the paper."""
-    aggregation: Literal["mean", "attention"] = "mean"
+    aggregation: Aggregation = "mean"
     """How neighbors are averaged; attention is learned (an ablation of the paper) and needs the knn
     kernel."""
     n_neighbors: int = 8
@@ -48,30 +53,33 @@ class ShiftSettings:
     """Most neighbors the uniform and Gaussian kernels look at."""
 
     def __post_init__(self) -> None:
-        _choice("kernel", self.kernel, ("knn", "uniform", "gaussian"))
-        _choice("retrieval", self.retrieval, ("nearest", "random"))
-        _choice("aggregation", self.aggregation, ("mean", "attention"))
-        if not 0 <= as_number(self.alpha, name="alpha") <= 1:
-            raise UsageError(
-                f"alpha: found {self.alpha}, expected a number in [0, 1]; the paper uses 0.5"
-            )
+        choices = {"kernel": Kernel, "retrieval": Retrieval, "aggregation": Aggregation}
+        for name, known in choices.items():
+            value = getattr(self, name)
+            if value not in get_args(known):
+                expected = ", ".join(get_args(known))
+                raise UsageError(f"{name}: found {value!r}, expected one of {expected}")
         for name in ("n_neighbors", "max_neighbors"):
             as_count(getattr(self, name), name=name, least=1)
-        if not -1 <= as_number(self.min_similarity, name="min_similarity") <= 1:
-            raise UsageError(
-                f"min_similarity: found {self.min_similarity}, expected a cosine in [-1, 1]"
-            )
-        if not as_number(self.bandwidth, name="bandwidth") > 0:
-            raise UsageError(f"bandwidth: found {self.bandwidth}, expected a positive number")
+        for name, least, most in (
+            ("alpha", 0.0, 1.0),
+            ("min_similarity", -1.0, 1.0),
+            ("bandwidth", 1e-9, math.inf),
+        ):
+            number = as_number(getattr(self, name), name=name)
+            if not least <= number <= most:
+                raise UsageError(f"{name}: found {number}, expected {least:.0f} to {most:.0f}")
         if self.kernel != "knn" and (self.retrieval, self.aggregation) != ("nearest", "mean"):
             raise UsageError(
-                f"kernel {self.kernel!r}: random retrieval and attention go with the knn kernel only"
+                f"kernel {self.kernel!r}: random retrieval and attention go with the knn kernel "
+                "only"
             )
 
     def list_length(self, n_rows: int) -> int:
         """How many neighbors to look up among `n_rows` other rows."""
-        # numpy's numbers are numbers too.
-        return int(self.n_neighbors if self.kernel == "knn" else min(self.max_neighbors, n_rows))
+        if self.kernel == "knn":
+            return int(self.n_neighbors)  # numpy's numbers are numbers too
+        return min(int(self.max_neighbors), n_rows)
 
 
 class NeighborAttention(nn.Module):
@@ -160,21 +168,19 @@ def random_neighbors(
     assert 1 <= k <= others, (k, others)
     # Drawn on the CPU, so that every device is given the same neighbors; in blocks that depend on
     # the bank alone.
-    step = max(1, DRAWN_AT_ONCE // others)
-    sizes = [min(step, len(points) - start) for start in range(0, max(len(points), 1), step)]
+    blocks = torch.split(torch.arange(len(points)), max(1, DRAWN_AT_ONCE // others))
     drawn = torch.cat(
-        [torch.rand(size, others, generator=generator).topk(k, dim=1).indices for size in sizes]
+        [torch.rand(len(b), others, generator=generator).topk(k, dim=1).indices for b in blocks]
     )
     drawn = drawn.to(bank.device)  # (N, k)
     if exclude is not None:
-        # Whoever may have all rows leaves out one at random: else it would never be given the last.
-        left_out = (
-            torch.randint(len(bank), (len(points),), generator=generator)
-            if bool((exclude < 0).any())
-            else exclude
-        )
-        skipped = torch.where(exclude < 0, left_out.to(exclude.device), exclude)[:, None]
-        drawn = drawn + (drawn >= skipped)
+        left_out = exclude
+        if bool((exclude < 0).any()):
+            # Whoever may have all rows leaves out one at random: else it would never be given the
+            # last.
+            other = torch.randint(len(bank), (len(points),), generator=generator)
+            left_out = torch.where(exclude < 0, other.to(exclude.device), exclude)
+        drawn = drawn + (drawn >= left_out[:, None])
     return Neighbors(drawn, similarities(points, bank, drawn))
 
 
@@ -193,35 +199,24 @@ def shift(
     similarities set the weights of the uniform and Gaussian kernels, as constants: gradients flow
     through the averaged rows.
     """
-    if settings.kernel != "knn":
-        weights = _kernel_weights(neighbors.similarities.detach(), settings).to(points.dtype)
-        return weighted_shift(
-            points, bank, neighbors.indices, 1.0, weights, detach_norm=detach_norm
-        )
-    indices = neighbors.indices[:, : settings.n_neighbors]
-    if settings.aggregation == "mean":
-        return mean_shift(points, bank, indices, alpha=settings.alpha, detach_norm=detach_norm)
-    if attention is None:
-        raise UsageError(
-            "aggregation 'attention' needs the learned NeighborAttention; pass attention="
-        )
-    learned = attention.query.weight
-    assert (learned.shape[1], learned.dtype) == (points.shape[1], points.dtype), (
-        learned.shape,
-        points.shape,
-    )
-    weights = settings.alpha * attention(points, bank[indices])  # (N, k)
-    return weighted_shift(
-        points, bank, indices, 1 - settings.alpha, weights, detach_norm=detach_norm
-    )
-
-
-def _kernel_weights(cosines: Tensor, settings: ShiftSettings) -> Tensor:
-    """Weights (N, k) of appendix A.1; the point itself, at cosine 1, has weight 1 under both
-    kernels."""
+    cosines = neighbors.similarities.detach().double()
+    indices = neighbors.indices
+    own = 1.0  # the point itself, at cosine 1, has weight 1 under both kernels of appendix A.1
     if settings.kernel == "uniform":
-        return (cosines >= settings.min_similarity).double()
-    return torch.exp((cosines.double() - 1) / (2 * settings.bandwidth**2))
+        weights = (cosines >= settings.min_similarity).to(points.dtype)
+    elif settings.kernel == "gaussian":
+        weights = torch.exp((cosines - 1) / (2 * settings.bandwidth**2)).to(points.dtype)
+    else:
+        indices = indices[:, : settings.n_neighbors]
+        if settings.aggregation == "mean":
+            return mean_shift(points, bank, indices, alpha=settings.alpha, detach_norm=detach_norm)
+        if attention is None:
+            raise UsageError(
+                "aggregation 'attention' needs the learned NeighborAttention; pass attention="
+            )
+        own = 1 - settings.alpha
+        weights = settings.alpha * attention(points, bank[indices])  # (N, k)
+    return weighted_shift(points, bank, indices, own, weights, detach_norm=detach_norm)
 
 
 def _onto_sphere(moved: Tensor, before: Tensor, detach_norm: bool) -> Tensor:
@@ -230,8 +225,3 @@ def _onto_sphere(moved: Tensor, before: Tensor, detach_norm: bool) -> Tensor:
     is_zero = squared == 0
     length = root(torch.where(is_zero, 1.0, squared))
     return torch.where(is_zero, before, (moved / length).to(before.dtype))
-
-
-def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in choices:
-        raise UsageError(f"{name}: found {value!r}, expected one of {', '.join(choices)}")

@@ -57,9 +57,7 @@ def prior_of_classes(points: Floats, labels: Ints) -> Prior:
     if len(classes) < 2 or counts.sum() <= len(classes):
         return vague
     centers = np.stack([points[labels == each].mean(axis=0) for each in classes])  # (C, D)
-    apart = np.concatenate(
-        [points[labels == each] - center for each, center in zip(classes, centers, strict=True)]
-    )
+    apart = np.concatenate([points[labels == classes[i]] - centers[i] for i in range(len(classes))])
     within = apart.T @ apart / (len(apart) - len(classes))  # (D, D)
     # A little of every direction, where labels are too few to fill all.
     within += 1e-3 * np.trace(within) / n_columns * np.eye(n_columns)
@@ -122,13 +120,14 @@ def split_and_merge(
     for number in range(int(clusters.max(initial=-1)) + 1):
         rows = np.flatnonzero(clusters == number)
         parts = _try_split(points, rows, labels, prior, concentration, generator)
-        if parts is None:
-            unsplit += [rows] if number >= n_known and len(rows) else []
-        else:
-            novel += parts[1:] if number < n_known else parts
-    for number, rows in enumerate(
-        [*novel, *_merged(points, unsplit, prior, concentration, generator)]
-    ):
+        if number < n_known:
+            novel += parts[1:]  # the first part stays with the class
+        elif len(parts) == 2:
+            novel += parts
+        elif len(rows):
+            unsplit.append(rows)
+    novel += _merged(points, unsplit, prior, concentration, generator)
+    for number, rows in enumerate(novel):
         renumbered[rows] = n_known + number
     return renumbered
 
@@ -140,22 +139,19 @@ def _try_split(
     prior: Prior,
     concentration: float,
     generator: torch.Generator,
-) -> list[Ints] | None:
-    """The two parts of a cluster's rows (n,) where it is split, labeled ones in the first; None
-    where it is not."""
-    if (
-        len(rows) < SMALLEST_SPLIT
-        or not (labels[rows] == UNLABELED).any()
-        or not np.ptp(points[rows], axis=0).any()
-    ):
-        return None
-    own = torch.from_numpy(points[rows])
-    given = torch.from_numpy(np.where(labels[rows] == UNLABELED, UNLABELED, 0))
-    # (n,)
-    halves = semi_supervised_kmeans(own, given, 2, generator=generator, n_init=1).labels.numpy()
-    first, second = (points[rows[halves == half]] for half in (0, 1))
-    if not _accepts(log_split_ratio(points[rows], first, second, prior, concentration), generator):
-        return None
+) -> list[Ints]:
+    """The two parts of a cluster's rows (n,) where it is split, labeled ones in the first; else the
+    rows themselves."""
+    given = np.where(labels[rows] == UNLABELED, UNLABELED, 0)
+    own = points[rows]
+    if len(rows) < SMALLEST_SPLIT or not given.any() or not np.ptp(own, axis=0).any():
+        return [rows]
+    halves = semi_supervised_kmeans(
+        torch.from_numpy(own), torch.from_numpy(given), 2, generator=generator, n_init=1
+    ).labels.numpy()  # (n,)
+    ratio = log_split_ratio(own, own[halves == 0], own[halves == 1], prior, concentration)
+    if not _accepts(ratio, generator):
+        return [rows]
     return [rows[halves == 0], rows[halves == 1]]
 
 
@@ -176,13 +172,11 @@ def _merged(
             continue
         is_gone[i] = True
         if not is_gone.all():
-            nearest = int(
-                np.where(is_gone, np.inf, ((centers - centers[i]) ** 2).sum(axis=1)).argmin()
-            )
-            both = np.concatenate([rows, clusters[nearest]])
-            ratio = log_split_ratio(
-                points[both], points[rows], points[clusters[nearest]], prior, concentration
-            )
+            distances = ((centers - centers[i]) ** 2).sum(axis=1)
+            nearest = int(np.where(is_gone, np.inf, distances).argmin())
+            other = clusters[nearest]
+            both = np.concatenate([rows, other])
+            ratio = log_split_ratio(points[both], points[rows], points[other], prior, concentration)
             if _accepts(-ratio, generator):
                 is_gone[nearest] = True
                 rows = both

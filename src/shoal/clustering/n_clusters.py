@@ -1,5 +1,5 @@
 """How many clusters: a number and the range it likely lies in, from a tree and the labels a user
-has.
+has; and numbers of clusters as users give them.
 
 The paper takes the K of the highest labeled accuracy (section 4.3). That K errs low and jumps
 about: joining a known with a novel category costs no labeled image, so the curve is nearly flat
@@ -8,20 +8,30 @@ steadier, but each is biased, as the collection has it. Pairs of labeled images 
 (`class_pairs`), and know how sure they are. The default weighs both: with few labels the marks
 decide more, with many the pairs, and where there are too few for pairs the marks alone.
 
-C known classes; M numbers of clusters tried.
+A clustering that has no tree is made anew for each K, so that only a few are tried
+(`search_n_clusters`).
+
+N images, C known classes; M numbers of clusters tried.
 """
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shoal.arrays import Floats
-from shoal.clustering.curve import DEFAULT_MAX_CLUSTERS, MIN_FIT_LABELS, Curve, accuracy_curve
-from shoal.clustering.n_clusters_range import Range, keep_to
+from shoal.arrays import UNLABELED, Floats, Ints, as_count
+from shoal.clustering.curve import (
+    MIN_FIT_LABELS,
+    Curve,
+    accuracy_curve,
+    known_classes,
+    usual_most,
+)
+from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.tree import Tree
-from shoal.errors import UnknownName
+from shoal.errors import UnknownName, UsageError
 
 DEFAULT_RULE = "pairs"
 
@@ -46,7 +56,6 @@ SCALES = {"balance": 0.15, "median": 0.2, "gap": 0.6}
 FREEDOM = 2
 """Degrees of freedom of that: few, for now and then a mark is far off."""
 
-
 FEW_KNOWN = 2.0, 2.5
 """K in multiples of the known classes: from the first on the upper end of the interval moves to
 that by pairs alone, from the second on it is that."""
@@ -54,13 +63,22 @@ that by pairs alone, from the second on it is that."""
 MOST_PER_KNOWN = 20
 """K in multiples of the known classes that may lie in the interval by pairs alone."""
 
+MAX_TRIES = 30
+"""Most numbers of clusters tried where each costs a clustering; an interval of 1,000 is narrowed to
+one number in about 15."""
+
+EXPECTED = "expected a whole number, or a range such as 30-50, (30, 50) in Python"
+
+Range = tuple[int, int]
+"""The least and the largest number of clusters, both included."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NClustersEstimate:
     """A number of clusters, the interval it likely lies in, and the curve both were read from."""
 
     n_clusters: int
-    interval: tuple[int, int]
+    interval: Range
     """Ends of the 80 % interval, by the default rule whichever was asked for: another rule's K may
     lie outside."""
     accuracy: float
@@ -75,23 +93,25 @@ class NClustersEstimate:
 
     def keeping_to(self, least: int | None, most: int | None) -> "NClustersEstimate":
         """The same with K and its interval moved into a range, where they lie outside of it."""
-        k, low, high = (
-            keep_to(number, least, most) for number in (self.n_clusters, *self.interval)
+        k = keep_to(self.n_clusters, least, most)
+        low, high = self.interval
+        at = min(max(k - self.curve.n_clusters[0], 0), len(self.curve.accuracy) - 1)
+        kept = replace(
+            self,
+            n_clusters=k,
+            interval=(keep_to(low, least, most), keep_to(high, least, most)),
+            accuracy=float(self.curve.accuracy[at]),
         )
-        at = int(np.clip(k - self.curve.n_clusters[0], 0, len(self.curve.n_clusters) - 1))
-        asked = _asked(least, most)
-        accuracy = float(self.curve.accuracy[at])
-        kept = replace(self, n_clusters=k, interval=(low, high), accuracy=accuracy, range=asked)
-        return kept if asked is None else replace(kept, by_labels=_outside(self.interval, asked))
-
-
-def _asked(least: int | None, most: int | None) -> Range | None:
-    return None if least is None or most is None else (least, most)
+        if least is None or most is None:
+            return kept
+        return replace(kept, range=(least, most), by_labels=_outside(self.interval, (least, most)))
 
 
 def _outside(by_labels: Range, asked: Range) -> Range | None:
     """The interval that was found, where it has no number of the range that was asked for."""
-    return by_labels if by_labels[1] < asked[0] or by_labels[0] > asked[1] else None
+    if by_labels[1] < asked[0] or by_labels[0] > asked[1]:
+        return by_labels
+    return None
 
 
 def estimate_n_clusters(
@@ -139,13 +159,14 @@ def estimate_n_clusters(
     curve = accuracy_curve(tree, labels, min_clusters=min_clusters, max_clusters=max_clusters)
     chosen, decided = choose(curve, rule)
     accuracy = float(curve.accuracy[chosen - curve.n_clusters[0]])
-    asked = _asked(min_clusters, max_clusters)
-    by_labels = None
-    if asked is not None:  # cuts outside of the range say whether the labels agree with it
-        most = max(asked[1], DEFAULT_MAX_CLUSTERS, 10 * curve.n_classes)
-        free = accuracy_curve(tree, labels, max_clusters=most)
-        by_labels = _outside(interval(free), asked)
-    return NClustersEstimate(chosen, interval(curve), accuracy, decided, curve, asked, by_labels)
+    estimate = NClustersEstimate(chosen, interval(curve), accuracy, decided, curve)
+    if min_clusters is None or max_clusters is None:
+        return estimate
+    # Cuts outside of the range say whether the labels agree with it.
+    most = max(max_clusters, usual_most(curve.n_classes))
+    free = interval(accuracy_curve(tree, labels, max_clusters=most))
+    asked = (min_clusters, max_clusters)
+    return replace(estimate, range=asked, by_labels=_outside(free, asked))
 
 
 def check_rule(rule: str) -> None:
@@ -160,27 +181,29 @@ def choose(curve: Curve, rule: str) -> tuple[int, str]:
     if rule == "paper":
         return int(curve.n_clusters[curve.accuracy.argmax()]), rule  # the smallest on ties
     if curve.pairs is None:
-        mark = read_mark(curve)
-        return round(mark.n_clusters), mark.name
+        name, k, _ = read_mark(curve)
+        return round(k), name
     return _quantile(curve, _weights(curve), 0.5), rule
 
 
-def interval(curve: Curve, level: float = LEVEL) -> tuple[int, int]:
-    """The ends of the interval in which the number of classes lies with that chance."""
+def interval(curve: Curve) -> Range:
+    """The ends of the interval in which the number of classes lies with the chance `LEVEL`."""
     weights = _weights(curve)
-    share = (1 + level) / 2
-    low, k, high = (_quantile(curve, weights, at) for at in (1 - share, 0.5, share))
+    share = (1 + LEVEL) / 2
+    low = _quantile(curve, weights, 1 - share)
+    high = _quantile(curve, weights, share)
     if curve.n_clusters[0] == curve.n_classes and weights[0] >= NONE_NEW * weights.max():
         low = curve.n_classes
     first, last = np.log(FEW_KNOWN)
-    part = float(np.clip((np.log(k / curve.n_classes) - first) / (last - first), 0, 1))
+    per_known = _quantile(curve, weights, 0.5) / curve.n_classes
+    part = float(np.clip((np.log(per_known) - first) / (last - first), 0, 1))
     by_pairs = max(high, _quantile(curve, _weights_by_pairs(curve), share))
     return low, round(high ** (1 - part) * by_pairs**part)
 
 
 def _quantile(curve: Curve, weights: Floats, share: float) -> int:
-    below = np.cumsum(weights)
-    return int(curve.n_clusters[min(int(np.searchsorted(below, share)), len(below) - 1)])
+    at = int(np.searchsorted(np.cumsum(weights), share))
+    return int(curve.n_clusters[min(at, len(weights) - 1)])
 
 
 def _weights_by_pairs(curve: Curve) -> Floats:
@@ -192,9 +215,21 @@ def _weights_by_pairs(curve: Curve) -> Floats:
     which is uniform in log K.
     """
     k = curve.n_clusters
-    likely = -np.log(k) if curve.pairs is None else curve.pairs.log_likelihood(k)
-    tried = k <= max(MOST_PER_KNOWN * curve.n_classes, int(k[0]))
-    return _in_sum_one(np.where(tried, likely, -np.inf))
+    logs = -np.log(k) if curve.pairs is None else curve.pairs.log_likelihood(k)
+    is_tried = k <= max(MOST_PER_KNOWN * curve.n_classes, int(k[0]))
+    return _in_sum_one(np.where(is_tried, logs, -np.inf))
+
+
+def _weights(curve: Curve) -> Floats:
+    """(M,) how likely each K is: a prior around the K of what can be read off the tree, times
+    pairs."""
+    log_k = np.log(curve.n_clusters)
+    _, k, error = read_mark(curve)
+    off = (log_k - np.log(k)) / error
+    logs = -log_k - (FREEDOM + 1) / 2 * np.log1p(off**2 / FREEDOM)
+    if curve.pairs is not None:
+        logs += curve.pairs.log_likelihood(curve.n_clusters)
+    return _in_sum_one(logs)
 
 
 def _in_sum_one(logs: Floats) -> Floats:
@@ -203,29 +238,9 @@ def _in_sum_one(logs: Floats) -> Floats:
     return shares
 
 
-def _weights(curve: Curve) -> Floats:
-    """(M,) how likely each K is: a prior around the K of what can be read off the tree, times
-    pairs."""
-    log_k = np.log(curve.n_clusters)
-    mark = read_mark(curve)
-    off = (log_k - np.log(mark.n_clusters)) / mark.error
-    weights = -log_k - (FREEDOM + 1) / 2 * np.log1p(off**2 / FREEDOM)
-    if curve.pairs is not None:
-        weights += curve.pairs.log_likelihood(curve.n_clusters)
-    return _in_sum_one(weights)
-
-
-class Mark(NamedTuple):
-    """A K that can be read off a curve without pairs, not rounded yet, and the error expected of
-    its log."""
-
-    name: str
-    n_clusters: float
-    error: float
-
-
-def read_mark(curve: Curve) -> Mark:
-    """The steadiest mark for which labels suffice.
+def read_mark(curve: Curve) -> tuple[str, float, float]:
+    """The steadiest mark for which labels suffice: its name, its K, not rounded yet, and the error
+    expected of its log.
 
     `balance` is the geometric mean of plateau and precision, whose errors pull in opposite
     directions: the plateau errs low, because joining known with novel costs it nothing; precision
@@ -249,10 +264,13 @@ def read_mark(curve: Curve) -> Mark:
         name = "gap"
         parts = []
         k = gap(curve)
-    apart = 0.0
-    if len(parts) == 2:
-        apart = np.log(parts[0] / parts[1]) / 2
-    return Mark(name, k, float(np.hypot(SCALES[name], apart)))
+    apart = np.log(parts[0] / parts[1]) / 2 if len(parts) == 2 else 0.0
+    return name, k, float(np.hypot(SCALES[name], apart))
+
+
+def _most_have(n_labels: int, curve: Curve) -> bool:
+    """Whether half of the known classes, and at least two, have so many labeled images."""
+    return bool((curve.class_sizes >= n_labels).sum() >= max(2, curve.n_classes / 2))
 
 
 def plateau(curve: Curve) -> float:
@@ -297,6 +315,107 @@ def gap(curve: Curve) -> float:
     return float(curve.n_clusters[curve.gap[:n_tried].argmax()])
 
 
-def _most_have(n_labels: int, curve: Curve) -> bool:
-    """Whether half of the known classes, and at least two, have so many labeled images."""
-    return bool((curve.class_sizes >= n_labels).sum() >= max(2, curve.n_classes / 2))
+def search_n_clusters(
+    cluster: Callable[[int], Ints],
+    labels: Ints,
+    *,
+    least: int | None = None,
+    most: int | None = None,
+) -> int:
+    """The K with the highest accuracy of `cluster(K)`, (N,), on the labeled images, as far as
+    Brent's method tries them (Vaze et al. 2022); the smallest of equals.
+
+    `cluster` must not look at `labels` (N,), -1 for unlabeled. K lies between `least`, by default
+    the number of known classes, and `most`, by default 1,000 or ten times these; it is never below
+    the known classes, and never above these and the unlabeled images together: labeled images stay
+    in their class.
+    """
+    from scipy.optimize import minimize_scalar
+
+    check_estimable(least, most, labels)
+    n_known = int(known_classes(labels).max()) + 1
+    is_labeled = labels != UNLABELED
+    low = max(n_known, least or 0)
+    high = min(n_known + int((~is_labeled).sum()), most or usual_most(n_known))
+    if low >= high:
+        return low
+    accuracy_of: dict[int, float] = {}
+
+    def error(number: float) -> float:
+        k = int(number)
+        if k not in accuracy_of:
+            accuracy_of[k] = matched_accuracy(labels[is_labeled], cluster(k)[is_labeled])
+        return 1 - accuracy_of[k]
+
+    # Up to the next whole number, so that the largest K is tried too.
+    bounds = (low, np.nextafter(high + 1, low))
+    minimize_scalar(
+        error, bounds=bounds, method="bounded", options={"xatol": 0.5, "maxiter": MAX_TRIES}
+    )
+    return max(accuracy_of, key=lambda k: (accuracy_of[k], -k))
+
+
+def read_n_clusters(given: object) -> tuple[int | None, Range | None]:
+    """One number, or a range, of what was given: 40, '40', '30-50', (30, 50) or None.
+
+    A range of one number is that number.
+    """
+    if given is None:
+        return None, None
+    ends: list[object] = [given]
+    if isinstance(given, str):
+        matched = re.fullmatch(r"\s*(\d+)\s*(?:[-–]\s*(\d+)\s*)?", given)
+        if matched is None:
+            raise UsageError(f"n_clusters: found {given!r}, {EXPECTED}")
+        ends = [int(end) for end in matched.groups() if end is not None]
+    elif isinstance(given, tuple | list):
+        ends = list(given)
+    numbers = [as_count(end, name="n_clusters", least=1) for end in ends]
+    if not 1 <= len(numbers) <= 2 or numbers != sorted(numbers):
+        raise UsageError(f"n_clusters: found {given!r}, {EXPECTED}, the smaller number first")
+    if numbers[0] == numbers[-1]:
+        return numbers[0], None
+    return None, (numbers[0], numbers[1])
+
+
+def check_n_clusters(n_clusters: int, known: Ints, n_rows: int) -> int:
+    """Refuse a K above the images or, in a partly labeled collection, below its known classes."""
+    n_known = len(np.unique(known[known != UNLABELED]))
+    least = 1
+    # Where every image is labeled there is nothing to discover, and fewer clusters than classes is
+    # a plain coarser cut.
+    if (known == UNLABELED).any():
+        least = max(n_known, 1)
+    if not least <= as_count(n_clusters, name="n_clusters") <= n_rows:
+        raise UsageError(
+            f"n_clusters: found {n_clusters} with {n_known} known classes and {n_rows} images, "
+            f"expected {least} to {n_rows}"
+        )
+    return int(n_clusters)
+
+
+def check_estimable(least: int | None, most: int | None, known: Ints) -> None:
+    """Refuse to estimate without labels (N,), -1 for unlabeled, and a range in which no number of
+    clusters can be."""
+    n_known = len(np.unique(known[known != UNLABELED]))
+    if n_known == 0:
+        raise UsageError(
+            "n_clusters: found no number and no labels; give the number of clusters, or labels of "
+            "some images to estimate it"
+        )
+    first = least or n_known
+    last = most or len(known)
+    if last < n_known or first > len(known):
+        raise UsageError(
+            f"n_clusters: found the range {first:,} to {last:,}, expected one between the "
+            f"{n_known:,} known categories and the {len(known):,} images"
+        )
+
+
+def keep_to(n_clusters: int, least: int | None, most: int | None) -> int:
+    """The number within the range that is nearest; an end that is None is open."""
+    if most is not None:
+        n_clusters = min(n_clusters, most)
+    if least is not None:
+        n_clusters = max(n_clusters, least)
+    return n_clusters

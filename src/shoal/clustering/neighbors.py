@@ -4,17 +4,17 @@ The similarity of two rows (`sums.py`) has the same bits everywhere. A matrix pr
 is trusted only as far as its rounding bound goes. With the query q rounded to p, the bank row b to
 r, and the product of p and r added up in any order (`ward/bounds.py`),
 
-    |product - q·b| <= eps = γ·|p|·|r| + |q - p|·|b| + |p|·|b - r| + γ_D(float64)·|q|·|b|,   γ_D(u) = D·u / (1 - D·u)
+    |product - q·b| <= eps = γ·|p|·|r| + |q - p|·|b| + |p|·|b - r| + γ_D(float64)·|q|·|b|
 
-A bank row whose product lies more than 2·eps below the k-th largest product therefore cannot be
-among the k nearest; the few that are not ruled out are compared by their similarities, ties to the
-lowest index. Products are bfloat16 where the CPU multiplies tiles of it, else float32; queries with
-too many contenders take the same step in the next precision, at last (near duplicates) in float64.
+with γ_D(u) = D·u / (1 - D·u). A bank row whose product lies more than 2·eps below the k-th largest
+product therefore cannot be among the k nearest; the few that are not ruled out are compared by
+their similarities, ties to the lowest index. Products are bfloat16 where the CPU multiplies tiles
+of it, else float32; queries with too many contenders take the same step in the next precision, at
+last (near duplicates) in float64.
 
-Q queries, N bank rows, D columns, k neighbors, R rows of a block, M contenders.
+Q queries, N bank rows, D columns, k neighbors, R queries of a block.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from shoal.clustering.duplicates import equal_rows
 from shoal.clustering.products import BFLOAT16, ENCODE_ROWS, FLOAT32, UNDERFLOW, Points, Precision
-from shoal.clustering.sums import pair_similarities, similarities
+from shoal.clustering.sums import similarities
 from shoal.clustering.workers import matmul_precision
 from shoal.device import multiplies_bfloat16
 from shoal.distributed import can_share, gather_rows, shard, tell_others
@@ -61,19 +61,9 @@ class Neighbors:
     indices: Tensor  # (Q, k) int64
     similarities: Tensor  # (Q, k) float64; of the queries' dtype with exact=False
 
-    @classmethod
-    def blank(cls, n_queries: int, k: int, device: torch.device) -> "Neighbors":
-        """Room for the lists of some queries."""
-        indices = torch.empty(n_queries, k, dtype=torch.int64, device=device)
-        return cls(indices, torch.empty_like(indices, dtype=torch.float64))
-
-    def put(self, rows: Tensor, lists: "Neighbors") -> None:
-        """Overwrite the lists of some queries."""
-        self.indices[rows] = lists.indices
-        self.similarities[rows] = lists.similarities
-
-
-Search = Callable[[Tensor, Tensor | None], Neighbors]
+    def first(self, k: int) -> "Neighbors":
+        """The nearest k alone, in memory of their own."""
+        return Neighbors(self.indices[:, :k].contiguous(), self.similarities[:, :k].contiguous())
 
 
 @torch.no_grad()
@@ -96,114 +86,107 @@ def k_nearest(
     raw product (for training: ties and last bits are the device's, reduced matrix-product precision
     is used where torch is told to).
     """
-    _check(queries, bank, k, exclude)
-    if exact and can_share(bank.device, len(queries) * bank.numel(), SHARED_PRODUCTS):
-        return _nearest_of_all(queries, bank, k, exclude)
-    return _nearest(queries, bank, k, exclude, block_rows, exact)
-
-
-def _nearest(
-    queries: Tensor,
-    bank: Tensor,
-    k: int,
-    exclude: Tensor | None,
-    block_rows: int | None = None,
-    exact: bool = True,
-) -> Neighbors:
-    usual = max(64, BLOCK_BYTES[queries.device.type] // (4 * len(bank)))
-    step = block_rows or usual
-    nearest = (
-        _exact_search(bank, k, min(step, len(queries)), len(queries))
-        if exact
-        else _raw_search(bank, k)
-    )
-    blocks = [slice(start, start + step) for start in range(0, max(len(queries), 1), step)]
-    return _stack(
-        [nearest(queries[rows], None if exclude is None else exclude[rows]) for rows in blocks]
-    )
-
-
-def _nearest_of_all(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None) -> Neighbors:
-    """Have every process search for its share of the queries; lists are exact, so it does not
-    matter who searches."""
-    given = {"bank": bank, "queries": None if queries is bank else queries, "exclude": exclude}
-    tell_others(
-        search_with_main,
-        {name: rows for name, rows in given.items() if rows is not None},
-        bank.device,
-        k=k,
-    )
-    return search_with_main(bank, queries, exclude, k=k)
+    assert queries.shape[1:] == bank.shape[1:], (queries.shape, bank.shape)
+    if exclude is None:
+        exclude = torch.full((len(queries),), -1, device=bank.device)
+    # Whether any row is left out is asked of the device only where it makes a difference.
+    assert 1 <= k <= len(bank) - int(k == len(bank) and bool((exclude >= 0).any())), k
+    step = block_rows or max(64, BLOCK_BYTES[bank.device.type] // (4 * len(bank)))
+    if not exact:
+        parts = zip(torch.split(queries, step), torch.split(exclude, step), strict=True)
+        tops = [_without(rows @ bank.T, own).topk(k, dim=1) for rows, own in parts]
+        return Neighbors(
+            torch.cat([top.indices for top in tops]), torch.cat([top.values for top in tops])
+        )
+    if can_share(bank.device, len(queries) * bank.numel(), SHARED_PRODUCTS):
+        tensors = {"bank": bank, "exclude": exclude}
+        if queries is not bank:
+            tensors["queries"] = queries
+        tell_others(search_with_main, tensors, bank.device, k=k, step=step)
+        return search_with_main(bank, exclude, queries, k=k, step=step)
+    return _nearest(queries, bank, k, exclude, step)
 
 
 @torch.no_grad()
 def search_with_main(
-    bank: Tensor, queries: Tensor | None = None, exclude: Tensor | None = None, *, k: int
+    bank: Tensor, exclude: Tensor, queries: Tensor | None = None, *, k: int, step: int
 ) -> Neighbors:
     """All lists, in every process, of which each finds a share; queries that are not given are the
     bank itself."""
-    queries = bank if queries is None else queries
+    if queries is None:
+        queries = bank
     rows = shard(len(queries))
-    own_lists = _nearest(queries[rows], bank, k, None if exclude is None else exclude[rows])
-    return Neighbors(gather_rows(own_lists.indices), gather_rows(own_lists.similarities))
+    own = _nearest(queries[rows], bank, k, exclude[rows], step)
+    return Neighbors(gather_rows(own.indices), gather_rows(own.similarities))
 
 
-def _raw_search(bank: Tensor, k: int) -> Search:
-    def nearest(queries: Tensor, exclude: Tensor | None) -> Neighbors:
-        top = _without(queries @ bank.T, exclude).topk(k, dim=1)
-        return Neighbors(top.indices, top.values)
-
-    return nearest
-
-
-def _exact_search(bank: Tensor, k: int, block_rows: int, n_queries: int) -> Search:
-    n = len(bank)
-    longest = _lengths(bank).max()
-    # Cheapest first.
-    banks = {precision: _rounded(bank, precision) for precision in _precisions(bank, n_queries)}
+def _nearest(queries: Tensor, bank: Tensor, k: int, exclude: Tensor, step: int) -> Neighbors:
+    """Exact lists, a block of queries at a time."""
+    indices = torch.empty(len(queries), k, dtype=torch.int64, device=bank.device)
+    lists = Neighbors(indices, torch.empty_like(indices, dtype=torch.float64))
+    banks = {}
+    n_products = len(queries) * bank.numel()
+    if n_products > MANY_PRODUCTS and len(bank) >= SMALL_BANK and multiplies_bfloat16(bank.device):
+        banks[BFLOAT16] = _rounded(bank, BFLOAT16)
+    banks[FLOAT32] = _rounded(bank, FLOAT32)
     # One block of memory for all products: fresh pages for each block cost a tenth of the time on
     # the CPU.
-    block = torch.full((block_rows, GROUP * -(-n // GROUP)), -torch.inf, device=bank.device)
-
-    def propose(
-        queries: Tensor, exclude: Tensor | None, precision: Precision
-    ) -> tuple[Neighbors, Tensor]:
-        """Neighbors by products of one precision, and which rows have more contenders than were
-        kept."""
-        own = _rounded(queries, precision)
-        theirs = banks[precision]
-        width = min(k + MARGIN[precision], n)
-        with matmul_precision(precision.matmul, len(queries) * bank.numel()):
-            products = torch.mm(own.points, theirs.points.T, out=block[: len(queries), :n])
-        # (R, width) each
-        values, indices = _largest(_without(products, exclude), block[: len(queries)], width)
-        eps = _eps(own, theirs, _lengths(queries) * longest, precision)  # (R,)
-        contends = values.double() >= (values[:, k - 1].double() - 2 * eps)[:, None]  # (R, width)
-        return _decide(queries, bank, indices, contends, k), contends[:, -1] & (width < n)
-
-    def nearest(queries: Tensor, exclude: Tensor | None) -> Neighbors:
-        lists = Neighbors.blank(len(queries), k, queries.device)
-        rows = torch.arange(len(queries), device=bank.device)
-        for precision in tuple(banks):
-            own = None if exclude is None else exclude[rows]
-            part, is_open = propose(queries[rows], own, precision)
-            lists.put(rows, part)
-            if precision is not FLOAT32 and 2 * int(is_open.sum()) > len(rows):
-                del banks[precision]  # so would the next blocks
+    n_columns = GROUP * -(-len(bank) // GROUP)
+    block = torch.full((min(step, len(queries)), n_columns), -torch.inf, device=bank.device)
+    for start in range(0, len(queries), step):
+        rows = torch.arange(start, min(start + step, len(queries)), device=bank.device)
+        for precision, rounded in tuple(banks.items()):
+            found, is_open = _propose(
+                queries[rows], bank, k, exclude[rows], precision, rounded, block[: len(rows)]
+            )
+            lists.indices[rows] = found.indices
+            lists.similarities[rows] = found.similarities
+            if precision is BFLOAT16 and 2 * int(is_open.sum()) > len(rows):
+                del banks[BFLOAT16]  # so would the next blocks
             rows = rows[is_open]
             if not len(rows):
-                return lists
-        own = None if exclude is None else exclude[rows]
-        lists.put(rows, _nearest_in_float64(queries[rows], bank, k, own))
-        return lists
+                break
+        else:
+            found = _nearest_in_float64(queries[rows], bank, k, exclude[rows])
+            lists.indices[rows] = found.indices
+            lists.similarities[rows] = found.similarities
+    return lists
 
-    return nearest
 
+def _propose(
+    queries: Tensor,
+    bank: Tensor,
+    k: int,
+    exclude: Tensor,
+    precision: Precision,
+    rounded: Points,
+    block: Tensor,
+) -> tuple[Neighbors, Tensor]:
+    """Neighbors by products of one precision, and which rows have more contenders than were kept.
 
-def _precisions(bank: Tensor, n_queries: int) -> tuple[Precision, ...]:
-    """The formats of products to try, cheapest first, before float64."""
-    is_worth_it = n_queries * bank.numel() > MANY_PRODUCTS and len(bank) >= SMALL_BANK
-    return (BFLOAT16, FLOAT32) if is_worth_it and multiplies_bfloat16(bank.device) else (FLOAT32,)
+    `rounded` is the bank, `block` (R, N or more) the memory of the products.
+    """
+    n, n_columns = bank.shape
+    own = _rounded(queries, precision)
+    width = min(k + MARGIN[precision], n)
+    with matmul_precision(precision.matmul, len(queries) * bank.numel()):
+        products = torch.mm(own.points, rounded.points.T, out=block[:, :n])
+    values, indices = _largest(_without(products, exclude), block, width)  # (R, width) each
+    length = (2 * own.half).sqrt()  # |p|
+    longest = (2 * rounded.half.max()).sqrt()  # max |r|
+    reach = rounded.reach.max()
+    eps = own.reach * (longest + reach) + length * reach
+    eps += precision.gamma(n_columns) * length * longest
+    eps += rounding_bound(n_columns) * (length + own.reach) * (longest + reach)
+    eps = eps * (1 + 1e-9) + n_columns * UNDERFLOW
+    contends = values.double() >= (values[:, k - 1].double() - 2 * eps)[:, None]  # (R, width)
+    scores = torch.full(indices.shape, -torch.inf, dtype=torch.float64, device=bank.device)
+    scores[:, :k] = similarities(queries, bank, indices[:, :k])
+    # Few: those as near as the k-th, as far as a product tells.
+    row, column = contends[:, k:].nonzero(as_tuple=True)
+    column += k
+    scores[row, column] = similarities(queries[row], bank, indices[row, column, None])[:, 0]
+    return _ordered(indices, scores, k), contends[:, -1] & (width < n)
 
 
 def _rounded(rows: Tensor, precision: Precision) -> Points:
@@ -212,14 +195,13 @@ def _rounded(rows: Tensor, precision: Precision) -> Points:
     if precision is FLOAT32 and rows.dtype == torch.float32:
         half = _lengths(rows).square() / 2
         return Points(rows, half, torch.zeros_like(half))
+    points = Points.blank(rows, precision)
     origin = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
-    parts = [
-        Points.of(part.double(), origin, precision)
-        for part in torch.split(rows, ENCODE_ROWS[rows.device.type])
-    ]
-    return Points(
-        *(torch.cat([getattr(part, name) for part in parts]) for name in Points.__slots__)
-    )
+    step = ENCODE_ROWS[rows.device.type]
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        points.put(part, Points.of(rows[part], origin, precision))
+    return points
 
 
 def _largest(products: Tensor, padded: Tensor, width: int) -> tuple[Tensor, Tensor]:
@@ -229,11 +211,11 @@ def _largest(products: Tensor, padded: Tensor, width: int) -> tuple[Tensor, Tens
     hold a product above the last one wanted, so the `width` groups with the largest maxima hold all
     that are wanted.
     """
-    n_rows = len(padded)
-    n_groups = padded.shape[1] // GROUP
     if products.shape[1] <= 2 * width * GROUP:
         top = products.topk(width, dim=1)
         return top.values, top.indices
+    n_rows = len(padded)
+    n_groups = padded.shape[1] // GROUP
     maxima = padded.view(n_rows, n_groups, GROUP).amax(dim=2)  # (R, groups)
     best = maxima.topk(width, dim=1, sorted=False).indices  # (R, width)
     # Each row's first group.
@@ -243,26 +225,15 @@ def _largest(products: Tensor, padded: Tensor, width: int) -> tuple[Tensor, Tens
     return top.values, best.gather(1, top.indices // GROUP) * GROUP + top.indices % GROUP
 
 
-def _decide(queries: Tensor, bank: Tensor, indices: Tensor, contends: Tensor, k: int) -> Neighbors:
-    """Order the contenders of each row by similarity and keep k; columns below k always contend."""
-    scores = torch.full(indices.shape, -torch.inf, dtype=torch.float64, device=queries.device)
-    scores[:, :k] = similarities(queries, bank, indices[:, :k])
-    # Few: those as near as the k-th, as far as a product tells.
-    row, column = contends[:, k:].nonzero(as_tuple=True)
-    column += k
-    scores[row, column] = pair_similarities(queries, bank, row, indices[row, column])
-    return _sorted(indices, scores, k)
-
-
-def _sorted(indices: Tensor, scores: Tensor, k: int) -> Neighbors:
+def _ordered(indices: Tensor, scores: Tensor, k: int) -> Neighbors:
+    """The k highest scores of each row, ties to the lowest index."""
     by_index = indices.argsort(dim=1)
-    indices = indices.gather(1, by_index)
     scores = scores.gather(1, by_index)
     order = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
-    return Neighbors(indices.gather(1, order), scores.gather(1, order))
+    return Neighbors(indices.gather(1, by_index.gather(1, order)), scores.gather(1, order))
 
 
-def _nearest_in_float64(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None) -> Neighbors:
+def _nearest_in_float64(queries: Tensor, bank: Tensor, k: int, exclude: Tensor) -> Neighbors:
     """The same step with a float64 product, every row not ruled out by its bound contending.
 
     Of rows that are equal only the first k + 1 can be neighbors, so later copies are left out: a
@@ -270,59 +241,40 @@ def _nearest_in_float64(queries: Tensor, bank: Tensor, k: int, exclude: Tensor |
     """
     # Ascending, so ties still go to the lowest index.
     kept = (equal_rows(bank).earlier_copies() <= k).nonzero()[:, 0]
-    if exclude is not None:
-        position = torch.full((len(bank),), -1, device=bank.device)
-        position[kept] = torch.arange(len(kept), device=bank.device)
-        exclude = torch.where(exclude < 0, -1, position[exclude.clamp(min=0)])
+    position = torch.full((len(bank),), -1, device=bank.device)
+    position[kept] = torch.arange(len(kept), device=bank.device)
+    exclude = torch.where(exclude < 0, -1, position[exclude.clamp(min=0)])
     bank = bank[kept]
-    step = max(1, BLOCK_BYTES[queries.device.type] // (8 * len(bank)))
+    n_columns = bank.shape[1]
+    at_once = BLOCK_BYTES[bank.device.type] // 8
     longest = _lengths(bank).max()
     parts = []
-    for start in range(0, len(queries), step):
-        rows = queries[start : start + step]
-        products = _products64(
-            rows, bank, None if exclude is None else exclude[start : start + step]
-        )
-        eps = (
-            2 * rounding_bound(rows.shape[1] + 2) * _lengths(rows) * longest + rows.shape[1] * TINY
-        )
+    for start in range(0, len(queries), max(1, at_once // len(bank))):
+        part = slice(start, start + max(1, at_once // len(bank)))
+        rows = queries[part]
+        # The bank is converted a slice at a time: in float32 it may fill half of the memory already.
+        slices = torch.split(bank, max(1, at_once // n_columns))
+        products = torch.cat([rows.double() @ each.double().T for each in slices], dim=1)
+        products = _without(products, exclude[part])
+        eps = 2 * rounding_bound(n_columns + 2) * _lengths(rows) * longest + n_columns * TINY
         limit = products.topk(k, dim=1).values[:, -1] - 2 * eps
-        parts.append(_decide_listed(rows, bank, products >= limit[:, None], k))
-    lists = _stack(parts)
-    return Neighbors(kept[lists.indices], lists.similarities)
+        width = int((products >= limit[:, None]).sum(dim=1).max())
+        top = products.topk(width, dim=1)
+        scores = similarities(rows, bank, top.indices)
+        parts.append(_ordered(top.indices, scores.where(top.values > -torch.inf, -torch.inf), k))
+    return Neighbors(
+        kept[torch.cat([part.indices for part in parts])],
+        torch.cat([part.similarities for part in parts]),
+    )
 
 
-def _decide_listed(queries: Tensor, bank: Tensor, contends: Tensor, k: int) -> Neighbors:
-    """As `_decide`, for contenders marked in a mask (R, N) and of any number per row."""
-    row, column = contends.nonzero(as_tuple=True)  # columns ascend within a row
-    counts = contends.sum(dim=1)
-    position = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
-    shape = (len(queries), int(counts.max()))
-    indices = torch.full(shape, len(bank), device=row.device)  # padding sorts after every real row
-    indices[row, position] = column
-    scores = torch.full(shape, -torch.inf, dtype=torch.float64, device=row.device)
-    scores[row, position] = pair_similarities(queries, bank, row, column)
-    return _sorted(indices, scores, k)
-
-
-def _products64(queries: Tensor, bank: Tensor, exclude: Tensor | None) -> Tensor:
-    """Products in float64, the bank converted a slice at a time: it may fill half of the memory in
-    float32 already."""
-    step = max(1, BLOCK_BYTES[queries.device.type] // (8 * bank.shape[1]))
-    wide = queries.double()
-    slices = [wide @ bank[start : start + step].double().T for start in range(0, len(bank), step)]
-    return _without(torch.cat(slices, dim=1), exclude)
-
-
-def _without(products: Tensor, exclude: Tensor | None) -> Tensor:
-    if exclude is not None:
-        # No selection of rows: their number would have to be known, and every step of training
-        # waited for the device.
-        own = exclude.clamp(min=0)[:, None]  # (R, 1)
-        products.scatter_(
-            1, own, torch.where(exclude[:, None] < 0, products.gather(1, own), -torch.inf)
-        )
-    return products
+def _without(products: Tensor, exclude: Tensor) -> Tensor:
+    """The products (R, N), overwritten with -inf where a bank row is left out."""
+    # No selection of rows: their number would have to be known, and every step of training waited
+    # for the device.
+    own = exclude.clamp(min=0)[:, None]  # (R, 1)
+    left = torch.where(exclude[:, None] < 0, products.gather(1, own), -torch.inf)
+    return products.scatter_(1, own, left)
 
 
 def _lengths(rows: Tensor) -> Tensor:
@@ -336,33 +288,3 @@ def rounding_bound(n_columns: int, dtype: torch.dtype = torch.float64) -> float:
     additions."""
     u = n_columns * torch.finfo(dtype).eps / 2
     return u / (1 - u)
-
-
-def _eps(own: Points, theirs: Points, scale: Tensor, precision: Precision) -> Tensor:
-    """(R,) how far a product may lie from the similarity; `scale` is |query| · max |bank row|."""
-    n_columns = own.points.shape[1]
-    # |p|, max |r|
-    length = (2 * own.half).sqrt()
-    longest = (2 * theirs.half.max()).sqrt()
-    moved = own.reach * (longest + theirs.reach.max()) + length * theirs.reach.max()
-    gamma = precision.gamma(n_columns) * length * longest + rounding_bound(n_columns) * scale
-    return (gamma + moved) * (1 + 1e-9) + n_columns * UNDERFLOW
-
-
-def _stack(parts: list[Neighbors]) -> Neighbors:
-    return Neighbors(
-        torch.cat([part.indices for part in parts]),
-        torch.cat([part.similarities for part in parts]),
-    )
-
-
-def _check(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None) -> None:
-    assert queries.ndim == bank.ndim == 2, (queries.shape, bank.shape)
-    assert queries.shape[1] == bank.shape[1], (queries.shape, bank.shape)
-    assert exclude is None or (exclude.shape, exclude.dtype) == ((len(queries),), torch.int64), (
-        exclude
-    )
-    # Whether any row is left out is asked of the device only where it makes a difference.
-    assert 1 <= k < len(bank) or (
-        k == len(bank) and (exclude is None or not bool((exclude >= 0).any()))
-    ), k

@@ -115,7 +115,7 @@ class Points:
     @classmethod
     def blank(cls, like: Tensor, precision: Precision) -> "Points":
         """Room for the points of centroids like these."""
-        half = torch.empty_like(like[:, 0], memory_format=torch.contiguous_format)
+        half = torch.empty(len(like), dtype=torch.float64, device=like.device)
         return cls(torch.empty_like(like, dtype=precision.dtype), half, half.clone())
 
     def put(self, where: Tensor | slice, points: "Points") -> None:

@@ -5,17 +5,15 @@ Elementwise float64 operations round the same way everywhere, so sums are added 
 whose shape depends on the number of terms alone. The similarity of two rows is their inner product,
 added up so.
 
-N rows, D columns, Q queries, R rows of a chunk, M bank rows for each query, E pairs.
+N rows, D columns, Q queries, R rows of a chunk, M bank rows for each query.
 """
-
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from shoal.arrays import as_matrix, name_rows
+from shoal.arrays import Floats, as_matrix, name_rows
 from shoal.errors import DataError
 from shoal.words import count
 
@@ -68,39 +66,38 @@ def unit_points(
         x = as_matrix(x, name=name, min_rows=min_rows)
     if x.ndim != 2 or len(x) < min_rows or x.shape[1] < 1:
         raise DataError(
-            f"{name}: found shape {tuple(x.shape)}, expected (N, D) with at least {count(min_rows, 'row')}"
+            f"{name}: found shape {tuple(x.shape)}, expected (N, D) with at least "
+            f"{count(min_rows, 'row')}"
         )
     points = _block(x[:0], device).new_empty(tuple(x.shape))
-    is_finite, is_zero = points.new_empty((2, len(points)), dtype=torch.bool)
+    is_finite = torch.empty(len(points), dtype=torch.bool, device=points.device)
+    is_zero = torch.empty_like(is_finite)
     for start in range(0, len(points), ROWS_AT_ONCE):
         part = slice(start, start + ROWS_AT_ONCE)
         rows = _block(x[part], device)
-        points[part] = _unit(rows)
+        largest = rows.abs().amax(dim=1, keepdim=True).double()
+        wide = rows.double() / largest  # so that no square overflows or vanishes
+        points[part] = (wide / row_lengths(wide)[:, None]).to(rows.dtype)
         is_finite[part] = rows.isfinite().all(dim=1)
-        is_zero[part] = (rows == 0).all(dim=1)
-    _refuse(~is_finite, f"{name}: NaN or infinity in", "; remove or repair them")
-    _refuse(is_zero, f"{name}: only zeros in", ", so no direction; remove them")
+        is_zero[part] = largest[:, 0] == 0
+    for bad, problem, advice in (
+        (~is_finite, "NaN or infinity in", "; remove or repair them"),
+        (is_zero, "only zeros in", ", so no direction; remove them"),
+    ):
+        if bool(bad.any()):
+            raise DataError(f"{name}: {problem} {name_rows(bad.cpu().numpy())}{advice}")
     return points
 
 
-def _block(rows: Tensor | NDArray[Any], device: torch.device | str | None) -> Tensor:
+def _block(rows: Tensor | Floats, device: torch.device | str | None) -> Tensor:
     """Some rows on a device, in float32 or float64."""
     if not isinstance(rows, Tensor):
         # A copy: torch takes no read-only map, and no rows in reversed order.
         rows = torch.from_numpy(np.array(rows))
-    there = rows.detach().to(device)
-    return there if there.dtype in (torch.float32, torch.float64) else there.float()
-
-
-def _unit(rows: Tensor) -> Tensor:
-    wide = rows.double()
-    wide = wide / wide.abs().amax(dim=1, keepdim=True)  # so that no square overflows or vanishes
-    return (wide / row_lengths(wide)[:, None]).to(rows.dtype)
-
-
-def _refuse(bad: Tensor, problem: str, advice: str) -> None:
-    if bool(bad.any()):
-        raise DataError(f"{problem} {name_rows(bad.cpu().numpy())}{advice}")
+    rows = rows.detach().to(device)
+    if rows.dtype not in (torch.float32, torch.float64):
+        rows = rows.float()
+    return rows
 
 
 @torch.no_grad()
@@ -114,18 +111,6 @@ def similarities(queries: Tensor, bank: Tensor, indices: Tensor) -> Tensor:
         rows = slice(start, start + step)
         products = bank[indices[rows]].double()  # (R, M, D)
         out[rows] = halving_sum(products.mul_(queries[rows, None].double()))
-    return out
-
-
-@torch.no_grad()
-def pair_similarities(queries: Tensor, bank: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """Inner products of the queries `row[e]` with the bank rows `column[e]`, as `similarities` has
-    them: (E,)."""
-    step = max(1, CHUNK_ELEMENTS[queries.device.type] // queries.shape[1])
-    out = torch.empty(len(row), dtype=torch.float64, device=queries.device)
-    for start in range(0, len(row), step):
-        part = slice(start, start + step)
-        out[part] = halving_sum(bank[column[part]].double().mul_(queries[row[part]].double()))
     return out
 
 
@@ -152,24 +137,11 @@ def root(squares: Tensor) -> Tensor:
     On a CPU torch takes roots by a library that misses the nearest float64 in about one of a
     hundred; numpy and CUDA round as IEEE arithmetic does.
     """
-    roots: Tensor = _Root.apply(squares)  # type: ignore[no-untyped-call]
+    values = squares.detach()
+    if values.device.type == "cpu":
+        roots = torch.from_numpy(np.sqrt(values.numpy()))
+    else:
+        roots = values.sqrt()
+    if squares.requires_grad:
+        roots = roots + (squares - values) / (2 * roots)  # adds 0, whose gradient is the root's
     return roots
-
-
-class _Root(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, squares: Tensor) -> Tensor:
-        squares = squares.detach()
-        roots = (
-            torch.from_numpy(np.sqrt(squares.numpy()))
-            if squares.device.type == "cpu"
-            else squares.sqrt()
-        )
-        ctx.save_for_backward(roots)
-        return roots
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        (roots,) = ctx.saved_tensors
-        gradient: Tensor = gradients[0] / (2 * roots)
-        return gradient

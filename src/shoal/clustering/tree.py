@@ -103,7 +103,7 @@ class Tree:
             raise UsageError(
                 f"n_clusters: found {n_clusters}, expected 1 to {self.n_leaves}, the number of leaves"
             )
-        return _numbered(self._roots_after(self.n_leaves - n_clusters))
+        return number_by_first(self._roots_after(self.n_leaves - n_clusters))
 
     def cut_at(self, height: float) -> Ints:
         """Label every leaf by its cluster once all merges of at most `height` are done.
@@ -120,7 +120,7 @@ class Tree:
         """
         if np.isnan(as_number(height, name="height")):
             raise UsageError("height: found NaN, expected a number")
-        return _numbered(
+        return number_by_first(
             self._roots_after(int(np.searchsorted(self.heights, height, side="right")))
         )
 
@@ -141,12 +141,10 @@ class Tree:
         n_clusters = self.n_leaves if start is None else start
         labels = self.cut(n_clusters)
         done = self.n_leaves - n_clusters
-        a = self._slots[self._left[done:]]
-        b = self._slots[self._right[done:]]
-        label_of = np.full(self.n_leaves, -1)
+        label_of = np.full(self.n_leaves, -1)  # by slot
         label_of[self._slots[self._roots_after(done)]] = labels
-        a = label_of[a]
-        b = label_of[b]
+        a = label_of[self._slots[self._left[done:]]]
+        b = label_of[self._slots[self._right[done:]]]
         return Merges(
             start=labels,
             kept=np.minimum(a, b),
@@ -286,7 +284,7 @@ def _first_leaves(left: Ints, right: Ints) -> Ints:
     return first
 
 
-def _numbered(roots: Ints) -> Ints:
+def number_by_first(roots: Ints) -> Ints:
     """Number the clusters that leaves (N,) are in 0 … K-1 by their smallest leaf."""
     leaves = np.arange(len(roots))
     smallest = np.empty(int(roots.max()) + 1, dtype=np.int64)  # by node

@@ -7,19 +7,14 @@ are replaced by as many workers that take whole chunks. On a GPU there is one wo
 All work in inference mode, which makes short operations a tenth cheaper.
 
 torch keeps the number of its threads and the precision of float32 products once for the whole
-process. Were each tree to set and restore them, one would restore what another had set, and
-products that must be full float32 could be rounded to bfloat16 by another tree's setting. So the
-strictest of the values that are asked for is in force, and the last user restores what was there
-before all.
+process, so only one thread of a program changes them at a time; others wait for it.
 """
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import Lock, local
-from types import TracebackType
-from typing import Any, Generic, TypeVar
+from threading import RLock, local
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -31,71 +26,13 @@ on the CPU."""
 MIN_ROWS = 64
 """Rows that a worker is given at least, where a row is much work."""
 
+SETTINGS_LOCK = RLock()
+"""Held by whoever has changed torch's settings, until they are restored."""
+
+BACKENDS = (torch.backends.mkldnn, torch.backends.cuda)
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Value = TypeVar("Value", bound=Hashable)
-
-
-class SharedSetting(Generic[Value]):
-    """A setting that several users change at once; `strictness` lists the values to ask for, the
-    strictest first."""
-
-    def __init__(
-        self, read: Callable[[], Any], write: Callable[[Any], None], strictness: tuple[Value, ...]
-    ) -> None:
-        self._read = read
-        self._write = write
-        self._strictness = strictness
-        self._lock = Lock()
-        self._users = Counter[Value]()
-        self._before = None
-
-    def acquire(self, wanted: Value) -> Any:
-        """Ask for a value, which holds unless another user asks for a stricter one; returns the one
-        before all."""
-        with self._lock:
-            if not self._users.total():
-                self._before = self._read()
-            self._users[wanted] += 1
-            self._write(self._strictest())
-            return self._before
-
-    def release(self, wanted: Value) -> None:
-        """No longer ask for a value."""
-        with self._lock:
-            self._users[wanted] -= 1
-            self._write(self._strictest() if self._users.total() else self._before)
-
-    def _strictest(self) -> Value:
-        return next(value for value in self._strictness if self._users[value])
-
-
-THREADS = SharedSetting(torch.get_num_threads, torch.set_num_threads, (1,))
-
-
-def _read_precision() -> Any:
-    """torch's precision of float32 products: one name, or where the caller has set backends apart,
-    one for each."""
-    try:
-        return torch.get_float32_matmul_precision()
-    except RuntimeError:
-        return tuple(backend.fp32_precision for backend in _backends())
-
-
-def _write_precision(precision: Any) -> None:
-    if isinstance(precision, tuple):
-        for backend, value in zip(_backends(), precision, strict=True):
-            backend.fp32_precision = value
-        return
-    torch.set_float32_matmul_precision(precision)
-
-
-def _backends() -> tuple[Any, ...]:
-    known: Any = torch.backends
-    return known.mkldnn.matmul, known.cuda.matmul
-
-
-PRECISION = SharedSetting(_read_precision, _write_precision, ("highest", "high", "medium"))
 
 
 @contextmanager
@@ -106,41 +43,49 @@ def matmul_precision(allowed: str, n_products: float = torch.inf) -> Iterator[No
     `allowed` is `Precision.matmul`: points of a reduced precision fit it exactly, so nothing is
     lost; products of full float32 must stay that.
     """
-    wanted = allowed if n_products > FEW_PRODUCTS else "highest"
-    PRECISION.acquire(wanted)
-    try:
-        yield
-    finally:
-        PRECISION.release(wanted)
+    with SETTINGS_LOCK:
+        before: str | list[str]
+        try:
+            before = torch.get_float32_matmul_precision()
+        except RuntimeError:  # the caller has set backends apart
+            before = [backend.matmul.fp32_precision for backend in BACKENDS]
+        torch.set_float32_matmul_precision(allowed if n_products > FEW_PRODUCTS else "highest")
+        try:
+            yield
+        finally:
+            if isinstance(before, str):
+                torch.set_float32_matmul_precision(before)
+            else:
+                for backend, precision in zip(BACKENDS, before, strict=True):
+                    backend.matmul.fp32_precision = precision
 
 
 class Workers:
     """A context: as many workers as torch has threads; the number is given back at the end."""
 
     def __init__(self, device: torch.device) -> None:
-        self._borrows = device.type == "cpu"
+        self.n = 1
+        self._device = device
         self._inference = torch.inference_mode()
         self._pool: ThreadPoolExecutor | None = None
-        self.n = 1
 
     def __enter__(self) -> "Workers":
-        if self._borrows:
-            self.n = THREADS.acquire(1)
-            self._pool = ThreadPoolExecutor(self.n) if self.n > 1 else None
+        SETTINGS_LOCK.acquire()
+        if self._device.type == "cpu":
+            self.n = torch.get_num_threads()
+            torch.set_num_threads(1)
+        if self.n > 1:
+            self._pool = ThreadPoolExecutor(self.n)
         self._inference.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._inference.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._inference.__exit__(*error)
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
-        if self._borrows:
-            THREADS.release(1)
+        if self._device.type == "cpu":
+            torch.set_num_threads(self.n)
+        SETTINGS_LOCK.release()
 
     def share(self, n_rows: int, at_most: int, at_least: int = MIN_ROWS) -> int:
         """Rows of a chunk, so that every worker has one where there are enough rows."""
@@ -173,9 +118,9 @@ class Scratch:
 
     def array(self, name: str, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
         """An uninitialized array in the memory this name had last time."""
-        arrays: dict[Any, Tensor] = self._own.__dict__
         n = shape[0] * shape[1]
-        kept = arrays.get((name, dtype))
+        kept: Tensor | None = getattr(self._own, f"{name} {dtype}", None)
         if kept is None or len(kept) < n:
-            kept = arrays[name, dtype] = torch.empty(n, dtype=dtype, device=self._device)
+            kept = torch.empty(n, dtype=dtype, device=self._device)
+            setattr(self._own, f"{name} {dtype}", kept)
         return kept[:n].view(shape)

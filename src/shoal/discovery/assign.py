@@ -221,16 +221,13 @@ class Assigner:
         predicted = self._predict(new)
         with together():  # where several processes assign, each does all of it but shares the search for neighbors
             voted, members, lists = assign_newcomers(
-                *(
-                    new,
-                    self._points,
-                    self._categories,
-                    len(self.classes),
-                    self.n_known,
-                    n_neighbors,
-                ),
-                predicted=predicted,
-                unpredicted=self._made_by_people,
+                new,
+                self._points,
+                self._categories,
+                self.n_known,
+                n_neighbors,
+                predicted,
+                self._made_by_people,
             )
         confidence = members.confidence
         if self._calibration is not None:

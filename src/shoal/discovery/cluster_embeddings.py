@@ -9,7 +9,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from shoal.arrays import Ints, as_labels
-from shoal.clustering.inference import InferenceSettings, check_task, infer_unit_rows
+from shoal.clustering.inference import InferenceSettings, check_task, infer
 from shoal.clustering.sums import unit_points
 from shoal.device import choose_device
 from shoal.discovery.named_categories import name_categories, write_categories
@@ -79,7 +79,7 @@ def _cluster(
     reporter: Reporter,
 ) -> None:
     with reporter.progress(CLUSTERING):
-        inference = infer_unit_rows(points, labels, settings.n_clusters, settings.inference)
+        inference = infer(points, labels, settings.n_clusters, settings.inference, is_unit=True)
     if inference.estimate is not None and inference.estimate.rule != settings.inference.rule:
         reporter.say(
             "note: labels are too few for the estimate that was asked for, so the number of categories is a rougher "

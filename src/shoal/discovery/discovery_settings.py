@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.clustering.n_clusters_range import read_n_clusters
+from shoal.clustering.n_clusters import read_n_clusters
 from shoal.device import check_seed
 from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.encoders.vision import MAX_SIZE

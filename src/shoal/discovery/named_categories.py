@@ -17,9 +17,10 @@ from shoal.clustering.categories import (
     NONE,
     Membership,
     category_names,
-    describe_members,
+    describe,
     number_clusters,
     other_neighbors,
+    same_category_share,
 )
 from shoal.clustering.hidden_categories import Mixtures, find_mixtures
 from shoal.clustering.neighbors import Neighbors
@@ -94,13 +95,13 @@ def name_categories(
         ids = named.ids
         n_novel = len(named.names) - n_known
         apart = named.apart
-    members = describe_members(points, categories, len(everyone), n_known, n_neighbors, lists)
+    members = describe(points, categories, lists, points, categories, n_known)
     second = members.second
     if apart:
         second = second_but(points, categories, len(everyone), second, apart)
     if calibrated_on is not None:
         near = _neighbors(calibrated_on, n_neighbors)
-    calibration = _calibrate(calibrated_on or discovery, given, n_known, n_neighbors, unseen, *near)
+    calibration = _calibrate(calibrated_on or discovery, given, n_known, unseen, near[1])
     if (
         calibration.label_rate is None
         and otherwise is not None
@@ -130,18 +131,14 @@ def _calibrate(
     discovery: Discovery,
     given: Ints,
     n_known: int,
-    n_neighbors: int,
     unseen: Ints | None,
-    points: Tensor,
     lists: Neighbors,
 ) -> Calibration:
     """How sure the share of neighbors in the same cluster makes, by clusters that no label has a part in."""
     clusters = discovery.clusters if discovery.unlinked is None else discovery.unlinked
     categories, n_novel = number_clusters(clusters, given, n_known, discovery.embeddings)
     n_categories = n_known + n_novel
-    share = describe_members(
-        points, categories, n_categories, n_known, n_neighbors, lists
-    ).confidence
+    share = same_category_share(lists, categories, categories)
     sizes = {"n_categories": n_categories, "n_known": n_known}
     near = lists.indices.cpu().numpy()
     return calibrate(categories, given, share, near, discovery.embeddings, **sizes, unseen=unseen)

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from shoal.arrays import each_row
-from shoal.clustering.n_clusters_range import check_estimable, check_n_clusters
+from shoal.clustering.n_clusters import check_estimable, check_n_clusters
 from shoal.clustering.sums import ROWS_AT_ONCE
 from shoal.data.collection import Collection, check_for_discovery
 from shoal.data.pixels import Pixels, available_cpus, check_headers, load_pixels

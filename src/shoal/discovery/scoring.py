@@ -7,12 +7,7 @@ import numpy as np
 
 from shoal.arrays import Bools, Ints, nan_to_null
 from shoal.checksums import digest_rows
-from shoal.clustering.matching import (
-    Accuracy,
-    adjusted_rand,
-    gcd_accuracy,
-    normalized_mutual_info,
-)
+from shoal.clustering.matching import Accuracy, gcd_accuracy
 from shoal.errors import DataError
 from shoal.runs import Assignment, Run, RunView, column, locked
 from shoal.words import count, first_few
@@ -51,6 +46,8 @@ def score_run(run: RunView, truth: Mapping[str, str]) -> Score:
     A class is known when the run was given labels of it. Images that the truth does not name are left out; none in
     common is an error.
     """
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
     rows = run.assignments
     # By the names that were given, whatever a review calls them now: the truth does not know of it.
     known_names = {label for label in column(RunView(run.path).assignments, "label_given") if label}
@@ -73,8 +70,8 @@ def score_run(run: RunView, truth: Mapping[str, str]) -> Score:
     is_known = np.array([truth[paths[row]] in known_names for row in scored])
     score = Score(
         accuracy=_accuracy(y_true, y_pred, is_known),
-        nmi=normalized_mutual_info(y_true, _apart(y_pred)),
-        ari=adjusted_rand(y_true, _apart(y_pred)),
+        nmi=float(normalized_mutual_info_score(y_true, _apart(y_pred))),
+        ari=float(adjusted_rand_score(y_true, _apart(y_pred))),
         n_images=len(scored),
         n_classes=len(classes),
         n_clusters=run.n_clusters,

@@ -11,7 +11,7 @@ from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.matching import matched_accuracy
-from shoal.clustering.n_clusters_range import check_n_clusters
+from shoal.clustering.n_clusters import check_n_clusters
 from shoal.clustering.sums import unit_points
 from shoal.methods.clusters import Discovery, Representation, to_numpy
 from shoal.methods.method import Method, MethodSettings

@@ -16,8 +16,7 @@ from shoal.clustering.average import LinkageMethod
 from shoal.clustering.categories import category_centers
 from shoal.clustering.inference import Inference, InferenceSettings, infer
 from shoal.clustering.mean_shift import NeighborAttention
-from shoal.clustering.n_clusters import NClustersEstimate
-from shoal.clustering.n_clusters_range import keep_to
+from shoal.clustering.n_clusters import NClustersEstimate, keep_to
 from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import ROWS_AT_ONCE
 from shoal.encoders.embed import ImageRows

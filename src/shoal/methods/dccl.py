@@ -19,7 +19,7 @@ from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.categories import category_centers
 from shoal.clustering.communities import find_communities, link_neighbors
 from shoal.clustering.matching import matched_accuracy
-from shoal.clustering.n_clusters_range import keep_to
+from shoal.clustering.n_clusters import keep_to
 from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError

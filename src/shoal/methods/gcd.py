@@ -16,9 +16,7 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.kmeans import KMeansResult, semi_supervised_kmeans
-from shoal.clustering.n_clusters import NClustersEstimate
-from shoal.clustering.n_clusters_range import check_n_clusters
-from shoal.clustering.n_clusters_search import search_n_clusters
+from shoal.clustering.n_clusters import NClustersEstimate, check_n_clusters, search_n_clusters
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage

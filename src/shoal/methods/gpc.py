@@ -19,7 +19,7 @@ from shoal.arrays import Ints
 from shoal.clustering.categories import category_centers
 from shoal.clustering.kmeans import semi_supervised_kmeans
 from shoal.clustering.mixture import principal_columns, prior_of_classes, split_and_merge
-from shoal.clustering.n_clusters_range import keep_to
+from shoal.clustering.n_clusters import keep_to
 from shoal.encoders.vision import Encoder
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.gcd import (

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.matching import matched_accuracy
-from shoal.clustering.n_clusters_search import search_n_clusters
+from shoal.clustering.n_clusters import search_n_clusters
 from shoal.clustering.sums import unit_points
 from shoal.errors import UsageError
 from shoal.methods.classifier import entropy_of_mean, labeled_cross_entropy

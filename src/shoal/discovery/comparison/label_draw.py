@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shoal.arrays import UNLABELED, Bools, Ints
-from shoal.clustering.matching import drawn_units
 from shoal.data.collection import Collection
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.read_and_embed import check_collection
@@ -47,7 +46,7 @@ class LabelDraw:
     @property
     def units(self) -> Ints:
         """(J,) a number for what was drawn as one: an image, or a whole category; the same one in every draw."""
-        return drawn_units(self.rows, self.labels, self.hidden, len(self.given))
+        return np.where(self.is_novel, len(self.given) + self.labels, self.rows)
 
     @property
     def hidden_names(self) -> tuple[str, ...]:

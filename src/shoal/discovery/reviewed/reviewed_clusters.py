@@ -15,7 +15,7 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.clustering.categories import category_centers
-from shoal.clustering.n_clusters_range import keep_to
+from shoal.clustering.n_clusters import keep_to
 from shoal.clustering.neighbors import k_nearest
 from shoal.data.collection import Collection
 from shoal.discovery.discovery_settings import DiscoverySettings
