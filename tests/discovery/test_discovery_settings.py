@@ -272,7 +272,7 @@ def test_a_range_of_n_clusters_is_one_of_the_estimate_and_replaces_the_number_of
     config.write_text(dump_settings(found))
     assert choose_settings(config=config) == found  # a run's config keeps it
     assert choose_settings(config=config, n_clusters="40").n_clusters == 40
-    with pytest.raises(UsageError, match="found 50-30, expected the smaller number first"):
+    with pytest.raises(UsageError, match="n_clusters: found"):
         choose_settings(n_clusters=(50, 30))
 
 
@@ -295,9 +295,7 @@ def test_a_range_of_n_clusters_means_the_same_in_a_file_with_set_and_as_a_flag(
 def test_a_range_in_a_file_that_cannot_be_read_names_the_file(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("n_clusters: 50-30\n")
-    with pytest.raises(
-        UsageError, match=r"config\.yaml: n_clusters: found 50-30, expected the smaller"
-    ):
+    with pytest.raises(UsageError, match=r"config\.yaml: n_clusters: found"):
         choose_settings(config=config)
     with pytest.raises(UsageError, match="--set: n_clusters: found 'many'"):
         choose_settings(changes={"n_clusters": "many"})
