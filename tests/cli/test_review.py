@@ -123,10 +123,7 @@ def test_half_a_line_is_told(run: Run, line: str) -> None:
         names = [category["name"] for category in server.json("/api/run")["categories"]]
         assert names[0] == "tern"
         server.process.send_signal(signal.SIGINT)
-        assert (
-            "half a line at the end of review.jsonl"
-            in server.process.communicate(timeout=HANGS_S)[1]
-        )
+        assert "half a line at the end of" in server.process.communicate(timeout=HANGS_S)[1]
     assert (run.path / "review.jsonl").read_text().endswith('"name":"tern"}\n')
 
 

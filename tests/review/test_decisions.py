@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from shoal.errors import UsageError
 from shoal.review import verbs
+from shoal.review.actions import Action, Group
 from shoal.review.decisions import decisions_of
 from shoal.review.replay import replay_review
 from shoal.review.review import Review
@@ -17,8 +20,14 @@ def review(run: Run) -> Review:
     return Review(run)
 
 
+def split_off(review: Review, category: int, name: str, *rows: int) -> None:
+    """As an older version let everybody: the part may take all given labels with it."""
+    part = Group(category=review.state.next_id, rows=np.array(rows), name=name)
+    review.act(lambda _: Action(kind="split", category=category, groups=(part,)), by="ann")
+
+
 def test_where_nothing_was_decided_the_given_labels_are_all_there_is(review: Review) -> None:
-    found = decisions_of(review)
+    found = decisions_of(review.state)
     assert (found.labels, found.apart) == ({}, {})
     assert found.given == {"00.png": 0, "03.png": 1}
     assert (found.known, found.became_known) == ((0, 1), ())
@@ -28,16 +37,16 @@ def test_confirmed_and_moved_images_are_labels_and_flagged_ones_are_not(review: 
     verbs.decide(review, "confirm", None, ["06.png"], by="ann")
     verbs.move(review, ["07.png"], "heron", by="ann")
     verbs.decide(review, "flag", None, ["08.png"], by="ann")
-    found = decisions_of(review)
+    found = decisions_of(review.state)
     assert found.labels == {"06.png": 2, "07.png": 1}
 
 
 def test_named_and_confirmed_novel_categories_are_known_and_keep_their_ids(review: Review) -> None:
     verbs.rename(review, "novel-002", "tern", by="ann")
-    assert decisions_of(review).became_known == (3,)
+    assert decisions_of(review.state).became_known == (3,)
     verbs.decide(review, "confirm", None, ["06.png"], by="ann")
     verbs.move(review, ["11.png"], "skua", by="ann")
-    found = decisions_of(review)
+    found = decisions_of(review.state)
     assert (found.known, found.became_known) == ((0, 1, 2, 3, 4), (2, 3, 4))
     assert found.names == {0: "gull", 1: "heron", 2: "novel-001", 3: "tern", 4: "skua"}
     assert found.next_id == 5
@@ -50,7 +59,7 @@ def test_rejected_images_are_cannot_links_and_lose_a_label_they_came_with(run: R
     )  # 9 is there no more
     review = Review(run)
     verbs.decide(review, "reject", None, ["00.png", "06.png"], by="ann")
-    found = decisions_of(review)
+    found = decisions_of(review.state)
     assert found.apart == {"00.png": {0}, "06.png": {2, 3}, "07.png": {3}}
     assert (found.label("00.png"), found.label("03.png")) == (-1, 1)
     assert found.contradicted == {"00.png"}
@@ -63,31 +72,41 @@ def test_who_puts_an_image_back_takes_the_cannot_link_away(run: Run) -> None:
     verbs.decide(review, "reject", None, ["06.png"], by="ann")
     verbs.move(review, ["06.png"], "novel-001", by="ann")
     verbs.move(review, ["07.png"], "novel-002", by="ann")
-    assert decisions_of(review).apart == {}
+    assert decisions_of(review.state).apart == {}
     review.again("undo", by="ann")
-    assert decisions_of(review).apart == {"07.png": {3}}
+    assert decisions_of(review.state).apart == {"07.png": {3}}
     review.again("undo", by="ann")
-    assert decisions_of(review).apart == {"06.png": {2}, "07.png": {3}}
+    assert decisions_of(review.state).apart == {"06.png": {2}, "07.png": {3}}
 
 
 def test_a_merge_carries_labels_and_cannot_links_to_what_it_makes(review: Review) -> None:
     verbs.decide(review, "reject", None, ["06.png"], by="ann")
     verbs.merge(review, ["heron", "novel-001"], by="ann")
     verbs.merge(review, ["gull", "heron"], by="ann")
-    found = decisions_of(review)
+    found = decisions_of(review.state)
     assert found.apart == {"06.png": {0}}
     assert found.given == {"00.png": 0, "03.png": 0}
     assert (found.known, found.ended) == ((0,), {1: 0, 2: 0})
     assert found.called == {"gull": 0, "heron": 0, "novel-001": 0, "novel-002": 3}
 
 
+def test_a_part_that_would_take_the_labels_is_refused(review: Review) -> None:
+    """Else a name without labels stays, and the next discovery knows the part and finds none of it."""
+    for parts in ({"x": ["00.png"]}, {"x": ["00.png", "01.png"], "y": ["02.png"]}):
+        with pytest.raises(UsageError):
+            verbs.split(review, "gull", parts, by="ann")
+    verbs.split(review, "gull", {"x": ["01.png", "02.png"]}, by="ann")
+    verbs.split(review, "novel-001", {"y": ["06.png", "07.png", "08.png"]}, by="ann")
+    assert decisions_of(review.state).given == {"00.png": 0, "03.png": 1}
+
+
 def test_a_split_changes_no_label(review: Review) -> None:
-    verbs.split(review, "gull", {"herring gull": ["00.png", "01.png"]}, by="ann")
-    found = decisions_of(review)
+    split_off(review, 0, "herring gull", 0, 1)
+    found = decisions_of(review.state)
     assert found.given == {"00.png": 0, "03.png": 1}
     assert (found.labels, found.contradicted, found.known) == ({}, set(), (0, 1, 4))
     verbs.decide(review, "confirm", None, ["00.png"], by="ann")
-    found = decisions_of(review)
+    found = decisions_of(review.state)
     assert (found.label("00.png"), found.contradicted) == (4, {"00.png"})
 
 
@@ -101,33 +120,33 @@ def test_a_split_after_a_decision_leaves_a_label_that_a_person_agreed_with(
     else:
         verbs.move(review, ["00.png", "01.png"], "heron", by="ann")
         label = 4
-    verbs.split(review, "gull" if agrees else "heron", {"skua": ["00.png", "01.png"]}, by="ann")
-    found = decisions_of(review)
+    split_off(review, 0 if agrees else 1, "skua", 0, 1)
+    found = decisions_of(review.state)
     assert found.labels == {"00.png": label, "01.png": 4}
     assert found.contradicted == (set() if agrees else {"00.png"})
 
 
 def test_a_label_goes_with_its_name_where_people_gave_it_to_a_part(review: Review) -> None:
-    verbs.split(review, "gull", {"x": ["00.png"]}, by="ann")
+    split_off(review, 0, "x", 0)
     verbs.rename(review, "gull", "boxer", by="ann")
-    assert decisions_of(review).given["00.png"] == 0
+    assert decisions_of(review.state).given["00.png"] == 0
     verbs.rename(review, "x", "gull", by="ann")
-    found = decisions_of(review)
+    found = decisions_of(review.state)
     assert (found.given["00.png"], found.contradicted) == (4, set())
     verbs.rename(review, "gull", "tern", by="ann")
     verbs.rename(review, "novel-001", "gull", by="ann")  # no part of it
-    assert decisions_of(review).given["00.png"] == 0
+    assert decisions_of(review.state).given["00.png"] == 0
 
 
 def test_a_part_that_nobody_named_or_confirmed_is_not_known(review: Review) -> None:
     verbs.split(review, "novel-001", 2, by="ann")
-    assert decisions_of(review).known == (0, 1)
+    assert decisions_of(review.state).known == (0, 1)
     (part,) = review.state.members(4).tolist()
     verbs.decide(review, "confirm", None, [review.answer.paths[part]], by="ann")
-    assert decisions_of(review).known == (0, 1, 4)
+    assert decisions_of(review.state).known == (0, 1, 4)
     review.again("undo", by="ann")
     verbs.rename(review, "novel-001 (2)", "tern", by="ann")
-    assert decisions_of(review).became_known == (4,)
+    assert decisions_of(review.state).became_known == (4,)
 
 
 @pytest.mark.parametrize("last", [0, 4])

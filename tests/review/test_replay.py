@@ -392,7 +392,6 @@ def test_a_category_that_a_person_named_is_the_one_that_labels_call_so(
         {"action": "rename", "category": [0], "name": "tern"},
         {"action": "rename"},
         {"action": "distinct", "categories": 7},
-        {"action": "distinct", "categories": []},
         {"action": "merge", "categories": [0]},
         {"action": "create", "category": 4, "name": "tern", "images": 7},
         {"action": "undo"},

@@ -9,8 +9,7 @@ from shoal.errors import UsageError
 from shoal.review import verbs
 from shoal.review.actions import KINDS, NO_CATEGORY, STATUSES, Action, Group
 from shoal.review.review import Review
-from shoal.review.state import State
-from shoal.review.state_tables import Conflict
+from shoal.review.state import Conflict, State
 from shoal.runs import Run
 from small_runs import write_small
 
@@ -21,7 +20,7 @@ def look(state: State) -> dict[str, object]:
         "categories": {category: record.name for category, record in state.categories.items()},
         "in": state.images.category.tolist(),
         "status": [STATUSES[status] for status in state.images.status],
-        "rejected": state.rejected.by_row(),
+        "rejected": {row: ids for row, ids in state.rejected.items() if ids},
         "decided": state.images.decided.tolist(),
         "distinct": state.distinct,
     }
@@ -47,12 +46,12 @@ def test_a_rejected_image_has_no_category_and_is_remembered_not_to_be_in_its_old
 ) -> None:
     verbs.decide(review, "reject", None, ["06.png", "00.png"])
     assert review.state.images.category[[6, 0]].tolist() == [NO_CATEGORY] * 2
-    assert review.state.rejected.by_row() == {0: {0}, 6: {2}}
+    assert review.state.rejected == {0: {0}, 6: {2}}
     with pytest.raises(UsageError):
         verbs.decide(review, "confirm", None, ["06.png"])
     verbs.move(review, ["06.png"], "novel-001")
-    assert review.state.rejected.of(6) == []
-    assert review.state.sizes() == {-1: 1, 0: 2, 1: 3, 2: 3, 3: 3}
+    assert review.state.rejected == {0: {0}, 6: set()}
+    assert review.state.images.category.tolist() == [-1, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
 def test_moving_to_a_name_that_is_new_makes_a_category(review: Review) -> None:
@@ -60,7 +59,7 @@ def test_moving_to_a_name_that_is_new_makes_a_category(review: Review) -> None:
     assert review.state.find("tern") == 4
     assert review.state.members(4).tolist() == [6, 9]
     verbs.move(review, ["07.png"], "tern")
-    assert review.state.sizes()[4] == 3
+    assert review.state.members(4).tolist() == [6, 7, 9]
 
 
 def test_rename_refuses_a_name_that_is_taken(review: Review) -> None:

@@ -61,11 +61,10 @@ def test_all_images_are_selected_without_a_key(opened: Opened, run: Path) -> Non
 def test_times_are_by_the_clock_of_whoever_reads_them(opened: Opened, tmp_path: Path) -> None:
     """The log has UTC; in Tokyo that is nine hours later."""
     run = write_small(tmp_path / "run").path
-    review = state(run)
-    done = {"by": "ann", "at": "2026-11-17T18:30:00.000+00:00"}
-    review.act(
-        lambda _: Action(kind="flag", groups=(Group(category=0, rows=np.array([0])),)), **done
-    )
+    flag = Action(kind="flag", groups=(Group(category=0, rows=np.array([0])),))
+    at = state(run).act(lambda _: flag, by="ann").at
+    log = run / "review.jsonl"
+    log.write_text(log.read_text().replace(at, "2026-11-17T18:30:00.000+00:00"))
     with served(run) as server, opened(server) as page:
         page.call("Emulation.setTimezoneOverride", timezoneId="Asia/Tokyo")
         page.run("location.hash = 'view=similar&row=0', window.isBefore = true")

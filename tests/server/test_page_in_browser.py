@@ -53,7 +53,7 @@ def test_confirm_reject_and_flag_by_one_key_each(page: Page, run: Path) -> None:
     found = state(run).state
     words = [STATUSES[found.images.status[row]] for row in (first, second, third, *others)]
     assert words == ["rejected", "flagged", "confirmed", *["confirmed"] * len(others)]
-    assert found.rejected.of(first) == [category]
+    assert found.rejected[first] == {category}
     assert page.run("document.getElementById('bar').getAttribute('aria-valuenow')") != "0"
     page.click('[data-view="none"]')
     assert rows(page) == [first]
@@ -102,7 +102,7 @@ def test_a_split_asks_what_becomes_of_labels_that_would_leave(
     assert all(
         len(staying) >= sum(row in leaving for row in part.rows.tolist()) for part in split.groups
     )
-    decisions = decisions_of(state(run))
+    decisions = decisions_of(state(run).state)
     expected = [answer.paths[row] for row in leaving] if relabels else []
     assert sorted(decisions.contradicted) == sorted(expected)
 
@@ -157,7 +157,7 @@ def test_move_new_rename_merge_split_by_keys_alone(page: Page, run: Path) -> Non
     plain = Review(RunView(run)).answer
     assert found.images.category.tolist() == plain.category_ids.tolist()
     assert {c: r.name for c, r in found.categories.items()} == {
-        c.category_id: c.category for c in plain.categories
+        c.category_id: c.category for c in plain.found
     }
     assert page.run("document.getElementById('undo').disabled")
     page.click("#history")

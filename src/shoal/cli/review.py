@@ -120,11 +120,7 @@ def _open(run: "Run", replay: Path | None, *, read_only: bool) -> tuple["Review"
     try:
         if replay is None:
             review = Review(run)
-            if not read_only and review.mend():
-                say(
-                    "note: half a line at the end of review.jsonl, which was never answered, was dropped"
-                )
-            elif review.log.note:
+            if review.log.note:
                 say(review.log.note)
             return review, misfits
     except OtherAnswer:

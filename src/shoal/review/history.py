@@ -1,7 +1,8 @@
 """The history of a review: which action a person can undo or redo.
 
-A person may have several pages of the review open. What is undone in one of them was done there, under whatever name,
-or by that person before the page was opened: never what the same person did in another one meanwhile.
+A person may have several pages of the review open. What is undone in one of them was done there,
+under whatever name, or by that person before the page was opened: never what the same person did in
+another one meanwhile.
 """
 
 from collections.abc import Iterator
@@ -31,8 +32,6 @@ class History:
         """The actions that count, in the order in which they were done or redone."""
         self._undoings: list[Entry] = []
         """The entries that undo what is undone."""
-        self._acted: dict[tuple[str, str], int] = {}
-        """By person and window, the last action that neither undoes nor redoes."""
 
     def entry(self, seq: int) -> Entry:
         """The entry with this number."""
@@ -54,35 +53,36 @@ class History:
             self._undoings = [undoing for undoing in self._undoings if undoing.action.of != of]
         else:
             of = entry.seq
-            self._acted[entry.by, entry.window] = of
         self._done.append(of)
         return of
 
     def done_by(self, by: str, window: Window | None = None) -> Iterator[int]:
-        """The actions that a person can undo wherever they were done, or in a window; the last one first."""
+        """The actions that a person can undo, in a window if given; the last one first."""
         for of in reversed(self._done):
             if _is_for(self.entry(of), by, window):
                 yield of
 
     def undone_by(self, by: str, window: Window | None = None) -> Iterator[int]:
-        """The actions that a person has undone, the last one first, where they have done nothing else since."""
+        """The actions that a person has undone and done nothing else since; the last one first."""
         for undoing in reversed(self._undoings):
-            if not _is_for(undoing, by, window):
-                continue
-            last = self._last_acted(by, undoing.window, window)
-            if undoing.seq > last:
+            if _is_for(undoing, by, window) and not self._has_gone_on(undoing, by, window):
                 yield undoing.action.of
 
-    def _last_acted(self, by: str, undone_in: str, window: Window | None) -> int:
-        """The last action after which a person cannot redo what was undone in a window."""
-        if window is None:
-            return max((seq for (who, _), seq in self._acted.items() if who == by), default=0)
-        in_window = [seq for (_, name), seq in self._acted.items() if name == window.name]
-        return max(*in_window, self._acted.get((by, undone_in), 0), 0)
+    def _has_gone_on(self, undoing: Entry, by: str, window: Window | None) -> bool:
+        """Whether something else was done since, after which nobody redoes what was undone."""
+        for entry in self.entries[undoing.seq :]:
+            if entry.action.of:  # undoes or redoes
+                continue
+            is_own = entry.by == by
+            if window is not None:
+                is_own = entry.window == window.name or (is_own and entry.window == undoing.window)
+            if is_own:
+                return True
+        return False
 
 
 def _is_for(entry: Entry, by: str, window: Window | None) -> bool:
-    """Whether an entry was made by a person; in a window: made there, or by that person before it was opened."""
+    """Whether an entry is a person's; of a window: made there, or by them before it was opened."""
     if window is None:
         return entry.by == by
     return entry.window == window.name or (entry.by == by and entry.seq <= window.opened)

@@ -1,19 +1,18 @@
-"""The review of one run: its answer, its log and the state that both give. Several processes may share one."""
+"""The review of one run: its log and the state that it gives. Several processes may share one."""
 
 import getpass
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from shoal.errors import DataError, UsageError
 from shoal.review.actions import UNREADABLE, Action, Entry, action_of, fields_of
+from shoal.review.effects import again, prepare, why_not
 from shoal.review.history import Window
-from shoal.review.log import FILE, Log
-from shoal.review.run_tables import RunTables
+from shoal.review.log import FILE, Line, Log
 from shoal.review.state import Blocked, State
-from shoal.runs import RunView, reading, table_files
+from shoal.runs import Run, reading, table_files
 from shoal.text import shown
 
 FORMAT = 1
@@ -30,28 +29,31 @@ class OtherAnswer(DataError):
 class Review:
     """What people decided about a run. Reading one writes nothing; the first action makes the log."""
 
-    def __init__(self, run: RunView) -> None:
+    def __init__(self, run: Run) -> None:
         self.run = run
         self._table = _stamp(run)
-        self.answer = RunTables.read(run)
-        self.state = State(self.answer)
-        self.log = Log(run.path)
+        self.state = State(run)
+        self.log = Log(run.path / FILE)
         self.lock = threading.RLock()
         self._is_open = False
         self.refresh()
 
+    @property
+    def answer(self) -> State:
+        """The state, which holds what the run has found too."""
+        return self.state
+
     def refresh(self) -> bool:
         """Take in what others have added; says whether there was anything."""
         with self.lock:
-            return self._read_on(mends=False)
-
-    def mend(self) -> bool:
-        """Drop half a line that a killed process has left at the end of the log; says whether there was one."""
-        if not self.log or not self.log.has_more:
-            return False
-        with self.lock, self.log.held():
-            self._read_on(mends=True)
-        return bool(self.log.dropped)
+            n_before = self.state.seq
+            for line in self.log.read_on():
+                if self._is_open:
+                    self._replay(line)
+                else:
+                    self._check_start(line)
+                    self._is_open = True
+            return self.state.seq > n_before
 
     def act(
         self,
@@ -59,15 +61,15 @@ class Review:
         *,
         by: str | None = None,
         base: int | None = None,
-        at: str | None = None,
         window: str = "",
     ) -> Entry:
-        """Do one thing: `make` is given the state as it is and returns the action. It is on the disk on return.
+        """Do one thing: `make` is given the state as it is and returns the action.
+
+        It is on the disk on return.
 
         Args:
             by: who; the name of the account if not given.
-            base: the seq its author had seen; what somebody else changed since then is refused. None: no check.
-            at: when; now if not given.
+            base: the seq its author had seen; what somebody changed since is refused. None: no check.
             window: the page of theirs that it was done on.
         """
         who = checked_who(by)
@@ -76,14 +78,17 @@ class Review:
                 raise UsageError(
                     f"{self.run.path}: the run was written anew meanwhile; open its review again"
                 )
-            self._read_on(mends=True)
-            is_new = not self._is_open  # no file, or one without a whole first line
+            self.refresh()
             action = make(self.state)
-            change = self.state.prepare(action, base)
-            entry = Entry(
-                seq=self.state.seq + 1, by=who, at=at or now(), action=action, window=window
-            )
-            self._add(line_of(entry, self.answer), who, is_new=is_new)
+            change = prepare(self.state, action, base)
+            seq = self.state.seq + 1
+            entry = Entry(seq=seq, by=who, at=now(), action=action, window=window)
+            line = line_of(entry, self.state)
+            if self._is_open:
+                self.log.append(line)
+            else:  # no file, or one without a whole first line
+                self.log.write_new([start_line(self.state, who), line])
+                self._is_open = True
             self.state.commit(entry, change)
             return entry
 
@@ -95,106 +100,96 @@ class Review:
         base: int | None = None,
         window: Window | None = None,
     ) -> tuple[Entry, list[Blocked]]:
-        """Undo or redo the latest action of a person, in a window if one is given, that nobody has built on.
+        """Undo or redo the latest action of a person, in a window if given, that nobody built on.
 
         Returns what was done, and why later actions of that person were skipped.
         """
+        who = checked_who(by)
         skipped: list[Blocked] = []
 
         def make(state: State) -> Action:
-            of, actions = state.again(kind, checked_who(by), window, base)
-            reasons = [reason for one in actions if (reason := state.why_not(kind, one))]
+            of, blocked = again(state, kind, who, window, base)
+            skipped.extend(reason for one in blocked if (reason := why_not(state, kind, one)))
+            if of is None and skipped:
+                raise skipped[0]
             if of is None:
                 where = " in this window" if window else ""
-                raise (
-                    reasons[0]
-                    if reasons
-                    else UsageError(f"{kind}: {checked_who(by)} has nothing to {kind}{where}")
-                )
-            skipped.extend(reasons)
+                raise UsageError(f"{kind}: {who} has nothing to {kind}{where}")
             return Action(kind=kind, of=of)
 
-        return self.act(make, by=by, base=base, window=window.name if window else ""), skipped
+        name = window.name if window else ""
+        return self.act(make, by=who, base=base, window=name), skipped
 
-    def _add(self, line: Mapping[str, Any], by: str, *, is_new: bool) -> None:
-        """Write a line; the first one with the start of the log, so that what is refused leaves no log behind."""
-        if not is_new:
-            self.log.append(line)
-            return
-        self.log.write_new([start_line(self.answer, by, now()), line])
-        self._is_open = True
-
-    def _read_on(self, *, mends: bool) -> bool:
-        n_before = self.state.seq
-        for line in self.log.read_on(mends=mends):
-            if not self._is_open:
-                self._check_start(line)
-                self._is_open = True
-                continue
-            self._replay(line)
-        return self.state.seq > n_before
-
-    def _check_start(self, line: Mapping[str, Any]) -> None:
+    def _check_start(self, line: Line) -> None:
         if line["action"] != "start" or line.get("format") != FORMAT:
             raise self.log.damage(f"expected the start of a log of format {FORMAT}")
-        if line.get("answer") != self.answer.checksum:
+        if line.get("answer") != self.state.checksum:
             raise OtherAnswer(
-                f"{self.log.file}: is about another answer than {self.run.path} now holds; `shoal review "
-                f"{self.run.path}` replays it onto this one and says what no longer fits"
+                f"{self.log.file}: is about another answer than {self.run.path} now holds; "
+                f"`shoal review {self.run.path}` replays it onto this one and says what no longer "
+                "fits"
             )
 
-    def _replay(self, line: Mapping[str, Any]) -> None:
+    def _replay(self, line: Line) -> None:
         try:
-            action = action_of(line["action"], line, self.answer.rows)
-            change = self.state.prepare(action)
+            action = action_of(str(line["action"]), line, self.state.rows)
+            change = prepare(self.state, action)
         except UsageError as error:
             raise self.log.damage(f"does not fit what comes before it ({error})") from error
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise self.log.damage(UNREADABLE) from error
-        who = {"by": line["by"], "at": line["at"], "window": str(line.get("window", ""))}
-        self.state.commit(Entry(seq=self.state.seq + 1, action=action, **who), change)
+        entry = Entry(
+            seq=self.state.seq + 1,
+            by=str(line["by"]),
+            at=str(line["at"]),
+            action=action,
+            window=str(line.get("window", "")),
+        )
+        self.state.commit(entry, change)
 
 
-def line_of(entry: Entry, answer: RunTables) -> dict[str, Any]:
+def line_of(entry: Entry, state: State) -> Line:
     """An entry as its line in the log."""
-    fields = fields_of(entry.action, answer.listed)
-    window = {"window": entry.window} if entry.window else {}
-    return {
+    line: dict[str, object] = {
         "seq": entry.seq,
         "action": entry.action.kind,
         "by": entry.by,
         "at": entry.at,
-        **window,
-        **fields,
     }
+    if entry.window:
+        line["window"] = entry.window
+    return line | fields_of(entry.action, state.paths)
 
 
-def start_line(answer: RunTables, by: str, at: str) -> dict[str, Any]:
+def start_line(state: State, by: str) -> Line:
     """The first line of a log."""
     categories = [
         {
-            "category": c.category_id,
-            "name": c.category,
-            "is_novel": c.is_novel,
-            "exemplars": list(c.exemplars),
+            "category": one.category_id,
+            "name": one.category,
+            "is_novel": one.is_novel,
+            "exemplars": list(one.exemplars),
         }
-        for c in answer.categories
+        for one in state.found
     ]
-    what = {
+    return {
+        "seq": 0,
+        "action": "start",
+        "by": by,
+        "at": now(),
         "format": FORMAT,
-        "n_images": len(answer),
-        "answer": answer.checksum,
+        "n_images": len(state),
+        "answer": state.checksum,
         "categories": categories,
     }
-    return {"seq": 0, "action": "start", "by": by, "at": at, **what}
 
 
-def _stamp(run: RunView) -> tuple[int, int]:
+def _stamp(run: Run) -> tuple[int, int]:
     """Changes whenever the table of a run's images is written."""
     file = table_files(run.path)[-1]
     with reading(file):
-        state = file.stat()
-    return state.st_mtime_ns, state.st_size
+        status = file.stat()
+    return status.st_mtime_ns, status.st_size
 
 
 def checked_who(by: str | None) -> str:

@@ -1,8 +1,9 @@
-"""A run as people have decided it: its tables with reviewed names and categories. The run's own files stay as they are.
+"""A run as people have decided it: its tables with reviewed names and categories.
 
-Categories keep their ids; new ones have new ids, merged ones are gone. What a person has decided has confidence 1, what
-they have rejected has category -1 and confidence 0, and is of no novel category. Names elsewhere, given labels too,
-follow renames and merges.
+The run's own files stay as they are. Categories keep their ids; new ones have new ids, merged ones
+are gone. What a person has decided has confidence 1, what they have rejected has category -1 and
+confidence 0, and is of no novel category. Names elsewhere, given labels too, follow renames and
+merges.
 """
 
 from collections import Counter
@@ -16,12 +17,15 @@ import numpy as np
 from shoal.arrays import Bools, Floats, Ints
 from shoal.review.actions import CONFIRMED, MOVED, NO_CATEGORY, STATUSES
 from shoal.review.log import FILE
+from shoal.review.parts import proposed_split
 from shoal.review.review import OtherAnswer, Review
-from shoal.review.state import State
-from shoal.review.state_tables import Record
-from shoal.runs import UNSURE_BELOW, Assignment, Category, Run, column, read_vectors
+from shoal.review.state import Record, State
+from shoal.runs import MIXED_FROM, UNSURE_BELOW, Assignment, Category, Run, column, read_vectors
 
 N_EXEMPLARS = 5
+
+NOWHERE = Record("", is_novel=False)
+"""What stands for the category of an image that has none."""
 
 
 class ReviewedRun(Run):
@@ -58,14 +62,14 @@ class ReviewedRun(Run):
         """A row per image, in the order of the embeddings."""
         if self.review is None:
             return Run(self.path).assignments
-        return reviewed_assignments(self.review)
+        return reviewed_assignments(self.review.state)
 
     @cached_property
     def categories(self) -> list[Category]:
         """A row per category that has not ended, known ones first."""
         if self.review is None:
             return Run(self.path).categories
-        return reviewed_categories(self.review)
+        return reviewed_categories(self.review.state)
 
     def column(self, name: str) -> Any:
         """(N,) one column of `assignments`, a list or an array."""
@@ -109,7 +113,7 @@ class ReviewedRun(Run):
 
 
 def fitting_review(run: Run) -> Review | None:
-    """The review of a run; None where there is none, or one of another answer, which has to be replayed first."""
+    """The review of a run; None where there is none, or one of another answer of the run."""
     if not run.has(FILE):
         return None
     try:
@@ -118,97 +122,93 @@ def fitting_review(run: Run) -> Review | None:
         return None
 
 
-def reviewed_assignments(review: Review) -> list[Assignment]:
+def reviewed_assignments(state: State) -> list[Assignment]:
     """The images, each with its category of today and who has decided on it."""
-    state = review.state
-    column = review.answer.columns
     names = names_today(state)
-    confidence = _confidence(state)
+    today = {
+        column: [names.get(name, name) for name in state.columns[column]]
+        for column in ("label_given", "nearest_known", "second_category")
+    }
+    confidence = _confidence(state).tolist()
     rows = []
-    for row, path in enumerate(review.answer.paths):
+    for row, path in enumerate(state.paths):
         number = int(state.images.category[row])
         decided = int(state.images.decided[row])
-        record = state.records.get(number)
-        entry = state.entry(decided) if decided else None
-        name = record.name if record else ""
-        second = column["second_category"][row]
-        second = names.get(second, second)
+        record = state.records.get(number, NOWHERE)
+        second = today["second_category"][row]
+        if second == record.name:  # both may have been merged, or a person took it
+            second = ""
+        by = at = ""
+        if decided:
+            by = state.entry(decided).by
+            at = state.entry(decided).at
         rows.append(
             Assignment(
                 path=path,
-                label_given=names.get(column["label_given"][row], column["label_given"][row]),
+                label_given=today["label_given"][row],
                 category_id=number,
-                category=name,
-                is_novel=record is not None and record.is_novel,
-                confidence=float(confidence[row]),
-                outlier_score=float(column["outlier_score"][row]),
-                nearest_known=names.get(column["nearest_known"][row], column["nearest_known"][row]),
-                nearest_known_similarity=float(column["nearest_known_similarity"][row]),
-                is_apart=bool(column["is_apart"][row]),
-                second_category=second
-                if second != name
-                else "",  # both may have been merged, or a person took it
+                category=record.name,
+                is_novel=record.is_novel,
+                confidence=confidence[row],
+                outlier_score=float(state.columns["outlier_score"][row]),
+                nearest_known=today["nearest_known"][row],
+                nearest_known_similarity=float(state.columns["nearest_known_similarity"][row]),
+                is_apart=bool(state.columns["is_apart"][row]),
+                second_category=second,
                 status=STATUSES[int(state.images.status[row])],
-                classified_by=entry.by if entry else "",
-                classified_at=entry.at if entry else "",
+                classified_by=by,
+                classified_at=at,
             )
         )
     return rows
 
 
-def reviewed_categories(review: Review) -> list[Category]:
+def reviewed_categories(state: State) -> list[Category]:
     """The categories that have not ended, known ones first, by id."""
-    state = review.state
     confidence = _confidence(state)
     names = names_today(state)
-    order = review.answer.typical_order
-    members = {number: order[state.images.category[order] == number] for number in state.categories}
+    typical = state.typical_order
     ordered = sorted(state.categories.items(), key=lambda item: (item[1].is_novel, item[0]))
-    return [
-        _category(review, number, record, members[number], confidence, names)
-        for number, record in ordered
-    ]
+    categories = []
+    for number, record in ordered:
+        rows = typical[state.images.category[typical] == number]
+        nearest, similarity = "", float("nan")
+        if record.is_novel:
+            nearest, similarity = _nearest_known(state, rows.tolist())
+        mixed_probability = state.mixed_probability.get(number, 0.0)
+        if mixed_probability >= MIXED_FROM and proposed_split(state, number) is None:
+            mixed_probability = 0.0  # what it may have held has left it
+        categories.append(
+            Category(
+                category_id=number,
+                category=record.name,
+                is_novel=record.is_novel,
+                size=len(rows),
+                n_labeled=sum(bool(state.columns["label_given"][row]) for row in rows.tolist()),
+                confidence=float(confidence[rows].mean()) if len(rows) else 0.0,
+                nearest_known=names.get(nearest, nearest),
+                nearest_known_similarity=similarity,
+                exemplars=tuple(state.paths[row] for row in rows[:N_EXEMPLARS].tolist()),
+                mixed_probability=mixed_probability,
+            )
+        )
+    return categories
 
 
-def _category(
-    review: Review,
-    number: int,
-    record: Record,
-    rows: Ints,
-    confidence: Floats,
-    names: dict[str, str],
-) -> Category:
-    column = review.answer.columns
-    paths = review.answer.paths
-    labels = [column["label_given"][row] for row in rows.tolist()]
-    near = (
-        Counter(name for row in rows.tolist() if (name := column["nearest_known"][row]))
-        if record.is_novel
-        else {}
-    )
-    nearest = max(near, key=lambda name: (near[name], name)) if near else ""
-    similar = [
-        column["nearest_known_similarity"][row]
-        for row in rows
-        if column["nearest_known"][row] == nearest
-    ]
-    return Category(
-        category_id=number,
-        category=record.name,
-        is_novel=record.is_novel,
-        size=len(rows),
-        n_labeled=sum(map(bool, labels)),
-        confidence=float(confidence[rows].mean()) if len(rows) else 0.0,
-        nearest_known=names.get(nearest, nearest),
-        nearest_known_similarity=float(np.mean(similar)) if nearest else float("nan"),
-        exemplars=tuple(paths[row] for row in rows[:N_EXEMPLARS].tolist()),
-        mixed_probability=review.answer.mixed_probability.get(number, 0.0),
-    )
+def _nearest_known(state: State, rows: Sequence[int]) -> tuple[str, float]:
+    """The known category nearest to most of some images, and the mean similarity of those."""
+    nearest = state.columns["nearest_known"]
+    votes = Counter(nearest[row] for row in rows if nearest[row])
+    if not votes:
+        return "", float("nan")
+    best = max(votes, key=lambda name: (votes[name], name))
+    similarity = state.columns["nearest_known_similarity"]
+    return best, float(np.mean([similarity[row] for row in rows if nearest[row] == best]))
 
 
 def _confidence(state: State) -> Floats:
     """(N,) 1 where a person has decided, 0 where there is no category, else what the run says."""
-    confidence: Floats = np.asarray(state.answer.columns["confidence"], dtype=np.float64).copy()
+    confidence: Floats = np.array(state.columns["confidence"], dtype=np.float64)
     confidence[np.isin(state.images.status, (CONFIRMED, MOVED))] = 1.0
     confidence[state.images.category == NO_CATEGORY] = 0.0
     return confidence

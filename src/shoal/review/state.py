@@ -1,43 +1,152 @@
-"""The state of a review: the log replayed over the answer of a run. Nothing here reads or writes a file.
+"""The state of a review: the log replayed over what a run has found. N images; writes no file.
 
-`prepare` checks an action and says what it would change; `commit` makes it so. The same log gives the same state. An
-action is refused when it was chosen on a view (`base`, the seq that its author had seen) since when somebody changed
-one of its images or categories, and undone only while nothing that counts has been built on it.
+The same log gives the same state. What an action would change is in `shoal.review.effects`.
 """
 
+import hashlib
 import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from shoal.arrays import Ints
+from shoal.arrays import Floats, Ints
 from shoal.errors import UsageError
-from shoal.review.actions import NO_CATEGORY, Action, Entry, composed
-from shoal.review.effects import effect
-from shoal.review.history import History, Window
-from shoal.review.run_tables import RunTables
-from shoal.review.state_tables import Change, Conflict, Tables
+from shoal.review.actions import MAX_NAME, NO_CATEGORY, Entry, composed
+from shoal.review.history import History
+from shoal.runs import Run, check_columns, damaged, read_assignment_columns
+from shoal.words import first_few
+
+Pair = tuple[int, int]
+"""Two categories, the lower id first."""
+
+
+class Conflict(UsageError):
+    """An action that does not fit what somebody else has done meanwhile."""
 
 
 class Blocked(Conflict):
-    """Something that cannot be undone or redone because of what was done later, at `seq` at the latest."""
+    """An undo or redo that is refused because of what was done later, at `seq` at the latest."""
 
     def __init__(self, reason: str, seq: int) -> None:
         super().__init__(reason)
         self.seq = seq
 
 
-class State(Tables):
-    """Images, categories and history of a review."""
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A category as it stands."""
 
-    def __init__(self, answer: RunTables) -> None:
-        super().__init__(answer)
+    name: str
+    is_novel: bool
+    """Whether the run was given no label of it."""
+    is_named: bool = False
+    """Whether a person gave it its name."""
+    merged_into: int | None = None
+    """Where its images went; such a category has ended."""
+    owner: int = 0
+    """The action that made it what it is; 0 for the run."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Images:
+    """What is known of n images."""
+
+    category: Ints
+    status: Ints
+    """Places in `STATUSES`."""
+    decided: Ints
+    """The action that gave each its status; 0 for the run."""
+    owner: Ints
+    """The last action that counts for each; 0 for the run."""
+    version: Ints
+    """The last action that changed each at all, undoing included."""
+
+    def take(self, rows: Ints) -> "Images":
+        """A copy of some of them."""
+        return Images(
+            self.category[rows],
+            self.status[rows],
+            self.decided[rows],
+            self.owner[rows],
+            self.version[rows],
+        )
+
+    def put(self, rows: Ints, values: "Images", seq: int) -> None:
+        """Write new values for some, as the action `seq` does."""
+        self.category[rows] = values.category
+        self.status[rows] = values.status
+        self.decided[rows] = values.decided
+        self.owner[rows] = values.owner
+        self.version[rows] = seq
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Change:
+    """New values for some images and categories; undoing is a change with the values from before."""
+
+    rows: Ints
+    values: Images
+    records: dict[int, Record | None] = field(default_factory=dict)
+    """None: the category is no more, and its id was never given."""
+    rejected: dict[int, frozenset[int]] = field(default_factory=dict)
+    """By row, the categories that an image does not belong to."""
+    distinct: dict[Pair, bool] = field(default_factory=dict)
+    """Whether two categories are said not to be the same."""
+
+
+class State:
+    """The images and categories of a run with what people have changed of them, and the history."""
+
+    def __init__(self, run: Run) -> None:
+        columns = read_assignment_columns(run.path)
+        self.paths: list[str] = columns.pop("path")
+        self.category_ids: Ints = columns.pop("category_id")
+        """(N,) the category that the run has found, -1 for none."""
+        self.columns = columns
+        """The other columns of assignments.csv, by name."""
+        self.found = Run(run.path).categories  # what a reviewed run shows has been changed
+        """The categories that the run has found."""
+        check_columns(run.path, self.paths, self.category_ids.tolist(), columns["category"])
+        self.row_of = dict(zip(self.paths, range(len(self.paths)), strict=True))
+        self.id_of = {category.category: category.category_id for category in self.found}
+        self.mixed_probability = {one.category_id: one.mixed_probability for one in self.found}
+        none = np.zeros(len(self.paths), np.int64)
+        self.images = Images(self.category_ids.copy(), none, none.copy(), none.copy(), none.copy())
+        self.records = {one.category_id: Record(one.category, one.is_novel) for one in self.found}
         self.versions = dict.fromkeys(self.records, 0)
         """The last action that changed a category at all."""
-        self.distinct_versions: dict[tuple[int, int], int] = {}
+        self.rejected = _cannot_links(run, self)
+        """By row, the categories that an image does not belong to."""
+        self.distinct: set[Pair] = set()
+        """The categories that people said are not the same."""
+        self.distinct_versions: dict[Pair, int] = {}
         """The last action that changed whether that is said of a pair."""
+        self.next_id = max([NO_CATEGORY, *self.records]) + 1
+        """An id that no category ever had."""
         self.history = History()
         self._before: dict[int, Change] = {}
         """By action, the values that undoing it puts back."""
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @cached_property
+    def checksum(self) -> str:
+        """Equal for the same images in the same categories, whatever else the run holds."""
+        digest = hashlib.sha256(np.ascontiguousarray(self.category_ids, dtype="<i8").tobytes())
+        names = [f"{one.category_id}\0{one.category}" for one in self.found]
+        for texts in (self.paths, names):
+            digest.update("\0".join(texts).encode("utf-8", "surrogateescape"))
+        return digest.hexdigest()[:32]
+
+    @cached_property
+    def typical_order(self) -> Ints:
+        """(N,) all rows, the most typical first: by outlier score, then confidence, then row."""
+        outlier: Floats = np.nan_to_num(self.columns["outlier_score"], nan=0.0)
+        confidence: Floats = np.nan_to_num(self.columns["confidence"], nan=0.0)
+        return np.lexsort((np.arange(len(self)), -confidence, outlier))
 
     @property
     def entries(self) -> list[Entry]:
@@ -57,60 +166,78 @@ class State(Tables):
         """What an action that neither undoes nor redoes has changed, as it was before."""
         return self._before[seq]
 
-    def prepare(self, action: Action, base: int | None = None) -> Change:
-        """What an action would change, or an error that says why it cannot be done; changes nothing."""
-        seq = self.seq + 1
-        if action.kind == "undo":
-            change = self._undo(action.of)
-        elif action.kind == "redo":
-            change = self._redo(action.of)
-        else:
-            change = effect(self, action, seq)
-        if change.records:
-            self._check_names(change, action)
-        if base is not None:
-            self._check_base(change, action, base)
-        return change
+    def rows(self, paths: Iterable[object]) -> Ints:
+        """The rows of some paths; a path that is no image's is an error."""
+        listed = list(paths)
+        unknown = [path for path in listed if not isinstance(path, str) or path not in self.row_of]
+        if unknown:
+            raise UsageError(
+                f"images: not in this run: {first_few([repr(path) for path in unknown])}; "
+                "give paths as assignments.csv has them"
+            )
+        return np.array([self.row_of[str(path)] for path in listed], dtype=np.int64)
 
-    def again(
-        self, kind: str, by: str, window: Window | None = None, base: int | None = None
-    ) -> tuple[int | None, list[int]]:
-        """The latest action that a person can undo or redo, and later ones of theirs that cannot be: see `why_not`.
+    @property
+    def categories(self) -> dict[int, Record]:
+        """The categories that have not ended, by id."""
+        return {
+            category: record
+            for category, record in self.records.items()
+            if record.merged_into is None
+        }
 
-        What was in nobody's way at `base` is not skipped: that person wants to undo or redo just this.
-        """
-        skipped: list[int] = []
-        # Thousands may be blocked by one merge: counts of what each still owns tell without a look at its images.
-        owned = self._owned() if kind == "undo" and base in (None, self.seq) else None
-        for of in (self.history.done_by if kind == "undo" else self.history.undone_by)(by, window):
-            if of == (
-                self.entries[-1].action.of or self.seq
-            ):  # the last thing done: nothing can rest on it
-                return of, skipped
-            if owned is None or owned[of] == len(self._before[of].rows) + len(
-                self._before[of].records
-            ):
-                error = self.why_not(kind, of)
-                if error is None:
-                    return of, skipped
-                if base is not None and error.seq > base:
-                    raise error
-            skipped.append(of)
-        return None, skipped
+    def members(self, category: int) -> Ints:
+        """The rows of a category, ascending."""
+        return np.flatnonzero(self.images.category == category)
 
-    def why_not(self, kind: str, of: int) -> Blocked | None:
-        """Why an action cannot be undone or redone because of what was done later; None where it can be."""
-        try:
-            self.prepare(Action(kind=kind, of=of))
-        except Blocked as error:
-            return error
+    def today(self, category: int) -> int:
+        """The category in which one goes on that may have been merged, more than once perhaps."""
+        while (into := self.records[category].merged_into) is not None:
+            category = into
+        return category
+
+    def living(self, category: int) -> Record:
+        """A category that has not ended."""
+        record = self.records.get(category)
+        if record is None:
+            raise Conflict(f"category {category}: there is none")
+        if record.merged_into is not None:
+            into = self.name(record.merged_into)
+            raise Conflict(f"{record.name}: was merged into {into} (action {record.owner})")
+        return record
+
+    def name(self, category: int) -> str:
+        """What a category is called, whether it has ended or not."""
+        record = self.records.get(category)
+        return f"category {category}" if record is None else record.name
+
+    def find(self, name: str) -> int | None:
+        """The id of the category with this name, however its accents are written."""
+        wanted = composed(name)
+        for number, record in self.categories.items():
+            if composed(record.name) == wanted:
+                return number
         return None
+
+    def free_name(self, name: str) -> str:
+        """A name like another that no category has or had."""
+        taken = {record.name for record in self.records.values()}
+        numbered = (f"{name[: MAX_NAME - 10]} {number}" for number in itertools.count(2))
+        return next(free for free in numbered if free not in taken)
+
+    def is_second_forbidden(self, row: int) -> bool:
+        """Whether people threw an image out of what is its second choice."""
+        second = self.id_of.get(self.columns["second_category"][row])
+        if second is None:
+            return False
+        refused = self.rejected.get(row, frozenset())
+        return self.today(second) in {self.today(one) for one in refused if one in self.records}
 
     def named_today(self) -> dict[str, int]:
         """The category that each name of the run, and so each given label, stands for today.
 
-        That is the category itself, renamed perhaps, or what it was merged into; but where people have given another
-        name to it and the old one to a part of it, that part.
+        That is the category itself, renamed perhaps, or what it was merged into; but where people
+        have given another name to it and the old one to a part of it, that part.
         """
         origin: dict[int, int] = {}  # of each part, the category that was split first
         for entry in self.entries:
@@ -120,47 +247,40 @@ class State(Tables):
                     origin[group.category] = origin.get(source, source)
         by_name = {composed(record.name): number for number, record in self.categories.items()}
         named = {}
-        for category in self.answer.categories:
-            number = self.today(category.category_id)
-            part = by_name.get(composed(category.category))
-            if part is not None and origin.get(part) == category.category_id:
-                number = part
-            named[category.category] = number
+        for name, number in self.id_of.items():
+            part = by_name.get(composed(name))
+            if part is not None and origin.get(part) == number:
+                named[name] = part
+            else:
+                named[name] = self.today(number)
         return named
 
     def given_labels(self) -> Ints:
-        """(N,) the category that the label of each image stands for today; -1 for an image without one."""
+        """(N,) the category that the label of each image stands for today; -1 for none."""
         named = self.named_today()
-        given = self.answer.columns["label_given"]
+        given = self.columns["label_given"]
         return np.array([named.get(name, NO_CATEGORY) for name in given], dtype=np.int64)
-
-    def _owned(self) -> Ints:
-        """(seq + 1,) by action, how many images and categories are as it left them."""
-        owners = np.array([record.owner for record in self.records.values()], np.int64)
-        images: Ints = np.bincount(self.images.owner, minlength=self.seq + 1)
-        return images + np.bincount(owners, minlength=self.seq + 1)
 
     def commit(self, entry: Entry, change: Change) -> None:
         """Let an entry count, with the change that `prepare` gave."""
-        assert entry.seq == self.seq + 1
-        before = Change(
-            rows=change.rows,
-            values=self.images.values(change.rows),
-            records={category: self.records.get(category) for category in change.records},
-            rejects=change.readmits,
-            readmits=change.rejects,
-            distinct=change.alike,
-            alike=change.distinct,
-        )
+        seq = entry.seq
+        assert seq == self.seq + 1
         if counts := self.history.add(entry):
-            self._before[counts] = before
-        self._put(change, entry.seq)
-
-    def _put(self, change: Change, seq: int) -> None:
+            none: frozenset[int] = frozenset()
+            self._before[counts] = Change(
+                rows=change.rows,
+                values=self.images.take(change.rows),
+                records={category: self.records.get(category) for category in change.records},
+                rejected={row: self.rejected.get(row, none) for row in change.rejected},
+                distinct={pair: pair in self.distinct for pair in change.distinct},
+            )
         self.images.put(change.rows, change.values, seq)
-        self.rejected.put(change)
-        self.distinct = self.distinct - change.alike | change.distinct
-        self.distinct_versions |= dict.fromkeys(change.alike | change.distinct, seq)
+        self.rejected |= change.rejected
+        for pair, is_distinct in change.distinct.items():
+            self.distinct_versions[pair] = seq
+            self.distinct.discard(pair)
+            if is_distinct:
+                self.distinct.add(pair)
         for category, record in change.records.items():
             self.versions[category] = seq
             if record is None:
@@ -169,111 +289,29 @@ class State(Tables):
                 self.records[category] = record
                 self.next_id = max(self.next_id, category + 1)
 
-    def _counts(self, entry: Entry) -> bool:
-        return entry.action.kind not in ("undo", "redo") and entry.seq not in self.history.undone
-
-    def _undo(self, of: int) -> Change:
-        entry = self.entry(of)
-        if not self._counts(entry):
-            raise UsageError(
-                f"action {of}: is undone already"
-                if of in self.history.undone
-                else f"action {of}: undoes another"
-            )
-        change = self._before[of]
-        owners = np.append(
-            self.images.owner[change.rows], [self.records[c].owner for c in change.records]
-        )
-        later = owners[owners != of]
-        since = self._last_change(change, entry.action)
-        if not len(later) and change.vanishing:
-            is_guest = np.isin(self.images.category, change.vanishing)
-            is_guest[change.rows] = False
-            later = self.images.owner[is_guest]
-            since = int(self.images.version[is_guest].max(initial=0))
-        if len(later):
-            last = self.in_words(int(later.max()))
-            raise Blocked(
-                f"undo of {self.in_words(of)}: {last} rests on it; undo that first", since
-            )
-        return change
-
-    def _redo(self, of: int) -> Change:
-        entry = self.entry(of)
-        if of not in self.history.undone:
-            raise UsageError(f"action {of}: is not undone")
-        before = self._before[of]
-        owners = {c: record.owner for c, record in before.records.items() if record is not None}
-        now = {c: self.records[c].owner for c in owners if c in self.records}
-        is_same = (
-            np.array_equal(self.images.owner[before.rows], before.values.owner) and owners == now
-        )
-        last = self._last_change(before, entry.action)
-        if not is_same:
-            raise Blocked(
-                f"redo of {self.in_words(of)}: its images or categories have changed since", last
-            )
-        try:
-            return effect(self, entry.action, of)
-        except UsageError as error:  # such as a category that has ended
-            raise Blocked(f"redo of {self.in_words(of)}: {error}", last) from error
-
-    def _check_names(self, change: Change, action: Action) -> None:
-        """Refuse a change after which two categories have one name."""
-        names = {record.name: c for c, record in self.categories.items() if c not in change.records}
-        there = {
-            c: record
-            for c, record in change.records.items()
-            if record and record.merged_into is None
-        }
-        for category, record in there.items():
-            if (other := names.setdefault(record.name, category)) != category:
-                reason = (
-                    f"{record.name}: another category has this name; merge them, or choose another"
-                )
-                raise (
-                    Blocked(reason, self.versions.get(other, 0))
-                    if action.of
-                    else UsageError(reason)
-                )
-
-    def _check_base(self, change: Change, action: Action, base: int) -> None:
-        """Refuse what was chosen before somebody else changed it, or on a view that this review never had."""
-        if base > self.seq:
-            raise Conflict(
-                f"{action.kind}: chosen after action {base}, but the last one is {self.seq}; look again"
-            )
-        done = self.entry(action.of).action if action.of else action
-        last = self._last_change(change, action)
-        if done.kind == "merge" and action.kind != "undo":
-            last = max(last, self._last_parted(done))
-        if last > base:
-            what = self.in_words(last)
-            raise Conflict(
-                f"{action.kind}: {what} has changed this meanwhile; look at it and try again"
-            )
-
-    def _last_change(self, change: Change, action: Action) -> int:
-        """The last action that has changed one of the images or categories that another is about."""
-        touched = {
-            *change.records,
-            *(group.category for group in action.groups),
-            action.category,
-            *action.categories,
-        }
-        versions = (self.versions[category] for category in touched if category in self.versions)
-        return max(int(self.images.version[change.rows].max(initial=0)), *versions, 0)
-
-    def _last_parted(self, merge: Action) -> int:
-        """The last action by which two categories of a merge were said not to be the same."""
-        pairs = itertools.combinations(sorted({merge.category, *merge.categories}), 2)
-        return max(
-            (self.distinct_versions[pair] for pair in pairs if pair in self.distinct), default=0
-        )
-
     def in_words(self, seq: int) -> str:
         """An action and who did it."""
         if seq < 1:
             return "the run"
         entry = self.entry(seq)
         return f"{entry.action.kind} by {entry.by} (action {seq})"
+
+
+def _cannot_links(run: Run, state: State) -> dict[int, frozenset[int]]:
+    """By row, the categories that images were thrown out of in the review before the run.
+
+    Of those that are still there.
+    """
+    if not run.has("changes.json"):
+        return {}
+    try:
+        rejected = {}
+        for path, ids in run.json("changes")["cannot_links"].items():
+            there = frozenset(map(int, ids)) & state.records.keys()
+            if path in state.row_of and there:
+                rejected[state.row_of[path]] = there
+        return rejected
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(
+            run.path / "changes.json", "cannot_links: expected lists of ids by image"
+        ) from error

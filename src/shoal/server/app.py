@@ -20,7 +20,7 @@ from shoal.errors import ShoalError, UsageError
 from shoal.review.actions import STATUSES
 from shoal.review.history import Window
 from shoal.review.review import Review, checked_who
-from shoal.review.state_tables import Conflict
+from shoal.review.state import Conflict
 from shoal.runs import UNSURE_BELOW, RunView, Thumbnails, table_files
 from shoal.server import columns
 from shoal.server.guard import Access, App, Guard
@@ -88,7 +88,7 @@ class PageHandlers:
     def _prepare(self) -> None:
         """Compute, while the browser loads the page, what it and the first action ask for: seconds for a million."""
         answer = self.review.answer
-        _ = answer.typical_order, answer.checksum, answer.written
+        _ = answer.typical_order, answer.checksum
 
     def answering(self, find: Callable[[Request], Any]) -> Callable[[Request], Awaitable[Response]]:
         """An answer as JSON, found in a thread; what a user can cause is a sentence."""

@@ -11,12 +11,12 @@ import numpy as np
 
 from shoal.arrays import Bools, Ints
 from shoal.review.actions import NO_CATEGORY, STATUSES, Action, Entry
+from shoal.review.effects import again, why_not
 from shoal.review.history import Window
 from shoal.review.parts import proposed_split
 from shoal.review.review import Review
 from shoal.review.reviewed_run import names_today
-from shoal.review.state import State
-from shoal.review.state_tables import Record
+from shoal.review.state import Record, State
 from shoal.review.suspected_labels import speaks_for
 from shoal.server.packing import pack_numbers, pack_rows
 from shoal.text import shown
@@ -70,7 +70,7 @@ def category(number: int, record: Record) -> dict[str, Any]:
 
 def categories(review: Review) -> list[dict[str, Any]]:
     """Every category that ever was, with what the run says of it."""
-    answered = {c.category_id: c for c in review.answer.categories}
+    answered = {c.category_id: c for c in review.answer.found}
     ids = review.answer.id_of
     is_labeled = np.array([bool(label) for label in review.answer.columns["label_given"]])
     rows = []
@@ -131,10 +131,10 @@ def distinct_pairs(state: State, since: int = -1) -> list[tuple[int, int]] | Non
 
 def _again(state: State, kind: str, by: str, window: Window | None) -> str:
     """What a person can undo or redo, and which later actions are skipped because somebody has built on them."""
-    of, skipped = state.again(kind, by, window)
+    of, skipped = again(state, kind, by, window)
     if of is None or not skipped:
         return _what(state, of)
-    reason = shown(str(state.why_not(kind, skipped[0])), MAX_REASON)
+    reason = shown(str(why_not(state, kind, skipped[0])), MAX_REASON)
     return f"{_what(state, of)} (skipped {count(len(skipped), 'later action')}: {reason})"
 
 
@@ -246,7 +246,7 @@ def _image(review: Review, row: int, names: dict[str, str]) -> dict[str, Any]:
         "status": STATUSES[int(state.images.status[row])],
         "by": entry.by if entry else "",
         "at": entry.at if entry else "",
-        "rejected": [_name(state, c) for c in state.rejected.of(row)],
+        "rejected": [_name(state, c) for c in sorted(state.rejected.get(row, ()))],
     }
 
 

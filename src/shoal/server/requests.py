@@ -17,8 +17,7 @@ from shoal.review.actions import (
     checked_via,
 )
 from shoal.review.history import Window
-from shoal.review.state import State
-from shoal.review.state_tables import Conflict
+from shoal.review.state import Conflict, State
 from shoal.review.verbs import grouped
 from shoal.server.packing import unpack_rows
 
@@ -116,7 +115,7 @@ def _action(state: State, kind: str, asked: Mapping[str, Any]) -> Action:
 
 def _rows(state: State, asked: Any, *, at_least: int) -> Ints:
     """Images, as a list of their numbers or as a text of bits."""
-    n_images = len(state.answer)
+    n_images = len(state)
     rows = unpack_rows(asked, n_images) if isinstance(asked, str) else _numbers(asked, n_images)
     if len(rows) < at_least:
         raise UsageError(f"rows: found {len(rows)}, expected {at_least} or more")

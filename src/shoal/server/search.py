@@ -88,7 +88,7 @@ class Search:
             status = state.images.status.copy()
             is_open = (state.images.category != category) & np.isin(status, (PREDICTED, REJECTED))
             given = self.review.answer.columns["label_given"]
-            refused = state.rejected.rows(category)
+            refused = [row for row, ids in state.rejected.items() if category in ids]
         is_open[refused] = False
         decided = members[np.isin(status[members], (CONFIRMED, MOVED))]
         own = decided if len(decided) >= MIN_DECIDED else members
@@ -114,9 +114,7 @@ class Search:
             state = self.review.state
             records = state.categories
             ids = state.images.category.copy()
-            today = {
-                c.category_id: state.today(c.category_id) for c in self.review.answer.categories
-            }
+            today = {c.category_id: state.today(c.category_id) for c in self.review.answer.found}
             apart = state.distinct
         order = np.argsort(ids, kind="stable")
         starts = np.searchsorted(ids[order], [*records])

@@ -45,8 +45,8 @@ def labels_after(run: DiscoveredRun) -> dict[str, str]:
 
 
 def labels_before(run: DiscoveredRun) -> dict[str, str]:
-    answer = run.review.answer
-    return dict(zip(answer.paths, answer.columns["label_given"], strict=True))
+    state = run.review.state
+    return dict(zip(state.paths, state.columns["label_given"], strict=True))
 
 
 def members(run: DiscoveredRun, category: str) -> list[int]:
@@ -161,7 +161,7 @@ def test_given_labels_are_the_same_but_for_those_that_a_person_has_changed(
         name = state.records[number].name
         if after[path] != name:
             differing.append({"path": path, "given": name, "now": after[path]})
-        row = state.answer.row_of[path]
+        row = state.row_of[path]
         agree = {
             action.kind != "reject" and state.today(group.category) == number
             for action in decisions(state)

@@ -54,7 +54,7 @@ def contradicted(run: Run) -> frozenset[str]:
     review = fitting_review(run)
     if review is None:
         return frozenset()
-    decisions = decisions_of(review)
+    decisions = decisions_of(review.state)
     by_run = {*decisions.called.values()}
     split_off = {
         path
@@ -70,8 +70,8 @@ def found_by_run(run: Run) -> dict[str, tuple[str, float]]:
     if review is None:
         return {}
     names = names_today(review.state)
-    columns = review.answer.columns
-    rows = zip(review.answer.paths, columns["category"], columns["confidence"], strict=True)
+    columns = review.state.columns
+    rows = zip(review.state.paths, columns["category"], columns["confidence"], strict=True)
     return {path: (names.get(category, category), float(sure)) for path, category, sure in rows}
 
 

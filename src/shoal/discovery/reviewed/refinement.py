@@ -23,9 +23,9 @@ from shoal.discovery.reviewed.reviewed_clusters import n_reviewed
 from shoal.errors import DataError, UsageError
 from shoal.review.decisions import Decisions, decisions_of
 from shoal.review.log import FILE
-from shoal.review.replay import replay_review, replayed
+from shoal.review.replay import replay_onto, replay_review
 from shoal.review.review import Review, checked_who, has_review
-from shoal.review.run_tables import RunTables
+from shoal.review.state import State
 from shoal.runs import Run, RunView
 from shoal.text import shown
 from shoal.words import count, first_few, plural
@@ -57,7 +57,7 @@ class Refinement:
                 f"{run.path}: nobody has reviewed it (no {FILE}); `shoal review {run.path}` does"
             )
         review = Review(run)
-        return cls(run=run, decisions=decisions_of(review), note=review.log.note)
+        return cls(run=run, decisions=decisions_of(review.state), note=review.log.note)
 
     @property
     def config(self) -> Path:
@@ -89,7 +89,7 @@ class Refinement:
     def images(self, *, allow_missing: bool = False) -> Collection:
         """The images of the reviewed run, where they were then; `allow_missing` as for `read_collection`."""
         where = str(self.run.provenance.get("root") or "")
-        paths = RunTables.read(self.run).paths
+        paths = State(self.run).paths
         if is_stored(where):
             there = read_collection(where, False, allow_missing=allow_missing)
             wanted = set(paths)
@@ -195,12 +195,12 @@ class Refinement:
 
     def conclude(self, run: Run, reporter: Reporter) -> None:
         """Write what has changed into the new run, and the review anew, so that nothing decided is asked again."""
-        answer = RunTables.read(run)
+        answer = State(run)
         log = self.run.path / FILE
-        there = {category.category_id for category in answer.categories}
+        there = {category.category_id for category in answer.found}
         living = {number: number for number in self.decisions.names} | self.decisions.ended
         ids = {old: number for old, number in living.items() if number in there}
-        _, misfits = replayed(log, answer, ids)
+        misfits = replay_onto(State(run), log, ids)
         lost = [misfit.in_words() for misfit in misfits]
         labels = dict(zip(answer.paths, answer.columns["label_given"], strict=True))
         changed = self.changed_labels(labels)
@@ -212,7 +212,7 @@ class Refinement:
             reporter.say(line)
 
     def _check_same(self, images: Collection, *, allow_missing: bool) -> None:
-        paths = RunTables.read(self.run).paths
+        paths = State(self.run).paths
         here = set(images.names)
         missing = [path for path in paths if path not in here]
         what = f"{self.run.path}: {len(missing):,} of its {len(paths):,} images are not here, such as {missing[:1]}"
@@ -305,14 +305,14 @@ def _note_unlabeled(collection: Collection) -> str:
 def compare_answers(
     source: Path,
     decisions: Decisions,
-    answer: RunTables,
+    answer: State,
     misfits: Sequence[str],
     changed_labels: Sequence[Mapping[str, str]],
 ) -> dict[str, Any]:
     """The content of changes.json: the reviewed categories beside those of the new answer, by id."""
     before = decisions.categories
     now = dict(zip(answer.paths, answer.category_ids.tolist(), strict=True))
-    names = {**decisions.names, **{c.category_id: c.category for c in answer.categories}}
+    names = {**decisions.names, **{c.category_id: c.category for c in answer.found}}
     both = [(path, before.get(path), number) for path, number in now.items()]
     moved = [(path, old, new) for path, old, new in both if old is not None and old != new]
     sizes_before = Counter(before.values())
