@@ -124,7 +124,8 @@ def test_half_a_line_is_told(run: Run, line: str) -> None:
         assert names[0] == "tern"
         server.process.send_signal(signal.SIGINT)
         assert "half a line at the end of" in server.process.communicate(timeout=HANGS_S)[1]
-    assert (run.path / "review.jsonl").read_text().endswith('"name":"tern"}\n')
+    verbs.rename(Review(run), "tern", "skua")
+    assert line not in (run.path / "review.jsonl").read_text().splitlines()
 
 
 def test_images_that_have_moved_are_told_and_found_in_another_folder(
