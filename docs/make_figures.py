@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from shoal.discovery.cluster_embeddings import LabeledEmbeddings, cluster_embeddings
+from shoal.data.readers.embeddings import Embeddings
+from shoal.discovery.cluster_embeddings import cluster_embeddings
 from shoal.report.figures.writing import write_figures
 
 TARGET = Path(__file__).parent / "images"
@@ -19,17 +20,18 @@ N_DIGITS = 1_000
 N_KNOWN = 5
 
 
-def labeled_digits() -> LabeledEmbeddings:
+def labeled_digits() -> Embeddings:
     """The first digits as rows of pixels, half of those below 5 labeled."""
     found = load_digits()
     rng = np.random.default_rng(0)
     digits = found.target[:N_DIGITS]
     is_labeled = (digits < N_KNOWN) & (rng.random(N_DIGITS) < 0.5)
-    return LabeledEmbeddings(
+    return Embeddings(
         names=tuple(f"digit-{row:04d}" for row in range(N_DIGITS)),
         x=found.data[:N_DIGITS],
         labels=np.where(is_labeled, digits, -1),
         classes=tuple(map(str, range(N_KNOWN))),
+        rows=np.arange(N_DIGITS),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.cluster.hierarchy import ward
 
+from shoal.data.readers.embeddings import Embeddings
 from shoal.files import write_text
 from shoal.runs import Assignment, Category, Run
 
@@ -25,6 +26,24 @@ def points(ids: np.ndarray, *, seed: int = 0) -> np.ndarray:
     spread = np.random.default_rng(seed).normal(size=(len(ids), 8), scale=0.05)
     x = np.eye(8)[ids] + spread
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+def embedded(
+    x: np.ndarray,
+    labels: np.ndarray,
+    classes: tuple[str, ...] = ("a", "b", "c"),
+    names: list[str] | None = None,
+) -> Embeddings:
+    """Embeddings as they are read from a file."""
+    names = names or [f"{row:04d}" for row in range(len(x))]
+    return Embeddings(tuple(names), x, labels, classes, rows=np.arange(len(x)))
+
+
+def embedded_five() -> Embeddings:
+    """60 rows of five kinds, three of them known, 18 labeled."""
+    truth = np.arange(60) % 5
+    x = np.eye(5)[truth] + 0.25 * np.random.default_rng(0).normal(size=(60, 5))
+    return embedded(x, np.where((truth < 3) & (np.arange(60) < 30), truth, -1))
 
 
 def write_small(

@@ -1,6 +1,7 @@
 """The table of a large run in parts: the same rows, and everything that reads a run reads them."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import shoal
 from shoal.discovery.assign import Assigner
-from shoal.discovery.cluster_embeddings import LabeledEmbeddings, cluster_embeddings
+from shoal.discovery.cluster_embeddings import cluster_embeddings
 from shoal.discovery.export.formats import export_run
 from shoal.discovery.facts import collect_facts
 from shoal.discovery.scoring import score_run
@@ -18,6 +19,7 @@ from shoal.report.page import render_report
 from shoal.review.review import Review
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run, RunView, assignment_table, rows, table_files
+from small_runs import embedded_five
 
 NAMES = [f"assignments-0000{part}-of-00003.parquet" for part in range(3)]
 TRUTH = np.arange(60) % 5
@@ -26,10 +28,8 @@ TRUTH = np.arange(60) % 5
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """A finished run of 60 images, with a table as small runs have it."""
-    x = np.eye(5)[TRUTH] + 0.25 * np.random.default_rng(0).normal(size=(60, 5))
-    labels = np.where((TRUTH < 3) & (np.arange(60) < 30), TRUTH, -1)
-    names = [f'a,"é {i:02d}".png' for i in range(60)]
-    given = LabeledEmbeddings(names=names, x=x, labels=labels, classes=("a", "b", "c"))
+    names = tuple(f'a,"é {i:02d}".png' for i in range(60))
+    given = replace(embedded_five(), names=names)
     return cluster_embeddings(given, tmp_path / "run", device="cpu")
 
 
@@ -55,12 +55,7 @@ def test_parts_hold_the_rows_of_the_table_they_stand_for(run: Run, parts: None) 
 
 
 def test_what_clustering_writes_is_the_same_in_parts(run: Run, parts: None, tmp_path: Path) -> None:
-    given = LabeledEmbeddings(
-        names=[row.path for row in run.assignments],
-        x=np.eye(5)[TRUTH] + 0.25 * np.random.default_rng(0).normal(size=(60, 5)),
-        labels=np.where((TRUTH < 3) & (np.arange(60) < 30), TRUTH, -1),
-        classes=("a", "b", "c"),
-    )
+    given = replace(embedded_five(), names=tuple(row.path for row in run.assignments))
     large = cluster_embeddings(given, tmp_path / "large", device="cpu")
     assert not large.has("assignments.csv")
     assert [*large.assignments] == run.assignments

@@ -1,4 +1,4 @@
-"""`run.predict` of what a caller lists: a row per entry, in the caller's order, under the caller's paths."""
+"""`run.predict` of a list: a row per entry, in the caller's order, under the caller's paths."""
 
 import io
 import logging
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture
 def run(discover_same, photos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A run of the photos, and a cut and an empty image beside them; the working folder holds `photos`."""
+    """A run of the photos, and a cut image beside them; the working folder holds `photos`."""
     monkeypatch.chdir(tmp_path)
     made = shoal.load(discover_same())
     (tmp_path / "odd").mkdir()
@@ -27,17 +27,11 @@ def run(discover_same, photos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_listed_paths_have_a_row_each_in_their_order(run, photos, caplog) -> None:
-    """Backwards, one twice, one by its whole path, one unreadable: joined by path or by position, it is the same."""
+    """Backwards, one twice, one by its whole path, one unreadable."""
     pandas = pytest.importorskip("pandas")
     first, second, *_, last = sorted(photos.truth)
-    paths = [
-        f"photos/{last}",
-        f"photos/{first}",
-        "odd/cut.png",
-        f"./photos/{last}",
-        str(photos.folder / second),
-    ]
-    paths.append(paths[0])
+    paths = [f"photos/{last}", f"photos/{first}", "odd/cut.png", f"./photos/{last}"]
+    paths += [str(photos.folder / second), paths[0]]
     with caplog.at_level(logging.WARNING, logger="shoal"):
         rows = run.predict(paths, device="cpu")
     assert [row.path for row in rows] == paths
@@ -61,11 +55,9 @@ def test_listed_paths_have_a_row_each_in_their_order(run, photos, caplog) -> Non
 
 def test_a_listed_path_that_is_not_there_or_a_folder_is_named(run, photos) -> None:
     there = [f"photos/{name}" for name in sorted(photos.truth)]
-    with pytest.raises(
-        DataError, match=r"1 of the 61 listed images is not there \(path 60: photos/nope.png\)"
-    ):
+    with pytest.raises(DataError, match=r"1 of 61 .*path 60: photos/nope.png"):
         run.predict([*there, "photos/nope.png"], device="cpu")
-    with pytest.raises(DataError, match="path 1: photos is a folder; give a folder by itself"):
+    with pytest.raises(DataError, match="path 1: photos is a folder"):
         run.predict([there[0], "photos"], device="cpu")
     with pytest.raises(DataError, match=r"path 1: found .* as the path of an image"):
         run.predict([there[0], np.zeros((4, 4, 3), dtype=np.uint8)], device="cpu")

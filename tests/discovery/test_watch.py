@@ -1,4 +1,4 @@
-"""A watched folder: every image once, when it is complete, with the model loaded once."""
+"""A watched folder: every image once, when it is complete."""
 
 import os
 import shutil
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from shoal.discovery import assign as assigning
 from shoal.discovery.assign import Assigner, Watch
 from shoal.errors import DataError
 from shoal.runs import Run
@@ -60,22 +59,6 @@ def test_a_broken_image_is_named_and_stops_nothing(photos, assigner, tmp_path: P
     shutil.copy(photos.folder / good, inbox)
     watch.poll()
     assert [row.path for row in watch.poll()[0]] == [good]
-
-
-def test_the_model_is_loaded_once_for_all_looks(
-    photos, assigner, tmp_path: Path, monkeypatch
-) -> None:
-    loads = []
-    real = assigning.load_networks
-    monkeypatch.setattr(assigning, "load_networks", lambda *a: loads.append(1) or real(*a))
-    inbox = tmp_path / "inbox"
-    inbox.mkdir()
-    watch = Watch(assigner, inbox)
-    for name in sorted(photos.truth)[:3]:
-        shutil.copy(photos.folder / name, inbox)
-        watch.poll()
-        watch.poll()
-    assert loads == [1]
 
 
 def test_a_folder_that_is_not_there_is_refused(assigner, tmp_path: Path) -> None:

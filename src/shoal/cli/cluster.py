@@ -56,7 +56,7 @@ def cluster(
     from shoal.clustering.inference import check_task
     from shoal.data.readers import label_embeddings, read_embeddings
     from shoal.device import choose_device
-    from shoal.discovery.cluster_embeddings import LabeledEmbeddings, cluster_embeddings
+    from shoal.discovery.cluster_embeddings import cluster_embeddings
     from shoal.distributed import by_main, is_main, processes
 
     home = choose_device(device)
@@ -86,13 +86,10 @@ def cluster(
     if dry_run:
         _show_facts(given, counted, target, settings.n_clusters, as_json=json)
         return
-    labeled = LabeledEmbeddings(
-        names=given.names, x=given.x, labels=given.labels, classes=given.classes
-    )
 
     def work() -> "Run":
         return cluster_embeddings(
-            labeled,
+            given,
             target,
             settings,
             device=device,

@@ -64,8 +64,10 @@ def get(
     checksum than the hub's is thrown away, and nothing that is fetched can run code. Other commands
     never download an encoder of the list.
     """
+    from dataclasses import asdict
+
     from shoal.discovery.get_encoder import get_encoder
 
     downloaded = get_encoder(name, reporter())
-    result(downloaded.path or name, downloaded.to_dict(), as_json=json)
+    result(downloaded.path or name, asdict(downloaded), as_json=json)
     say(f"next: shoal discover photos/ --encoder {name}")

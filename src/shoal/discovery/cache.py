@@ -1,7 +1,8 @@
-"""The cache: what is in it, what is given up when it grows too large, and how it is emptied.
+"""The cache: what is in it, what is removed when it grows too large, and how it is emptied.
 
-It holds a folder per folder of decoded images and size, one per shard with the places of its images, and one per
-encoder converted for OpenVINO. Each may be deleted at any time, and is made again when it is needed.
+It holds a folder per folder of decoded images and size, one per shard with the places of its
+images, and one per encoder converted for OpenVINO. Each may be deleted at any time, and is made
+again when it is needed.
 """
 
 import contextlib
@@ -16,16 +17,16 @@ from shoal.data.pixels.store import store_folder
 from shoal.errors import UsageError
 from shoal.files import cache_folder
 
-MAX_GB = 50.0
-"""Past this size of the whole cache what was not used for longest is removed; $SHOAL_CACHE_GB sets another."""
+MAX_GB = "50"
+"""Past this size the least recently used is removed; $SHOAL_CACHE_GB sets another."""
 
 KEPT_S = 24 * 3600.0
-"""What was used within a day is never removed by itself: another run may be at it."""
+"""What was used within a day is never removed by itself: another run may use it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Store:
-    """The decoded images of one folder at one size, or a converted encoder."""
+    """The decoded images of one folder at one size, the index of a shard, or an encoder."""
 
     folder: Path
     n_bytes: int
@@ -35,15 +36,14 @@ class Store:
 
 def list_stores() -> list[Store]:
     """What is in the cache, the most recently used first."""
-    folders = [
-        folder
-        for kind in ("pixels", "shards", "engines")
-        for folder in (cache_folder() / kind).glob("[!.]*")
-    ]
-    return sorted(
-        map(_read_store, filter(Path.is_dir, folders)),
-        key=lambda store: (-store.last_used, store.folder.name),
-    )
+    stores = []
+    for kind in ("pixels", "shards", "engines"):
+        for folder in (cache_folder() / kind).glob("[!.]*/"):
+            states = [file.stat() for file in folder.iterdir() if file.is_file()]
+            n_bytes = sum(state.st_size for state in states)
+            last_used = max(state.st_mtime for state in [*states, folder.stat()])
+            stores.append(Store(folder=folder, n_bytes=n_bytes, last_used=last_used))
+    return sorted(stores, key=lambda store: (-store.last_used, store.folder.name))
 
 
 def remove_stores(stores: Iterable[Store]) -> None:
@@ -53,43 +53,31 @@ def remove_stores(stores: Iterable[Store]) -> None:
 
 
 def bound_cache(root: Path | str, size: int, *, now: float | None = None) -> list[Store]:
-    """Note that the images under `root` were used, and remove what was not used for longest until the rest fits.
+    """Note that the images under `root` were used, and remove the least recently used stores.
 
-    Returns what was removed.
+    As few as must go are removed, and returned.
     """
     used = store_folder(cache_folder(), root, size)
-    now = time.time() if now is None else now
-    with contextlib.suppress(
-        OSError
-    ):  # nobody may write there; then it was not decoded into, either
+    now = now or time.time()
+    with contextlib.suppress(OSError):  # not writable; then nothing was decoded into it, either
         os.utime(used, (now, now))
-    left = 0
-    gone = list[Store]()
+    n_bytes = 0
+    gone = []
     limit = max_bytes()
     for store in list_stores():
-        left += store.n_bytes
-        if left > limit and store.folder != used and now - store.last_used > KEPT_S:
+        is_removable = store.folder != used and now - store.last_used > KEPT_S
+        if is_removable and n_bytes + store.n_bytes > limit:
             gone.append(store)
-            left -= store.n_bytes
+        else:
+            n_bytes += store.n_bytes
     remove_stores(gone)
     return gone
 
 
 def max_bytes() -> float:
     """How large the cache may grow."""
-    given = os.environ.get("SHOAL_CACHE_GB") or str(MAX_GB)
-    try:
-        limit = float(given)
-    except ValueError:
-        limit = -1.0
-    if not limit >= 0:
-        raise UsageError(
-            f"SHOAL_CACHE_GB: found {given!r}, expected a number of gigabytes, such as 50"
-        )
-    return limit * 1e9
-
-
-def _read_store(folder: Path) -> Store:
-    states = [entry.stat() for entry in folder.iterdir() if entry.is_file()]
-    last_used = max(one.st_mtime for one in (*states, folder.stat()))
-    return Store(folder=folder, n_bytes=sum(one.st_size for one in states), last_used=last_used)
+    given = os.environ.get("SHOAL_CACHE_GB") or MAX_GB
+    with contextlib.suppress(ValueError):
+        if float(given) >= 0:
+            return float(given) * 1e9
+    raise UsageError(f"SHOAL_CACHE_GB: found {given!r}, expected a number of gigabytes, such as 50")

@@ -1,4 +1,4 @@
-"""What a Python caller brings for `run.predict`; of listed images there is a row for each, in the caller's order."""
+"""What a Python caller gives to `run.predict`; a list has a row per entry, in the caller's order."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -13,41 +13,37 @@ from shoal.data.pixels import NoneReadable, Skipped
 from shoal.data.readers import read_collection
 from shoal.data.readers.tables import PATH_COLUMNS, as_table, is_frame, require_column
 from shoal.data.storage.addresses import absolute
-from shoal.discovery.assign import Assigner
+from shoal.discovery.assign import Assigned, Assigner
 from shoal.errors import DataError
 from shoal.runs import UNREADABLE, Assignment
-from shoal.words import count, first_few, plural
-
-Assigned = tuple[list[Assignment], tuple[Skipped, ...]]
-"""A row per image, and the images that could not be read."""
+from shoal.words import count, first_few
 
 
 def assign_any(assigner: Assigner, images: Any, *, allow_missing: bool = False) -> Assigned:
     """Assign what a Python caller holds: a path, or paths, images or embeddings in memory.
 
-    A folder, table or shard has a row per readable image, by name; `allow_missing` as for `Assigner.assign`. A list has
-    a row per entry, in its order, whatever can be read and however often an image is listed.
+    A folder, table or shard has a row per readable image, by name; `allow_missing` as for
+    `Assigner.assign`. A list has a row per entry, in its order, whatever can be read and however
+    often an image is listed.
     """
     if isinstance(images, str | os.PathLike):
         return assigner.assign(images, allow_missing=allow_missing)
-    if isinstance(images, np.ndarray) and images.ndim == 2 and images.dtype.kind == "f":
+    is_array = isinstance(images, np.ndarray)
+    if is_array and images.ndim == 2 and images.dtype.kind == "f":
         names = [f"row-{i:06d}" for i in range(len(images))]
         return assigner.assign_embeddings(names, images), ()
-    listed = _as_list(images)
-    if isinstance(listed, list) and listed and isinstance(listed[0], str | os.PathLike):
-        return _assign_paths(assigner, listed)
-    collection = read_collection(listed, False)
-    return _assign_each(assigner, collection, collection.names, collection.names)
-
-
-def _as_list(images: Any) -> Any:
-    """The entries of a list, a series or an array of paths, or of the paths of a data frame; anything else as it is."""
     if is_frame(images):
         table = as_table(images)
-        return list(table.columns[require_column(table, PATH_COLUMNS, None, "path")])
-    is_pixels = isinstance(images, np.ndarray) and images.dtype.kind not in "UO"
-    is_list = hasattr(images, "__len__") and not isinstance(images, Mapping | bytes)
-    return list(images) if is_list and not is_pixels else images
+        images = list(table.columns[require_column(table, PATH_COLUMNS, None, "path")])
+    else:
+        is_pixels = is_array and images.dtype.kind not in "UO"
+        is_list = hasattr(images, "__len__") and not isinstance(images, Mapping | bytes)
+        if is_list and not is_pixels:
+            images = list(images)
+    if isinstance(images, list) and images and isinstance(images[0], str | os.PathLike):
+        return _assign_paths(assigner, images)
+    collection = read_collection(images, False)
+    return _assign_each(assigner, collection, collection.names, collection.names)
 
 
 def _assign_paths(assigner: Assigner, paths: Sequence[Any]) -> Assigned:
@@ -55,23 +51,19 @@ def _assign_paths(assigner: Assigner, paths: Sequence[Any]) -> Assigned:
     for i, path in enumerate(paths):
         if isinstance(path, str | os.PathLike) and os.path.isdir(path):  # noqa: PTH112
             raise DataError(
-                f"path {i}: {os.fspath(path)} is a folder; give a folder by itself, or list its images"
+                f"path {i}: {os.fspath(path)} is a folder; give a folder by itself, or list its "
+                "images"
             )
     collection = read_collection(paths, False, allow_missing=True)
     name_of = {str(collection.source(i)): name for i, name in enumerate(collection.names)}
-    names = [name_of.get(_absolute_name(path), "") for path in paths]
+    names = [name_of.get(str(absolute(path)), "") for path in paths]
     absent = [f"path {i}: {os.fspath(path)}" for i, path in enumerate(paths) if not names[i]]
     if absent:
         raise DataError(
-            f"{len(absent):,} of the {count(len(paths), 'listed image')} {plural(len(absent), 'is')} not there "
+            f"not there: {len(absent):,} of {count(len(paths), 'listed image')} "
             f"({first_few(absent, separator='; ')}); correct the paths, or leave out these images"
         )
     return _assign_each(assigner, collection, names, [os.fspath(path) for path in paths])
-
-
-def _absolute_name(path: str | os.PathLike[str]) -> str:
-    """Where a listed image lies, as the collection says it."""
-    return str(absolute(path))
 
 
 def _assign_each(
@@ -83,22 +75,17 @@ def _assign_each(
     except NoneReadable as error:
         rows = []
         skipped = error.skipped
-    row_of = {row.path: row for row in rows} | {
-        image.name: _unreadable(image.name) for image in skipped
-    }
+    row_of = {row.path: row for row in rows}
+    for image in skipped:  # in no category, and not possibly new either
+        row_of[image.name] = Assignment(
+            path=image.name,
+            category_id=UNLABELED,
+            category="",
+            is_novel=False,
+            confidence=0.0,
+            outlier_score=float("nan"),
+            status=UNREADABLE,
+        )
     path_of = dict(zip(names, given, strict=True))
     listed = [replace(row_of[name], path=path) for name, path in zip(names, given, strict=True)]
     return listed, tuple(Skipped(path_of[image.name], image.reason) for image in skipped)
-
-
-def _unreadable(name: str) -> Assignment:
-    """The row of an image that could not be read: in no category, and not possibly new either."""
-    return Assignment(
-        path=name,
-        category_id=UNLABELED,
-        category="",
-        is_novel=False,
-        confidence=0.0,
-        outlier_score=float("nan"),
-        status=UNREADABLE,
-    )
