@@ -1,12 +1,14 @@
-"""Measure how often a novel category is hidden in another one, whether that is pointed out, and what confidence is worth.
+"""Measure how often a novel category is hidden in another one, whether that is pointed out, and
+what confidence is worth.
 
-    python benchmarks/hidden_categories.py flowers102.zip cub200-train.zip --draws 24 --trained 6 --workers 8
+    python benchmarks/hidden_categories.py flowers102.zip cub200-train.zip --draws 24 --trained 6
 
-An archive holds a folder per class; ':50' takes the first 50 images of each. A draw samples 8 to 40 classes, half or 70 %
-of them known, and labels two, five or half of the images of each known class; K is estimated. A novel class is hidden if
-more than half of its images are in a known category, or in the same novel category as more than half of another novel
-class. It is pointed out if that category is marked. A mark is false on a known category that hides none. Images of
-classes outside of the draw and as many later ones of the draw are assigned to the finished run.
+An archive holds a folder per class; ':50' takes the first 50 images of each. A draw samples 8 to 40
+classes, half or 70 % of them known, and labels two, five or half of the images of each known class;
+K is estimated. A novel class is hidden if more than half of its images are in a known category, or
+in the same novel category as more than half of another novel class. It is pointed out if that
+category is marked. A mark is false on a known category that hides none. Images of classes outside
+of the draw and as many later ones of the draw are assigned to the finished run.
 """
 
 import argparse
@@ -177,8 +179,10 @@ def table(out: Path) -> list[str]:
     """A row per collection, frozen and trained."""
     rows = [json.loads(file.read_text()) for file in sorted(out.glob("*.json"))]
     lines = [
-        "| collection | draws | novel classes hidden | in a known one | confidence there | pointed out | "
-        "false marks | right of sure, known | novel | assigned | AUROC | All / Known / Novel | K off |",
+        "| collection | draws | novel classes hidden | in a known one | confidence there | pointed "
+        "out | "
+        "false marks | right of sure, known | novel | assigned | AUROC | All / Known / Novel | K "
+        "off |",
         "|" + "---|" * 13,
     ]
     for name, train in sorted({(row["collection"], row["train"]) for row in rows}):

@@ -1,17 +1,14 @@
 """Time an epoch of every method, alone on a device, on the same images, tokens and views.
 
-    python benchmarks/method_epochs.py --data DATA --out runs/epochs --straightforward
+    python benchmarks/method_epochs.py --data DATA --out runs/epochs
 
 DATA holds cub200-train.zip. Each method trains with its default recipe, K given: one epoch to warm
 up, then two, of which the faster counts; validation is not included. A method with two stages has a
 row for each; GPC, which can count classes while it trains, also a row in which it does. The first
-rows are what is done once for all methods. --straightforward adds an epoch of SimGCD as a plain
-loop (`straightforward.py`), after one to warm up.
+rows are what is done once for all methods.
 """
 
 import argparse
-import os
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,13 +18,11 @@ from pathlib import Path
 import torch
 
 from shoal.device import choose_device
-from shoal.encoders.catalog import load_encoder
 from shoal.methods.registry import METHODS, load_recipe
 from shoal.methods.task import Task
 from shoal.reproduce.loaded_dataset import LoadedDataset
 from shoal.training.model import shape_of
 from shoal.training.trainer import Trainer
-from straightforward import simgcd_epoch, write_jpegs
 
 
 def seconds(work: Callable[[], object], device: torch.device) -> tuple[float, float]:
@@ -78,32 +73,6 @@ def measure(name: str, loaded: LoadedDataset) -> dict[str, tuple[float, float]]:
     return times
 
 
-def measure_straightforward(loaded: LoadedDataset, folder: Path) -> tuple[float, float]:
-    """Return wall and CPU seconds, workers included, of the second of two plain SimGCD epochs."""
-    settings = load_recipe(method="simgcd")
-    images = loaded.train
-    encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks).to(loaded.device)
-    write_jpegs(folder, torch.as_tensor(images.pixels[:]).cpu().numpy())
-    for _ in range(2):
-        began = time.perf_counter()
-        cpu = cpu_seconds()
-        simgcd_epoch(
-            encoder,
-            images.n_classes,
-            folder,
-            images.labels,
-            batch_size=settings.training.batch_size,
-        )
-        found = time.perf_counter() - began, cpu_seconds() - cpu
-    return found
-
-
-def cpu_seconds() -> float:
-    """Of this process and of those that it has waited for."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -113,7 +82,6 @@ def main() -> None:
     parser.add_argument(
         "--methods", nargs="+", default=[name for name, method in METHODS.items() if method.trains]
     )
-    parser.add_argument("--straightforward", action="store_true")
     parser.add_argument("--device")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
@@ -123,10 +91,6 @@ def main() -> None:
     for work in (measure_once, *(partial(measure, name) for name in chosen.methods)):
         for what, (wall, cpu) in work(loaded).items():
             print(f"| {what} | {wall:.2f} | {cpu:.2f} |", flush=True)
-    if chosen.straightforward:
-        with tempfile.TemporaryDirectory(dir=chosen.out) as folder:
-            wall, cpu = measure_straightforward(loaded, Path(folder))
-        print(f"| simgcd, a plain loop | {wall:.2f} | {cpu:.2f} |", flush=True)
     loaded.close()
 
 

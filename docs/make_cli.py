@@ -12,9 +12,10 @@ TARGET = Path(__file__).with_name("cli.md")
 
 HEADER = """# The command line
 
-Written by `make docs` from what `--help` prints; a test compares. Results go to stdout, everything else to stderr.
-`--quiet`, `--verbose`, `--no-color` and `--debug` go with every command, before or behind it. Exit codes: 0 ok,
-1 failure, 2 usage, 3 bad data, 4 a package or weights missing, 130 interrupted.
+Written by `make docs` from what `--help` prints; a test compares. Results go to stdout, everything
+else to stderr. `--quiet`, `--verbose`, `--no-color` and `--debug` go with every command, before or
+behind it. Exit codes: 0 ok, 1 failure, 2 usage, 3 bad data, 4 a package or weights missing, 130
+interrupted.
 """
 
 

@@ -1,4 +1,5 @@
-"""Images that come later: put them into the categories of a finished run, or hear that they may be new.
+"""Images that come later: put them into the categories of a finished run, or hear that they may be
+new.
 
 The images are handwritten digits, written out as files: 0 to 4 are labeled in part, 5 to 9 are not.
     python examples/assign_new_images.py

@@ -1,6 +1,7 @@
 """A folder of images and a table of labels: which categories are there, and which are new?
 
-The images are the embedded handwritten digits, written out as files: 0 to 2 are labeled in part, 3 and 4 are not.
+The images are the embedded handwritten digits, written out as files: 0 to 2 are labeled in part, 3
+and 4 are not.
     python examples/folder_with_csv.py
 """
 
@@ -34,12 +35,10 @@ def main() -> None:
         print(f"{run.n_clusters} categories")
         for category in run.categories:
             kind = "new" if category.is_novel else "known"
-            print(
-                f"  {category.category:<10} {kind:<6} {category.size:>3} images, such as {category.exemplars[:1]}"
-            )
-        print(
-            f"report: {run.report().name}, {run.assignments[0].path} -> {run.assignments[0].category}"
-        )
+            images = f"{category.size:>3} images, such as {category.exemplars[:1]}"
+            print(f"  {category.category:<10} {kind:<6} {images}")
+        first = run.assignments[0]
+        print(f"report: {run.report().name}, {first.path} -> {first.category}")
 
 
 if __name__ == "__main__":

@@ -51,7 +51,8 @@ def discover(out, take_line=lambda line: None, **options):
 
 
 def kill_after_first_epoch(out):
-    """Start a run as a process of its own, and kill it when it says that the first epoch is over."""
+    """Start a run as a process of its own, and kill it when it says that the first epoch is
+    over."""
     with subprocess.Popen(
         [sys.executable, __file__, out], stdout=subprocess.PIPE, text=True
     ) as child:

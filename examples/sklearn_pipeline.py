@@ -1,4 +1,5 @@
-"""Ready embeddings in a scikit-learn pipeline: scale, reduce, discover; then predict on rows it has not seen.
+"""Ready embeddings in a scikit-learn pipeline: scale, reduce, discover; then predict on rows it has
+not seen.
 
 python examples/sklearn_pipeline.py
 """

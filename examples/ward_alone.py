@@ -1,4 +1,5 @@
-"""Ward's tree alone: the same as SciPy's, as an estimator and as a linkage that SciPy's own functions take.
+"""Ward's tree alone: the same as SciPy's, as an estimator and as a linkage that SciPy's own
+functions take.
 
 python examples/ward_alone.py
 """

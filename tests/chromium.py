@@ -1,6 +1,8 @@
-"""Chromium without a window, driven over its own protocol through a pair of pipes; no package needed.
+"""Chromium without a window, driven over its own protocol through a pair of pipes; no package
+needed.
 
-Each page records what a reader would never forgive: errors in the console, exceptions, and requests that leave it.
+Each page records what a reader would never forgive: errors in the console, exceptions, and requests
+that leave it.
 """
 
 import base64
@@ -17,28 +19,23 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 FLAGS = (
-    *(
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-sync",
-    ),
-    *(
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-dev-shm-usage",
-        "--mute-audio",
-    ),
-    *(
-        "--remote-debugging-pipe",
-        "--hide-scrollbars",
-        "--force-color-profile=srgb",
-        "--disable-features=Translate",
-    ),
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-dev-shm-usage",
+    "--mute-audio",
+    "--remote-debugging-pipe",
+    "--hide-scrollbars",
+    "--force-color-profile=srgb",
+    "--disable-features=Translate",
     # A process for each tab is a fifth of what it costs to open one.
-    *("--disable-site-isolation-trials", "--renderer-process-limit=1"),
+    "--disable-site-isolation-trials",
+    "--renderer-process-limit=1",
 )
 WAIT_SECONDS = 300
 KEY_CODES = {
@@ -80,10 +77,9 @@ class Browser:
         """Send a command and wait for its answer; events that come meanwhile are kept."""
         self.n_sent += 1
         message = {"id": self.n_sent, "method": method, "params": params}
-        os.write(
-            self.writing,
-            json.dumps({**message, **({"sessionId": session} if session else {})}).encode() + b"\0",
-        )
+        if session:
+            message["sessionId"] = session
+        os.write(self.writing, json.dumps(message).encode() + b"\0")
         until = time.monotonic() + WAIT_SECONDS
         while True:
             answer = self._next(until)
@@ -115,23 +111,25 @@ class Browser:
     ) -> Iterator["Page"]:
         """Load a file from disk, or an address, and wait until it has loaded.
 
-        A tab is hidden behind the one that was opened last, or brought to the front; a new window is not.
+        A tab is hidden behind the one that was opened last, or brought to the front; a new window
+        is not.
         """
         target = self.call("Target.createTarget", url="about:blank", newWindow=new_window)[
             "targetId"
         ]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        address = place if isinstance(place, str) else place.resolve().as_uri()
-        page = Page(
-            self, session, "file:" if isinstance(place, Path) else address[: address.index("/", 8)]
-        )
+        if isinstance(place, Path):
+            address = place.resolve().as_uri()
+            origin = "file:"
+        else:
+            address = place
+            origin = address[: address.index("/", 8)]
+        page = Page(self, session, origin)
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.call(f"{domain}.enable")
         page.resize(width, height)
-        page.call(
-            "Emulation.setEmulatedMedia",
-            features=[_feature("prefers-color-scheme", "dark" if dark else "light")],
-        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        page.call("Emulation.setEmulatedMedia", features=[scheme])
         page.call("Page.navigate", url=address)
         page.wait("document.readyState === 'complete'")
         try:
@@ -177,9 +175,8 @@ class Page:
 
     def settle(self) -> None:
         """Wait for two frames, after which what was asked for is drawn."""
-        self.run(
-            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
-        )
+        frame = "requestAnimationFrame"
+        self.run(f"new Promise((done) => {frame}(() => {frame}(() => done(true))))")
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
@@ -194,22 +191,21 @@ class Page:
     def middle(self, selector: str) -> tuple[float, float]:
         element = f"document.querySelector({json.dumps(selector)})"
         self.run(f"{element}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
-        box = self.run(
-            f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])({element}.getBoundingClientRect())"
-        )
-        return box[0], box[1]
+        box = self.run(f"{element}.getBoundingClientRect().toJSON()")
+        return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
     def key(self, key: str, modifiers: int = 0) -> None:
         """Press a key; a capital letter is pressed with Shift, as without Caps Lock."""
-        modifiers |= SHIFT if len(key) == 1 and key.isupper() else 0
-        code = {"windowsVirtualKeyCode": KEY_CODES[key]} if key in KEY_CODES else {}
-        text = (
-            {"text": "\r"}
-            if key == "Enter"
-            else {"text": key}
-            if len(key) == 1 and not modifiers & CTRL
-            else {}
-        )
+        if len(key) == 1 and key.isupper():
+            modifiers |= SHIFT
+        code = {}
+        if key in KEY_CODES:
+            code = {"windowsVirtualKeyCode": KEY_CODES[key]}
+        text = {}
+        if key == "Enter":
+            text = {"text": "\r"}
+        elif len(key) == 1 and not modifiers & CTRL:
+            text = {"text": key}
         more = {"key": key, "code": key, "modifiers": modifiers, **code}
         self.call("Input.dispatchKeyEvent", type="keyDown", **more, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", **more)
@@ -226,7 +222,8 @@ class Page:
         file.write_bytes(base64.b64decode(found["data"]))
 
     def complaints(self) -> list[str]:
-        """What went wrong since the page was opened: exceptions, console errors and warnings, requests that left it."""
+        """What went wrong since the page was opened: exceptions, console errors and warnings,
+        requests that left it."""
         self.settle()
         own = [event for event in self.browser.events if event.get("sessionId") == self.session]
         return [text for event in own if (text := _complaint(event, self.origin))]
@@ -251,19 +248,14 @@ def _complaint(event: dict[str, Any], origin: str) -> str | None:
     return None
 
 
-def _feature(name: str, value: str) -> dict[str, str]:
-    return {"name": name, "value": value}
-
-
 @contextmanager
 def launched(chromium: str) -> Iterator[Browser]:
     """Start Chromium with an empty profile, and end it."""
     # it reads from 3 and writes to 4
     to_read = os.pipe()
     to_write = os.pipe()
-    with TemporaryDirectory(
-        ignore_cleanup_errors=True
-    ) as profile:  # its children may write for a moment longer
+    # Its children may write for a moment longer.
+    with TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         command = [chromium, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
         ends = (to_read[0], to_write[1])
         process = subprocess.Popen(

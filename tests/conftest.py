@@ -35,7 +35,8 @@ os.environ["SHOAL_ENGINE"] = (
     "torch"  # so that the answers are the same on every machine; test_engines.py has the others
 )
 
-# Two processes with two threads each share two processors: a thread that waits lets others go on, and does not spin.
+# Two processes with two threads each share two processors: a thread that waits lets others go on,
+# and does not spin.
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
 
 # Examples may take as long as a busy machine needs.
@@ -50,7 +51,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """As many threads on every machine, so that a timing or a rounding seen here is seen there.
 
-    The process that only hands tests out to others does without torch, which takes two seconds to load.
+    The process that only hands tests out to others does without torch, which takes two seconds to
+    load.
     """
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         import torch
@@ -84,9 +86,11 @@ def pytest_testnodedown(node: object, error: object) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What was imported and collected stays until the end: the collector of garbage need not look at it each time.
+    """What was imported and collected stays until the end: the collector of garbage need not look
+    at it each time.
 
-    pytest gives its handlers to every logger that does not propagate, six times for a test; torch has dozens of them.
+    pytest gives its handlers to every logger that does not propagate, six times for a test; torch
+    has dozens of them.
     """
     for logger in logging.root.manager.loggerDict.values():
         if isinstance(logger, logging.Logger):
@@ -198,7 +202,8 @@ def write_photos(place: Path, encoder: Path, n_images: int = 60) -> Photos:
 
 @pytest.fixture
 def small_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The photos are so few that this process decodes them: to start another one takes longer than the photos.
+    """The photos are so few that this process decodes them: to start another one takes longer than
+    the photos.
 
     The tests of the pixels have the processes, and so has `unchanged_photos`.
     """
@@ -207,7 +212,8 @@ def small_pool(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def empty_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports of runs on photos have figures with words and nothing drawn: drawing takes longer than the run.
+    """Reports of runs on photos have figures with words and nothing drawn: drawing takes longer
+    than the run.
 
     What goes into a figure is found as always, so that the report says what it leaves out.
     The tests of the report have the whole page, and so has `unchanged_photos`.
@@ -231,7 +237,8 @@ def tiny_model(tiny_encoder: Path) -> object:
 
 @pytest.fixture
 def read_once(tiny_encoder: Path, tiny_model: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever loads the tiny encoder has a copy of it: a run loads it several times, which takes longer than the rest.
+    """Whoever loads the tiny encoder has a copy of it: a run loads it several times, which takes
+    longer than the rest.
 
     The tests of encoders read theirs, and so has `unchanged_photos`.
     """
@@ -268,7 +275,8 @@ def photos(make_photos: Callable[..., Photos]) -> Photos:
 
 @pytest.fixture
 def unchanged_photos(tmp_path: Path, tiny_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> Photos:
-    """Photos for a run as users have it: other processes decode them, and the report has its figures."""
+    """Photos for a run as users have it: other processes decode them, and the report has its
+    figures."""
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
     return write_photos(tmp_path, tiny_encoder)
 
@@ -277,7 +285,8 @@ def unchanged_photos(tmp_path: Path, tiny_encoder: Path, monkeypatch: pytest.Mon
 def discovered_photos(
     tiny_encoder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Photos, Callable[[bool], Path]]:
-    """Photos that nobody writes to, decoded once, and their runs with five clusters, trained or not, each made once."""
+    """Photos that nobody writes to, decoded once, and their runs with five clusters, trained or
+    not, each made once."""
     import torch
 
     from photo_runs import run_on
@@ -325,7 +334,8 @@ def discover_same(
 
 @pytest.fixture
 def one_thread() -> object:
-    """Small networks are all overhead: on a busy machine two threads wait for each other at every layer."""
+    """Small networks are all overhead: on a busy machine two threads wait for each other at every
+    layer."""
     import torch
 
     n_threads = torch.get_num_threads()

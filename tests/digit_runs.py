@@ -1,7 +1,8 @@
-"""Real runs to look at: the handwritten digits of scikit-learn, clustered with Ward, and smaller ones beside them."""
+"""Real runs to look at: the handwritten digits of scikit-learn, clustered with Ward, and smaller
+ones beside them."""
 
 import io
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +28,10 @@ class Settings:
 
 def picture(pixels: np.ndarray, kind: str = "WEBP") -> bytes:
     """An 8 x 8 digit as a 64 px image."""
-    image = Image.fromarray((255 - pixels.reshape(8, 8) * 15.9).astype(np.uint8)).resize(
-        (64, 64), Image.Resampling.BICUBIC
-    )
+    small = Image.fromarray((255 - pixels.reshape(8, 8) * 15.9).astype(np.uint8))
+    image = small.resize((64, 64), Image.Resampling.BICUBIC)
     file = io.BytesIO()
-    image.convert("RGB").save(
-        file, kind, quality=80, method=0
-    )  # the quick one; no other kind reads it
+    image.convert("RGB").save(file, kind, quality=80, method=0)  # the quick one of WebP
     return file.getvalue()
 
 
@@ -118,8 +116,8 @@ def calibration_of(
 ) -> dict[str, object]:
     """What confidence would rest on, from the share of eight neighbors."""
     ids = {category.category: category.category_id for category in categories}
-    found, given = (np.array([ids.get(name, -1) for name in column]) for column in zip(
-        *((row.category, row.label_given) for row in rows), strict=True))  # fmt: skip
+    found = np.array([ids[row.category] for row in rows])
+    given = np.array([ids.get(row.label_given, -1) for row in rows])
     near = other_neighbors(torch.from_numpy(x), 8).indices.numpy()
     share = (found[near] == found[:, None]).mean(axis=1)
     sizes = {
@@ -136,9 +134,7 @@ def write_digits(path: Path, n_images: int = 1797) -> Run:
     truth = written.target[:n_images]
     frozen = unit(pictures.reshape(-1, 64))
     within = np.stack([frozen[truth == c].mean(axis=0) for c in range(10)])[truth]
-    trained = unit(
-        0.85 * frozen + 0.15 * within
-    )  # what training would do: images of a kind move together
+    trained = unit(0.85 * frozen + 0.15 * within)  # images of a kind move together
     rng = np.random.default_rng(0)
     given = [NAMES[c] if c < N_KNOWN and rng.random() < 0.5 else "" for c in truth]
     for row in np.flatnonzero([label == "three" for label in given])[:5]:
@@ -167,14 +163,18 @@ def write_digits(path: Path, n_images: int = 1797) -> Run:
     clusters = fcluster(tree, n_clusters, "maxclust")
     rows, categories = describe(paths, shifted, clusters, given)
     run = Run.create(path)
-    run.start(Settings(), seed=7, device="cpu (2 threads)", command="shoal discover digits --labels labels.csv",
-              encoder="pixels", root="/data/digits", n_images=len(rows), n_labeled=int(labeled.sum()))  # fmt: skip
-    for name, array in (
-        ("frozen", frozen),
-        ("embeddings", trained),
-        ("shifted", shifted),
-        ("tree", tree),
-    ):
+    run.start(
+        Settings(),
+        seed=7,
+        device="cpu (2 threads)",
+        command="shoal discover digits --labels labels.csv",
+        encoder="pixels",
+        root="/data/digits",
+        n_images=len(rows),
+        n_labeled=int(labeled.sum()),
+    )
+    arrays = {"frozen": frozen, "embeddings": trained, "shifted": shifted, "tree": tree}
+    for name, array in arrays.items():
         run.write_array(name, array)
     run.write_assignments(rows)
     run.write_categories(categories)
@@ -195,8 +195,8 @@ def write_digits(path: Path, n_images: int = 1797) -> Run:
     )
     unlabeled = ~labeled
     found = gcd_accuracy(truth[unlabeled], clusters[unlabeled], truth[unlabeled] < N_KNOWN)
-    run.write_json("accuracy", {"all": found.all, "known": found.known, "novel": found.novel,
-                                "n_images": int(unlabeled.sum()), "n_classes": 10})  # fmt: skip
+    counts = {"n_images": int(unlabeled.sum()), "n_classes": 10}
+    run.write_json("accuracy", asdict(found) | counts)
     for epoch in range(1, 9):
         append_metrics(
             run,
@@ -260,7 +260,8 @@ HOSTILE = (
 
 
 def write_hostile(path: Path) -> Run:
-    """A run whose images, labels and categories have the names of attacks; 6 images of each of 8 categories."""
+    """A run whose images, labels and categories have the names of attacks; 6 images of each of 8
+    categories."""
     rng = np.random.default_rng(0)
     rows = []
     vectors = []
@@ -269,10 +270,19 @@ def write_hostile(path: Path) -> Run:
             is_novel = at >= 4
             label = "" if is_novel or i > 2 else HOSTILE[(at + (i == 2)) % 4]
             rows.append(
-                Assignment(path=f"{i}/{name}", label_given=label, category_id=at, category=name, is_novel=is_novel,
-                           confidence=0.4 + 0.1 * i, outlier_score=0.6 - 0.1 * i, nearest_known=HOSTILE[0],
-                           nearest_known_similarity=0.5, second_category=HOSTILE[(at + 1) % 8])
-            )  # fmt: skip
+                Assignment(
+                    path=f"{i}/{name}",
+                    label_given=label,
+                    category_id=at,
+                    category=name,
+                    is_novel=is_novel,
+                    confidence=0.4 + 0.1 * i,
+                    outlier_score=0.6 - 0.1 * i,
+                    nearest_known=HOSTILE[0],
+                    nearest_known_similarity=0.5,
+                    second_category=HOSTILE[(at + 1) % 8],
+                )
+            )
             vectors.append(np.eye(8)[at] + 0.3 * rng.normal(size=8))
     run = write_plain(path, rows)
     run.write_array("embeddings", unit(np.array(vectors)))
@@ -319,8 +329,6 @@ def write_synthetic(path: Path, n_images: int, n_categories: int, n_dimensions: 
 
 def picture_of_noise(rng: np.random.Generator) -> bytes:
     file = io.BytesIO()
-    coarse = Image.fromarray(rng.integers(0, 255, (24, 24, 3), dtype=np.uint8)).resize(
-        (96, 96), Image.Resampling.BICUBIC
-    )
-    coarse.save(file, "WEBP", quality=80)
+    coarse = Image.fromarray(rng.integers(0, 255, (24, 24, 3), dtype=np.uint8))
+    coarse.resize((96, 96), Image.Resampling.BICUBIC).save(file, "WEBP", quality=80)
     return file.getvalue()

@@ -1,7 +1,7 @@
 """`shoal …` as a process of its own, without the second that a fresh interpreter spends on imports.
 
-A process that has imported what `shoal review` needs, and started nothing, forks for each command: the same program
-with pipes, environment, folder and signals of its own.
+A process that has imported what `shoal review` needs, and started nothing, forks for each command:
+the same program with pipes, environment, folder and signals of its own.
 """
 
 import atexit
@@ -14,24 +14,21 @@ import subprocess
 import sys
 import time
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from typer.testing import CliRunner
 
 IMPORTED = (
-    *(
-        "encodings.utf_8_sig",
-        "shoal.review.replay",
-        "shoal.server.serving",
-        "shoal.server.pictures",
-        "PIL.JpegImagePlugin",
-    ),
-    *(
-        "uvicorn.loops.auto",
-        "uvicorn.protocols.http.auto",
-        "uvicorn.protocols.utils",
-        "uvicorn.lifespan.off",
-    ),
+    "encodings.utf_8_sig",
+    "shoal.review.replay",
+    "shoal.server.serving",
+    "shoal.server.pictures",
+    "PIL.JpegImagePlugin",
+    "uvicorn.loops.auto",
+    "uvicorn.protocols.http.auto",
+    "uvicorn.protocols.utils",
+    "uvicorn.lifespan.off",
 )
 
 
@@ -41,7 +38,8 @@ class Forked:
     def __init__(self, *arguments: str) -> None:
         self.stdout, out = _pipe()
         self.stderr, err = _pipe()
-        asked = {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd()}  # noqa: PTH109
+        folder = str(Path.cwd())
+        asked = {"arguments": arguments, "environment": dict(os.environ), "folder": folder}
         forks = _forks()
         socket.send_fds(forks, [json.dumps(asked).encode() + b"\n"], [out, err])
         os.close(out)
@@ -85,7 +83,8 @@ def _pipe() -> tuple[Any, int]:
 
 
 def _line(connection: socket.socket) -> tuple[bytes, list[int]]:
-    """A line, and the descriptors that came with it; an empty one where the other side has ended."""
+    """A line, and the descriptors that came with it; an empty one where the other side has
+    ended."""
     found = b""
     ends = list[int]()
     while not found.endswith(b"\n"):
@@ -99,7 +98,8 @@ def _line(connection: socket.socket) -> tuple[bytes, list[int]]:
 
 @cache
 def _forks() -> socket.socket:
-    """The connection to the process that forks; started by whoever needs it first, it ends with this one."""
+    """The connection to the process that forks; started by whoever needs it first, it ends with
+    this one."""
     ours, its = socket.socketpair()
     command = [sys.executable, __file__, str(its.fileno())]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

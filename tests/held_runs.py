@@ -1,4 +1,5 @@
-"""A real `shoal` command in a process of its own that stops at a known point and waits for a line on its stdin."""
+"""A real `shoal` command in a process of its own that stops at a known point and waits for a line
+on its stdin."""
 
 import os
 import signal
@@ -20,7 +21,8 @@ from shoal.cli import console, main
 stage, at = sys.argv[1], int(sys.argv[2])
 sys.argv = ["shoal", *sys.argv[3:]]
 torch.set_num_threads(1)
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored by what it starts in the background
+# A shell has it ignored by what it starts in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 show, held = console.progress, []
 
 def say_when_asked():

@@ -1,8 +1,10 @@
-"""A stand-in for the Hugging Face Hub: what `huggingface_hub` asks of its public API for one dataset repository.
+"""A stand-in for the Hugging Face Hub: what `huggingface_hub` asks of its public API for one
+dataset repository.
 
     python hub.py FOLDER OWNER/NAME PORT
 
-Written after the Hub's documented API: what a repository is, the tree of a folder, files whole and in ranges.
+Written after the Hub's documented API: what a repository is, the tree of a folder, files whole and
+in ranges.
 """
 
 import hashlib

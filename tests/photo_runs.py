@@ -20,7 +20,8 @@ def stop(*_args: object, **_how: object) -> None:
 
 
 def press_ctrl_c() -> None:
-    """Call the handler of Ctrl-C. A real signal has ended the process of all tests; held_runs.py sends those."""
+    """Call the handler of Ctrl-C. A real signal has ended the process of all tests; held_runs.py
+    sends those."""
     handler = signal.getsignal(signal.SIGINT)
     assert callable(handler), "Ctrl-C has a handler"
     handler(signal.SIGINT, None)

@@ -39,7 +39,8 @@ def answer(page: Page, key: str) -> None:
 
 
 def cards_pictured(page: Page) -> None:
-    """Wait until the pictures of suggested merges are drawn: a press before that counts for nothing."""
+    """Wait until the pictures of suggested merges are drawn: a press before that counts for
+    nothing."""
     page.wait("!document.querySelector('#panel img:not(.there, .missing)')")
     page.settle()
 
@@ -53,11 +54,10 @@ def pictured(page: Page) -> None:
 
 def hold_back(page: Page, path: str) -> None:
     """Let no answer to this through until `let_through`: a slow server."""
-    page.run(
-        "window.asked ??= fetch, window.held = new Promise((done) => { window.through = done }), true"
-    )
-    late = f"async (...of) => {{ if (String(of[0]).startsWith('{path}')) await held; return asked(...of) }}"
-    page.run(f"window.fetch = {late}, true")
+    held = "new Promise((done) => { window.through = done })"
+    page.run(f"window.asked ??= fetch, window.held = {held}, true")
+    wait = f"if (String(of[0]).startsWith('{path}')) await held"
+    page.run(f"window.fetch = async (...of) => {{ {wait}; return asked(...of) }}, true")
 
 
 def let_through(page: Page) -> None:
@@ -102,10 +102,8 @@ def go_to(page: Page, name: str) -> int:
 
 def change(page: Page, element_id: str, value: str) -> None:
     """Give a field another value, as leaving it does."""
-    page.run(
-        f"(() => {{ const field = document.getElementById('{element_id}'); field.value = '{value}'; "
-        "field.dispatchEvent(new Event('change')) })()"
-    )
+    field = f"document.getElementById('{element_id}')"
+    page.run(f"{field}.value = '{value}', {field}.dispatchEvent(new Event('change'))")
 
 
 def state(run: Path) -> Review:
@@ -113,7 +111,8 @@ def state(run: Path) -> Review:
 
 
 def spoken(page: Page) -> list[dict[str, Any]]:
-    """What a screen reader is given: role, name and properties of everything that is not hidden from it."""
+    """What a screen reader is given: role, name and properties of everything that is not hidden
+    from it."""
     page.call("Accessibility.enable")
     nodes = page.call("Accessibility.getFullAXTree")["nodes"]
     return [

@@ -1,4 +1,5 @@
-"""`shoal review` as a process of its own, and a client that says what a browser says, or what an attacker would."""
+"""`shoal review` as a process of its own, and a client that says what a browser says, or what an
+attacker would."""
 
 import http.client
 import json
@@ -41,7 +42,8 @@ class Served:
         body: Any = None,
         headers: dict[str, str | None] | None = None,
     ) -> tuple[int, bytes, dict[str, str]]:
-        """Status, body and headers of an answer; `headers` change those of the page, None leaves one out."""
+        """Status, body and headers of an answer; `headers` change those of the page, None leaves
+        one out."""
         sent: dict[str, str | None] = {
             "Host": f"127.0.0.1:{self.port}",
             "Cookie": f"shoal-{self.port}={self.token}",
@@ -50,9 +52,11 @@ class Served:
             sent |= {"Origin": f"http://127.0.0.1:{self.port}", "X-Shoal-Csrf": self.csrf}
         sent |= headers or {}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANGS_S)
-        data = (
-            body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        )
+        data = b""
+        if isinstance(body, bytes):
+            data = body
+        elif body is not None:
+            data = json.dumps(body).encode()
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         if method == "POST":
             sent.setdefault("Content-Length", str(len(data)))
@@ -61,13 +65,10 @@ class Served:
                 connection.putheader(name, value)
         connection.endheaders(data)
         answer = connection.getresponse()
-        found = (
-            answer.status,
-            answer.read(),
-            {name.lower(): value for name, value in answer.getheaders()},
-        )
+        received = {name.lower(): value for name, value in answer.getheaders()}
+        content = answer.read()
         connection.close()
-        return found
+        return answer.status, content, received
 
     def json(self, path: str) -> Any:
         status, body, _ = self.ask(path)

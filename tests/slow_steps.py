@@ -1,4 +1,5 @@
-"""What methods share, written again as loops: slow, and independent of the package. B images, two views of each."""
+"""What methods share, written again as loops: slow, and independent of the package. B images, two
+views of each."""
 
 import torch
 
@@ -51,7 +52,8 @@ def contrast(views, temperature):
 
 
 def supervise(views, labels, temperature):
-    """The supervised contrastive loss over labeled rows, every other labeled row in the denominator."""
+    """The supervised contrastive loss over labeled rows, every other labeled row in the
+    denominator."""
     rows = [i for i in range(len(views)) if labels[i] >= 0]
     total = 0.0
     for i in rows:
@@ -64,7 +66,8 @@ def supervise(views, labels, temperature):
 
 
 def affinities(nodes, n_views, k):
-    """(V, G) affinities of the first of G unit nodes with all, by their definition: k neighbors besides itself."""
+    """(V, G) affinities of the first of G unit nodes with all, by their definition: k neighbors
+    besides itself."""
     n_nodes = len(nodes)
     near = []
     for node in range(n_nodes):

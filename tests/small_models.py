@@ -94,7 +94,8 @@ KINDS = {
 
 
 def make_model(transformers, kind):
-    """Build a model of one kind with random weights, and statistics, large enough that every path matters."""
+    """Build a model of one kind with random weights, and statistics, large enough that every path
+    matters."""
     return deepcopy(_made(transformers, kind))
 
 

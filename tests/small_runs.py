@@ -1,4 +1,5 @@
-"""A finished run of twelve images in four categories, two known, two novel; no torch, milliseconds."""
+"""A finished run of twelve images in four categories, two known, two novel; no torch,
+milliseconds."""
 
 import json
 from collections.abc import Collection
@@ -54,7 +55,8 @@ def write_small(
     labeled: Collection[int] | None = None,
     kinds: tuple[int, ...] | None = None,
 ) -> Run:
-    """Image i is 'i.png' in category ids[i]; the first of each known category came with its label, or those `labeled`.
+    """Image i is 'i.png' in category ids[i]; the first of each known category came with its label,
+    or those `labeled`.
 
     The images look like kinds[i]; like their category if not given.
     """
@@ -102,7 +104,8 @@ def write_small(
 
 
 def write_estimates(run: Run, n_clusters: int) -> None:
-    """Write estimate.json and calibration.json: K was given, and no label could check confidence."""
+    """Write estimate.json and calibration.json: K was given, and no label could check
+    confidence."""
     nothing: dict[str, list[float]] = {"confidence": [0, 1], "right": [0, 0], "n_images": [0, 0]}
     curves = {"known": nothing, "novel": nothing, "labeled": nothing}
     checked = {"is_calibrated": False, "label_rate": None, "weight": 1.0}

@@ -210,16 +210,8 @@ def google_store(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     pytest.importorskip(
         "gcp_storage_emulator", reason="no emulator; pip install gcp-storage-emulator"
     )
-    words = [
-        "-m",
-        "gcp_storage_emulator",
-        "start",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "PORT",
-        "--in-memory",
-    ]
+    words = ["-m", "gcp_storage_emulator", "start", "--in-memory"]
+    words += ["--host", "127.0.0.1", "--port", "PORT"]
     with server_process(
         *words, "--default-bucket", "bucket", ready="/storage/v1/b?project=test"
     ) as address:

@@ -18,8 +18,13 @@ def faults(take, times):
         del blocks
         time.sleep(0.05)  # an allocator may wait a little before it gives a block back
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-for take in (lambda: numpy.ones(48 << 20, dtype=numpy.uint8), lambda: torch.ones(48 << 20, dtype=torch.uint8)):
-    faults(take, 30)  # before glibc 2.38 an aligned block leaves small ones behind until the cache of those is full
+takes = [
+    lambda: numpy.ones(48 << 20, dtype=numpy.uint8),
+    lambda: torch.ones(48 << 20, dtype=torch.uint8),
+]
+for take in takes:
+    # Before glibc 2.38 an aligned block leaves small ones behind until their cache is full.
+    faults(take, 30)
     print(faults(take, 5))
 """
 

@@ -73,7 +73,8 @@ def package_of(file: Path) -> str:
 
 
 def modules_imported_by(file: Path) -> set[str]:
-    """Every shoal module a file names in an import, at any depth of the file, without the leading 'shoal.'."""
+    """Every shoal module a file names in an import, at any depth of the file, without the leading
+    'shoal.'."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
@@ -117,7 +118,8 @@ def test_no_file_imports_itself_by_way_of_others() -> None:
 
 
 def _file_of(name: str, modules: set[str]) -> str | None:
-    """The file that a name such as 'runs.Run', 'runs' or 'files' is imported from; a package is its __init__.py."""
+    """The file that a name such as 'runs.Run', 'runs' or 'files' is imported from; a package is its
+    __init__.py."""
     places = [
         name,
         f"{name}.__init__",
@@ -128,7 +130,8 @@ def _file_of(name: str, modules: set[str]) -> str | None:
 
 
 def test_a_test_file_mirrors_every_package() -> None:
-    """Each package that holds code is tested by a folder, each file of the base layer by a file, of the same name."""
+    """Each package that holds code is tested by a folder, each file of the base layer by a file, of
+    the same name."""
     packages = {package_of(file) for file in FILES} - {"__init__", "__main__", "recipes"}
     tests = {
         path.name.removeprefix("test_").removesuffix(".py") for path in (ROOT / "tests").iterdir()
@@ -165,7 +168,8 @@ def _imported(node: ast.AST) -> set[str]:
 
 
 def test_nothing_pickles() -> None:
-    """No pickle is written or read: foreign weights are opened with weights_only, arrays without allow_pickle."""
+    """No pickle is written or read: foreign weights are opened with weights_only, arrays without
+    allow_pickle."""
     for file in FILES:
         text = file.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(text)):

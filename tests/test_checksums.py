@@ -1,4 +1,5 @@
-"""Equal checksums for the same names and rows, whatever holds them; other ones for anything else."""
+"""Equal checksums for the same names and rows, whatever holds them; other ones for anything
+else."""
 
 from pathlib import Path
 

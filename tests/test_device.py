@@ -75,7 +75,8 @@ def test_free_memory_is_what_an_allocation_can_take() -> None:
 
 
 def test_the_memory_of_a_container_is_what_its_limit_leaves(tmp_path: Path) -> None:
-    """A limit of 1,000 bytes, 700 used, 200 of them files that make room; without a limit there is no bound."""
+    """A limit of 1,000 bytes, 700 used, 200 of them files that make room; without a limit there is
+    no bound."""
     assert _left_in_container(tmp_path) == float("inf")
     for name, text in (
         ("memory.max", "1000"),

@@ -20,7 +20,8 @@ with d.processes(torch.device("cpu")):
     gathered = d.gather_rows(mine)
     mean = d.mean_over_processes(torch.tensor([float(d.rank())]))
     d.barrier()
-    print(d.rank(), d.world_size(), d.is_main(), len(mine), torch.equal(gathered, rows), mean.item())
+    same = torch.equal(gathered, rows)
+    print(d.rank(), d.world_size(), d.is_main(), len(mine), same, mean.item())
 print(d.is_started())
 """
 
@@ -102,9 +103,12 @@ with d.processes(torch.device("cuda")):
     sent = [rows.to(kind) for kind in (torch.float16, torch.int64, torch.bool)]
     same = [torch.equal(d.gather_rows(each), each) for each in sent]
     wanted = torch.tensor([5, 0, 5], device="cuda")
-    same += [torch.equal(d.take_rows(lambda own: each[own], 7, wanted), each[wanted]) for each in sent[:2]]
+    for each in sent[:2]:
+        taken = d.take_rows(lambda own: each[own], 7, wanted)
+        same.append(torch.equal(taken, each[wanted]))
     d.barrier()
-    print(all(same), d.mean_over_processes(rows).sum().item(), d.flag_from_main(True, torch.device("cuda")))
+    flag = d.flag_from_main(True, torch.device("cuda"))
+    print(all(same), d.mean_over_processes(rows).sum().item(), flag)
 dist.destroy_process_group()
 """
 

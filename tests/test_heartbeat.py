@@ -21,7 +21,8 @@ with d.processes(torch.device("cpu")):
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
 def test_a_process_thatis_lost_ends_the_others_with_a_word(how: str) -> None:
-    """A dead one closes its connections; one that hangs, as if its machine had gone, only gives no more signs."""
+    """A dead one closes its connections; one that hangs, as if its machine had gone, only gives no
+    more signs."""
     code, said = end_first(start_processes(LOSING.replace("HOW", how)))
     assert code == 1
     assert "process 0 of 2 ends, because another one has ended" in said

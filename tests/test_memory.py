@@ -1,6 +1,8 @@
-"""What is held whole in the host's memory: the growth of the largest resident set of a process of its own.
+"""What is held whole in the host's memory: the growth of the largest resident set of a process of
+its own.
 
-Pages of a mapped file count while they are in memory, so a bound is the file and what may be held beside it.
+Pages of a mapped file count while they are in memory, so a bound is the file and what may be held
+beside it.
 """
 
 import subprocess
@@ -21,8 +23,10 @@ import numpy as np
 import torch
 torch.set_num_threads(1)
 
-def memory(name):  # VmRSS now, VmHWM at most; what getrusage says begins with the process that started this one
-    return int(dict(line.split(":", 1) for line in open("/proc/self/status"))[name].split()[0]) * 1024
+# VmRSS is now, VmHWM at most; what getrusage says begins with the process that started this one.
+def memory(name):
+    status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    return int(status[name].split()[0]) * 1024
 
 {before}
 gc.collect()
@@ -62,7 +66,8 @@ def test_a_file_is_checked_and_named_without_being_converted(large: Path) -> Non
 
 
 def test_of_unit_rows_nothing_is_held_whole_but_themselves(large: Path) -> None:
-    """A second copy of the rows would take 410 MB; blocks of them take 80 to 150, as the allocator keeps them."""
+    """A second copy of the rows would take 410 MB; blocks of them take 80 to 150, as the allocator
+    keeps them."""
     load = f"x = np.load({str(large)!r}, mmap_mode='r')"
     before = f"from shoal.clustering.sums import unit_points\n{load}\nunit_points(x[:10])"
     assert growth(before, "points = unit_points(x)") < FILE + IN_FLOAT32 + 250 * MB

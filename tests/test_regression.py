@@ -1,4 +1,5 @@
-"""The script that compares two commits: it finds nothing where nothing changed, and names what did."""
+"""The script that compares two commits: it finds nothing where nothing changed, and names what
+did."""
 
 import json
 import subprocess

@@ -1,6 +1,8 @@
-"""Pages of the site that lie outside of docs/: README, CONTRIBUTING, CHANGELOG and the records of measurements.
+"""Pages of the site that lie outside of docs/: README, CONTRIBUTING, CHANGELOG and the records of
+measurements.
 
-They are read where they are, and links between them and the pages of docs/ lead to where the site has them.
+They are read where they are, and links between them and the pages of docs/ lead to where the site
+has them.
 """
 
 import re
@@ -42,7 +44,8 @@ def index_of(records: list[Path]) -> str:
     lines = [
         "# Records",
         "",
-        "What was measured, each with command, commit, hardware and seeds. A command runs at the commit",
+        "What was measured, each with command, commit, hardware and seeds. A command runs at the "
+        "commit",
         "that is named with it; a script may be gone since.",
         "",
     ]

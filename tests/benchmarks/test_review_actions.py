@@ -38,13 +38,8 @@ def test_labeling_one_by_one_takes_an_action_per_image(script) -> None:
 
 def test_neighbors_in_the_grid_are_picked_by_their_two_ends(script) -> None:
     n_picks = sys.modules["curator"].n_picks
-    assert [
-        n_picks(np.array(places, dtype=int))
-        for places in ([], [4], [4, 5], [4, 5, 6, 7], [0, 2, 3, 4, 9])
-    ] == [
-        *(0, 1, 2, 2),
-        1 + 2 + 1,
-    ]
+    grids = ([], [4], [4, 5], [4, 5, 6, 7], [0, 2, 3, 4, 9])
+    assert [n_picks(np.array(places, dtype=int)) for places in grids] == [0, 1, 2, 2, 1 + 2 + 1]
 
 
 @pytest.fixture

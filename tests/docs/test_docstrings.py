@@ -67,7 +67,8 @@ def test_every_parameter_of_a_method_of_clustering_is_documented(kind: str, name
 
 
 def run_examples(of: Callable[..., object], names: dict[str, object] | None = None) -> None:
-    """Run the examples of a docstring with the names of its module, or with others, to which it adds its own."""
+    """Run the examples of a docstring with the names of its module, or with others, to which it
+    adds its own."""
     assert ">>>" in section(of.__doc__ or "", "Examples")
     finder = doctest.DocTestFinder(recurse=False)
     for test in finder.find(of, of.__name__, module=inspect.getmodule(of), globs=names):

@@ -22,7 +22,8 @@ def make_cli() -> ModuleType:
 
 
 def test_the_reference_is_what_help_prints(make_cli: ModuleType) -> None:
-    """Typer lays out help in its own way in every version; the reference is written with the pinned one."""
+    """Typer lays out help in its own way in every version; the reference is written with the pinned
+    one."""
     pinned = re.search(r"(?m)^typer==(\S+)", (ROOT / "constraints.txt").read_text())
     assert pinned is not None
     if version("typer") != pinned[1]:

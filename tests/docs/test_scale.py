@@ -1,4 +1,5 @@
-"""The job scripts of docs/scale.md: a shell reads the one, and the other is what Kubernetes expects."""
+"""The job scripts of docs/scale.md: a shell reads the one, and the other is what Kubernetes
+expects."""
 
 import re
 import shutil

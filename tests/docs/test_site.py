@@ -1,4 +1,5 @@
-"""Links of the repository lead to where the site has what they mean; `make docs` builds it with warnings as errors."""
+"""Links of the repository lead to where the site has what they mean; `make docs` builds it with
+warnings as errors."""
 
 import importlib.util
 from pathlib import Path
