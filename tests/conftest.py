@@ -7,9 +7,8 @@ import json
 import logging
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -31,9 +30,8 @@ CHROMIUM = (
 )
 DATA = Path(os.environ.get("SHOAL_DATA", ROOT.parent / "shared" / "data"))
 
-os.environ["SHOAL_ENGINE"] = (
-    "torch"  # so that the answers are the same on every machine; test_engines.py has the others
-)
+# So that the answers are the same on every machine; test_engines.py has the others.
+os.environ["SHOAL_ENGINE"] = "torch"
 
 # Two processes with two threads each share two processors: a thread that waits lets others go on,
 # and does not spin.
@@ -71,18 +69,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     }
     for item in items:
         for marker, reason in absent.items():
-            if reason and item.get_closest_marker(
-                marker
-            ):  # keywords hold folders' names too, such as tests/data
+            # Keywords hold the names of folders too, such as tests/data.
+            if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: object, error: object) -> None:
-    """Say how a process of tests has ended that died: xdist itself says only that it did."""
-    if error is not None:
-        with suppress(Exception):  # it is said beside the failure, and must not hide it
-            print(f"its exit status is {node.gateway._io.popen.wait(timeout=60)}", file=sys.stderr)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -200,33 +189,6 @@ def write_photos(place: Path, encoder: Path, n_images: int = 60) -> Photos:
     return Photos(folder, labels, truth, config)
 
 
-@pytest.fixture
-def small_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The photos are so few that this process decodes them: to start another one takes longer than
-    the photos.
-
-    The tests of the pixels have the processes, and so has `unchanged_photos`.
-    """
-    monkeypatch.setattr("shoal.data.pixels.workers.WorkerPool", ThreadPool)
-
-
-@pytest.fixture
-def empty_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports of runs on photos have figures with words and nothing drawn: drawing takes longer
-    than the run.
-
-    What goes into a figure is found as always, so that the report says what it leaves out.
-    The tests of the report have the whole page, and so has `unchanged_photos`.
-    """
-    drawn = '<svg class="plot" role="img" aria-label="{}"></svg>'
-    for module in ("categories", "curves"):
-        monkeypatch.setattr(f"shoal.report.figures.{module}.new_figure", NoFigure)
-    monkeypatch.setattr("shoal.report.figures.style._house_style", nullcontext)
-    monkeypatch.setattr(
-        "shoal.report.page.inline_svg", lambda figure, name, words: Markup(drawn).format(words)
-    )
-
-
 @pytest.fixture(scope="session")
 def tiny_model(tiny_encoder: Path) -> object:
     """The tiny encoder as it is read from its folder."""
@@ -236,32 +198,38 @@ def tiny_model(tiny_encoder: Path) -> object:
 
 
 @pytest.fixture
-def read_once(tiny_encoder: Path, tiny_model: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever loads the tiny encoder has a copy of it: a run loads it several times, which takes
-    longer than the rest.
+def without_slow_parts(
+    tiny_encoder: Path, tiny_model: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leave out what takes longer than a run on photos, each about half a second of CPU time.
 
-    The tests of encoders read theirs, and so has `unchanged_photos`.
+    Threads decode them instead of processes, figures of reports have words and nothing drawn, and
+    the tiny encoder is copied instead of loaded. `unchanged_photos` has the real things, and so
+    have the tests of pixels, reports and encoders.
     """
     from shoal.encoders import hub
 
     load = hub.load_model
 
     def copied(source: str, *, offline: str | None) -> object:
-        return (
-            deepcopy(tiny_model) if source == str(tiny_encoder) else load(source, offline=offline)
-        )
+        if source == str(tiny_encoder):
+            return deepcopy(tiny_model)
+        return load(source, offline=offline)
 
     monkeypatch.setattr(hub, "load_model", copied)
+    monkeypatch.setattr("shoal.data.pixels.workers.WorkerPool", ThreadPool)
+    for module in ("categories", "curves"):
+        monkeypatch.setattr(f"shoal.report.figures.{module}.new_figure", NoFigure)
+    monkeypatch.setattr("shoal.report.figures.style._house_style", nullcontext)
+    drawn = Markup('<svg class="plot" role="img" aria-label="{}"></svg>')
+    monkeypatch.setattr(
+        "shoal.report.page.inline_svg", lambda figure, name, words: drawn.format(words)
+    )
 
 
 @pytest.fixture
 def make_photos(
-    tmp_path: Path,
-    tiny_encoder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    small_pool: None,
-    empty_figures: None,
-    read_once: None,
+    tmp_path: Path, tiny_encoder: Path, monkeypatch: pytest.MonkeyPatch, without_slow_parts: None
 ) -> Callable[..., Photos]:
     """Write photos under tmp_path; the pixel cache is there too."""
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
@@ -314,9 +282,7 @@ def discovered_photos(
 def same_photos(
     discovered_photos: tuple[Photos, Callable[[bool], Path]],
     monkeypatch: pytest.MonkeyPatch,
-    small_pool: None,
-    empty_figures: None,
-    read_once: None,
+    without_slow_parts: None,
 ) -> Photos:
     """The photos of `discover_same`, for tests that only read them."""
     found, _ = discovered_photos

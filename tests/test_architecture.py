@@ -120,12 +120,8 @@ def test_no_file_imports_itself_by_way_of_others() -> None:
 def _file_of(name: str, modules: set[str]) -> str | None:
     """The file that a name such as 'runs.Run', 'runs' or 'files' is imported from; a package is its
     __init__.py."""
-    places = [
-        name,
-        f"{name}.__init__",
-        name.rpartition(".")[0],
-        f"{name.rpartition('.')[0]}.__init__",
-    ]
+    parent = name.rpartition(".")[0]
+    places = [name, f"{name}.__init__", parent, f"{parent}.__init__"]
     return next((place for place in places if place in modules), None)
 
 

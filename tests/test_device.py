@@ -18,15 +18,14 @@ from shoal.errors import MissingError, UsageError
 
 
 def test_auto_takes_cuda_where_there_is_one() -> None:
-    expected = (
-        "cuda" if torch.cuda.is_available() else "cpu"
-    )  # beside Apple's GPU too: that one runs encoders alone
+    # The CPU beside Apple's GPU too: that one runs encoders alone.
+    expected = "cuda" if torch.cuda.is_available() else "cpu"
     assert choose_device().type == choose_device("auto").type == expected
 
 
 def test_a_device_that_is_not_one_is_a_usage_error() -> None:
     for name in ("gpu", "meta", "cuda:x", []):
-        with pytest.raises(UsageError, match="expected cpu, cuda, cuda:N or mps"):
+        with pytest.raises(UsageError):
             choose_device(name)
 
 
@@ -37,9 +36,7 @@ def test_a_cuda_device_that_is_absent_is_missing() -> None:
 
 def test_apples_gpu_is_missing_where_torch_sees_none() -> None:
     if not torch.backends.mps.is_available():
-        with pytest.raises(
-            MissingError, match=r"'mps', but torch .* sees no GPU of Apple's; use cpu"
-        ):
+        with pytest.raises(MissingError):
             encoder_device("mps")
 
 
@@ -51,9 +48,7 @@ def test_apples_gpu_runs_encoders_and_the_cpu_the_rest(monkeypatch: pytest.Monke
         assert encoder_device(name).type == "mps"
         assert choose_device(name) == torch.device("cpu")
     assert encoder_device("cpu") == torch.device("cpu")
-    assert device_in_words(encoder_device()).startswith(
-        "mps (Apple's GPU embeds images; training and clustering"
-    )
+    assert device_in_words(encoder_device()).startswith("mps ")
     monkeypatch.setenv("WORLD_SIZE", "2")  # two processes would share it
     assert encoder_device() == torch.device("cpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -78,12 +73,9 @@ def test_the_memory_of_a_container_is_what_its_limit_leaves(tmp_path: Path) -> N
     """A limit of 1,000 bytes, 700 used, 200 of them files that make room; without a limit there is
     no bound."""
     assert _left_in_container(tmp_path) == float("inf")
-    for name, text in (
-        ("memory.max", "1000"),
-        ("memory.current", "700"),
-        ("memory.stat", "anon 500\ninactive_file 200"),
-    ):
-        (tmp_path / name).write_text(f"{text}\n")
+    (tmp_path / "memory.max").write_text("1000\n")
+    (tmp_path / "memory.current").write_text("700\n")
+    (tmp_path / "memory.stat").write_text("anon 500\ninactive_file 200\n")
     assert _left_in_container(tmp_path) == 500
     (tmp_path / "memory.max").write_text("max\n")
     assert _left_in_container(tmp_path) == float("inf")
@@ -108,5 +100,5 @@ def test_one_seed_seeds_numpy_and_torch() -> None:
 
 @pytest.mark.parametrize("seed", [-1, 1 << 32])
 def test_a_seed_that_numpy_would_not_take_is_refused(seed: int) -> None:
-    with pytest.raises(UsageError, match=f"seed: found {seed}, expected a whole number from 0"):
+    with pytest.raises(UsageError, match=f"seed: found {seed}"):
         seed_everything(seed)

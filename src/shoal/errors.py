@@ -8,7 +8,8 @@
     ├── Diverged               1  a training whose loss is no number any more
     └── MissingError           4  a package or weights that are not here
 
-Every message says where, what was found, what was expected and what to do. Mistakes of our own are `assert`s.
+Every message says where, what was found, what was expected and what to do. Mistakes of our own are
+`assert`s.
 """
 
 import re
@@ -43,11 +44,11 @@ class DataError(ShoalError, ValueError):
 
 
 class TooFewDistinct(DataError):
-    """Embeddings of which fewer differ than clusters are asked for: copies, or a training that has collapsed."""
+    """Fewer distinct embeddings than clusters: copies, or a training that has collapsed."""
 
 
 class Diverged(ShoalError):
-    """A training whose loss or gradient is no number any more; with the same settings it would be so again."""
+    """A training whose loss or gradient is not finite; the same settings would diverge again."""
 
 
 class MissingError(ShoalError):
@@ -57,9 +58,10 @@ class MissingError(ShoalError):
 
 
 def missing_package(package: str, extra: str, what: str) -> MissingError:
-    """The error for an optional package that is not installed, with the command that installs it."""
+    """The error for an optional package that is missing, with the command that installs it."""
     return MissingError(
-        f"{what} needs the package {package!r}, which is not installed; pip install 'shoal[{extra}]'"
+        f"{what} needs the package {package!r}, which is not installed; "
+        f"pip install 'shoal[{extra}]'"
     )
 
 

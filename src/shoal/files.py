@@ -58,7 +58,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def open_own(path: str, flags: int) -> int:
-    """Open a file of our own, as the opener of `open`; a link to somebody's file is not followed."""
+    """Open a file of our own, as the opener of `open`; a link in its place is not followed."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 

@@ -1,4 +1,4 @@
-"""Progress of something long, with the time left: a bar on a terminal, elsewhere a line a minute."""
+"""Progress with the time left: a bar on a terminal, elsewhere a line about every minute."""
 
 import sys
 import time

@@ -20,7 +20,7 @@ from shoal.errors import UsageError, did_you_mean
 
 Settings = TypeVar("Settings")
 
-TYPE_NAMES = {
+TYPE_NAMES: dict[object, str] = {
     int: "a whole number",
     float: "a number, such as 0.1 or 5.0e-05",  # YAML 1.1 reads 5e-5 as text
     str: "text",
@@ -28,7 +28,7 @@ TYPE_NAMES = {
 }
 
 
-def named_by(other: str, classes: Callable[[], Mapping[str, type[Any]]]) -> dict[str, Any]:
+def named_by(other: str, classes: Callable[[], Mapping[str, type]]) -> dict[str, object]:
     """The metadata of a field for settings of the class that the field `other` names.
 
     That is its key in YAML too: `method: cms` goes with a block `cms`, and no other block of
@@ -42,7 +42,7 @@ def load_settings(cls: type[Settings], file: Path | str) -> Settings:
     return from_dict(cls, read_yaml(file), where=str(Path(file)))
 
 
-def read_yaml(file: Path | str) -> Any:
+def read_yaml(file: Path | str) -> object:
     """Read a YAML file; an empty one is an empty mapping."""
     path = Path(file)
     try:
@@ -56,7 +56,7 @@ def read_yaml(file: Path | str) -> Any:
     return content
 
 
-def dump_settings(settings: Any) -> str:
+def dump_settings(settings: object) -> str:
     """Write settings as YAML, every field with its resolved value, in the order of the class."""
     return yaml.safe_dump(to_dict(settings), sort_keys=False, allow_unicode=True)
 
@@ -72,15 +72,15 @@ def to_dict(settings: Any) -> dict[str, Any]:
     return plain
 
 
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
+def _plain(value: object) -> object:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return to_dict(value)
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
 
 
-def from_dict(cls: type[Settings], plain: Any, *, where: str = "settings") -> Settings:
+def from_dict(cls: type[Settings], plain: object, *, where: str = "settings") -> Settings:
     """Build `cls` from a mapping; an unknown key or a value of the wrong type is an error."""
     if not isinstance(plain, Mapping):
         raise UsageError(
@@ -101,12 +101,12 @@ def from_dict(cls: type[Settings], plain: Any, *, where: str = "settings") -> Se
         raise UsageError(f"{where}: {error}") from error
 
 
-def _accepted(cls: type[Any], plain: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+def _accepted(cls: type, plain: Mapping[str, object]) -> dict[str, tuple[str, object]]:
     """The name and the type of the field that each key of YAML stands for."""
     accepted = {}
     for field in dataclasses.fields(cls):
         key = field.name
-        hint = _types(cls)[field.name]  # type: ignore[arg-type]  # mypy: not hashable
+        hint = _types(cls)[field.name]
         if "named_by" in field.metadata:
             other = field.metadata["named_by"]
             key = str(plain.get(other, getattr(cls, other)))
@@ -116,12 +116,12 @@ def _accepted(cls: type[Any], plain: Mapping[str, Any]) -> dict[str, tuple[str, 
 
 
 @cache
-def _types(cls: type[Any]) -> dict[str, Any]:
+def _types(cls: type) -> dict[str, Any]:
     """The types of the fields of a class; finding them takes longer than checking the values."""
     return get_type_hints(cls)
 
 
-def convert(hint: Any, value: Any, where: str) -> Any:
+def convert(hint: object, value: object, where: str) -> object:
     """Make a value from YAML or JSON one of the type `hint`; an error names its place, `where`."""
     origin = get_origin(hint)
     args = get_args(hint)
@@ -144,13 +144,13 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     is_bool = isinstance(value, bool)
     if hint is float and isinstance(value, int | float) and not is_bool:
         return float(value)
-    if isinstance(value, hint) and is_bool == (hint is bool):
+    if isinstance(hint, type) and isinstance(value, hint) and is_bool == (hint is bool):
         return value
     expected = TYPE_NAMES.get(hint, str(hint))
     raise UsageError(f"{where}: found {show(value)}, expected {expected}")
 
 
-def _convert_tuple(args: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+def _convert_tuple(args: tuple[object, ...], value: object, where: str) -> tuple[object, ...]:
     if not isinstance(value, list | tuple):
         raise UsageError(f"{where}: found {show(value)}, expected a list")
     if args[-1] is Ellipsis:
@@ -161,12 +161,12 @@ def _convert_tuple(args: tuple[Any, ...], value: Any, where: str) -> tuple[Any, 
     return tuple(convert(kind, item, f"{where}[{i}]") for i, (kind, item) in pairs)
 
 
-def differences(ours: Any, theirs: Any) -> list[str]:
+def differences(ours: object, theirs: object) -> list[str]:
     """List the fields in which two settings of one class differ: 'training.epochs: 20, was 10'."""
     return list(_changes(to_dict(ours), to_dict(theirs), ""))
 
 
-def _changes(ours: Any, theirs: Any, name: str) -> Iterator[str]:
+def _changes(ours: object, theirs: object, name: str) -> Iterator[str]:
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key in {**ours, **theirs}:
             yield from _changes(ours.get(key), theirs.get(key), f"{name}.{key}".lstrip("."))

@@ -33,17 +33,6 @@ def test_the_reference_is_what_help_prints(make_cli: ModuleType) -> None:
     )
 
 
-def test_every_command_is_in_it(make_cli: ModuleType) -> None:
-    from shoal.cli.main import app
-
-    names = [info.name for info in app.registered_commands] + [
-        group.name for group in app.registered_groups
-    ]
-    written = make_cli.render()
-    for name in names:
-        assert f"\n## shoal {name}\n" in written
-
-
 @pytest.mark.parametrize(
     "page", sorted([*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]), ids=str
 )

@@ -1,4 +1,4 @@
-"""What a Python caller gives to `run.predict`; a list has a row per entry, in the caller's order."""
+"""The inputs of `run.predict`; a list has a row per entry, in the caller's order."""
 
 import os
 from collections.abc import Mapping, Sequence
