@@ -206,7 +206,7 @@ def object_store() -> Iterator[str]:
 def google_store(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """A folder in a bucket of an emulator of Google's store: its address, and the environment of
     who asks for it."""
-    pytest.importorskip("gcsfs", reason="no gcsfs; pip install 'shoal[remote]'")
+    pytest.importorskip("gcsfs", reason="no gcsfs; pip install gcsfs")
     pytest.importorskip(
         "gcp_storage_emulator", reason="no emulator; pip install gcp-storage-emulator"
     )

@@ -57,11 +57,10 @@ class MissingError(ShoalError):
     exit_code = 4
 
 
-def missing_package(package: str, extra: str, what: str) -> MissingError:
+def missing_package(package: str, what: str) -> MissingError:
     """The error for an optional package that is missing, with the command that installs it."""
     return MissingError(
-        f"{what} needs the package {package!r}, which is not installed; "
-        f"pip install 'shoal[{extra}]'"
+        f"{what} needs the package {package!r}, which is not installed; pip install {package}"
     )
 
 

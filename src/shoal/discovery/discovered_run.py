@@ -389,7 +389,7 @@ class DiscoveredRun(Run):
         try:
             import pandas
         except ImportError as error:
-            raise missing_package("pandas", "pandas", "to_pandas") from error
+            raise missing_package("pandas", "to_pandas") from error
         if what not in ("assignments", "categories"):
             raise UsageError(f"to_pandas: found {what!r}, expected assignments or categories")
         kind, rows = (

@@ -137,7 +137,7 @@ def _write_parquet(embedded: Embedded, file: Path) -> None:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise missing_package("pyarrow", "parquet", "writing parquet files") from error
+        raise missing_package("pyarrow", "writing parquet files") from error
     value = pyarrow.from_numpy_dtype(embedded.x.dtype)
     fields = [("path", pyarrow.string()), ("embedding", pyarrow.list_(value, embedded.x.shape[1]))]
     labels = [label or None for label in embedded.labels] if embedded.collection.n_labeled else None

@@ -66,7 +66,7 @@ def choose_engine() -> EngineChoice:
     if wanted:
         return EngineChoice(engine=wanted, why="asked for")
     if not has_openvino():
-        return EngineChoice(engine=TORCH, why=f"{ABSENT}; pip install 'shoal[openvino]'")
+        return EngineChoice(engine=TORCH, why=f"{ABSENT}; pip install openvino")
     engine = FASTEST.get(platform.machine())
     if engine is None:
         return EngineChoice(engine=TORCH, why=f"OpenVINO was not measured on {platform.machine()}")
@@ -90,7 +90,7 @@ def check_engine(name: str) -> None:
     if name == TORCH:
         return
     if not has_openvino():
-        raise MissingError(f"engine {name!r}: {ABSENT}; pip install 'shoal[openvino]'")
+        raise MissingError(f"engine {name!r}: {ABSENT}; pip install openvino")
     precision = PRECISIONS[name]
     if precision in NATIVE and precision not in native_precisions():
         raise MissingError(

@@ -201,7 +201,7 @@ def _texts(cells: Any, name: str) -> list[str]:
 
 def _open(file: Path) -> Any:
     if not _has_pyarrow():
-        raise missing_package("pyarrow", "parquet", "reading the table of a large run")
+        raise missing_package("pyarrow", "reading the table of a large run")
     import pyarrow.parquet
 
     with reading(file):

@@ -18,7 +18,7 @@ from shoal.data.storage.remote import Lost, file_system
 from shoal.errors import DataError, MissingError, ShoalError
 from stores import Web, web_server, write_parquets, write_tars
 
-pytest.importorskip("aiohttp", reason="no aiohttp; pip install 'shoal[remote]'")
+pytest.importorskip("aiohttp", reason="no aiohttp; pip install aiohttp")
 
 Make = Callable[[list[str]], Path]
 NAMES = ["a.png", "b c.png", "sub/c.png", "sub/d.png"]

@@ -140,8 +140,7 @@ def _heic_formats() -> tuple[str, ...]:
         import pillow_heif
     except ImportError as error:
         raise Unreadable(
-            "HEIC needs the package 'pillow-heif', which is not installed; pip install "
-            "'shoal[heic]'"
+            "HEIC needs the package 'pillow-heif', which is not installed; pip install pillow-heif"
         ) from error
     pillow_heif.register_heif_opener()
     return (*FORMATS, "HEIF")

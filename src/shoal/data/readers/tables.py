@@ -235,7 +235,7 @@ def read_parquet_columns(path: Path | Address) -> "dict[str, ChunkedArray]":
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise missing_package("pyarrow", "parquet", f"reading {path.name}") from error
+        raise missing_package("pyarrow", f"reading {path.name}") from error
     try:
         with asking(path), open_file(str(path)) as file:
             table = pyarrow.parquet.read_table(file)

@@ -67,7 +67,7 @@ def open_parquet(file: str) -> "ParquetFile":
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise missing_package("pyarrow", "parquet", f"reading {file}") from error
+        raise missing_package("pyarrow", f"reading {file}") from error
     source: str | BinaryIO = file
     if as_address(file) is not None:
         source = open_file(file)

@@ -97,7 +97,7 @@ def tried(ask: Callable[[], Result]) -> Result:
     try:
         import tenacity
     except ImportError as error:
-        raise missing_package("tenacity", "remote", "reading from a network") from error
+        raise missing_package("tenacity", "reading from a network") from error
     n_tries = os.environ.get("SHOAL_TRIES") or "5"
     wait_s = os.environ.get("SHOAL_TRY_WAIT_S") or "0.5"
     if not n_tries.isdecimal() or int(n_tries) < 1 or not wait_s.replace(".", "", 1).isdecimal():
@@ -164,7 +164,7 @@ def file_system(scheme: str) -> "AbstractFileSystem":
 
         kind = fsspec.get_filesystem_class(scheme)
     except ImportError as error:
-        raise missing_package(PACKAGES[scheme], "remote", f"reading {scheme}://") from error
+        raise missing_package(PACKAGES[scheme], f"reading {scheme}://") from error
     if scheme != "s3":
         return kind(skip_instance_cache=True)  # it is kept here
     once = {"retries": {"total_max_attempts": 1}}

@@ -91,7 +91,7 @@ def tensorboard_writer() -> "type[SummaryWriter]":
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise missing_package("tensorboard", "tensorboard", "writing TensorBoard files") from error
+        raise missing_package("tensorboard", "writing TensorBoard files") from error
     return SummaryWriter
 
 
