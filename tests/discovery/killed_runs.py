@@ -15,7 +15,7 @@ import torch
 from filelock import BaseFileLock
 
 from shoal.data.readers import read_collection
-from shoal.discovery import answers
+from shoal.discovery import answers, run_job
 from shoal.discovery import pipeline as discovery
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.reporter import Reporter
@@ -76,7 +76,7 @@ def die_at(module, name):
 
 
 MOMENTS = {
-    "at the start": lambda: die_at(discovery, "read_and_embed"),
+    "at the start": lambda: die_at(run_job, "embed_images"),
     "decoding": lambda: die_in("decoding images", 30),
     "frozen embedding": lambda: die_in("embedding images", 1),
     "thumbnails": lambda: die_in("making thumbnails", None),

@@ -15,8 +15,8 @@ from conftest import write_table
 from shoal.cli.discover import discover as command
 from shoal.cli.main import app
 from shoal.discovery.answers import answer_in_words
-from shoal.discovery.api import default_folder
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
+from shoal.discovery.image_source import ImageSource
 from shoal.errors import DataError, UsageError
 from shoal.report.figures.curves import training_curves
 
@@ -127,15 +127,22 @@ def test_a_setting_that_does_not_exist_is_refused(photos) -> None:
         shoal.discover(photos.folder, n_epochs=3)
 
 
-def test_a_run_is_named_after_its_images(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("images", "name"),
+    [
+        ("birds.2024", "birds.2024"),
+        ("table.csv", "table"),
+        ([1, 2], "images"),
+        ("/", "images"),
+        (Path("s3://bucket/birds.2024"), "birds.2024"),
+        ("s3://bucket/data/shards-{000..012}.tar", "shards"),
+        ("https://example.org/table.csv", "table"),
+    ],
+)
+def test_a_run_is_named_after_its_images(images, name: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "birds.2024").mkdir()
-    assert default_folder(tmp_path / "birds.2024") == Path("runs/birds.2024")
-    assert default_folder(str(tmp_path / "table.csv")) == Path("runs/table")
-    assert default_folder([1, 2]) == Path("runs/images")
-    assert default_folder("/") == Path("runs/images")
-    assert default_folder(Path("s3://bucket/birds.2024")) == Path("runs/birds.2024")
-    assert default_folder("s3://bucket/data/shards-{000..012}.tar") == Path("runs/shards")
-    assert default_folder("https://example.org/table.csv") == Path("runs/table")
+    assert ImageSource(images=images).default_folder == Path("runs") / name
 
 
 @pytest.mark.slow
@@ -198,16 +205,9 @@ def test_the_command_and_python_take_the_same() -> None:
     assert ours - {"reporter", "verbose", "settings"} <= theirs
 
 
-def test_a_run_is_read_scored_exported_and_takes_images_and_offers_nothing_that_writes_into_it(
-    photos, tmp_path: Path
-) -> None:
+def test_a_run_is_read_scored_exported_and_takes_images(photos, tmp_path: Path) -> None:
     how = {"config": photos.config, "train": False, "device": "cpu", "n_clusters": 5}
     run = shoal.discover(photos.folder, photos.labels, out=tmp_path / "run", **how)
-    offered = {name for name in dir(run) if not name.startswith("_")}
-    assert not {name for name in offered if name.startswith(("write_", "drop", "append"))}
-    assert offered.isdisjoint(
-        {"abandon", "create", "start", "finish", "note", "log", "share", "keep_model"}
-    )
     again = shoal.load(run.path)
     table = again.to_pandas()
     categories = again.to_pandas("categories")

@@ -177,8 +177,7 @@ def test_the_comparison_is_made_by_labels_and_written_down(
     given = np.array(
         [sorted({*names}).index(name) for name in names]
     )  # "" of the unlabeled ones is 0
-    frozen = torch.from_numpy(run.array("frozen").copy())
-    (expected,) = replace(seen[-1], frozen=frozen, labels=given).of_frozen
+    (expected,) = replace(seen[-1], labels=given).of_frozen
     assert found["accuracy"]["frozen"] == expected.right.mean() < 1
     (hidden,) = found["hidden"]
     judged = [names[row] for row in seen[-1].held_out.rows]

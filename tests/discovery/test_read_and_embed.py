@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from photo_runs import run_on, stop
+from shoal.discovery import job as job_module
 from shoal.discovery import pipeline as module
 from shoal.discovery.reporter import Reporter
 from shoal.encoders import engines, vision
@@ -90,7 +91,7 @@ def test_an_image_replaced_by_another_of_the_same_size_in_bytes_is_not_resumed_w
 def test_other_weights_in_the_folder_of_the_encoder_are_not_resumed_with(
     photos, settings, interrupted: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load = module.load_encoder
+    load = job_module.load_encoder
 
     def load_other(*given, **named):
         encoder = load(*given, **named)
@@ -98,7 +99,7 @@ def test_other_weights_in_the_folder_of_the_encoder_are_not_resumed_with(
         return encoder
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "load_encoder", load_other)
+        patched.setattr(job_module, "load_encoder", load_other)
         with pytest.raises(
             UsageError, match="cannot be resumed, because the encoder changed after"
         ):

@@ -50,12 +50,12 @@ def test_what_fails_before_embeddings_are_kept_leaves_a_run_only_where_it_may_st
 
     settings = replace(settings, train=False)
     with monkeypatch.context() as patched:
-        patched.setattr(reading, "embed_frozen", refuse)
+        patched.setattr(reading, "_embed_frozen", refuse)
         with pytest.raises(UsageError, match="choose another path"):
             run_on(photos, tmp_path / "run", settings)
     assert not (tmp_path / "run").exists()
     with monkeypatch.context() as patched:
-        patched.setattr(reading, "embed_frozen", stop)
+        patched.setattr(reading, "_embed_frozen", stop)
         with pytest.raises(KeyboardInterrupt):
             run_on(photos, tmp_path / "run", settings)
     with monkeypatch.context() as patched:

@@ -27,7 +27,7 @@ from shoal.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from shoal.discovery.comparison.compare import ComparisonJob
+    from shoal.discovery.comparison.comparison_job import ComparisonJob
 
 
 def compare(
@@ -81,17 +81,23 @@ def compare(
     encoder without any training is compared too. Ends with the command that runs the first on everything.
     """
     from shoal.discovery.comparison.compare import prepare_comparison
+    from shoal.discovery.image_source import ImageSource
     from shoal.methods.setting_changes import read_changes
 
-    job = prepare_comparison(
-        images,
-        labels,
-        methods,
+    source = ImageSource(
+        images=images,
+        labels=labels,
         labeled=labeled,
         unlabeled=unlabeled,
         path_column=path_column,
         label_column=label_column,
         allow_missing=allow_missing,
+    )
+    job = prepare_comparison(
+        source,
+        methods,
+        command=command_line(),
+        reporter=reporter(),
         out=out,
         device=device,
         resume=resume,
@@ -112,22 +118,28 @@ def compare(
 
 def _show_plan(job: "ComparisonJob", *, as_json: bool) -> None:
     """Say what was found, and what would be done."""
+    from shoal.discovery.run_job import preview
     from shoal.words import count, listed
 
-    plan = job.check()
+    plan = preview(job)
     for line in [*job.collection.describe().split("\n")[1:], *plan["kept"]]:
         say(line)
     trainings = f"{listed(plan['methods'])}: {count(plan['n_trainings'], 'training')}"
     result(f"{plan['counted']}\n{trainings}", plan, as_json=as_json)
+    where = job.run.path
     if plan["is_finished"]:
         say(
-            f"{job.out} is finished, there is nothing left to do; without --dry-run its table is shown again"
+            f"{where} is finished, there is nothing left to do; without --dry-run its table is shown again"
         )
     else:
-        say(f"nothing was written; without --dry-run it goes to {job.out}")
+        say(f"nothing was written; without --dry-run it goes to {where}")
 
 
 def _run(job: "ComparisonJob", *, as_json: bool) -> None:
     """Compare, and print the table."""
-    comparison = job.run(reporter(), command=command_line())
+    from shoal.discovery.comparison.comparison_result import Comparison
+    from shoal.discovery.run_job import run_job
+
+    run_job(job)
+    comparison = Comparison.open(job.run.path)
     result(f"{comparison.in_words()}\n{comparison.page}", comparison.to_dict(), as_json=as_json)

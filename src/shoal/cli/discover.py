@@ -29,7 +29,7 @@ from shoal.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from shoal.discovery.api import DiscoveryJob
+    from shoal.discovery.pipeline import DiscoveryJob
 
 
 def discover(
@@ -104,22 +104,27 @@ def discover(
     Labels may also come from folders: photos/<category>/*.jpg are labeled, other files are not.
     """
     from shoal.discovery.api import prepare
+    from shoal.discovery.image_source import ImageSource
     from shoal.methods.setting_changes import read_changes
 
-    job = prepare(
-        images,
-        labels,
+    source = ImageSource(
+        images=images,
+        labels=labels,
         labeled=labeled,
         unlabeled=unlabeled,
         path_column=path_column,
         label_column=label_column,
         allow_missing=allow_missing,
+    )
+    job = prepare(
+        source,
         review=review,
         out=out,
         device=device,
         resume=resume,
         force=force,
         tensorboard=tensorboard,
+        command=command_line(),
         reporter=reporter(),
         method=method,
         recipe=recipe,
@@ -141,29 +146,34 @@ def discover(
 
 def _show_plan(job: "DiscoveryJob", *, as_json: bool) -> None:
     """Say what was found, and what would be done."""
-    plan = job.check()
+    from shoal.discovery.run_job import preview
+
+    plan = preview(job)
     for line in job.collection.describe().split("\n")[1:]:
         say(line)
     if not plan["encoder_is_here"]:
         say(f"note: the encoder {plan['encoder']} is not here, and would be downloaded")
     result(plan["counted"], plan, as_json=as_json)
+    where = job.run.path
     if plan["is_finished"]:
         say(
-            f"{job.out} is finished, there is nothing left to do; without --dry-run its answer is shown again"
+            f"{where} is finished, there is nothing left to do; without --dry-run its answer is shown again"
         )
     else:
-        say(f"nothing was written; without --dry-run it goes to {job.out}")
+        say(f"nothing was written; without --dry-run it goes to {where}")
 
 
 def _run(job: "DiscoveryJob", *, as_json: bool) -> None:
     """Discover, and print the answer; of several processes one speaks."""
+    from shoal.discovery.discovered_run import DiscoveredRun
     from shoal.discovery.facts import collect_facts
-    from shoal.discovery.reporter import Reporter
+    from shoal.discovery.run_job import run_job
     from shoal.distributed import is_main
 
-    run = job.run(reporter() if is_main() else Reporter(), command=command_line())
+    run_job(job)
     if not is_main():
         return
+    run = DiscoveredRun(job.run.path)
     facts = collect_facts(run)
     result(f"{facts['answer']}\n{run.path}\n{run.path / 'report.html'}", facts, as_json=as_json)
     where = shlex.quote(str(run.path))

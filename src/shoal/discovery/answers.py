@@ -6,7 +6,6 @@ exported and assigned to like any run. In the end the answer that stands is the 
 N images, D columns.
 """
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,8 +18,8 @@ from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.calibration import UNCHECKED_CONFIDENCE, Calibration
 from shoal.data.collection import Collection
 from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.discovery.job import Job
 from shoal.discovery.named_categories import NamedCategories, name_categories, write_categories
-from shoal.discovery.reporter import Reporter
 from shoal.files import make_folder, write_text
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
@@ -29,7 +28,6 @@ from shoal.runs import (
     MIXED_FROM,
     UNSURE_BELOW,
     Run,
-    RunView,
     column,
     locked,
     thumbnail_files,
@@ -66,46 +64,44 @@ class Answer:
         """The same as `answer_in_words` of the run that holds it, whose rows need not be read for that."""
         return answer_in_words(run, int((self.named.members.confidence < UNSURE_BELOW).sum()))
 
-    def write_training(self, run: Run) -> None:
-        """Give a run the networks and the metrics of this answer."""
-        assert self.trained_in is not None
+    def write(self, run: Run, settings: DiscoverySettings) -> None:
+        """Give a run the tables and arrays and, where something was trained, networks and metrics."""
+        write_categories(
+            run,
+            self.named,
+            self.discovery,
+            n_neighbors=settings.shift.n_neighbors,
+            alpha=settings.shift.alpha,
+        )
+        if self.trained_in is None:
+            return
+        assert self.shape is not None
         trained = Run(self.trained_in)
         trained.keep_model(run)
-        run.write_json("model", {**self._about_model(), **self._about_classifier()})
+        model: dict[str, Any] = {
+            "n_tail_blocks": self.n_tail_blocks,
+            "frozen_weight": self.frozen_weight,
+            "shape": asdict(self.shape),
+        }
+        if self.discovery.predicted is not None:
+            model["classifier"] = self._classifier(self.discovery.predicted)
+        run.write_json("model", model)
         if trained.path != run.path:
             trained.share("metrics.jsonl", run)
 
-    def _about_model(self) -> dict[str, Any]:
-        """What has to be known to build it again."""
-        return {
-            "n_tail_blocks": self.n_tail_blocks,
-            "frozen_weight": self.frozen_weight,
-            "shape": None if self.shape is None else asdict(self.shape),
-        }
-
-    def _about_classifier(self) -> dict[str, Any]:
-        """The category of most images of each output of the model's classifier, -1 without any; where it has one."""
-        predicted = self.discovery.predicted
-        if predicted is None:
-            return {}
-        own = self.named.categories
+    def _classifier(self, predicted: Ints) -> list[int]:
+        """The category of most images of each output of the model's classifier, -1 without any."""
         is_free = self.named.given == UNLABELED
         # A labeled image may be in another category than the one predicted, so it counts where there is no other.
         counts = is_free | ~np.isin(predicted, predicted[is_free])
-        pairs, sizes = np.unique(np.stack([predicted, own])[:, counts], axis=1, return_counts=True)
-        pairs = pairs[
-            :, np.argsort(sizes, kind="stable")
-        ]  # the largest of each output is written last
+        both = np.stack([predicted, self.named.categories])[:, counts]
+        pairs, sizes = np.unique(both, axis=1, return_counts=True)
+        # The largest of each output is written last.
+        pairs = pairs[:, np.argsort(sizes, kind="stable")]
         categories = np.full(int(predicted.max()) + 1, UNLABELED)
         categories[pairs[0]] = np.asarray(self.named.ids)[pairs[1]]
-        return {"classifier": categories.tolist()}
-
-    def write(self, run: Run, settings: DiscoverySettings) -> None:
-        """Write tables and arrays."""
-        shift = settings.shift
-        n_neighbors = shift.n_neighbors
-        alpha = shift.alpha
-        write_categories(run, self.named, self.discovery, n_neighbors=n_neighbors, alpha=alpha)
+        classifier: list[int] = categories.tolist()
+        return classifier
 
 
 def cluster(
@@ -129,27 +125,24 @@ def make_answer(
     discovery: Discovery,
     collection: Collection,
     settings: DiscoverySettings,
+    *,
     unseen: Ints | None = None,
     calibrated_on: Discovery | None = None,
     otherwise: Calibration | None = None,
     frozen: Tensor | None = None,
 ) -> Answer:
-    """Turn clusters into named categories.
-
-    `unseen` are the labeled images whose labels training did not see, in the discovery that confidence is
-    `calibrated_on`: this one if not given. Where they are too few, confidence is calibrated as `otherwise`. `frozen`
-    (N, C) are the embeddings of the frozen encoder, where the discovery has others.
-    """
-    about = (collection.names, collection.labels, collection.classes)
-    n_neighbors = settings.shift.n_neighbors
-    judged: dict[str, Any] = {
-        "unseen": unseen,
-        "calibrated_on": calibrated_on,
-        "otherwise": otherwise,
-        "frozen": frozen,
-    }
+    """Turn clusters into named categories; the other arguments are those of `name_categories`."""
     named = name_categories(
-        discovery, *about, n_neighbors=n_neighbors, earlier=collection.earlier, **judged
+        discovery,
+        collection.names,
+        collection.labels,
+        collection.classes,
+        n_neighbors=settings.shift.n_neighbors,
+        earlier=collection.earlier,
+        unseen=unseen,
+        calibrated_on=calibrated_on,
+        otherwise=otherwise,
+        frozen=frozen,
     )
     return Answer(name=name, discovery=discovery, named=named)
 
@@ -162,19 +155,12 @@ def keep_answer(
     It goes to `folder`, the one of its name if not given; `more` is noted in its provenance.json.
     """
     other = Run.create(folder or run.path / answer.name, force=True)
-    told = replace(settings, train=answer.name == TRAINED)
     origin = run.provenance
-    about = {
-        name: origin[name]
-        for name in ("root", "folders", "encoder", "fingerprint")
-        if name in origin
-    }
-    other.start(
-        told, seed=settings.seed, device=origin["device"], command=origin["command"], **about
-    )
+    names = ("device", "command", "root", "folders", "encoder", "fingerprint")
+    about = {name: origin[name] for name in names}
+    told = replace(settings, train=answer.name == TRAINED)
+    other.start(told, seed=settings.seed, **about)
     answer.write(other, settings)
-    if answer.name == TRAINED:
-        answer.write_training(other)
     for part in (*(file.name for file in thumbnail_files(run.path)), "skipped.csv"):
         if run.has(part):
             run.share(part, other)
@@ -184,26 +170,23 @@ def keep_answer(
     return other
 
 
-def write_answers(
-    run: Run, answer: Answer, other: Answer | None, settings: DiscoverySettings, reporter: Reporter
-) -> None:
+def write_answers(job: Job, answer: Answer, other: Answer | None) -> None:
     """Write the answer that stands, and see to it that the other one, where there is one, is kept beside it.
 
     A run that was stopped early and goes on has an answer already; what is not written again of it is removed.
     """
+    run = job.run
     run.drop("accuracy.json", "map.npz", "model.safetensors", "model.json", "report.html")
     old = Run(run.path / TRAINED)
     if old.has("provenance.json") and (other is None or other.name != TRAINED):
         old.abandon()
-    answer.write(run, settings)
-    if answer.name == TRAINED:
-        answer.write_training(run)
-    elif settings.is_trained:
+    answer.write(run, job.settings)
+    if answer.name == FROZEN and job.settings.is_trained:
         Run(run.path / FROZEN).abandon()  # the run itself is the first answer now
     if other is not None:
         if other.name == TRAINED:
-            keep_answer(run, other, settings)
-        reporter.say(f"{IN_WORDS[other.name]} is kept in {run.path / other.name}")
+            keep_answer(run, other, job.settings)
+        job.reporter.say(f"{IN_WORDS[other.name]} is kept in {run.path / other.name}")
     run.log(answer.in_words(run))
 
 
@@ -218,7 +201,7 @@ def write_report(run: Run, file: Path | None = None, *, tsne: bool | None = None
     return target
 
 
-def answer_in_words(run: RunView, n_unsure: int | None = None) -> str:
+def answer_in_words(run: Run, n_unsure: int | None = None) -> str:
     """The answer of a run: '14 known categories found, 9 likely new, 212 images unsure', and how sure K is.
 
     To know `n_unsure` already spares reading a row per image.
@@ -226,25 +209,20 @@ def answer_in_words(run: RunView, n_unsure: int | None = None) -> str:
     if n_unsure is None:
         n_unsure = sum(sure < UNSURE_BELOW for sure in column(run.assignments, "confidence"))
     categories = run.categories
-    known = [row.size for row in categories if not row.is_novel]
-    novel = [row.size for row in categories if row.is_novel]
-    words = _counts(known, novel, n_unsure)
+    known = [row.size > 0 for row in categories if not row.is_novel]
+    n_novel = sum(row.size > 0 for row in categories if row.is_novel)
+    found = f"{count(sum(known), 'known category')} found"
+    if not all(known):
+        found += f" (of {len(known)})"
+    words = [f"{found}, {n_novel} likely new, {count(n_unsure, 'image')} unsure"]
     estimate = run.json("estimate") if run.has("estimate.json") else {}
     interval = estimate.get("interval")
-    asked = estimate.get("range"), estimate.get("by_labels")
-    sure = [likely(estimate["n_clusters"], interval, *asked)] if interval else []
+    if interval:
+        asked = (estimate.get("range"), estimate.get("by_labels"))
+        words.append(likely(estimate["n_clusters"], interval, *asked))
     if run.has("calibration.json") and not run.json("calibration")["is_calibrated"]:
-        sure.append(UNCHECKED)
-    mixed = [shown(row.category) for row in run.categories if row.mixed_probability >= MIXED_FROM]
+        words.append(UNCHECKED)
+    mixed = [shown(row.category) for row in categories if row.mixed_probability >= MIXED_FROM]
     if mixed:
-        sure.append(f"{count(len(mixed), 'category')} may hold another one: {first_few(mixed)}")
-    return "; ".join([words, *sure])
-
-
-def _counts(known_sizes: Sequence[int], novel_sizes: Sequence[int], n_unsure: int) -> str:
-    """How many categories have images, of those that were known and of new ones, and how many images are unsure."""
-    n_known, n_novel = (sum(size > 0 for size in sizes) for sizes in (known_sizes, novel_sizes))
-    known = f"{count(n_known, 'known category')} found"
-    if n_known < len(known_sizes):
-        known += f" (of {len(known_sizes)})"
-    return f"{known}, {n_novel} likely new, {count(n_unsure, 'image')} unsure"
+        words.append(f"{count(len(mixed), 'category')} may hold another one: {first_few(mixed)}")
+    return "; ".join(words)

@@ -1,19 +1,12 @@
 """The Python interface: `shoal.discover`, `shoal.load` and `shoal.refine`."""
 
 import os
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from shoal.data.collection import Collection
-from shoal.data.readers import read_collection
-from shoal.data.readers.folders import SHARD_SUFFIXES, TABLE_SUFFIXES
-from shoal.data.storage.addresses import as_address
-from shoal.device import choose_device
+from shoal.device import choose_device, encoder_device
 from shoal.discovery.answers import answer_in_words
 from shoal.discovery.discovered_run import DiscoveredRun
 from shoal.discovery.discovery_settings import (
@@ -22,10 +15,11 @@ from shoal.discovery.discovery_settings import (
     choose_settings,
     shorter_on_cpu,
 )
-from shoal.discovery.pipeline import discover_images
-from shoal.discovery.preflight import check_discovery
+from shoal.discovery.image_source import ImageSource
+from shoal.discovery.pipeline import DiscoveryJob
 from shoal.discovery.reporter import Reporter, stderr_reporter
-from shoal.discovery.reviewed.refinement import Refinement, prepare_refinement
+from shoal.discovery.reviewed.refinement import prepare_refinement
+from shoal.discovery.run_job import run_job
 from shoal.distributed import is_main
 from shoal.runs import Run
 
@@ -128,14 +122,17 @@ def discover(
     """
     if reporter is None:
         reporter = stderr_reporter() if verbose and is_main() else Reporter()
-    job = prepare(
-        images,
-        labels,
+    source = ImageSource(
+        images=images,
+        labels=labels,
         labeled=labeled,
         unlabeled=unlabeled,
         path_column=path_column,
         label_column=label_column,
         allow_missing=allow_missing,
+    )
+    job = prepare(
+        source,
         review=review,
         out=out,
         device=device,
@@ -145,7 +142,8 @@ def discover(
         reporter=reporter,
         **settings,
     )
-    run = job.run(reporter)
+    run_job(job)
+    run = DiscoveredRun(job.run.path)
     if is_main():
         reporter.say(f"{answer_in_words(run)}; written to {run.path}")
     return run
@@ -191,114 +189,53 @@ def refine(
     >>> better.path.name, "teal" in [category.category for category in better.categories]
     ('photos-2', True)
     """
-    return discover(images, labels, review=run.path if isinstance(run, Run) else run, **options)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiscoveryJob:
-    """A discovery that nothing stands against yet: it can be checked, or run."""
-
-    collection: Collection
-    out: Path
-    settings: DiscoverySettings
-    refinement: Refinement | None
-    """The review to go on from."""
-    device: str | torch.device | None
-    resume: bool
-    force: bool
-    tensorboard: bool
-
-    def check(self) -> dict[str, Any]:
-        """Refuse what the run would refuse before it decodes images, and say what it would do; writes nothing."""
-        return check_discovery(self.collection, self.out, self.settings, **self._how)
-
-    def run(self, reporter: Reporter, *, command: str = "") -> DiscoveredRun:
-        """Discover, and write the run folder with its report."""
-        work: dict[str, Any] = {
-            "command": command,
-            "reporter": reporter,
-            "report": True,
-            **self._how,
-        }
-        return DiscoveredRun(
-            discover_images(self.collection, self.out, self.settings, self.refinement, **work).path
-        )
-
-    @property
-    def _how(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("device", "resume", "force", "tensorboard")}
+    if isinstance(run, Run):
+        run = run.path
+    return discover(images, labels, review=run, **options)
 
 
 def prepare(
-    images: Any,
-    labels: Any,
+    source: ImageSource,
     *,
-    review: str | os.PathLike[str] | None,
-    out: str | os.PathLike[str] | None,
-    device: str | torch.device | None,
-    resume: bool,
-    force: bool,
-    tensorboard: bool,
+    review: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    device: str | torch.device | None = None,
+    resume: bool = False,
+    force: bool = False,
+    tensorboard: bool = False,
+    command: str = "",
     reporter: Reporter,
-    **arguments: Any,
+    **settings: Any,
 ) -> DiscoveryJob:
     """Read the images and choose the settings; the arguments are those of `discover`.
 
     On a CPU training is shorter, unless something is said of it.
     """
-    given, settings = split_arguments(images, labels, arguments)
-    folder = None if out is None else Path(out)
     refinement = None
     if review is not None:
         told = reporter if is_main() else Reporter()
         collection, folder, chosen, refinement = prepare_refinement(
-            Path(review), given, settings, out=folder, resume=resume, reporter=told
+            Path(review), source, settings, out=out, resume=resume, reporter=told
         )
     else:
-        folder = folder or default_folder(arguments["unlabeled"] if images is None else images)
-        on_cpu = choose_device(device).type == "cpu"
-        if resume and (begun := Run(folder)).has(
-            "config.yaml"
-        ):  # it may have been begun on another device
-            on_cpu = begun.config_as(DiscoverySettings).recipe == SHORT_RECIPE
-        chosen = choose_settings(**{**settings, **(shorter_on_cpu(settings) if on_cpu else {})})
-        collection = read_collection(**given)
+        folder = source.default_folder if out is None else Path(out)
+        is_short = choose_device(device).type == "cpu"
+        begun = Run(folder)
+        if resume and begun.has("config.yaml"):  # it may have been begun on another device
+            is_short = begun.config_as(DiscoverySettings).recipe == SHORT_RECIPE
+        if is_short:
+            settings = shorter_on_cpu(settings)
+        chosen = choose_settings(**settings)
+        collection = source.read()
     return DiscoveryJob(
         collection=collection,
-        out=folder,
         settings=chosen,
-        refinement=refinement,
-        device=device,
+        run=Run(folder),
+        encoder_device=encoder_device(device),
         resume=resume,
         force=force,
         tensorboard=tensorboard,
+        command=command,
+        reporter=reporter,
+        refinement=refinement,
     )
-
-
-READING = ("labeled", "unlabeled", "path_column", "label_column", "allow_missing")
-"""Arguments of `discover` and `compare` that say how images are read; the others are settings."""
-
-
-def split_arguments(
-    images: Any, labels: Any, arguments: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arguments of `read_collection`, and the settings."""
-    given = {"source": images, "labels": labels, **{name: arguments[name] for name in READING}}
-    return given, {name: value for name, value in arguments.items() if name not in READING}
-
-
-def default_folder(images: Any) -> Path:
-    """The default run folder: runs/<name of the folder or file>, runs/images for images in memory."""
-    if not isinstance(images, str | os.PathLike):
-        return Path("runs") / "images"
-    address = as_address(images)
-    path = Path(images).resolve() if address is None else address
-    is_folder = (
-        path.is_dir()
-        if isinstance(path, Path)
-        else path.suffix not in (*SHARD_SUFFIXES, *TABLE_SUFFIXES)
-    )
-    name = re.sub(
-        r"[-_.]?(\{[^}]*\}|\*)", "", path.name if is_folder else path.stem
-    )  # of several shards
-    return Path("runs") / (name or "images")

@@ -12,6 +12,7 @@ from shoal.device import check_seed
 from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.encoders.vision import MAX_SIZE
 from shoal.errors import UsageError, did_you_mean
+from shoal.methods.method import MethodSettings, TrainedSettings
 from shoal.methods.protocols import follow_protocol
 from shoal.methods.registry import (
     DEFAULT_METHOD,
@@ -31,6 +32,10 @@ OWN_SETTINGS = frozenset(
 
 SHORT_RECIPE = "cpu"
 """The recipe of the default method for a CPU."""
+
+
+def _settings_classes() -> dict[str, type[MethodSettings]]:
+    return {name: method.settings for name, method in METHODS.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,39 +71,34 @@ class DiscoverySettings:
     """The name of the recipe, or the path of the file, that the method's settings were begun with."""
     method: str = DEFAULT_METHOD
     """The name of a method; config.yaml holds its settings under that name."""
-    method_settings: Any = field(
-        default=None,
-        metadata=named_by(
-            "method", lambda: {name: method.settings for name, method in METHODS.items()}
-        ),
+    method_settings: MethodSettings | None = field(
+        default=None, metadata=named_by("method", _settings_classes)
     )
     """Encoder, training, inference and what else the method has; its default recipe if not given."""
 
     def __post_init__(self) -> None:
         if not 0 < self.validation_share < 1:
-            raise UsageError(
-                f"validation_share: found {self.validation_share}, expected a number between 0 and 1"
-            )
+            self._refuse("validation_share", "a number between 0 and 1")
         if not 0 <= self.hidden_share < 1:
-            raise UsageError(
-                f"hidden_share: found {self.hidden_share}, expected a number in [0, 1), 0 for none"
-            )
+            self._refuse("hidden_share", "a number in [0, 1), 0 for none")
         if any(depth < 0 for depth in self.depths) or len(set(self.depths)) < len(self.depths):
-            raise UsageError(
-                f"depths: found {list(self.depths)}, expected different numbers of blocks, such as 1 and 5"
-            )
+            self._refuse("depths", "different numbers of blocks, such as 1 and 5")
         if self.max_minutes is not None and not self.max_minutes > 0:
-            raise UsageError(f"max_minutes: found {self.max_minutes}, expected a number above 0")
+            self._refuse("max_minutes", "a number above 0")
         if not 8 <= self.pixel_size <= MAX_SIZE:
-            raise UsageError(f"pixel_size: found {self.pixel_size}, expected 8 to {MAX_SIZE:,}")
+            self._refuse("pixel_size", f"8 to {MAX_SIZE:,}")
         check_seed(self.seed)
         get_method(self.method)
         if self.method_settings is None:
             object.__setattr__(self, "method_settings", load_recipe(self.recipe, self.method))
 
+    def _refuse(self, name: str, expected: str) -> None:
+        raise UsageError(f"{name}: found {getattr(self, name)}, expected {expected}")
+
     @cached_property
-    def of_method(self) -> Any:
-        """The settings of the method, a `MethodSettings`, with this seed, must-links and linkages as asked for here."""
+    def of_method(self) -> MethodSettings:
+        """The settings of the method with this seed, must-links and linkages as asked for here."""
+        assert self.method_settings is not None
         chosen = self.method_settings.with_seed(self.seed)
         inference = replace(
             chosen.inference,
@@ -108,22 +108,22 @@ class DiscoverySettings:
         )
         return replace(chosen, inference=inference)
 
-    def at_depth(self, n_tail_blocks: int | None) -> "DiscoverySettings":
-        """The same with so many of the encoder's last blocks trained."""
-        return replace(
-            self, method_settings=replace(self.method_settings, n_tail_blocks=n_tail_blocks)
-        )
+    @property
+    def trained(self) -> TrainedSettings:
+        """The same of a method that trains."""
+        chosen = self.of_method
+        assert isinstance(chosen, TrainedSettings)
+        return chosen
 
-    def with_epochs(self, epochs: int) -> "DiscoverySettings":
-        """The same with so many epochs of training."""
-        training = replace(self.method_settings.training, epochs=epochs)
-        return replace(self, method_settings=replace(self.method_settings, training=training))
+    @property
+    def n_tail_blocks(self) -> int | None:
+        """How many of the encoder's last blocks are trained; None: what the encoder's catalog entry says."""
+        return self.trained.n_tail_blocks if get_method(self.method).trains else None
 
     @property
     def shift(self) -> ShiftSettings:
         """The mean shift; its neighbors also say how sure an assignment is."""
-        shift: ShiftSettings = self.of_method.inference.shift
-        return shift
+        return self.of_method.inference.shift
 
     @property
     def is_trained(self) -> bool:
@@ -132,13 +132,15 @@ class DiscoverySettings:
 
 
 def shorter_on_cpu(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe to add to the arguments of `choose_settings` on a CPU; none where these say how to train."""
+    """The arguments of `choose_settings` for a CPU: with the short recipe, where they say nothing of training."""
     usual = {"encoder": DEFAULT_ENCODER, "protocol": "shoal"}
     is_usual = all(given.get(name) in (None, value) for name, value in usual.items())
     is_free = all(given.get(name) is None for name in ("recipe", "config", "epochs"))
     is_changed = any(name.startswith("training.") for name in given.get("changes") or {})
     has_short = SHORT_RECIPE in recipe_names(given.get("method") or DEFAULT_METHOD)
-    return {"recipe": SHORT_RECIPE} if is_usual and is_free and not is_changed and has_short else {}
+    if is_usual and is_free and not is_changed and has_short:
+        return {**given, "recipe": SHORT_RECIPE}
+    return dict(given)
 
 
 def choose_settings(
@@ -168,61 +170,62 @@ def choose_settings(
         raise UsageError(
             "recipe and config: found both, expected one; a config already holds what a recipe sets"
         )
-    base = (
-        _from_plain(read_yaml(config), where=str(config))
-        if config is not None
-        else DiscoverySettings()
-    )
-    chosen = base.method if method is None else method
-    settings = base.method_settings
-    if recipe is not None or chosen != base.method:
-        before = settings
-        recipe = recipe or "default"
-        base = replace(base, recipe=recipe)
-        settings = load_recipe(recipe, chosen)
-        if config is not None:  # of its own method's settings another method takes these
-            settings = _change(
-                settings, chosen, encoder=before.encoder, input_size=before.input_size
-            )
-            settings = _in_range(
-                settings, (before.inference.min_clusters, before.inference.max_clusters)
-            )
-    settings = _change(settings, chosen, encoder=encoder, epochs=epochs, input_size=input_size)
-    if protocol is not None:
-        settings = follow_protocol(settings, protocol, chosen)
-        if protocol != "shoal":
-            base = replace(
-                base, hidden_share=0.0, must_link=False, try_average=False, split_mixtures=False
-            )
-    if answer is not None:
-        base = replace(base, hidden_share=_share_to_hide(answer, base.hidden_share))
-    _check_names(given)
-    number, numbers = read_n_clusters(given.get("n_clusters"))
-    if numbers is not None:
-        base = replace(base, n_clusters=None)
-        settings = _in_range(settings, numbers)
-    values = {
-        name: value for name, value in {**given, "n_clusters": number}.items() if value is not None
-    }
-    try:
-        result = replace(base, method=chosen, method_settings=settings, **values)
-    except TypeError:
-        from_dict(
-            DiscoverySettings, values, where="settings"
-        )  # names the one that is of another type
-        raise
-    result = _with_changes(result, changes or {})
-    _check_training(
-        result, {"epochs": epochs, "answer": answer, "train": values.get("train")}, config
-    )
-    return result
-
-
-def _check_names(given: Mapping[str, Any]) -> None:
-    names = {one.name for one in fields(DiscoverySettings)} - {"method_settings"}
+    own = {one.name for one in fields(DiscoverySettings)} - {"method_settings"}
     for name in given:
-        if name not in names:
-            raise UsageError(f"unknown setting {name!r}{did_you_mean(name, names | OWN_SETTINGS)}")
+        if name not in own:
+            raise UsageError(f"unknown setting {name!r}{did_you_mean(name, own | OWN_SETTINGS)}")
+    plain = {} if config is None else read_yaml(config)
+    settings = _from_plain(plain, where="settings" if config is None else str(config))
+    if recipe is not None or method not in (None, settings.method):
+        settings = _with_method(settings, recipe, method, keeps_encoder=config is not None)
+    chosen = settings.method_settings
+    if encoder is not None:
+        chosen = with_encoder(chosen, encoder)
+    # The latter is no setting of a method without training.
+    single = {"input_size": input_size, "training.epochs": epochs}
+    single = {name: value for name, value in single.items() if value is not None}
+    chosen = change_settings(chosen, settings.method, single)
+    if protocol is not None:
+        chosen = follow_protocol(chosen, protocol, settings.method)
+    settings = replace(settings, method_settings=chosen)
+    if protocol not in (None, "shoal"):
+        settings = replace(
+            settings, hidden_share=0.0, must_link=False, try_average=False, split_mixtures=False
+        )
+    if answer is not None:
+        settings = _with_answer(settings, answer)
+    values = {name: value for name, value in given.items() if value is not None}
+    settings = _with_values(settings, values, where="settings")
+    settings = _with_changes(settings, changes or {})
+    _check_training(settings, epochs=epochs, answer=answer, train=given.get("train"))
+    return settings
+
+
+def _with_method(
+    settings: DiscoverySettings, recipe: str | None, method: str | None, *, keeps_encoder: bool
+) -> DiscoverySettings:
+    """The same with another recipe, or another method, which may take the encoder and the range of K over."""
+    before = settings.of_method
+    recipe = recipe or "default"
+    name = method or settings.method
+    chosen: MethodSettings = load_recipe(recipe, name)
+    if keeps_encoder:
+        chosen = with_encoder(chosen, before.encoder)
+        chosen = replace(chosen, input_size=before.input_size or chosen.input_size)
+        chosen = _in_range(chosen, before.inference.min_clusters, before.inference.max_clusters)
+    return replace(settings, recipe=recipe, method=name, method_settings=chosen)
+
+
+def _with_answer(settings: DiscoverySettings, answer: str) -> DiscoverySettings:
+    """The same with no category hidden, or as many as were, the default share where that was none."""
+    if answer == "trained":
+        return replace(settings, hidden_share=0.0)
+    if answer != "better":
+        raise UsageError(
+            f"answer: found {answer!r}, expected better or trained; --no-train is the one without "
+            "training"
+        )
+    return replace(settings, hidden_share=settings.hidden_share or DiscoverySettings.hidden_share)
 
 
 def _with_changes(settings: DiscoverySettings, changes: Mapping[str, Any]) -> DiscoverySettings:
@@ -232,9 +235,16 @@ def _with_changes(settings: DiscoverySettings, changes: Mapping[str, Any]) -> Di
     for name in of_method:
         if not has_setting(settings.method, name):
             raise UsageError(refuse_change(name, settings.method, "--set", beside=own))
-    changed = change_settings(settings.method_settings, settings.method, of_method, where="--set")
-    plain = {**to_dict(settings), **{name: value for name, value in changes.items() if name in own}}
-    return _from_plain({**plain, settings.method: to_dict(changed)}, where="--set")
+    chosen = change_settings(settings.method_settings, settings.method, of_method, where="--set")
+    values = {name: value for name, value in changes.items() if name in own}
+    return _with_values(replace(settings, method_settings=chosen), values, where="--set")
+
+
+def _with_values(
+    settings: DiscoverySettings, values: Mapping[str, Any], *, where: str
+) -> DiscoverySettings:
+    """The same with other values of its own fields."""
+    return _from_plain({**to_dict(settings), **values}, where=where) if values else settings
 
 
 def _from_plain(plain: Any, *, where: str) -> DiscoverySettings:
@@ -243,65 +253,30 @@ def _from_plain(plain: Any, *, where: str) -> DiscoverySettings:
     if not isinstance(given, str | list | tuple):
         return from_dict(DiscoverySettings, plain, where=where)
     try:
-        number, numbers = read_n_clusters(given)
+        number, ends = read_n_clusters(given)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from error
     settings = from_dict(DiscoverySettings, {**plain, "n_clusters": number}, where=where)
-    if numbers is None:
+    if ends is None:
         return settings
-    return replace(settings, method_settings=_in_range(settings.method_settings, numbers))
+    chosen = settings.method_settings
+    assert chosen is not None
+    return replace(settings, method_settings=_in_range(chosen, *ends))
 
 
-def _in_range(settings: Any, ends: tuple[int | None, int | None]) -> Any:
+def _in_range(settings: MethodSettings, low: int | None, high: int | None) -> MethodSettings:
     """The settings of a method, with an estimate that keeps to a range."""
-    return replace(
-        settings, inference=replace(settings.inference, min_clusters=ends[0], max_clusters=ends[1])
-    )
+    inference = replace(settings.inference, min_clusters=low, max_clusters=high)
+    return replace(settings, inference=inference)
 
 
-def _check_training(
-    result: DiscoverySettings, given: dict[str, Any], config: Path | str | None
-) -> None:
+def _check_training(settings: DiscoverySettings, **given: Any) -> None:
     """Refuse what was said about training where nothing is to be trained."""
-    said_of_training = {name: value for name, value in given.items() if value not in (None, False)}
-    said = [
-        f"{name}: asked for" if value is True else f"{name}: found {value!r}"
-        for name, value in said_of_training.items()
-    ]
-    if result.is_trained or not said:
+    said = [f"{name}: found {value!r}" for name, value in given.items() if value]
+    if settings.is_trained or not said:
         return
-    if not get_method(result.method).trains:
-        raise UsageError(f"{said[0]}, but the method {result.method} trains nothing; leave it out")
-    how = (
-        "leave out that or --no-train"
-        if given["train"] is False
-        else f"give --train, which {config} turns off"
-    )
-    raise UsageError(f"{said[0]}, but nothing is to be trained; {how}")
-
-
-def _share_to_hide(answer: str, share: float) -> float:
-    """The share of categories to hide for an answer: none, or what was chosen, the default where that was none."""
-    if answer not in ("better", "trained"):
+    if not get_method(settings.method).trains:
         raise UsageError(
-            f"answer: found {answer!r}, expected better or trained; --no-train is the one without training"
+            f"{said[0]}, but the method {settings.method} trains nothing; leave it out"
         )
-    return 0.0 if answer == "trained" else share or DiscoverySettings().hidden_share
-
-
-def _change(
-    settings: Any,
-    method: str,
-    *,
-    encoder: str | None = None,
-    epochs: int | None = None,
-    input_size: int | None = None,
-) -> Any:
-    """Single values of a method's settings."""
-    if encoder is not None:
-        settings = with_encoder(settings, encoder)
-    # The latter is no setting of a method without training.
-    given = {"input_size": input_size, "training.epochs": epochs}
-    return change_settings(
-        settings, method, {name: value for name, value in given.items() if value is not None}
-    )
+    raise UsageError(f"{said[0]}, but nothing is to be trained; leave it out, or give --train")

@@ -8,20 +8,20 @@ from shoal.report.snapshot import Snapshot
 from shoal.report.suggested_splits import suggested_splits
 from shoal.report.suggestions import suggested_merges
 from shoal.review.decisions import COUNTED_BY
-from shoal.runs import ANSWERS, UNSURE_BELOW, RunView, column, table_files
+from shoal.runs import ANSWERS, UNSURE_BELOW, Run, column, table_files
 from shoal.words import against_range, doubt_labels, is_wide, span
 
 FILES = ("categories.csv", "embeddings.npy", "tree.npy", "skipped.csv", "report.html")
 """The files that are named beside the table of images, where a run has them."""
 
 
-def collect_facts(run: RunView) -> dict[str, Any]:
+def collect_facts(run: Run) -> dict[str, Any]:
     """The answer in words and numbers, how sure it is, how it was made, and where its files are."""
     rows = run.assignments
     about = run.provenance
     best = [row for row in run.metrics if row.get("is_best")]
     n_labeled = sum(map(bool, column(rows, "label_given")))
-    others = [run.path / name for name in ANSWERS if RunView(run.path / name).is_finished]
+    others = [run.path / name for name in ANSWERS if Run(run.path / name).is_finished]
     return {
         "run": str(run.path),
         "answer": answer_in_words(run),
@@ -51,7 +51,7 @@ def collect_facts(run: RunView) -> dict[str, Any]:
     }
 
 
-def linkage_method_of(run: RunView) -> str | None:
+def linkage_method_of(run: Run) -> str | None:
     """How clusters were joined: 'ward' or 'average'; None where a method does it in its own way."""
     linkage_method: str | None = (
         run.json("shifts").get("linkage_method") if run.has("shifts.json") else None
@@ -59,11 +59,11 @@ def linkage_method_of(run: RunView) -> str | None:
     return linkage_method
 
 
-def _tables(run: RunView) -> list[str]:
+def _tables(run: Run) -> list[str]:
     return [file.name for file in table_files(run.path)]
 
 
-def _changes(run: RunView) -> dict[str, Any] | None:
+def _changes(run: Run) -> dict[str, Any] | None:
     """What a review has changed, without a row per image."""
     if not run.has("changes.json"):
         return None
@@ -74,7 +74,7 @@ def _changes(run: RunView) -> dict[str, Any] | None:
     }
 
 
-def _estimate(run: RunView) -> dict[str, Any] | None:
+def _estimate(run: Run) -> dict[str, Any] | None:
     """How K came about, whether on few labels, and the numbers that fit them nearly as well; the file has the curve."""
     if not run.has("estimate.json"):
         return None
@@ -92,7 +92,7 @@ def _estimate(run: RunView) -> dict[str, Any] | None:
     }
 
 
-def _confidence(run: RunView) -> dict[str, Any] | None:
+def _confidence(run: Run) -> dict[str, Any] | None:
     """Whether confidence was calibrated and on how many labels held back; the file has the curves."""
     if not run.has("calibration.json"):
         return None
@@ -108,7 +108,7 @@ def _confidence(run: RunView) -> dict[str, Any] | None:
     return {**about, **counts, "file": str(run.path / "calibration.json")}
 
 
-def _merges(run: RunView) -> list[dict[str, Any]]:
+def _merges(run: Run) -> list[dict[str, Any]]:
     """The closest pairs of categories, and whether they look like one."""
     return [
         {
@@ -120,7 +120,7 @@ def _merges(run: RunView) -> list[dict[str, Any]]:
     ]
 
 
-def _splits(run: RunView) -> list[dict[str, Any]]:
+def _splits(run: Run) -> list[dict[str, Any]]:
     """Categories that may hold another one, with the images that would stay and those that would leave."""
     snapshot = Snapshot.of(run)
     return [
@@ -134,7 +134,7 @@ def _splits(run: RunView) -> list[dict[str, Any]]:
     ]
 
 
-def doubt_estimate(run: RunView) -> str | None:
+def doubt_estimate(run: Run) -> str | None:
     """Why not to trust an estimate: few labels, a wide interval, labels that are against a range."""
     estimate = run.json("estimate")
     if estimate["is_given"] or estimate["rule"] == COUNTED_BY:

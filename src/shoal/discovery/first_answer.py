@@ -6,7 +6,6 @@ L labeled images, D columns.
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,8 @@ from shoal.clustering.neighbors import k_nearest
 from shoal.data.collection import Collection
 from shoal.discovery.answers import FROZEN, Answer, cluster, keep_answer, make_answer
 from shoal.discovery.discovery_settings import DiscoverySettings
-from shoal.discovery.reporter import CLUSTERING, NOTE, Reporter
+from shoal.discovery.job import EmbeddedImages, Job
+from shoal.discovery.reporter import CLUSTERING, NOTE
 from shoal.discovery.reviewed.reviewed_clusters import go_on, reviewed_number
 from shoal.encoders.catalog import get_info, is_available
 from shoal.methods.clusters import Discovery, Representation, linkage_in_words, shift_and_cut
@@ -36,34 +36,31 @@ HARDLY = 0.35
 chosen on CUB-200 and Flowers-102)."""
 
 
-def answer_first(
-    frozen: Representation,
-    collection: Collection,
-    run: Run,
-    settings: DiscoverySettings,
-    reporter: Reporter,
-) -> Answer:
+def answer_first(job: Job, images: EmbeddedImages) -> Answer:
     """The answer without training. Where another will follow it is a run of its own at once, to be looked at."""
-    with reporter.progress(CLUSTERING):
-        answer = answer_frozen(frozen, collection, settings)
-    if settings.is_trained:
-        first = Run(run.path / FROZEN)
-        if not (first.is_finished and first.has("report.html")):
-            with reporter.progress("writing the first report"):
-                keep_answer(run, answer, settings)
+    collection = images.collection
+    say = job.reporter.say
+    with job.reporter.progress(CLUSTERING):
+        answer = answer_frozen(images.frozen, collection, job.settings)
+    if job.settings.is_trained:
+        first = Run(job.run.path / FROZEN)
         page = first.path / "report.html"
+        if not (first.is_finished and page.is_file()):
+            with job.reporter.progress("writing the first report"):
+                keep_answer(job.run, answer, job.settings)
         words = answer.in_words(first)
-        reporter.say(f"first answer, without training: {words}; open {page} while training goes on")
-    if said := linkage_in_words(answer.discovery):
-        reporter.say(said)
+        say(f"first answer, without training: {words}; open {page} while training goes on")
+    if joined := linkage_in_words(answer.discovery):
+        say(joined)
     if answer.discovery.estimate is not None:
-        doubt = doubt_labels(collection.n_labeled, int((collection.class_sizes > 0).sum()))
-        if doubt:
-            reporter.say(f"{NOTE}{doubt}")
-    measured = nearest_label_accuracy(frozen.embeddings, collection.labels)
-    run.note(encoder_sees=measured and measured.to_dict())
-    if measured is not None and (advice := advise_encoder(measured, settings.of_method.encoder)):
-        reporter.say(f"{NOTE}{advice}")
+        n_known = int((collection.class_sizes > 0).sum())
+        if doubt := doubt_labels(collection.n_labeled, n_known):
+            say(f"{NOTE}{doubt}")
+    measured = nearest_label_accuracy(images.frozen.embeddings, collection.labels)
+    job.run.note(encoder_sees=measured and asdict(measured))
+    advice = measured and advise_encoder(measured, job.settings.of_method.encoder)
+    if advice:
+        say(f"{NOTE}{advice}")
     return answer
 
 
@@ -84,14 +81,14 @@ def cluster_frozen(
     """Put images into clusters by the encoder as it comes: in one way, whatever method will train it."""
     if not get_method(settings.method).trains:
         return cluster(frozen, labels, settings, n_clusters)
-    device = frozen.embeddings.device
-    inference = settings.of_method.inference
-    how: dict[str, Any] = {
-        "n_clusters": settings.n_clusters or n_clusters,
-        "seed": settings.seed,
-        "device": device,
-    }
-    return shift_and_cut(frozen, labels, inference, **how)
+    return shift_and_cut(
+        frozen,
+        labels,
+        settings.of_method.inference,
+        n_clusters=settings.n_clusters or n_clusters,
+        seed=settings.seed,
+        device=frozen.embeddings.device,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,10 +105,6 @@ class NearestLabelAccuracy:
     def share(self) -> float:
         """Share of the way from chance to no error."""
         return (self.accuracy - self.chance) / (1 - self.chance)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same for a script."""
-        return asdict(self)
 
 
 def nearest_label_accuracy(embeddings: Tensor, labels: Ints) -> NearestLabelAccuracy | None:
@@ -142,7 +135,8 @@ def advise_encoder(measured: NearestLabelAccuracy, encoder: str) -> str | None:
         return None
     how = f"--encoder {OTHER} may"
     if not is_available(OTHER):
-        how = f"{OTHER} may: `shoal encoders get {OTHER}` downloads it ({get_info(OTHER).size_mb} MB), once"
+        size = f"{get_info(OTHER).size_mb} MB"
+        how = f"{OTHER} may: `shoal encoders get {OTHER}` downloads it ({size}), once"
     return (
         f"{encoder} hardly tells the categories apart: of {measured.n_images:,} labeled images "
         f"{100 * measured.accuracy:.0f} % have a nearest labeled image of their own category, "

@@ -17,7 +17,7 @@ from shoal.encoders.embed import ImageRows, embed, move_encoder
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
 from shoal.methods.registry import get_method
-from shoal.runs import ANSWERS, RunView, damaged
+from shoal.runs import ANSWERS, Run, damaged
 from shoal.training.checkpoint import load_weights, read_checkpoint
 from shoal.training.model import Model, TaskShape
 
@@ -41,11 +41,9 @@ class Networks:
             assert self.frozen is not None
             return embed(pixels, self.frozen)
         trained = self.model.embed(pixels)
-        return (
-            trained
-            if self.frozen is None
-            else blend(embed(pixels, self.frozen), trained, self.frozen_weight)
-        )
+        if self.frozen is None:
+            return trained
+        return blend(embed(pixels, self.frozen), trained, self.frozen_weight)
 
     def predict(self, embeddings: Tensor) -> Ints | None:
         """(M,) categories of unit embeddings by the model's classifier, -1 for an output that no image of the run has.
@@ -58,84 +56,64 @@ class Networks:
             outputs = self.model.predict(embeddings.float())
         assert outputs is not None
         numbers = outputs.cpu().numpy()
-        return np.where(
-            numbers < len(self.classifier),
-            self.classifier[np.minimum(numbers, len(self.classifier) - 1)],
-            -1,
-        )
+        is_used = numbers < len(self.classifier)
+        return np.where(is_used, self.classifier[np.where(is_used, numbers, 0)], -1)
 
 
-def read_model(run: RunView) -> dict[str, Any] | None:
+def read_model(run: Run) -> dict[str, Any] | None:
     """What model.json says of a run's model; None where nothing trained is used. A part that is missing is refused."""
-    parts = ("model.safetensors", "model.json")
-    answer = run.provenance.get("answer")  # an earlier version did not write it
+    answer = run.provenance.get("answer")
     if answer not in (None, *ANSWERS):
-        raise damaged(
-            run.path / "provenance.json",
-            f"answer: found {answer!r}, expected {' or '.join(ANSWERS)}",
-        )
-    is_trained = any(map(run.has, parts)) if answer is None else answer == TRAINED
-    if not is_trained:
+        what = f"answer: found {answer!r}, expected {' or '.join(ANSWERS)}"
+        raise damaged(run.path / "provenance.json", what)
+    if answer != TRAINED:
         return None
-    for part in parts:
+    for part in ("model.safetensors", "model.json"):
         if not run.has(part):
             raise DataError(
-                f"{run.path / part}: not in this run, which was trained; put back a copy of it, or make the run again "
-                "with --force"
+                f"{run.path / part}: not in this run, which was trained; put back a copy of it, or "
+                "make the run again with --force"
             )
     model = run.json("model")
-    if not 0 <= model["frozen_weight"] <= 1:
-        raise damaged(
-            run.path / "model.json",
-            f"frozen_weight is {model['frozen_weight']:g}, and not from 0 to 1",
-        )
+    weight = model["frozen_weight"]
+    if not 0 <= weight <= 1:
+        what = f"frozen_weight is {weight:g}, and not from 0 to 1"
+        raise damaged(run.path / "model.json", what)
     return model
 
 
-def load_networks(run: RunView, settings: DiscoverySettings, device: torch.device) -> Networks:
+def load_networks(run: Run, settings: DiscoverySettings, device: torch.device) -> Networks:
     """The encoder of a run and, where it was trained, the model with its weights, which runs where is computed."""
-    how = read_model(run)
-    try:
-        return _frozen(settings, device) if how is None else _trained(run, settings, how, device)
-    except UsageError as error:  # of a value that no user has typed
-        is_of_model = (
-            how is not None and "n_tail_blocks" in how and str(error).startswith("n_tail_blocks")
-        )
-        raise damaged(
-            run.path / ("model.json" if is_of_model else "config.yaml"), str(error)
-        ) from error
-
-
-def _frozen(settings: DiscoverySettings, device: torch.device) -> Networks:
+    about = read_model(run)
     chosen = settings.of_method
-    return Networks(
-        frozen=move_encoder(load_encoder(chosen.encoder, input_size=chosen.input_size), device)
-    )
+    try:
+        if about is None:
+            encoder = load_encoder(chosen.encoder, input_size=chosen.input_size)
+            return Networks(frozen=move_encoder(encoder, device))
+        return _trained(run, settings, about, device)
+    except UsageError as error:  # of a value that no user has typed
+        is_of_model = about is not None and str(error).startswith("n_tail_blocks")
+        part = "model.json" if is_of_model else "config.yaml"
+        raise damaged(run.path / part, str(error)) from error
 
 
 def _trained(
-    run: RunView, settings: DiscoverySettings, how: dict[str, Any], device: torch.device
+    run: Run, settings: DiscoverySettings, about: dict[str, Any], device: torch.device
 ) -> Networks:
     file = run.path / "model.safetensors"
-    chosen = settings.of_method
-    weight = float(how["frozen_weight"])
-    chosen = replace(chosen, n_tail_blocks=how.get("n_tail_blocks", chosen.n_tail_blocks))
-    shape = how.get("shape") or {"n_images": len(run.assignments), "n_known": 0}
-    model = get_method(settings.method).build(
-        chosen,
-        TaskShape(
-            n_images=shape["n_images"], n_known=shape["n_known"], n_clusters=shape.get("n_clusters")
-        ),
-    )
+    chosen = replace(settings.trained, n_tail_blocks=about["n_tail_blocks"])
+    model = get_method(settings.method).build(chosen, TaskShape(**about["shape"]))
     load_weights(model, read_checkpoint(file).tensors, str(file))
     frozen = None
-    if weight > 0:
+    if about["frozen_weight"] > 0:
         frozen = load_encoder(
             chosen.encoder, n_tail_blocks=chosen.n_tail_blocks, input_size=chosen.input_size
         )
+        frozen = move_encoder(frozen, device)
+    classifier = about.get("classifier")
     return Networks(
-        frozen=None if frozen is None else move_encoder(frozen, device),
+        frozen=frozen,
         model=model.to(computing_device(device)).eval(),
-        frozen_weight=weight,
-        classifier=np.array(how["classifier"]) if how.get("classifier") else None,
+        frozen_weight=float(about["frozen_weight"]),
+        classifier=np.array(classifier) if classifier else None,
     )

@@ -1,8 +1,6 @@
 """The run folder of a discovery: a new one, an interrupted one taken up again, or one that is finished already."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,79 +9,15 @@ import numpy as np
 
 from shoal.checksums import digest_names
 from shoal.data.collection import Collection
-from shoal.discovery.reporter import Reporter
 from shoal.errors import UsageError
-from shoal.runs import Run, locked
+from shoal.runs import Run
 from shoal.settings import differences
-
-
-@contextmanager
-def held_folder(
-    run: Run,
-    settings: Any,
-    collection: Collection,
-    *,
-    resume: bool,
-    force: bool,
-    check_images: Callable[[], None],
-) -> Iterator[str | None]:
-    """Hold the folder of a new run, or with `resume` of one that was made of the same images with the same settings.
-
-    Gives the checksum of the images, or None for a finished run, in which there is nothing left to do. One whose
-    training was stopped early is unfinished from now on. `check_images` may refuse before `force` deletes a run.
-    """
-    checksum = collection_checksum(collection)
-    how = {"resume": resume, "force": force}
-    check_run_folder(run.path, settings, checksum, **how)
-    if resume and run.is_complete:
-        yield None
-        return
-    with locked(run.path):
-        if force and run.has("provenance.json"):
-            check_images()
-        check_run_folder(run.path, settings, checksum, **how)
-        if resume and run.is_complete:  # by another process, since
-            yield None
-            return
-        if resume and run.is_stopped:
-            run.note(finished=None)
-        Run.create(run.path, force=force)
-        yield checksum
-
-
-def start_run(
-    run: Run,
-    settings: Any,
-    collection: Collection,
-    checksum: str,
-    *,
-    encoder: str,
-    device: str,
-    command: str,
-    told: Iterable[str],
-    reporter: Reporter,
-) -> Reporter:
-    """Begin a run, or go on with it; returns the reporter whose words, after those already told, are logged in it."""
-    run.start(
-        settings,
-        seed=settings.seed,
-        device=device,
-        command=command,
-        root=collection.where,
-        folders=list(collection.folders),
-        encoder=encoder,
-        fingerprint=checksum,
-        made_from=run.provenance.get("made_from") if run.has("provenance.json") else None,
-    )
-    for line in told:
-        run.log(line)
-    return reporter.also_to(run.log)
 
 
 def check_run_folder(
     out: Path | str, settings: Any, images: str, *, resume: bool, force: bool
 ) -> Run:
-    """Refuse a folder that `held_folder` would not take; makes and removes nothing."""
+    """Refuse a folder that a job would not take; makes and removes nothing."""
     if resume and force:
         raise UsageError(
             "resume and force: found both; one goes on with a run, the other deletes it; give one of them"
@@ -108,7 +42,7 @@ def collection_checksum(collection: Collection) -> str:
     Images in memory count with their content, those on a network or in shards with what the store says of them.
 
     It costs one look at each file and tells most mistakes before anything is decoded. A file replaced by another of the
-    same size is told apart by its pixels, which `reading.record_inputs` compares before any embedding is used again.
+    same size is told apart by its pixels, which `read_and_embed.record_inputs` compares before any embedding is used again.
     """
     digest = hashlib.sha256(digest_names(collection.names, collection.labels).encode())
     digest.update("\0".join(collection.classes).encode("utf-8", "surrogateescape"))

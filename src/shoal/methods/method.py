@@ -18,7 +18,6 @@ from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.embed import embed
-from shoal.encoders.vision import Encoder
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.task import Task
 from shoal.training.loop import EarlyStopping, OnEpoch, OnProgress, train
@@ -125,8 +124,8 @@ class Method(Generic[S]):
     """What papers call it."""
     about: str
     cluster: Cluster[S]
-    model: Callable[[Encoder, S, TaskShape], Model[S]] | None = None
-    """Makes the networks of a method that trains."""
+    model: type[Model[S]] | None = None
+    """The networks of a method that trains."""
     shifts: bool = False
     """Whether its clustering shifts, so that K too is estimated on shifted embeddings."""
     needs_n_clusters: bool = False
@@ -143,6 +142,11 @@ class Method(Generic[S]):
     def trains(self) -> bool:
         """Whether anything is trained."""
         return self.model is not None
+
+    @property
+    def reads_images(self) -> bool:
+        """Whether its networks begin with the images, so that no tokens can be kept."""
+        return self.model is not None and self.model.reads_images
 
     def run(
         self, task: Task, settings: S, *, device: torch.device, **options: Unpack[LearnOptions]

@@ -18,13 +18,13 @@ from photo_runs import press_ctrl_c, stop
 from shoal.data.pixels import load_pixels
 from shoal.discovery.assign import Assigner
 from shoal.discovery.comparison import comparison_job as job
-from shoal.discovery.comparison import train_methods
-from shoal.discovery.comparison.comparison_job import compare_images
+from shoal.discovery.comparison.comparison_job import ComparisonJob
 from shoal.discovery.comparison.comparison_result import Comparison
 from shoal.discovery.comparison.comparison_settings import choose_comparison
 from shoal.discovery.comparison.label_draw import withhold_labels
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.trained import training_job
+from shoal.discovery.run_job import run_job
+from shoal.discovery.trained import training
 from shoal.errors import DataError, UsageError
 from shoal.methods.cms import Cms
 from shoal.methods.registry import get_method
@@ -42,13 +42,26 @@ def settings(options):
     return choose_comparison(METHODS, **options)
 
 
+def do(collection, folder: Path, settings, **options) -> Comparison:
+    job = ComparisonJob(
+        collection=collection,
+        settings=settings.first,
+        compared=settings,
+        command_for=lambda method: f"run {method}",
+        run=Run(folder),
+        encoder_device=torch.device("cpu"),
+        **options,
+    )
+    run_job(job)
+    return Comparison.open(folder)
+
+
 @pytest.fixture
 def compared(collection, settings, tmp_path: Path):
     """Compare; settings, reporter and more may be given."""
 
-    def run(settings=settings, **how) -> Comparison:
-        how = {"device": "cpu", "command_for": lambda method: f"run {method}", **how}
-        return compare_images(collection, tmp_path / "run", settings, **how)
+    def run(settings=settings, **options) -> Comparison:
+        return do(collection, tmp_path / "run", settings, **options)
 
     return run
 
@@ -63,12 +76,8 @@ def heard() -> list[str]:
 def whole(collection, settings, heard, tmp_path_factory) -> Comparison:
     """A comparison that is left alone, for those who read it."""
     torch.set_num_threads(1)
-    how = {
-        "device": "cpu",
-        "command_for": lambda method: f"run {method}",
-        "reporter": Reporter(heard.append),
-    }
-    return compare_images(collection, tmp_path_factory.mktemp("whole") / "run", settings, **how)
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    return do(collection, folder, settings, reporter=Reporter(heard.append))
 
 
 def untimed(found: Comparison) -> dict[str, object]:
@@ -171,7 +180,7 @@ def test_scrambled_kept_labels_change_scores_and_no_prediction(
 @pytest.mark.slow
 def test_the_trunk_goes_over_the_images_and_views_once(compared, monkeypatch) -> None:
     """In whole views: those that either method looks at."""
-    from shoal.discovery.comparison import trunk
+    from shoal.methods import trunk
 
     made = []
     real = trunk.pool_views
@@ -215,12 +224,12 @@ def test_a_given_number_of_categories_is_that_of_every_method(compared, options)
 def test_a_method_that_leaves_nothing_to_cluster_is_the_last_row_and_says_why(
     compared, monkeypatch
 ) -> None:
-    real = training_job.get_method
+    real = training.get_method
 
     def get(name: str):
         return collapsing(real(name)) if name == "cms" else real(name)
 
-    monkeypatch.setattr(training_job, "get_method", get)
+    monkeypatch.setattr(training, "get_method", get)
     found = compared()
     assert (found.rows[-1].method, found.rows[-1].rank) == ("cms", "–")
     assert "nothing to cluster" in found.rows[-1].failed
@@ -296,7 +305,7 @@ def test_ctrl_c_once_compares_what_is_finished_and_resume_goes_on(
     whole, compared, monkeypatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(train_methods, "train_on", asked_in(2, train_methods.train_on))
+        patched.setattr(job, "train", asked_in(2, job.train))
         found = compared()
     assert {row.method for row in found.rows} == {"frozen", "cms"}
     assert found.unfinished == ("simgcd",)
@@ -320,19 +329,16 @@ def asked_in(n: int, train_on):
 
 @pytest.mark.slow
 def test_ctrl_c_before_the_first_training_compares_nothing_and_resume_goes_on(
-    whole, compared, monkeypatch
+    whole, compared
 ) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(train_methods, "announce", announce_and_press)
-        found = compared()
+    def press(line: str) -> None:
+        if line.startswith("2 trainings"):
+            press_ctrl_c()
+
+    found = compared(reporter=Reporter(press))
     assert {row.method for row in found.rows} == {"frozen"}
     assert Run(found.path).is_stopped
     assert untimed(compared(resume=True)) == untimed(whole)
-
-
-def announce_and_press(*_arguments, **_options) -> str:
-    press_ctrl_c()
-    return "announced"
 
 
 @pytest.mark.slow

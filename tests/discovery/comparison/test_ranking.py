@@ -18,39 +18,42 @@ def singly(right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.arange(n_images), np.zeros(n_images, dtype=bool)
 
 
+def ranges(found: ranking.Ranking) -> list[tuple[int, int]]:
+    return [found.rank_range(method) for method in range(len(found.shares))]
+
+
 def test_methods_that_are_far_apart_have_one_rank_each_in_whatever_order_they_come() -> None:
     right = rights(20, 40, 2)
     found = rank(right, *singly(right))
-    assert found.ranks == ((2, 2), (1, 1), (3, 3))
+    assert ranges(found) == [(2, 2), (1, 1), (3, 3)]
     assert found.order == [1, 0, 2]
-    assert found.shares == (0.5, 1.0, 0.05)
-    assert all(found.ties(method) == [] for method in range(3))
+    assert found.shares.tolist() == [0.5, 1.0, 0.05]
+    assert not found.is_tie.any()
 
 
 def test_two_identical_methods_tie() -> None:
     right = rights(20, 20, 40)
     found = rank(right, *singly(right))
-    assert found.ties(0) == [1]
-    assert found.ranks == ((2, 3), (2, 3), (1, 1))
-    pair = found.pairs[0, 1]
-    assert (pair.difference, pair.low, pair.high) == (0, 0, 0)
+    assert found.is_tie.tolist() == [[False, True, False], [True, False, False], [False] * 3]
+    assert ranges(found) == [(2, 3), (2, 3), (1, 1)]
+    assert found.difference[0, 1] == 0
+    assert found.difference_interval[:, 0, 1].tolist() == [0, 0]
 
 
 def test_a_pair_is_the_same_from_both_sides() -> None:
     right = rights(25, 30)
     found = rank(right, *singly(right))
-    there = found.pairs[0, 1]
-    back = found.pairs[1, 0]
-    assert there.difference == -back.difference == -0.125
-    assert (there.low, there.high) == pytest.approx((-back.high, -back.low))
-    assert there.is_clear == back.is_clear
+    assert found.difference[0, 1] == -found.difference[1, 0] == -0.125
+    there = found.difference_interval[:, 0, 1]
+    assert there.tolist() == pytest.approx((-found.difference_interval[::-1, 1, 0]).tolist())
+    assert found.is_tie[0, 1] == found.is_tie[1, 0]
 
 
 @pytest.mark.parametrize(("n_more", "is_clear"), [(1, False), (5, False), (6, True)])
 def test_a_few_images_are_a_tie(n_more: int, is_clear: bool) -> None:
     """Five more of twelve could be five tosses of a coin: one time in sixteen they all fall alike."""
     right = rights(5, 5 + n_more, n_images=12)
-    assert rank(right, *singly(right)).pairs[1, 0].is_clear == is_clear
+    assert rank(right, *singly(right)).is_tie[1, 0] != is_clear
 
 
 def test_images_of_a_category_that_was_kept_whole_count_as_one() -> None:
@@ -58,8 +61,8 @@ def test_images_of_a_category_that_was_kept_whole_count_as_one() -> None:
     category = np.repeat([0, 1, 2], 20)
     right = np.stack([category == 0, np.zeros(60, dtype=bool)])
     is_novel = np.ones(60, dtype=bool)
-    assert rank(right, np.arange(60), is_novel).pairs[0, 1].is_clear
-    assert not rank(right, category, is_novel).pairs[0, 1].is_clear
+    assert not rank(right, np.arange(60), is_novel).is_tie[0, 1]
+    assert rank(right, category, is_novel).is_tie[0, 1]
 
 
 def test_known_and_novel_units_are_drawn_apart() -> None:
@@ -67,16 +70,17 @@ def test_known_and_novel_units_are_drawn_apart() -> None:
     units = np.arange(40)
     is_novel = units >= 20
     found = rank((~is_novel)[None], units, is_novel)
-    assert found.intervals == ((0.5, 0.5),)
+    assert (found.low, found.high) == (0.5, 0.5)
 
 
 def test_the_same_seed_gives_the_same_intervals_and_a_longer_interval_means_fewer_images() -> None:
     few = rights(5, n_images=10)
     many = rights(50, n_images=100)
-    assert rank(few, *singly(few), seed=3) == rank(few, *singly(few), seed=3)
-    width = [np.diff(rank(right, *singly(right)).intervals[0])[0] for right in (few, many)]
-    assert width[0] > 2 * width[1]
-    low, high = rank(many, *singly(many)).intervals[0]
+    one, again = (rank(few, *singly(few), seed=3) for _ in range(2))
+    assert (one.low, one.high) == (again.low, again.high)
+    of_many = rank(many, *singly(many))
+    assert one.high - one.low > 2 * (of_many.high - of_many.low)
+    low, high = of_many.low[0], of_many.high[0]
     assert pytest.approx(low, abs=0.015) == 0.40  # a binomial of 100 at one half: 0.5 ± 1.96 · 0.05
     assert pytest.approx(high, abs=0.015) == 0.60
 
@@ -86,9 +90,8 @@ def test_one_whole_category_is_one_toss_of_a_coin() -> None:
     units = np.minimum(np.arange(12), 5)
     is_novel = np.arange(12) >= 5
     found = rank(np.stack([np.ones(12, dtype=bool), ~is_novel]), units, is_novel)
-    assert not found.pairs[0, 1].is_clear
-    low, high = found.intervals[1]
-    assert low < 5 / 12 < high
+    assert found.is_tie[0, 1]
+    assert found.low[1] < 5 / 12 < found.high[1]
 
 
 @pytest.mark.parametrize(("n_categories", "is_clear"), [(5, False), (6, True)])
@@ -97,20 +100,20 @@ def test_whole_categories_tell_methods_apart_as_single_images_do(
 ) -> None:
     units = np.repeat(np.arange(n_categories), 7)
     right = np.stack([np.ones(len(units), dtype=bool), np.zeros(len(units), dtype=bool)])
-    assert rank(right, units, np.ones(len(units), dtype=bool)).pairs[0, 1].is_clear == is_clear
+    assert rank(right, units, np.ones(len(units), dtype=bool)).is_tie[0, 1] != is_clear
 
 
 def test_all_right_or_all_wrong_is_no_certainty() -> None:
     """Twelve of twelve: p is in Wilson's interval where |1 - p| is at most 1.96 standard errors √(p (1 - p) / 12)."""
     right = rights(12, 0, 11, n_images=12)
-    found = rank(right, *singly(right)).intervals
-    low = found[0][0]
+    found = rank(right, *singly(right))
+    low = found.low[0]
     assert 1 - low == pytest.approx(1.96 * (low * (1 - low) / 12) ** 0.5)
-    assert found[0] == (pytest.approx(0.757, abs=0.001), 1)
-    assert found[1] == (0, pytest.approx(1 - low))
-    assert found[2][0] < low, "eleven of twelve are less"
+    assert (low, found.high[0]) == (pytest.approx(0.757, abs=0.001), 1)
+    assert (found.low[1], found.high[1]) == (0, pytest.approx(1 - low))
+    assert found.low[2] < low, "eleven of twelve are less"
     one_category = rank(right[:1], np.zeros(12, dtype=int), np.ones(12, dtype=bool))
-    assert one_category.intervals[0] == (pytest.approx(0.2066, abs=0.001), 1)
+    assert one_category.low == pytest.approx(0.2066, abs=0.001)
 
 
 def better_on(n_images: int, n_of_category: int, n_categories: int, size: int = 20) -> bool:
@@ -121,11 +124,8 @@ def better_on(n_images: int, n_of_category: int, n_categories: int, size: int = 
     for category in range(n_categories):
         first = 40 + category * size
         other[first : first + n_of_category] = False
-    return (
-        rank(np.stack([np.ones(len(units), dtype=bool), other]), units, units >= 100)
-        .pairs[0, 1]
-        .is_clear
-    )
+    right = np.stack([np.ones(len(units), dtype=bool), other])
+    return not rank(right, units, units >= 100).is_tie[0, 1]
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ def test_who_is_also_better_on_whole_categories_is_as_clear(
 def test_more_methods_take_more_evidence() -> None:
     """Six images tell two methods apart; with a third there are three pairs, and 2 / 2^6 is above 0.05 / 3."""
     two = rights(20, 26)
-    assert rank(two, *singly(two)).pairs[1, 0].is_clear
+    assert not rank(two, *singly(two)).is_tie[1, 0]
     for n_more, is_clear in ((6, False), (7, True)):
         three = rights(20, 20 + n_more, 20)
-        assert rank(three, *singly(three)).pairs[1, 0].is_clear == is_clear
+        assert rank(three, *singly(three)).is_tie[1, 0] != is_clear
 
 
 @pytest.mark.parametrize(
@@ -166,5 +166,6 @@ def test_of_equals_few_tables_call_a_difference(
         known = rng.random((n_methods, n_known)) < 0.7
         whole = rng.random((n_methods, n_categories)) < 0.6
         right = np.concatenate([known, whole.repeat(size, axis=1)], axis=1)
-        n_called += any(pair.is_clear for pair in rank(right, units, units >= 100).pairs.values())
+        n_ties = int(rank(right, units, units >= 100).is_tie.sum())
+        n_called += n_ties < n_methods * (n_methods - 1)
     assert n_called <= 5

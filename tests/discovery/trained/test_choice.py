@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from shoal.clustering.blend import WEIGHTS, TriedWeight
-from shoal.clustering.inference import InferenceSettings
-from shoal.clustering.mean_shift import ShiftSettings
+from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.trained.choice import Choice, can_be_significant, is_significant
 from shoal.discovery.trained.evaluation import Evaluation
 from shoal.discovery.trained.held_out import HeldOut
+from shoal.methods.clusters import Discovery, Representation
 
 CLASSES = ("a", "b", "c", "d")
-SETTINGS = InferenceSettings(shift=ShiftSettings(n_neighbors=4))
+SETTINGS = choose_settings(changes={"inference.shift.n_neighbors": 4})
 
 
 def scattered(truth: np.ndarray, noise: float, seed: int = 0) -> torch.Tensor:
@@ -36,16 +36,21 @@ def task():
     )
 
 
+def evaluation(frozen, labels, held_out, settings=SETTINGS) -> Evaluation:
+    first = Discovery(clusters=labels, n_clusters=6, embeddings=frozen.numpy())
+    return Evaluation(
+        frozen=Representation(embeddings=frozen, embed=lambda pixels: frozen),
+        labels=labels,
+        classes=CLASSES,
+        held_out=held_out,
+        first=first,
+        settings=settings,
+    )
+
+
 def judged(frozen, trained, labels, held_out) -> Choice:
     """Frozen and trained embeddings, judged with every weight."""
-    about = {
-        "labels": labels,
-        "classes": CLASSES,
-        "held_out": held_out,
-        "n_clusters": 6,
-        "inference": SETTINGS,
-    }
-    return Evaluation(frozen=frozen, seed=0, **about).compare(trained, None, WEIGHTS[:-1])
+    return evaluation(frozen, labels, held_out).compare(trained, None, WEIGHTS[:-1])
 
 
 def test_training_that_tears_groups_apart_is_not_kept(task) -> None:
@@ -62,40 +67,27 @@ def test_training_that_tears_groups_apart_is_not_kept(task) -> None:
     assert better.chosen.weight < 1
 
 
-def test_a_method_that_clusters_badly_loses_however_good_its_embeddings_are(task) -> None:
-    """It is judged by its own clusters, which see all labels but those that judge, of validation images too."""
+def test_a_method_that_clusters_its_own_way_sees_all_labels_but_those_that_judge(
+    task, monkeypatch
+) -> None:
     truth, labels, held_out = task
     judging = np.flatnonzero((labels == 3) | ((labels >= 0) & (np.arange(120) % 10 == 0)))
     held_out = replace(held_out, rows=judging)
     points = scattered(truth, 0.05)
     seen = []
 
-    def by_truth(embeddings, given):
+    def by_truth(_evaluation, embeddings, given):
         seen.append((embeddings.shape[1], given))
         return truth
 
-    about = {
-        "labels": labels,
-        "classes": CLASSES,
-        "held_out": held_out,
-        "n_clusters": 6,
-        "inference": SETTINGS,
-    }
-    for cluster, n_right in (
-        (by_truth, len(judging)),
-        (lambda embeddings, given: np.arange(120) % 7, 4),
-    ):
-        evaluation = Evaluation(frozen=points, seed=0, **about, own_clusters=cluster)
-        found = evaluation.compare(points, None, (0.0, 0.65))
-        assert [(one.weight, one.n_shifts, int(one.right.sum())) for one in found.tried[:-1]] == [
-            (0.0, 0, n_right),
-            (0.65, 0, n_right),
-        ]
-        assert found.frozen.right.all()
+    monkeypatch.setattr(Evaluation, "_cluster", by_truth)
+    found = evaluation(points, labels, held_out, choose_settings(method="gcd"))
+    choice = found.compare(points, None, (0.0, 0.65))
+    assert [(one.weight, one.n_shifts) for one in choice.tried[:-1]] == [(0.0, 0), (0.65, 0)]
+    assert all(one.right.all() for one in choice.tried)
     assert [width for width, _ in seen] == [6, 12]
-    np.testing.assert_array_equal(
-        seen[0][1], np.where(np.isin(np.arange(120), judging), -1, labels)
-    )
+    hidden = np.isin(np.arange(120), judging)
+    np.testing.assert_array_equal(seen[0][1], np.where(hidden, -1, labels))
 
 
 def test_the_encoder_as_it_came_stands_where_everything_else_is_worse() -> None:

@@ -8,35 +8,23 @@ import torch
 
 from shoal.clustering.blend import TriedWeight
 from shoal.discovery.trained.choice import Choice
-from shoal.discovery.trained.evaluation import (
-    EvaluatedEpoch,
-    TrialStopping,
-    best_epoch,
-    known_cuts,
-    read_evaluated,
-    write_evaluated,
-)
+from shoal.discovery.trained.evaluation import TrialStopping, best_epoch, known_cuts, read_rights
 from shoal.errors import DataError
 from shoal.methods.clusters import Discovery
 from shoal.runs import Run
 
 
-def evaluated(epoch: int, n_right: int) -> EvaluatedEpoch:
+def first(n_right: int) -> np.ndarray:
     """Of 100 images the first so many are right."""
-    return EvaluatedEpoch(epoch=epoch, right=np.arange(100) < n_right)
+    return np.arange(100) < n_right
 
 
 def stopping(run: Run, counts: dict[int, int], *, n_epochs: int = 4) -> TrialStopping:
     """Early stopping where so many of 100 images are right after each epoch, and 50 without training."""
+    frozen = TriedWeight(weight=1.0, n_shifts=1, right=first(50))
     choices = iter(
-        Choice(
-            hidden=(),
-            tried=[
-                TriedWeight(weight=weight, n_shifts=1, right=np.arange(100) < n)
-                for weight, n in ((0.65, n_right), (1.0, 50))
-            ],
-        )
-        for n_right in counts.values()
+        Choice(hidden=(), tried=[TriedWeight(weight=0.65, n_shifts=1, right=first(n)), frozen])
+        for n in counts.values()
     )
     evaluation = SimpleNamespace(compare=lambda embeddings, predicted, weights: next(choices))
     return TrialStopping(evaluation=evaluation, trial=run, n_epochs=n_epochs, say=lambda line: None)
@@ -50,7 +38,7 @@ def ask(run: Run, counts: dict[int, int], *, n_epochs: int = 4) -> list[tuple[bo
 
 
 @pytest.mark.parametrize(
-    ("n_epochs", "expected"), [(25, [6, 12, 19]), (4, [1, 2, 3]), (3, [1, 2]), (2, [1]), (1, [])]
+    ("n_epochs", "expected"), [(25, [6, 12, 19]), (4, [1, 2, 3]), (2, [1]), (1, [])]
 )
 def test_a_trial_is_evaluated_after_a_quarter_a_half_and_three_quarters(
     tmp_path, n_epochs, expected
@@ -66,8 +54,8 @@ def test_the_first_clusters_are_taken_where_all_images_and_the_same_number_are_l
 ) -> None:
     cut = np.arange(n_images) % 3
     embeddings = np.ones((n_images, 2), dtype=np.float32)
-    first = Discovery(clusters=cut, n_clusters=n_clusters, embeddings=embeddings, cuts=(cut, cut))
-    assert len(known_cuts(first)) == n_taken
+    found = Discovery(clusters=cut, n_clusters=n_clusters, embeddings=embeddings, cuts=(cut, cut))
+    assert len(known_cuts(found)) == n_taken
 
 
 @pytest.mark.parametrize(
@@ -78,30 +66,18 @@ def test_the_last_epoch_is_the_best_unless_an_earlier_one_is_significantly_bette
     counts, kept
 ) -> None:
     """Five of five images apart are more than 2 · √5 of them, four of four are not more than 2 · √4."""
-    found = best_epoch([evaluated(i + 1, count) for i, count in enumerate(counts)])
-    assert found.epoch == kept
+    assert best_epoch({i + 1: first(count) for i, count in enumerate(counts)}) == kept
 
 
-def test_an_epoch_at_which_nothing_could_be_clustered_is_not_the_best() -> None:
-    collapsed = EvaluatedEpoch(epoch=2, right=None)
-    assert best_epoch([evaluated(1, 60), collapsed]).epoch == 2
-    assert best_epoch([collapsed, evaluated(3, 60)]).epoch == 3
-
-
-def test_what_was_found_is_read_back_as_it_was_written(tmp_path) -> None:
-    run = Run(tmp_path)
-    before = [evaluated(1, 60), EvaluatedEpoch(epoch=2, right=None)]
-    assert read_evaluated(run) == []
-    write_evaluated(run, before)
-    first, second = read_evaluated(run)
-    assert (first.epoch, second.epoch, second.right) == (1, 2, None)
-    np.testing.assert_array_equal(first.right, before[0].right)
+def test_an_epoch_at_which_nothing_could_be_clustered_says_nothing() -> None:
+    assert best_epoch({1: first(60), 2: None}) == 2
+    assert best_epoch({2: None, 3: first(60)}) == 3
 
 
 def test_a_damaged_file_is_named(tmp_path) -> None:
-    (tmp_path / "judged.json").write_text('{"moments": [{"epoch": "x"}]}')
+    (tmp_path / "judged.json").write_text('{"first": [1]}')
     with pytest.raises(DataError, match=r"judged\.json"):
-        read_evaluated(Run(tmp_path))
+        read_rights(Run(tmp_path))
 
 
 def test_a_trial_that_has_fallen_is_ended_whether_it_was_interrupted_or_not(tmp_path) -> None:
@@ -125,4 +101,4 @@ def test_a_trial_that_rises_goes_on_and_one_that_cannot_help_or_rise_is_ended(tm
 def test_where_a_user_stops_is_evaluated_and_not_remembered(tmp_path) -> None:
     run = Run(tmp_path)
     assert ask(run, {2: 80, 3: 60}, n_epochs=8) == [(True, False), (False, True)]
-    assert [one.epoch for one in read_evaluated(run)] == [2]
+    assert list(read_rights(run)) == [2]

@@ -7,7 +7,7 @@ import pytest
 
 from shoal.data.collection import Collection
 from shoal.discovery.discovery_settings import choose_settings
-from shoal.discovery.read_and_embed import check_collection
+from shoal.discovery.job import check_collection
 from shoal.discovery.trained.held_out import describe_held_out, hold_out
 from shoal.discovery.trained.train_and_answer import takes_first_number
 from shoal.errors import DataError, UsageError

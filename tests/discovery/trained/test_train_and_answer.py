@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from photo_runs import press_ctrl_c, run_on
 from shoal.clustering.blend import USUAL_WEIGHT, TriedWeight
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.trained import training_job
+from shoal.discovery.trained import training
 from shoal.discovery.trained.choice import Choice
 from shoal.discovery.trained.evaluation import Evaluation
 from shoal.discovery.trained.train_and_answer import reason_not_to_train
@@ -48,16 +47,15 @@ def keep_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Choice, "is_hopeless", False)
 
 
-def evaluation_of(n_wrong: int, n_images: int = 40) -> SimpleNamespace:
+def evaluation_of(n_wrong: int, n_images: int = 40) -> Evaluation:
     right = np.arange(n_images) >= n_wrong
     evaluation = Evaluation(
-        frozen=torch.eye(2),
+        frozen=None,
         labels=np.zeros(n_images, dtype=np.int64),
         classes=("a",),
-        held_out=SimpleNamespace(rows=np.arange(n_images), hidden=()),
-        n_clusters=2,
-        inference=None,
-        seed=0,
+        held_out=None,
+        first=None,
+        settings=choose_settings(),
     )
     evaluation.__dict__["of_frozen"] = [TriedWeight(weight=1.0, n_shifts=0, right=right)]
     return evaluation
@@ -111,8 +109,8 @@ def test_a_training_that_leaves_nothing_to_cluster_is_not_used(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
     """Training is replaced by one whose embeddings are two points; five categories were asked for."""
-    real = training_job.get_method
-    monkeypatch.setattr(training_job, "get_method", lambda name: collapsing(real(name)))
+    real = training.get_method
+    monkeypatch.setattr(training, "get_method", lambda name: collapsing(real(name)))
     wanted = replace(with_training(settings, epochs=1), n_clusters=5)
     run = run_on(photos, tmp_path / "run", wanted)
     assert (run.is_finished, run.n_clusters, run.provenance["answer"]) == (True, 5, "frozen")
@@ -263,7 +261,7 @@ def test_of_a_last_training_that_collapsed_nothing_is_taken(
 ) -> None:
     keep_training(monkeypatch)
     _, ends = watch_weights(monkeypatch)
-    monkeypatch.setattr("shoal.discovery.trained.last_training.is_collapsed", lambda rows: True)
+    monkeypatch.setattr("shoal.discovery.trained.train_and_answer.is_collapsed", lambda rows: True)
     run = run_on(photos, tmp_path / "run", hiding(settings, monkeypatch, epochs=5))
     kept = load_file(run.path / "model.safetensors")[WATCHED]
     assert torch.equal(kept, ends[0]), "the weights of the trial"
@@ -277,21 +275,6 @@ def test_where_held_out_images_are_all_alike_nothing_is_trained(
     run = run_on(photos, tmp_path / "run", hiding(settings, monkeypatch))
     assert run.is_finished
     assert not run.has("model.safetensors")
-
-
-def test_a_head_as_it_was_drawn_is_no_collapse() -> None:
-    """Before training its embeddings point nearly the same way, too."""
-    watched: list[int] = []
-    listener = training_job._EpochListener(
-        reporter=Reporter(say=lambda line: None, detail=lambda line: None),
-        n_epochs=2,
-        watch=lambda row: watched.append(row["epoch"]),
-        write=None,
-    )
-    row = {"loss": 1.0, "validation_accuracy": None, "seconds": 1.0, "bank_cosine": 1.0}
-    for epoch in (1, 2):
-        listener(row | {"epoch": epoch})
-    assert watched == [2]
 
 
 def test_what_a_resumed_run_was_begun_with_is_stored(photos, settings, tmp_path: Path) -> None:

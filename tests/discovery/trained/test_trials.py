@@ -9,8 +9,8 @@ import torch
 from photo_runs import press_ctrl_c, run_on, stop
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.trained import trials
-from shoal.discovery.trained.trials import depths_to_try
+from shoal.discovery.trained import train_and_answer as trials
+from shoal.discovery.trained.train_and_answer import depths_to_try
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CPU = torch.device("cpu")

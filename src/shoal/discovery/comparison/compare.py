@@ -4,35 +4,24 @@ import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from shoal.data.collection import Collection
-from shoal.data.readers import read_collection
 from shoal.data.storage.addresses import as_address
 from shoal.device import encoder_device
-from shoal.discovery.api import default_folder, split_arguments
-from shoal.discovery.comparison.comparison_job import Command, check_kept, compare_images
+from shoal.discovery.comparison.comparison_job import ComparisonJob
 from shoal.discovery.comparison.comparison_result import Comparison
-from shoal.discovery.comparison.comparison_settings import (
-    FROZEN,
-    ComparisonSettings,
-    choose_comparison,
-    is_for,
-    name_of,
-)
+from shoal.discovery.comparison.comparison_settings import FROZEN, choose_comparison, is_for
 from shoal.discovery.discovery_settings import shorter_on_cpu
-from shoal.discovery.preflight import check_encoder
-from shoal.discovery.read_and_embed import drop_unreadable
+from shoal.discovery.image_source import ImageSource
 from shoal.discovery.reporter import Reporter, stderr_reporter
-from shoal.discovery.run_folder import check_run_folder, collection_checksum
+from shoal.discovery.run_job import run_job
 from shoal.distributed import is_main
 from shoal.methods.registry import DEFAULT_METHOD, get_method
 from shoal.methods.setting_changes import plain_name
-from shoal.runs import check_not_held
+from shoal.runs import Run
 
 
 def compare(
@@ -105,149 +94,87 @@ def compare(
     >>> comparison = shoal.compare("photos/", "labels.csv", methods="cms,simgcd,gcd")  # doctest: +SKIP
     >>> comparison.best.method, comparison.best.ties, comparison.command  # doctest: +SKIP
     """
-    reporter = reporter or (stderr_reporter() if verbose and is_main() else Reporter())
-    job = prepare_comparison(
-        images,
-        labels,
-        methods,
+    if reporter is None:
+        reporter = stderr_reporter() if verbose and is_main() else Reporter()
+    source = ImageSource(
+        images=images,
+        labels=labels,
         labeled=labeled,
         unlabeled=unlabeled,
         path_column=path_column,
         label_column=label_column,
         allow_missing=allow_missing,
+    )
+    job = prepare_comparison(
+        source,
+        methods,
+        draws=draws,
+        max_minutes=max_minutes,
         out=out,
         device=device,
         resume=resume,
         force=force,
-        draws=draws,
-        max_minutes=max_minutes,
+        reporter=reporter,
         **settings,
     )
-    return job.run(reporter)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ComparisonJob:
-    """A comparison that nothing stands against yet: it can be checked, or run."""
-
-    collection: Collection
-    out: Path
-    settings: ComparisonSettings
-    command_for: Command
-    """How a method is run on everything."""
-    device: str | torch.device | None
-    resume: bool
-    force: bool
-
-    def check(self) -> dict[str, Any]:
-        """Refuse what the run would refuse before it decodes images, and say what it would do; writes nothing."""
-        return preview(self.collection, self.out, self.settings, **self._how)
-
-    def run(self, reporter: Reporter, *, command: str = "") -> Comparison:
-        """Compare, and write the folder with its page."""
-        work: dict[str, Any] = {
-            "command_for": self.command_for,
-            "command": command,
-            "reporter": reporter,
-            **self._how,
-        }
-        return compare_images(self.collection, self.out, self.settings, **work)
-
-    @property
-    def _how(self) -> dict[str, Any]:
-        return {"device": self.device, "resume": self.resume, "force": self.force}
+    run_job(job)
+    return Comparison.open(job.run.path)
 
 
 def prepare_comparison(
-    images: Any,
-    labels: Any,
+    source: ImageSource,
     methods: str | Sequence[str] | None,
     *,
-    out: str | os.PathLike[str] | None,
-    device: str | torch.device | None,
-    resume: bool,
-    force: bool,
-    **arguments: Any,
+    draws: int = 1,
+    max_minutes: float | None = None,
+    out: str | os.PathLike[str] | None = None,
+    device: str | torch.device | None = None,
+    resume: bool = False,
+    force: bool = False,
+    command: str = "",
+    reporter: Reporter,
+    **settings: Any,
 ) -> ComparisonJob:
     """Read the images and choose the settings of all methods; the arguments are those of `compare`."""
-    given, settings = split_arguments(images, labels, arguments)
-    chosen = choose_comparison(methods, **settings)
-    usual = default_folder(arguments["unlabeled"] if images is None else images)
+    compared = choose_comparison(methods, draws=draws, max_minutes=max_minutes, **settings)
+    usual = source.default_folder
+    folder = usual.with_name(f"{usual.name}-compare") if out is None else Path(out)
     return ComparisonJob(
-        collection=read_collection(**given),
-        out=Path(out) if out is not None else usual.with_name(f"{usual.name}-compare"),
-        settings=chosen,
-        command_for=lambda name: command_of(name, given, settings),
-        device=device,
+        collection=source.read(),
+        settings=compared.first,
+        compared=compared,
+        command_for=lambda name: command_of(name, source, settings),
+        run=Run(folder),
+        encoder_device=encoder_device(device),
         resume=resume,
         force=force,
+        command=command,
+        reporter=reporter,
     )
 
 
-def preview(
-    collection: Collection,
-    out: Path,
-    settings: ComparisonSettings,
-    *,
-    device: str | torch.device | None,
-    resume: bool,
-    force: bool,
-) -> dict[str, Any]:
-    """What a comparison would do; as `ComparisonJob.check`."""
-    trunk_device = encoder_device(device)
-    draws = check_kept(collection, settings)
-    is_here = [check_encoder(each) for each in settings.methods]
-    check_not_held(out)
-    run = check_run_folder(
-        out, settings, collection_checksum(collection), resume=resume, force=force
-    )
-    readable, n_unreadable = drop_unreadable(collection, settings.first.pixel_size)
-    if n_unreadable:
-        draws = check_kept(readable, settings)
-    trained = [each for each in settings.methods if each.is_trained]
-    return {
-        "counted": readable.count(n_unreadable=n_unreadable),
-        "kept": [kept.in_words() for kept in draws],
-        "methods": [name_of(each) for each in settings.methods],
-        "n_trainings": len(trained) * settings.draws,
-        "epochs": {each.method: int(each.of_method.training.epochs) for each in trained},
-        "n_clusters": settings.first.n_clusters,
-        "notes": list(collection.notes),
-        "out": str(out),
-        "is_finished": resume and run.is_complete,
-        "encoder": settings.first.of_method.encoder,
-        "encoder_is_here": all(is_here),
-        "device": str(trunk_device),
-    }
-
-
-def command_of(method: str, given: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+def command_of(method: str, source: ImageSource, settings: Mapping[str, Any]) -> str:
     """The command that runs a method on everything; a call of Python where the images are no files."""
-    own = {
-        name: value
-        for name, value in settings.items()
-        if value is not None and name not in ("draws", "max_minutes")
-    }
+    own = {name: value for name, value in settings.items() if value is not None}
     changes = _changes_of(method, own.pop("changes", None) or {})
     if method == FROZEN or not get_method(method).trains:
         own.pop("epochs", None)
-    elif shorter_on_cpu(
-        {"method": method, "changes": changes, **own}
-    ):  # which is not what was ranked
-        own["recipe"] = "default"
-    chosen = {"train": False} if method == FROZEN else {"method": method}
-    paths = [given[name] for name in ("source", "labels", "labeled", "unlabeled")]
+    elif "recipe" in shorter_on_cpu({"method": method, "changes": changes, **own}):
+        own["recipe"] = "default"  # the short one is not what was ranked
+    paths = [source.images, source.labels, source.labeled, source.unlabeled]
     if not all(path is None or isinstance(path, str | os.PathLike) for path in paths):
-        rest = {**chosen, **own, **({"changes": changes} if changes else {})}
-        return f"shoal.discover(images, labels, {', '.join(f'{name}={value!r}' for name, value in rest.items())})"
-    words = [
-        "shoal",
-        "discover",
-        *([] if given["source"] is None else [str(_written(given["source"]))]),
-    ]
+        chosen = {"train": False} if method == FROZEN else {"method": method}
+        if changes:
+            own["changes"] = changes
+        given = ", ".join(f"{name}={value!r}" for name, value in {**chosen, **own}.items())
+        return f"shoal.discover(images, labels, {given})"
+    words = ["shoal", "discover"]
+    if source.images is not None:
+        words.append(_written(source.images))
     for name in ("labels", "labeled", "unlabeled", "path_column", "label_column"):
-        words += _flag(name, _written(given[name]))
-    words += ["--allow-missing"] if given["allow_missing"] else []
+        words += _flag(name, getattr(source, name))
+    if source.allow_missing:
+        words.append("--allow-missing")
     words += ["--no-train"] if method == FROZEN else ["--method", method]
     for name, value in own.items():
         words += _flag(name, value)
@@ -257,27 +184,27 @@ def command_of(method: str, given: Mapping[str, Any], settings: Mapping[str, Any
 
 
 def _changes_of(method: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes that one method takes, without its name in front."""
-    runs = DEFAULT_METHOD if method == FROZEN else method
-    is_own = {
-        name: is_for(runs, name) and not (method == FROZEN and plain_name(name) != name)
-        for name in changes
-    }
-    own = {plain_name(name): value for name, value in changes.items() if is_own[name]}
-    return {
-        name: value
-        for name, value in own.items()
-        if not (method == FROZEN and name.startswith("training."))
-    }
+    """The changes that one method takes, without its name in front; of the frozen encoder those for all methods."""
+    own = {}
+    for name, value in changes.items():
+        if method == FROZEN:
+            is_own = is_for(DEFAULT_METHOD, name) and plain_name(name) == name
+            is_own = is_own and not name.startswith("training.")
+        else:
+            is_own = is_for(method, name)
+        if is_own:
+            own[plain_name(name)] = value
+    return own
 
 
-def _written(location: Any) -> Any:
-    """An address with both its slashes, of which a `Path` has one; anything else as it is."""
-    return (as_address(location) or location) if isinstance(location, os.PathLike) else location
+def _written(value: object) -> str:
+    """As one would type it: a range as 30-50, an address with both its slashes, of which a `Path` has one."""
+    if isinstance(value, tuple | list):
+        return "-".join(map(str, value))
+    if isinstance(value, os.PathLike):
+        return str(as_address(value) or value)
+    return str(value)
 
 
-def _flag(name: str, value: Any) -> list[str]:
-    if value is None:
-        return []
-    text = "-".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
-    return [f"--{name.replace('_', '-')}", text]
+def _flag(name: str, value: object) -> list[str]:
+    return [] if value is None else [f"--{name.replace('_', '-')}", _written(value)]

@@ -10,7 +10,7 @@ from shoal.arrays import nan_to_null
 from shoal.clustering.matching import Accuracy
 from shoal.discovery.comparison.comparison_settings import FROZEN, title_of
 from shoal.errors import DataError
-from shoal.runs import RunView, reading
+from shoal.runs import Run, reading
 from shoal.words import count, listed, percent
 
 PAGE = "compare.html"
@@ -138,19 +138,24 @@ class Comparison:
         Comparison
             What it found.
         """
-        run = RunView(Path(path))
+        run = Run(Path(path))
         if not run.has("comparison.json"):
             raise DataError(
                 f"{run.path}: no comparison here (no comparison.json); give the folder of one"
             )
         kept = run.json("comparison")
         with reading(run.path / "comparison.json"):
-            rows = tuple(_row_from(row) for row in kept["rows"])
-            sequences: dict[str, Any] = {
-                name: tuple(kept[name]) for name in ("pairs", "unfinished", "notes")
-            }
-            rest = {name: kept[name] for name in ("kept", "n_clusters", "epochs", "command")}
-            result = cls(path=run.path, rows=rows, **sequences, **rest)
+            result = cls(
+                path=run.path,
+                rows=tuple(_row_from(row) for row in kept["rows"]),
+                pairs=tuple(kept["pairs"]),
+                kept=kept["kept"],
+                n_clusters=kept["n_clusters"],
+                epochs=kept["epochs"],
+                unfinished=tuple(kept["unfinished"]),
+                notes=tuple(kept["notes"]),
+                command=kept["command"],
+            )
             result.in_words()  # what was edited into something else cannot be said
         return result
 
@@ -169,37 +174,49 @@ class Comparison:
         """Name the first method, or those that tie for it."""
         if self.best.failed:
             return "No method has an answer"
-        if self.best.ties:
-            tied = [self.best.title, *(title_of(name) for name in self.best.ties)]
-            few = (
-                tied
-                if len(tied) <= MAX_NAMED
-                else [*tied[: MAX_NAMED - 1], f"{len(tied) - MAX_NAMED + 1} more"]
-            )
-            return f"A tie for first: {listed(few)}"
-        return f"First: {self.best.title}"
+        if not self.best.ties:
+            return f"First: {self.best.title}"
+        tied = [self.best.title, *(title_of(name) for name in self.best.ties)]
+        if len(tied) > MAX_NAMED:
+            tied = [*tied[: MAX_NAMED - 1], f"{len(tied) - MAX_NAMED + 1} more"]
+        return f"A tie for first: {listed(tied)}"
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """What follows from the table: ties, whether training helps, and what to doubt."""
-        about = (*self._about_first(), *self._about_training(), *self._about_rest())
-        sentences = (*about, *self._about_draws(), *self.notes, *self._about_command())
+        sentences = [*self._about_first(), *self._about_training()]
+        sentences += [
+            f"{row.title} has no answer: {row.failed}." for row in self.rows if row.failed
+        ]
+        if self.unfinished:
+            left = listed([title_of(name) for name in self.unfinished])
+            sentences.append(f"Not finished: {left}; the same command with --resume goes on.")
+        if self.kept["n_draws"] == 1 and any(row.method in self.epochs for row in self.rows):
+            sentences.append(
+                "No training was repeated: chance in training is in no interval and no rank."
+            )
+        sentences += self.notes
+        if self.command is None:
+            sentences.append(
+                "There is no command for the first: every image is labeled, so nothing is left to "
+                "discover."
+            )
         return tuple(f"{sentence[0].upper()}{sentence[1:]}" for sentence in sentences)
 
     def _about_first(self) -> list[str]:
         best = self.best
-        n_kept = self.kept["n_images"]
         if best.accuracy is None:
             return []
-        has = (
-            f"{best.title} puts {percent(best.accuracy.all)} of {count(n_kept, 'kept image')} right"
-        )
+        images = count(self.kept["n_images"], "kept image")
+        has = f"{best.title} puts {percent(best.accuracy.all)} of {images} right"
         if not best.ties:
             return [f"{has}, more than every other method beyond what chance would do."]
         tied = listed([title_of(name) for name in best.ties])
         words = f"{has}; {tied} cannot be told from it by these labels: that is a tie."
         quicker = self._quicker()
-        return [words if quicker is None else f"{words} The quickest of them is {quicker.title}."]
+        if quicker is not None:
+            words += f" The quickest of them is {quicker.title}."
+        return [words]
 
     def _quicker(self) -> Row | None:
         """Find the quickest of the methods that tie with the first, where it is clearly quicker than the first.
@@ -209,52 +226,34 @@ class Comparison:
         tied = [row for row in self.rows if row.method in (self.best.method, *self.best.ties)]
         untrained = [row for row in tied if row.method not in self.epochs]
         least = min(untrained or tied, key=lambda row: row.seconds)
-        is_trained = self.best.method in self.epochs
-        if is_trained != (least.method in self.epochs):
+        is_other_kind = (self.best.method in self.epochs) != (least.method in self.epochs)
+        if is_other_kind or least.seconds < CLEARLY_LESS * self.best.seconds:
             return least
-        return least if least.seconds < CLEARLY_LESS * self.best.seconds else None
+        return None
 
     def _about_training(self) -> list[str]:
         frozen = next((row for row in self.rows if row.method == FROZEN), None)
-        if frozen is None or frozen.failed:
-            return []
         trained = [row for row in self.rows if row.method in self.epochs and not row.failed]
+        if frozen is None or not trained:
+            return []
         above = self.rows[: self.rows.index(frozen)]
         better = [row.title for row in trained if row in above and FROZEN not in row.ties]
-        if better:
-            return [
-                f"Training helps here: {listed(better)} clearly did better than the encoder as it came."
-            ]
-        return ["No training did clearly better than the encoder as it came."] if trained else []
-
-    def _about_rest(self) -> list[str]:
-        failed = [f"{row.title} has no answer: {row.failed}." for row in self.rows if row.failed]
-        left = listed([title_of(name) for name in self.unfinished]) if self.unfinished else ""
+        if not better:
+            return ["No training did clearly better than the encoder as it came."]
         return [
-            *failed,
-            *([f"Not finished: {left}; the same command with --resume goes on."] if left else []),
+            f"Training helps here: {listed(better)} clearly did better than the encoder as it came."
         ]
-
-    def _about_draws(self) -> list[str]:
-        if self.kept["n_draws"] > 1 or not any(row.method in self.epochs for row in self.rows):
-            return []
-        return ["No training was repeated: chance in training is in no interval and no rank."]
-
-    def _about_command(self) -> list[str]:
-        nothing_left = "There is no command for the first: every image is labeled, so nothing is left to discover."
-        return [nothing_left] if self.command is None else []
 
     def in_words(self) -> str:
         """The table, what follows from it, and the command of the first."""
-        command = (
-            [] if self.command is None else ["", "to run the first on everything:", self.command]
-        )
-        return "\n".join([*self._table(), "", *self.sentences, *command])
-
-    def _table(self) -> list[str]:
         width = max(len(row.title) for row in self.rows)
-        head = f"{'rank':<5} {'method':<{width}}  {'All':>5} {'95 %':>13} {'Known':>6} {'Novel':>6} {'seconds':>8}"
-        return [head, *(_line(row, width) for row in self.rows)]
+        shares = f"{'All':>5} {'95 %':>13} {'Known':>6} {'Novel':>6} {'seconds':>8}"
+        lines = [f"{'rank':<5} {'method':<{width}}  {shares}"]
+        lines += [_line(row, width) for row in self.rows]
+        lines += ["", *self.sentences]
+        if self.command is not None:
+            lines += ["", "to run the first on everything:", self.command]
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """For comparison.json and --json: plain values, NaN as null."""
@@ -276,12 +275,14 @@ class Comparison:
 
 
 def _line(row: Row, width: int) -> str:
+    start = f"{row.rank:<5} {row.title:<{width}}  "
     if row.accuracy is None or row.interval is None:
-        return f"{row.rank:<5} {row.title:<{width}}  {row.failed}"
-    accuracy = row.accuracy
-    between = " – ".join(_points(end) for end in row.interval)
-    shares = f"{_points(accuracy.all):>5} {between:>13} {_points(accuracy.known):>6} {_points(accuracy.novel):>6}"
-    return f"{row.rank:<5} {row.title:<{width}}  {shares} {row.seconds:>8.1f}"
+        return f"{start}{row.failed}"
+    interval = " – ".join(_points(end) for end in row.interval)
+    known = _points(row.accuracy.known)
+    novel = _points(row.accuracy.novel)
+    shares = f"{_points(row.accuracy.all):>5} {interval:>13} {known:>6} {novel:>6}"
+    return f"{start}{shares} {row.seconds:>8.1f}"
 
 
 def _points(share: float) -> str:
@@ -290,16 +291,13 @@ def _points(share: float) -> str:
 
 def _row_from(plain: Mapping[str, Any]) -> Row:
     """A row as comparison.json has it."""
-    shares: Mapping[str, Any] | None = plain["accuracy"]
-    if not isinstance(shares, Mapping | None):
-        raise TypeError(f"accuracy: found {shares!r}")
     values = {name: value for name, value in plain.items() if name != "rank"}
-    values |= {
-        name: tuple(plain[name]) if plain[name] is not None else None
-        for name in ("interval", "ranks")
-    }
-    values |= {name: tuple(plain[name]) for name in ("ties", "n_clusters")}
-    of_images = {
-        name: math.nan if value is None else value for name, value in (shares or {}).items()
-    }
-    return Row(**{**values, "accuracy": Accuracy(**of_images) if shares is not None else None})
+    for name in ("interval", "ranks", "ties", "n_clusters"):
+        if values[name] is not None:
+            values[name] = tuple(values[name])
+    if values["accuracy"] is not None:
+        shares = dict(values["accuracy"]).items()
+        values["accuracy"] = Accuracy(
+            **{name: math.nan if value is None else value for name, value in shares}
+        )
+    return Row(**values)

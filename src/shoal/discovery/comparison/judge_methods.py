@@ -15,11 +15,11 @@ import numpy as np
 
 from shoal.arrays import Bools
 from shoal.clustering.matching import Accuracy, put_right
-from shoal.discovery.comparison.comparison_result import Comparison, Row
+from shoal.discovery.comparison.comparison_result import Row
 from shoal.discovery.comparison.comparison_settings import title_of
 from shoal.discovery.comparison.label_draw import LabelDraw
-from shoal.discovery.comparison.ranking import Ranking, rank
-from shoal.runs import COMPARED, Assignment, RunView, damaged
+from shoal.discovery.comparison.ranking import rank
+from shoal.runs import COMPARED, Assignment, Run, damaged
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -27,10 +27,32 @@ class Judged:
     """A method's finished runs, one per draw, and which of the kept images they put right."""
 
     method: str
-    runs: tuple[RunView, ...]
+    runs: tuple[Run, ...]
     right: Bools
     """(J,)"""
     failed: str = ""
+
+    def row(
+        self,
+        accuracy: Accuracy | None = None,
+        interval: tuple[float, float] | None = None,
+        ranks: tuple[int, int] | None = None,
+        ties: tuple[str, ...] = (),
+    ) -> Row:
+        """A row of the table."""
+        about = [run.provenance for run in self.runs]
+        return Row(
+            method=self.method,
+            title=title_of(self.method),
+            accuracy=accuracy,
+            interval=interval,
+            ranks=ranks,
+            ties=ties,
+            n_clusters=tuple(int(one["asked"]) for one in about),
+            seconds=sum(float(one["seconds"]) for one in about) / len(about),
+            run=str(self.runs[0].path),
+            failed=self.failed,
+        )
 
 
 def run_folder(path: Path, method: str, draw: int) -> Path:
@@ -40,7 +62,7 @@ def run_folder(path: Path, method: str, draw: int) -> Path:
 
 def judge(path: Path, method: str, draws: Sequence[LabelDraw]) -> Judged | None:
     """Read the runs of a method and judge them by the kept labels; None where one is not finished."""
-    runs = tuple(RunView(run_folder(path, method, draw)) for draw in range(len(draws)))
+    runs = tuple(Run(run_folder(path, method, draw)) for draw in range(len(draws)))
     if not all(run.is_finished for run in runs):
         return None
     failed = next((run.provenance["failed"] for run in runs if run.provenance.get("failed")), "")
@@ -67,7 +89,7 @@ def kept_right(kept: LabelDraw, rows: Sequence[Assignment]) -> Bools:
     return right
 
 
-def _kept_rows(run: RunView, kept: LabelDraw) -> list[Assignment]:
+def _kept_rows(run: Run, kept: LabelDraw) -> list[Assignment]:
     """(J,) what a run says of the kept images of a draw."""
     rows = run.assignments
     if tuple(row.path for row in rows) != kept.given.names:
@@ -75,65 +97,36 @@ def _kept_rows(run: RunView, kept: LabelDraw) -> list[Assignment]:
     return [rows[row] for row in kept.rows]
 
 
-def conclude(
-    path: Path, judged: Sequence[Judged], draws: Sequence[LabelDraw], *, seed: int, **about: Any
-) -> Comparison:
-    """Rank what was judged; `about` are the other fields of `Comparison`."""
+def rank_methods(
+    judged: Sequence[Judged], draws: Sequence[LabelDraw], seed: int
+) -> tuple[tuple[Row, ...], tuple[dict[str, Any], ...]]:
+    """The rows of the table, the best first and those that failed last, and each method against those below it."""
     good = [one for one in judged if not one.failed]
-    units, is_novel = (
-        np.concatenate([getattr(kept, name) for kept in draws]) for name in ("units", "is_novel")
-    )
+    names = [one.method for one in good]
+    is_novel = np.concatenate([kept.is_novel for kept in draws])
+    units = np.concatenate([kept.units for kept in draws])
     ranking = rank(np.stack([one.right for one in good]), units, is_novel, seed=seed)
-    rows = [_row(good, ranking, at, is_novel) for at in ranking.order]
-    rows += [_failed_row(one) for one in judged if one.failed]
-    return Comparison(path=path, rows=tuple(rows), pairs=tuple(_pairs(good, ranking)), **about)
-
-
-def _row(judged: Sequence[Judged], ranking: Ranking, at: int, is_novel: Bools) -> Row:
-    one = judged[at]
-    known = _share(one.right[~is_novel])
-    novel = _share(one.right[is_novel])
-    return Row(
-        method=one.method,
-        title=title_of(one.method),
-        accuracy=Accuracy(ranking.shares[at], known, novel),
-        interval=ranking.intervals[at],
-        ranks=ranking.ranks[at],
-        ties=tuple(judged[other].method for other in ranking.order if other in ranking.ties(at)),
-        **_about_runs(one),
-    )
-
-
-def _failed_row(one: Judged) -> Row:
-    none: dict[str, Any] = {"accuracy": None, "interval": None, "ranks": None, "ties": ()}
-    return Row(
-        method=one.method, title=title_of(one.method), **none, **_about_runs(one), failed=one.failed
-    )
-
-
-def _about_runs(one: Judged) -> dict[str, Any]:
-    seconds = [float(run.provenance["seconds"]) for run in one.runs]
-    n_clusters = tuple(int(run.provenance["asked"]) for run in one.runs)
-    return {
-        "seconds": sum(seconds) / len(seconds),
-        "n_clusters": n_clusters,
-        "run": str(one.runs[0].path),
-    }
-
-
-def _pairs(judged: Sequence[Judged], ranking: Ranking) -> list[dict[str, Any]]:
-    """Each method against those below it."""
     order = ranking.order
-    return [
-        {
-            "methods": [judged[i].method, judged[j].method],
-            "difference": ranking.pairs[i, j].difference,
-            "interval": [ranking.pairs[i, j].low, ranking.pairs[i, j].high],
-            "is_tie": not ranking.pairs[i, j].is_clear,
-        }
-        for at, i in enumerate(order)
-        for j in order[at + 1 :]
-    ]
+    rows = []
+    pairs = []
+    for place, at in enumerate(order):
+        right = good[at].right
+        share = float(ranking.shares[at])
+        accuracy = Accuracy(share, _share(right[~is_novel]), _share(right[is_novel]))
+        ties = tuple(names[other] for other in order if ranking.is_tie[at, other])
+        interval = (float(ranking.low[at]), float(ranking.high[at]))
+        rows.append(good[at].row(accuracy, interval, ranking.rank_range(at), ties))
+        pairs += [
+            {
+                "methods": [names[at], names[other]],
+                "difference": float(ranking.difference[at, other]),
+                "interval": ranking.difference_interval[:, at, other].tolist(),
+                "is_tie": bool(ranking.is_tie[at, other]),
+            }
+            for other in order[place + 1 :]
+        ]
+    rows += [one.row() for one in judged if one.failed]
+    return tuple(rows), tuple(pairs)
 
 
 def kept_table(judged: Sequence[Judged], draws: Sequence[LabelDraw]) -> str:
@@ -145,19 +138,17 @@ def kept_table(judged: Sequence[Judged], draws: Sequence[LabelDraw]) -> str:
     write(["draw", "path", "label", "whole_category", *names])
     at = 0
     for draw, kept in enumerate(draws):
-        columns = [[row.category for row in one.runs[draw].assignments] for one in good]
+        found = [one.runs[draw].assignments for one in good]
         for row, label, is_novel in zip(kept.rows, kept.labels, kept.is_novel, strict=True):
-            cells = [
-                cell
-                for one, column in zip(good, columns, strict=True)
-                for cell in (column[row], _word(one.right[at]))
-            ]
-            write([draw + 1, kept.given.names[row], kept.classes[label], _word(is_novel), *cells])
+            line = [draw + 1, kept.given.names[row], kept.classes[label], _word(is_novel)]
+            for one, assignments in zip(good, found, strict=True):
+                line += [assignments[row].category, _word(one.right[at])]
+            write(line)
             at += 1
     return out.getvalue()
 
 
-def _word(value: Any) -> str:
+def _word(value: np.bool) -> str:
     return "true" if value else "false"
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.data.collection import Collection
 from shoal.discovery.discovery_settings import DiscoverySettings
-from shoal.discovery.read_and_embed import check_collection
+from shoal.discovery.job import check_collection
 from shoal.discovery.trained.held_out import MAX_NAMED, MIN_CATEGORIES, hold_out
 from shoal.errors import DataError, ShoalError
 from shoal.words import count, first_few, plural

@@ -4,11 +4,10 @@ Every method is judged by the same images, so two of them are compared image by 
 is what was drawn before: single images of known categories, and whole categories where a whole category was kept,
 because its images stand or fall together.
 
-M methods, P pairs of them, J images that judge, U units that are drawn as one.
+M methods, P pairs of them, J images that judge, U units that are drawn as one, R resamples.
 """
 
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 
@@ -30,39 +29,32 @@ MAX_FALSE = 0.05
 """The share of tables that may call a difference where there is none."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pair:
-    """How much more of the images one method puts right than another, as shares in [-1, 1]."""
-
-    difference: float
-    low: float
-    high: float
-    """The interval of the difference, of this pair alone."""
-    is_clear: bool
-    """Whether one of the two is better beyond what chance would do in any pair of the table; else they tie."""
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Ranking:
     """M methods, in the order they were given in."""
 
-    shares: tuple[float, ...]
+    shares: Floats
     """(M,) the share of images put right."""
-    intervals: tuple[tuple[float, float], ...]
+    low: Floats
+    high: Floats
     """(M,) where that share likely lies."""
-    ranks: tuple[tuple[int, int], ...]
-    """(M,) the best and the worst rank that a method may have; 1 is the first."""
-    pairs: dict[tuple[int, int], Pair]
-    """By (i, j), i != j: i against j."""
-
-    def ties(self, method: int) -> list[int]:
-        """The methods that cannot be told from one."""
-        return [j for (i, j), pair in self.pairs.items() if i == method and not pair.is_clear]
+    difference: Floats
+    """(M, M) how much more of the images one method puts right than another."""
+    difference_interval: Floats
+    """(2, M, M) where that likely lies, of this pair alone."""
+    is_tie: Bools
+    """(M, M) whether neither of two is better beyond what chance would do in any pair of the table."""
 
     @property
     def order(self) -> list[int]:
         """The methods by the share they put right, the first of equals first."""
-        return sorted(range(len(self.shares)), key=lambda method: -self.shares[method])
+        order: list[int] = np.argsort(-self.shares, kind="stable").tolist()
+        return order
+
+    def rank_range(self, method: int) -> tuple[int, int]:
+        """The best and the worst rank that a method may have; 1 is the first."""
+        clear = self.difference[method] * ~self.is_tie[method]
+        return 1 + int((clear < 0).sum()), len(self.shares) - int((clear > 0).sum())
 
 
 def rank(right: Bools, units: Ints, is_novel: Bools, *, seed: int = 0) -> Ranking:
@@ -78,15 +70,21 @@ def rank(right: Bools, units: Ints, is_novel: Bools, *, seed: int = 0) -> Rankin
     novel = np.zeros(len(numbers), dtype=bool)
     novel[at[is_novel]] = True
     drawn = _resampled_shares(n_right, sizes, novel, np.random.default_rng(seed))  # (R, M)
-    n_methods = len(right)
-    pairs = _compare_pairs(n_right, int(sizes.sum()), drawn)
+    ends = [(1 - LEVEL) / 2, 1 - (1 - LEVEL) / 2]
+    shares = right.mean(axis=1)
+    low, high = np.quantile(drawn, ends, axis=0)
+    # Of all right, or all wrong, every draw is the same: the other end is Wilson's.
+    end = len(sizes) / (len(sizes) + Z**2)
+    low[shares == 1] = end
+    high[shares == 0] = 1 - end
+    by_unit = n_right[:, None] - n_right[None]  # (M, M, U)
     return Ranking(
-        shares=tuple(float(one.mean()) for one in right),
-        intervals=tuple(
-            _interval_of(float(right[i].mean()), drawn[:, i], len(sizes)) for i in range(n_methods)
-        ),
-        ranks=tuple(_rank_range(i, n_methods, pairs) for i in range(n_methods)),
-        pairs=pairs,
+        shares=shares,
+        low=low,
+        high=high,
+        difference=by_unit.sum(axis=2) / sizes.sum(),
+        difference_interval=np.quantile(drawn[:, :, None] - drawn[:, None], ends, axis=0),
+        is_tie=_ties(by_unit),
     )
 
 
@@ -102,48 +100,19 @@ def _resampled_shares(n_right: Ints, sizes: Ints, novel: Bools, rng: np.random.G
     for _ in range(N_RESAMPLES // AT_ONCE):
         times = np.zeros((AT_ONCE, len(sizes)), dtype=np.int64)
         for rows in strata:
-            times[:, rows] = rng.multinomial(
-                len(rows), np.full(len(rows), 1 / len(rows)), size=AT_ONCE
-            )
+            even = np.full(len(rows), 1 / len(rows))
+            times[:, rows] = rng.multinomial(len(rows), even, size=AT_ONCE)
         shares.append((times @ n_right.T) / (times @ sizes)[:, None])
     return np.concatenate(shares)
 
 
-def _compare_pairs(n_right: Ints, n_images: int, drawn: Floats) -> dict[tuple[int, int], Pair]:
-    """Each method against each other one; ranks rest on all pairs, so all of them share one level.
-
-    `n_right` (M, U) of each unit's images, `drawn` (R, M) shares.
-    """
-    unordered = list(combinations(range(len(n_right)), 2))
-    clear = are_clear(np.array([sign_flip_p(n_right[i] - n_right[j]) for i, j in unordered]))
-    pairs = {}
-    for (first, second), is_clear in zip(unordered, clear.tolist(), strict=True):
-        for i, j in ((first, second), (second, first)):
-            low, high = _interval(drawn[:, i] - drawn[:, j])
-            difference = float((n_right[i] - n_right[j]).sum() / n_images)
-            pairs[i, j] = Pair(difference=difference, low=low, high=high, is_clear=is_clear)
-    return pairs
-
-
-def _interval_of(share: float, drawn: Floats, n_units: int) -> tuple[float, float]:
-    """Where a share likely lies; of all right, or all wrong, every draw is the same: the other end is Wilson's."""
-    end = n_units / (n_units + Z**2)
-    if share == 1:
-        return end, 1.0
-    return (0.0, 1 - end) if share == 0 else _interval(drawn)
-
-
-def _interval(drawn: Floats) -> tuple[float, float]:
-    rest = (1 - LEVEL) / 2
-    low, high = np.quantile(drawn, [rest, 1 - rest])
-    return float(low), float(high)
-
-
-def _rank_range(method: int, n_methods: int, pairs: dict[tuple[int, int], Pair]) -> tuple[int, int]:
-    clear = [pair.difference for (i, _), pair in pairs.items() if i == method and pair.is_clear]
-    n_better = sum(difference < 0 for difference in clear)
-    n_worse = sum(difference > 0 for difference in clear)
-    return 1 + n_better, n_methods - n_worse
+def _ties(by_unit: Ints) -> Bools:
+    """(M, M) which methods cannot be told apart; ranks rest on all pairs, so all of them share one level."""
+    first, second = np.triu_indices(len(by_unit), k=1)  # (P,) each
+    p_values = np.array([sign_flip_p(one) for one in by_unit[first, second]])
+    is_tie = np.zeros(by_unit.shape[:2], dtype=bool)
+    is_tie[first, second] = ~are_clear(p_values)
+    return is_tie | is_tie.T
 
 
 def sign_flip_p(by_unit: Ints) -> float:
@@ -154,11 +123,10 @@ def sign_flip_p(by_unit: Ints) -> float:
     sum comes. Units without a difference say nothing. One that speaks more for the better never makes this larger.
     """
     sizes, times = np.unique(np.abs(by_unit[by_unit != 0]), return_counts=True)
-    # sums lie in [-most, most]
-    most = int(sizes @ times)
     observed = abs(int(by_unit.sum()))
     if observed == 0:
         return 1.0
+    most = int(sizes @ times)  # sums lie in [-most, most]
     n_sums = 2 * most + 1
     at = np.arange(n_sums)
     waves = np.ones(n_sums)

@@ -3,6 +3,7 @@
 `shoal discover photos/ --review runs/photos` and `shoal.refine`. The new run is one of its own: the reviewed one stays.
 """
 
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from shoal.data.readers import read_collection
 from shoal.data.readers.labels import MAX_ABSENT_SHARE
 from shoal.data.readers.originals import is_stored
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
+from shoal.discovery.image_source import ImageSource
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.reviewed.reviewed_clusters import n_reviewed
 from shoal.errors import DataError, UsageError
@@ -228,33 +230,29 @@ class Refinement:
 
 def prepare_refinement(
     reviewed: Path,
-    given: Mapping[str, Any],
+    source: ImageSource,
     settings: Mapping[str, Any],
     *,
-    out: Path | None,
+    out: str | os.PathLike[str] | None,
     resume: bool,
     reporter: Reporter,
 ) -> tuple[Collection, Path, DiscoverySettings, Refinement]:
     """The images with the labels of the review, where to write, and the settings; those not given are of that run.
 
-    `given` are the arguments of `read_collection`, `settings` those of `choose_settings`.
+    `settings` are the arguments of `choose_settings`.
     """
     refinement = Refinement.open(reviewed)
-    folder = out or refinement.next_folder
+    folder = refinement.next_folder if out is None else Path(out)
     refinement.check_out(folder, resume=resume)
     config = (
         {} if settings.get("config") or settings.get("recipe") else {"config": refinement.config}
     )
     chosen = choose_settings(**{**settings, **config})
-    is_given = any(
-        given.get(name) is not None for name in ("source", "labels", "labeled", "unlabeled")
-    )
-    images = (
-        read_collection(**given)
-        if is_given
-        else refinement.images(allow_missing=given["allow_missing"])
-    )
-    collection = refinement.collection(images, allow_missing=given["allow_missing"])
+    if source.is_given:
+        images = source.read()
+    else:
+        images = refinement.images(allow_missing=source.allow_missing)
+    collection = refinement.collection(images, allow_missing=source.allow_missing)
     is_asked = any(settings.get(name) is not None for name in ("n_clusters", "config", "recipe"))
     is_asked = is_asked or "n_clusters" in (settings.get("changes") or {})
     return (

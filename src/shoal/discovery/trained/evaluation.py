@@ -1,21 +1,18 @@
 """Evaluation on held-out labels: of the frozen encoder, of a training in progress, and in the end.
 
-N images, D and E columns of embeddings, J held-out images.
+N images, E columns of embeddings, J held-out images.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Bools, Ints
-from shoal.clustering.average import LinkageMethod
 from shoal.clustering.blend import (
     USUAL_WEIGHT,
     WEIGHTS,
@@ -25,12 +22,11 @@ from shoal.clustering.blend import (
     sample_rows,
     try_weights,
 )
-from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.matching import put_right
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import Listener
 from shoal.discovery.trained.choice import Choice, can_be_significant, is_significant
 from shoal.discovery.trained.held_out import HeldOut
-from shoal.discovery.trained.training_job import TrainingJob
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
@@ -51,53 +47,27 @@ TRAINED_WEIGHTS = tuple(weight for weight in WEIGHTS if weight < 1)
 OWN_WEIGHTS = (0.0, USUAL_WEIGHT)
 """The same where a method clusters its own way, which may take as long as training."""
 
-OwnClusters = Callable[[Tensor, Ints], Ints]
-"""From embeddings (M, D) and labels (M,) to clusters (M,), as a method makes them that does not shift."""
+Rights = Mapping[int, Bools | None]
+"""By epoch: (J,) which held-out images the best weight with training puts right; None where none could be tried."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluation:
     """The held-out images, and what is clustered to evaluate a result by their labels."""
 
-    frozen: Tensor
-    """(N, D) the embeddings of the encoder as it came."""
+    frozen: Representation
     labels: Ints
     """(N,)"""
     classes: Sequence[str]
     held_out: HeldOut
-    n_clusters: int
-    """The same for all that is compared."""
-    inference: InferenceSettings
-    seed: int
-    linkage_method: LinkageMethod = "ward"
-    usual_shifts: int = 0
-    """Those of the first result."""
-    first_cuts: Sequence[Ints] = ()
-    """(N,) each: clusters of the frozen embeddings after 0, 1, 2 … shifts, where the first result has them."""
-    own_clusters: OwnClusters | None = None
-
-    @classmethod
-    def of(cls, job: TrainingJob, held_out: HeldOut) -> "Evaluation":
-        """The evaluation of the trainings of a run."""
-        first = job.first.discovery
-        return cls(
-            frozen=job.frozen.embeddings,
-            labels=job.images.collection.labels,
-            classes=job.images.collection.classes,
-            held_out=held_out,
-            n_clusters=first.n_clusters,
-            inference=job.settings.of_method.inference,
-            seed=job.settings.seed,
-            linkage_method=first.linkage_method,
-            usual_shifts=first.n_shifts,
-            first_cuts=known_cuts(first),
-            own_clusters=own_clusters(job),
-        )
+    first: Discovery
+    """The frozen result, whose K and linkage are those of all that is compared."""
+    settings: DiscoverySettings
 
     @cached_property
     def of_frozen(self) -> Sequence[TriedWeight]:
         """What the labels say of the frozen embeddings alone; nothing where these are too much alike."""
-        return self._try(self.frozen, (1.0,))
+        return self._try(self.frozen.embeddings, (1.0,))
 
     @property
     def can_be_significant(self) -> bool:
@@ -106,7 +76,7 @@ class Evaluation:
 
     def choose(self, learned: Representation) -> Choice:
         """How much of the frozen encoder is to be kept beside what was learned."""
-        weights = TRAINED_WEIGHTS if self.own_clusters is None else OWN_WEIGHTS
+        weights = OWN_WEIGHTS if self._clusters_own else TRAINED_WEIGHTS
         return self.compare(learned.embeddings, learned.predicted, weights)
 
     def compare(self, trained: Tensor, predicted: Ints | None, weights: Sequence[float]) -> Choice:
@@ -120,9 +90,11 @@ class Evaluation:
         if has_collapsed:
             tried = []
         elif predicted is not None:
-            tried = [TriedWeight(weight=0.0, n_shifts=0, right=self._right(predicted))]
-        elif self.own_clusters is not None:
-            tried = self._try_own(trained, weights, self.own_clusters)
+            rows = self.held_out.rows
+            right = put_right(self.labels[rows], predicted[rows])
+            tried = [TriedWeight(weight=0.0, n_shifts=0, right=right)]
+        elif self._clusters_own:
+            tried = self._try_own(trained, weights)
         else:
             tried = self._try(trained, weights)
         return Choice(
@@ -131,70 +103,53 @@ class Evaluation:
             is_collapsed=has_collapsed,
         )
 
-    def _right(self, clusters: Ints) -> Bools:
-        """(J,) which held-out images are right in clusters (N,)."""
-        rows = self.held_out.rows
-        return put_right(self.labels[rows], clusters[rows])
+    @property
+    def _clusters_own(self) -> bool:
+        """Whether the method clusters its own way: it neither shifts nor predicts."""
+        method = get_method(self.settings.method)
+        return not method.shifts and not method.needs_n_clusters
 
-    def _try_own(
-        self, trained: Tensor, weights: Sequence[float], cluster: OwnClusters
-    ) -> list[TriedWeight]:
+    def _try_own(self, trained: Tensor, weights: Sequence[float]) -> list[TriedWeight]:
         """Try weights by the method's own clusters, which see every label but the held-out ones."""
         held_out = self.held_out.rows
         given = self.labels.copy()
         given[held_out] = UNLABELED
-        rows = sample_rows(len(self.labels), held_out, self.n_clusters, self.seed)
+        rows = sample_rows(len(self.labels), held_out, self.first.n_clusters, self.settings.seed)
         kept = torch.from_numpy(rows).to(trained.device)
         at = np.searchsorted(rows, held_out)
         tried = []
         for weight in weights:
+            both = blend(self.frozen.embeddings[kept], trained[kept], weight)
             with suppress(TooFewDistinct):
-                clusters = cluster(blend(self.frozen[kept], trained[kept], weight), given[rows])
+                clusters = self._cluster(both, given[rows])
                 right = put_right(self.labels[held_out], clusters[at])
                 tried.append(TriedWeight(weight=weight, n_shifts=0, right=right))
         return tried
 
+    def _cluster(self, embeddings: Tensor, labels: Ints) -> Ints:
+        discovery = get_method(self.settings.method).cluster(
+            replace(self.frozen, embeddings=embeddings),
+            labels,
+            self.settings.of_method,
+            n_clusters=self.first.n_clusters,
+            device=embeddings.device,
+        )
+        return discovery.clusters
+
     def _try(self, trained: Tensor, weights: Sequence[float]) -> list[TriedWeight]:
         return try_weights(
-            self.frozen,
+            self.frozen.embeddings,
             trained,
             self.labels,
             self.held_out.rows,
-            self.n_clusters,
-            self.inference,
-            seed=self.seed,
+            self.first.n_clusters,
+            self.settings.of_method.inference,
+            seed=self.settings.seed,
             weights=weights,
-            linkage_method=self.linkage_method,
-            usual_shifts=self.usual_shifts,
-            first_cuts=self.first_cuts,
+            linkage_method=self.first.linkage_method,
+            usual_shifts=self.first.n_shifts,
+            first_cuts=known_cuts(self.first),
         )
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Trial:
-    """A training without the held-out labels, and what these say of its best epoch."""
-
-    job: TrainingJob
-    """With the depth that was tried."""
-    folder: Path
-    learned: Representation
-    choice: Choice
-
-    @property
-    def n_right(self) -> int:
-        """How many held-out images are right with the weight that is kept."""
-        return int(self.choice.chosen.right.sum())
-
-    @property
-    def depth(self) -> int | None:
-        """How many blocks were trained; None: what the encoder's catalog entry says."""
-        depth: int | None = self.job.settings.of_method.n_tail_blocks
-        return depth
-
-    @property
-    def accuracy(self) -> float:
-        """Held-out accuracy with the weight that is kept."""
-        return self.n_right / self.choice.n_images
 
 
 def known_cuts(first: Discovery) -> tuple[Ints, ...]:
@@ -203,50 +158,6 @@ def known_cuts(first: Discovery) -> tuple[Ints, ...]:
     if is_whole and all(int(cut.max()) + 1 == first.n_clusters for cut in first.cuts):
         return first.cuts
     return ()
-
-
-def own_clusters(job: TrainingJob) -> OwnClusters | None:
-    """How the method clusters embeddings with the first result's K; None where it shifts, or predicts."""
-    method = get_method(job.settings.method)
-    if method.shifts or method.needs_n_clusters:
-        return None
-
-    def cluster(embeddings: Tensor, labels: Ints) -> Ints:
-        return method.cluster(
-            replace(job.frozen, embeddings=embeddings),
-            labels,
-            job.settings.of_method,
-            n_clusters=job.first.discovery.n_clusters,
-            device=embeddings.device,
-        ).clusters
-
-    return cluster
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class EvaluatedEpoch:
-    """What the held-out images say of a trial after some epochs."""
-
-    epoch: int
-    right: Bools | None
-    """(J,) which of them the best weight with training puts right; None where none could be tried."""
-
-    @classmethod
-    def of(cls, epoch: int, choice: Choice) -> "EvaluatedEpoch":
-        """The best weight with training of a choice."""
-        rights = [one.right for one in choice.tried if one.weight < 1]
-        best = max(rights, key=lambda right: int(right.sum()), default=None)
-        return cls(epoch=epoch, right=best)
-
-    @property
-    def n_right(self) -> int:
-        """How many of them."""
-        return -1 if self.right is None else int(self.right.sum())
-
-    @property
-    def accuracy(self) -> float:
-        """Share of them."""
-        return float("nan") if self.right is None else float(self.right.mean())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -270,57 +181,70 @@ class TrialStopping:
     def __call__(self, epoch: int, embeddings: Tensor, predicted: Ints | None) -> Verdict:
         """Compare an epoch with the frozen encoder, and with the epochs before it."""
         choice = self.evaluation.compare(embeddings, predicted, FEW_WEIGHTS)
-        now = EvaluatedEpoch.of(epoch, choice)
-        before = [one for one in read_evaluated(self.trial) if one.epoch < epoch]
+        now = _best_right(choice)
+        before = read_rights(self.trial)
+        rights = {one: right for one, right in before.items() if one < epoch} | {epoch: now}
         if epoch in self.epochs:  # else the user has stopped it here, and a resumed trial goes on
-            write_evaluated(self.trial, [*before, now])
-        best = best_epoch([*before, now])
+            write_rights(self.trial, rights)
+        best = best_epoch(rights)
         reason = ""
         if choice.is_hopeless:
             reason = "held-out accuracy is significantly below that of the frozen result"
-        elif best is not now:
-            fall = f"from {percent(best.accuracy)} to {percent(now.accuracy)}"
+        elif best != epoch:
+            fall = f"from {_accuracy(rights[best])} to {_accuracy(now)}"
             reason = f"held-out accuracy has fallen significantly, {fall}"
-        elif now.right is not None and now.right.all():
+        elif now is not None and now.all():
             reason = "all held-out labels are right"
         if reason and epoch < self.n_epochs:
             self.say(f"training is ended after {epoch} of {self.n_epochs} epochs: {reason}")
-        return Verdict(is_best=best is now, is_over=bool(reason))
+        return Verdict(is_best=best == epoch, is_over=bool(reason))
 
 
-def best_epoch(evaluated: Sequence[EvaluatedEpoch]) -> EvaluatedEpoch:
+def _best_right(choice: Choice) -> Bools | None:
+    """(J,) of the best weight with training."""
+    rights = [one.right for one in choice.tried if one.weight < 1]
+    return max(rights, key=lambda right: int(right.sum()), default=None)
+
+
+def _accuracy(right: Bools | None) -> str:
+    return "nothing" if right is None else percent(float(right.mean()))
+
+
+def best_epoch(rights: Rights) -> int:
     """The last epoch, unless an earlier one is significantly better: then the best of all.
 
     An earlier one is the best of several, and by chance often a little better.
     """
-    last = evaluated[-1]
-    best = max(evaluated, key=lambda one: one.n_right)
-    if best.right is None or last.right is None:
+    last = max(rights)
+    n_right = {epoch: int(right.sum()) for epoch, right in rights.items() if right is not None}
+    if last not in n_right:
         return last
-    return best if is_significant(best.right, last.right) else last
+    best = max(n_right, key=lambda epoch: n_right[epoch])
+    now = rights[last]
+    then = rights[best]
+    assert now is not None
+    assert then is not None
+    return best if is_significant(then, now) else last
 
 
-def write_evaluated(trial: Run, evaluated: Sequence[EvaluatedEpoch]) -> None:
+def write_rights(trial: Run, rights: Rights) -> None:
     """Keep what was found after each epoch."""
-    moments: list[dict[str, Any]] = [
-        {"epoch": one.epoch, "right": None if one.right is None else one.right.astype(int).tolist()}
-        for one in evaluated
-    ]
-    trial.write_json("judged", {"moments": moments})
+    plain = {
+        str(epoch): None if right is None else right.astype(int).tolist()
+        for epoch, right in rights.items()
+    }
+    trial.write_json("judged", plain)
 
 
-def read_evaluated(trial: Run) -> list[EvaluatedEpoch]:
+def read_rights(trial: Run) -> dict[int, Bools | None]:
     """What was found after each epoch so far."""
     if not trial.has("judged.json"):
-        return []
-    evaluated = []
+        return {}
+    rights: dict[int, Bools | None] = {}
     try:
-        for one in trial.json("judged")["moments"]:
-            right = None
-            if one["right"] is not None:
-                right = np.array(one["right"], dtype=bool)
-            evaluated.append(EvaluatedEpoch(epoch=int(one["epoch"]), right=right))
-    except (KeyError, TypeError, ValueError) as error:
+        for epoch, right in trial.json("judged").items():
+            rights[int(epoch)] = None if right is None else np.array(right, dtype=bool)
+    except (TypeError, ValueError) as error:
         file = trial.path / "judged.json"
         raise damaged(file, "it does not hold what held-out labels say") from error
-    return evaluated
+    return rights

@@ -1,4 +1,4 @@
-"""Which labels are held out from training to evaluate it, and what is left for it to learn from.
+"""Which labels are held out from training to evaluate it.
 
 N images.
 """
@@ -11,9 +11,7 @@ from shoal.arrays import UNLABELED, Ints
 from shoal.data.collection import Collection
 from shoal.data.splits import hold_out_validation
 from shoal.discovery.discovery_settings import DiscoverySettings
-from shoal.discovery.read_and_embed import Readable
 from shoal.discovery.reporter import NOTE, Reporter
-from shoal.methods.task import Task
 from shoal.words import count, first_few, plural
 
 MAX_NAMED = 5
@@ -37,22 +35,6 @@ class HeldOut:
     """Rows whose label the loss never sees: labeled validation images, and those of hidden categories."""
     too_small: tuple[int, ...] = ()
     """Categories with a single labeled image, which validation cannot see."""
-    has_trial: bool = False
-    """Whether training can be compared with the frozen result: where a category is hidden. Not with learned attention,
-    which fits one embedding alone and cannot be blended."""
-
-
-def set_aside(
-    collection: Collection, settings: DiscoverySettings, reporter: Reporter
-) -> tuple[HeldOut, DiscoverySettings]:
-    """What is held out from training, which is said, and the settings with batches that fit the rest.
-
-    The same in every process.
-    """
-    held_out = hold_out(collection, settings)
-    for line in describe_held_out(collection, held_out):
-        reporter.say(line)
-    return held_out, fit_batch(settings, len(held_out.labels), reporter)
 
 
 def hold_out(collection: Collection, settings: DiscoverySettings) -> HeldOut:
@@ -66,7 +48,10 @@ def hold_out(collection: Collection, settings: DiscoverySettings) -> HeldOut:
     rng = np.random.default_rng(settings.seed)
     split = hold_out_validation(labels, share=settings.validation_share, rng=rng)
     able = np.flatnonzero(collection.class_sizes > 1)
-    hidden = _draw_hidden(able, settings.hidden_share, rng)
+    hidden = able[:0]
+    if settings.hidden_share > 0 and len(able) >= MIN_CATEGORIES:
+        n_hidden = max(1, round(settings.hidden_share * len(able)))
+        hidden = np.sort(rng.choice(able, n_hidden, replace=False))
     is_validation = np.isin(np.arange(len(labels)), split.validation)
     is_hidden = np.isin(labels, hidden)
     return HeldOut(
@@ -75,34 +60,7 @@ def hold_out(collection: Collection, settings: DiscoverySettings) -> HeldOut:
         hidden=tuple(hidden.tolist()),
         rows=np.flatnonzero(collection.is_labeled & (is_validation | is_hidden)),
         too_small=split.too_small,
-        has_trial=len(hidden) > 0 and settings.shift.aggregation != "attention",
     )
-
-
-def _draw_hidden(able: Ints, share: float, rng: np.random.Generator) -> Ints:
-    if share == 0 or len(able) < MIN_CATEGORIES:
-        return able[:0]
-    return np.sort(rng.choice(able, max(1, round(share * len(able))), replace=False))
-
-
-def training_tasks(
-    images: Readable, held_out: HeldOut, n_clusters: int | None
-) -> tuple[Task, Task | None]:
-    """What training learns from, and, where that is a trial, what the one after it does, with all labels.
-
-    Both look at one pool of views.
-    """
-    labels = images.collection.labels
-    first = Task(
-        pixels=images.pixels,
-        labels=held_out.labels,
-        validation=held_out.validation,
-        n_clusters=n_clusters,
-    )
-    if not held_out.has_trial:
-        return first, None
-    last = replace(first, labels=labels, validation=None, pool_labels=(first.training_labels,))
-    return replace(first, pool_labels=(labels,)), last
 
 
 def describe_held_out(collection: Collection, held_out: HeldOut) -> list[str]:
@@ -114,16 +72,16 @@ def describe_held_out(collection: Collection, held_out: HeldOut) -> list[str]:
     lines = [
         f"{images} set aside for validation, {count(n_labeled, 'label')} held out from training"
     ]
-    if held_out.hidden:
-        n = len(held_out.hidden)
-        names = _listed(collection, held_out.hidden)
+    n_hidden = len(held_out.hidden)
+    n_small = len(held_out.too_small)
+    if n_hidden:
+        names = first_few([collection.classes[label] for label in held_out.hidden], MAX_NAMED)
         lines.append(
-            f"the labels of {count(n, 'known category')} ({names}) are held out too, "
+            f"the labels of {count(n_hidden, 'known category')} ({names}) are held out too, "
             "to evaluate training on categories that it has no labels of"
         )
-    if held_out.too_small:
-        n_small = len(held_out.too_small)
-        names = _listed(collection, held_out.too_small)
+    if n_small:
+        names = first_few([collection.classes[label] for label in held_out.too_small], MAX_NAMED)
         lines.append(
             f"{NOTE}{count(n_small, 'category')} {plural(n_small, 'has')} a single labeled image "
             f"({names}), so that none can be held out; label one more of each"
@@ -131,15 +89,11 @@ def describe_held_out(collection: Collection, held_out: HeldOut) -> list[str]:
     return lines
 
 
-def _listed(collection: Collection, categories: tuple[int, ...]) -> str:
-    return first_few([collection.classes[label] for label in categories], MAX_NAMED)
-
-
 def fit_batch(
     settings: DiscoverySettings, n_training: int, reporter: Reporter
 ) -> DiscoverySettings:
     """Make the batch smaller where the collection is smaller than one."""
-    chosen = settings.of_method
+    chosen = settings.trained
     wanted = chosen.training.batch_size
     if wanted <= n_training:
         return settings

@@ -5,20 +5,12 @@ import signal
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
-import torch
 
 from photo_runs import press_ctrl_c, run_on, stop
-from shoal.discovery.trained import training_job
-from shoal.discovery.trained.training_job import stop_request
-from shoal.methods.clusters import Representation
-from shoal.methods.registry import load_recipe
-from shoal.methods.task import Task
-from shoal.training import model
-from shoal.training.tokens import TokenCache
+from shoal.discovery.trained.training import stop_request
+from shoal.methods import trunk
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -49,13 +41,13 @@ def test_the_tokens_that_embedding_leaves_spare_training_its_own_and_a_resumed_r
 ) -> None:
     monkeypatch.setenv("SHOAL_ENGINE", "openvino")
     counted: list[int] = []
-    real = model.cache_tokens
+    real = trunk.cache_tokens
 
     def cache_tokens(pixels, *others, **how):
         counted.append(len(pixels))
         return real(pixels, *others, **how)
 
-    monkeypatch.setattr(model, "cache_tokens", cache_tokens)
+    monkeypatch.setattr(trunk, "cache_tokens", cache_tokens)
     wanted = replace(
         settings, n_clusters=5, method_settings=replace(settings.method_settings, n_tail_blocks=1)
     )
@@ -69,22 +61,3 @@ def test_the_tokens_that_embedding_leaves_spare_training_its_own_and_a_resumed_r
     assert counted == [len(whole.array("frozen"))], "which the resumed one had to make"
     for name in ("assignments.csv", "model.safetensors", "embeddings.npy", "frozen.npy"):
         assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name
-
-
-@pytest.mark.parametrize(("n_tail_blocks", "is_given"), [(1, True), (5, False)])
-def test_tokens_are_given_to_a_training_that_splits_the_encoder_in_the_same_place(
-    n_tail_blocks, is_given
-) -> None:
-    left = Representation(embeddings=torch.eye(4), embed=lambda pixels: torch.eye(4))
-    job = SimpleNamespace(
-        frozen=replace(left, tokens=TokenCache(torch.ones(4, 2), 1)), n_tail_blocks=1
-    )
-    task = Task(pixels=np.zeros((4, 8, 8, 3), dtype=np.uint8), labels=np.array([0, 1, -1, -1]))
-    chosen = load_recipe("cpu")
-    given = training_job._with_tokens(
-        job, task, replace(chosen, n_tail_blocks=n_tail_blocks)
-    ).tokens
-    assert (given is not None) is is_given
-    assert given is None or given.batch_size == 2 * chosen.training.batch_size, (
-        "as training makes them itself"
-    )
