@@ -9,7 +9,6 @@ from torch import nn
 
 from shoal.data.benchmarks.benchmark import build
 from shoal.data.benchmarks.official_images import OfficialImages
-from shoal.data.benchmarks.published_facts import get_facts
 from shoal.data.benchmarks.split import ClassSplit
 from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.methods import method
@@ -22,7 +21,7 @@ COLORS = np.array(
     dtype=np.int64,
 )
 N_EACH = {"train": 20, "test": 8}
-SPLIT = ClassSplit("cub", (0, 1, 2, 3), (4, 5), None, 0.5, 0, "0" * 64)
+SPLIT = ClassSplit("cub", (0, 1, 2, 3), (4, 5), (), 0.5, 0, "0" * 64)
 
 
 def read_stand_in(name, root, *, part="train", seed=0):
@@ -38,7 +37,7 @@ def read_stand_in(name, root, *, part="train", seed=0):
         "a stand-in",
         images=images.clip(0, 255).astype(np.uint8),
     )
-    return build(name, official, get_facts(name), SPLIT, part, seed)
+    return build(name, official, SPLIT, part, seed)
 
 
 class Mean(nn.Module):

@@ -70,7 +70,7 @@ def prepare(name: Name, root: Root, json: Json = False) -> None:
     """
     from shoal.data.benchmarks import prepare as work
 
-    preparation = work(name, root, bar=progress)
-    result(preparation.describe(), preparation.to_dict(), as_json=json)
-    if not preparation.verification.is_complete:
+    verification = work(name, root, bar=progress)
+    result(verification.describe(), verification.to_dict(), as_json=json)
+    if not verification.is_complete:
         raise typer.Exit(INCOMPLETE)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,8 +27,12 @@ MIN_KNOWN_CLASSES = 2
 better than another."""
 
 
-Images = Sequence[Any] | NDArray[np.uint8]
-"""Images in memory: PIL images or arrays, or one array of them all."""
+class Images(Protocol):
+    """Images in memory: PIL images or arrays, or one array of them all."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

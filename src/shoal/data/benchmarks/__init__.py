@@ -1,12 +1,10 @@
 """Benchmarks: the seven image sets of generalized category discovery, with the published splits."""
 
 from shoal.data.benchmarks.benchmark import Benchmark, read_benchmark
-from shoal.data.benchmarks.benchmark_layouts import check_part
 from shoal.data.benchmarks.official_images import Part
-from shoal.data.benchmarks.preparation import Preparation, prepare
+from shoal.data.benchmarks.preparation import Verification, prepare, verify
 from shoal.data.benchmarks.published_facts import BENCHMARKS, BenchmarkFacts, get_facts
 from shoal.data.benchmarks.split import ClassSplit, load_split
-from shoal.data.benchmarks.verification import Verification, verify
 
 __all__ = [
     "BENCHMARKS",
@@ -14,9 +12,7 @@ __all__ = [
     "BenchmarkFacts",
     "ClassSplit",
     "Part",
-    "Preparation",
     "Verification",
-    "check_part",
     "get_facts",
     "load_split",
     "prepare",

@@ -6,13 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.arrays import UNLABELED, Ints
-from shoal.data.benchmarks.benchmark_layouts import PARTS, read_official
-from shoal.data.benchmarks.official_images import OfficialImages, Part
-from shoal.data.benchmarks.published_facts import BenchmarkFacts, get_facts
+from shoal.arrays import UNLABELED
+from shoal.data.benchmarks.official_images import (
+    PARTS,
+    OfficialImages,
+    Part,
+    ZipImages,
+    find_layout,
+    hint_at_pickles,
+)
+from shoal.data.benchmarks.published_facts import get_facts
 from shoal.data.benchmarks.split import ClassSplit, load_split
-from shoal.data.benchmarks.zipped import ZipImages
-from shoal.data.collection import Collection, Images, Truth
+from shoal.data.collection import Collection, Truth
 from shoal.data.readers.folders import check_folder
 from shoal.data.splits import known_novel_split
 from shoal.errors import DataError, UnknownName
@@ -30,10 +35,7 @@ class Benchmark:
     test part."""
     truth: Truth
     """True labels in the same order, known classes first; for scorers alone."""
-    facts: BenchmarkFacts
     split: ClassSplit
-    seed: int
-    """Seed of the labeled draw; the published one is `split.seed`."""
 
     @property
     def n_clusters(self) -> int:
@@ -52,66 +54,60 @@ def read_benchmark(
     """
     if part not in PARTS:
         raise UnknownName("part", part, PARTS)
-    facts = get_facts(name)
-    split = load_split(name)
+    title = get_facts(name).title
     folder = check_folder(root)
-    official = read_official(name, folder, part)
-    if official.absent:
-        listed = first_few(official.absent)
+    split = load_split(name)
+    found = find_layout(name, folder, part)
+    if found.missing:
         raise DataError(
-            f"{folder}: {len(official.absent):,} of the files and classes of {facts.title} are "
-            f"not there ({listed}); "
-            f"`shoal datasets verify {name} {folder}` lists them all"
+            f"{folder}: the {part} part of {title} is not there; missing: "
+            f"{', '.join(found.missing)} ({found.layout.words}) {hint_at_pickles(folder)}; "
+            f"`shoal datasets prepare {name} {folder}` says where to get it"
         )
-    return build(name, official, facts, split, part, seed)
+    official = found.layout.read(found.home, part, split)
+    if official.absent:
+        raise DataError(
+            f"{folder}: {len(official.absent):,} of the files and classes of {title} are not "
+            f"there ({first_few(official.absent)}); `shoal datasets verify {name} {folder}` lists "
+            "them all"
+        )
+    return build(name, official, split, part, seed)
 
 
 def build(
-    name: str,
-    official: OfficialImages,
-    facts: BenchmarkFacts,
-    split: ClassSplit,
-    part: Part,
-    seed: int,
+    name: str, official: OfficialImages, split: ClassSplit, part: Part, seed: int
 ) -> Benchmark:
     """Draw the labeled images in official order, then sort by name, as collections are."""
+    facts = get_facts(name)
+    n_known = len(split.known)
     true_labels = split.positions[official.class_ids]  # (N,) known classes first
     labels = np.full(len(true_labels), UNLABELED, dtype=np.int64)
     if part == "train":
-        labels = known_novel_split(
-            true_labels, range(len(split.known)), split.labeled_share, seed=seed
+        labels = known_novel_split(true_labels, range(n_known), split.labeled_share, seed=seed)
+    n_images = len(official.names)
+    order = np.array(sorted(range(n_images), key=official.names.__getitem__), dtype=np.int64)
+    images = official.images
+    if isinstance(images, ZipImages):
+        images = images.take(order)
+    elif images is not None and (np.diff(order) < 0).any():  # else half a gigabyte is not copied
+        images = np.asarray(images)[order]
+    notes = official.notes
+    published = facts.n_images_of(part)
+    if n_images != published:
+        notes += (
+            f"{n_images:,} images, but the published {part} part has {published:,}: results cannot "
+            "be compared",
         )
-    order = np.array(
-        sorted(range(len(official.names)), key=official.names.__getitem__), dtype=np.int64
-    )
     names = tuple(official.names[i] for i in order)
     classes = tuple(official.classes[i] for i in (*split.known, *split.novel))
     collection = Collection(
         names,
         labels[order],
-        classes[: len(split.known)],
+        classes[:n_known],
         root=official.root,
-        images=_reorder(official.images, order),
+        images=images,
         layout=f"{facts.title}, {part} part: {official.layout}",
-        notes=official.notes + _differences(len(names), facts, part),
+        notes=notes,
     )
-    truth = Truth(names, true_labels[order], classes, len(split.known))
-    return Benchmark(name, part, collection, truth, facts, split, seed)
-
-
-def _reorder(images: Images | None, order: Ints) -> Images | None:
-    if isinstance(images, ZipImages):
-        return images.take(order)
-    if images is None or (np.diff(order) == 1).all():  # half a gigabyte need not be copied
-        return images
-    return np.asarray(images)[order]
-
-
-def _differences(n_found: int, facts: BenchmarkFacts, part: Part) -> tuple[str, ...]:
-    published = facts.n_images_of(part)
-    if n_found == published:
-        return ()
-    return (
-        f"{n_found:,} images, but the published {part} part has {published:,}: results cannot be "
-        "compared",
-    )
+    truth = Truth(names, true_labels[order], classes, n_known)
+    return Benchmark(name, part, collection, truth, split)

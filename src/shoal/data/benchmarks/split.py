@@ -9,7 +9,6 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 import numpy as np
 
@@ -27,8 +26,8 @@ class ClassSplit:
     """Official ids in the order of the split; their positions 0, 1, … are the labels."""
     novel: tuple[int, ...]
     """Official ids that follow; positions count on."""
-    class_names: tuple[str, ...] | None
-    """Names by official id; None where only the folders of the download know them."""
+    class_names: tuple[str, ...]
+    """Names by official id; none where only the folders of the download know them."""
     labeled_share: float
     seed: int
     """Seed of the published draw."""
@@ -72,20 +71,15 @@ def parse_split(name: str, raw: bytes, *, expected_sha256: str) -> ClassSplit:
             "the split was changed, so results would not be comparable; install shoal again"
         )
     content = json.loads(raw)
-    entries = [*content["known"], *content["novel"]]
-    assert sorted(entry["id"] for entry in entries) == list(range(len(entries)))
+    known = {entry["id"]: entry.get("name") for entry in content["known"]}
+    novel = {entry["id"]: entry.get("name") for entry in content["novel"]}
+    names = known | novel
     return ClassSplit(
         name,
-        tuple(entry["id"] for entry in content["known"]),
-        tuple(entry["id"] for entry in content["novel"]),
-        _names_by_id(entries),
+        tuple(known),
+        tuple(novel),
+        tuple(names[i] for i in range(len(names)) if names[i] is not None),
         content["labeled_draw"]["share"],
         content["labeled_draw"]["seed"],
         sha256,
     )
-
-
-def _names_by_id(entries: list[dict[str, Any]]) -> tuple[str, ...] | None:
-    if "name" not in entries[0]:
-        return None
-    return tuple(entry["name"] for entry in sorted(entries, key=lambda entry: int(entry["id"])))
