@@ -1,7 +1,6 @@
 """Verifying and preparing: what is there, what is missing, and unpacking without harm."""
 
 import io
-import json
 import tarfile
 import zipfile
 from dataclasses import replace
@@ -84,17 +83,14 @@ def test_preparing_again_changes_nothing(cub: Path) -> None:
 def test_the_index_is_a_table_that_reads_back_as_the_same_collection(cub: Path) -> None:
     prepare("cub", cub)
     benchmark = read_benchmark("cub", cub).collection
-    table = read_collection(cub / "cub-train.csv", classes=benchmark.classes)
+    table = read_collection(cub / "cub-train.csv")
     assert [str(table.source(i)) for i in range(len(table))] == [
         str(benchmark.source(i)) for i in range(len(table))
     ]
-    assert table.labels.tolist() == benchmark.labels.tolist()
-
-
-def test_an_index_of_somebody_else_is_not_overwritten(cub: Path) -> None:
-    (cub / "cub-train.csv").write_text("mine")
-    prepare("cub", cub)
-    assert (cub / "cub-train.csv").read_text() == "mine"
+    classes = [(*found.classes, "") for found in (table, benchmark)]
+    assert [classes[0][label] for label in table.labels] == [
+        classes[1][label] for label in benchmark.labels
+    ]
 
 
 def test_missing_files_are_listed_one_by_one(tmp_path: Path) -> None:
@@ -110,21 +106,6 @@ def test_missing_files_are_listed_one_by_one(tmp_path: Path) -> None:
     assert found.parts[0].missing == (f"images/{lost.parent.name}/bird_3.jpg",)
     assert found.parts[1].missing == ()
     assert not found.is_complete
-
-
-def test_a_wrong_count_is_said_in_words_and_is_not_complete(tmp_path: Path) -> None:
-    unpack(write_tar(tmp_path / "CUB_200_2011.tgz", cub_members(400, 200)), tmp_path)
-    found = verify("cub", tmp_path)
-    assert not found.is_complete
-    counts = found.to_dict()["parts"][0]["counts"]
-    assert counts[0] == {
-        "what": "images",
-        "found": 400,
-        "published": 5_994,
-        "within": 0,
-        "is_right": False,
-    }
-    json.dumps(found.to_dict())
 
 
 def test_the_imagenet_tar_of_tars_yields_only_the_100_synsets(tmp_path: Path) -> None:

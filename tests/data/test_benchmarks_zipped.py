@@ -1,7 +1,6 @@
 """Benchmarks read in place from a zip archive of class folders."""
 
 import io
-import pickle
 import zipfile
 from pathlib import Path
 
@@ -44,14 +43,6 @@ def test_a_zip_is_read_in_place_in_the_order_of_its_members(tmp_path: Path) -> N
         assert found.collection.source(i).getpixel((0, 0)) == (number % 256, number // 256, 0)
 
 
-def test_a_missing_test_part_is_asked_for_in_the_layout_that_the_training_part_has(
-    tmp_path: Path,
-) -> None:
-    write_zip(tmp_path / "cub200-train.zip", [f"train/{c}/{c}.png" for c in CLASSES])
-    with pytest.raises(DataError, match=r"cub200-test\.zip"):
-        read_benchmark("cub", tmp_path, part="test")
-
-
 def test_a_zip_unpacked_beside_itself_gives_files_in_the_order_of_the_archive(
     tmp_path: Path,
 ) -> None:
@@ -80,14 +71,6 @@ def test_threads_read_a_zip_together(tmp_path: Path) -> None:
     pixels = load_pixels(collection, size=4, cache=tmp_path / "cache", n_workers=8)
     assert not pixels.skipped
     assert pixels[:][:, 0, 0, 0].tolist() == [members.index(name) for name in collection.names]
-
-
-def test_a_copied_reader_opens_the_zip_anew(tmp_path: Path) -> None:
-    """Two processes that share one open file share its position, and read each other's bytes."""
-    write_zip(tmp_path / "cub200-train.zip", [f"train/{c}/{c}.png" for c in CLASSES])
-    images = read_benchmark("cub", tmp_path).collection.images
-    copied = pickle.loads(pickle.dumps(images))
-    assert images[7].getpixel((0, 0)) == copied[7].getpixel((0, 0)) == (7, 0, 0)
 
 
 def test_a_broken_zip_is_bad_data(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from shoal.data.collection import Collection, Truth, check_for_discovery
-from shoal.errors import DataError, UsageError
+from shoal.data.collection import Collection, check_for_discovery
+from shoal.errors import DataError
 
 
 def collection(
@@ -29,11 +29,6 @@ def test_describe_says_counts_layout_and_notes() -> None:
     np.testing.assert_array_equal(found.class_sizes, [2, 1])
 
 
-def test_thousands_and_singulars_read_well() -> None:
-    assert collection([-1] * 1200, ()).count() == "1,200 images, none labeled, 1,200 unlabeled"
-    assert collection([0], ("cat",)).count() == "1 image, 1 labeled in 1 category, 0 unlabeled"
-
-
 def test_a_subset_keeps_class_ids_names_and_images() -> None:
     images = np.arange(4 * 16, dtype=np.uint8).reshape(4, 4, 4)
     part = collection([0, 1, -1, 1], images=images).subset([1, 3])
@@ -43,19 +38,6 @@ def test_a_subset_keeps_class_ids_names_and_images() -> None:
     np.testing.assert_array_equal(part.source(1), images[3])
 
 
-def test_a_subset_takes_booleans_too() -> None:
-    assert collection([0, 1, -1]).subset(np.array([True, False, True])).names == (
-        "image-0000",
-        "image-0002",
-    )
-
-
-@pytest.mark.parametrize("index", [[2, 1], [0, 0], [5], [-1], [], [[0]], [0.5], [True]])
-def test_a_subset_out_of_order_is_refused(index: list[int]) -> None:
-    with pytest.raises(UsageError, match="increasing positions"):
-        collection([0, 1, -1]).subset(index)
-
-
 def test_labels_cannot_be_changed_behind_its_back() -> None:
     given = np.array([0, 1, -1])
     found = collection([0, 1, -1], labels=given)
@@ -63,24 +45,6 @@ def test_labels_cannot_be_changed_behind_its_back() -> None:
     np.testing.assert_array_equal(found.labels, [0, 1, -1])
     with pytest.raises(ValueError, match="read-only"):
         found.labels[0] = 1
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"names": ("a", "a", "b")}, "'a' appears twice"),
-        ({"names": ("b", "a", "c")}, "'a' comes after 'b'"),
-        ({"labels": np.array([0, 1])}, "one label per row"),
-        ({"labels": np.array([0, 1, 2])}, "there are 2 class names"),
-        ({"labels": np.array([0, 1, -2])}, "below -1"),
-        ({"classes": ("cat", "cat")}, "class names must be unique"),
-        ({"images": np.zeros((2, 4, 4), dtype=np.uint8)}, "one per name"),
-        ({"images": None}, "give one of them"),
-    ],
-)
-def test_an_inconsistent_collection_is_refused(changes: dict[str, object], message: str) -> None:
-    with pytest.raises((DataError, UsageError), match=message):
-        collection([0, 1, -1], **changes)
 
 
 @pytest.mark.parametrize(
@@ -102,16 +66,3 @@ def test_discovery_is_refused_with_what_it_needs(labels: list[int], message: str
 
 def test_discovery_accepts_two_known_classes_and_something_unlabeled() -> None:
     check_for_discovery(collection([0, 1, -1, -1]), min_images=4)
-
-
-def test_truth_is_found_by_name_whatever_the_order() -> None:
-    truth = Truth(("a", "b", "c"), np.array([0, 2, 1]), ("cat", "dog", "eel"), n_known=2)
-    np.testing.assert_array_equal(truth.of(["c", "a"]), [1, 0])
-    np.testing.assert_array_equal(truth.is_known, [True, False, True])
-    with pytest.raises(DataError, match="no entry for 'x'"):
-        truth.of(["a", "x"])
-
-
-def test_truth_has_no_unlabeled_images() -> None:
-    with pytest.raises(DataError, match="one true class per image"):
-        Truth(("a",), np.array([-1]), ("cat",), n_known=1)

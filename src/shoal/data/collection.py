@@ -6,19 +6,18 @@ it. Evaluators and the demo keep what they know in a separate `Truth`.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from shoal.arrays import UNLABELED, Bools, Ints, as_labels
 from shoal.data.storage.stored import StoredFiles
-from shoal.errors import DataError, UsageError
+from shoal.errors import DataError
 from shoal.text import shown
 from shoal.words import count
 
@@ -108,27 +107,14 @@ class Collection:
     one."""
 
     def __post_init__(self) -> None:
-        n_images = len(self.names)
         labels = as_labels(self.labels, len(self.names), name="labels").copy()
-        if not n_images:
-            raise DataError("the collection holds no images; give at least one")
-        if sum(one is not None for one in (self.root, self.images, self.stored)) != 1:
-            raise UsageError(
-                "a collection holds files under `root`, `stored` ones or in-memory `images`; give "
-                "one of them"
-            )
+        assert len(labels), "at least one image"
+        sources = [one for one in (self.root, self.images, self.stored) if one is not None]
+        assert len(sources) == 1, "files, stored or in-memory images"
         images = self.images if self.stored is None else self.stored.states
-        if images is not None and len(images) != n_images:
-            raise DataError(f"images: found {len(images):,}, expected {n_images:,}, one per name")
-        _check_names(self.names)
-        if len(set(self.classes)) < len(self.classes):
-            raise DataError(
-                f"classes: a name appears twice in {self.classes}; class names must be unique"
-            )
-        if labels.max() >= len(self.classes):
-            raise DataError(
-                f"labels: found {labels.max()}, but there are {len(self.classes)} class names"
-            )
+        assert images is None or len(images) == len(labels), "an image per name"
+        assert all(map(str.__lt__, self.names, self.names[1:])), "names are unique and sorted"
+        assert len(set(self.classes)) == len(self.classes) > labels.max(), "a name per class"
         labels.setflags(write=False)
         object.__setattr__(self, "labels", labels)
 
@@ -180,11 +166,9 @@ class Collection:
         chosen = np.asarray(index)
         if chosen.dtype == bool and chosen.shape == (len(self),):
             chosen = np.flatnonzero(chosen)
-        if not _is_increasing(chosen, len(self)):
-            raise UsageError(
-                f"index: expected increasing positions in 0..{len(self) - 1}, each once; sort "
-                "them first"
-            )
+        if not len(chosen):
+            raise DataError("none of the wanted images is in the collection")
+        assert (np.diff(chosen, prepend=-1) > 0).all(), "increasing positions"
         images = self.images
         if isinstance(images, np.ndarray):
             images = images[chosen]
@@ -234,10 +218,7 @@ class Truth:
 
     def __post_init__(self) -> None:
         labels = as_labels(self.labels, len(self.names), name="truth").copy()
-        if len(labels) and not (labels.min() >= 0 and labels.max() < len(self.classes)):
-            raise DataError(
-                f"truth: expected labels in 0..{len(self.classes) - 1}, one true class per image"
-            )
+        assert 0 <= labels.min() <= labels.max() < len(self.classes), "a true class per image"
         labels.setflags(write=False)
         object.__setattr__(self, "labels", labels)
 
@@ -245,16 +226,6 @@ class Truth:
     def is_known(self) -> Bools:
         """(N,) which images truly belong to a known class."""
         return self.labels < self.n_known
-
-    def of(self, names: Sequence[str]) -> Ints:
-        """The true labels of some images, in the order of `names`."""
-        position = {name: i for i, name in enumerate(self.names)}
-        unknown = [name for name in names if name not in position]
-        if unknown:
-            raise DataError(
-                f"truth: no entry for {unknown[0]!r} and {count(len(unknown) - 1, 'other image')}"
-            )
-        return self.labels[[position[name] for name in names]]
 
 
 def check_for_discovery(collection: Collection, *, min_images: int = 10) -> None:
@@ -283,18 +254,3 @@ def check_for_discovery(collection: Collection, *, min_images: int = 10) -> None
         raise DataError(
             f"{where}: every image is labeled, so nothing is left to discover; add unlabeled images"
         )
-
-
-def _check_names(names: tuple[str, ...]) -> None:
-    for before, after in pairwise(names):
-        if before == after:
-            raise DataError(f"names: {after!r} appears twice; every image needs a name of its own")
-        if before > after:
-            raise DataError(f"names: {after!r} comes after {before!r}; sort the images by name")
-
-
-def _is_increasing(index: NDArray[Any], n_rows: int) -> bool:
-    if index.dtype.kind not in "iu" or index.ndim != 1 or not len(index):
-        return False
-    is_inside = index[0] >= 0 and index[-1] < n_rows
-    return bool(is_inside and (np.diff(index.astype(np.int64)) > 0).all())

@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from shoal.arrays import UNLABELED, Ints, as_labels
-from shoal.errors import DataError, UsageError
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,22 +29,25 @@ def hold_out_validation(labels: ArrayLike, *, share: float, rng: np.random.Gener
     it is not here.
     """
     known = as_labels(labels, np.size(labels), name="labels")
-    _check_share(share)
+    assert 0 < share < 1
     held_out = []
     too_small = []
     for label in np.unique(known):
         members = rng.permutation(np.flatnonzero(known == label))
-        if label != UNLABELED and len(members) == 1:
-            too_small.append(int(label))
-        held_out.append(members[: _n_held_out(len(members), share, is_class=label != UNLABELED)])
-    validation = np.sort(np.concatenate(held_out)) if held_out else np.empty(0, dtype=np.int64)
+        n_held_out = round(share * len(members))
+        if label != UNLABELED:
+            n_held_out = min(max(n_held_out, 1), len(members) - 1)
+            if len(members) == 1:
+                too_small.append(int(label))
+        held_out.append(members[:n_held_out])
+    validation = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *held_out]))
     training = np.setdiff1d(np.arange(len(known)), validation)
     return HoldOut(training, validation, tuple(too_small))
 
 
 def known_novel_split(
     true_labels: ArrayLike,
-    known_classes: Sequence[Any],
+    known_classes: Sequence[int] | Sequence[str],
     labeled_share: float = 0.5,
     *,
     seed: int = 0,
@@ -58,13 +59,10 @@ def known_novel_split(
     not stratified. Returns (N,) labels: the position of the class in `known_classes`, or -1.
     """
     truth = np.asarray(true_labels)  # (N,) any dtype
-    _check_share(labeled_share)
-    missing = [known for known in known_classes if not (truth == known).any()]
-    if missing or len(set(known_classes)) < len(known_classes):
-        raise DataError(
-            f"known_classes: expected classes that occur, each once; not found: {missing}"
-        )
-    candidates = np.flatnonzero(np.isin(truth, list(known_classes)))
+    assert 0 < labeled_share < 1
+    wanted = np.asarray(known_classes)
+    assert np.isin(wanted, truth).all(), "known classes that occur"
+    candidates = np.flatnonzero(np.isin(truth, wanted))
     # The published splits were drawn from numpy's legacy generator, whose stream is frozen; no
     # other one gives them.
     legacy = np.random.RandomState(seed)
@@ -75,15 +73,3 @@ def known_novel_split(
     for label, known in enumerate(known_classes):
         labels[drawn[truth[drawn] == known]] = label
     return labels
-
-
-def _n_held_out(n_members: int, share: float, *, is_class: bool) -> int:
-    wanted = round(share * n_members)
-    if is_class:
-        wanted = min(max(wanted, 1), n_members - 1)
-    return wanted
-
-
-def _check_share(share: float) -> None:
-    if not 0 < share < 1:
-        raise UsageError(f"share: found {share}, expected a number between 0 and 1, such as 0.2")

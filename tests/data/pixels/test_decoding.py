@@ -1,16 +1,14 @@
 """Every kind of image becomes the same upright RGB square; every kind of broken one gives its
 reason."""
 
-import struct
 import sys
-import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from shoal.data.pixels.decoding import Unreadable, decode_file, decode_image, square
+from shoal.data.pixels.decoding import Unreadable, decode_file, square
 
 RNG = np.random.default_rng(0)
 
@@ -44,12 +42,6 @@ def test_the_square_is_that_of_resizing_the_whole_and_cropping(extent: tuple[int
     assert (
         far_apart(np.asarray(square(image, 30)), expected) <= 2
     )  # rounding between the two passes
-
-
-def test_an_image_of_the_right_size_is_not_touched(tmp_path: Path) -> None:
-    pixels = RNG.integers(0, 256, (16, 16, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "a.png")
-    np.testing.assert_array_equal(decoded(tmp_path / "a.png", 16), pixels)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -117,11 +109,6 @@ def test_every_mode_becomes_rgb(
     assert far_apart(decoded(tmp_path / name, 8), np.full((8, 8, 3), expected)) <= 1
 
 
-def test_cmyk_jpegs_are_not_inverted(tmp_path: Path) -> None:
-    Image.new("CMYK", (16, 16), (255, 0, 255, 0)).save(tmp_path / "a.jpg")
-    assert far_apart(decoded(tmp_path / "a.jpg", 8), np.full((8, 8, 3), (0, 255, 0))) <= 4
-
-
 def test_floats_of_any_range_are_stretched_and_nan_is_black(tmp_path: Path) -> None:
     values = np.array([[-10.0, 0.0], [10.0, np.nan]], dtype=np.float32)
     Image.fromarray(values).save(tmp_path / "a.tif")
@@ -142,41 +129,10 @@ def test_the_first_frame_of_an_animation_is_taken(tmp_path: Path) -> None:
     np.testing.assert_array_equal(decoded(tmp_path / "a.gif", 4), np.full((4, 4, 3), (250, 0, 0)))
 
 
-@pytest.mark.parametrize("shape", [(6, 9), (6, 9, 1), (6, 9, 3), (6, 9, 4)])
-def test_arrays_are_scaled_like_files(shape: tuple[int, ...]) -> None:
-    assert (
-        decode_image(np.full(shape, 255, dtype=np.uint8), 4).tolist()
-        == np.full((4, 4, 3), 255).tolist()
-    )
-
-
-def test_a_very_long_image_is_no_trouble(tmp_path: Path) -> None:
-    Image.new("RGB", (5000, 1), GREEN).save(tmp_path / "a.png")
-    np.testing.assert_array_equal(decoded(tmp_path / "a.png", 4), np.full((4, 4, 3), GREEN))
-
-
-def png_bomb(file: Path, width: int, height: int) -> Path:
-    """A valid 1-bit PNG, a few kB long, that unpacks to width x height pixels."""
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        )
-
-    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
-    packer = zlib.compressobj(9)
-    row = bytes(1 + (width + 7) // 8)
-    body = b"".join(packer.compress(row * 100) for _ in range(height // 100)) + packer.flush()
-    file.write_bytes(
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
-    )
-    return file
-
-
-def test_broken_files_give_their_reason(tmp_path: Path) -> None:
-    def reason(file: Path, **options: int) -> str:
+def test_broken_files_give_their_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reason(file: Path) -> str:
         with pytest.raises(Unreadable) as caught:
-            decode_file(str(file), 8, **options)
+            decode_file(str(file), 8)
         return str(caught.value)
 
     (tmp_path / "zero.jpg").write_bytes(b"")
@@ -193,28 +149,20 @@ def test_broken_files_give_their_reason(tmp_path: Path) -> None:
     (tmp_path / "half.jpg").write_bytes(whole[: len(whole) // 2])
     assert "truncated" in reason(tmp_path / "half.jpg").lower()
     smooth(64, 48).save(tmp_path / "whole.png")
-    assert (
-        reason(tmp_path / "whole.png", max_pixels=3000)
-        == "too large: 64 x 48 pixels, the limit is 3,000 in all"
-    )
+    monkeypatch.setattr("shoal.data.pixels.decoding.MAX_PIXELS", 3000)
+    assert reason(tmp_path / "whole.png").startswith("too large: 64 x 48 pixels")
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_progressive_jpegs_count_whole_and_others_at_the_scale_they_are_decoded(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("shoal.data.pixels.decoding.MAX_PIXELS", 80 * 60)
     for name, progressive in (("plain.jpg", False), ("progressive.jpg", True)):
         smooth(640, 480).save(tmp_path / name, progressive=progressive)
-    decode_file(str(tmp_path / "plain.jpg"), 8, max_pixels=80 * 60)
+    decode_file(str(tmp_path / "plain.jpg"), 8)
     with pytest.raises(Unreadable, match="640 x 480"):
-        decode_file(str(tmp_path / "progressive.jpg"), 8, max_pixels=80 * 60)
-
-
-def test_a_decompression_bomb_is_refused_by_its_header(tmp_path: Path) -> None:
-    file = png_bomb(tmp_path / "bomb.png", 20_000, 20_000)
-    assert file.stat().st_size < 100_000
-    with pytest.raises(Unreadable, match="too large"):
-        decode_file(str(file), 8)
+        decode_file(str(tmp_path / "progressive.jpg"), 8)
 
 
 def test_heic_is_decoded_where_its_package_is_installed_and_named_where_it_is_not(

@@ -33,7 +33,3 @@ def test_empty_and_foreign_files_are_found_with_the_reason_and_large_ones_left_t
     assert found["0.png"] == "the file is not there"
     assert found["a.jpg"] == "the file is empty"
     assert found["b.jpg"].startswith("not an image in a known format")
-
-
-def test_images_in_memory_have_no_header() -> None:
-    assert check_headers(read_collection(np.zeros((3, 4, 4), dtype=np.uint8))) == ()

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -218,30 +217,6 @@ def test_two_writers_at_once_both_get_the_right_pixels(
     assert sum(decoded) == 1, "one decodes, the other waits and finds the work done"
     (index,) = tmp_path.rglob("index.json")
     assert len(json.loads(index.read_text())["names"]) == N_IMAGES
-
-
-@pytest.mark.slow
-def test_it_works_with_torch_loaded_and_its_threads_running(
-    collection: Collection, expected: np.ndarray, tmp_path: Path
-) -> None:
-    process = start(
-        collection, tmp_path, before="import torch; torch.ones(300, 300) @ torch.ones(300, 300)"
-    )
-    output, errors = process.communicate(timeout=HANGS_S)
-    assert (process.returncode, errors) == (0, "")
-    assert output.splitlines()[-1] == f"sum {int(expected.astype(np.int64).sum())}"
-
-
-def test_it_works_outside_the_main_thread(
-    collection: Collection, expected: np.ndarray, tmp_path: Path
-) -> None:
-    loaded = []
-    thread = threading.Thread(
-        target=lambda: loaded.append(load_pixels(collection, SIZE, cache=tmp_path, n_workers=2))
-    )
-    thread.start()
-    thread.join(HANGS_S)
-    np.testing.assert_array_equal(loaded[0][:], expected)
 
 
 def test_a_worker_starts_without_numpy_and_torch() -> None:

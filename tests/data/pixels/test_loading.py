@@ -10,13 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shoal import files
-from shoal.checksums import digest_rows
 from shoal.data.pixels import Skipped, load_pixels
 from shoal.data.pixels.decoding import decode_file, square
 from shoal.data.readers import read_collection
-from shoal.errors import DataError, ShoalError
-from shoal.training.data import TrainingData
+from shoal.errors import ShoalError
 
 Make = Callable[[list[str]], Path]
 SIZE = 8
@@ -98,20 +95,6 @@ def test_a_cache_of_mostly_dead_rows_is_given_up(make_images: Make, cache: Path)
     assert files[0].stat().st_size <= 12 * SIZE * SIZE * 3
 
 
-def test_a_subset_and_other_labels_share_the_cache_but_sizes_do_not(
-    make_images: Make, cache: Path
-) -> None:
-    collection = read_collection(make_images([f"{i}.png" for i in range(6)]))
-    whole = load_pixels(collection, SIZE, cache=cache)
-    steps = Steps()
-    part = load_pixels(collection.subset([1, 4]), SIZE, cache=cache, progress=steps)
-    assert steps.n_decoded == 0
-    np.testing.assert_array_equal(part[:], whole[[1, 4]])
-    other = Steps()
-    load_pixels(collection, 16, cache=cache, progress=other)
-    assert other.n_decoded == 6
-
-
 def test_broken_files_are_skipped_and_ids_do_not_shift(make_images: Make, cache: Path) -> None:
     root = make_images([f"{i}.png" for i in range(6)])
     (root / "1.png").write_bytes(b"")
@@ -129,31 +112,6 @@ def test_broken_files_are_skipped_and_ids_do_not_shift(make_images: Make, cache:
         assert pixels.skipped[3].reason == "the file is not there"
     Image.new("RGB", (9, 9)).save(root / "3.png")
     assert load_pixels(collection, SIZE, cache=cache).names == ("0.png", "2.png", "3.png")
-
-
-def test_nothing_readable_is_an_error(make_images: Make, cache: Path) -> None:
-    root = make_images(["a.png", "b.png"])
-    for name in ("a.png", "b.png"):
-        (root / name).write_bytes(b"")
-    with pytest.raises(DataError):
-        load_pixels(read_collection(root), SIZE, cache=cache)
-
-
-def test_refresh_decodes_files_that_changed_without_a_trace(make_images: Make, cache: Path) -> None:
-    root = make_images(["a.png"])
-    collection = read_collection(root)
-    before = load_pixels(collection, SIZE, cache=cache)[0]
-    status = (root / "a.png").stat()
-    Image.new("RGB", (12, 10), (9, 9, 9)).save(root / "a.png")
-    with (root / "a.png").open("ab") as file:
-        file.write(bytes(status.st_size - (root / "a.png").stat().st_size))
-    os.utime(root / "a.png", ns=(status.st_atime_ns, status.st_mtime_ns))
-    np.testing.assert_array_equal(
-        load_pixels(collection, SIZE, cache=cache)[0], before
-    )  # as documented
-    fresh = load_pixels(collection, SIZE, cache=cache, refresh=True)
-    np.testing.assert_array_equal(fresh[0], np.full((SIZE, SIZE, 3), 9))
-    assert len(list(cache.rglob("rows-*.u8"))) == 1
 
 
 @pytest.mark.parametrize("damage", ["cut rows", "no rows", "cut index", "foreign index"])
@@ -206,19 +164,6 @@ def test_images_in_memory_are_scaled_and_nothing_is_kept(cache: Path) -> None:
     assert not cache.exists()
 
 
-def test_large_in_memory_collections_go_to_a_file_without_a_name(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    collection = read_collection(
-        np.random.default_rng(0).integers(0, 256, (7, 8, 8, 3), dtype=np.uint8)
-    )
-    expected = load_pixels(collection, SIZE, cache=cache)[:]
-    monkeypatch.setattr(files, "MAX_SCRATCH_BYTES", 0)
-    pixels = load_pixels(collection, SIZE, cache=cache)
-    np.testing.assert_array_equal(pixels[:], expected)
-    assert list(cache.iterdir()) == []
-
-
 def test_an_image_in_memory_that_cannot_be_read_is_skipped(tmp_path: Path, cache: Path) -> None:
     Image.new("RGB", (64, 64)).save(tmp_path / "a.bmp")
     (tmp_path / "a.bmp").write_bytes((tmp_path / "a.bmp").read_bytes()[:500])
@@ -227,11 +172,3 @@ def test_an_image_in_memory_that_cannot_be_read_is_skipped(tmp_path: Path, cache
     assert pixels.names == ("image-000000",)
     assert pixels.skipped[0].name == "image-000001"
     assert "truncated" in pixels.skipped[0].reason
-
-
-def test_the_checksum_of_pixels_is_that_of_every_row(make_images: Make, cache: Path) -> None:
-    pixels = load_pixels(
-        read_collection(make_images(["a.png", "b.png"]), False), SIZE, cache=cache, n_workers=1
-    )
-    data = TrainingData(pixels=pixels, labels=np.array([0, -1]))
-    assert data.identity()["images"] == pixels.checksum == digest_rows(pixels[:])

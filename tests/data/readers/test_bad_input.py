@@ -74,25 +74,6 @@ def test_a_table_of_which_many_rows_name_no_image_is_refused_unless_allowed(
         assert "gone-0.png" in found.describe()
 
 
-def test_a_quote_that_is_not_closed_is_refused_with_its_line_and_swallows_no_rows(
-    make_images: Make,
-) -> None:
-    names = [f"{i:02d}.png" for i in range(20)]
-    root = make_images(names)
-    rows = [f'{name},"tawny, owl"' for name in names]
-    whole = write(root / "t.csv", "\n".join(["path,label", *rows]) + "\n")
-    assert read_collection(root, whole).n_labeled == 20
-    for place, text in (
-        (4, '03.png,"tawny'),
-        (4, '03.png,"tawny, owl" or so'),
-        (21, '19.png,"tawny, owl'),
-    ):
-        broken = [*rows[: place - 2], text, *rows[place - 1 :]]
-        table = write(root / "t.csv", "\n".join(["path,label", *broken]) + "\n")
-        with refused(f"t.csv, line {place}:"):
-            read_collection(root, table)
-
-
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv"])
 @pytest.mark.parametrize(
     ("opened", "closed"),
@@ -177,19 +158,6 @@ def test_duplicate_paths_are_counted_and_the_label_wins_over_none(make_images: M
     assert listed.notes[0].startswith("1 row")
 
 
-def test_columns_are_found_by_name_or_named_by_the_caller(make_images: Make) -> None:
-    root = make_images(["a.png"])
-    table = write(root / "t.csv", "photo,species\na.png,cat\n")
-    with refused("t.csv: no path column; found 'photo', 'species'"):
-        read_collection(root, table)
-    with refused("t.csv: no label column; found 'photo', 'species'"):
-        read_collection(root, table, path_column="photo")
-    with refused("no column 'kind'"):
-        read_collection(root, table, path_column="photo", label_column="kind")
-    found = read_collection(root, table, path_column="photo", label_column="species")
-    assert found.classes == ("cat",)
-
-
 @pytest.mark.parametrize(
     ("name", "text", "place"),
     [
@@ -227,11 +195,6 @@ def test_a_byte_order_mark_is_no_part_of_the_header(make_images: Make) -> None:
     assert read_collection(root, bom).classes == ("Bär",)
 
 
-def test_a_missing_table_is_refused(make_images: Make) -> None:
-    with refused("nowhere.csv"):
-        read_collection(make_images(["a.png"]), "nowhere.csv")
-
-
 def test_parquet_without_pyarrow_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,12 +215,6 @@ def test_paths_that_leave_the_root_are_refused(make_images: Make, path: str) -> 
             read_collection(table)
 
 
-def test_backslashes_may_be_part_of_an_odd_name_that_is_not_there(make_images: Make) -> None:
-    root = make_images(["a.png", "../secret.png"])
-    table = write(root / "t.csv", "path,label\na.png,cat\n..\\secret.png,dog\n")
-    assert read_collection(root, table).names == ("a.png",)
-
-
 def test_links_that_loop_lead_up_or_elsewhere_are_counted(
     make_images: Make, tmp_path: Path
 ) -> None:
@@ -270,17 +227,6 @@ def test_links_that_loop_lead_up_or_elsewhere_are_counted(
     assert found.names == ("cat/a.png", "dog/b.png", "out/c.png")
     assert any("not followed: cat/again, dog/self, up" in note for note in found.notes)
     assert any("followed: out" in note for note in found.notes)
-    assert read_collection(root, follow_symlinks=False).names == ("cat/a.png", "dog/b.png")
-
-
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may open every folder")
-def test_a_folder_that_may_not_be_opened_is_counted(make_images: Make) -> None:
-    root = make_images(["a.png", "closed/b.png"])
-    (root / "closed").chmod(0)
-    try:
-        assert "closed" in read_collection(root).describe()
-    finally:
-        (root / "closed").chmod(0o700)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs pipes and links, and names that are bytes")

@@ -8,8 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from shoal import files
-from shoal.data.readers import embeddings as embeddings_module
 from shoal.data.readers import numpy_files, read_embeddings
 from shoal.errors import DataError
 
@@ -75,19 +73,6 @@ def test_a_large_npz_is_mapped_into_memory_unless_it_is_compressed(
         np.testing.assert_array_equal(found.x, x)
 
 
-def test_rows_of_a_large_file_are_sorted_in_a_mapped_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    np.savez(tmp_path / "x.npz", X=X, paths=np.array(PATHS))
-    monkeypatch.setattr(embeddings_module, "ROWS_AT_ONCE", 2)
-    monkeypatch.setattr(files, "MAX_SCRATCH_BYTES", 0)
-    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
-    found = read_embeddings(tmp_path / "x.npz")
-    assert isinstance(found.x.base, np.memmap)
-    np.testing.assert_array_equal(found.x, X[SORTED])
-    assert list((tmp_path / "cache").iterdir()) == []
-
-
 def test_parquet_with_numbered_columns_is_read_as_csv_is(tmp_path: Path) -> None:
     frame = pd.DataFrame(
         {
@@ -114,15 +99,6 @@ def test_parquet_with_a_list_column_is_read(tmp_path: Path, name: str, vector: s
     assert found.x.dtype == np.float32
     assert found.names == ("a.png", "b.png", "c.png")
     np.testing.assert_array_equal(found.labels, [-1, 1, 0])
-
-
-def test_numbered_csv_columns_are_read_in_numeric_order(tmp_path: Path) -> None:
-    wide = np.arange(36.0).reshape(3, 12)
-    columns = {f"embedding_{i}": wide[:, i] for i in reversed(range(12))}
-    pd.DataFrame({"filename": PATHS, **columns}).to_csv(tmp_path / "x.csv", index=False)
-    found = read_embeddings(tmp_path / "x.csv")
-    np.testing.assert_array_equal(found.x, wide[SORTED])
-    assert found.names == ("a.png", "b.png", "c.png")
 
 
 def test_objects_are_never_unpickled(tmp_path: Path) -> None:
@@ -180,29 +156,11 @@ def test_embeddings_that_cannot_be_used_are_refused_by_name(
         read_embeddings(tmp_path / file)
 
 
-def test_a_file_that_is_the_other_kind_of_numpy_file_is_refused(tmp_path: Path) -> None:
-    with (tmp_path / "archive.npy").open("wb") as file:
-        np.savez(file, X=X)
-    np.save(tmp_path / "array.npy", X)
-    (tmp_path / "array.npy").rename(tmp_path / "array.npz")
-    for name in ("archive.npy", "array.npz"):
-        with pytest.raises(DataError, match=name):
-            read_embeddings(tmp_path / name)
-
-
 def test_an_array_that_is_asked_for_by_name_must_be_there(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", X=X, species=np.array(["dog", "cat", ""]))
     assert read_embeddings(tmp_path / "x.npz", label_column="species").classes == ("cat", "dog")
     with pytest.raises(DataError, match="'kind'"):
         read_embeddings(tmp_path / "x.npz", label_column="kind")
-
-
-@pytest.mark.slow
-def test_rows_named_by_number_keep_their_order_past_a_million(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.ones((1_000_001, 1), dtype=np.float32))
-    found = read_embeddings(tmp_path / "x.npy")
-    assert found.names[-2:] == ("row-0999999", "row-1000000")
-    assert found.rows[-1] == 1_000_000
 
 
 def test_names_stored_as_bytes_are_text(tmp_path: Path) -> None:

@@ -71,29 +71,6 @@ def test_every_way_to_say_unlabeled_is_understood(make_images: Make) -> None:
     )
     found = read_collection(root, table)
     assert (found.n_labeled, found.classes) == (1, ("cat",))
-    other = read_collection(root, table, unlabeled_names=["cat"])
-    assert other.classes == (
-        "NaN",
-        "UNKNOWN",
-        "Unlabelled",
-        "unlabeled",
-    )  # -1 is the number, whatever is given
-
-
-def test_missing_values_of_a_frame_are_unlabeled_and_whole_floats_are_whole(
-    make_images: Make,
-) -> None:
-    root = make_images(["a.png", "b.png", "c.png", "d.png"])
-    cells = [3.0, float("nan"), None, pd.NA]
-    frame = pd.DataFrame(
-        {"path": ["a.png", "b.png", "c.png", "d.png"], "label": pd.Series(cells, dtype=object)}
-    )
-    assert labels_by_name(read_collection(root, frame)) == {
-        "a.png": "3",
-        "b.png": None,
-        "c.png": None,
-        "d.png": None,
-    }
 
 
 def test_folders_and_labels_that_are_whole_numbers_are_numbered_by_number(
@@ -157,21 +134,6 @@ def test_class_names_are_kept_untouched(make_images: Make) -> None:
     assert [labels_by_name(found)[f"{i}.png"] for i in range(len(names))] == names
 
 
-def test_nearly_equal_class_names_are_kept_and_noted(make_images: Make) -> None:
-    root = make_images(["a.png", "b.png"])
-    found = read_collection(root, {"a.png": "cat", "b.png": "Cat "})
-    assert found.classes == ("Cat ", "cat")
-    assert "'Cat ' and 'cat'" in found.describe()
-
-
-def test_the_caller_may_order_the_classes(make_images: Make) -> None:
-    root = make_images(["a.png", "b.png"])
-    found = read_collection(root, {"a.png": "cat", "b.png": "dog"}, classes=["dog", "cat"])
-    np.testing.assert_array_equal(found.labels, [1, 0])
-    with pytest.raises(DataError, match="'cat' and 0 other label"):
-        read_collection(root, {"a.png": "cat", "b.png": "dog"}, classes=["dog"])
-
-
 def test_the_order_of_rows_and_files_does_not_matter(make_images: Make) -> None:
     root = make_images([f"{i}.png" for i in (3, 1, 2)])
     rows = ["1.png,b\n", "2.png,a\n", "3.png,b\n"]
@@ -213,19 +175,6 @@ def test_two_roots_are_one_collection(make_images: Make, tmp_path: Path) -> None
     assert read_collection([str(tmp_path / "photos/pile/d.png")]).folders == ()
 
 
-def test_where_one_root_holds_the_other_images_count_once(
-    make_images: Make, tmp_path: Path
-) -> None:
-    make_images(["sorted/cat/a.png", "d.png"])
-    found = read_collection(labeled=tmp_path / "photos/sorted", unlabeled=tmp_path / "photos")
-    assert labels_by_name(found) == {"d.png": None, "sorted/cat/a.png": "cat"}
-
-
-def test_labels_false_ignores_folder_names(make_images: Make) -> None:
-    root = make_images(["cat/a.png", "dog/b.png"])
-    assert read_collection(root, False).count() == "2 images, none labeled, 2 unlabeled"
-
-
 def test_other_files_are_counted_not_lost(make_images: Make) -> None:
     root = make_images(["cat/a.png", ".hidden.png", ".dog/a.png", "cat/.old/a.png"])
     for name in ("x.psd", "y.psd", "notes.txt"):
@@ -255,22 +204,6 @@ def test_metadata_beside_class_folders_wins_and_warns(make_images: Make) -> None
     found = read_collection(root)
     assert found.classes == ("lion", "wolf")
     assert read_collection(root, "folders").classes == ("cat", "dog")
-
-
-def test_metadata_in_the_wrong_folder_is_ignored_and_warns(make_images: Make) -> None:
-    root = make_images(["cat/a.png", "dog/b.png"])
-    write(root / "other" / "metadata.csv", "file_name,label\na.png,lion\n")
-    found = read_collection(root)
-    assert found.classes == ("cat", "dog")
-    assert "other/metadata.csv is ignored" in found.describe()
-
-
-def test_metadata_without_labels_leaves_the_folder_names(make_images: Make) -> None:
-    root = make_images(["cat/a.png", "dog/b.png"])
-    write(root / "metadata.csv", "file_name,caption\ncat/a.png,a cat\n")
-    found = read_collection(root)
-    assert found.classes == ("cat", "dog")
-    assert "metadata.csv is ignored" in found.describe()
 
 
 def test_metadata_per_split_is_joined(make_images: Make) -> None:

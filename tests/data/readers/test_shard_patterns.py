@@ -1,7 +1,6 @@
 """Which files are meant as shards, whatever stands beside them and whatever their folders are
 called."""
 
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from shoal.data.readers import read_collection
 from shoal.data.readers.shard_patterns import expand_braces
 from shoal.errors import DataError
-from stores import add_member, write_parquets, write_tars
+from stores import write_parquets, write_tars
 
 Make = Callable[[list[str]], Path]
 NAMES = [f"{i:02d}.png" for i in range(6)]
@@ -58,13 +57,6 @@ def test_a_compressed_shard_among_others_is_refused_unless_allowed(
         read_collection(tmp_path / "shards")
     found = read_collection(tmp_path / "shards", allow_missing=True)
     assert "photos-001.tar.gz" in dict(found.left_out)
-
-
-def test_shards_without_images_say_so(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "s.tar", "w") as shard:
-        add_member(shard, "a.cls", b"1")
-    with pytest.raises(DataError, match=r"s\.tar"):
-        read_collection(tmp_path / "s.tar")
 
 
 def test_a_pattern_that_matches_nothing_says_so(tmp_path: Path) -> None:

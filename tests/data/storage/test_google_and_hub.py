@@ -16,9 +16,8 @@ from typer.testing import CliRunner
 
 from several_processes import PATH
 from shoal.cli.main import app
-from shoal.data.readers import read_embeddings
 from shoal.runs import Run
-from stores import google_store, hub_store, write_parquets, write_tars
+from stores import google_store, hub_store
 
 pytestmark = pytest.mark.slow
 
@@ -70,21 +69,3 @@ def test_discover_finds_in_a_store_what_it_finds_in_the_folder(
         (row.path, row.category) for row in here.assignments
     ]
     np.testing.assert_array_equal(there.array("embeddings"), here.array("embeddings"))
-
-
-@pytest.mark.parametrize(
-    ("store", "write"), [(google_store, write_tars), (hub_store, write_parquets)]
-)
-def test_embed_reads_shards_of_a_store(
-    store, write, unchanged_photos, tiny_encoder: Path, tmp_path: Path
-) -> None:
-    photos = unchanged_photos
-    write(photos.folder, photos.truth, tmp_path / "shards")
-    how = ["--encoder", tiny_encoder, "--device", "cpu"]
-    with store(tmp_path / "shards") as (address, env):
-        found = shoal("embed", address, "--out", tmp_path / "there.npz", *how, env=env)
-    assert found.returncode == 0, found.stderr
-    in_folder("embed", tmp_path / "shards", "--out", tmp_path / "here.npz", *how)
-    there, here = (read_embeddings(tmp_path / f"{name}.npz") for name in ("there", "here"))
-    assert there.names == here.names == tuple(sorted(photos.truth))
-    np.testing.assert_array_equal(there.x, here.x)

@@ -88,7 +88,7 @@ def test_a_second_run_reads_no_image_and_a_changed_one_is_read_again(
 
 
 def test_dropped_connections_change_nothing_and_lost_ones_are_named(
-    make_images: Make, store: str, monkeypatch: pytest.MonkeyPatch
+    make_images: Make, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = upload(make_images(NAMES), "drops")
     expected = load_pixels(read_collection(address), SIZE)[:]
@@ -97,10 +97,12 @@ def test_dropped_connections_change_nothing_and_lost_ones_are_named(
         use_store(web.address, monkeypatch)
         web.n_drops = 3
         found = read_collection(address)
-        np.testing.assert_array_equal(load_pixels(found, SIZE, refresh=True)[:], expected)
+        np.testing.assert_array_equal(
+            load_pixels(found, SIZE, cache=tmp_path / "anew")[:], expected
+        )
         web.n_drops = 0
         web.always = ("/cat/a.png",)
-        skipped = load_pixels(found, SIZE, refresh=True).skipped
+        skipped = load_pixels(found, SIZE, cache=tmp_path / "again").skipped
     assert [one.name for one in skipped] == ["cat/a.png"]
     assert skipped[0].reason.startswith("the connection was lost (tried 4 times)")
 

@@ -90,19 +90,6 @@ def test_connections_that_are_dropped_are_tried_again(web: Web, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_an_image_that_is_dropped_each_time_is_skipped_with_the_reason(
-    web: Web, tmp_path: Path
-) -> None:
-    found = read_collection(table_of(web, tmp_path / "t.csv"))
-    web.always = ("/a.png",)
-    skipped = load_pixels(found, SIZE, n_workers=1).skipped
-    assert [one.name for one in skipped] == ["a.png"]
-    assert skipped[0].reason.startswith("the connection was lost (tried 3 times): ")
-    web.always = ()
-    assert not load_pixels(found, SIZE, n_workers=1).skipped  # it is tried again next time
-
-
-@pytest.mark.slow
 def test_many_lost_in_a_row_end_the_run(
     web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

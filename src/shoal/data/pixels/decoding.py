@@ -8,8 +8,8 @@ numpy is imported where it is needed.
 import io
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from PIL import Image, UnidentifiedImageError
 
@@ -53,22 +53,24 @@ class Unreadable(Exception):
     """An image that cannot be decoded; the message is the reason, for skipped.csv."""
 
 
-def decode_file(
-    path: str, size: int, *, max_pixels: int = MAX_PIXELS, data: bytes | None = None
-) -> bytes:
+def decode_file(path: str, size: int, data: bytes | None = None) -> bytes:
     """Decode one image file to size * size * 3 bytes, or raise `Unreadable` with the reason.
 
     `data` is what the file holds, where that was read already.
     """
-    with _opened(path, size, max_pixels, data) as image:
+    with _explained(), _open(path, data) as image:
+        _shrink(image, size)
         return square(image, size).tobytes()
 
 
-def decode_whole(path: str, longest: int, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+def decode_whole(path: str, longest: int) -> Image.Image:
     """Decode one image, wherever it lies, as upright RGB, the longer side at most `longest`, or
     raise `Unreadable`."""
-    data = fetch(path) if is_stored(path) else None
-    with _opened(path, longest, max_pixels, data) as image:
+    data = None
+    if is_stored(path):
+        data = fetch(path)
+    with _explained(), _open(path, data) as image:
+        _shrink(image, longest)
         image.load()
         turn = _turn(image)
         small = _eight_bit(image)
@@ -76,51 +78,60 @@ def decode_whole(path: str, longest: int, *, max_pixels: int = MAX_PIXELS) -> Im
         return _upright(small, turn)
 
 
-@contextmanager
-def _opened(path: str, size: int, max_pixels: int, data: bytes | None) -> Iterator[Image.Image]:
-    """An image file at about twice the wanted size; whatever goes wrong becomes `Unreadable`."""
-    try:
-        with _open(path, data) as image:
-            whole = image.size
-            # Twice the wanted size is left, so that the antialiased resize still does the work that
-            # shows.
-            image.draft(None, (2 * size, 2 * size))  # a no-op for all but JPEG
-            _check_n_pixels(whole if image.info.get("progressive") else image.size, max_pixels)
-            yield image
-    except Unreadable:
-        raise
-    # A decoder may raise anything on a broken file (OSError, SyntaxError, struct.error, IndexError,
-    # …).
-    except Exception as error:
-        raise Unreadable(_reason(error)) from error
-
-
 def check_header(path: str) -> None:
     """Raise `Unreadable` where a file is missing, empty or in no known format; decoding may find
     more."""
-    try:
-        _open(path).close()
-    except Unreadable:
-        raise
-    except Image.DecompressionBombError:  # so large that decoding must judge it
-        return
-    except Exception as error:
-        raise Unreadable(_reason(error)) from error
+    # One that is so large is for decoding to judge.
+    with _explained(), suppress(Image.DecompressionBombError):
+        _open(path, None).close()
 
 
 def fetch(path: str) -> bytes:
     """Read the bytes of an image that is no file on this machine, or raise `Unreadable`."""
-    try:
+    with _explained():
         return read_stored(path)
-    except FileNotFoundError as error:
-        raise Unreadable(_reason(error)) from error
-    except Lost as error:
-        raise Unreadable(str(error)) from error
+
+
+def decode_image(image: "Image.Image | NDArray[np.uint8]", size: int) -> "NDArray[np.uint8]":
+    """Decode an in-memory PIL image or uint8 array (H, W[, C]) to (size, size, 3), or raise
+    `Unreadable`."""
+    import numpy as np
+
+    with _explained():
+        if isinstance(image, np.ndarray):
+            if image.ndim == 3 and image.shape[2] == 1:
+                image = image[..., 0]
+            image = Image.fromarray(image)
+        return np.asarray(square(image, size))
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn whatever goes wrong into `Unreadable`: a decoder may raise anything on a broken file."""
+    try:
+        yield
+    except Unreadable:
+        raise
     except Exception as error:
-        raise Unreadable(f"cannot be read: {in_words(error)}") from error
+        raise Unreadable(_reason(error)) from error
 
 
-def _open(path: str, data: bytes | None = None) -> Image.Image:
+def _shrink(image: Image.Image, size: int) -> None:
+    """Have a JPEG decoded at about twice the wanted size, and refuse an image that is too large.
+
+    Twice the size is left, so that the antialiased resize still does the work that shows.
+    """
+    width, height = image.size
+    image.draft(None, (2 * size, 2 * size))  # a no-op for all but JPEG
+    if not image.info.get("progressive"):
+        width, height = image.size
+    if width * height > MAX_PIXELS:
+        raise Unreadable(
+            f"too large: {width:,} x {height:,} pixels, the limit is {MAX_PIXELS:,} in all"
+        )
+
+
+def _open(path: str, data: bytes | None) -> Image.Image:
     """Open an image file, or what it holds, by its header."""
     if data is None:
         n_bytes = os.stat(path).st_size  # noqa: PTH116
@@ -144,21 +155,6 @@ def _heic_formats() -> tuple[str, ...]:
         ) from error
     pillow_heif.register_heif_opener()
     return (*FORMATS, "HEIF")
-
-
-def decode_image(image: Any, size: int) -> "NDArray[np.uint8]":
-    """Decode an in-memory PIL image or uint8 array (H, W[, C]) to (size, size, 3), or raise
-    `Unreadable`."""
-    import numpy as np
-
-    try:
-        if isinstance(image, np.ndarray):
-            image = Image.fromarray(
-                image[..., 0] if image.ndim == 3 and image.shape[2] == 1 else image
-            )
-        return np.asarray(square(image, size))
-    except Exception as error:
-        raise Unreadable(_reason(error)) from error
 
 
 def square(image: Image.Image, size: int) -> Image.Image:
@@ -234,17 +230,11 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
         return None
 
 
-def _check_n_pixels(extent: tuple[int, int], max_pixels: int) -> None:
-    width, height = extent
-    if width * height > max_pixels:
-        raise Unreadable(
-            f"too large: {width:,} x {height:,} pixels, the limit is {max_pixels:,} in all"
-        )
-
-
 def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return f"not an image in a known format ({', '.join(FORMATS)})"
+    if isinstance(error, Lost):
+        return str(error)
     if isinstance(error, FileNotFoundError):
         return "the file is not there"
     if isinstance(error, MemoryError):

@@ -45,11 +45,6 @@ def check_headers(
         return None
 
     with warnings.catch_warnings(), ThreadPoolExecutor(N_THREADS) as threads:
-        warnings.simplefilter(
-            "ignore"
-        )  # Pillow's, of large images and odd tags: decoding will judge them
-        return tuple(
-            unreadable
-            for unreadable in threads.map(check, collection.names)
-            if unreadable is not None
-        )
+        warnings.simplefilter("ignore")  # Pillow's, of large images: decoding will judge them
+        found = list(threads.map(check, collection.names))
+    return tuple(unreadable for unreadable in found if unreadable is not None)

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from shoal.arrays import Ints
 from shoal.checksums import digest_rows
 from shoal.data.collection import Collection
-from shoal.data.pixels.decoding import MAX_PIXELS, Unreadable, decode_image
+from shoal.data.pixels.decoding import Unreadable, decode_image
 from shoal.data.pixels.store import (
     Index,
     explained,
@@ -28,7 +27,6 @@ from shoal.data.pixels.store import (
     read_index,
     remove_leftovers,
     store_folder,
-    tidied,
     write_index,
 )
 from shoal.data.pixels.workers import CHUNK, DecodingJob, available_cpus, decode_files
@@ -37,12 +35,8 @@ from shoal.errors import DataError, ShoalError, UsageError
 from shoal.files import cache_folder, scratch_array
 from shoal.progress import Progress
 
-SAVE_EVERY_S = 5.0
-"""Seconds of work that an interruption may cost; more where the index is so large that saving it
-takes long."""
-
-SAVE_SHARE = 20
-"""Times as long as saving the index took are worked until it is saved again."""
+SAVE_EVERY_S = 20.0
+"""Seconds of work that a kill may cost; saving the index of a million images takes one."""
 
 REPORT_EVERY = 100
 """In-memory images between two calls of progress."""
@@ -93,7 +87,7 @@ class Pixels:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, key: Any) -> NDArray[np.uint8]:
+    def __getitem__(self, key: int | slice | Sequence[int] | Ints) -> NDArray[np.uint8]:
         taken: NDArray[np.uint8] = np.take(self.store, self.rows[key], axis=0)
         return taken
 
@@ -124,8 +118,6 @@ def load_pixels(
     *,
     cache: str | os.PathLike[str] | None = None,
     n_workers: int | None = None,
-    max_pixels: int = MAX_PIXELS,
-    refresh: bool = False,
     progress: Progress | None = None,
 ) -> Pixels:
     """Decode the images of a collection, or find them decoded: the shorter side scaled to `size`,
@@ -142,8 +134,6 @@ def load_pixels(
         size: Pixels along a side.
         cache: Folder of caches, instead of $SHOAL_CACHE or the platform's cache folder.
         n_workers: Processes that decode; all processors, up to 16, if not given.
-        max_pixels: Larger images are skipped.
-        refresh: Decode everything anew, for files that changed without a trace.
         progress: Called with (images done, images in all), from this thread.
     """
     if size < 1 or (n_workers is not None and n_workers < 1):
@@ -156,17 +146,17 @@ def load_pixels(
     names = collection.names
     states = _file_states(collection)
     failed = {i: "the file is not there" for i, state in enumerate(states) if state is None}
-    index = Index() if refresh else read_index(folder, size)
+    index = read_index(folder, size)
     if _pending(names, states, index):
         with locked(folder):
-            if not refresh:
-                # Another process may have decoded the same files while this one waited.
-                index = read_index(folder, size)
-            index = tidied(index, collection.root)
+            # Another process may have decoded the same files while this one waited.
+            index = read_index(folder, size)
+            if 2 * len(index.rows) < index.n_rows:  # most rows are of images that have changed
+                index = Index()
             pending = _pending(names, states, index)
             if pending:
                 make_room(folder, index, len(pending), size)
-                job = DecodingJob(folder / index.data, index.n_rows, size, max_pixels)
+                job = DecodingJob(folder / index.data, index.n_rows, size)
                 failed |= _decode(collection, pending, states, index, job, n_workers, report)
                 remove_leftovers(folder, index)
     report(len(names), len(names))
@@ -221,29 +211,29 @@ def _decode(
     report(n_done, len(names))
     try:
         with contextlib.closing(decode_files(job, paths, n_workers, chunk)) as batches:
-            for batch in batches:
-                for position in batch.positions:
+            for positions, reasons in batches:
+                for position in positions:
                     i = pending[position]
-                    reason = batch.failed.get(position)
+                    reason = reasons.get(position)
                     if reason is None:
                         index.rows[names[i]] = (str(states[i]), job.first_row + position)
                         n_lost = 0
                         continue
                     index.rows.pop(names[i], None)
                     failed[i] = reason
-                    n_lost = n_lost + 1 if reason.startswith(LOST) else 0
+                    n_lost += 1
+                    if not reason.startswith(LOST):
+                        n_lost = 0
                     if n_lost >= MAX_LOST:
                         raise ShoalError(
                             f"{collection.where}: {reason}; so it was with {n_lost} images in a "
                             "row; what was decoded "
                             "is kept; check the network, then give the command again"
                         )
-                n_done += len(batch.positions)
+                n_done += len(positions)
                 if time.monotonic() > save_at:
-                    started = time.monotonic()
                     write_index(folder, index)
-                    now = time.monotonic()
-                    save_at = now + max(SAVE_EVERY_S, SAVE_SHARE * (now - started))
+                    save_at = time.monotonic() + SAVE_EVERY_S
                 report(n_done, len(names))
     except BaseException:
         # On a full disk the old index stays, which is true as well.

@@ -8,7 +8,7 @@ disk: whatever interrupts a writer, the index is the old one or the new one, and
 
 A state is no hash of the content, because a hash reads every byte of every image before each run.
 The price: a file replaced by another one of the same size and the same modification time is not
-noticed; `refresh` decodes anew.
+noticed.
 """
 
 import contextlib
@@ -124,18 +124,6 @@ def locked(folder: Path) -> Iterator[None]:
         lock = FileLock(folder / "lock").acquire()
     with lock:
         yield
-
-
-def tidied(index: Index, root: Path | None) -> Index:
-    """The index without files that vanished from `root`; if most of its rows then belong to no
-    image, an empty one.
-
-    Without a local folder nobody is asked which have: that would be a request each.
-    """
-    kept = index.rows
-    if root is not None:
-        kept = {name: entry for name, entry in kept.items() if file_state(f"{root}/{name}")}
-    return Index(index.data, kept) if 2 * len(kept) >= index.n_rows else Index()
 
 
 def make_room(folder: Path, index: Index, n_new: int, size: int) -> None:

@@ -44,14 +44,8 @@ N_AHEAD = 8
 CRASHED = "the decoder crashed"
 
 
-@dataclass(frozen=True)
-class DecodedBatch:
-    """Images that are done."""
-
-    positions: Sequence[int]
-    """Their positions among the paths."""
-    failed: dict[int, str]
-    """Position -> reason, of those that could not be decoded."""
+Batch = tuple[range, dict[int, str]]
+"""Positions of paths that are done, and position -> reason for those that cannot be decoded."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,6 @@ class DecodingJob:
     data: Path
     first_row: int
     size: int
-    max_pixels: int
 
 
 def available_cpus() -> int:
@@ -73,7 +66,7 @@ def available_cpus() -> int:
 
 def decode_files(
     job: DecodingJob, paths: Sequence[str], n_workers: int, chunk: int = CHUNK
-) -> Generator[DecodedBatch, None, None]:
+) -> Generator[Batch, None, None]:
     """Decode files in worker processes and yield batches in any order; close the iterator to stop
     early.
 
@@ -98,7 +91,7 @@ def decode_files(
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         with explained(job.data.parent):
                             failed = future.result()
-                        yield DecodedBatch(running.pop(future), failed)
+                        yield running.pop(future), failed
         except BrokenProcessPool:
             suspects = deque(position for task in running.values() for position in task)
             running.clear()
@@ -108,7 +101,7 @@ def decode_files(
 
 def _decode_singly(
     job: DecodingJob, suspects: "deque[int]", paths: Sequence[str]
-) -> Generator[DecodedBatch, None, None]:
+) -> Generator[Batch, None, None]:
     """Decode images one at a time, taking each from `suspects`, until a worker crashes or none
     is left."""
     with closing(WorkerPool(1)) as pool:
@@ -124,10 +117,10 @@ def _decode_singly(
             try:
                 failed = _submit(pool, job, task, paths).result()
             except BrokenProcessPool:
-                yield DecodedBatch(task, {suspects.popleft(): CRASHED})
+                yield task, {suspects.popleft(): CRASHED}
                 return
             suspects.popleft()
-            yield DecodedBatch(task, failed)
+            yield task, failed
 
 
 def _submit(
@@ -143,11 +136,13 @@ def decode_rows(job: DecodingJob, positions: range, paths: Sequence[str]) -> dic
     # A parquet shard is read forward, a row at a time; other files may come together.
     n_ahead = 1 if paths[0].startswith("row:") else N_AHEAD
     with job.data.open("r+b", buffering=0) as rows, ThreadPoolExecutor(n_ahead) as threads:
-        fetched = [threads.submit(fetch, path) if is_stored(path) else None for path in paths]
-        for position, path, content in zip(positions, paths, fetched, strict=True):
+        fetched = [threads.submit(fetch, path) for path in paths if is_stored(path)]
+        for i, (position, path) in enumerate(zip(positions, paths, strict=True)):
+            data = None
             try:
-                data = None if content is None else content.result()
-                pixels = decode_file(path, job.size, max_pixels=job.max_pixels, data=data)
+                if fetched:  # all are, or none
+                    data = fetched[i].result()
+                pixels = decode_file(path, job.size, data)
             except Unreadable as error:
                 failed[position] = str(error)
                 continue

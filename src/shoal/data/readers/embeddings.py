@@ -3,7 +3,7 @@ own."""
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -13,12 +13,10 @@ import numpy as np
 
 from shoal.arrays import (
     UNLABELED,
-    UNLABELED_NAMES,
     Floats,
     Ints,
     as_stored_embeddings,
     each_row,
-    fold_unlabeled,
     is_missing,
     name_rows,
 )
@@ -91,15 +89,13 @@ def read_embeddings(
     *,
     path_column: str | None = None,
     label_column: str | None = None,
-    classes: Sequence[str] | None = None,
-    unlabeled_names: Iterable[str] = UNLABELED_NAMES,
 ) -> Embeddings:
     """Read embeddings, with names and labels where the file has them; rows are sorted by name.
 
     Accepted are npy (N, D); npz with X and optionally y and paths; parquet with a list column (emb,
     embedding or vector) beside path, uuid, …; parquet or csv with columns embedding_0, embedding_1,
     … beside filename. Without names, rows are named by their number and keep their order. Unlabeled
-    are empty cells, None, NaN, NA, -1 and `unlabeled_names`. Rows of zeros, which have no
+    are empty cells, None, NaN, NA, -1, 'unlabeled' and 'unknown'. Rows of zeros, which have no
     direction, are refused.
     """
     refuse_address(file)
@@ -125,8 +121,7 @@ def read_embeddings(
     given: list[str | None] = [None] * len(x)
     if raw.labels is not None:
         cells = _decoded(raw.labels, path)
-        unlabeled = fold_unlabeled(unlabeled_names)
-        given = class_names(cells, unlabeled, lambda row: f"{path}, row {row}")
+        given = class_names(cells, lambda row: f"{path}, row {row}")
     order = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
     for before, after in pairwise(order):
         if names[before] == names[after]:
@@ -134,7 +129,7 @@ def read_embeddings(
                 f"{path}: {names[after]!r} names rows {before} and {after}; every row needs its "
                 "own name"
             )
-    labels, known = encode([given[i] for i in order], classes)
+    labels, known = encode([given[i] for i in order])
     if (np.diff(order) < 0).any():  # else a memory-mapped matrix need not be copied
         x = _ordered(x, order)
     return Embeddings(

@@ -98,7 +98,7 @@ def refuse_address(location: str | os.PathLike[str]) -> None:
         )
 
 
-def list_folder(root: Path, *, follow_symlinks: bool = True) -> Listing:
+def list_folder(root: Path) -> Listing:
     """List every image under `root`, at any depth; hidden files and folders (a leading dot) are
     left out.
 
@@ -128,10 +128,10 @@ def list_folder(root: Path, *, follow_symlinks: bool = True) -> Listing:
                         _add_file(entry, name, listing)
                     elif is_hidden(entry.name):
                         listing.ignore("with a leading dot ignored", name)
-                    elif not entry.is_symlink():
-                        folders.append(name)
-                    elif follow_symlinks:
+                    elif entry.is_symlink():
                         links.append(name)
+                    else:
+                        folders.append(name)
         except OSError:
             listing.ignore("that may not be opened, check the permissions", folder or ".")
         links.sort()

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 
 import numpy as np
 
-from shoal.arrays import UNLABELED, Ints, as_class, sort_classes
+from shoal.arrays import UNLABELED, Ints, as_class, fold_unlabeled, sort_classes
 from shoal.data.readers.tables import LINE_END, Table
 from shoal.data.storage.addresses import ADDRESS, is_utf8
 from shoal.errors import DataError
@@ -19,6 +19,9 @@ from shoal.words import count, first_few, plural
 MAX_ABSENT_SHARE = 0.05
 """Share of a table's rows, or a single one, that may name images that are not there; more are
 likely wrong paths."""
+
+UNLABELED_CELLS = fold_unlabeled()
+"""Texts that mean 'no label'."""
 
 
 @dataclass
@@ -106,9 +109,7 @@ def why_no_label(cell: object) -> str | None:
     return None
 
 
-def class_names(
-    cells: Iterable[object], unlabeled: frozenset[str], location: Callable[[int], str]
-) -> list[str | None]:
+def class_names(cells: Iterable[object], location: Callable[[int], str]) -> list[str | None]:
     """The class that each cell names, as text, or None (see `as_class`); the number 3.0 and the
     text '3.0' are '3'.
 
@@ -123,7 +124,7 @@ def class_names(
                 "label"
             )
         try:
-            one = as_class(cell, unlabeled)
+            one = as_class(cell, UNLABELED_CELLS)
         except DataError as error:
             raise DataError(f"{location(row)}: {error}") from error
         if one is not None:
@@ -132,19 +133,10 @@ def class_names(
     return names
 
 
-def encode(
-    names: Sequence[str | None], order: Sequence[str] | None = None
-) -> tuple[Ints, tuple[str, ...]]:
+def encode(names: Sequence[str | None]) -> tuple[Ints, tuple[str, ...]]:
     """Number class names: (N,) positions, -1 for None, and the classes, as `sort_classes` has
-    them or as given."""
-    present = {name for name in names if name is not None}
-    classes = tuple(order or sort_classes(present))
-    unlisted = sorted(present - set(classes))
-    if unlisted:
-        raise DataError(
-            f"classes: {unlisted[0]!r} and {count(len(unlisted) - 1, 'other label')} are not in "
-            "the given order"
-        )
+    them."""
+    classes = tuple(sort_classes({name for name in names if name is not None}))
     position: dict[str | None, int] = {name: i for i, name in enumerate(classes)}
     position[None] = UNLABELED
     return np.array([position[name] for name in names], dtype=np.int64), classes

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from shoal.arrays import UNLABELED_NAMES, fold_unlabeled
 from shoal.data.collection import Collection, Images
 from shoal.data.readers.folders import (
     METADATA_NAMES,
@@ -68,9 +67,6 @@ class ReadOptions:
 
     path_column: str | None
     label_column: str | None
-    classes: Sequence[str] | None
-    unlabeled: frozenset[str]
-    follow_symlinks: bool
     allow_missing: bool
 
 
@@ -82,9 +78,6 @@ def read_collection(
     unlabeled: str | os.PathLike[str] | None = None,
     path_column: str | None = None,
     label_column: str | None = None,
-    classes: Sequence[str] | None = None,
-    unlabeled_names: Iterable[str] = UNLABELED_NAMES,
-    follow_symlinks: bool = True,
     allow_missing: bool = False,
 ) -> Collection:
     """Read images and labels in any supported layout; `Collection.describe` says what was
@@ -97,26 +90,17 @@ def read_collection(
             addresses, of PIL images or of arrays; a uint8 array (N, H, W) or (N, H, W, C).
         labels: With a folder: a table, data frame or mapping of paths to labels; "folders" to read
             folder names even where a metadata file has labels; False for no labels. Otherwise one
-            label per image, or None. A label that is None, NaN, NA, -1 or one of `unlabeled_names`
+            label per image, or None. A label that is None, NaN, NA, -1, 'unlabeled' or 'unknown'
             means unlabeled.
         labeled: With `unlabeled`, instead of `source`: a folder with a folder per class.
         unlabeled: A folder of images without labels, at any depth.
         path_column: The column of paths, if it is none of `PATH_COLUMNS`.
         label_column: The column of labels, if it is none of `LABEL_COLUMNS`.
-        classes: The known classes in the order that their ids shall have; sorted by name if not
-            given.
-        unlabeled_names: Cells that mean 'no label', whatever their case.
-        follow_symlinks: Whether links to folders are followed (links to files always are).
         allow_missing: Whether to go on where more than a few per cent of a table's rows name images
             that are not there, or shards are damaged.
     """
     options = ReadOptions(
-        path_column=path_column,
-        label_column=label_column,
-        classes=classes,
-        unlabeled=fold_unlabeled(unlabeled_names),
-        follow_symlinks=follow_symlinks,
-        allow_missing=allow_missing,
+        path_column=path_column, label_column=label_column, allow_missing=allow_missing
     )
     if labeled is not None or unlabeled is not None:
         if source is not None or labels is not None or labeled is None or unlabeled is None:
@@ -159,7 +143,7 @@ def _read_location(
     if isinstance(where, Address):
         listing = list_remote_folder(where)
     else:
-        listing = list_folder(check_folder(where), follow_symlinks=options.follow_symlinks)
+        listing = list_folder(check_folder(where))
     if not listing.names and listing.shards:
         return _read_shards(where / f"*{max(listing.shards)}", labels, options)
     return _read_listed(listing, labels, options)
@@ -176,13 +160,12 @@ def _read_shards(
             pattern,
             image_column=options.path_column,
             label_column=options.label_column,
-            unlabeled=options.unlabeled,
             allow_missing=options.allow_missing,
             needs_labels=labels is None,
         )
         options = replace(options, path_column=None, label_column=None)
     if labels is None and listing.labels is not None:
-        return _build(listing, listing.labels, "shards and the labels in them", options)
+        return _build(listing, listing.labels, "shards and the labels in them")
     return _read_listed(listing, labels, options)
 
 
@@ -198,9 +181,9 @@ def _read_table(table: Table, labels: Labels, options: ReadOptions) -> Collectio
     cells: Sequence[object] = [None] * len(table)
     if labels is None:
         cells = table.columns[require_column(table, LABEL_COLUMNS, options.label_column, "label")]
-    given = class_names(cells, options.unlabeled, table.location)
+    given = class_names(cells, table.location)
     listing = list_files(table, paths, given, allow_missing=options.allow_missing)
-    return _build(listing, listing.labels, f"the images listed in {table.where}", options)
+    return _build(listing, listing.labels, f"the images listed in {table.where}")
 
 
 def _read_memory(source: Source, labels: Labels, options: ReadOptions) -> Collection:
@@ -219,11 +202,11 @@ def _read_memory(source: Source, labels: Labels, options: ReadOptions) -> Collec
         raise DataError(f"labels: found {len(cells):,}, expected {len(items):,}, one per image")
     if not items:
         raise DataError("images: found none; give at least one")
-    given = class_names(cells, options.unlabeled, lambda i: f"label {i}")
+    given = class_names(cells, lambda i: f"label {i}")
     if isinstance(items[0], str | os.PathLike):
         table = Table("list", None, {"path": items}, range(len(items)), unit="path")
         listing = list_files(table, "path", given, allow_missing=options.allow_missing)
-        return _build(listing, listing.labels, "a list of paths", options)
+        return _build(listing, listing.labels, "a list of paths")
     images: Images = items
     if isinstance(source, np.ndarray) and source.dtype != object:
         _check_array(source, source.shape[1:], "images")
@@ -236,7 +219,7 @@ def _read_memory(source: Source, labels: Labels, options: ReadOptions) -> Collec
                 f"image {i}: found {type(image).__name__}, expected a PIL image or a uint8 array "
                 "like the rest"
             )
-    encoded, classes = encode(given, options.classes)
+    encoded, classes = encode(given)
     return Collection(
         tuple(f"image-{i:06d}" for i in range(len(given))),
         encoded,
@@ -265,7 +248,7 @@ def _read_two_folders(labeled: Path, unlabeled: Path, options: ReadOptions) -> C
     both = Listing(root, folders=folders)
     labels: dict[str, str | None] = {}
     for folder in (unlabeled, labeled):  # where one holds the other, labels win
-        listing = list_folder(folder, follow_symlinks=options.follow_symlinks)
+        listing = list_folder(folder)
         _refuse_none(listing)
         below = folder.relative_to(root)
         for name in listing.names:
@@ -276,7 +259,7 @@ def _read_two_folders(labeled: Path, unlabeled: Path, options: ReadOptions) -> C
         both.notes += [f"{folder.name}: {note}" for note in listing.notes]
     both.names = sorted(labels)
     layout = f"two folders: {labeled.name}, a folder per category, and {unlabeled.name}, unlabeled"
-    return _build(both, labels, layout, options)
+    return _build(both, labels, layout)
 
 
 def _read_listed(listing: Listing, labels: Labels, options: ReadOptions) -> Collection:
@@ -289,8 +272,8 @@ def _read_listed(listing: Listing, labels: Labels, options: ReadOptions) -> Coll
         return _read_metadata(listing, metadata, options)
     _refuse_columns(options)
     if labels is False:
-        return _build(listing, {}, "a folder without labels", options)
-    return _read_folder_names(listing, options)
+        return _build(listing, {}, "a folder without labels")
+    return _read_folder_names(listing)
 
 
 def _is_table(labels: Labels) -> bool:
@@ -338,7 +321,7 @@ def _label_rows(
     return label_rows(
         table,
         paths,
-        class_names(table.columns[labels], options.unlabeled, table.location),
+        class_names(table.columns[labels], table.location),
         finder(listing.names, listing.root, table.folder),
         allow_missing=options.allow_missing,
     )
@@ -357,10 +340,10 @@ def _read_labels(listing: Listing, table: Table, options: ReadOptions) -> Collec
         )
     listing.notes += rows.notes
     layout = f"a folder and the labels of {table.where} (columns {paths!r} and {labels!r})"
-    return _build(listing, rows.labels, layout, options)
+    return _build(listing, rows.labels, layout)
 
 
-def _read_folder_names(listing: Listing, options: ReadOptions) -> Collection:
+def _read_folder_names(listing: Listing) -> Collection:
     """Label listed images by the names of their first-level folders."""
     labels = {name: _folder_label(name) for name in listing.names}
     folders = {label for label in labels.values() if label is not None}
@@ -375,7 +358,7 @@ def _read_folder_names(listing: Listing, options: ReadOptions) -> Collection:
     layout = "a folder without labels"
     if folders:
         layout = f"{count(len(folders), 'folder')}, each a category, the rest unlabeled"
-    return _build(listing, labels, layout, options)
+    return _build(listing, labels, layout)
 
 
 def _read_metadata(listing: Listing, metadata: list[str], options: ReadOptions) -> Collection:
@@ -403,21 +386,19 @@ def _read_metadata(listing: Listing, metadata: list[str], options: ReadOptions) 
         for image, label in rows.labels.items():
             merged.add(image, label, rows.locations[image], image)
     if not merged.labels:
-        return _read_folder_names(listing, options)
+        return _read_folder_names(listing)
     n_without = len(listing.names) - len(merged.labels)
     listing.notes.append(
         f"labels are those of metadata, not folder names; {n_without:,} images have no row there"
     )
     layout = "a Hugging Face image folder, labels from its metadata"
-    return _build(listing, merged.labels, layout, options)
+    return _build(listing, merged.labels, layout)
 
 
-def _build(
-    listing: Listing, labels: Mapping[str, str | None] | None, layout: str, options: ReadOptions
-) -> Collection:
+def _build(listing: Listing, labels: Mapping[str, str | None] | None, layout: str) -> Collection:
     """A collection of the listed images, whose labels become numbers."""
     given = labels or {}
-    encoded, classes = encode([given.get(name) for name in listing.names], options.classes)
+    encoded, classes = encode([given.get(name) for name in listing.names])
     return Collection(
         tuple(listing.names),
         encoded,

@@ -1,12 +1,11 @@
 """Labels for things that already have names: ready embeddings, or the images of a finished run."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from shoal.arrays import UNLABELED_NAMES, fold_unlabeled
 from shoal.data.readers.embeddings import NAME_COLUMNS, NUMBERED_NAME, Embeddings
 from shoal.data.readers.labels import Spellings, class_names, encode, label_rows, similar_classes
 from shoal.data.readers.numpy_files import load_arrays, one_per_row
@@ -36,7 +35,6 @@ def read_names(
     *,
     path_column: str | None = None,
     label_column: str | None = None,
-    unlabeled_names: Iterable[str] = UNLABELED_NAMES,
     as_filed: bool = False,
     allow_missing: bool = True,
 ) -> NamedClasses:
@@ -50,14 +48,13 @@ def read_names(
     be the order that their file had, which only numbered names keep when they are sorted;
     `as_filed` says that it is.
     """
-    unlabeled = fold_unlabeled(unlabeled_names)
     if not is_frame(file) and Path(file).suffix.lower() == ".npy":
         cells = one_per_row(load_arrays(Path(file), "labels")["labels"], len(names), str(file))
-        labels = class_names(cells, unlabeled, lambda row: f"{file}, row {row}")
+        labels = class_names(cells, lambda row: f"{file}, row {row}")
         return _in_order(names, labels, str(file), as_filed=as_filed)
     table = as_table(file) if is_frame(file) else read_table(file)
     column = require_column(table, LABEL_COLUMNS, label_column, "label")
-    labels = class_names(table.columns[column], unlabeled, table.location)
+    labels = class_names(table.columns[column], table.location)
     paths = find_column(table, NAME_COLUMNS, path_column, "path", names)
     if paths is None:
         return _in_order(names, labels, table.where, as_filed=as_filed)

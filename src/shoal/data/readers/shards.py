@@ -12,7 +12,6 @@ from pathlib import PurePath
 
 import numpy as np
 
-from shoal.arrays import fold_unlabeled
 from shoal.data.pixels.store import file_state
 from shoal.data.readers.folders import Listing
 from shoal.data.readers.labels import class_names
@@ -37,7 +36,6 @@ def read_shards(
     *,
     image_column: str | None = None,
     label_column: str | None = None,
-    unlabeled: frozenset[str] | None = None,
     allow_missing: bool = False,
     needs_labels: bool = True,
 ) -> Listing:
@@ -112,7 +110,6 @@ def read_shards(
     if is_prefixed or any(one.has_labels for one in indexes):
         labels = class_names(
             [image.label for _, image in images],
-            fold_unlabeled() if unlabeled is None else unlabeled,
             lambda i: f"{where}, label of {listing.names[i]}",
         )
         listing.labels = dict(zip(listing.names, labels, strict=True))
