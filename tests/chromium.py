@@ -181,11 +181,13 @@ class Page:
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
-    def click(self, selector: str) -> None:
-        """Scroll an element into view and click its middle."""
+    def click(self, selector: str, *, times: int = 1, modifiers: int = 0) -> None:
+        """Scroll an element into view and click its middle, twice for a double click."""
         x, y = self.middle(selector)
-        for kind in ("mousePressed", "mouseReleased"):
-            self.mouse(kind, x, y, button="left", clickCount=1, buttons=1)
+        more = {"button": "left", "modifiers": modifiers}
+        for count in range(1, times + 1):
+            self.mouse("mousePressed", x, y, clickCount=count, buttons=1, **more)
+            self.mouse("mouseReleased", x, y, clickCount=count, buttons=0, **more)
         self.settle()
 
     def middle(self, selector: str) -> tuple[float, float]:

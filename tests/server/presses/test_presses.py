@@ -210,19 +210,18 @@ def test_no_key_counts_between_a_double_click_and_the_enlarged_image(page: Page,
     go_to(page, "two")
     first, second, *_ = rows(page)
     before = done(page)
-    hold_back(
-        page, "/api/images"
-    )  # before the key: what an idle page has been told of is shown at once
+    hold_back(page, "/api/images")  # before the key: what the page knows already is shown at once
     page.key("f")
     wait_for(page, before + 1)
-    x, y = page.middle(f"#tile-{second}")
-    for count in (1, 2):
-        for kind in ("mousePressed", "mouseReleased"):
-            page.mouse(kind, x, y, button="left", clickCount=count, buttons=1)
+    # The page may hear of the action before the key is answered; until then all presses wait.
+    page.wait("document.getElementById('said').textContent.includes('flagged')")
+    page.click(f"#tile-{second}", times=2)
+    page.wait("document.getElementById('dialog').open", seconds=20)
     page.key("x")
     page.click(f"#tile-{first}")
     let_through(page)
-    page.wait("document.getElementById('dialog').open")
+    page.wait("document.querySelector('#dialog .facts')", seconds=20)
+    page.wait(TOO_EARLY)
     page.key("Escape")
     page.wait("!document.getElementById('dialog').open")
     page.settle()
