@@ -41,9 +41,15 @@ def opened(browser: Browser) -> Callable[..., object]:
 
 
 @pytest.fixture
-def page(browser: Browser, run: Path) -> Iterator[Page]:
+def server(run: Path) -> Iterator[Served]:
+    with served(run) as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: Browser, server: Served) -> Iterator[Page]:
     """A page on the run; whatever a test does with it, nothing may go wrong and nothing may leave it."""
-    with served(run) as server, page_of(browser, server) as found:
+    with page_of(browser, server) as found:
         yield found
         assert found.complaints() == []
 
@@ -58,22 +64,3 @@ def same_page(
         yield found
         assert found.complaints() == []
         assert not (run / "review.jsonl").exists()
-
-
-@pytest.fixture(scope="module")
-def shared_run(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that all tests of a file review, one after the other."""
-    return Path(shutil.copytree(digits, tmp_path_factory.mktemp("shared") / "run"))
-
-
-@pytest.fixture(scope="module")
-def shared_server(shared_run: Path) -> Iterator[Served]:
-    with served(shared_run) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def shared_page(browser: Browser, shared_server: Served) -> Iterator[Page]:
-    """One page on it: each test looks at what there is."""
-    with page_of(browser, shared_server) as found:
-        yield found

@@ -1,13 +1,15 @@
 """A narrow page in Chromium: whatever a wide one offers is within reach of a mouse and of a finger."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 
 from chromium import Page
 from review_page import rows, seen, text, wait_for
-from served import Served
+from served import served
 
 pytestmark = pytest.mark.browser
 
@@ -16,9 +18,11 @@ pytestmark = pytest.mark.browser
 def narrow(
     request: pytest.FixtureRequest,
     opened: Callable[..., AbstractContextManager[Page]],
-    shared_server: Served,
+    digits: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Page]:
-    with opened(shared_server, width=request.param, height=800) as page:
+    run = Path(shutil.copytree(digits, tmp_path_factory.mktemp("narrow") / "run"))
+    with served(run) as server, opened(server, width=request.param, height=800) as page:
         yield page
 
 

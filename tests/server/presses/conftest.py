@@ -1,25 +1,18 @@
-"""One run, one server and one page for all tests of a file: each looks at what there is."""
+"""Pages on which a refusal is expected."""
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 
 from chromium import Page
+from served import Served
 
 
 @pytest.fixture
-def run(shared_run: Path) -> Path:
-    return shared_run
-
-
-@pytest.fixture
-def page(shared_page: Page) -> Iterator[Page]:
-    """The page, with no question and nothing said on it; the browser may complain of nothing but a refusal."""
-    shared_page.run("document.getElementById('dialog').close(), true")  # of a test that failed
-    shared_page.run(
-        "document.getElementById('said').textContent = document.getElementById('said').className = ''"
-    )
-    shared_page.settle()
-    yield shared_page
-    assert [line for line in shared_page.complaints() if "409 (Conflict)" not in line] == []
+def page(opened: Callable[..., AbstractContextManager[Page]], server: Served) -> Iterator[Page]:
+    """A page on a run of its own; the browser may complain of nothing but a refusal."""
+    with opened(server) as found:
+        yield found
+        refusals = ("400 (Bad Request)", "409 (Conflict)")
+        assert [line for line in found.complaints() if not line.endswith(refusals)] == []

@@ -273,13 +273,13 @@ def test_the_enlarged_image_is_moved_and_the_next_is_decided_on_only_when_shown(
 def test_each_window_of_a_person_undoes_its_own_actions(
     page: Page,
     opened: Callable[..., AbstractContextManager[Page]],
-    shared_server: Served,
+    server: Served,
     run: Path,
 ) -> None:
     go_to(page, "three")
     before = done(page)
     here = rows(page)
-    with opened(shared_server) as other:
+    with opened(server) as other:
         go_to(in_front(other), "four")
         there = rows(other)
         mine, others = statuses(run, [here[0], there[0]])

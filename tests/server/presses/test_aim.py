@@ -31,8 +31,7 @@ def close(page: Page) -> None:
     page.wait("!document.getElementById('dialog').open")
 
 
-def test_a_double_click_confirms_one_category(shared_page: Page, shared_run: Path) -> None:
-    page = shared_page
+def test_a_double_click_confirms_one_category(page: Page, run: Path) -> None:
     here = go_to(page, "one")
     before = done(page)
     click(page, "#verbs button.main", 1)
@@ -43,16 +42,15 @@ def test_a_double_click_confirms_one_category(shared_page: Page, shared_run: Pat
     assert "confirmed as one. " in text(page, "#said")
     click(page, "#undo", 2)  # whoever undoes fast means each
     wait_for(page, before + 2)
-    assert [entry.action.kind for entry in state(shared_run).state.entries[before:]] == [
+    assert [entry.action.kind for entry in state(run).state.entries[before:]] == [
         "confirm",
         "undo",
     ]
 
 
 def test_a_double_click_answers_one_question_and_decides_on_one_enlarged_image(
-    shared_page: Page, shared_run: Path
+    page: Page, run: Path
 ) -> None:
-    page = shared_page
     go_to(page, "one")
     ask(page, "g")
     for count in (1, 2):
@@ -74,9 +72,7 @@ def test_a_double_click_answers_one_question_and_decides_on_one_enlarged_image(
         wait_for(page, before + 1)
     assert ONCE in text(page, "#said")
     close(page)
-    assert [entry.action.rows.tolist() for entry in state(shared_run).state.entries[before:]] == [
-        [first]
-    ]
+    assert [entry.action.rows.tolist() for entry in state(run).state.entries[before:]] == [[first]]
 
 
 def slide(page: Page, n: int) -> list[list[str]]:
@@ -95,10 +91,7 @@ def name(page: Page, at: int, words: str) -> None:
     )
 
 
-def test_a_name_of_a_part_stays_with_its_images_and_none_is_lost(
-    shared_page: Page, shared_run: Path
-) -> None:
-    page = shared_page
+def test_a_name_of_a_part_stays_with_its_images_and_none_is_lost(page: Page, run: Path) -> None:
     here = go_to(page, "two")
     before = done(page)
     ask(page, "s")
@@ -131,22 +124,16 @@ def test_a_name_of_a_part_stays_with_its_images_and_none_is_lost(
     assert {"mine", "other"} < {part[0] for part in page.run(PARTS)}
     page.run("window.fetch = sent, document.querySelector('#dialog button.main').click(), true")
     wait_for(page, before + 1)
-    found = state(shared_run).state
+    found = state(run).state
     assert {int(row) for row in parts[at][1:]} <= set(found.members(found.find("mine")).tolist())
     assert found.entries[-1].action.category == here
 
 
 @pytest.mark.parametrize("modifiers", [ALT, ALT | CTRL])
-def test_a_bracket_that_takes_alt_on_a_keyboard_is_a_bracket(
-    shared_page: Page, modifiers: int
-) -> None:
-    here = go_to(shared_page, "one")
-    shared_page.call(
-        "Input.dispatchKeyEvent", type="keyDown", key="]", code="Digit6", modifiers=modifiers
-    )
-    shared_page.wait(f"shoal.view.id !== {here}")
-    shared_page.settle()
-    shared_page.call(
-        "Input.dispatchKeyEvent", type="keyDown", key="[", code="Digit5", modifiers=modifiers
-    )
-    shared_page.wait(f"shoal.view.id === {here}")
+def test_a_bracket_that_takes_alt_on_a_keyboard_is_a_bracket(page: Page, modifiers: int) -> None:
+    here = go_to(page, "one")
+    page.call("Input.dispatchKeyEvent", type="keyDown", key="]", code="Digit6", modifiers=modifiers)
+    page.wait(f"shoal.view.id !== {here}")
+    page.settle()
+    page.call("Input.dispatchKeyEvent", type="keyDown", key="[", code="Digit5", modifiers=modifiers)
+    page.wait(f"shoal.view.id === {here}")
