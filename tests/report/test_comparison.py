@@ -14,7 +14,7 @@ import pytest
 from chromium import Browser
 from digit_runs import HOSTILE, write_digits, write_hostile
 from shoal.report.comparison import Side, render_comparison, side_by_side
-from shoal.report.snapshot import Snapshot
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
 from shoal.text import shown
 from small_runs import write_small
@@ -166,7 +166,7 @@ def test_names_of_any_kind_are_text(tmp_path: Path) -> None:
 
 def sides(tmp_path: Path, *ids: tuple[int, ...]) -> list[Side]:
     runs = [write_small(tmp_path / f"{at}", ids=own) for at, own in enumerate(ids)]
-    return [Side(method=f"{at}", run=Snapshot.of(run), kept={}) for at, run in enumerate(runs)]
+    return [Side(method=f"{at}", run=ReviewedRun.of(run), kept={}) for at, run in enumerate(runs)]
 
 
 def test_known_categories_stand_beside_each_other_by_name_and_novel_ones_by_their_images(

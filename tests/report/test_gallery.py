@@ -5,7 +5,7 @@ import pytest
 from shoal.report.contents import columns
 from shoal.report.data_uris import data_uri, data_uris
 from shoal.report.gallery import cards, priority
-from shoal.report.snapshot import Snapshot
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Assignment, Run
 
 
@@ -30,26 +30,27 @@ def images(n: int, category_id: int, is_novel: bool = False) -> list[Assignment]
 def test_a_large_category_shows_both_ends_and_a_small_one_everything_once(
     plain_run: Callable[..., Run],
 ) -> None:
-    found = cards(Snapshot.of(plain_run(images(20, 0) + images(8, 1, True) + images(3, 2, True))))
+    found = cards(
+        ReviewedRun.of(plain_run(images(20, 0) + images(8, 1, True) + images(3, 2, True)))
+    )
     assert [card.category.category for card in found] == ["c0", "c1", "c2"]
-    assert found[0].typical == (0, 1, 2, 3, 4, 5)
-    assert found[0].least == (19, 18, 17, 16, 15, 14)
-    assert found[1].typical == (20, 21, 22, 23, 24, 25)
-    assert found[1].least == (27, 26)
-    assert found[2].typical == (28, 29, 30)
-    assert found[2].least == ()
-    assert [card.is_whole for card in found] == [False, True, True]
+    assert found[0].typical == [0, 1, 2, 3, 4, 5]
+    assert found[0].least == [19, 18, 17, 16, 15, 14]
+    assert found[1].typical == [20, 21, 22, 23, 24, 25]
+    assert found[1].least == [27, 26]
+    assert found[2].typical == [28, 29, 30]
+    assert found[2].least == []
 
 
 def test_a_card_shows_what_it_could_be_confused_with_but_never_itself(
     plain_run: Callable[..., Run],
 ) -> None:
-    found = cards(Snapshot.of(plain_run(images(20, 0) + images(8, 1, True))))
+    found = cards(ReviewedRun.of(plain_run(images(20, 0) + images(8, 1, True))))
     assert [card.nearest for card in found] == [None, 0]
 
 
 def test_images_without_a_category_get_a_card_of_their_own(plain_run: Callable[..., Run]) -> None:
-    found = cards(Snapshot.of(plain_run(images(3, 0) + images(2, -1, True))))
+    found = cards(ReviewedRun.of(plain_run(images(3, 0) + images(2, -1, True))))
     assert [(card.category.category, card.category.size) for card in found] == [
         ("c0", 3),
         ("possibly new", 2),
@@ -59,7 +60,7 @@ def test_images_without_a_category_get_a_card_of_their_own(plain_run: Callable[.
 def test_thumbnails_are_spent_on_every_card_before_any_gets_a_second(
     plain_run: Callable[..., Run],
 ) -> None:
-    found = cards(Snapshot.of(plain_run(images(20, 0) + images(2, 1, True))))
+    found = cards(ReviewedRun.of(plain_run(images(20, 0) + images(2, 1, True))))
     assert priority(found)[:5] == [0, 20, 19, 21, 1]
 
 
@@ -76,14 +77,14 @@ def test_thumbnails_stop_at_the_budget_and_the_first_rows_go_first(
 ) -> None:
     run = plain_run(images(500, 0))
     run.write_thumbnails(b"\xff\xd8\xff" + bytes(3000) for _ in range(500))
-    uris = data_uris(Snapshot.of(run), range(499, -1, -1), 1_000_000)
+    uris = data_uris(ReviewedRun.of(run), range(499, -1, -1), 1_000_000)
     assert list(uris) == list(range(499, 499 - len(uris), -1))
     assert 1_000_000 - 4100 < sum(map(len, uris.values())) <= 1_000_000
-    assert len(data_uris(Snapshot.of(run), [7, 7, 8], 1_000_000)) == 2
+    assert len(data_uris(ReviewedRun.of(run), [7, 7, 8], 1_000_000)) == 2
 
 
 def test_a_run_without_thumbnails_has_none(plain_run: Callable[..., Run]) -> None:
-    assert data_uris(Snapshot.of(plain_run(images(2, 0))), [0, 1], 1000) == {}
+    assert data_uris(ReviewedRun.of(plain_run(images(2, 0))), [0, 1], 1000) == {}
 
 
 @pytest.mark.parametrize(
@@ -100,4 +101,4 @@ def test_originals_are_linked_only_where_they_are_files_of_a_folder(
 ) -> None:
     run = plain_run(images(4, 0))
     run.note(root=root)
-    assert columns(Snapshot.of(run), [0, 1])["root"] == linked
+    assert columns(ReviewedRun.of(run), [0, 1])["root"] == linked

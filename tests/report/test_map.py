@@ -15,7 +15,8 @@ from shoal.report.map import (
     tsne_layouts,
     turned_like,
 )
-from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.report.not_in_run import NotInRun
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Assignment, Run
 from small_runs import append_metrics
 
@@ -67,27 +68,27 @@ def test_a_turned_map_is_turned_back() -> None:
 
 
 def test_before_and_after_are_those_of_training_else_of_the_shift(run: Run, x: np.ndarray) -> None:
-    assert stages(Snapshot.of(run)) == {"embeddings": "Embeddings"}
+    assert stages(ReviewedRun.of(run)) == {"embeddings": "Embeddings"}
     run.write_array("shifted", x)
-    assert list(stages(Snapshot.of(run)).values()) == [
+    assert list(stages(ReviewedRun.of(run)).values()) == [
         "Before moving together",
         "After moving together",
     ]
     run.write_array("frozen", x)
-    assert list(stages(Snapshot.of(run)).values()) == [
+    assert list(stages(ReviewedRun.of(run)).values()) == [
         "Before moving together",
         "After moving together",
     ]  # not trained
     run.write_json("shifts", {"accuracies": [0.9, 0.8, 0.7], "chosen": 0})
-    assert stages(Snapshot.of(run)) == {"embeddings": "Embeddings"}  # nor shifted
+    assert stages(ReviewedRun.of(run)) == {"embeddings": "Embeddings"}  # nor shifted
     append_metrics(run, {"epoch": 1, "loss": 1.0})
-    assert list(stages(Snapshot.of(run)).values()) == ["Before training", "After training"]
-    assert [layout.stage for layout in pca_layouts(Snapshot.of(run))] == ["frozen", "embeddings"]
+    assert list(stages(ReviewedRun.of(run)).values()) == ["Before training", "After training"]
+    assert [layout.stage for layout in pca_layouts(ReviewedRun.of(run))] == ["frozen", "embeddings"]
 
 
 def test_a_kept_map_that_cannot_be_read_is_drawn_anew(run: Run) -> None:
     (run.path / "map.npz").write_bytes(b"junk")
-    assert kept_layouts(Snapshot.of(run)) == []
+    assert kept_layouts(ReviewedRun.of(run)) == []
 
 
 def test_tsne_is_drawn_once_reports_its_progress_and_is_kept_in_the_run(
@@ -96,14 +97,14 @@ def test_tsne_is_drawn_once_reports_its_progress_and_is_kept_in_the_run(
     monkeypatch.setattr(maps, "TSNE_STEPS", 300)
     steps: list[tuple[int, int]] = []
     first = tsne_layouts(
-        Snapshot.of(run), n_images=45, progress=lambda done, total: steps.append((done, total))
+        ReviewedRun.of(run), n_images=45, progress=lambda done, total: steps.append((done, total))
     )
     assert len(first[0].rows) == 45
     assert steps[0] == (50, 300)
     assert steps[-1][0] == 300
     assert capsys.readouterr().out == ""
     monkeypatch.setattr(maps, "_tsne", None)  # must not run again
-    second = tsne_layouts(Snapshot.of(run))
+    second = tsne_layouts(ReviewedRun.of(run))
     assert np.array_equal(first[0].points, second[0].points)
     assert np.array_equal(first[0].rows, second[0].rows)
 
@@ -112,22 +113,22 @@ def test_a_kept_map_of_other_stages_or_images_is_not_shown(run: Run, x: np.ndarr
     def keep(**arrays: np.ndarray) -> None:
         np.savez(run.path / "map.npz", allow_pickle=False, **arrays)
 
-    assert kept_layouts(Snapshot.of(run)) == []
+    assert kept_layouts(ReviewedRun.of(run)) == []
     keep(rows=np.arange(5), embeddings=np.zeros((5, 2)))
-    assert len(kept_layouts(Snapshot.of(run))) == 1
+    assert len(kept_layouts(ReviewedRun.of(run))) == 1
     keep(rows=np.arange(5), frozen=np.zeros((5, 2)))
-    assert kept_layouts(Snapshot.of(run)) == []
+    assert kept_layouts(ReviewedRun.of(run)) == []
     keep(rows=np.array([0, len(x)]), embeddings=np.zeros((2, 2)))
-    assert kept_layouts(Snapshot.of(run)) == []
+    assert kept_layouts(ReviewedRun.of(run)) == []
     keep(rows=np.arange(5), embeddings=np.zeros((4, 2)))
-    assert kept_layouts(Snapshot.of(run)) == []
+    assert kept_layouts(ReviewedRun.of(run)) == []
 
 
 def test_two_images_are_too_few_for_tsne(tmp_path: Path, run: Run) -> None:
     run.write_assignments(run.assignments[:2])
     run.write_array("embeddings", np.eye(2))
     with pytest.raises(NotInRun, match="at least 3 images"):
-        tsne_layouts(Snapshot.of(run))
+        tsne_layouts(ReviewedRun.of(run))
 
 
 def test_points_become_whole_numbers_with_the_shape_kept_and_y_downward() -> None:

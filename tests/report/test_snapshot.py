@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from shoal.errors import DataError
-from shoal.report.snapshot import Snapshot, stratified
+from shoal.report.map import stratified
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Assignment, Run
 
 
@@ -38,14 +39,14 @@ def test_members_go_from_typical_to_not_by_outlier_score_then_confidence_then_pa
         image("a", 0),
         image("unsure", 0, confidence=0.2),
     ]
-    assert Snapshot.of(plain_run(rows)).members[0].tolist() == [2, 1, 3, 0]
+    assert ReviewedRun.of(plain_run(rows)).members[0].tolist() == [2, 1, 3, 0]
 
 
 def test_an_image_is_unsure_with_little_confidence_or_no_category(
     plain_run: Callable[..., Run],
 ) -> None:
     run = plain_run([image("a", 0, confidence=0.5), image("b", 0, confidence=0.49), image("c", -1)])
-    assert Snapshot.of(run).is_unsure.tolist() == [False, True, True]
+    assert ReviewedRun.of(run).is_unsure.tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize("name", ["embeddings", "shifted", "frozen"])
@@ -60,9 +61,9 @@ def test_an_array_of_other_images_or_with_holes_is_refused_with_its_name(
     ):
         run.write_array(name, array)
         with pytest.raises(DataError):
-            Snapshot.of(run).rows_of(name)
+            ReviewedRun.of(run).rows_of(name)
     run.write_array(name, np.eye(2))
-    assert Snapshot.of(run).rows_of(name) is not None
+    assert ReviewedRun.of(run).rows_of(name) is not None
 
 
 def test_a_sample_keeps_every_category_and_its_share() -> None:

@@ -8,10 +8,11 @@ from sklearn.datasets import load_digits
 
 from digit_runs import write_plain
 from shoal.clustering.tree import Tree
-from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.report.not_in_run import NotInRun
 from shoal.report.suggestions import ONE_GROUP, separation, suggested_merges, suspicious_labels
 from shoal.review import verbs
 from shoal.review.review import Review
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Assignment, Category, Run, RunView
 
 
@@ -74,7 +75,7 @@ def test_a_category_cut_in_two_is_suggested_and_one_that_stands_apart_is_not(
     names = ["one" if x < -0.2 else "novel-001" for x in cloud[:, 0]] + ["novel-002"] * 100
     run = plain_run(rows(names, second="one"))
     run.write_array("embeddings", np.concatenate([cloud, apart]))
-    merges = suggested_merges(Snapshot.of(run))
+    merges = suggested_merges(ReviewedRun.of(run))
     pairs = [(merge.novel.category, merge.other.category) for merge in merges]
     assert (pairs[0], merges[0].looks_like_one) == (("novel-001", "one"), True)
     assert [merge.looks_like_one for merge in merges[1:]] == [
@@ -88,7 +89,7 @@ def test_a_category_cut_in_two_is_suggested_and_one_that_stands_apart_is_not(
 def test_two_known_categories_are_never_to_be_merged(plain_run: Callable[..., Run]) -> None:
     run = plain_run(rows(["left", "right"] * 50))
     run.write_array("embeddings", np.random.default_rng(0).normal(size=(100, 3)))
-    assert suggested_merges(Snapshot.of(run)) == []
+    assert suggested_merges(ReviewedRun.of(run)) == []
 
 
 def test_a_known_category_that_nobody_has_named_may_be_merged(
@@ -97,7 +98,7 @@ def test_a_known_category_that_nobody_has_named_may_be_merged(
     """As in the run after a review in which one of its images was confirmed."""
     run = plain_run([replace(row, is_novel=False) for row in rows(["left", "novel-001"] * 50)])
     run.write_array("embeddings", np.random.default_rng(0).normal(size=(100, 3)))
-    (merge,) = suggested_merges(Snapshot.of(run))
+    (merge,) = suggested_merges(ReviewedRun.of(run))
     assert (merge.novel.category, merge.other.category) == ("novel-001", "left")
 
 
@@ -105,19 +106,19 @@ def test_a_label_is_suspicious_when_its_image_landed_elsewhere_and_the_surest_co
     plain_run: Callable[..., Run],
 ) -> None:
     run = plain_run(rows(["cat", "cat", "novel-1", "dog"], given=["cat", "dog", "dog", ""]))
-    found = suspicious_labels(Snapshot.of(run))
+    found = suspicious_labels(ReviewedRun.of(run))
     assert [(label.row, label.given, label.found) for label in found] == [
         (1, "dog", "cat"),
         (2, "dog", "novel-1"),
     ]
     with pytest.raises(NotInRun, match="no image came with a label"):
-        suspicious_labels(Snapshot.of(plain_run_without_labels(run)))
+        suspicious_labels(ReviewedRun.of(plain_run_without_labels(run)))
 
 
 def test_a_label_that_binds_is_suspicious_when_few_images_around_share_it_and_another_known_category_is_nearer(
     run_of_labels: Run,
 ) -> None:
-    found = suspicious_labels(Snapshot.of(run_of_labels))
+    found = suspicious_labels(ReviewedRun.of(run_of_labels))
     assert [(label.row, label.given, label.found) for label in found] == [
         (0, "gull", "heron"),
         (1, "gull", "novel-1"),
@@ -128,7 +129,7 @@ def test_a_label_that_binds_is_suspicious_when_few_images_around_share_it_and_an
 def test_a_label_that_a_person_has_decided_on_is_no_longer_suspicious(run_of_labels: Run) -> None:
     verbs.decide(Review(RunView(run_of_labels.path)), "confirm", None, ["0"], by="ann")
     verbs.merge(Review(RunView(run_of_labels.path)), ["gull", "novel-1"], by="ann")
-    assert suspicious_labels(Snapshot.of(run_of_labels)) == []
+    assert suspicious_labels(ReviewedRun.of(run_of_labels)) == []
 
 
 @pytest.fixture
@@ -176,7 +177,7 @@ def test_digits_cut_too_fine_are_put_together_again_and_only_with_their_own_kind
     clusters = Tree(digits.array("tree")).cut(24)
     run = write_plain(tmp_path / "run", rows([f"novel-{c}" for c in clusters]))
     run.write_array("embeddings", digits.array("embeddings"))
-    snapshot = Snapshot.of(run)
+    snapshot = ReviewedRun.of(run)
     merges = [merge for merge in suggested_merges(snapshot) if merge.looks_like_one]
 
     def kind(category: Category) -> int:

@@ -10,10 +10,10 @@ import pytest
 from chromium import CTRL, SHIFT, Page
 from review_page import ask, cards_pictured, change, go_to, rows, seen, state, text, wait_for
 from served import served
-from shoal.report.snapshot import Snapshot
 from shoal.review.actions import STATUSES
 from shoal.review.decisions import decisions_of
 from shoal.review.review import Review
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run, RunView
 from small_runs import write_small
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.browser
 def test_the_first_view_is_a_category_with_its_least_typical_images_first(
     page: Page, run: Path
 ) -> None:
-    snapshot = Snapshot.of(Run(run))
+    snapshot = ReviewedRun.of(Run(run))
     largest = max(snapshot.categories, key=lambda c: c.size)
     assert text(page, "#name") == largest.category
     least = snapshot.members[largest.category_id][::-1].tolist()

@@ -46,10 +46,10 @@ def report(
     from shoal.files import make_folder, write_text
     from shoal.report.figures.writing import write_figures
     from shoal.report.page import render_report
-    from shoal.report.snapshot import Snapshot
+    from shoal.review.reviewed_run import ReviewedRun
     from shoal.runs import Run, locked
 
-    snapshot = Snapshot.of(Run.open(run))
+    snapshot = ReviewedRun.of(Run.open(run))
     target = output or run / "report.html"
     make_folder(target.parent)
     with locked(run) if tsne or target.parent == run else nullcontext():

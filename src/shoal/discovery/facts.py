@@ -4,10 +4,10 @@ from typing import Any
 
 from shoal.discovery.answers import answer_in_words
 from shoal.report.certainty import numbers_near_best
-from shoal.report.snapshot import Snapshot
 from shoal.report.suggested_splits import suggested_splits
 from shoal.report.suggestions import suggested_merges
 from shoal.review.decisions import COUNTED_BY
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import ANSWERS, UNSURE_BELOW, Run, column, table_files
 from shoal.words import against_range, doubt_labels, is_wide, span
 
@@ -116,13 +116,13 @@ def _merges(run: Run) -> list[dict[str, Any]]:
             "separation": merge.separation,
             "looks_like_one": merge.looks_like_one,
         }
-        for merge in suggested_merges(Snapshot.of(run))
+        for merge in suggested_merges(ReviewedRun.of(run))
     ]
 
 
 def _splits(run: Run) -> list[dict[str, Any]]:
     """Categories that may hold another one, with the images that would stay and those that would leave."""
-    snapshot = Snapshot.of(run)
+    snapshot = ReviewedRun.of(run)
     return [
         {
             "category": split.category.category,

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from shoal.report.snapshot import Snapshot
 from shoal.review.decisions import COUNTED_BY
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.words import against_range, count, doubt_labels, is_wide, plural, span
 
 CLOSE_TO_BEST = 0.01
@@ -13,7 +13,7 @@ FEW_LABELS = 20
 """Held-out labels below which they say little of confidence."""
 
 
-def how_sure(run: Snapshot) -> str:
+def how_sure(run: ReviewedRun) -> str:
     """Say how many clusters there are, who chose that number, and how certain it is."""
     estimate = run.json("estimate")
     k = estimate["n_clusters"]
@@ -54,7 +54,7 @@ def numbers_near_best(estimate: dict[str, Any]) -> list[int]:
     return [n for n, accuracy in pairs if accuracy >= least]
 
 
-def confidence_words(run: Snapshot) -> str:
+def confidence_words(run: ReviewedRun) -> str:
     """Say what confidence means, and how many held-out labels it was checked with."""
     calibration = run.json("calibration")
     if not calibration["is_calibrated"]:

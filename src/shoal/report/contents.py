@@ -1,17 +1,14 @@
-"""What the page carries about its images: tiles in the text, columns and map points for its script."""
+"""What the page carries for its script: columns of its images, and where they lie on the map."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 
 from shoal.report.map import MapLayout
-from shoal.report.snapshot import Snapshot
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.text import shown
-from shoal.words import number
 
 SHARDS = (".tar", ".parquet")
 """Files that hold images, in which no link leads to one."""
@@ -20,42 +17,7 @@ GRID = 9_999
 """Map points are whole numbers from 0 to this, a tenth of a pixel on a large screen."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageTile:
-    """One image on the page."""
-
-    row: int
-    uri: str | None
-    """The thumbnail; None where there is none, and the name stands in its place."""
-    path: str
-    name: str
-    words: str
-    """What a screen reader says."""
-    is_off: bool
-    """Whether it was labeled with another name than that of its category."""
-
-
-class ImageTiles:
-    """The images that stand on the page itself, by row."""
-
-    def __init__(self, run: Snapshot, rows: Sequence[int], uris: dict[int, str]) -> None:
-        self.run = run
-        self.rows = tuple(rows)
-        self.uris = uris
-
-    def __getitem__(self, row: int) -> ImageTile:
-        image = self.run.assignments[row]
-        path = shown(image.path)
-        is_off = bool(image.label_given) and image.label_given != image.category
-        words = f"{path}, confidence {number(image.confidence)}"
-        if is_off:
-            words += f", labeled {shown(image.label_given)}"
-        return ImageTile(
-            row, self.uris.get(row), path, shown(PurePosixPath(path).name, 24), words, is_off
-        )
-
-
-def columns(run: Snapshot, rows: Sequence[int]) -> dict[str, Any]:
+def columns(run: ReviewedRun, rows: Sequence[int]) -> dict[str, object]:
     """The images the page's script knows, a list per column; names are positions in `names`."""
     names: dict[str, int] = {}
 
@@ -63,12 +25,16 @@ def columns(run: Snapshot, rows: Sequence[int]) -> dict[str, Any]:
         return names.setdefault(shown(name), len(names)) if name else -1
 
     images = [run.assignments[row] for row in rows]
-    by_id = {category.category_id: at for at, category in enumerate(run.categories)}
-    root = run.provenance.get("root")
+    place_of = {category.category_id: at for at, category in enumerate(run.categories)}
+    categories = []
+    for one in run.categories:
+        members = run.members.get(one.category_id, [-1])
+        about = {"name": shown(one.category), "novel": one.is_novel, "size": one.size}
+        categories.append({**about, "typical": int(members[0])})
     by_name = {
         "row": list(rows),
         "path": [shown(image.path) for image in images],
-        "category": [by_id.get(image.category_id, -1) for image in images],
+        "category": [place_of.get(image.category_id, -1) for image in images],
         "confidence": [_round(image.confidence) for image in images],
         "outlier": [_round(image.outlier_score) for image in images],
         "given": [name_index(image.label_given) for image in images],
@@ -76,19 +42,14 @@ def columns(run: Snapshot, rows: Sequence[int]) -> dict[str, Any]:
         "nearest": [name_index(image.nearest_known) for image in images],
         "similarity": [_round(image.nearest_known_similarity) for image in images],
     }
-    categories = [
-        {
-            "name": shown(c.category),
-            "novel": c.is_novel,
-            "size": c.size,
-            "typical": _first(run, c.category_id),
-        }
-        for c in run.categories
-    ]
-    return {"root": _uri(root), "names": list(names), "categories": categories, **by_name}
+    # A link to each original works where the run was made, and the images are files.
+    root = Path(run.provenance.get("root") or "")
+    is_linked = root.is_absolute() and root.suffix.lower() not in SHARDS
+    link = root.as_uri() if is_linked else None
+    return {"root": link, "names": list(names), "categories": categories, **by_name}
 
 
-def map_points(layout: MapLayout, rows: Sequence[int]) -> dict[str, Any]:
+def map_points(layout: MapLayout, rows: Sequence[int]) -> dict[str, object]:
     """Where the images lie, as whole numbers: the longer side fills 0 … 9999.
 
     -1 for an image not on this map.
@@ -100,27 +61,10 @@ def map_points(layout: MapLayout, rows: Sequence[int]) -> dict[str, Any]:
     points = np.rint((layout.points - low + margin) / scale * GRID).astype(int)
     x, y = np.full((2, len(rows)), -1)
     at = np.searchsorted(np.asarray(rows), layout.rows)
-    # a page counts downward
     x[at] = points[:, 0]
-    y[at] = GRID - points[:, 1]
+    y[at] = GRID - points[:, 1]  # a page counts downward
     return {"method": layout.method, "title": layout.title, "x": x.tolist(), "y": y.tolist()}
-
-
-def _first(run: Snapshot, category_id: int) -> int:
-    rows = run.members.get(category_id)
-    return -1 if rows is None else int(rows[0])
 
 
 def _round(value: float) -> float | None:
     return round(value, 3) if math.isfinite(value) else None
-
-
-def _uri(root: Any) -> str | None:
-    """The folder of the images as a link, so that an original can be opened from where the run was made."""
-    if (
-        not isinstance(root, str)
-        or not Path(root).is_absolute()
-        or Path(root).suffix.lower() in SHARDS
-    ):
-        return None
-    return Path(root).as_uri()

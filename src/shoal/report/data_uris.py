@@ -2,11 +2,11 @@
 
 import base64
 from collections.abc import Iterable
+from contextlib import closing
 
-from shoal.runs import RunView
+from shoal.runs import Run, Thumbnails
 
-PROBE = 64
-"""How many thumbnails are looked at to learn how large they are."""
+STARTS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
 
 
 def data_uri(image: bytes) -> str | None:
@@ -14,37 +14,27 @@ def data_uri(image: bytes) -> str | None:
 
     None for anything else, which a page must not carry.
     """
-    kind = _kind(image)
-    return f"data:image/{kind};base64,{base64.b64encode(image).decode('ascii')}" if kind else None
+    for start, kind in STARTS.items():
+        if image.startswith(start) and (kind != "webp" or image[8:12] == b"WEBP"):
+            return f"data:image/{kind};base64,{base64.b64encode(image).decode('ascii')}"
+    return None
 
 
-def data_uris(run: RunView, rows: Iterable[int], budget: int) -> dict[int, str]:
+def data_uris(run: Run, rows: Iterable[int], budget: int) -> dict[int, str]:
     """The thumbnails of `rows` as data URIs, from the first on, until `budget` bytes are spent.
 
-    Empty where the run has no thumbnails. Reads about as many as fit, not the whole archive.
+    Empty where the run has no thumbnails.
     """
-    wanted = list(dict.fromkeys(int(row) for row in rows))
-    if not wanted or not run.has_thumbnails:
-        return {}
     uri_of: dict[int, str] = {}
     spent = 0
-    at = 0
-    step = PROBE
-    while at < len(wanted) and spent < budget:
-        for row, image in zip(
-            wanted[at : at + step], run.thumbnails(wanted[at : at + step]), strict=True
-        ):
-            uri = data_uri(image)
-            if uri and spent + len(uri) <= budget:
-                uri_of[row] = uri
+    with closing(Thumbnails(run.path)) as thumbnails:
+        if not thumbnails.is_there:
+            return {}
+        for row in dict.fromkeys(int(row) for row in rows):
+            uri = data_uri(thumbnails.read([row])[0])
             spent += len(uri or "")
-        at += step
-        step = max(PROBE, int((budget - spent) / max(1.0, spent / at)))
+            if spent > budget:
+                break
+            if uri:
+                uri_of[row] = uri
     return uri_of
-
-
-def _kind(image: bytes) -> str | None:
-    if image[:4] == b"RIFF" and image[8:12] == b"WEBP":
-        return "webp"
-    starts = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif"}
-    return next((kind for start, kind in starts.items() if image.startswith(start)), None)

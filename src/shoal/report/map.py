@@ -8,7 +8,6 @@ import io
 import re
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -17,7 +16,8 @@ from shoal.arrays import Floats, Ints
 from shoal.errors import DataError
 from shoal.files import atomic_file
 from shoal.progress import Progress
-from shoal.report.snapshot import NotInRun, Snapshot, stratified
+from shoal.report.not_in_run import NotInRun
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import read_arrays
 
 PCA_IMAGES = 20_000
@@ -50,7 +50,23 @@ class MapLayout:
     """(n, 2) where they lie."""
 
 
-def stages(run: Snapshot) -> dict[str, str]:
+def stratified(ids: Ints, n_rows: int, *, seed: int = 0) -> Ints:
+    """Choose rows so that every category keeps its share and at least one image.
+
+    Ascending, all of them if few. More categories than `n_rows` still get one each.
+    """
+    if len(ids) <= n_rows:
+        return np.arange(len(ids))
+    rng = np.random.default_rng(seed)
+    chosen = []
+    for category_id in np.unique(ids):
+        rows = np.flatnonzero(ids == category_id)
+        share = max(1, int(len(rows) * n_rows / len(ids)))
+        chosen.append(rng.choice(rows, size=share, replace=False))
+    return np.sort(np.concatenate(chosen))
+
+
+def stages(run: ReviewedRun) -> dict[str, str]:
     """Name the arrays to draw side by side: before and after training, else before and after the shift."""
     here = [name for name in STAGES if run.has(f"{name}.npy")]
     if not run.metrics and "frozen" in here:
@@ -63,7 +79,7 @@ def stages(run: Snapshot) -> dict[str, str]:
     return titles
 
 
-def pca_layouts(run: Snapshot, *, n_images: int = PCA_IMAGES) -> list[MapLayout]:
+def pca_layouts(run: ReviewedRun, *, n_images: int = PCA_IMAGES) -> list[MapLayout]:
     """Map each stage by its first two principal components, turned to resemble each other."""
     titles = stages(run)
     rows = stratified(run.category_ids, n_images)
@@ -72,7 +88,7 @@ def pca_layouts(run: Snapshot, *, n_images: int = PCA_IMAGES) -> list[MapLayout]
 
 
 def tsne_layouts(
-    run: Snapshot, *, n_images: int = TSNE_IMAGES, progress: Progress | None = None
+    run: ReviewedRun, *, n_images: int = TSNE_IMAGES, progress: Progress | None = None
 ) -> list[MapLayout]:
     """Map each stage by t-SNE of a sample, from its first 50 principal components.
 
@@ -96,7 +112,7 @@ def tsne_layouts(
     return layouts
 
 
-def kept_layouts(run: Snapshot) -> list[MapLayout]:
+def kept_layouts(run: ReviewedRun) -> list[MapLayout]:
     """The t-SNE in the run folder; empty where there is none that fits the run."""
     if not run.has("map.npz"):
         return []
@@ -106,18 +122,16 @@ def kept_layouts(run: Snapshot) -> list[MapLayout]:
     except DataError:
         return []  # a cache that cannot be read is drawn anew
     rows = kept.pop("rows", np.zeros(0, np.int64))
-    if rows.ndim != 1 or rows.dtype.kind != "i" or set(kept) != set(titles):
-        return []
-    is_ours = len(rows) > 0 and np.isin(rows, np.arange(len(run.assignments))).all()
-    is_once = len(np.unique(rows)) == len(rows)
-    if not is_ours or not is_once or not all(_is_map(x, len(rows)) for x in kept.values()):
+    is_ours = rows.ndim == 1 and rows.dtype.kind == "i" and len(rows) > 0
+    is_ours &= len(np.unique(rows)) == len(rows)
+    is_ours &= bool(np.isin(rows, np.arange(len(run.assignments))).all())
+    is_ours &= kept.keys() == titles.keys()
+    for points in kept.values():
+        is_ours &= points.shape == (len(rows), 2) and points.dtype.kind == "f"
+        is_ours = is_ours and bool(np.isfinite(points).all())
+    if not is_ours:
         return []
     return [MapLayout("t-SNE", name, title, rows, kept[name]) for name, title in titles.items()]
-
-
-def _is_map(points: np.ndarray[Any, Any], n_rows: int) -> bool:
-    is_finite = points.dtype.kind == "f" and bool(np.isfinite(points).all())
-    return points.shape == (n_rows, 2) and is_finite
 
 
 def principal_components(x: Floats, n_components: int) -> Floats:
@@ -125,19 +139,13 @@ def principal_components(x: Floats, n_components: int) -> Floats:
 
     Columns beyond the rank are zero. A D x D covariance: 12 GFLOP for 20,000 rows of 768.
     """
-    centered = np.asarray(x, np.float32) - x.mean(axis=0, dtype=np.float64).astype(
-        np.float32
-    )  # (n, D)
+    mean = x.mean(axis=0, dtype=np.float64).astype(np.float32)
+    centered = np.asarray(x, np.float32) - mean  # (n, D)
     covariance = (centered.T @ centered).astype(np.float64)  # (D, D)
     d = len(covariance)
-    wanted = (
-        max(0, d - n_components),
-        d - 1,
-    )  # the largest few: all of them take ten times as long
-    axes = scipy.linalg.eigh(covariance, subset_by_index=wanted)[1][
-        :, ::-1
-    ]  # (D, m), m <= n_components
-    points = centered @ axes  # (n, m)
+    wanted = (max(0, d - n_components), d - 1)  # the largest few: all take ten times as long
+    axes = scipy.linalg.eigh(covariance, subset_by_index=wanted)[1][:, ::-1]  # (D, m)
+    points = centered @ axes  # (n, m), m <= n_components
     if len(points):
         largest = np.abs(points).argmax(axis=0)
         points = points * np.where(points[largest, np.arange(points.shape[1])] < 0, -1.0, 1.0)

@@ -3,7 +3,7 @@
 from html import escape
 
 from shoal.report.data_uris import data_uris
-from shoal.runs import Category, RunView, column
+from shoal.runs import Category, Run, column
 from shoal.text import shown
 from shoal.words import count
 
@@ -14,7 +14,7 @@ BUDGET = 500_000
 """Bytes of pictures at most, because a notebook keeps them in its file."""
 
 
-def run_html(run: RunView, answer: str) -> str:
+def run_html(run: Run, answer: str) -> str:
     """The run as a piece of HTML: `answer` in words, then a row per category, largest first, with its exemplars."""
     row_of = {path: number for number, path in enumerate(column(run.assignments, "path"))}
     ordered = sorted(run.categories, key=lambda category: (-category.size, category.category))[

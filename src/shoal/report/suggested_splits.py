@@ -1,11 +1,11 @@
-"""Categories that may hold another one, as the run has marked them, with the split that would part them."""
+"""Categories that may hold another one, with the split that would part them."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from shoal.arrays import Ints
-from shoal.report.snapshot import Snapshot
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import MIXED_FROM, Category
 
 
@@ -21,7 +21,7 @@ class Split:
     """How many labeled images each of them has."""
 
 
-def suggested_splits(run: Snapshot, *, most: int = 12) -> list[Split]:
+def suggested_splits(run: ReviewedRun, *, most: int = 12) -> list[Split]:
     """The marked categories, the likeliest first.
 
     One that a review has parted already is none of them.
@@ -39,13 +39,3 @@ def suggested_splits(run: Snapshot, *, most: int = 12) -> list[Split]:
             splits.append(Split(category, (stay, leave), n_labeled))
     splits.sort(key=lambda split: (-split.category.mixed_probability, split.category.category))
     return splits[:most]
-
-
-def split_words(split: Split) -> str:
-    """Describe a split: '20 labeled images on one side, 53 unlabeled on the other'."""
-    sides = []
-    for rows, n_labeled in zip(split.groups, split.n_labeled, strict=True):
-        n_unlabeled = len(rows) - n_labeled
-        counts = [f"{n_labeled:,} labeled" if n_labeled else "", f"{n_unlabeled:,} unlabeled"]
-        sides.append(" and ".join(filter(None, counts)))
-    return f"{sides[0]} images on one side, {sides[1]} on the other"

@@ -3,15 +3,13 @@
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from math import sqrt
-from typing import Any
 
 import numpy as np
 
 from shoal.arrays import Floats, Ints
-from shoal.report.snapshot import NotInRun, Snapshot
-from shoal.review.reviewed_run import names_today
+from shoal.report.not_in_run import NotInRun
+from shoal.review.reviewed_run import ReviewedRun, names_today
 from shoal.review.suspected_labels import JUDGED_BY, suspected
 from shoal.runs import Category
 
@@ -64,7 +62,7 @@ class SuspiciousLabel:
     the confidence."""
 
 
-def suggested_merges(run: Snapshot, *, most: int = 12) -> list[Merge]:
+def suggested_merges(run: ReviewedRun, *, most: int = 12) -> list[Merge]:
     """Pairs of categories that look like one cut in two, and the closest others.
 
     A pair of named known ones never is.
@@ -109,12 +107,8 @@ def close_pairs(
     for neither number. `vectors` (N, D); `members` are the rows of each category, too few to
     compare included.
     """
-    large = {
-        category: compared(rows) for category, rows in members.items() if len(rows) >= MIN_IMAGES
-    }
-    means = {
-        category: vectors[rows].mean(axis=0, dtype=np.float64) for category, rows in large.items()
-    }
+    large = {one: compared(rows) for one, rows in members.items() if len(rows) >= MIN_IMAGES}
+    means = {one: vectors[rows].mean(axis=0, dtype=np.float64) for one, rows in large.items()}
     pairs = []
     for a, b in _near_pairs(means, novel):
         gap = separation(
@@ -123,14 +117,12 @@ def close_pairs(
         if gap < float("inf"):
             pairs.append((a, b, gap))
     pairs.sort(key=lambda pair: pair[2])
-    is_open = [(min(a, b), max(a, b)) not in apart for a, b, _ in pairs]
-    n_alike = sum(
-        counts and gap < ONE_GROUP for counts, (_, _, gap) in zip(is_open, pairs, strict=True)
-    )
-    limit = min(most, max(n_alike, AT_LEAST))
-    return [
-        pair for pair, n_open in zip(pairs, accumulate(is_open), strict=True) if n_open <= limit
-    ]
+    open_pairs = [pair for pair in pairs if (min(pair[:2]), max(pair[:2])) not in apart]
+    n_alike = sum(gap < ONE_GROUP for *_, gap in open_pairs)
+    left = open_pairs[min(most, max(n_alike, AT_LEAST)) :]
+    if left:
+        return pairs[: pairs.index(left[0])]
+    return pairs
 
 
 def compared(rows: Ints) -> Ints:
@@ -167,63 +159,47 @@ def _placed(own: Floats, other: Floats) -> Floats:
     return positions
 
 
-def suspicious_labels(run: Snapshot) -> list[SuspiciousLabel]:
+def suspicious_labels(run: ReviewedRun) -> list[SuspiciousLabel]:
     """Labels that look wrong and that nobody has decided on, the surest first."""
     if not run.is_labeled.any():
         raise NotInRun("Suspicious labels are left out: no image came with a label.")
-    given, category, confidence = (
-        run.column(name) for name in ("label_given", "category", "confidence")
-    )
-    suspects = [
-        SuspiciousLabel(row, given[row], name, 1 - sure if given[row] == category[row] else sure)
-        for row, name in suspected(_as_found(run), run.column("status"), _names_today(run)).items()
-        for sure in (float(np.nan_to_num(confidence[row])),)
-    ]
+    as_found = {name: run.column(name) for name in JUDGED_BY}
+    names: dict[str, str] = {}
+    if run.review is not None:
+        as_found = run.review.answer.columns
+        names = names_today(run.review.state)
+    suspects = []
+    for row, found in suspected(as_found, run.column("status"), names).items():
+        image = run.assignments[row]
+        certainty = float(np.nan_to_num(image.confidence))
+        if image.label_given == image.category:
+            certainty = 1 - certainty
+        suspects.append(SuspiciousLabel(row, image.label_given, found, certainty))
     return sorted(suspects, key=lambda label: (-label.certainty, label.row))
-
-
-def _as_found(run: Snapshot) -> Mapping[str, Any]:
-    """The columns of the run's images as it wrote them."""
-    return (
-        {name: run.column(name) for name in JUDGED_BY}
-        if run.review is None
-        else run.review.answer.columns
-    )
-
-
-def _names_today(run: Snapshot) -> dict[str, str]:
-    return {} if run.review is None else names_today(run.review.state)
 
 
 def _near_pairs(means: Mapping[int, Floats], novel: Collection[int]) -> list[tuple[int, int]]:
     """Each novel category with its three nearest others by their means, each pair once."""
     if len(means) < 2:
         return []
-    # (K, D)
     categories = [*means]
-    centers = np.stack([*means.values()])
+    centers = np.stack([*means.values()])  # (K, D)
     squares = (centers**2).sum(axis=1)
     distances = squares[:, None] + squares - 2 * centers @ centers.T  # (K, K), squared
     np.fill_diagonal(distances, np.inf)
+    n_near = min(3, len(categories) - 1)
     pairs: dict[frozenset[int], tuple[int, int]] = {}
     for at, category in enumerate(categories):
-        if category in novel:
-            for other in np.argsort(distances[at], kind="stable")[
-                : min(3, len(categories) - 1)
-            ].tolist():
-                pairs.setdefault(frozenset((at, other)), (category, categories[other]))
+        if category not in novel:
+            continue
+        for other in np.argsort(distances[at], kind="stable")[:n_near].tolist():
+            pairs.setdefault(frozenset((at, other)), (category, categories[other]))
     return list(pairs.values())
 
 
-def _second_choice(run: Snapshot, novel: Category, other: Category) -> float:
+def _second_choice(run: ReviewedRun, a: Category, b: Category) -> float:
     """Share of the images of two categories whose second choice is the other of the two."""
     second = run.column("second_category")
-    hits = [
-        second[row] == name
-        for category_id, name in (
-            (novel.category_id, other.category),
-            (other.category_id, novel.category),
-        )
-        for row in run.members[category_id].tolist()
-    ]
+    hits = [second[row] == b.category for row in run.members[a.category_id].tolist()]
+    hits += [second[row] == a.category for row in run.members[b.category_id].tolist()]
     return float(np.mean(hits))

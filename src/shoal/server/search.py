@@ -11,11 +11,11 @@ import numpy as np
 
 from shoal.arrays import Floats, Ints
 from shoal.errors import UsageError
-from shoal.report.snapshot import Snapshot, stratified
 from shoal.report.suggestions import ONE_GROUP, close_pairs, may_be_part
 from shoal.review.actions import CONFIRMED, MOVED, NO_CATEGORY, PREDICTED, REJECTED
 from shoal.review.parts import cut, labeled_first, linkage_of
 from shoal.review.review import Review
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run, read_vectors
 from shoal.text import shown
 
@@ -192,13 +192,14 @@ class Search:
     @cached_property
     def map(self) -> bytes:
         """Where a sample of the images lies: how many (u4), their rows (u4 each), then x and y (u2 each, 0 … 65535)."""
-        from shoal.report.map import (
+        from shoal.report.map import (  # scipy, which nothing else needs
             PCA_IMAGES,
             kept_layouts,
             principal_components,
-        )  # scipy, which nothing else needs
+            stratified,
+        )
 
-        kept = kept_layouts(Snapshot.of(Run(self.review.run.path)))
+        kept = kept_layouts(ReviewedRun.of(Run(self.review.run.path)))
         if kept:
             rows = kept[-1].rows
             points = kept[-1].points

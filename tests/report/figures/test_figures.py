@@ -19,7 +19,7 @@ from shoal.report.figures.curves import (
 )
 from shoal.report.figures.style import file_bytes, inline_svg
 from shoal.report.figures.writing import FIGURES, write_figures
-from shoal.report.snapshot import Snapshot
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Assignment, Run
 from small_runs import append_metrics
 
@@ -79,7 +79,7 @@ def test_accuracy_over_shifts_marks_where_it_stopped(digits: Run) -> None:
 
 
 def test_the_top_of_the_tree_is_the_categories(digits: Run) -> None:
-    top = top_of_tree(Snapshot.of(digits))
+    top = top_of_tree(ReviewedRun.of(digits))
     assert sorted(top.names) == sorted(category.category for category in digits.categories)
     novel = {name for name, is_novel in zip(top.names, top.is_novel, strict=True) if is_novel}
     assert novel == {category.category for category in digits.categories if category.is_novel}
@@ -109,8 +109,8 @@ def points_on_a_line(plain_run: Callable[..., Run], names: list[str]) -> Run:
 def test_a_dendrogram_of_three_categories_by_hand(plain_run: Callable[..., Run]) -> None:
     """a and b join first, then c; no lines cross, so a and b stand side by side."""
     run = points_on_a_line(plain_run, ["a", "a", "b", "b", "c", "c"])
-    top = top_of_tree(Snapshot.of(run))
-    assert top.names == ("a", "b", "c")
+    top = top_of_tree(ReviewedRun.of(run))
+    assert top.names == ["a", "b", "c"]
     assert [join[:2] for join in top.joins] == [(0, 1), (0, 2)]
     positions = {label.get_text(): y for label, y in zip(*names_of(dendrogram(run)), strict=True)}
     assert abs(positions["a"] - positions["b"]) == 1
@@ -123,7 +123,7 @@ def names_of(figure: Figure):
 def test_a_branch_that_holds_several_categories_says_so(plain_run: Callable[..., Run]) -> None:
     """The tree's three clusters are the pairs; the middle one holds an image of a and one of c."""
     run = points_on_a_line(plain_run, ["a", "b", "a", "c", "c", "c"])
-    assert top_of_tree(Snapshot.of(run)).names == ("a + 1", "a + 1", "c")
+    assert top_of_tree(ReviewedRun.of(run)).names == ["a + 1", "a + 1", "c"]
 
 
 def test_confusion_counts_every_labeled_image_and_puts_novel_ones_together(

@@ -7,13 +7,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from shoal.arrays import Floats, Ints
-from shoal.clustering.matching import contingency
 from shoal.clustering.tree import Tree
 from shoal.errors import DataError
 from shoal.report.figures.style import (
@@ -26,7 +24,9 @@ from shoal.report.figures.style import (
     plain,
     styled,
 )
-from shoal.report.snapshot import NO_CATEGORY, NotInRun, Snapshot
+from shoal.report.not_in_run import NotInRun
+from shoal.review.actions import NO_CATEGORY
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
 from shoal.text import shown
 
@@ -42,25 +42,22 @@ class Top:
 
     labels: Ints
     """(N,) the cluster of each image, 0 … K-1."""
-    names: tuple[str, ...]
-    is_novel: tuple[bool, ...]
-    joins: tuple[tuple[int, int, float], ...]
+    names: list[str]
+    is_novel: list[bool]
+    joins: list[tuple[int, int, float]]
     """(kept, gone, height) per join, lowest first; the joined cluster goes on as `kept`."""
-    is_whole: bool
-    """Whether every category has a cluster of its own here."""
 
 
-def top_of_tree(run: Snapshot) -> Top:
-    """Cut the tree into as many clusters as there are categories, at most `MAX_LEAVES`, and name each by its images."""
+def top_of_tree(run: ReviewedRun) -> Top:
+    """Cut the tree into a cluster per category, at most `MAX_LEAVES`; each is named by its images."""
     missing = "The dendrogram is left out: "
     if not run.has("tree.npy"):
         raise NotInRun(f"{missing}the run holds no tree.")
     linkage = run.array("tree")
-    if len(linkage) + 1 != len(run.assignments) or linkage.ndim != 2:
-        raise NotInRun(
-            f"{missing}its tree is of {len(linkage) + 1} images, the run of {len(run.assignments)}."
-        )
-    n_categories = len(set(run.category_ids.tolist()) - {NO_CATEGORY})
+    n_images = len(run.assignments)
+    if len(linkage) + 1 != n_images or linkage.ndim != 2:
+        raise NotInRun(f"{missing}its tree is of {len(linkage) + 1} images, the run of {n_images}.")
+    n_categories = len(run.members.keys() - {NO_CATEGORY})
     if n_categories < 2:
         raise NotInRun(f"{missing}there is nothing to join, the run has {n_categories} category.")
     try:
@@ -69,30 +66,37 @@ def top_of_tree(run: Snapshot) -> Top:
         raise NotInRun(f"{missing}its tree cannot be read ({error}).") from error
     merges = tree.merges(min(n_categories, MAX_LEAVES))
     joins = zip(merges.kept.tolist(), merges.gone.tolist(), merges.heights.tolist(), strict=True)
-    names, is_novel = zip(*(_named(run, rows) for rows in _groups(merges.start)), strict=True)
-    return Top(merges.start, names, is_novel, tuple(joins), n_categories <= MAX_LEAVES)
+    names = []
+    is_novel = []
+    for cluster in range(int(merges.start.max()) + 1):
+        rows = np.flatnonzero(merges.start == cluster)
+        ids, first, sizes = np.unique(run.category_ids[rows], return_index=True, return_counts=True)
+        largest = int(sizes.argmax())
+        image = run.assignments[int(rows[first[largest]])]
+        others = f" + {len(ids) - 1}" if len(ids) > 1 else ""
+        names.append(image.category + others)
+        is_novel.append(image.is_novel)
+    return Top(merges.start, names, is_novel, list(joins))
 
 
 @styled
 def dendrogram(run: Run) -> Figure:
     """The top of the tree: categories that join far left are nearest; circles are known, diamonds novel."""
-    top = top_of_tree(Snapshot.of(run))
-    left = _left_end([height for *_, height in top.joins])
+    top = top_of_tree(ReviewedRun.of(run))
+    heights = [height for *_, height in top.joins]
+    right = max(heights)
+    # A tenth of the range below the lowest join, so that the joins fill the picture.
+    left = max(0.0, min(heights) - 0.1 * (right - min(heights)))
     positions, lines = _drawn(top, left)
     figure = new_figure(5.2, 0.7 + 0.22 * len(top.names))
     axes = plain(figure.add_subplot(), grid="x")
     axes.add_collection(LineCollection(lines, colors=MUTED, linewidths=1.2))
-    for is_novel in (False, True):
-        at = [
-            position
-            for position, novel in zip(positions, top.is_novel, strict=True)
-            if novel is is_novel
-        ]
-        color = NOVEL if is_novel else KNOWN
+    for novel, color in ((False, KNOWN), (True, NOVEL)):
+        at = [y for y, is_novel in zip(positions, top.is_novel, strict=True) if is_novel is novel]
         axes.plot(
             [left] * len(at),
             at,
-            MARKERS[is_novel],
+            MARKERS[novel],
             color=color,
             markersize=5,
             clip_on=False,
@@ -101,8 +105,7 @@ def dendrogram(run: Run) -> Figure:
     axes.set_yticks(positions, [shown(name, 28) for name in top.names])
     axes.tick_params(axis="y", length=0, pad=8)
     axes.spines["left"].set_visible(False)
-    right = max((height for *_, height in top.joins), default=0)
-    axes.set_xlim(left, right + 0.03 * (right - left) or 1)  # one category joins nothing
+    axes.set_xlim(left, right + 0.03 * (right - left) or 1)
     axes.set_ylim(len(top.names) - 0.4, -0.6)
     axes.set_xlabel("height at which two branches join")
     return figure
@@ -111,86 +114,51 @@ def dendrogram(run: Run) -> Figure:
 @styled
 def confusion(run: Run) -> Figure:
     """Where labeled images landed: a row per given label, a column per category, shares of the row."""
-    snapshot = Snapshot.of(run)
-    if not snapshot.is_labeled.any():
+    reviewed = ReviewedRun.of(run)
+    if not reviewed.is_labeled.any():
         raise NotInRun("The confusion of known categories is left out: no image came with a label.")
-    counts, labels, columns, is_cut = _landed(snapshot)
+    counts, labels, columns, is_cut = _landed(reviewed)
     shares = counts / counts.sum(axis=1, keepdims=True)
     size = 1.5 + 0.27 * max(len(labels), len(columns))
     figure = new_figure(max(size + 0.8, 3.4), max(size, 2.6))
     axes = plain(figure.add_subplot(), grid=None)
-    axes.imshow(
-        shares,
-        cmap=LinearSegmentedColormap.from_list("share", [PAPER, KNOWN]),
-        vmin=0,
-        vmax=1,
-        aspect="equal",
-    )
-    _write_counts(axes, counts, shares)
-    axes.set_xticks(range(len(columns)), [shown(name, 18) for name in columns], rotation=90)
-    axes.set_yticks(range(len(labels)), [shown(name, 18) for name in labels])
-    axes.tick_params(length=0)
-    axes.set(
-        xlabel="category found",
-        ylabel="label given" + (f" ({len(labels)} most scattered)" if is_cut else ""),
-    )
-    return figure
-
-
-def _landed(run: Snapshot) -> tuple[Floats, list[str], list[str], bool]:
-    """Counts (L, C) of labeled images per given label and category found.
-
-    All novel categories share a column.
-    """
-    columns = [run.column(name) for name in ("label_given", "is_novel", "category")]
-    landed = [
-        (label, "" if is_novel else name)
-        for label, is_novel, name in zip(*columns, strict=True)
-        if label
-    ]
-    given, landed_in = (np.array(names, dtype=object) for names in zip(*landed, strict=True))
-    table, categories, labels = contingency(given.astype(str), landed_in.astype(str))  # (C, L)
-    counts = table.T.astype(np.float64)
-    hits = np.array([counts[at, categories == label].sum() for at, label in enumerate(labels)])
-    keep = np.sort(np.argsort(hits / counts.sum(axis=1), kind="stable")[:MAX_LABELS])
-    names = sorted(
-        range(len(categories)),
-        key=lambda at: (categories[at] == "", _name_order(categories[at], labels)),
-    )
-    used = [at for at in names if counts[keep, at].any()]
-    columns = [str(categories[at]) or "any novel" for at in used]
-    return counts[keep][:, used], [str(labels[at]) for at in keep], columns, len(keep) < len(labels)
-
-
-def _name_order(name: object, labels: object) -> tuple[int, str]:
-    at = np.flatnonzero(np.asarray(labels) == name)
-    return (int(at[0]) if len(at) else 10**9, str(name))
-
-
-def _write_counts(axes: Axes, counts: Floats, shares: Floats) -> None:
+    colors = LinearSegmentedColormap.from_list("share", [PAPER, KNOWN])
+    axes.imshow(shares, cmap=colors, vmin=0, vmax=1, aspect="equal")
     for (y, x), n in np.ndenumerate(counts):
         if n:
             color = PAPER if shares[y, x] > 0.5 else MUTED
             axes.text(x, y, f"{int(n)}", ha="center", va="center", fontsize=6.5, color=color)
+    axes.set_xticks(range(len(columns)), [shown(name, 18) for name in columns], rotation=90)
+    axes.set_yticks(range(len(labels)), [shown(name, 18) for name in labels])
+    axes.tick_params(length=0)
+    scattered = f" ({len(labels)} most scattered)" if is_cut else ""
+    axes.set(xlabel="category found", ylabel=f"label given{scattered}")
+    return figure
 
 
-def _groups(labels: Ints) -> list[Ints]:
-    order = np.argsort(labels, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(labels))[:-1])
+def _landed(run: ReviewedRun) -> tuple[Floats, list[str], list[str], bool]:
+    """Counts (L, C) of labeled images per given label and category found, with the names of both.
 
-
-def _named(run: Snapshot, rows: Ints) -> tuple[str, bool]:
-    """The category most images of a cluster have, and how many others it holds."""
-    n_by_category = Counter(run.category_ids[rows].tolist())
-    category_id = min(n_by_category, key=lambda key: (-n_by_category[key], key))
-    row = next(run.assignments[at] for at in rows.tolist() if run.category_ids[at] == category_id)
-    others = len(n_by_category) - 1
-    return row.category + (f" + {others}" if others else ""), row.is_novel
-
-
-def _left_end(heights: list[float]) -> float:
-    """Where the drawn heights begin: a tenth of their range below the lowest, so that the joins fill the picture."""
-    return max(0.0, min(heights) - 0.1 * (max(heights) - min(heights))) if heights else 0.0
+    All novel categories share the last column. Last: whether labels were left out.
+    """
+    counted: Counter[tuple[str, str]] = Counter()
+    of_label: Counter[str] = Counter()
+    for row in np.flatnonzero(run.is_labeled).tolist():
+        image = run.assignments[row]
+        counted[image.label_given, "" if image.is_novel else image.category] += 1
+        of_label[image.label_given] += 1
+    every = sorted(of_label)
+    worst = sorted(every, key=lambda label: counted[label, label] / of_label[label])[:MAX_LABELS]
+    labels = sorted(worst)
+    found = {category for label, category in counted if label in worst}
+    in_order = [name for name in every if name in found]
+    in_order += sorted(found - {*every, ""})
+    if "" in found:
+        in_order.append("")
+    counts = np.array(
+        [[counted[label, name] for name in in_order] for label in labels], dtype=np.float64
+    )
+    return counts, labels, [name or "any novel" for name in in_order], len(labels) < len(every)
 
 
 def _drawn(top: Top, left: float) -> tuple[list[float], list[list[tuple[float, float]]]]:
@@ -202,13 +170,11 @@ def _drawn(top: Top, left: float) -> tuple[list[float], list[list[tuple[float, f
     for kept, gone, _ in top.joins:
         order[kept] += order.pop(gone)
     position = {cluster: float(at) for at, cluster in enumerate(next(iter(order.values())))}
-    tip = {
-        cluster: (left, y) for cluster, y in position.items()
-    }  # (height, y) of each branch so far
+    tip = {cluster: (left, y) for cluster, y in position.items()}  # (height, y) of each branch
     lines = []
     for kept, gone, height in top.joins:
-        (x1, y1) = tip[kept]
-        (x2, y2) = tip.pop(gone)
+        x1, y1 = tip[kept]
+        x2, y2 = tip.pop(gone)
         lines.append([(x1, y1), (height, y1), (height, y2), (x2, y2)])
         tip[kept] = (height, (y1 + y2) / 2)
     return [position[at] for at in range(len(top.names))], lines

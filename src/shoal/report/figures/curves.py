@@ -1,7 +1,6 @@
-"""Curves: how the number of clusters was chosen, how training went, what each mean shift brought."""
+"""Curves: how K was chosen, how training went, what each mean shift brought."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,10 +17,26 @@ from shoal.report.figures.style import (
     plain,
     styled,
 )
-from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.report.not_in_run import NotInRun
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
 
 SIZE = (5.2, 3.0)
+
+Row = Mapping[str, float]
+"""The metrics of an epoch."""
+
+PANELS = {
+    "loss": (
+        ("loss", "total", "-", INK),
+        ("loss_supervised", "supervised", "--", KNOWN),
+        ("loss_shifted", "with neighbors", ":", NOVEL),
+        ("loss_contrastive", "contrastive", ":", NOVEL),
+    ),
+    "validation accuracy, %": (("validation_accuracy", "", "-", KNOWN),),
+    "learning rate": (("lr", "", "-", THIRD),),
+}
+"""What is drawn of training: the metrics of each panel, with their words, line and color."""
 
 
 @styled
@@ -36,20 +51,13 @@ def n_clusters_curve(run: Run) -> Figure:
     numbers = curve["n_clusters"]
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
-    dense = len(numbers) > 60
     if max(numbers) > 10 * max(min(numbers), 1):
         axes.set_xscale("log")  # the numbers that matter are the small ones
         axes.xaxis.set_major_formatter(ScalarFormatter())
     else:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.plot(
-        numbers,
-        _percents(curve["accuracy"]),
-        color=KNOWN,
-        marker="" if dense else "o",
-        markersize=3.5,
-        linewidth=1.8,
-    )
+    marker = "" if len(numbers) > 60 else "o"
+    _draw(axes, numbers, _percents(curve["accuracy"]), marker, 3.5)
     if estimate.get("interval"):
         axes.axvspan(*estimate["interval"], color=NOVEL, alpha=0.12, linewidth=0)
     word = "given" if estimate.get("is_given") else "chosen"
@@ -61,16 +69,14 @@ def n_clusters_curve(run: Run) -> Figure:
 @styled
 def n_clusters_over_epochs(run: Run) -> Figure:
     """The estimated number of clusters after each epoch, the kept one marked."""
-    rows = run.metrics
-    points = _points(rows, "n_clusters")
-    if not points:
+    epochs, numbers = _points(run.metrics, "n_clusters")
+    if not epochs:
         raise NotInRun("K over epochs is left out: it was not estimated while training.")
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
-    axes.plot(*zip(*points, strict=True), color=KNOWN, marker="o", markersize=4, linewidth=1.8)
-    kept = _kept(rows)
-    if kept:
-        _mark(axes, kept["epoch"], f"snapshot: K = {kept['n_clusters']}")
+    _draw(axes, epochs, numbers, "o", 4)
+    for row in _kept(run):
+        _mark(axes, row["epoch"], f"snapshot: K = {row['n_clusters']}")
     axes.set(xlabel="epoch", ylabel="estimated K")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=2))
@@ -80,47 +86,35 @@ def n_clusters_over_epochs(run: Run) -> Figure:
 @styled
 def training_curves(run: Run) -> Figure:
     """Losses, validation accuracy and learning rate over the epochs, and where the snapshot was taken."""
-    rows = run.metrics
-    panels = [
-        ("loss", (("loss", "total", "-", INK), ("loss_supervised", "supervised", "--", KNOWN),
-                  ("loss_shifted", "with neighbors", ":", NOVEL), ("loss_contrastive", "contrastive", ":", NOVEL))),
-        ("validation accuracy, %", (("validation_accuracy", "", "-", KNOWN),)),
-        ("learning rate", (("lr", "", "-", THIRD),)),
-    ]  # fmt: skip
+    metrics = run.metrics
     drawn = [
-        (label, lines) for label, lines in panels if any(_points(rows, key) for key, *_ in lines)
+        label
+        for label, lines in PANELS.items()
+        if any(_points(metrics, key)[0] for key, *_ in lines)
     ]
     if not drawn:
         raise NotInRun("Training curves are left out: the encoder was not trained in this run.")
     figure = new_figure(5.2, 0.6 + 1.6 * len(drawn))
-    kept = _kept(rows)
     first: Axes | None = None
-    for at, (label, lines) in enumerate(drawn):
+    for at, label in enumerate(drawn):
         axes = plain(figure.add_subplot(len(drawn), 1, at + 1, sharex=first))
-        if first is None and _is_rejected(run):
-            axes.set_title(
-                "not used: the answer without training stands",
-                loc="right",
-                fontsize=8.5,
-                color=INK,
-                pad=14,
-            )
+        if first is None and run.has("choice.json") and run.json("choice")["kept"] != "trained":
+            unused = "not used: the answer without training stands"
+            axes.set_title(unused, loc="right", fontsize=8.5, color=INK, pad=14)
         first = first or axes
-        for key, name, style, color in lines:
-            points = _points(rows, key)
-            if not points:
+        for key, name, style, color in PANELS[label]:
+            epochs, values = _points(metrics, key)
+            if not epochs:
                 continue
-            epochs = [epoch for epoch, _ in points]
-            values = [value for _, value in points]
             if key.endswith("accuracy"):
                 values = _percents(values)
-            marker = "o" if len(points) < 30 else ""
+            marker = "o" if len(epochs) < 30 else ""
             axes.plot(epochs, values, style, marker=marker, markersize=3, color=color, label=name)
-        if len(lines) > 1:
+        if len(PANELS[label]) > 1:
             axes.margins(y=0.22)  # room for the legend
             axes.legend(frameon=False, fontsize=8, labelcolor=MUTED, ncols=3, loc="upper right")
-        if kept:
-            _mark(axes, kept["epoch"], f"snapshot: epoch {kept['epoch']}" if at == 0 else "")
+        for row in _kept(run):
+            _mark(axes, row["epoch"], f"snapshot: epoch {row['epoch']}" if at == 0 else "")
         axes.set_ylabel(label, fontsize=8)
         axes.tick_params(labelbottom=at == len(drawn) - 1)
     axes.set_xlabel("epoch")
@@ -132,38 +126,23 @@ def training_curves(run: Run) -> Figure:
 @styled
 def shift_accuracy(run: Run) -> Figure:
     """Labeled accuracy after each step toward the neighbors, the stopping point marked."""
-    snapshot = Snapshot.of(run)
     left_out = "Accuracy over steps to the neighbors is left out: "
-    if not snapshot.has("shifts.json"):
+    if not run.has("shifts.json"):
         raise NotInRun(f"{left_out}the run does not hold it.")
-    shifts = snapshot.json("shifts")
-    accuracies = [value for value in shifts["accuracies"] if value is not None]
-    if not accuracies:
+    shifts = run.json("shifts")
+    values = _percents([value for value in shifts["accuracies"] if value is not None])
+    if not values:
         reason = "no image was labeled to measure it with"
-        if snapshot.is_labeled.any():
+        if ReviewedRun.of(run).is_labeled.any():
             reason = "how many are made was decided before, so none was measured"
         raise NotInRun(f"{left_out}{reason}.")
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
-    axes.plot(
-        range(len(accuracies)),
-        _percents(accuracies),
-        color=KNOWN,
-        marker="o",
-        markersize=4,
-        linewidth=1.8,
-    )
+    _draw(axes, range(len(values)), values, "o", 4)
     chosen = shifts["chosen"]
-    if chosen < len(accuracies):
+    if chosen < len(values):
         _mark(axes, chosen, f"stopped after {chosen}")
-        axes.plot(
-            [chosen],
-            [100 * accuracies[chosen]],
-            "o",
-            markersize=9,
-            color=KNOWN,
-            markeredgecolor=PAPER,
-        )
+        axes.plot([chosen], [values[chosen]], "o", markersize=9, color=KNOWN, markeredgecolor=PAPER)
     axes.set(xlabel="steps toward the neighbors", ylabel="labeled accuracy, %")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
@@ -180,8 +159,19 @@ def confidence_curve(run: Run) -> Figure:
         )
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
-    for name, words, color, style in CURVES:
-        _draw_confidence(axes, calibration[name], words, color, style)
+    for name, words, color, style in (
+        ("labeled", "known category, labeled image", KNOWN, "-"),
+        ("novel", "novel category", NOVEL, "--"),
+    ):
+        curve = calibration[name]
+        shares = [at / (len(curve["confidence"]) - 1) for at in range(len(curve["confidence"]))]
+        axes.plot(shares, curve["confidence"], style, color=color, linewidth=1.8, label=words)
+        most = max(curve["n_images"], default=0)
+        # A circle where there is evidence, the larger the more.
+        for x, right, n in zip(shares, curve["right"], curve["n_images"], strict=True):
+            if n > 0:
+                size = 3 + 6 * (n / most) ** 0.5
+                axes.plot([x], [right / n], "o", color=color, markersize=size, alpha=0.5)
     axes.plot([0, 1], [0, 1], ":", color=MUTED, linewidth=1, label="the share itself")
     axes.legend(frameon=False, fontsize=8, labelcolor=MUTED, loc="upper left")
     axes.set(
@@ -193,49 +183,36 @@ def confidence_curve(run: Run) -> Figure:
     return figure
 
 
-CURVES = (
-    ("labeled", "known category, labeled image", KNOWN, "-"),
-    ("novel", "novel category", NOVEL, "--"),
-)
-
-
-def _draw_confidence(axes: Axes, curve: dict[str, Any], words: str, color: str, style: str) -> None:
-    """A line of confidence, and a circle where there is evidence, the larger the more."""
-    shares = [at / (len(curve["confidence"]) - 1) for at in range(len(curve["confidence"]))]
-    axes.plot(shares, curve["confidence"], style, color=color, linewidth=1.8, label=words)
-    most = max(curve["n_images"], default=0)
-    for x, right, n in zip(shares, curve["right"], curve["n_images"], strict=True):
-        if n > 0:
-            axes.plot(
-                [x], [right / n], "o", color=color, markersize=3 + 6 * (n / most) ** 0.5, alpha=0.5
-            )
-
-
-def _is_rejected(run: Run) -> bool:
-    """Whether the run's answer is the one without training, though it was trained."""
-    return run.has("choice.json") and run.json("choice")["kept"] != "trained"
+def _draw(
+    axes: Axes, x: Sequence[float], y: Sequence[float], marker: str, markersize: float
+) -> None:
+    axes.plot(x, y, color=KNOWN, marker=marker, markersize=markersize, linewidth=1.8)
 
 
 def _mark(axes: Axes, x: float, text: str) -> None:
     """A dashed line with a word beside it, on the side where there is room."""
     axes.axvline(x, color=INK, linestyle=(0, (4, 3)), linewidth=1)
     low, high = axes.get_xlim()
-    middle = (low * high) ** 0.5 if axes.get_xscale() == "log" else (low + high) / 2
-    is_left = x > middle
+    middle = (low + high) / 2
+    if axes.get_xscale() == "log":
+        middle = (low * high) ** 0.5
+    side, offset = ("right", -5) if x > middle else ("left", 5)
     axes.annotate(
-        text, (x, 1), xycoords=("data", "axes fraction"), xytext=(-5 if is_left else 5, -2), textcoords="offset points",
-        ha="right" if is_left else "left", va="bottom", fontsize=8.5, color=INK, annotation_clip=False,
+        text, (x, 1), xycoords=("data", "axes fraction"), xytext=(offset, -2),
+        textcoords="offset points", ha=side, va="bottom", fontsize=8.5, color=INK,
+        annotation_clip=False,
     )  # fmt: skip
 
 
-def _points(rows: Sequence[dict[str, Any]], key: str) -> list[tuple[float, float]]:
-    return [(row["epoch"], row[key]) for row in rows if row.get(key) is not None]
+def _points(rows: Sequence[Row], key: str) -> tuple[list[float], list[float]]:
+    """The epochs in which something was measured, and what was."""
+    measured = [row for row in rows if row.get(key) is not None]
+    return [row["epoch"] for row in measured], [row[key] for row in measured]
 
 
-def _kept(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The row of the snapshot: the last that was the best so far."""
-    best = [row for row in rows if row.get("is_best")]
-    return best[-1] if best else None
+def _kept(run: Run) -> Sequence[Row]:
+    """The row of the snapshot, the last that was the best so far, where there is one."""
+    return [row for row in run.metrics if row.get("is_best")][-1:]
 
 
 def _percents(shares: Sequence[float]) -> list[float]:

@@ -1,10 +1,8 @@
 """Figures of the map."""
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from shoal.arrays import Floats
 from shoal.report.figures.style import (
     CATEGORY_COLORS,
     INK,
@@ -14,7 +12,8 @@ from shoal.report.figures.style import (
     styled,
 )
 from shoal.report.map import MapLayout, kept_layouts, pca_layouts
-from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.report.not_in_run import NotInRun
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
 from shoal.text import shown
 
@@ -25,45 +24,43 @@ MAX_NAMES = 30
 @styled
 def map_pca(run: Run) -> Figure:
     """The map by principal components, before and after side by side; circles are known, diamonds novel."""
-    snapshot = Snapshot.of(run)
-    return _scatter(snapshot, pca_layouts(snapshot))
+    reviewed = ReviewedRun.of(run)
+    return _scatter(reviewed, pca_layouts(reviewed))
 
 
 @styled
 def map_tsne(run: Run) -> Figure:
     """The map by t-SNE, as kept in the run folder, before and after side by side."""
-    snapshot = Snapshot.of(run)
-    layouts = kept_layouts(snapshot)
+    reviewed = ReviewedRun.of(run)
+    layouts = kept_layouts(reviewed)
     if not layouts:
         raise NotInRun(
             "The map by t-SNE is left out: it has not been drawn; shoal report RUN --tsne draws it."
         )
-    return _scatter(snapshot, layouts)
+    return _scatter(reviewed, layouts)
 
 
-def _scatter(run: Snapshot, layouts: list[MapLayout]) -> Figure:
+def _scatter(run: ReviewedRun, layouts: list[MapLayout]) -> Figure:
     figure = new_figure(5.2 * len(layouts), 4.9)
-    for axes, layout in zip(
-        figure.subplots(1, len(layouts), squeeze=False)[0], layouts, strict=True
-    ):
+    panels = figure.subplots(1, len(layouts), squeeze=False)[0]
+    box = {"boxstyle": "round,pad=0.15", "facecolor": "white", "alpha": 0.75, "linewidth": 0}
+    for axes, layout in zip(panels, layouts, strict=True):
         plain(axes, grid=None).set(xticks=[], yticks=[], title=f"{layout.title} ({layout.method})")
         axes.spines[:].set_visible(False)
         for at, category in enumerate(run.categories):
             points = layout.points[run.category_ids[layout.rows] == category.category_id]
-            color = CATEGORY_COLORS[at % len(CATEGORY_COLORS)]
-            edge = (
-                {"edgecolors": INK, "linewidths": 0.3} if category.is_novel else {"linewidths": 0}
-            )
-            marker = MARKERS[category.is_novel]
             axes.scatter(
-                *points.T, s=9, c=color, marker=marker, alpha=0.75, rasterized=True, **edge
+                *points.T,
+                s=9,
+                c=CATEGORY_COLORS[at % len(CATEGORY_COLORS)],
+                marker=MARKERS[category.is_novel],
+                alpha=0.75,
+                rasterized=True,
+                edgecolors=INK if category.is_novel else None,
+                linewidths=0.3 if category.is_novel else 0,
             )
             if len(points) and len(run.categories) <= MAX_NAMES:
-                _write_name(axes, points, category.category)
+                x, y = np.median(points, axis=0)
+                name = shown(category.category, 20)
+                axes.text(x, y, name, fontsize=7.5, ha="center", va="center", bbox=box)
     return figure
-
-
-def _write_name(axes: Axes, points: Floats, name: str) -> None:
-    box = {"boxstyle": "round,pad=0.15", "facecolor": "white", "alpha": 0.75, "linewidth": 0}
-    x, y = np.median(points, axis=0)
-    axes.text(x, y, shown(name, 20), fontsize=7.5, ha="center", va="center", bbox=box)

@@ -16,7 +16,8 @@ from shoal.report.figures.curves import (
 )
 from shoal.report.figures.images import map_pca, map_tsne
 from shoal.report.figures.style import file_bytes
-from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.report.not_in_run import NotInRun
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
 
 FIGURES: dict[str, Callable[[Run], Figure]] = {
@@ -40,12 +41,12 @@ def write_figures(run: Run, folder: Path) -> tuple[list[Path], list[str]]:
     Returns the files, and a sentence per figure left out.
     """
     make_folder(folder)
-    snapshot = Snapshot.of(run)
+    reviewed = ReviewedRun.of(run)
     files = []
     left_out = []
     for name, draw in FIGURES.items():
         try:
-            figure = draw(snapshot)
+            figure = draw(reviewed)
         except NotInRun as reason:
             left_out.append(str(reason))
             continue
