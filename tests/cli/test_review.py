@@ -97,20 +97,20 @@ def test_a_key_for_once_opens_once_and_not_late(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("shoal.server.guard.time.monotonic", lambda: now[0])
     key = KeyForOnce()
     late = KeyForOnce()
-    assert not key.opens("", b"")
-    assert [key.opens(key.secret, b""), key.opens(key.secret, key.cookie.encode())] == [True, False]
+    assert not key.opens("", "")
+    assert [key.opens(key.secret, ""), key.opens(key.secret, key.cookie)] == [True, False]
     now[0] += 61
-    assert not late.opens(late.secret, b"")
-    assert not key.opens(key.secret, b"")
+    assert not late.opens(late.secret, "")
+    assert not key.opens(key.secret, "")
     assert key.is_taken_back, "by a browser that asks late, too"
 
 
 def test_whoever_was_faster_with_the_key_is_shut_out_when_the_browser_asks() -> None:
     key = KeyForOnce()
-    assert key.opens(key.secret, b"")
-    assert not key.opens(key.secret, key.cookie.encode()), "the same browser again"
+    assert key.opens(key.secret, "")
+    assert not key.opens(key.secret, key.cookie), "the same browser again"
     assert not key.is_taken_back
-    assert not key.opens(key.secret, b"")
+    assert not key.opens(key.secret, "")
     assert key.is_taken_back
 
 

@@ -263,7 +263,7 @@ def test_on_another_address_the_name_of_the_machine_counts_and_no_other() -> Non
     access = Access(host="0.0.0.0", port=80)
     assert not access.is_loopback
     assert access.url.startswith(f"http://{socket.gethostname()}:80/?token=")
-    assert access.knows_host("192.168.1.7:80")
+    assert access.knows_host("192.168.1.7")
     assert access.knows_host(socket.gethostname())
     assert not access.knows_host("evil.example")
     assert Access(host="::1", port=80).is_loopback
@@ -293,7 +293,7 @@ def test_on_every_address_the_browser_here_and_others_get_one_that_works(
 def test_what_is_sent_after_the_key_was_taken_back_does_not_arrive() -> None:
     """The headers of a change came in time, its body when the browser had asked with the key."""
     access = Access(host="127.0.0.1", port=80)
-    assert access.once.opens(access.once.secret, b"")
+    assert access.once.opens(access.once.secret, "")
     seen: list[str] = []
     given = {
         "host": "127.0.0.1:80",
@@ -318,7 +318,7 @@ def test_what_is_sent_after_the_key_was_taken_back_does_not_arrive() -> None:
         return {"type": "http.request", "body": b"{}"}
 
     async def receive_late() -> dict[str, Any]:
-        access.once.opens(access.once.secret, b"")
+        access.once.opens(access.once.secret, "")
         return await receive()
 
     async def send(message: Any) -> None:

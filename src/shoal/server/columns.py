@@ -3,14 +3,12 @@
 N images. All numbers are little-endian.
 """
 
-import json
 from pathlib import PurePosixPath
-from typing import Any
 
 import numpy as np
 
-from shoal.arrays import Bools, Ints
-from shoal.review.actions import NO_CATEGORY, STATUSES, Action, Entry
+from shoal.arrays import Ints
+from shoal.review.actions import NO_CATEGORY, STATUSES, Entry
 from shoal.review.effects import again, why_not
 from shoal.review.history import Window
 from shoal.review.parts import proposed_split
@@ -57,7 +55,7 @@ def columns(review: Review) -> bytes:
         )
 
 
-def category(number: int, record: Record) -> dict[str, Any]:
+def category(number: int, record: Record) -> dict[str, object]:
     """A category for the page; its size it counts itself."""
     return {
         "id": number,
@@ -68,7 +66,7 @@ def category(number: int, record: Record) -> dict[str, Any]:
     }
 
 
-def categories(review: Review) -> list[dict[str, Any]]:
+def categories(review: Review) -> list[dict[str, object]]:
     """Every category that ever was, with what the run says of it."""
     answered = {c.category_id: c for c in review.answer.found}
     ids = review.answer.id_of
@@ -79,22 +77,16 @@ def categories(review: Review) -> list[dict[str, Any]]:
         if number in answered and answered[number].nearest_known in ids:
             row["nearest"] = ids[answered[number].nearest_known]
             row["similarity"] = _round(answered[number].nearest_known_similarity)
-        proposed = proposed_split(review.state, number)
-        if proposed is not None:
-            row["mixed"] = _mixed(is_labeled, *proposed)
+        sides = proposed_split(review.state, number)
+        if sides is not None:
+            # It may hold another one: how many are labeled on both sides, and some that would leave.
+            counts = [[int(is_labeled[own].sum()), int((~is_labeled[own]).sum())] for own in sides]
+            row["mixed"] = {"sides": counts, "rows": sides[1][:MIXED_SHOWN].tolist()}
         rows.append(row)
     return rows
 
 
-def _mixed(is_labeled: Bools, stay: Ints, leave: Ints) -> dict[str, Any]:
-    """A category that may hold another one: labeled and unlabeled images on both sides, some of those that would leave."""
-    sides = [
-        [int(is_labeled[rows].sum()), int((~is_labeled[rows]).sum())] for rows in (stay, leave)
-    ]
-    return {"sides": sides, "rows": leave[:MIXED_SHOWN].tolist()}
-
-
-def changes(review: Review, since: int, by: str, window: Window | None = None) -> dict[str, Any]:
+def changes(review: Review, since: int, by: str, window: Window | None = None) -> dict[str, object]:
     """What has changed since an action: images, categories, the actions themselves, and what `by` can undo there."""
     with review.lock:
         state = review.state
@@ -130,12 +122,18 @@ def distinct_pairs(state: State, since: int = -1) -> list[tuple[int, int]] | Non
 
 
 def _again(state: State, kind: str, by: str, window: Window | None) -> str:
-    """What a person can undo or redo, and which later actions are skipped because somebody has built on them."""
+    """What a person can undo or redo, and which later actions are skipped.
+
+    Those that somebody has built on.
+    """
     of, skipped = again(state, kind, by, window)
-    if of is None or not skipped:
-        return _what(state, of)
-    reason = shown(str(why_not(state, kind, skipped[0])), MAX_REASON)
-    return f"{_what(state, of)} (skipped {count(len(skipped), 'later action')}: {reason})"
+    if of is None:
+        return ""
+    said = _in_words(state, state.entry(of))
+    if skipped:
+        reason = shown(str(why_not(state, kind, skipped[0])), MAX_REASON)
+        said += f" (skipped {count(len(skipped), 'later action')}: {reason})"
+    return said
 
 
 def _leaves_categories(state: State, since: int) -> bool:
@@ -144,40 +142,49 @@ def _leaves_categories(state: State, since: int) -> bool:
     return all((state.entry(one.of).action if one.of else one).kind in KEEPING for one in done)
 
 
-def _what(state: State, seq: int | None) -> str:
-    return "" if seq is None else entry_words(state, state.entry(seq))["words"]
-
-
-def entry_words(state: State, entry: Entry) -> dict[str, Any]:
+def entry_words(state: State, entry: Entry) -> dict[str, object]:
     """An action for a person to read."""
+    return {
+        "seq": entry.seq,
+        "by": entry.by,
+        "at": entry.at,
+        "window": entry.window,
+        "action": entry.action.kind,
+        "words": _in_words(state, entry),
+    }
+
+
+def _in_words(state: State, entry: Entry) -> str:
+    """What an action did; categories by the names of today."""
     action = entry.action
+    kind = action.kind
     images = count(len(action.rows), "image")
     name = _name(state, action.category)
-    words = {
-        **dict.fromkeys(
-            ("confirm", "reject", "flag"), f"{action.kind} {images} {_where(state, action)}"
-        ),
-        "assign": f"move {images}{_origin(state, entry)} to {name}",
-        "create": f"new category {shown(action.name)} with {images}{_origin(state, entry)}",
-        "rename": f"rename {_old_name(state, entry)} to {shown(action.name)}",
-        "merge": f"merge {', '.join(_name(state, c) for c in action.categories[:3])} into {name}",
-        "distinct": f"{' and '.join(_name(state, c) for c in action.categories)} are not the same",
-        "split": f"split {name} into {len(action.groups) + 1}",
-        **dict.fromkeys(
-            ("undo", "redo"), f"{action.kind} action {action.of}, {_what(state, action.of or None)}"
-        ),
-    }[action.kind]
-    who = {"by": entry.by, "at": entry.at, "window": entry.window}
-    return {"seq": entry.seq, **who, "action": action.kind, "words": words}
+    others = [_name(state, number) for number in action.categories]
+    if kind == "assign":
+        return f"move {images}{_origin(state, entry)} to {name}"
+    if kind == "create":
+        return f"new category {shown(action.name)} with {images}{_origin(state, entry)}"
+    if kind == "rename":
+        before = state.before(entry.seq).records[action.category]
+        old = shown(before.name) if before else name
+        return f"rename {old} to {shown(action.name)}"
+    if kind == "merge":
+        return f"merge {', '.join(others[:3])} into {name}"
+    if kind == "distinct":
+        return f"{' and '.join(others)} are not the same"
+    if kind == "split":
+        return f"split {name} into {len(action.groups) + 1}"
+    if kind in ("undo", "redo"):
+        what = _in_words(state, state.entry(action.of)) if action.of else ""
+        return f"{kind} action {action.of}, {what}"
+    homes = [_name(state, one.category) for one in action.groups if one.category != NO_CATEGORY]
+    where = f"of {first_few(homes, 3)}" if homes else "without category"
+    return f"{kind} {images} {where}"
 
 
 def _origin(state: State, entry: Entry) -> str:
-    """Where the images were that an action has moved, by the names of today.
-
-    Some may have been there already.
-    """
-    if entry.action.kind not in ("assign", "create"):
-        return ""
+    """Where the images were that an action has moved; some may have been there already."""
     homes = {*np.unique(state.before(entry.seq).values.category).tolist()} - {entry.action.category}
     names = [_name(state, number) for number in homes if number != NO_CATEGORY]
     origins = []
@@ -190,28 +197,12 @@ def _origin(state: State, entry: Entry) -> str:
     return " and".join(origins)
 
 
-def _old_name(state: State, entry: Entry) -> str:
-    """What a category was called before it was renamed."""
-    if entry.action.kind != "rename":
-        return ""
-    record = state.before(entry.seq).records[entry.action.category]
-    return shown(record.name) if record else _name(state, entry.action.category)
-
-
-def _where(state: State, action: Action) -> str:
-    """The categories that the images of a decision were in, by the names of today."""
-    names = [
-        _name(state, group.category) for group in action.groups if group.category != NO_CATEGORY
-    ]
-    return f"of {first_few(names, 3)}" if names else "without category"
-
-
 def _name(state: State, number: int) -> str:
     record = state.records.get(number)
     return shown(record.name) if record else f"category {number}"
 
 
-def images(review: Review, rows: list[int]) -> list[dict[str, Any]]:
+def images(review: Review, rows: list[int]) -> list[dict[str, object]]:
     """What is known of some images.
 
     Categories by the names they have today, as text that shows everything.
@@ -221,7 +212,7 @@ def images(review: Review, rows: list[int]) -> list[dict[str, Any]]:
         return [_image(review, row, names) for row in rows]
 
 
-def _image(review: Review, row: int, names: dict[str, str]) -> dict[str, Any]:
+def _image(review: Review, row: int, names: dict[str, str]) -> dict[str, object]:
     state = review.state
     column = review.answer.columns
 
@@ -250,13 +241,5 @@ def _image(review: Review, row: int, names: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _round(value: Any) -> float | None:
+def _round(value: float) -> float | None:
     return round(float(value), 3) if np.isfinite(value) else None
-
-
-def dumped(content: Any) -> bytes:
-    """JSON without spaces.
-
-    Names with half a character, which a file system may have, are written as codes.
-    """
-    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()

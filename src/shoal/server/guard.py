@@ -12,18 +12,14 @@ import ipaddress
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
-from starlette.requests import cookie_parser
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY = 16 << 20
 """Bytes of a request: about two million rows."""
@@ -33,27 +29,25 @@ OPEN_AGAIN = (
     "A page that was open before shows the same again once it is loaded anew."
 )
 LATE = (
-    " The key that this browser was started with has been used, and opens nothing any more, or a minute is over."
-    " If you have not used it, another account has: look at the history."
+    " The key that this browser was started with has been used, and opens nothing any more, or a "
+    "minute is over. If you have not used it, another account has: look at the history."
 )
 TAKEN_BACK = (
-    " The key that this browser was started with has been used a second time, so what it had opened is shut."
-    " If you have not used it twice, another account has: look at the history."
+    " The key that this browser was started with has been used a second time, so what it had "
+    "opened is shut. If you have not used it twice, another account has: look at the history."
 )
 
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS = (
-    (b"content-security-policy", POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"x-frame-options", b"DENY"),
-)
-
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "x-frame-options": "DENY",
+}
+"""What every answer tells the browser."""
 
 HTTP_PORT = 80
 """The port of an address that has none."""
@@ -75,7 +69,7 @@ class KeyForOnce:
         self.ends = time.monotonic() + OPENS_FOR_S
         self.is_used = self.is_taken_back = False
 
-    def opens(self, key: str, cookie: bytes) -> bool:
+    def opens(self, key: str, cookie: str) -> bool:
         """Check the key: true at its first use, in time.
 
         Any later use ends the session that it has opened.
@@ -84,12 +78,13 @@ class KeyForOnce:
         may ask late. So another account can shut the browser out at any time: the browser is told
         so, and the other one does not get in.
         """
-        if not is_equal(key.encode(), self.secret):
+        if not is_equal(key, self.secret):
             return False
-        if self.is_used and not is_equal(cookie, self.cookie):
-            self.is_taken_back = True
-        self.is_used, was_used = True, self.is_used
-        return not was_used and time.monotonic() <= self.ends
+        if self.is_used:
+            self.is_taken_back |= not is_equal(cookie, self.cookie)
+            return False
+        self.is_used = True
+        return time.monotonic() <= self.ends
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +106,9 @@ class Access:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
-        return self.host == "localhost" or (
-            _is_address(self.host) and ipaddress.ip_address(self.host).is_loopback
-        )
+        if _is_address(self.host):
+            return ipaddress.ip_address(self.host).is_loopback
+        return self.host == "localhost"
 
     @property
     def asks_who(self) -> bool:
@@ -131,7 +126,9 @@ class Access:
 
         Nothing where `url` has the address itself.
         """
-        address = _own_address(self.host) if self._is_anywhere else ""
+        address = ""
+        if self._is_anywhere:
+            address = _own_address(self.host)
         return f"{self._page(address)}?token={self.token}" if address else ""
 
     @property
@@ -141,27 +138,20 @@ class Access:
 
     @property
     def _is_anywhere(self) -> bool:
-        """Whether it listens on every address of this machine, also written in another way: 0, ::0."""
-        try:
-            packed = (
-                socket.inet_pton(socket.AF_INET6, self.host)
-                if ":" in self.host
-                else socket.inet_aton(self.host)
-            )
-        except OSError:
-            return False
-        return not any(packed)
+        """Whether it listens on every address of this machine: 0.0.0.0, 0, ::, ::0."""
+        return not self.host.strip("0.:")
 
     def _page(self, name_if_anywhere: str) -> str:
         name = name_if_anywhere if self._is_anywhere else self.host
-        return f"http://{f'[{name}]' if ':' in name else name}:{self.port}/"
+        if ":" in name:
+            name = f"[{name}]"
+        return f"http://{name}:{self.port}/"
 
-    def knows_host(self, header: str) -> bool:
-        """Whether a Host header names this machine, on whatever port a tunnel has given it.
+    def knows_host(self, name: str) -> bool:
+        """Whether a name in a Host header is this machine's.
 
         An address cannot be another site's name; a name can, so only this machine's own are known.
         """
-        name, _ = _name_and_port(header)
         if self.is_loopback:
             return name in ("localhost", "127.0.0.1", "::1", self.host)
         own = ("localhost", self.host.casefold(), socket.gethostname().casefold())
@@ -179,7 +169,7 @@ class Access:
 class Guard:
     """Lets through what may pass, and adds to every answer what a browser may do with it."""
 
-    def __init__(self, app: App, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: Access) -> None:
         self.app = app
         self.access = access
 
@@ -187,89 +177,91 @@ class Guard:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-        }
 
-        async def send_guarded(message: MutableMapping[str, Any]) -> None:
+        async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *HEADERS]
+                more = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message.get("headers", ()), *more]
             await send(message)
 
-        secret = self._opens(scope, headers)
-        status, reason = self._refusal(scope, headers, opens=secret is not None)
-        if status:
-            await _answer(send_guarded, status, reason)
-        elif secret is not None:
-            # Lax: a link on another page, in a chat for example, opens this one. No other request
-            # from there has it.
-            cookie = f"{_cookie_name(headers)}={secret}; Path=/; HttpOnly; SameSite=Lax"
-            more = [
-                (b"location", b"/"),
-                (b"set-cookie", cookie.encode()),
-                (b"cache-control", b"no-store"),
-            ]
-            await _answer(send_guarded, 303, "", more)
+        request = Request(scope)
+        answer = self._answer(request)
+        if answer is None:
+            bounded = _bounded(receive, lambda: self._is_known(_cookie(request)))
+            await self.app(scope, bounded, send_guarded)
         else:
-            await self.app(scope, _bounded(receive, lambda: self._is_known(headers)), send_guarded)
+            await answer(scope, receive, send_guarded)
 
-    def _refusal(self, scope: Scope, headers: dict[str, str], *, opens: bool) -> tuple[int, str]:
-        """Why a request is not answered: a status and a reason; (0, "") where it is."""
-        if not self._knows_host(headers):
-            return 421, "This is not the name of this machine."
-        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and scope["path"] != "/":
-            return 403, "Another site has no business here."
-        if not opens and not self._is_known(headers):
-            return 403, OPEN_AGAIN + self._why_shut(scope, headers)
-        if scope["method"] in ("GET", "HEAD"):
-            return 0, ""
-        if headers.get("origin") != f"http://{headers['host']}":
-            return 403, "A change has to come from this page."
-        if not is_equal(headers.get("x-shoal-csrf", "").encode(), self.access.csrf):
-            return 403, "The page is of an earlier server; load it again."
-        if self.access.is_read_only:
-            return 403, "This review is open for reading only."
-        if (
-            not headers.get("content-length", "").isdigit()
-            or int(headers["content-length"]) > MAX_BODY
-        ):
-            return 413, f"A request may have up to {MAX_BODY:,} bytes."
-        return 0, ""
-
-    def _is_known(self, headers: dict[str, str]) -> bool:
-        shown = _cookie(headers)
-        once = self.access.once
-        return is_equal(shown, self.access.token) or (
-            is_equal(shown, once.cookie) and not once.is_taken_back
-        )
-
-    def _why_shut(self, scope: Scope, headers: dict[str, str]) -> str:
-        """What a browser is told that was let in by the key, or wanted to be."""
-        if scope["query_string"].startswith(b"once="):
-            return LATE
-        return TAKEN_BACK if is_equal(_cookie(headers), self.access.once.cookie) else ""
-
-    def _knows_host(self, headers: dict[str, str]) -> bool:
+    def _answer(self, request: Request) -> Response | None:
+        """A refusal, or the cookie for whoever has a key; None for a request that may pass."""
+        headers = request.headers
         try:
-            return self.access.knows_host(headers.get("host", ""))
+            is_ours = self.access.knows_host(_name_and_port(headers.get("host", ""))[0])
         except ValueError:
-            return False
-
-    def _opens(self, scope: Scope, headers: dict[str, str]) -> str | None:
-        """The cookie for the printed address, or for the one that a browser was started with, the first time."""
-        if scope["path"] != "/" or scope["method"] != "GET" or not self._knows_host(headers):
+            is_ours = False
+        if not is_ours:
+            return PlainTextResponse("This is not the name of this machine.", 421)
+        is_page = request.scope["path"] == "/"
+        if is_page and request.method == "GET":
+            secret = self._opened(request)
+            if secret is not None:
+                return _let_in(request, secret)
+        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_page:
+            return _forbidden("Another site has no business here.")
+        cookie = _cookie(request)
+        if not self._is_known(cookie):
+            why = ""
+            if "once" in request.query_params:
+                why = LATE
+            elif is_equal(cookie, self.access.once.cookie):
+                why = TAKEN_BACK
+            return _forbidden(OPEN_AGAIN + why)
+        if request.method in ("GET", "HEAD"):
             return None
-        query = parse_qs(scope["query_string"].decode("latin-1"))
-        access = self.access
-        token, once = (query.get(name, [""])[0] for name in ("token", "once"))
-        if is_equal(token.encode(), access.token):
-            return access.token
-        return access.once.cookie if access.once.opens(once, _cookie(headers)) else None
+        if headers.get("origin") != f"http://{headers['host']}":
+            return _forbidden("A change has to come from this page.")
+        if not is_equal(headers.get("x-shoal-csrf", ""), self.access.csrf):
+            return _forbidden("The page is of an earlier server; load it again.")
+        if self.access.is_read_only:
+            return _forbidden("This review is open for reading only.")
+        length = headers.get("content-length", "")
+        if not length.isdigit() or int(length) > MAX_BODY:
+            return PlainTextResponse(f"A request may have up to {MAX_BODY:,} bytes.", 413)
+        return None
+
+    def _is_known(self, cookie: str) -> bool:
+        once = self.access.once
+        by_key = is_equal(cookie, once.cookie) and not once.is_taken_back
+        return is_equal(cookie, self.access.token) or by_key
+
+    def _opened(self, request: Request) -> str | None:
+        """The cookie for whoever has the token, or the key of the browser that was started here."""
+        if is_equal(request.query_params.get("token", ""), self.access.token):
+            return self.access.token
+        if self.access.once.opens(request.query_params.get("once", ""), _cookie(request)):
+            return self.access.once.cookie
+        return None
 
 
-def is_equal(shown: bytes, secret: str) -> bool:
+def is_equal(shown: str, secret: str) -> bool:
     """Compare in a time that tells nothing of the secret."""
-    return secrets.compare_digest(shown, secret.encode())
+    return secrets.compare_digest(shown.encode(), secret.encode())
+
+
+def _forbidden(why: str) -> Response:
+    return PlainTextResponse(why, 403)
+
+
+def _let_in(request: Request, secret: str) -> Response:
+    """Go to the page, with a cookie.
+
+    Lax: a link on another page, in a chat for example, opens this one. No other request from there
+    has it.
+    """
+    answer = PlainTextResponse("", 303, {"location": "/", "cache-control": "no-store"})
+    cookie = f"{_cookie_name(request)}={secret}; Path=/; HttpOnly; SameSite=Lax"
+    answer.headers["set-cookie"] = cookie
+    return answer
 
 
 def _name_and_port(host: str) -> tuple[str, int]:
@@ -278,14 +270,14 @@ def _name_and_port(host: str) -> tuple[str, int]:
     return parts.hostname or "", parts.port or HTTP_PORT
 
 
-def _cookie_name(headers: dict[str, str]) -> str:
-    """A name by the port that the browser sees, be it a tunnel's: cookies are shared between the ports of a machine."""
-    return f"shoal-{_name_and_port(headers['host'])[1]}"
+def _cookie_name(request: Request) -> str:
+    """A name by the port that the browser sees, be it a tunnel's: ports of a machine share cookies."""
+    return f"shoal-{_name_and_port(request.headers['host'])[1]}"
 
 
-def _cookie(headers: dict[str, str]) -> bytes:
-    """Our cookie among those of other programs on this machine, whose names and values may be anything."""
-    return cookie_parser(headers.get("cookie", "")).get(_cookie_name(headers), "").encode()
+def _cookie(request: Request) -> str:
+    """Our cookie among those of other programs on this machine."""
+    return request.cookies.get(_cookie_name(request), "")
 
 
 def _bounded(receive: Receive, is_known: Callable[[], bool]) -> Receive:
@@ -295,21 +287,13 @@ def _bounded(receive: Receive, is_known: Callable[[], bool]) -> Receive:
     """
     left = MAX_BODY
 
-    async def receive_bounded() -> MutableMapping[str, Any]:
+    async def receive_bounded() -> Message:
         nonlocal left
         message = await receive() if is_known() else {"type": "http.disconnect"}
         left -= len(message.get("body", b""))
         return message if left >= 0 and is_known() else {"type": "http.disconnect"}
 
     return receive_bounded
-
-
-async def _answer(
-    send: Send, status: int, text: str, more: list[tuple[bytes, bytes]] | None = None
-) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), *(more or [])]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": text.encode()})
 
 
 def _is_address(name: str) -> bool:
@@ -325,9 +309,9 @@ def _own_address(host: str) -> str:
 
     Nothing where there is no network. Nothing is sent.
     """
-    family, other = (
-        (socket.AF_INET6, "2001:db8::1") if ":" in host else (socket.AF_INET, "192.0.2.1")
-    )
+    family, other = socket.AF_INET, "192.0.2.1"
+    if ":" in host:
+        family, other = socket.AF_INET6, "2001:db8::1"
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((other, HTTP_PORT))

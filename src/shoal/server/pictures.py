@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from shoal.errors import DataError
-from shoal.runs import RunView
+from shoal.runs import Run
 from shoal.text import shown
 
 MAX_SIDE = 2048
@@ -33,7 +33,10 @@ LOOKED_AT = 20
 """Images that are looked for at the start, to tell a folder that holds none of them."""
 
 MOVED = "if they have moved, `shoal review --images FOLDER` says where they are now"
-NO_FILES = "the run was made from embeddings; `shoal review --images FOLDER` says where the images are that it names"
+NO_FILES = (
+    "the run was made from embeddings; `shoal review --images FOLDER` says where the images are "
+    "that it names"
+)
 
 
 def packed(pictures: Sequence[bytes]) -> bytes:
@@ -42,29 +45,29 @@ def packed(pictures: Sequence[bytes]) -> bytes:
     return sizes + b"".join(pictures)
 
 
-def _finder_of(root: str) -> Callable[[str], str] | None:
-    """What finds images on a network or in shards, whose readers the first view of a folder need not wait for."""
-    from shoal.data.readers.originals import finder_of, is_stored
-
-    return finder_of(root) if is_stored(root) else None
-
-
 class Originals:
     """The image files of a run, where they still are, or in the folder `images` where they have moved to."""
 
-    def __init__(self, run: RunView, paths: Sequence[str], images: Path | None = None) -> None:
-        root = str(images or run.provenance.get("root") or "")
-        self.find = None if not root or Path(root).is_dir() else _finder_of(root)
-        is_local = bool(root) and self.find is None
-        self.root = Path(os.path.abspath(root)) if is_local else None  # noqa: PTH100  (links may lead to the images)
+    def __init__(self, run: Run, paths: Sequence[str], images: Path | None = None) -> None:
         self.paths = paths
         self._has_thumbnails = run.has_thumbnails
         self.get = lru_cache(maxsize=256)(self._get)
         self._zooming = threading.Lock()
+        self.find: Callable[[str], str] | None = None
+        """Finds images on a network or in shards."""
+        self.root: Path | None = None
+        root = str(images or run.provenance.get("root") or "")
+        if root and not Path(root).is_dir():
+            # Their readers take long to import; a folder needs none.
+            from shoal.data.readers.originals import finder_of, is_stored
+
+            self.find = finder_of(root) if is_stored(root) else None
+        if root and self.find is None:
+            self.root = Path(os.path.abspath(root))  # noqa: PTH100  (links may lead to the images)
 
     @property
     def is_there(self) -> bool:
-        """Whether there is somewhere to look: a folder that is there, or an address, which is not asked now."""
+        """Whether there is somewhere to look: a folder, or an address, which is not asked now."""
         return self.find is not None or (self.root is not None and self.root.is_dir())
 
     @property
@@ -73,14 +76,17 @@ class Originals:
 
         Empty where there is none, but a thumbnail of each: images in memory.
         """
+        if self.find is not None:
+            return ""
         if self.root is None:
-            return "" if self._has_thumbnails or self.find is not None else NO_FILES
+            return "" if self._has_thumbnails else NO_FILES
         where = shown(str(self.root))
         if not self.is_there:
             return f"the folder of the images is not there ({where}); {MOVED}"
         some = self.paths[:: max(1, len(self.paths) // LOOKED_AT)]
-        is_any = not some or any((self.root / path).is_file() for path in some)
-        return "" if is_any else f"the images are not in {where}; {MOVED}"
+        if some and not any((self.root / path).is_file() for path in some):
+            return f"the images are not in {where}; {MOVED}"
+        return ""
 
     def file(self, row: int) -> Path:
         """The file of a row, inside the folder of the collection."""

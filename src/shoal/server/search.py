@@ -5,7 +5,6 @@ Everything is read off the embeddings of the run, (N, D); a run without them say
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -38,15 +37,16 @@ MIN_DECIDED = 3
 center."""
 
 
+Linkage = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+
+
 class Search:
     """Looks things up in one run."""
 
     def __init__(self, review: Review) -> None:
         self.review = review
-        self._linkage: tuple[int, int, np.ndarray[tuple[int, int], np.dtype[np.int64]]] | None = (
-            None
-        )
-        """A category, the state it is of, and its tree, which the slider of a split cuts again."""
+        self._linkage: dict[tuple[int, int], Linkage] = {}
+        """The last tree, which the slider of a split cuts again, by its category and state."""
 
     @cached_property
     def vectors(self) -> Floats:
@@ -69,13 +69,13 @@ class Search:
         direction = center / max(float(np.linalg.norm(center)), 1e-12)
         return self._over_rows(lambda block: block @ direction.astype(block.dtype)) / self._lengths
 
-    def similar(self, row: int) -> dict[str, Any]:
+    def similar(self, row: int) -> dict[str, list[int]]:
         """The images most like one, itself first."""
         likeness = self.likeness(np.asarray(self.vectors[row], np.float64))
         likeness[row] = np.inf
         return {"rows": _highest(likeness, np.arange(len(likeness)), MAX_FOUND).tolist()}
 
-    def candidates(self, category: int) -> dict[str, Any]:
+    def candidates(self, category: int) -> dict[str, list[float]]:
         """Images outside of a category that may belong to it, the most like it first.
 
         Those that nobody has decided on, and those thrown out of another category, which need one.
@@ -87,58 +87,64 @@ class Search:
             members = state.members(category)
             status = state.images.status.copy()
             is_open = (state.images.category != category) & np.isin(status, (PREDICTED, REJECTED))
-            given = self.review.answer.columns["label_given"]
             refused = [row for row, ids in state.rejected.items() if category in ids]
-        is_open[refused] = False
-        decided = members[np.isin(status[members], (CONFIRMED, MOVED))]
-        own = decided if len(decided) >= MIN_DECIDED else members
+            is_open[refused] = False
+        own = members[np.isin(status[members], (CONFIRMED, MOVED))]
+        if len(own) < MIN_DECIDED:
+            own = members
         if not len(own):
             raise UsageError("The category has no image to grow from.")
-        likeness = self.likeness(self._mean(own))
+        some = _some(own, ROWS_AT_ONCE)
+        units = np.asarray(self.vectors[some], np.float64) / self._lengths[some][:, None]
+        likeness = self.likeness(units.mean(axis=0))
+        given = self.review.answer.columns["label_given"]
         unlabeled = [row for row in np.flatnonzero(is_open).tolist() if not given[row]]
         rows = _highest(likeness, np.array(unlabeled, np.int64), MAX_CANDIDATES)
         return {"rows": rows.tolist(), "likeness": np.round(likeness[rows], 3).tolist()}
 
-    def _mean(self, rows: Ints) -> Floats:
-        some = _some(rows, ROWS_AT_ONCE)
-        units = np.asarray(self.vectors[some], np.float64) / self._lengths[some][:, None]
-        mean: Floats = units.mean(axis=0)
-        return mean
+    def merges(self) -> list[dict[str, object]]:
+        """The closest pairs of categories, with the evidence.
 
-    def merges(self) -> list[dict[str, Any]]:
-        """The closest pairs of categories with the evidence: separation, whether they look like one, second choices.
-
-        `second` is None where people made both: the run cannot have chosen either.
+        Their separation, whether they look like one, and `second`, the share of their images whose
+        next choice is the other one; None where people made both: the run cannot have chosen
+        either.
         """
         with self.review.lock:
             state = self.review.state
             records = state.categories
             ids = state.images.category.copy()
-            today = {c.category_id: state.today(c.category_id) for c in self.review.answer.found}
+            today = {
+                c.category_id: state.today(c.category_id) for c in self.review.answer.found
+            }
             apart = state.distinct
         order = np.argsort(ids, kind="stable")
-        starts = np.searchsorted(ids[order], [*records])
-        ends = np.searchsorted(ids[order], [*records], side="right")
+        starts = np.searchsorted(ids[order], [*records]).tolist()
+        ends = np.searchsorted(ids[order], [*records], side="right").tolist()
         members = {
             number: _some(order[start:end], MAX_COMPARED)
-            for number, start, end in zip(records, starts.tolist(), ends.tolist(), strict=True)
+            for number, start, end in zip(records, starts, ends, strict=True)
         }
         novel = {
             number
             for number, record in records.items()
             if may_be_part(record.name, is_novel=record.is_novel)
         }
-        suggested = []
+        suggested: list[dict[str, object]] = []
         for a, b, gap in close_pairs(self.vectors, members, novel, MAX_MERGES, apart):
-            chosen = [(x, y) for x, y in ((a, b), (b, a)) if y in today.values()]
-            hits = [
-                self._next_choice(row, x, today) == y
-                for x, y in chosen
-                for row in members[x].tolist()
-            ]
-            second = round(float(np.mean(hits)), 3) if hits else None
-            evidence = {"separation": round(gap, 2), "alike": gap < ONE_GROUP, "second": second}
-            suggested.append({"a": a, "b": b, **evidence})
+            hits = []
+            for own, other in ((a, b), (b, a)):
+                if other in today.values():
+                    rows = members[own].tolist()
+                    hits += [self._next_choice(row, own, today) == other for row in rows]
+            suggested.append(
+                {
+                    "a": a,
+                    "b": b,
+                    "separation": round(gap, 2),
+                    "alike": gap < ONE_GROUP,
+                    "second": round(float(np.mean(hits)), 3) if hits else None,
+                }
+            )
         return suggested
 
     def _next_choice(self, row: int, now: int, today: dict[int, int]) -> int | None:
@@ -146,13 +152,14 @@ class Search:
 
         Categories of today.
         """
-        first = today.get(int(self.review.answer.category_ids[row]), now)
-        second = self.review.answer.id_of.get(
-            self.review.answer.columns["second_category"][row], NO_CATEGORY
-        )
-        return first if first != now else today.get(second)
+        answer = self.review.answer
+        first = today.get(int(answer.category_ids[row]), now)
+        if first != now:
+            return first
+        second = answer.columns["second_category"][row]
+        return today.get(answer.id_of.get(second, NO_CATEGORY))
 
-    def parts(self, category: int, n_parts: int) -> dict[str, Any]:
+    def parts(self, category: int, n_parts: int) -> dict[str, list[list[int]]]:
         """The images of a category as the tree parts them, most typical first.
 
         The first part keeps the category.
@@ -166,32 +173,29 @@ class Search:
             raise UsageError(
                 f"A category of {len(rows):,} images can be split into 2 to {most} parts."
             )
-        if self._linkage is None or self._linkage[:2] != (category, seq):
-            self._linkage = (category, seq, linkage_of(self.review.run, state, rows))
-        linkage = self._linkage[2]
+        if (category, seq) not in self._linkage:
+            self._linkage = {(category, seq): linkage_of(self.review.run, state, rows)}
+        linkage = self._linkage[category, seq]
         parts = labeled_first(state, category, cut(linkage, rows, n_parts))
-        position = self._position
-        return {"parts": [part[np.argsort(position[part])].tolist() for part in parts]}
+        return {"parts": [part[np.argsort(self._position[part])].tolist() for part in parts]}
 
     @cached_property
     def _position(self) -> Ints:
         """(N,) the position of each image in the typical order."""
-        order = self.review.answer.typical_order
-        position = np.empty(len(order), np.int64)
-        position[order] = np.arange(len(order))
-        return position
+        return np.argsort(self.review.answer.typical_order)
 
     def paths(self, text: str) -> Ints:
-        """All images whose path holds a text, whatever its case: a view that shows some of them leaves none out."""
+        """All images whose path holds a text, whatever its case."""
         wanted = text.casefold()
-        paths = self.review.answer.paths
-        return np.array(
-            [row for row, path in enumerate(paths) if wanted in shown(path).casefold()], np.int64
-        )
+        is_found = [wanted in shown(path).casefold() for path in self.review.answer.paths]
+        return np.flatnonzero(is_found)
 
     @cached_property
     def map(self) -> bytes:
-        """Where a sample of the images lies: how many (u4), their rows (u4 each), then x and y (u2 each, 0 … 65535)."""
+        """Where a sample of the images lies.
+
+        How many (u4), their rows (u4 each), then x and y (u2 each, 0 … 65535).
+        """
         from shoal.report.map import (  # scipy, which nothing else needs
             PCA_IMAGES,
             kept_layouts,

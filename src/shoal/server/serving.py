@@ -35,15 +35,14 @@ def bind(host: str, port: int | None) -> socket.socket:
             listener.bind((host, wanted))
             listener.listen(BACKLOG)
             return listener
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             listener.close()
-            if port is not None or error.errno != errno.EADDRINUSE or wanted == 0:
-                raise UsageError(
-                    f"{host}:{wanted}: cannot be listened on ({error.strerror or error}); give another --port or --host"
-                ) from error
-        except OverflowError as error:
-            listener.close()
-            raise UsageError(f"port {wanted}: expected 0 to 65535") from error
+            is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+            if port is None and is_taken and wanted:
+                continue  # another one is free
+            raise UsageError(
+                f"{host}:{wanted}: cannot be listened on ({error}); give another --port or --host"
+            ) from error
     raise AssertionError("port 0 is bound or refused")
 
 
