@@ -7,16 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from shoal.cli.main import app
+from commands import shoal
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def invoke(*arguments: object) -> Result:
-    return CliRunner().invoke(app, list(map(str, arguments)))
 
 
 @pytest.fixture
@@ -31,7 +26,7 @@ def run(discover_same) -> Path:
 
 @pytest.mark.slow
 def test_the_table_is_printed_or_written(run: Path, photos, tmp_path: Path) -> None:
-    printed = invoke("assign", run, photos.folder, "--device", "cpu")
+    printed = shoal("assign", run, photos.folder, "--device", "cpu")
     assert printed.exit_code == 0, printed.stderr
     rows = list(csv.DictReader(io.StringIO(printed.stdout)))
     assert [row["path"] for row in rows] == sorted(photos.truth)
@@ -39,20 +34,20 @@ def test_the_table_is_printed_or_written(run: Path, photos, tmp_path: Path) -> N
         str(row.category_id) for row in Run.open(run).assignments
     ]
     assert "60 images assigned, 0 of them possibly new (outlier score above" in printed.stderr
-    written = invoke("assign", run, photos.folder, "--out", tmp_path / "new.csv", "--device", "cpu")
+    written = shoal("assign", run, photos.folder, "--out", tmp_path / "new.csv", "--device", "cpu")
     assert written.stdout == f"{tmp_path / 'new.csv'}\n"
     assert (tmp_path / "new.csv").read_text() == printed.stdout
 
 
 def test_json_is_one_object_with_a_row_per_image(run: Path, photos) -> None:
-    found = json.loads(invoke("assign", run, photos.folder, "--json", "--device", "cpu").stdout)
+    found = json.loads(shoal("assign", run, photos.folder, "--json", "--device", "cpu").stdout)
     assert (found["n_images"], found["n_possibly_new"], len(found["assignments"])) == (60, 0, 60)
 
 
 def test_an_unfinished_run_is_not_used(run: Path, photos) -> None:
     opened = Run(run)
     opened.write_json("provenance", {**opened.provenance, "finished": None})
-    assert invoke("assign", run, photos.folder).exit_code == 3
+    assert shoal("assign", run, photos.folder).exit_code == 3
 
 
 @pytest.mark.slow
@@ -76,7 +71,7 @@ def test_a_watched_folder_is_read_until_it_is_interrupted(
     monkeypatch.setattr("shoal.cli.assign.time.sleep", sleep)
     out = tmp_path / "new.csv"
     flags = [*flags, out] if flags == ["--out"] else flags
-    found = invoke("assign", run, inbox, "--watch", "--device", "cpu", *flags)
+    found = shoal("assign", run, inbox, "--watch", "--device", "cpu", *flags)
     assert found.exit_code == 0, found.stderr
     assert found.stderr.splitlines() == [f"watching {inbox}; Ctrl-C ends it", "2 images assigned"]
     expected = [row.category_id for row in Run.open(run).assignments[:2]]
@@ -90,12 +85,12 @@ def test_a_watched_folder_is_read_until_it_is_interrupted(
 def test_a_file_that_is_there_is_not_overwritten_unless_told(run, photos, tmp_path: Path) -> None:
     out = tmp_path / "mine.csv"
     out.write_text("mine\n")
-    refused = invoke("assign", run, photos.folder, "--out", out, "--device", "cpu")
+    refused = shoal("assign", run, photos.folder, "--out", out, "--device", "cpu")
     assert refused.exit_code == 2
     assert "give --force" in refused.stderr
     assert out.read_text() == "mine\n"
     assert (
-        invoke("assign", run, photos.folder, "--out", out, "--force", "--device", "cpu").exit_code
+        shoal("assign", run, photos.folder, "--out", out, "--force", "--device", "cpu").exit_code
         == 0
     )
     assert out.read_text() != "mine\n"
@@ -115,12 +110,12 @@ def test_a_watch_that_is_started_again_keeps_the_rows_of_images_moved_away(
         )
         shutil.copy(photos.folder / name, inbox)
         assert (
-            invoke("assign", run, inbox, "--watch", "--out", out, "--device", "cpu").exit_code == 0
+            shoal("assign", run, inbox, "--watch", "--out", out, "--device", "cpu").exit_code == 0
         )
         (inbox / name).unlink()
     assert [row["path"] for row in csv.DictReader(io.StringIO(out.read_text()))] == [first, second]
     out.write_text("mine\n")
-    refused = invoke("assign", run, inbox, "--watch", "--out", out, "--device", "cpu")
+    refused = shoal("assign", run, inbox, "--watch", "--out", out, "--device", "cpu")
     assert refused.exit_code == 3
     assert refused.stderr.endswith("; give --force to begin it anew, or another --out\n")
     assert "make the run again" not in refused.stderr
@@ -145,6 +140,6 @@ def _raise(error: type[BaseException] | None) -> None:
 )
 def test_a_mistake_is_one_line(run: Path, photos, arguments: str, code: int) -> None:
     places = {"RUN": run, "IMAGES": photos.folder}
-    found = invoke("assign", *[places.get(word, word) for word in arguments.split()])
+    found = shoal("assign", *[places.get(word, word) for word in arguments.split()])
     assert (found.exit_code, found.stdout) == (code, ""), found.stderr
     assert "Traceback" not in found.stderr

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from shoal.cli.main import app
+from commands import shoal
 from shoal.runs import Run
 
 
 def cluster(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["cluster", *map(str, arguments), "--device", "cpu"])
+    return shoal("cluster", *arguments, "--device", "cpu")
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_labels_may_come_from_a_table_and_json_is_one_object(points, tmp_path: P
 
 
 def evaluate(run: Path, truth: Path) -> Result:
-    return CliRunner().invoke(app, ["evaluate", str(run), "--truth", str(truth), "--json"])
+    return shoal("evaluate", run, "--truth", truth, "--json")
 
 
 def test_scrambled_hidden_labels_change_nothing_but_the_score(points, tmp_path: Path) -> None:
@@ -185,11 +185,6 @@ def test_a_finished_run_is_kept_unless_forced(file: Path, tmp_path: Path) -> Non
     assert again.exit_code == 2
     assert "give --force" in again.stderr
     assert cluster(file, "--out", tmp_path / "run", "--force").exit_code == 0
-
-
-def test_duplicates_are_fine(points, tmp_path: Path) -> None:
-    np.savez(tmp_path / "x.npz", X=np.repeat(points[0][:6], 10, axis=0))
-    assert cluster(tmp_path / "x.npz", "--n-clusters", 5, "--out", tmp_path / "run").exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import shlex
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from commands import refused, shoal
 from held_runs import start_held
-from shoal.cli.main import app
 from shoal.discovery.comparison.compare import compare
 from shoal.runs import Run
 
@@ -24,17 +24,7 @@ SMALL = (
 
 
 def run_compare(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["compare", *map(str, arguments), "--device", "cpu"])
-
-
-def refused(run: Result, code: int, *words: str) -> None:
-    assert run.exit_code == code, run.stderr
-    assert run.stdout == ""
-    last = run.stderr.splitlines()[-1]
-    assert last.startswith("error: "), run.stderr
-    assert "Traceback" not in run.stderr
-    for word in words:
-        assert word in last
+    return shoal("compare", *arguments, "--device", "cpu")
 
 
 @pytest.fixture
@@ -69,9 +59,7 @@ def test_it_prints_a_table_ties_and_a_command_that_works_and_resume_prints_it_ag
     assert found == json.loads((tmp_path / "run" / "comparison.json").read_text(encoding="utf-8"))
     words = shlex.split(found["command"])
     assert words[:2] == ["shoal", "discover"]
-    done = CliRunner().invoke(
-        app, [*words[1:], "--no-train", "--out", str(tmp_path / "winner"), "--dry-run"]
-    )
+    done = shoal(*words[1:], "--no-train", "--out", tmp_path / "winner", "--dry-run")
     assert done.exit_code == 0, done.stderr
 
 

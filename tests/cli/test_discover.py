@@ -6,39 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner, Result
 
-from shoal.cli.main import app
+from commands import discover, refused, shoal
 from shoal.discovery.answers import answer_in_words
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def discover(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["discover", *map(str, arguments), "--device", "cpu"])
-
-
-def refused(run: Result, code: int, *words: str) -> None:
-    """One line on stderr that starts with 'error:' and says `words`; nothing on stdout, no traceback."""
-    assert (run.exit_code, run.stdout) == (code, ""), run.stderr
-    last = run.stderr.splitlines()[-1]
-    assert last.startswith("error: "), run.stderr
-    assert "Traceback" not in run.stderr
-    assert all(word in last for word in words), last
-
-
-@pytest.fixture
-def given(photos, tmp_path: Path) -> list[object]:
-    return [
-        photos.folder,
-        "--labels",
-        photos.labels,
-        "--config",
-        photos.config,
-        "--out",
-        tmp_path / "run",
-    ]
 
 
 def test_it_says_what_it_found_and_ends_with_the_answer_the_run_and_the_next_command(
@@ -296,7 +269,7 @@ def test_hidden_labels_change_nothing_that_is_predicted(photos, given, tmp_path:
         assert discover(*given, "--force", "--epochs", 1).exit_code == 0
         found.append([(tmp_path / "run" / part).read_bytes() for part in parts])
         hidden = ["--truth", str(photos.labels), "--label-column", "color", "--json"]
-        run = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), *hidden])
+        run = shoal("evaluate", tmp_path / "run", *hidden)
         assert run.exit_code == 0, run.stderr
         scores.append(json.loads(run.stdout)["all"])
     assert scores[0] > scores[1]
@@ -344,5 +317,5 @@ def test_a_mistake_is_refused_before_anything_is_written(
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     words = ["discover", *map(str, given), *flags.split(), *dry]
-    refused(CliRunner().invoke(app, words), code)
+    refused(shoal(*words), code)
     assert sorted(tmp_path.rglob("*")) == before

@@ -5,38 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
+from commands import discover, refused, shoal
 from shoal.cli import console
-from shoal.cli.main import app
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def discover(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["discover", *map(str, arguments), "--device", "cpu"])
-
-
-def refused(run: Result, *words: str) -> None:
-    """Bad data, in one line on stderr that starts with 'error:' and says `words`; no traceback."""
-    assert run.exit_code == 3, run.stderr
-    last = run.stderr.splitlines()[-1]
-    assert last.startswith("error: "), run.stderr
-    for word in words:
-        assert word in last
-
-
-@pytest.fixture
-def given(photos, tmp_path: Path) -> list[object]:
-    return [
-        photos.folder,
-        "--labels",
-        photos.labels,
-        "--config",
-        photos.config,
-        "--out",
-        tmp_path / "run",
-    ]
 
 
 def test_a_table_with_many_paths_to_nothing_stops_before_anything_is_done_unless_allowed(
@@ -45,6 +18,7 @@ def test_a_table_with_many_paths_to_nothing_stops_before_anything_is_done_unless
     photos.labels.write_text(photos.labels.read_text().rstrip() + "\ngone.png,red\nlost.png,red\n")
     refused(
         discover(*given, "--dry-run"),
+        3,
         "2 of 20 rows name images that are not there",
         "--allow-missing",
     )
@@ -79,7 +53,7 @@ def test_a_result_is_made_visible_on_a_terminal_and_is_as_it_is_for_a_program(
     ids=["option", "command"],
 )
 def test_a_word_that_is_no_option_or_command_is_made_visible_too(words: list[str]) -> None:
-    run = CliRunner().invoke(app, words)
+    run = shoal(*words)
     assert run.exit_code == 2
     assert "]0;owned" in run.stderr
     assert not {letter for letter in run.stderr if letter != "\n" and not letter.isprintable()}
@@ -116,4 +90,4 @@ def test_names_that_steer_a_terminal_are_made_visible_wherever_they_are_said(
     listed = discover(*given, "--dry-run", "--force", "--json").stdout
     assert listed.rstrip("\n").isprintable()
     assert f"red{evil}" in json.loads(listed)["classes"]
-    refused(discover(tmp_path / f"no\nerror{evil}"), f"no␊error{visible}: no such folder")
+    refused(discover(tmp_path / f"no\nerror{evil}"), 3, f"no␊error{visible}: no such folder")

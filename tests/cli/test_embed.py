@@ -4,15 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from shoal.cli.main import app
+from commands import shoal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def invoke(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [*map(str, arguments), "--device", "cpu"])
+    return shoal(*arguments, "--device", "cpu")
 
 
 def test_embed_then_cluster(photos, tiny_encoder: Path, tmp_path: Path) -> None:

@@ -4,16 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from shoal.cli.main import app
+from commands import shoal
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-def invoke(*arguments: object) -> Result:
-    return CliRunner().invoke(app, list(map(str, arguments)))
 
 
 @pytest.fixture
@@ -27,7 +22,7 @@ def run(discover_same) -> Path:
 
 
 def test_every_image_is_in_the_folder_of_its_category(run: Path, photos, tmp_path: Path) -> None:
-    found = invoke("export", run, "--to", "imagefolder", "--out", tmp_path / "sorted", "--json")
+    found = shoal("export", run, "--to", "imagefolder", "--out", tmp_path / "sorted", "--json")
     assert found.exit_code == 0, found.stderr
     n = sum(row.label_given not in ("", row.category) for row in Run.open(run).assignments)
     facts = {
@@ -53,7 +48,7 @@ def test_mistakes_are_one_line(run: Path, photos, tmp_path: Path) -> None:
         ([run, "--to", "hf", "--out", out, "--images", tmp_path / "gone"], 3),
         ([run, "--to", "hf", "--out", photos.folder / "sorted"], 2),
     ):
-        found = invoke("export", *arguments)
+        found = shoal("export", *arguments)
         assert (found.exit_code, found.stdout) == (code, ""), found.stderr
         assert len(found.stderr.splitlines()) == 1
     assert not out.exists()

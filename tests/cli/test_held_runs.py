@@ -6,33 +6,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
+from commands import discover, shoal
 from held_runs import ask_to_stop, hold_lock, start_held
-from shoal.cli.main import app
 from shoal.runs import Run
 from small_runs import write_small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 HANGS_S = 600
-
-
-def discover(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["discover", *map(str, arguments), "--device", "cpu"])
-
-
-@pytest.fixture
-def given(photos, tmp_path: Path) -> list[object]:
-    return [
-        photos.folder,
-        "--labels",
-        photos.labels,
-        "--config",
-        photos.config,
-        "--out",
-        tmp_path / "run",
-    ]
 
 
 @pytest.mark.slow
@@ -76,7 +58,7 @@ def test_no_command_writes_into_a_run_that_another_process_writes_to(
             ["review", "--no-open", "--port", "0"],
             ["evaluate", "--truth", str(truth)],
         ):
-            found = CliRunner().invoke(app, [command[0], str(run.path), *command[1:]])
+            found = shoal(command[0], run.path, *command[1:])
             assert found.exit_code == 2, (command, found.stderr)
             assert f"is being written by process {holder.pid} on " in found.stderr.splitlines()[-1]
         assert {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()} == before

@@ -87,16 +87,6 @@ def test_a_mistake_of_ours_is_one_line_too_and_debug_shows_the_traceback() -> No
     assert "Traceback" in CliRunner().invoke(app, ["--debug", "break-"]).stderr
 
 
-def test_a_traceback_steers_no_terminal_either() -> None:
-    said = (
-        CliRunner()
-        .invoke(command_that_raises(DataError("no\x1b]0;owned\x07")), ["--debug", "break-"])
-        .stderr
-    )
-    assert "DataError: no␛]0;owned␇" in said
-    assert "\x1b" not in said
-
-
 def test_the_version_and_an_unknown_command() -> None:
     assert CliRunner().invoke(main.app, ["--version"]).stdout.startswith("shoal ")
     wrong = CliRunner().invoke(main.app, ["docto"])
@@ -121,11 +111,6 @@ def test_general_options_stand_before_or_behind_the_command(place: str, monkeypa
     assert invoke("--no-color") == "hello\n"
     assert console.verbosity.has_color is False
     assert invoke() == "hello\n"  # what was asked for once is not kept
-
-
-def test_an_error_is_said_even_when_nothing_is_to_be_said() -> None:
-    run = CliRunner().invoke(command_that_raises(DataError("w")), ["break-", "--quiet"])
-    assert (run.exit_code, run.stderr) == (3, "error: w\n")
 
 
 def test_help_loads_nothing_large_and_opens_with_an_example() -> None:

@@ -83,10 +83,6 @@ def test_thumbnails_stop_at_the_budget_and_the_first_rows_go_first(
     assert len(data_uris(ReviewedRun.of(run), [7, 7, 8], 1_000_000)) == 2
 
 
-def test_a_run_without_thumbnails_has_none(plain_run: Callable[..., Run]) -> None:
-    assert data_uris(ReviewedRun.of(plain_run(images(2, 0))), [0, 1], 1000) == {}
-
-
 @pytest.mark.parametrize(
     ("root", "linked"),
     [

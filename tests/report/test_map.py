@@ -13,7 +13,6 @@ from shoal.report.map import (
     principal_components,
     stages,
     tsne_layouts,
-    turned_like,
 )
 from shoal.report.not_in_run import NotInRun
 from shoal.review.reviewed_run import ReviewedRun
@@ -51,20 +50,6 @@ def test_principal_components_are_those_of_scikit_learn_up_to_sign(x: np.ndarray
     signs = np.sign((ours * theirs).sum(axis=0))
     np.testing.assert_allclose(ours, theirs * signs, atol=1e-4)
     assert (ours[np.abs(ours).argmax(axis=0), [0, 1, 2]] > 0).all()
-
-
-def test_components_beyond_the_columns_are_zero() -> None:
-    found = principal_components(np.array([[1.0], [2.0], [4.0]]), 2)
-    assert found.shape == (3, 2)
-    assert not found[:, 1].any()
-    assert principal_components(np.ones((1, 4)), 2).tolist() == [[0, 0]]
-
-
-def test_a_turned_map_is_turned_back() -> None:
-    points = np.random.default_rng(0).normal(size=(30, 2))
-    points -= points.mean(axis=0)
-    turn = np.array([[np.cos(2), -np.sin(2)], [np.sin(2), np.cos(2)]]) @ np.diag([1, -1])
-    np.testing.assert_allclose(turned_like(points @ turn, points), points, atol=1e-12)
 
 
 def test_before_and_after_are_those_of_training_else_of_the_shift(run: Run, x: np.ndarray) -> None:

@@ -42,13 +42,6 @@ def test_members_go_from_typical_to_not_by_outlier_score_then_confidence_then_pa
     assert ReviewedRun.of(plain_run(rows)).members[0].tolist() == [2, 1, 3, 0]
 
 
-def test_an_image_is_unsure_with_little_confidence_or_no_category(
-    plain_run: Callable[..., Run],
-) -> None:
-    run = plain_run([image("a", 0, confidence=0.5), image("b", 0, confidence=0.49), image("c", -1)])
-    assert ReviewedRun.of(run).is_unsure.tolist() == [False, True, True]
-
-
 @pytest.mark.parametrize("name", ["embeddings", "shifted", "frozen"])
 def test_an_array_of_other_images_or_with_holes_is_refused_with_its_name(
     plain_run: Callable[..., Run], name: str

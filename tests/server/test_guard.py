@@ -7,14 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
 from served import Served, served
-from shoal.review.review import Review
-from shoal.runs import RunView
 from shoal.server.guard import MAX_BODY, Access, Guard
-from shoal.server.pictures import Originals
-from shoal.server.serving import bind, serve
 from small_runs import write_small
 
 
@@ -157,14 +152,6 @@ def test_what_a_browser_may_do_with_the_page_is_said_with_every_answer(server: S
         assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_the_page_has_no_script_or_style_of_its_own(server: Served) -> None:
-    text = server.ask("/")[1].decode()
-    assert text.count("<script") == 1
-    assert '<script type="module" src="/static/main.js"></script>' in text
-    assert "style=" not in text
-    assert " on" + "click" not in text
-
-
 def test_bodies_are_bounded(server: Served) -> None:
     assert server.ask("/api/act", "POST", b"", {"Content-Length": str(MAX_BODY + 1)})[0] == 413
     assert (
@@ -174,22 +161,6 @@ def test_bodies_are_bounded(server: Served) -> None:
         == 413
     )
     assert server.ask("/api/images?rows=" + ",".join(["1"] * 300))[0] == 400
-
-
-def test_headers_are_bounded_whatever_else_is_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """uvicorn reads headers without end by httptools, which other programs bring along."""
-    chosen = []
-    monkeypatch.setattr(
-        uvicorn.Server, "run", lambda self, sockets: chosen.append(self.config.http)
-    )
-    run = RunView(write_small(tmp_path / "run").path)
-    listening = bind("127.0.0.1", 0)
-    serve(
-        Review(run), Access(host="127.0.0.1", port=1), listening, lambda: None, Originals(run, [])
-    )
-    assert chosen == ["h11"]
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,9 @@ import pytest
 from chromium import CTRL, Page
 from review_page import (
     ask,
-    go_to,
-    hold_back,
     hold_down,
-    let_through,
     rows,
     seen,
-    state,
     statuses,
     text,
     wait_for,
@@ -80,48 +76,6 @@ def test_the_enlarged_view_goes_on_and_its_keys_decide_on_the_image_that_is_show
     ]
 
 
-def test_when_the_last_image_of_a_list_is_decided_the_enlarged_view_closes(
-    page: Page, run: Path
-) -> None:
-    row = rows(page)[0]
-    page.key("x")
-    wait_for(page, 1)
-    page.click('[data-view="none"]')
-    assert rows(page) == [row]
-    page.run("document.getElementById('grid').focus(), true")
-    seen(page)
-    ask(page, "Enter")
-    page.key("x")  # it has no category to be rejected from
-    page.wait("document.getElementById('said').textContent.includes('no category')")
-    page.key("2")
-    wait_for(page, 2)
-    page.wait("!document.getElementById('dialog').open")
-    assert statuses(run, [row]) == ["moved"]
-
-
-def test_a_second_choice_that_was_renamed_is_still_one(page: Page, run: Path) -> None:
-    first, other, *_ = rows(page)
-    here = page.run("shoal.view.id")
-    image = Run(run).assignments[first]
-    go_to(page, image.second_category)
-    ask(page, "r")
-    page.type("a name it has now")
-    page.key("Enter")
-    wait_for(page, 1)
-    page.click(f'.category[data-id="{here}"]')
-    page.wait(f"shoal.view.id === {here}")
-    page.run("document.getElementById('grid').focus(), true")
-    seen(page)
-    page.wait("document.querySelector('#details h2')")
-    page.wait("document.getElementById('details').textContent.includes('a name it has now')")
-    page.settle()
-    page.key("2")
-    wait_for(page, 2)
-    found = state(run).state
-    assert found.categories[found.images.category[first]].name == "a name it has now"
-    assert other in rows(page)
-
-
 def test_a_key_that_is_held_down_decides_once(page: Page, run: Path) -> None:
     shown = rows(page)
     hold_down(page, "x")
@@ -146,24 +100,6 @@ def test_the_image_in_focus_stays_in_focus_while_somebody_else_takes_others_out(
         wait_for(page, 2)
         assert statuses(run, shown[:4]) == ["rejected", "predicted", "rejected", "predicted"]
         assert page.complaints() == []
-
-
-def test_what_is_typed_before_an_image_is_enlarged_decides_nothing_when_it_is_closed(
-    page: Page, run: Path
-) -> None:
-    hold_back(page, "/api/images")
-    page.key("f")
-    wait_for(page, 1)
-    page.key("Enter")
-    page.key("c")
-    let_through(page)
-    page.wait("document.getElementById('dialog').open")
-    page.key("Escape")
-    page.wait("!document.getElementById('dialog').open")
-    page.key("ArrowLeft")
-    page.key("x")
-    wait_for(page, 2)
-    assert [entry.action.kind for entry in state(run).state.entries] == ["flag", "reject"]
 
 
 def test_an_enlarged_image_that_another_person_moves_is_shown_where_it_is_and_none_is_left_out(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from chromium import Page
-from review_page import rows, seen, state, text, wait_for
+from review_page import rows, state, text, wait_for
 from shoal.review import verbs
 
 pytestmark = pytest.mark.browser
@@ -24,12 +24,6 @@ def test_enter_on_a_category_goes_to_its_images(same_page: Page) -> None:
     assert same_page.run(FOCUSED) == "grid"
     same_page.key("]")  # whoever goes down the list need not begin again at its top
     same_page.wait("shoal.view.id === Number(document.querySelectorAll('.category')[3].dataset.id)")
-
-
-def test_enter_on_a_list_goes_to_its_images(same_page: Page) -> None:
-    same_page.run("document.querySelector('[data-view=\"unsure\"]').focus(), true")
-    same_page.key("Enter")
-    same_page.wait(f"shoal.view.kind === 'unsure' && {FOCUSED} === 'grid'")
 
 
 def test_enter_behind_a_slash_opens_the_first_category_with_that_name(same_page: Page) -> None:
@@ -58,44 +52,3 @@ def test_what_others_do_leaves_the_focus_in_the_list(page: Page, run: Path) -> N
         wait_for(page, done)
         page.wait(f"document.querySelector('[data-view=\"none\"] .n').textContent === '{done}'")
         assert page.run("JSON.stringify(document.activeElement.dataset)") == focused
-
-
-@pytest.mark.parametrize(
-    ("place", "words"),
-    [("details", "To second choice"), ("details", "Find similar"), ("selected", "Flag")],
-)
-def test_a_button_that_goes_when_it_is_pressed_by_a_key_leaves_the_focus_with_the_images(
-    page: Page, place: str, words: str
-) -> None:
-    page.key(" ")
-    is_it = f"(one) => one.textContent.startsWith('{words}')"
-    page.wait(
-        f"[...document.querySelectorAll('#{place} button')].find({is_it})?.disabled === false"
-    )
-    before = page.run("location.hash + document.body.dataset.seq")
-    page.run(f"[...document.querySelectorAll('#{place} button')].find({is_it}).focus(), true")
-    page.key("Enter")
-    page.wait(f"location.hash + document.body.dataset.seq !== '{before}'")
-    page.run(DRAWN_AGAIN)
-    assert page.run(FOCUSED) == "grid"
-
-
-def test_confirming_category_by_category_stays_on_the_button(page: Page) -> None:
-    page.run("document.querySelector('#verbs button').focus(), true")
-    for done in (1, 2):
-        name = text(page, "#name")
-        page.key("Enter")
-        wait_for(page, done)
-        page.wait(f"document.getElementById('name').textContent !== '{name}'")
-        seen(page)
-        assert page.run("document.activeElement.textContent") == "Confirm all c"
-
-
-def test_arrows_scroll_the_suggested_merges(same_page: Page) -> None:
-    same_page.run("document.querySelector('[data-view=\"merges\"]').focus(), true")
-    same_page.key("Enter")
-    same_page.wait(
-        f"{FOCUSED} === 'panel' && document.querySelectorAll('#panel .merge').length > 3"
-    )
-    same_page.key("ArrowDown")
-    same_page.wait("document.getElementById('panel').scrollTop > 0")

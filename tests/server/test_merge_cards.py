@@ -10,9 +10,6 @@ import pytest
 from chromium import Page
 from review_page import TOO_EARLY, cards_pictured, hold_back, let_through, state, text, wait_for
 from served import Served, served
-from shoal.review import verbs
-from shoal.review.review import Review
-from shoal.runs import RunView
 from small_runs import write_small
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -95,34 +92,6 @@ def test_cards_stay_in_place_and_the_next_one_has_the_focus_when_one_is_decided(
     assert page.run("document.activeElement.matches('article.merge')")
     assert page.run("document.querySelectorAll('#panel .merge')[1].elementOfTest")
     assert [entry.action.kind for entry in state(run).state.entries] == ["distinct", "merge"]
-
-
-def test_what_somebody_else_does_leaves_the_cards_the_scrolling_and_the_focus(
-    page: Page, run: Path
-) -> None:
-    before = page.run(CARDS)
-    page.run(
-        "document.querySelectorAll('#panel .merge')[2].querySelectorAll('.tools button')[1].focus()"
-    )
-    focus = page.run(FOCUS)
-    scrolled = page.run("document.getElementById('panel').scrollTop")
-    assert scrolled > 0
-    review = Review(RunView(run))
-    (a, b) = map(int, before[2].split())
-    verbs.decide(review, "flag", None, [review.answer.paths[review.state.members(a)[0]]], by="ben")
-    wait_for(page, 1)
-    assert (page.run(CARDS), page.run(FOCUS)) == (before, focus)
-    assert page.run("document.getElementById('panel').scrollTop") == scrolled
-    verbs.rename(review, b, "by ben", by="ben")  # the card says something else from now on
-    wait_for(page, 2)
-    page.wait(
-        f"document.querySelector('.merge[data-id=\"{before[2]}\"]').textContent.includes('by ben')"
-    )
-    assert (page.run(CARDS), page.run(FOCUS)[0]) == (before, focus[0])
-    assert page.run("document.getElementById('panel').scrollTop") == scrolled
-    page.key("Enter")
-    wait_for(page, 3)
-    assert state(run).state.entries[2].action.kind == "merge"
 
 
 def test_a_press_aimed_at_a_card_that_somebody_decides_on_meets_no_other_card(

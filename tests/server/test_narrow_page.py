@@ -61,40 +61,6 @@ def is_on_top(page: Page, selector: str) -> bool:
 
 
 @pytest.mark.parametrize("press", [Page.click, tap])
-def test_history_and_who_are_behind_a_button(
-    page: Page, press: Callable[[Page, str], None]
-) -> None:
-    assert not page.run("document.getElementById('history').checkVisibility()")
-    press(page, "#more")
-    assert all(is_on_top(page, name) for name in ("#history", "#who", "#theme", "#help"))
-    press(page, "#history")
-    page.wait("document.getElementById('dialog-title')?.textContent === 'What was done'")
-    page.key("Escape")
-    page.wait("!document.getElementById('dialog').open")
-    assert not page.run("document.getElementById('history').checkVisibility()")
-    press(page, "#more")
-    press(page, "#who")
-    page.wait("document.getElementById('dialog-title')?.textContent === 'Who is reviewing?'")
-    page.key("Escape")
-    press(page, "#more")
-    page.key("Escape")
-    assert not page.run("document.getElementById('history').checkVisibility()")
-
-
-@pytest.mark.parametrize("press", [Page.click, tap])
-def test_keys_go_to_the_images_after_a_click_on_a_tool(
-    page: Page, press: Callable[[Page, str], None]
-) -> None:
-    for tools in (["#more"], ["#more", "#theme"], ["#more", "#theme"]):
-        for tool in tools:
-            press(page, tool)
-        page.key("Escape")
-        before = page.run("shoal.grid.focus")
-        page.key("ArrowRight")
-        assert page.run("shoal.grid.focus") == before + 1
-
-
-@pytest.mark.parametrize("press", [Page.click, tap])
 def test_similar_images_are_found_from_the_selection_and_from_the_enlarged_image(
     page: Page, press: Callable[[Page, str], None]
 ) -> None:

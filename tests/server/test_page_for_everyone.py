@@ -248,13 +248,6 @@ def test_the_map_is_used_by_keys_alone(page: Page) -> None:
     assert len(rows(page)) > n_near
 
 
-def test_an_empty_list_says_so(page: Page) -> None:
-    page.click('[data-view="none"]')
-    assert page.run("document.getElementById('nothing').checkVisibility()")
-    page.click('[data-view="all"]')
-    assert not page.run("document.getElementById('nothing').checkVisibility()")
-
-
 def test_nothing_is_cut_off_at_any_width(opened: Opened, run: Path) -> None:
     with served(run) as server:
         for width, dark in (

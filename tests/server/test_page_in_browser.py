@@ -61,23 +61,6 @@ def test_confirm_reject_and_flag_by_one_key_each(page: Page, run: Path) -> None:
     assert second in rows(page)
 
 
-def test_keys_count_in_their_order_however_fast_they_come(page: Page, run: Path) -> None:
-    shown = rows(page)
-    for key in ("x", "x", "ArrowRight", "x", "f"):
-        page.call(
-            "Input.dispatchKeyEvent", type="keyDown", key=key, text=key if len(key) == 1 else ""
-        )
-    wait_for(page, 4)
-    found = state(run).state.images.status
-    assert [STATUSES[found[row]] for row in shown[:5]] == [
-        "rejected",
-        "rejected",
-        "predicted",
-        "rejected",
-        "flagged",
-    ]
-
-
 @pytest.mark.parametrize("relabels", [False, True])
 def test_a_split_asks_what_becomes_of_labels_that_would_leave(
     page: Page, run: Path, relabels: bool
@@ -169,19 +152,6 @@ def test_move_new_rename_merge_split_by_keys_alone(page: Page, run: Path) -> Non
         page.run("document.getElementById('undo').title")
         == f"Undo: move 1 image from {home} to {other}"
     )
-
-
-def test_renaming_to_a_name_that_is_there_offers_to_merge(page: Page, run: Path) -> None:
-    here = page.run("shoal.view.id")
-    other = next(c for c in Run(run).categories if c.category_id != here and c.size)
-    ask(page, "r")
-    page.type(other.category)
-    assert "would be merged" in text(page, "#dialog")
-    page.key("Enter")
-    page.wait("document.querySelectorAll('#dialog .side-of').length === 2")
-    page.key("Enter")
-    wait_for(page, 1)
-    assert state(run).state.records[here].merged_into == other.category_id
 
 
 def test_growing_a_category_is_a_binary_search_of_yes_and_no(page: Page, run: Path) -> None:

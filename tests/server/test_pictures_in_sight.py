@@ -9,14 +9,11 @@ import pytest
 from chromium import Page
 from review_page import (
     TOO_EARLY,
-    answer,
-    ask,
     hold_back,
     let_through,
     rows,
     seen,
     state,
-    text,
     wait_for,
 )
 from served import served
@@ -95,28 +92,3 @@ def test_a_picture_that_cannot_be_had_is_said_to_be_missing_and_can_be_decided_o
     small.key("x")
     wait_for(small, 1)
     assert state(run).state.entries[0].action.rows.tolist() == [first]
-
-
-def test_growing_and_the_enlarged_image_wait_for_their_pictures(small: Page, run: Path) -> None:
-    hold_back(small, "/thumbnails")
-    ask(small, "g")
-    small.wait("document.querySelector('.grow .strip .thumb')")
-    small.key("y")
-    small.wait(TOO_EARLY)
-    assert "0 images sure so far" in text(small, ".grow .muted")
-    let_through(small)
-    answer(small, "y")
-    assert "12 images sure so far" in text(small, ".grow .muted")
-    small.key("Escape")
-    small.click('[data-view="all"]')
-    small.run("document.getElementById('said').textContent = ''")
-    hold_back(small, "/thumbnails")
-    small.run("shoal.grid.go(150), true")
-    ask(small, "Enter")
-    small.wait("document.querySelector('.viewer .facts')")
-    small.key("f")
-    small.wait(TOO_EARLY)
-    let_through(small)
-    answer(small, "f")
-    wait_for(small, 1)
-    assert len(state(run).state.entries) == 1

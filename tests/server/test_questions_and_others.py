@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chromium import CTRL, Page
-from review_page import ask, hold_back, let_through, pictured, rows, state, statuses, text, wait_for
+from chromium import Page
+from review_page import ask, pictured, rows, state, text, wait_for
 from served import served
 from shoal.review import verbs
 from shoal.review.actions import STATUSES
@@ -165,34 +165,6 @@ def test_a_merge_and_a_split_are_asked_again_with_what_was_answered(
     assert first in found.members(here) or found.images.category[first] == found.find("my part")
 
 
-@pytest.mark.parametrize(
-    ("key", "path", "comes"),
-    [
-        ("s", "/api/parts", ".part"),
-        ("g", "/api/candidates", ".grow"),
-        ("Enter", "/api/images", "dl"),
-    ],
-)
-def test_a_question_opens_before_the_server_has_answered_and_nothing_is_decided_there(
-    page: Page, run: Path, key: str, path: str, comes: str
-) -> None:
-    hold_back(page, path)
-    by_ben(run, "flag", rows(page)[-1])
-    wait_for(page, 1)  # from now on images have to be asked for again
-    page.key(key)
-    assert page.run("document.getElementById('dialog').open")
-    assert "…" in text(page, "#dialog p.muted")
-    assert not page.run(f"document.querySelector('#dialog {comes}')")
-    for typed in ("y", "x", "c", "Enter"):
-        page.key(typed)
-    let_through(page)
-    page.wait(f"document.querySelector('#dialog {comes}')")
-    page.settle()
-    page.key("Escape")
-    page.wait("!document.getElementById('dialog').open")
-    assert len(state(run).state.entries) == 1
-
-
 @pytest.mark.parametrize(("key", "typed"), [("m", "mine"), ("r", "by ann")])
 def test_a_question_that_was_asked_before_somebody_acted_is_refused(
     refused: Page, run: Path, key: str, typed: str
@@ -216,23 +188,3 @@ def test_a_question_that_was_asked_before_somebody_acted_is_refused(
     assert len(found.entries) == 1
     assert key == "m" or found.records[here].name == "by ben"
     assert key == "r" or STATUSES[found.images.status[first]] == "confirmed"
-
-
-def test_keys_wait_until_what_is_decided_in_the_enlarged_image_is_answered(
-    page: Page, run: Path
-) -> None:
-    first, second, *_ = rows(page)
-    ask(page, "Enter")
-    pictured(page)
-    hold_back(page, "/api/act")
-    page.key("f")
-    page.key("Escape")
-    page.wait("!document.getElementById('dialog').open")
-    page.key("c")
-    page.key("z", CTRL)
-    assert not (run / "review.jsonl").exists()
-    let_through(page)
-    wait_for(page, 3)
-    assert [entry.action.kind for entry in state(run).state.entries] == ["flag", "confirm", "undo"]
-    assert statuses(run, [first, second]) == ["flagged", "predicted"]
-    assert first not in state(run).state.entries[1].action.rows

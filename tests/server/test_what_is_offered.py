@@ -3,7 +3,7 @@
 import pytest
 
 from chromium import Page
-from review_page import ask, rows, seen, text, wait_for
+from review_page import ask, rows, seen, wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -53,9 +53,3 @@ def test_keys_of_another_alphabet_are_those_of_their_place(page: Page) -> None:
     wait_for(page, 1)
     assert page.run(f"shoal.store.run.statuses[shoal.store.status[{first}]]") == "flagged"
     assert page.run("shoal.grid.selected.size") == len(rows(page))
-
-
-def test_images_without_category_are_moved_first_of_all(same_page: Page) -> None:
-    same_page.click('[data-view="none"]')
-    same_page.wait("shoal.view.kind === 'none'")
-    assert text(same_page, "#verbs .main") == "Move m"

@@ -14,14 +14,12 @@ from shoal.report.figures.categories import confusion, dendrogram, top_of_tree
 from shoal.report.figures.curves import (
     n_clusters_curve,
     n_clusters_over_epochs,
-    shift_accuracy,
     training_curves,
 )
 from shoal.report.figures.style import file_bytes, inline_svg
 from shoal.report.figures.writing import FIGURES, write_figures
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Assignment, Run
-from small_runs import append_metrics
 
 
 def texts(figure: Figure) -> set[str]:
@@ -59,23 +57,6 @@ def test_k_over_epochs_and_the_training_curves_mark_the_snapshot(digits: Run) ->
         "learning rate",
     ]
     assert "snapshot: epoch 6" in texts(figure)  # the last row that says is_best
-
-
-def test_training_curves_draw_only_what_was_measured(plain_run: Callable[..., Run]) -> None:
-    run = plain_run([])
-    append_metrics(run, {"epoch": 1, "loss": 2.0})
-    append_metrics(run, {"epoch": 2, "loss": None})
-    figure = training_curves(run)
-    assert [axes.get_ylabel() for axes in figure.axes] == ["loss"]
-    assert line(figure) == ([1], [2.0])
-
-
-@pytest.mark.slow
-def test_accuracy_over_shifts_marks_where_it_stopped(digits: Run) -> None:
-    shifts = digits.json("shifts")
-    figure = shift_accuracy(digits)
-    assert line(figure)[1] == pytest.approx([100 * accuracy for accuracy in shifts["accuracies"]])
-    assert texts(figure) == {f"stopped after {shifts['chosen']}"}
 
 
 def test_the_top_of_the_tree_is_the_categories(digits: Run) -> None:

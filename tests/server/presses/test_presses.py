@@ -60,23 +60,6 @@ def test_a_key_confirms_nothing_of_a_category_that_was_not_shown_yet(page: Page,
     assert statuses(run, there[:2]) == ["rejected", "predicted"]
 
 
-def test_what_is_shown_late_is_not_what_keys_are_about(page: Page) -> None:
-    """A filter by path asks the server: until it has answered, the page is about what it shows."""
-    here = go_to(page, "two")
-    name = text(page, "#name")
-    page.run("document.getElementById('path').value = 'scan'")
-    page.run("document.getElementById('path').dispatchEvent(new Event('change')), true")
-    page.wait("shoal.view.path === 'scan'")
-    hold_back(page, "/api/paths")
-    page.click(".category:not([aria-current])")
-    assert (page.run("shoal.view.id"), text(page, "#name")) == (here, name)
-    let_through(page)
-    page.wait(f"shoal.view.id !== {here}")
-    page.run("document.getElementById('path').value = ''")
-    page.run("document.getElementById('path').dispatchEvent(new Event('change')), true")
-    page.wait("shoal.view.path === ''")
-
-
 def drag(page: Page, first: int, last: int) -> None:
     """Draw a box from one image to another."""
     (ax, ay) = page.middle(f"#tile-{first}")

@@ -149,53 +149,5 @@ def test_a_question_whose_press_is_dropped_is_closed(page: Page, run: Path) -> N
     assert last(run, before) == []
 
 
-def test_a_click_on_a_category_comes_after_the_keys_before_it(page: Page, run: Path) -> None:
-    before, shown = at_start(page, "five")
-    hold_back(page, "/api/act")
-    page.key("f")
-    page.key("x")
-    page.click(".category:not([aria-current])")
-    let_through(page)
-    wait_for(page, before + 2)
-    page.wait("shoal.grid.rows.length && document.activeElement.id === 'grid'")
-    assert [kind for _, kind, _ in last(run, before)] == ["flag", "reject"]
-    assert not {*rows(page)} & {*shown}
-    page.key("ArrowRight")
-    assert page.run("shoal.grid.focus") == 1
-
-
 def said(page: Page, words: str) -> None:
     page.wait(f"document.getElementById('said').textContent.includes({words!r})")
-
-
-def test_what_is_said_is_heard_in_the_enlarged_view(page: Page, run: Path) -> None:
-    before, (first, *_) = at_start(page, "five")
-    ask(page, "Enter")
-    page.wait("document.querySelector('#dialog .viewer')")
-    page.settle()
-    ann(run, "confirm", first)
-    said(page, "ann: confirm")
-    nodes = page.call("Accessibility.getFullAXTree")["nodes"]
-    assert [node["ignored"] for node in nodes if node.get("role", {}).get("value") == "status"] == [
-        False
-    ]
-    assert any(
-        not node["ignored"] and "ann: confirm" in str(node.get("name", {}).get("value"))
-        for node in nodes
-    )
-    page.key("Escape")
-    page.wait("!document.getElementById('dialog').open")
-    assert page.run("document.getElementById('said').parentElement === document.body")
-    wait_for(page, before + 1)
-
-
-def test_undo_shows_the_category_whose_images_are_undecided_again(page: Page, run: Path) -> None:
-    before, shown = at_start(page, "zero")
-    here = page.run("shoal.view.id")
-    page.key("c")
-    page.wait(f"shoal.view.id !== {here}")
-    page.settle()
-    page.key("u")
-    wait_for(page, before + 2)
-    page.wait(f"shoal.view.id === {here}")
-    assert {*statuses(run, shown)} == {"predicted"}

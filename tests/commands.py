@@ -1,0 +1,23 @@
+"""Commands as tests give them, and what every refusal has in common."""
+
+from typer.testing import CliRunner, Result
+
+from shoal.cli.main import app
+
+
+def shoal(*arguments: object) -> Result:
+    """Give a command in this process."""
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def discover(*arguments: object) -> Result:
+    return shoal("discover", *arguments, "--device", "cpu")
+
+
+def refused(run: Result, code: int, *words: str) -> None:
+    """One line on stderr that starts with 'error:' and says `words`; nothing on stdout, no traceback."""
+    assert (run.exit_code, run.stdout) == (code, ""), run.stderr
+    last = run.stderr.splitlines()[-1]
+    assert last.startswith("error: "), run.stderr
+    assert "Traceback" not in run.stderr
+    assert all(word in last for word in words), last
