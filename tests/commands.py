@@ -15,7 +15,9 @@ def discover(*arguments: object) -> Result:
 
 
 def refused(run: Result, code: int, *words: str) -> None:
-    """One line on stderr that starts with 'error:' and says `words`; nothing on stdout, no traceback."""
+    """One line on stderr that starts with 'error:' and says `words`; nothing on stdout, no
+    traceback.
+    """
     assert (run.exit_code, run.stdout) == (code, ""), run.stderr
     last = run.stderr.splitlines()[-1]
     assert last.startswith("error: "), run.stderr

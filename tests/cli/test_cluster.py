@@ -46,7 +46,8 @@ def test_five_bundles_are_found_when_three_are_known(file: Path, points, tmp_pat
     )
     answer, path = run.stdout.splitlines()
     assert answer == (
-        "3 known categories found, 2 likely new, 0 images unsure; about 5 categories, 5 to 6 likely; "
+        "3 known categories found, 2 likely new, 0 images unsure; about 5 categories, 5 to 6 "
+        "likely; "
         "too few labels to check confidence, so none is above 0.95"
     )
     found = Run.open(path)
@@ -96,8 +97,9 @@ def evaluate(run: Path, truth: Path) -> Result:
 def test_scrambled_hidden_labels_change_nothing_but_the_score(points, tmp_path: Path) -> None:
     """The file's own y is the whole truth, of which --labels gives the part that a user has.
 
-    Twice the same, once with the hidden part shuffled, and again after each was evaluated: every file of the run is
-    the same to the last byte. Only the score tells the two apart, so the shuffle was one.
+    Twice the same, once with the hidden part shuffled, and again after each was evaluated: every
+    file of the run is the same to the last byte. Only the score tells the two apart, so the shuffle
+    was one.
     """
     x, truth = points
     names = [f"img-{i:02d}" for i in range(60)]

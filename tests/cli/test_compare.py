@@ -1,4 +1,6 @@
-"""`shoal compare`: what it prints where, what it says to each mistake, and what kill -9 does to it."""
+"""`shoal compare`: what it prints where, what it says to each mistake, and what kill -9 does to
+it.
+"""
 
 import csv
 import json
@@ -10,7 +12,6 @@ from typer.testing import Result
 
 from commands import refused, shoal
 from held_runs import start_held
-from shoal.discovery.comparison.compare import compare
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -81,7 +82,9 @@ def test_a_dry_run_says_what_would_be_done_and_writes_nothing(given, tmp_path: P
 def test_killed_in_the_second_method_and_resumed_equals_uninterrupted(
     given, tmp_path: Path
 ) -> None:
-    """Only gcd has a 16th step. A finished method stays as it is; a second process was refused meanwhile."""
+    """Only gcd has a 16th step. A finished method stays as it is; a second process was refused
+    meanwhile.
+    """
     longer = [*given, "--set", "gcd.training.epochs=3"]
     whole = run_compare(*longer, "--out", tmp_path / "whole")
     assert whole.exit_code == 0, whole.stderr
@@ -109,29 +112,6 @@ def test_killed_in_the_second_method_and_resumed_equals_uninterrupted(
         ):
             assert (cut / part).read_bytes() == (tmp_path / "whole" / part).read_bytes(), part
     assert len(Run(cut / "methods" / "gcd").metrics) == 3
-
-
-def test_python_gives_the_same_object(given, tmp_path: Path) -> None:
-    folder, _, labels, _, config, *_ = given
-    changes = {
-        "training.batch_size": 16,
-        "training.epochs": 1,
-        "training.views.pool": 4,
-        "inference.shift.n_neighbors": 4,
-    }
-    how = {
-        "config": config,
-        "changes": changes,
-        "device": "cpu",
-        "out": tmp_path / "run",
-        "verbose": False,
-    }
-    found = compare(folder, labels, methods=["cms", "agglomerative"], **how)
-    assert found.to_dict() == json.loads(
-        (tmp_path / "run" / "comparison.json").read_text(encoding="utf-8")
-    )
-    assert {row.method for row in found.rows} == {"frozen", "cms", "agglomerative"}
-    assert found.best is found.rows[0]
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,9 @@ def test_an_interrupted_run_asks_for_resume_and_other_settings_are_listed(
 
 @pytest.mark.slow
 def test_images_of_every_odd_kind_are_read_or_listed(photos, given, tmp_path: Path) -> None:
-    """1 x 1 pixels, gray, 16 bit and long ones are read; a 20,000 x 20,000 one, an empty and a cut one are listed."""
+    """1 x 1 pixels, gray, 16 bit and long ones are read; a 20,000 x 20,000 one, an empty and a
+    cut one are listed.
+    """
     names = sorted(photos.truth)
     Image.fromarray(np.full((1, 1, 3), 200, dtype=np.uint8)).save(photos.folder / names[0])
     Image.fromarray(np.full((20, 20), 120, dtype=np.uint8)).save(photos.folder / names[1])
@@ -253,8 +255,10 @@ def test_a_full_disk_is_said_in_words_and_the_run_can_be_resumed(
 
 @pytest.mark.slow
 def test_hidden_labels_change_nothing_that_is_predicted(photos, given, tmp_path: Path) -> None:
-    """The truth lies in the very table that `discover` reads, as a column it was not told of, and enters with
-    `evaluate` alone: scrambled, it changes the score and not a byte of a second run."""
+    """The truth lies in the very table that `discover` reads, as a column it was not told of,
+    and enters with `evaluate` alone: scrambled, it changes the score and not a byte of a second
+    run.
+    """
     labels = dict(line.split(",") for line in photos.labels.read_text().splitlines()[1:])
     colors = list(photos.truth.values())
     parts = ("assignments.csv", "categories.csv", "estimate.json", "shifts.json", "embeddings.npy")

@@ -75,7 +75,9 @@ def test_dead_links_and_pipes_are_listed_in_skipped_csv(given, photos, tmp_path:
 def test_names_that_steer_a_terminal_are_made_visible_wherever_they_are_said(
     given, photos, tmp_path: Path
 ) -> None:
-    """An escape that would set the title, a bell, letters turned around; in a folder's name a line break too."""
+    """An escape that would set the title, a bell, letters turned around; in a folder's name a
+    line break too.
+    """
     evil = "\x1b]0;owned\x07error: all gone \u202egnp.exe\x9b31m"
     visible = "␛]0;owned␇error: all gone ‹U+202E›gnp.exe�31m"
     labels = photos.labels.read_text().replace(",red", f',"red{evil}"').rstrip()

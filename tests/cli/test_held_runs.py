@@ -1,4 +1,6 @@
-"""`shoal discover` beside another process on its folder, and what Ctrl-C and kill -9 do to it, at known moments."""
+"""`shoal discover` beside another process on its folder, and what Ctrl-C and kill -9 do to it,
+at known moments.
+"""
 
 import json
 import signal
@@ -18,7 +20,7 @@ HANGS_S = 600
 
 
 @pytest.mark.slow
-def test_a_folder_that_a_living_process_writes_to_is_refused_whatever_is_asked_and_the_dead_hold_nothing(
+def test_a_folder_that_a_living_process_writes_to_is_refused_and_the_dead_hold_nothing(
     given, tmp_path: Path
 ) -> None:
     whole = discover(*given[:-1], tmp_path / "whole")
@@ -90,8 +92,8 @@ def test_ctrl_c_once_keeps_the_best_answer_so_far_and_resume_goes_on_to_the_same
         found["stopped_early"] == {"epochs": n_epochs, "of": 2} == run.provenance["stopped_early"]
     )
     assert (
-        f"training was stopped after {n_epochs} of 2 epochs; the same command with --resume goes on with it"
-        in said
+        f"training was stopped after {n_epochs} of 2 epochs; the same command with --resume goes "
+        "on with it" in said
     )
     assert f"Training was stopped after {n_epochs} of 2 epochs." in (
         run.path / "report.html"

@@ -63,7 +63,8 @@ def test_an_error_becomes_one_line_on_stderr_and_its_exit_code(
     assert run.stdout == ""
     assert run.stderr in (
         "error: w\n",
-        "interrupted; `shoal discover` and `shoal compare` go on with --resume, every other command when it is "
+        "interrupted; `shoal discover` and `shoal compare` go on with --resume, every other "
+        "command when it is "
         "given again\n",
     )
 
@@ -114,7 +115,9 @@ def test_general_options_stand_before_or_behind_the_command(place: str, monkeypa
 
 
 def test_help_loads_nothing_large_and_opens_with_an_example() -> None:
-    """A third of a second on a quiet machine: what would make it seconds is one of these packages."""
+    """A third of a second on a quiet machine: what would make it seconds is one of these
+    packages.
+    """
     asking = [sys.executable, "-X", "importtime", "-m", "shoal", "--help"]
     run = subprocess.run(asking, capture_output=True, text=True, check=True)
     loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in run.stderr.splitlines()}

@@ -1,4 +1,6 @@
-"""Commands in two processes, as torchrun starts them: the answer of one process, and one of them that speaks."""
+"""Commands in two processes, as torchrun starts them: the answer of one process, and one of them
+that speaks.
+"""
 
 import json
 from collections.abc import Callable
@@ -21,7 +23,8 @@ SHOAL = """
 import sys
 from shoal.clustering import neighbors
 from shoal.clustering.ward import linkage, rounds, scan
-linkage.SHARED_PRODUCTS = scan.SHARED_PRODUCTS = neighbors.SHARED_PRODUCTS = 0  # small, and shared all the same
+# small, and shared all the same
+linkage.SHARED_PRODUCTS = scan.SHARED_PRODUCTS = neighbors.SHARED_PRODUCTS = 0
 linkage.FEW_PRODUCTS = 0
 rounds.FEW["cpu"] = 20
 from shoal.cli.main import main
@@ -213,7 +216,9 @@ Journal.write = die
 def test_a_run_whose_process_was_killed_goes_on_with_another_number_of_them(
     photos, tmp_path: Path, before: int, after: int
 ) -> None:
-    """The last process is killed after its second epoch; the main one, where there are two, says so and ends."""
+    """The last process is killed after its second epoch; the main one, where there are two, says
+    so and ends.
+    """
     given = [
         photos.folder,
         "--labels",

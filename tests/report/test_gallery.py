@@ -42,13 +42,6 @@ def test_a_large_category_shows_both_ends_and_a_small_one_everything_once(
     assert found[2].least == []
 
 
-def test_a_card_shows_what_it_could_be_confused_with_but_never_itself(
-    plain_run: Callable[..., Run],
-) -> None:
-    found = cards(ReviewedRun.of(plain_run(images(20, 0) + images(8, 1, True))))
-    assert [card.nearest for card in found] == [None, 0]
-
-
 def test_images_without_a_category_get_a_card_of_their_own(plain_run: Callable[..., Run]) -> None:
     found = cards(ReviewedRun.of(plain_run(images(3, 0) + images(2, -1, True))))
     assert [(card.category.category, card.category.size) for card in found] == [

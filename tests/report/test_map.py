@@ -71,23 +71,12 @@ def test_before_and_after_are_those_of_training_else_of_the_shift(run: Run, x: n
     assert [layout.stage for layout in pca_layouts(ReviewedRun.of(run))] == ["frozen", "embeddings"]
 
 
-def test_a_kept_map_that_cannot_be_read_is_drawn_anew(run: Run) -> None:
-    (run.path / "map.npz").write_bytes(b"junk")
-    assert kept_layouts(ReviewedRun.of(run)) == []
-
-
-def test_tsne_is_drawn_once_reports_its_progress_and_is_kept_in_the_run(
-    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_tsne_is_drawn_once_and_is_kept_in_the_run(
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maps, "TSNE_STEPS", 300)
-    steps: list[tuple[int, int]] = []
-    first = tsne_layouts(
-        ReviewedRun.of(run), n_images=45, progress=lambda done, total: steps.append((done, total))
-    )
+    first = tsne_layouts(ReviewedRun.of(run), n_images=45)
     assert len(first[0].rows) == 45
-    assert steps[0] == (50, 300)
-    assert steps[-1][0] == 300
-    assert capsys.readouterr().out == ""
     monkeypatch.setattr(maps, "_tsne", None)  # must not run again
     second = tsne_layouts(ReviewedRun.of(run))
     assert np.array_equal(first[0].points, second[0].points)

@@ -1,4 +1,6 @@
-"""The page as text: it is valid, complete, escaped, small enough, and never fails for want of a piece."""
+"""The page as text: it is valid, complete, escaped, small enough, and never fails for want of a
+piece.
+"""
 
 import json
 import re
@@ -24,7 +26,9 @@ def parsed(page: str) -> ElementTree.Element:
 
 
 def check(page: str) -> ElementTree.Element:
-    """Check what a validator checks and the parser does not: ids, references, names for what can be used."""
+    """Check what a validator checks and the parser does not: ids, references, names for what can
+    be used.
+    """
     tree = parsed(page)
     ids = [element.get("id") for element in tree.iter() if element.get("id")]
     assert len(ids) == len(set(ids)), sorted({i for i in ids if ids.count(i) > 1})

@@ -1,4 +1,6 @@
-"""A category that the run has marked is shown with both of its parts until a review has parted it."""
+"""A category that the run has marked is shown with both of its parts until a review has parted
+it.
+"""
 
 from pathlib import Path
 

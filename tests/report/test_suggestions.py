@@ -105,7 +105,7 @@ def test_a_label_is_suspicious_when_its_image_landed_elsewhere_and_the_surest_co
         suspicious_labels(ReviewedRun.of(plain_run_without_labels(run)))
 
 
-def test_a_label_that_binds_is_suspicious_when_few_images_around_share_it_and_another_known_category_is_nearer(
+def test_a_label_that_binds_is_suspicious_among_images_of_another_category(
     run_of_labels: Run,
 ) -> None:
     found = suspicious_labels(ReviewedRun.of(run_of_labels))
@@ -124,7 +124,9 @@ def test_a_label_that_a_person_has_decided_on_is_no_longer_suspicious(run_of_lab
 
 @pytest.fixture
 def run_of_labels(plain_run: Callable[..., Run]) -> Run:
-    """All labels hold their images; the first two lie among others, the third is only at the edge of its own."""
+    """All labels hold their images; the first two lie among others, the third is only at the
+    edge of its own.
+    """
     table = rows(["gull"] * 4 + ["heron", "novel-1"], given=["gull"] * 4 + ["", ""], second="heron")
     facts = [
         (0.0, "heron", "heron"),
@@ -162,7 +164,9 @@ def plain_run_without_labels(run: Run) -> Run:
 def test_digits_cut_too_fine_are_put_together_again_and_only_with_their_own_kind(
     digits: Run, tmp_path: Path
 ) -> None:
-    """Cut the tree of ten kinds into 24: every suggested pair is of one kind, and there are several."""
+    """Cut the tree of ten kinds into 24: every suggested pair is of one kind, and there are
+    several.
+    """
     truth = load_digits().target
     clusters = Tree(digits.array("tree")).cut(24)
     run = write_plain(tmp_path / "run", rows([f"novel-{c}" for c in clusters]))

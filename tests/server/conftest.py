@@ -48,7 +48,9 @@ def server(run: Path) -> Iterator[Served]:
 
 @pytest.fixture
 def page(browser: Browser, server: Served) -> Iterator[Page]:
-    """A page on the run; whatever a test does with it, nothing may go wrong and nothing may leave it."""
+    """A page on the run; whatever a test does with it, nothing may go wrong and nothing may
+    leave it.
+    """
     with page_of(browser, server) as found:
         yield found
         assert found.complaints() == []

@@ -48,7 +48,9 @@ def test_an_action_is_on_the_disk_when_it_is_answered(server: Served, run: Run) 
 
 
 def test_many_images_are_told_and_asked_for_as_bits(tmp_path: Path) -> None:
-    """Each image of 1,100 is in another of 4 categories than its neighbors; all but one are confirmed, by rows."""
+    """Each image of 1,100 is in another of 4 categories than its neighbors; all but one are
+    confirmed, by rows.
+    """
     many = write_small(tmp_path / "many", ids=(0, 1, 2, 3) * 275)
     rows = np.setdiff1d(np.arange(1100), [7])
     with served(many.path) as server:

@@ -37,7 +37,8 @@ def test_nothing_is_told_without_the_token(server: Served, path: str) -> None:
     status, body, _ = server.ask(path, headers={"Cookie": None})
     assert status == 403
     assert body.endswith(
-        b"it has the token. A page that was open before shows the same again once it is loaded anew."
+        b"it has the token. A page that was open before shows the same again once it is loaded "
+        b"anew."
     )
     assert server.ask(path, headers={"Cookie": f"shoal-{server.port}=wrong"})[0] == 403
     assert server.ask("/?token=wrong", headers={"Cookie": None})[0] == 403
@@ -103,7 +104,9 @@ def test_cookies_of_other_programs_on_this_machine_shut_nobody_out(
 def test_the_cookie_has_the_port_that_the_browser_sees(
     server: Served, host: str, port: int
 ) -> None:
-    """Behind two tunnels are two servers on the same port of two machines: their cookies must not be one."""
+    """Behind two tunnels are two servers on the same port of two machines: their cookies must
+    not be one.
+    """
     given = server.ask(f"/?token={server.token}", headers={"Cookie": None, "Host": host})[2][
         "set-cookie"
     ]
@@ -152,7 +155,8 @@ def test_what_a_browser_may_do_with_the_page_is_said_with_every_answer(server: S
         assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_bodies_are_bounded(server: Served) -> None:
+def test_bodies_and_headers_are_bounded(server: Served) -> None:
+    assert server.ask("/api/run", headers={"X-Long": "x" * (1 << 17)})[0] == 400
     assert server.ask("/api/act", "POST", b"", {"Content-Length": str(MAX_BODY + 1)})[0] == 413
     assert (
         server.ask(

@@ -1,4 +1,6 @@
-"""The image in focus, in Chromium: enlarged and decided on, under names that change, while others work too."""
+"""The image in focus, in Chromium: enlarged and decided on, under names that change, while
+others work too.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -11,7 +13,6 @@ from review_page import (
     ask,
     hold_down,
     rows,
-    seen,
     statuses,
     text,
     wait_for,
@@ -19,7 +20,7 @@ from review_page import (
 from served import served
 from shoal.review import verbs
 from shoal.review.review import Review
-from shoal.runs import Run, RunView
+from shoal.runs import RunView
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -99,30 +100,4 @@ def test_the_image_in_focus_stays_in_focus_while_somebody_else_takes_others_out(
         page.key("x")
         wait_for(page, 2)
         assert statuses(run, shown[:4]) == ["rejected", "predicted", "rejected", "predicted"]
-        assert page.complaints() == []
-
-
-def test_an_enlarged_image_that_another_person_moves_is_shown_where_it_is_and_none_is_left_out(
-    opened: Callable[..., AbstractContextManager[Page]], run: Path
-) -> None:
-    with served(run) as server, opened(server) as page:
-        first, second, *_ = rows(page)
-        here = page.run("shoal.view.id")
-        ask(page, "Enter")
-        review = Review(RunView(run))
-        there = next(c.category for c in Run(run).categories if c.category_id != here)
-        verbs.move(review, [review.answer.paths[first]], there, by="ben")
-        page.wait("document.querySelector('#dialog dl').textContent.includes('moved by ben')")
-        assert text(page, "#dialog dd") == there
-        page.key("ArrowRight")
-        enlarged(page, second)
-        page.key("Escape")
-        page.click('[data-view="all"]')
-        page.run("document.getElementById('grid').focus(), true")
-        seen(page)
-        both = rows(page)[:2]
-        ask(page, "Enter")
-        page.key("2")  # it stays in this list
-        wait_for(page, 2)
-        enlarged(page, both[1])
         assert page.complaints() == []

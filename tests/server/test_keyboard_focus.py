@@ -1,17 +1,15 @@
 """Where the keyboard goes in Chromium: what is opened gets the focus, and nothing takes it away."""
 
-from pathlib import Path
-
 import pytest
 
 from chromium import Page
-from review_page import rows, state, text, wait_for
-from shoal.review import verbs
+from review_page import text
 
 pytestmark = pytest.mark.browser
 
 FOCUSED = "document.activeElement.id"
-DRAWN_AGAIN = "new Promise((done) => setTimeout(() => done(true), 400))"  # the list is drawn again after a moment
+# The list is drawn again after a moment.
+DRAWN_AGAIN = "new Promise((done) => setTimeout(() => done(true), 400))"
 
 
 def test_enter_on_a_category_goes_to_its_images(same_page: Page) -> None:
@@ -41,14 +39,3 @@ def test_enter_behind_a_slash_opens_the_first_category_with_that_name(same_page:
     assert (text(same_page, "#name"), same_page.run(FOCUSED)) == ("three", "find")
     same_page.run("document.getElementById('find').value = '', true")
     same_page.run("document.getElementById('find').dispatchEvent(new Event('input')), true")
-
-
-def test_what_others_do_leaves_the_focus_in_the_list(page: Page, run: Path) -> None:
-    for done, place in enumerate(['[data-view="none"]', ".category[aria-current]"], start=1):
-        page.run(f"document.querySelector('{place}').focus(), true")
-        focused = page.run("JSON.stringify(document.activeElement.dataset)")
-        review = state(run)
-        verbs.decide(review, "reject", None, [review.answer.paths[rows(page)[0]]], by="ada")
-        wait_for(page, done)
-        page.wait(f"document.querySelector('[data-view=\"none\"] .n').textContent === '{done}'")
-        assert page.run("JSON.stringify(document.activeElement.dataset)") == focused

@@ -1,4 +1,6 @@
-"""Keys and clicks in Chromium: which there are, what Caps Lock, Shift and reading only make of them."""
+"""Keys and clicks in Chromium: which there are, what Caps Lock, Shift and reading only make of
+them.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -51,9 +53,7 @@ def test_images_are_selected_with_click_shift_drag_and_all(page: Page) -> None:
     assert text(page, "#verbs button.main") == "Confirm 2 c"
     page.click(f"#tile-{shown[0]}")
     assert selected() == {shown[2]}
-    x, y = page.middle(f"#tile-{shown[5]}")
-    for kind in ("mousePressed", "mouseReleased"):
-        page.mouse(kind, x, y, button="left", clickCount=1, buttons=1, modifiers=SHIFT)
+    page.click(f"#tile-{shown[5]}", modifiers=SHIFT)
     assert selected() == set(shown[0:6])
     page.click(f"#tile-{shown[8]}")
     assert selected() == {*shown[0:6], shown[8]}
@@ -61,9 +61,7 @@ def test_images_are_selected_with_click_shift_drag_and_all(page: Page) -> None:
         (10, shown[8:11]),
         (7, shown[7:9]),
     ):  # from the last click on; what was selected before stays
-        x, y = page.middle(f"#tile-{shown[last]}")
-        for kind in ("mousePressed", "mouseReleased"):
-            page.mouse(kind, x, y, button="left", clickCount=1, buttons=1, modifiers=SHIFT)
+        page.click(f"#tile-{shown[last]}", modifiers=SHIFT)
         assert selected() == {*shown[0:6], *left}
     page.key("Escape")
     assert selected() == set()
@@ -97,7 +95,10 @@ def test_images_are_selected_with_click_shift_drag_and_all(page: Page) -> None:
 
 def test_reading_only_offers_no_change(opened: Opened, run: Path) -> None:
     with served(run, "--read-only") as server, opened(server) as page:
-        refused = "document.getElementById('said').textContent === 'This review is open for reading only.'"
+        refused = (
+            "document.getElementById('said').textContent === 'This review is open for "
+            "reading only.'"
+        )
         for key in "cxfmn2rjsguU":
             page.run("document.getElementById('said').textContent = ''")
             page.key(key)

@@ -1,4 +1,6 @@
-"""A hundred thousand drawn thumbnails: whatever is scrolled to is there, and the page stays small."""
+"""A hundred thousand drawn thumbnails: whatever is scrolled to is there, and the page stays
+small.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -30,7 +32,8 @@ IS_AS_THE_SERVER_SAYS = """
 fetch("/api/columns").then((answer) => answer.arrayBuffer()).then((bytes) => {
   const { n, category, status } = shoal.store;
   const now = new Int32Array(bytes, 4 + 4 * n, n), decided = new Uint8Array(bytes, 4 + 16 * n, n);
-  return category.every((id, row) => id === now[row]) && status.every((one, row) => one === decided[row]);
+  const isSame = category.every((id, row) => id === now[row]);
+  return isSame && status.every((one, row) => one === decided[row]);
 })
 """
 

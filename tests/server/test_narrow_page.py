@@ -1,4 +1,6 @@
-"""A narrow page in Chromium: whatever a wide one offers is within reach of a mouse and of a finger."""
+"""A narrow page in Chromium: whatever a wide one offers is within reach of a mouse and of a
+finger.
+"""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -28,13 +30,15 @@ def narrow(
 
 @pytest.fixture
 def page(narrow: Page) -> Iterator[Page]:
-    """The page as it was when it was opened: no finger on it, no question, nothing selected, the first image in focus.
+    """The page as it was when it was opened: no finger on it, no question, nothing selected, the
+    first image in focus.
 
     To open one takes a second of the processor, more than most of these tests.
     """
     narrow.call("Emulation.setTouchEmulationEnabled", enabled=False)
     narrow.run(
-        "document.getElementById('dialog').close(), shoal.grid.select([]), location.hash = 'view=map', true"
+        "document.getElementById('dialog').close(), shoal.grid.select([]), location.hash = "
+        "'view=map', true"
     )
     narrow.wait("shoal.view.kind === 'map'")
     narrow.run("location.hash = '', true")
@@ -43,45 +47,6 @@ def page(narrow: Page) -> Iterator[Page]:
     seen(narrow)
     yield narrow
     assert narrow.complaints() == []
-
-
-def tap(page: Page, selector: str) -> None:
-    """Touch the middle of an element."""
-    page.call("Emulation.setTouchEmulationEnabled", enabled=True)
-    x, y = page.middle(selector)
-    page.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
-    page.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
-    page.settle()
-
-
-def is_on_top(page: Page, selector: str) -> bool:
-    """Whether a click on the middle of an element would reach it."""
-    x, y = page.middle(selector)
-    return bool(page.run(f"document.elementFromPoint({x}, {y})?.closest('{selector}') !== null"))
-
-
-@pytest.mark.parametrize("press", [Page.click, tap])
-def test_similar_images_are_found_from_the_selection_and_from_the_enlarged_image(
-    page: Page, press: Callable[[Page, str], None]
-) -> None:
-    row = rows(page)[1]
-    press(page, f"#tile-{row}")
-    page.wait("shoal.grid.selected.size === 1")
-    assert is_on_top(page, "#selected .narrow:last-of-type, #selected .narrow")
-    press(page, "#selected .narrow:nth-last-child(2)")
-    page.wait(f"shoal.view.kind === 'similar' && shoal.view.row === {row}")
-    seen(page)
-    press(page, f"#tile-{rows(page)[2]}")
-    page.wait("shoal.grid.selected.size === 1")
-    press(page, "#selected .narrow")
-    page.wait("document.querySelector('#dialog .facts')")
-    shown = page.run("shoal.grid.focused")
-    page.run(
-        "[...document.querySelectorAll('#dialog button')].find((one) => one.textContent.startsWith('Find'))"
-        ".setAttribute('id', 'find-similar')"
-    )
-    press(page, "#find-similar")
-    page.wait(f"shoal.view.row === {shown} && !document.getElementById('dialog').open")
 
 
 def test_what_is_confirmed_is_on_the_screen_in_a_list_across_categories(page: Page) -> None:

@@ -1,4 +1,6 @@
-"""The page for two people at once, for whoever does not see it, on every screen, among attackers and power cuts."""
+"""The page for two people at once, for whoever does not see it, on every screen, among attackers
+and power cuts.
+"""
 
 import json
 import shutil
@@ -43,7 +45,8 @@ def test_two_windows_see_each_other_and_conflicts_are_refused(opened: Opened, ru
         # As if the news had not come yet, however fast it comes.
         old = "{ ...how, body: JSON.stringify({ ...JSON.parse(how.body), base: 1 }) }"
         bob.run(
-            f"window.asked = fetch, window.fetch = (of, how) => asked(of, of === '/api/act' ? {old} : how), true"
+            "window.asked = fetch, window.fetch = (of, how) => asked(of, of === '/api/act' ? "
+            f"{old} : how), true"
         )
         verbs.move(state(run), [state(run).answer.paths[shown[1]]], 0, by="eve")
         bob.key("f")
@@ -150,8 +153,10 @@ def test_it_can_be_used_without_seeing_it(page: Page) -> None:
     """Every control has a name, the grid says what is in focus, and what happens is said."""
     page.wait("document.querySelector('.tile').getAttribute('aria-label')?.includes('confidence')")
     unnamed = page.run(
-        "[...document.querySelectorAll('button, input, select, [role=option], [role=listbox]')].filter((e) => !e.hidden"
-        " && !(e.textContent.trim() || e.getAttribute('aria-label') || e.title || e.closest('label'))).map((e) => e.id)"
+        "[...document.querySelectorAll('button, input, select, [role=option], "
+        "[role=listbox]')].filter((e) => !e.hidden"
+        " && !(e.textContent.trim() || e.getAttribute('aria-label') || e.title || "
+        "e.closest('label'))).map((e) => e.id)"
     )
     assert unnamed == []
     assert page.run("document.activeElement.id") == "grid"
@@ -197,34 +202,12 @@ def test_every_question_is_a_named_dialog_that_keeps_the_focus(same_page: Page, 
     for _ in range(12):
         same_page.key("Tab")
         assert same_page.run(
-            "document.activeElement === document.body || document.activeElement.closest('dialog') !== null"
+            "document.activeElement === document.body || document.activeElement.closest('dialog') "
+            "!== null"
         )
     same_page.key("Escape")
     same_page.wait("!document.getElementById('dialog').open")
     assert same_page.run("document.activeElement.id") == "grid"
-
-
-def test_every_control_is_reached_by_tab_and_shows_that_it_has_the_focus(page: Page) -> None:
-    wanted = set(
-        page.run(
-            "[...document.querySelectorAll('button, input, select, [tabindex=\"0\"]')].filter((e) => e.offsetParent && "
-            "!e.disabled && !e.closest('#categories')).map((e) => e.id || e.textContent)"
-        )
-    )
-    reached = set()
-    page.run("document.querySelector('.skip').focus(), true")
-    for _ in range(400):
-        page.key("Tab")
-        name, outline, is_tile = page.run(
-            "((e) => [e.id || e.textContent, getComputedStyle(e).outlineStyle !== 'none' || "
-            "getComputedStyle(e).outlineWidth !== '0px' && getComputedStyle(e).outlineStyle !== 'none', "
-            "e.id === 'grid' && document.querySelectorAll('.tile.focus').length === 1])(document.activeElement)"
-        )
-        assert outline or is_tile or name == "", name
-        reached.add(name)
-        if wanted <= reached:
-            break
-    assert wanted - reached == set()
 
 
 def test_the_map_is_used_by_keys_alone(page: Page) -> None:
@@ -266,7 +249,8 @@ def check_width(page: Page, width: int, dark: bool) -> None:
     assert page.run("document.documentElement.scrollWidth") <= width
     assert page.run("document.documentElement.dataset.theme") == ("dark" if dark else "light")
     over = page.run(
-        "[...document.querySelectorAll('#head *, #top *, .category *')].filter((e) => e.offsetParent && "
+        "[...document.querySelectorAll('#head *, #top *, .category *')].filter((e) => "
+        "e.offsetParent && "
         f"e.getBoundingClientRect().right > {width} + 1).map((e) => e.id || e.className)"
     )
     assert over == []
@@ -275,7 +259,8 @@ def check_width(page: Page, width: int, dark: bool) -> None:
     page.key("s")
     page.wait("document.querySelectorAll('#dialog .part').length === 2")
     assert page.run(
-        "(({scrollWidth, clientWidth}) => scrollWidth <= clientWidth + 1)(document.getElementById('dialog'))"
+        "(({scrollWidth, clientWidth}) => scrollWidth <= clientWidth + "
+        "1)(document.getElementById('dialog'))"
     )
     page.key("Escape")
     if width == 400:
@@ -287,7 +272,9 @@ def check_width(page: Page, width: int, dark: bool) -> None:
 
 
 def test_a_whole_review_of_the_digits(opened: Opened, digits: Path, tmp_path: Path) -> None:
-    """Name novel categories, move what is wrong, confirm the rest: every image is right; then undo it all."""
+    """Name novel categories, move what is wrong, confirm the rest: every image is right; then
+    undo it all.
+    """
     from sklearn.datasets import load_digits
 
     run = Path(shutil.copytree(digits, tmp_path / "whole"))
@@ -324,7 +311,8 @@ def test_a_whole_review_of_the_digits(opened: Opened, digits: Path, tmp_path: Pa
                 wait_for(page, n_done)
             page.key("c")
             page.wait(
-                f"Number(document.body.dataset.seq) > {n_done} || !shoal.store.open[shoal.view.id + 1]"
+                f"Number(document.body.dataset.seq) > {n_done} || !shoal.store.open[shoal.view.id "
+                "+ 1]"
             )
             n_done = int(page.run("document.body.dataset.seq"))
         found = state(run).state
@@ -336,3 +324,29 @@ def test_a_whole_review_of_the_digits(opened: Opened, digits: Path, tmp_path: Pa
     after = state(run)
     assert after.state.images.category.tolist() == after.answer.category_ids.tolist()
     assert not after.state.images.status.any()
+
+
+def test_every_control_is_reached_by_tab_and_shows_that_it_has_the_focus(page: Page) -> None:
+    wanted = set(
+        page.run(
+            "[...document.querySelectorAll('button, input, select, [tabindex=\"0\"]')].filter((e) "
+            "=> e.offsetParent && "
+            "!e.disabled && !e.closest('#categories')).map((e) => e.id || e.textContent)"
+        )
+    )
+    reached = set()
+    page.run("document.querySelector('.skip').focus(), true")
+    for _ in range(400):
+        page.key("Tab")
+        name, outline, is_tile = page.run(
+            "((e) => [e.id || e.textContent, getComputedStyle(e).outlineStyle !== 'none' || "
+            "getComputedStyle(e).outlineWidth !== '0px' && getComputedStyle(e).outlineStyle !== "
+            "'none', "
+            "e.id === 'grid' && document.querySelectorAll('.tile.focus').length === "
+            "1])(document.activeElement)"
+        )
+        assert outline or is_tile or name == "", name
+        reached.add(name)
+        if wanted <= reached:
+            break
+    assert wanted - reached == set()

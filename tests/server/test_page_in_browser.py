@@ -1,21 +1,17 @@
 """The page in Chromium, used as a person uses it: by its keys and with the mouse."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from chromium import CTRL, SHIFT, Page
-from review_page import ask, cards_pictured, change, go_to, rows, seen, state, text, wait_for
-from served import served
+from review_page import ask, change, go_to, rows, state, text, wait_for
 from shoal.review.actions import STATUSES
 from shoal.review.decisions import decisions_of
 from shoal.review.review import Review
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run, RunView
-from small_runs import write_small
 
 pytestmark = pytest.mark.browser
 
@@ -235,76 +231,3 @@ def draw_around(page: Page, share: float) -> None:
         page.mouse("mouseMoved", *at, button="left", buttons=1)
     page.mouse("mouseReleased", x + 5, y + height - 5, button="left", buttons=1)
     page.wait("shoal.view.kind === 'lasso'")
-
-
-def test_in_a_list_across_categories_a_key_decides_on_the_image_in_focus_alone(
-    page: Page, run: Path
-) -> None:
-    page.click('[data-view="unsure"]')
-    page.run("document.getElementById('grid').focus(), true")
-    seen(page)
-    first, second, third, *_ = rows(page)
-    page.key("c")
-    wait_for(page, 1)
-    assert rows(page)[:2] == [second, third]  # the next one is in focus at once
-    assert page.run("shoal.grid.focused") == second
-    page.key("x")
-    wait_for(page, 2)
-    page.click('[data-view="all"]')
-    page.run("document.getElementById('grid').focus(), true")
-    seen(page)
-    shown = rows(page)
-    page.key("c")
-    wait_for(page, 3)
-    assert page.run("shoal.grid.focused") == shown[1]  # where the one before has stayed
-    found = state(run).state.images.status
-    assert [STATUSES[found[row]] for row in (first, second, shown[0])] == [
-        "confirmed",
-        "rejected",
-        "confirmed",
-    ]
-    assert (found > 0).sum() == 3
-    page.key("a")
-    page.key(
-        "c"
-    )  # the rejected one has no category to be confirmed in, which is no reason to refuse the others
-    wait_for(page, 4)
-    found = state(run).state.images.status
-    assert [(found == status).sum() for status in (1, 2)] == [299, 1]
-
-
-def test_a_suggested_merge_that_was_put_aside_stays_there_until_it_is_asked_for(
-    opened: Callable[..., AbstractContextManager[Page]], tmp_path: Path
-) -> None:
-    near = write_small(tmp_path / "near", ids=tuple(np.repeat([0, 1, 2, 3], 20).tolist()))
-    x = np.array(near.array("embeddings"))
-    x[60:] = x[40:60] + np.random.default_rng(1).normal(size=(20, 8), scale=0.05)
-    near.write_array("embeddings", x.astype(np.float32))
-    first = "document.querySelector('#panel .merge')?.dataset.id"
-    with served(near.path) as server, opened(server) as page:
-        page.click('[data-view="merges"]')
-        page.wait(f"{first} === '2 3'")
-        cards_pictured(page)
-        page.click("#panel .merge button:last-child")
-        page.wait(
-            "document.querySelector('#panel > button')?.textContent.startsWith('Show 1 put aside')"
-        )
-        assert state(near.path).state.distinct == {(2, 3)}
-        page.key("u")
-        page.wait(f"{first} === '2 3'")
-        page.key("U")
-        wait_for(page, 3)
-        page.run(
-            "localStorage.clear(), sessionStorage.clear(), true"
-        )  # as in the browser of another person
-        page.call("Page.reload")
-        page.wait("document.querySelector('#panel > button')")
-        assert page.run(first) != "2 3"
-        page.click("#panel > button")
-        page.wait(f"{first} === '2 3'")
-        assert "not the same" in text(page, "#panel .merge .tools")
-        page.run("location.hash = 'view=category&id=2', true")
-        page.wait("shoal.view.id === 2")
-        ask(page, "j")
-        page.type(page.run("shoal.store.categories.get(3).name"))
-        page.wait("document.querySelector('#dialog')?.textContent.includes('not the same')")

@@ -1,4 +1,6 @@
-"""The pictures that the server gives: thumbnails out of the run, and originals out of the collection."""
+"""The pictures that the server gives: thumbnails out of the run, and originals out of the
+collection.
+"""
 
 import io
 import json

@@ -79,7 +79,10 @@ def test_a_picture_that_cannot_be_had_is_said_to_be_missing_and_can_be_decided_o
     small: Page, run: Path
 ) -> None:
     small.run("window.asked = fetch, true")
-    fails = "(...of) => String(of[0]).startsWith('/thumbnails') ? Promise.reject(new TypeError('cut')) : asked(...of)"
+    fails = (
+        "(...of) => String(of[0]).startsWith('/thumbnails') ? Promise.reject(new "
+        "TypeError('cut')) : asked(...of)"
+    )
     small.run(f"window.fetch = {fails}, true")
     before = small.run("shoal.view.id")
     small.key("]")

@@ -1,4 +1,6 @@
-"""Questions that stay open while others work, and keys typed while the page still answers, in Chromium."""
+"""Questions that stay open while others work, and keys typed while the page still answers, in
+Chromium.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -38,13 +40,19 @@ def test_growing_takes_all_but_what_somebody_decided_since_it_was_asked(
     here = refused.run("shoal.view.id")
     ask(page, "g")
     pictured(page)
-    shown = "[...document.querySelectorAll('.grow .strip .thumb')].map((one) => Number(one.dataset.row))"
+    shown = (
+        "[...document.querySelectorAll('.grow .strip .thumb')].map((one) => "
+        "Number(one.dataset.row))"
+    )
     confirmed, rejected, *others = page.run(shown)
     by_ben(run, "confirm", confirmed)
     by_ben(run, "reject", rejected)
     wait_for(page, 2)
     page.key("y")
-    stop = "[...document.querySelectorAll('.grow button')].find((one) => one.textContent.startsWith('Stop'))"
+    stop = (
+        "[...document.querySelectorAll('.grow button')].find((one) => "
+        "one.textContent.startsWith('Stop'))"
+    )
     page.wait(f"{stop} && !{stop}.disabled")
     page.run(f"{stop}.click(), true")
     wait_for(page, 3)
@@ -101,29 +109,6 @@ def test_of_many_images_those_that_somebody_changed_are_left_out(
     assert (entry.action.kind, sorted(entry.action.rows.tolist())) == ("create", sorted(others))
 
 
-def test_a_category_is_confirmed_without_what_somebody_rejected_unheard(
-    refused: Page, run: Path
-) -> None:
-    """The page is refused before it has heard of it, on a slow line for example."""
-    page = refused
-    page.run("window.asked = fetch, window.news = new Promise(() => {}), true")
-    page.run(
-        "window.fetch = (...of) => String(of[0]).startsWith('/api/changes') ? news : asked(...of), true"
-    )
-    by_ben(run, "flag", rows(page)[-1])
-    wait_for(page, 1)  # asked before: from now on nothing is heard
-    first, *others = rows(page)
-    by_ben(run, "reject", first)
-    page.key("c")
-    wait_for(page, 3)
-    page.wait("document.getElementById('said').textContent.includes('1 image left out')")
-    entry = state(run).state.entries[2]
-    assert (entry.action.kind, sorted(entry.action.rows.tolist())) == (
-        "confirm",
-        sorted(others[:-1]),
-    )
-
-
 def test_a_merge_and_a_split_are_asked_again_with_what_was_answered(
     refused: Page, run: Path
 ) -> None:
@@ -131,7 +116,10 @@ def test_a_merge_and_a_split_are_asked_again_with_what_was_answered(
     here = page.run("shoal.view.id")
     first = rows(page)[0]
     other = page.run(f"[...shoal.store.categories.values()].find((one) => one.id !== {here}).name")
-    again = "document.getElementById('dialog').open && document.querySelector('#said').textContent.includes('meanwhile')"
+    again = (
+        "document.getElementById('dialog').open && "
+        "document.querySelector('#said').textContent.includes('meanwhile')"
+    )
     ask(page, "s")
     page.wait("document.querySelector('#dialog .part input:enabled')")
     page.run("document.querySelector('#dialog .part input:enabled').focus(), true")
@@ -182,7 +170,8 @@ def test_a_question_that_was_asked_before_somebody_acted_is_refused(
     wait_for(page, 1)
     page.key("Enter")
     page.wait(
-        "!document.getElementById('dialog').open && document.querySelector('#said').classList.contains('error')"
+        "!document.getElementById('dialog').open && "
+        "document.querySelector('#said').classList.contains('error')"
     )
     found = state(run).state
     assert len(found.entries) == 1

@@ -1,4 +1,6 @@
-"""A server that could not be heard for a while, in Chromium: what is said of it ends when it answers again."""
+"""A server that could not be heard for a while, in Chromium: what is said of it ends when it
+answers again.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -16,7 +18,8 @@ Opened = Callable[..., AbstractContextManager[Page]]
 
 BANNER = "!document.getElementById('banner').hidden"
 
-LOST = """window.asked = fetch, window.heard = [], window.fails = true, window.fetch = (of, how) => {
+LOST = """window.asked = fetch, window.heard = [], window.fails = true,
+window.fetch = (of, how) => {
   if (!String(of).startsWith('/api/changes')) return asked(of, how);
   heard.push(String(of));
   if (fails) return Promise.reject(new TypeError('cut'));
@@ -24,7 +27,9 @@ LOST = """window.asked = fetch, window.heard = [], window.fails = true, window.f
     ? new Promise((_, no) => how.signal.addEventListener('abort', () => no(how.signal.reason)))
     : asked(of, how);
 }, true"""
-"""The page hears of no changes: its question fails, or, once `fails` is off and `waits` is on, waits for ever."""
+"""The page hears of no changes: its question fails, or, once `fails` is off and `waits` is on,
+waits for ever.
+"""
 
 
 def lose(page: Page) -> None:

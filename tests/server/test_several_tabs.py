@@ -1,4 +1,6 @@
-"""Several tabs of one browser, in Chromium: opened by a link on another site, behind another, or one step back."""
+"""Several tabs of one browser, in Chromium: opened by a link on another site, behind another, or
+one step back.
+"""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -25,7 +25,9 @@ def show_suspected(page: Page) -> None:
 
 
 def doubted(run: Path) -> tuple[int, str, str]:
-    """Put a labeled image into the category of its label, where the images around speak for another one."""
+    """Put a labeled image into the category of its label, where the images around speak for
+    another one.
+    """
     opened = Run.open(run)
     table = list(opened.assignments)
     ids = {one.category: one.category_id for one in table}
@@ -50,7 +52,10 @@ def test_a_label_that_the_run_has_kept_is_kept_by_c_and_given_up_by_2(
         show_suspected(page)
         assert rows(page) == [row]
         assert "c keeps the label, 2 takes the other, x throws it out" in text(page, "#facts")
-        caption = "[...document.querySelectorAll('.tile:not([hidden]) .caption bdi')].map((one) => one.textContent)"
+        caption = (
+            "[...document.querySelectorAll('.tile:not([hidden]) .caption bdi')].map((one) => "
+            "one.textContent)"
+        )
         assert page.run(caption) == [label, f"or {other}?"]
         page.wait("document.querySelector('#details .facts')")
         assert f"Images aroundspeak for {other}" in text(page, "#details .facts")
@@ -60,7 +65,8 @@ def test_a_label_that_the_run_has_kept_is_kept_by_c_and_given_up_by_2(
         page.key("u")
         wait_for(page, 2)
         page.wait(
-            f"document.querySelector('#details').ariaBusy === 'false' && shoal.grid.focused === {row}"
+            "document.querySelector('#details').ariaBusy === 'false' && shoal.grid.focused === "
+            f"{row}"
         )
         seen(page)
         page.key("2")
@@ -68,13 +74,3 @@ def test_a_label_that_the_run_has_kept_is_kept_by_c_and_given_up_by_2(
         assert text(page, "#said") == f"1 image moved to {other}"
     found = state(run).state
     assert found.records[found.images.category[row]].name == other
-
-
-def test_where_the_run_has_not_kept_the_labels_c_keeps_the_category(same_page: Page) -> None:
-    show_suspected(same_page)
-    assert "c keeps the first name" in text(same_page, "#facts")
-    own, label = same_page.run("[...document.querySelectorAll('.tile:not([hidden]) .caption bdi')]"
-                               ".slice(0, 2).map((one) => one.textContent)")  # fmt: skip
-    row = rows(same_page)[0]
-    names = "[shoal.store.category, shoal.store.given].map((column) => shoal.store.categories.get(column[{}]).name)"
-    assert same_page.run(names.format(row)) == [own, label.removeprefix("or ").removesuffix("?")]

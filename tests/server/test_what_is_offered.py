@@ -1,4 +1,6 @@
-"""What the page offers and says in Chromium: only what can be done, of what is shown, and the next step at the end."""
+"""What the page offers and says in Chromium: only what can be done, of what is shown, and the
+next step at the end.
+"""
 
 import pytest
 

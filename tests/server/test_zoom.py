@@ -17,13 +17,18 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 SIDE = 2600
 LARGE = "document.querySelector('#dialog .picture img')"
-SCALE = f"{LARGE}.getBoundingClientRect().height / document.querySelector('#dialog .picture').clientHeight"
+SCALE = (
+    f"{LARGE}.getBoundingClientRect().height / document.querySelector('#dialog "
+    ".picture').clientHeight"
+)
 PLACE = f"(({{ x, y }}) => [x, y])({LARGE}.getBoundingClientRect())"
 
 
 @pytest.fixture
 def page(opened: Callable[..., AbstractContextManager[Page]], tmp_path: Path) -> Iterator[Page]:
-    """A page on images of squares that alternate from pixel to pixel, which smaller ones mix to gray."""
+    """A page on images of squares that alternate from pixel to pixel, which smaller ones mix to
+    gray.
+    """
     run = write_small(tmp_path / "run")
     board = (np.indices((SIDE, SIDE)).sum(axis=0) % 2 * 255).astype(np.uint8)
     for row in run.assignments:
@@ -48,7 +53,9 @@ def double_click(page: Page, x: float, y: float) -> None:
 
 
 def contrast(page: Page, file: Path) -> int:
-    """The most that two pixels next to each other differ by, in the middle of the picture as it is drawn."""
+    """The most that two pixels next to each other differ by, in the middle of the picture as it
+    is drawn.
+    """
     x, y = page.middle("#dialog .picture")
     page.screenshot(file)
     with Image.open(file) as found:

@@ -3,9 +3,10 @@
 import shlex
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -55,13 +56,14 @@ def assign(
     and for a run that was made from embeddings parquet and csv files too. A watched folder ends
     with Ctrl-C; its table is continued when the command is given again.
     """
+    from shoal.arrays import nan_to_null
     from shoal.discovery.assign import Assigner
     from shoal.discovery.reporter import SILENT
     from shoal.distributed import is_main, processes
     from shoal.errors import UsageError
     from shoal.files import check_writable, write_text
     from shoal.review.reviewed_run import ReviewedRun
-    from shoal.runs import Assignment, locked_file, to_csv
+    from shoal.runs import Assignment, to_csv
 
     if watch and not is_main():
         return  # one process watches, alone
@@ -69,7 +71,8 @@ def assign(
         check_writable(out, force=force or watch)
     if every is not None and not watch:
         raise UsageError(
-            f"every: found {every:g}, but no folder is watched; give --watch too, or leave out --every"
+            f"every: found {every:g}, but no folder is watched; give --watch too, or leave out "
+            "--every"
         )
     assigner = Assigner(
         ReviewedRun.open(run),
@@ -78,10 +81,7 @@ def assign(
         reporter=SILENT if watch else reporter(),
     )
     if watch:
-        with (
-            nullcontext() if out is None else locked_file(out)
-        ):  # two watches would lose each other's rows
-            _watch(assigner, images, out, every=every or EVERY_S, as_json=json, force=force)
+        _watch(assigner, images, out, every=every or EVERY_S, as_json=json, force=force)
         return
     with processes(assigner.device):
         rows, skipped = assigner.assign(images, allow_missing=allow_missing)
@@ -89,21 +89,22 @@ def assign(
         return
     _tell_skipped(skipped)
     n_new = sum(row.category_id < 0 for row in rows)
-    images_assigned = count(len(rows), "image")
     limit = f"outlier score above {assigner.threshold:.3f}"
-    say(f"{images_assigned} assigned, {n_new:,} of them possibly new ({limit})")
+    say(f"{count(len(rows), 'image')} assigned, {n_new:,} of them possibly new ({limit})")
     table = to_csv(Assignment, rows)
+    shown = table.rstrip("\n")
     if out is not None:
         write_text(out, table)
+        shown = str(out)
     facts = {
         "n_images": len(rows),
         "n_possibly_new": n_new,
         "threshold": assigner.threshold,
         "out": out and str(out),
+        "skipped": [{"path": image.name, "reason": image.reason} for image in skipped],
+        "assignments": [nan_to_null(asdict(row)) for row in rows],
     }
-    left_out = [{"path": image.name, "reason": image.reason} for image in skipped]
-    listed = {**facts, "skipped": left_out, "assignments": [_plain(row) for row in rows]}
-    result(str(out) if out else table.rstrip("\n"), listed, as_json=json)
+    result(shown, facts, as_json=json)
     say(f"next: shoal report {shlex.quote(str(run))} --open shows the categories")
 
 
@@ -116,47 +117,52 @@ def _watch(
     as_json: bool,
     force: bool,
 ) -> None:
-    """Print a row per image as it comes, or a JSON object, or keep a file up to date, until Ctrl-C."""
+    """Print a row per image as it comes, or a JSON object, or keep a file up to date, until
+    Ctrl-C.
+    """
+    from shoal.arrays import nan_to_null
     from shoal.discovery.assign import Watch
     from shoal.files import write_text
-    from shoal.runs import Assignment, to_csv
+    from shoal.runs import Assignment, locked_file, to_csv
 
-    # Rows of an earlier watch stay, also those of images moved away since; a newer row of an image
-    # replaces the older.
-    is_continued = out is not None and out.exists() and not force
-    before = _rows_of_earlier(out) if out and is_continued else []
     watched = Watch(assigner, folder)
-    rows = {row.path: row for row in before}
     _ = assigner.networks  # before the first image comes
-    say(f"watching {watched.address or folder}; Ctrl-C ends it")
-    if out is None and not as_json:
-        typer.echo(to_csv(Assignment, []).rstrip("\n"))
-    try:
-        while True:
-            new, skipped = watched.poll()
-            _tell_skipped(skipped)
-            rows |= {row.path: row for row in new}
-            if out is not None and new:
-                write_text(out, to_csv(Assignment, rows.values()))
-                detail(f"{count(len(new), 'image')} assigned")
-            for row in new if out is None else ():
-                result(
-                    to_csv(Assignment, [row]).partition("\n")[2].rstrip("\n"),
-                    _plain(row),
-                    as_json=as_json,
-                )
-            time.sleep(every)
-    except KeyboardInterrupt:
-        say(f"{count(len(rows), 'image')} assigned")
+    with ExitStack() as held:
+        rows: dict[str, Assignment] = {}
+        if out is not None:
+            held.enter_context(locked_file(out))  # two watches would lose each other's rows
+            if out.exists() and not force:
+                rows = _rows_of_earlier(out)
+        say(f"watching {watched.address or folder}; Ctrl-C ends it")
+        if out is None and not as_json:
+            typer.echo(to_csv(Assignment, []).rstrip("\n"))
+        try:
+            while True:
+                new, skipped = watched.poll()
+                _tell_skipped(skipped)
+                rows |= {row.path: row for row in new}
+                if out is None:
+                    for row in new:
+                        line = to_csv(Assignment, [row]).partition("\n")[2].rstrip("\n")
+                        result(line, nan_to_null(asdict(row)), as_json=as_json)
+                elif new:
+                    write_text(out, to_csv(Assignment, rows.values()))
+                    detail(f"{count(len(new), 'image')} assigned")
+                time.sleep(every)
+        except KeyboardInterrupt:
+            say(f"{count(len(rows), 'image')} assigned")
 
 
-def _rows_of_earlier(table: Path) -> "list[Assignment]":
-    """The rows of an earlier watch; the remedy for a damaged table is a new one, not a new run."""
+def _rows_of_earlier(table: Path) -> "dict[str, Assignment]":
+    """The rows of an earlier watch, by path; those of images moved away since stay.
+
+    The remedy for a damaged table is a new one, not a new run.
+    """
     from shoal.errors import DataError
     from shoal.runs import Assignment, Damaged, read_rows
 
     try:
-        return read_rows(Assignment, table)
+        return {row.path: row for row in read_rows(Assignment, table)}
     except Damaged as error:
         raise DataError(f"{error.what}; give --force to begin it anew, or another --out") from error
 
@@ -164,12 +170,3 @@ def _rows_of_earlier(table: Path) -> "list[Assignment]":
 def _tell_skipped(skipped: Sequence["Skipped"]) -> None:
     for image in skipped:
         say(f"note: {image.name} left out, {image.reason}")
-
-
-def _plain(row: "Assignment") -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from shoal.arrays import nan_to_null
-
-    plain: dict[str, Any] = nan_to_null(asdict(row))
-    return plain

@@ -14,10 +14,12 @@ def cache(
     ] = False,
     json: Json = False,
 ) -> None:
-    """List the decoded images, and encoders converted for OpenVINO, that are kept, e.g. `shoal cache`.
+    """List the decoded images, and encoders converted for OpenVINO, that are kept, e.g. `shoal
+    cache`.
 
-    They lie in $SHOAL_CACHE, or shoal in the platform's cache folder. Past 50 GB in all ($SHOAL_CACHE_GB sets another
-    number) `shoal discover` and `shoal embed` delete what was not used for longest.
+    They lie in $SHOAL_CACHE, or shoal in the platform's cache folder. Past 50 GB in all
+    ($SHOAL_CACHE_GB sets another number) `shoal discover` and `shoal embed` delete what was not
+    used for longest.
     """
     from shoal.discovery.cache import list_stores, max_bytes, remove_stores
     from shoal.files import cache_folder

@@ -56,13 +56,14 @@ def cluster(
     from shoal.clustering.inference import check_task
     from shoal.data.readers import label_embeddings, read_embeddings
     from shoal.device import choose_device
+    from shoal.discovery.answers import answer_in_words
     from shoal.discovery.cluster_embeddings import cluster_embeddings
+    from shoal.discovery.facts import doubt_estimate, linkage_method_of
     from shoal.distributed import by_main, is_main, processes
 
     home = choose_device(device)
-    if (
-        not is_main()
-    ):  # takes part in what the main process calls it for, and is sent the embeddings
+    if not is_main():
+        # It takes part in what the main process calls it for, and is sent the embeddings.
         if not dry_run:
             with processes(home):
                 by_main(lambda: None, home)
@@ -78,13 +79,16 @@ def cluster(
             allow_missing=allow_missing,
         )
     counted, *notes = given.describe().split("\n")
-    for line in notes if dry_run else [counted, *notes]:
+    if not dry_run:
+        say(counted)
+    for line in notes:
         say(line)
     settings = _settings(n_clusters, n_neighbors, alpha, rule, protocol)
     check_task(given.labels, settings.n_clusters, settings.inference)
     target = out or Path("runs") / embeddings.stem
     if dry_run:
-        _show_facts(given, counted, target, settings.n_clusters, as_json=json)
+        result(counted, _plan(given, counted, target, settings.n_clusters), as_json=json)
+        say(f"nothing was written; without --dry-run it goes to {target}")
         return
 
     def work() -> "Run":
@@ -101,7 +105,20 @@ def cluster(
     with processes(home):
         run = by_main(work, home)
     assert run is not None
-    _show_answer(run, as_json=json)
+    estimate = run.json("estimate")
+    words = answer_in_words(run)
+    facts = {
+        "run": str(run.path),
+        "n_clusters": run.n_clusters,
+        "interval": estimate["interval"],
+        "range": estimate["range"],
+        "by_labels": estimate["by_labels"],
+        "doubt": doubt_estimate(run),
+        "linkage": linkage_method_of(run),
+        "answer": words,
+    }
+    result(f"{words}\n{run.path}", facts, as_json=json)
+    say(f"next: shoal report {shlex.quote(str(run.path))}")
 
 
 def _settings(
@@ -133,33 +150,12 @@ def _settings(
     return ClusterSettings(n_clusters=number, inference=inference)
 
 
-def _show_answer(run: "Run", *, as_json: bool) -> None:
-    """Print what was found, and what to do next."""
-    from shoal.discovery.answers import answer_in_words
-    from shoal.discovery.facts import doubt_estimate, linkage_method_of
-
-    words = answer_in_words(run)
-    estimate = run.json("estimate")
-    facts = {
-        "run": str(run.path),
-        "n_clusters": run.n_clusters,
-        "interval": estimate["interval"],
-        "range": estimate["range"],
-        "by_labels": estimate["by_labels"],
-        "doubt": doubt_estimate(run),
-        "linkage": linkage_method_of(run),
-        "answer": words,
-    }
-    result(f"{words}\n{run.path}", facts, as_json=as_json)
-    say(f"next: shoal report {shlex.quote(str(run.path))}")
-
-
-def _show_facts(
-    given: "Embeddings", counted: str, out: Path, n_clusters: int | None, *, as_json: bool
-) -> None:
-    """Print what was found in the file, and where it would go."""
+def _plan(
+    given: "Embeddings", counted: str, out: Path, n_clusters: int | None
+) -> dict[str, object]:
+    """What was found in the file, and where it would go."""
     n_labeled = int((given.labels >= 0).sum())
-    facts = {
+    return {
         "counted": counted,
         "n_embeddings": len(given.names),
         "n_columns": given.x.shape[1],
@@ -171,5 +167,3 @@ def _show_facts(
         "n_clusters": n_clusters,
         "out": str(out),
     }
-    result(counted, facts, as_json=as_json)
-    say(f"nothing was written; without --dry-run it goes to {out}")

@@ -48,7 +48,8 @@ def compare(
     max_minutes: Annotated[
         float | None,
         typer.Option(
-            help="Stop after so many minutes of training, and compare the methods that are finished."
+            help="Stop after so many minutes of training, and compare the methods that are "
+            "finished."
         ),
     ] = None,
     draws: Annotated[
@@ -75,10 +76,12 @@ def compare(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Compare methods on your images, e.g. `shoal compare photos/ --labels labels.csv --methods cms,simgcd,gcd`.
+    """Compare methods on your images, e.g. `shoal compare photos/ --labels labels.csv --methods
+    cms,simgcd,gcd`.
 
-    Some labels are kept from all methods alike, of single images and of whole categories, and then judge them. The
-    encoder without any training is compared too. Ends with the command that runs the first on everything.
+    Some labels are kept from all methods alike, of single images and of whole categories, and then
+    judge them. The encoder without any training is compared too. Ends with the command that runs
+    the first on everything.
     """
     from shoal.discovery.comparison.compare import prepare_comparison
     from shoal.discovery.image_source import ImageSource
@@ -129,7 +132,8 @@ def _show_plan(job: "ComparisonJob", *, as_json: bool) -> None:
     where = job.run.path
     if plan["is_finished"]:
         say(
-            f"{where} is finished, there is nothing left to do; without --dry-run its table is shown again"
+            f"{where} is finished, there is nothing left to do; without --dry-run its table is "
+            "shown again"
         )
     else:
         say(f"nothing was written; without --dry-run it goes to {where}")

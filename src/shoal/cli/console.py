@@ -1,4 +1,6 @@
-"""What the commands show: results on stdout, everything else on stderr, a page in a browser where there is one."""
+"""What the commands show: results on stdout, everything else on stderr, a page in a browser
+where there is one.
+"""
 
 import json
 import os
@@ -43,7 +45,9 @@ def is_first_process() -> bool:
 
 
 def say(text: str) -> None:
-    """Print a line for a person, on stderr, unless nothing is to be said, or another process says it."""
+    """Print a line for a person, on stderr, unless nothing is to be said, or another process
+    says it.
+    """
     if not verbosity.is_quiet and is_first_process():
         typer.echo(shown(text), err=True)
 
@@ -83,7 +87,9 @@ def command_line() -> str:
 
 
 def progress(what: str, unit: str = "") -> "AbstractContextManager[Progress]":
-    """Show on stderr how something long goes on: a bar with the time left, or a line about every minute."""
+    """Show on stderr how something long goes on: a bar with the time left, or a line about every
+    minute.
+    """
     from shoal.progress import show
 
     # Lines between the bars would tear them, and whoever asks for many lines does not need bars.

@@ -34,11 +34,12 @@ def list_(json: Json = False) -> None:
 
     from shoal.data.benchmarks import BENCHMARKS
 
-    rows = [("name", "images", "test", "classes", "known", "labeled", "terms")]
+    rows = [["name", "images", "test", "classes", "known", "labeled", "terms"]]
     for name, facts in BENCHMARKS.items():
         counts = (facts.n_images, facts.n_test, facts.n_classes, facts.n_known)
         labeled = f"{'~' if facts.labeled_within else ''}{facts.n_labeled:,}"
-        rows.append((name, *(f"{count:,}" for count in counts), labeled, facts.terms))  # type: ignore[arg-type]
+        numbers = [f"{count:,}" for count in counts]
+        rows.append([name, *numbers, labeled, facts.terms])
     lines = ["{:<12} {:>8} {:>7} {:>8} {:>6} {:>8}  {}".format(*row) for row in rows]
     end = "Next: shoal datasets prepare NAME ROOT says where to get one and unpacks it."
     facts_by_name = {name: asdict(facts) for name, facts in BENCHMARKS.items()}
@@ -47,9 +48,11 @@ def list_(json: Json = False) -> None:
 
 @app.command()
 def verify(name: Name, root: Root, json: Json = False) -> None:
-    """Say what of a benchmark is there and what is missing, e.g. `shoal datasets verify cub data/cub`.
+    """Say what of a benchmark is there and what is missing, e.g. `shoal datasets verify cub
+    data/cub`.
 
-    Counts stand beside the published ones, and archives are read to the end. Exits with 3 when it is not complete.
+    Counts stand beside the published ones, and archives are read to the end. Exits with 3 when it
+    is not complete.
     """
     from shoal.data.benchmarks import verify as look
 
@@ -64,7 +67,8 @@ def verify(name: Name, root: Root, json: Json = False) -> None:
 
 @app.command()
 def prepare(name: Name, root: Root, json: Json = False) -> None:
-    """Unpack downloaded archives, index the images, say what to fetch, e.g. `shoal datasets prepare cub data/cub`.
+    """Unpack downloaded archives, index the images, say what to fetch, e.g. `shoal datasets prepare
+    cub data/cub`.
 
     Nothing is downloaded and nothing is overwritten. Exits with 3 when it is not complete.
     """

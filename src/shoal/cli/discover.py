@@ -56,13 +56,15 @@ def discover(
         bool | None,
         typer.Option(
             "--train/--no-train",
-            help="Train, or cluster the frozen encoder; if absent, train where labels can show that it helps.",
+            help="Train, or cluster the frozen encoder; if absent, train where labels can show "
+            "that it helps.",
         ),
     ] = None,
     answer: Annotated[
         str | None,
         typer.Option(
-            help="better: keep some labels from training, to keep the first answer where it does not help; "
+            help="better: keep some labels from training, to keep the first answer where it does "
+            "not help; "
             "trained: keep none from it, keep the trained answer."
         ),
     ] = None,
@@ -79,7 +81,8 @@ def discover(
     review: Annotated[
         Path | None,
         typer.Option(
-            help="A reviewed run to go on from: what people decided there are labels, names and cannot-links here; "
+            help="A reviewed run to go on from: what people decided there are labels, names and "
+            "cannot-links here; "
             "settings, images and labels are its own where absent, and --out is its name with -2."
         ),
     ] = None,
@@ -99,7 +102,8 @@ def discover(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Discover the categories in a folder of images, e.g. `shoal discover photos/ --labels labels.csv`.
+    """Discover the categories in a folder of images, e.g. `shoal discover photos/ --labels
+    labels.csv`.
 
     Labels may also come from folders: photos/<category>/*.jpg are labeled, other files are not.
     """
@@ -157,7 +161,8 @@ def _show_plan(job: "DiscoveryJob", *, as_json: bool) -> None:
     where = job.run.path
     if plan["is_finished"]:
         say(
-            f"{where} is finished, there is nothing left to do; without --dry-run its answer is shown again"
+            f"{where} is finished, there is nothing left to do; without --dry-run its answer is "
+            "shown again"
         )
     else:
         say(f"nothing was written; without --dry-run it goes to {where}")

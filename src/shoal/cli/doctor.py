@@ -16,6 +16,8 @@ from shoal.errors import ShoalError
 
 GIB = 1 << 30
 
+PACKAGES = ["torch", "transformers", "numpy", "scipy", "scikit-learn", "pillow", "safetensors"]
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -40,30 +42,25 @@ def doctor(json: Json = False) -> None:
         engine(),
         *encoder_weights(),
     ]
-    lines = [
-        f"{'ok ' if check.is_ok else 'BAD'}  {check.what:<16} {check.found}" for check in checks
-    ]
-    advice = [f"{check.what}: {check.advice}" for check in checks if not check.is_ok]
-    end = "\n".join(advice) if advice else "Everything shoal needs is here. Next: shoal demo"
-    is_ok = not advice
-    facts = {"ok": is_ok, "checks": [asdict(check) for check in checks]}
+    lines = []
+    advice = []
+    for check in checks:
+        word = "ok "
+        if not check.is_ok:
+            word = "BAD"
+            advice.append(f"{check.what}: {check.advice}")
+        lines.append(f"{word}  {check.what:<16} {check.found}")
+    end = "\n".join(advice) or "Everything shoal needs is here. Next: shoal demo"
+    facts = {"ok": not advice, "checks": [asdict(check) for check in checks]}
     result("\n".join([*lines, "", end]), facts, as_json=json)
-    if not is_ok:
+    if advice:
         raise typer.Exit(4)
 
 
 def packages() -> list[Check]:
     """Find the required packages, by the name they are installed under."""
     checks = []
-    for name in (
-        "torch",
-        "transformers",
-        "numpy",
-        "scipy",
-        "scikit-learn",
-        "pillow",
-        "safetensors",
-    ):
+    for name in PACKAGES:
         try:
             checks.append(Check(name, version(name)))
         except PackageNotFoundError:
@@ -72,7 +69,9 @@ def packages() -> list[Check]:
 
 
 def torchvision() -> Check:
-    """Try torchvision in a process of its own: absent is fine, one made for another torch breaks transformers."""
+    """Try torchvision in a process of its own: absent is fine, one made for another torch breaks
+    transformers.
+    """
     if find_spec("torchvision") is None:
         return Check("torchvision", "not installed (shoal does not need it)")
     trial = subprocess.run(

@@ -1,4 +1,6 @@
-"""`shoal encoders`: which encoders there are, whether their weights are here, and how these come here."""
+"""`shoal encoders`: which encoders there are, whether their weights are here, and how these come
+here.
+"""
 
 from typing import Annotated
 
@@ -34,16 +36,19 @@ def list_encoders(json: Json = False) -> None:
     ]
     width = max(len(info.source) for info in ENCODERS.values())
     lines = [
-        f"{'name':<20} {'here':<5} {'size':>7}  {'input':>6}  {'weights from':<{width}} pretrained on"
+        f"{'name':<20} {'here':<5} {'size':>7}  {'input':>6}  {'weights from':<{width}} pretrained "
+        "on"
     ]
     lines += [
-        f"{row['name']:<20} {'yes' if row['is_here'] else 'no':<5} {row['size_mb']:>4} MB  {row['input_size']:>3} px  "
+        f"{row['name']:<20} {'yes' if row['is_here'] else 'no':<5} {row['size_mb']:>4} MB  "
+        f"{row['input_size']:>3} px  "
         f"{row['weights_from']:<{width}} {row['pretrained_on']}"
         for row in rows
     ]
     lines += [
         "",
-        f"A .pth file, or a folder saved by transformers under the encoder's name, goes into {weights_folder()}",
+        "A .pth file, or a folder saved by transformers under the encoder's name, goes into "
+        f"{weights_folder()}",
     ]
     lines.append(f"The default is {DEFAULT_ENCODER}. Next: shoal discover photos/ --encoder NAME")
     result(

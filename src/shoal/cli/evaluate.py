@@ -14,7 +14,8 @@ def evaluate(
     truth: Annotated[
         Path,
         typer.Option(
-            help="Table of paths and true classes (csv, tsv, jsonl, parquet), or npy where rows have no paths."
+            help="Table of paths and true classes (csv, tsv, jsonl, parquet), or npy where rows "
+            "have no paths."
         ),
     ],
     path_column: PathColumn = None,

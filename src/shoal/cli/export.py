@@ -25,15 +25,17 @@ def export(
     given_labels: Annotated[
         str,
         typer.Option(
-            help="Where a label and the category disagree: keep the label, or take what was predicted."
+            help="Where a label and the category disagree: keep the label, or take what was "
+            "predicted."
         ),
     ] = "keep",
     json: Json = False,
 ) -> None:
-    """Write a run for another program, e.g. `shoal export runs/birds --to imagefolder --out birds-sorted`.
+    """Write a run for another program, e.g. `shoal export runs/birds --to imagefolder --out
+    birds-sorted`.
 
-    Images are linked (copied where links cannot be made), never moved or changed. An image that came with a label goes
-    where its label says.
+    Images are linked (copied where links cannot be made), never moved or changed. An image that
+    came with a label goes where its label says.
     """
     from shoal.discovery.export.export_job import GivenLabels
     from shoal.discovery.export.file_names import Linking
@@ -54,7 +56,8 @@ def export(
     if exported.n_disagreeing:
         whose = "the label was kept" if given_labels == "keep" else "the category was taken"
         say(
-            f"{count(exported.n_disagreeing, 'image')} came with another label than the category found: {whose}"
+            f"{count(exported.n_disagreeing, 'image')} came with another label than the category "
+            f"found: {whose}"
         )
     for step in (*exported.notes, *exported.steps):
         say(step)

@@ -1,8 +1,11 @@
-"""The `shoal` command: its commands by name, and the one place where errors become text and exit codes."""
+"""The `shoal` command: its commands by name, and the one place where errors become text and exit
+codes.
+"""
 
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -40,15 +43,18 @@ GENERAL = ("--quiet", "-q", "--verbose", "-v", "--no-color", "--debug")
 
 
 class Commands(TyperGroup):
-    """A group whose commands may raise: what a user caused is one line, anything else asks for --debug."""
+    """A group whose commands may raise: what a user caused is one line, anything else asks for
+    --debug.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take the options that go with every command from wherever they stand, up to a lone `--`."""
+        """Take the options that go with every command from wherever they stand, up to a lone
+        `--`.
+        """
         end = args.index("--") if "--" in args else len(args)
         general = [word for word in args[:end] if word in GENERAL]
-        return super().parse_args(
-            ctx, [*general, *(word for word in args[:end] if word not in GENERAL), *args[end:]]
-        )
+        own = [word for word in args[:end] if word not in GENERAL]
+        return super().parse_args(ctx, [*general, *own, *args[end:]])
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; turn an exception into a message on stderr and an exit code."""
@@ -63,30 +69,26 @@ class Commands(TyperGroup):
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as error:
             _tell(
-                "interrupted; `shoal discover` and `shoal compare` go on with --resume, every other command when it is "
-                "given again",
+                "interrupted; `shoal discover` and `shoal compare` go on with --resume, every "
+                "other command when it is given again",
                 ctx,
             )
             raise typer.Exit(INTERRUPTED) from error
         except Exception as error:
-            if isinstance(error, BrokenPipeError) or type(error).__module__.startswith(
-                ("typer", "click")
-            ):
+            is_for_typer = type(error).__module__.startswith(("typer", "click"))
+            if is_for_typer or isinstance(error, BrokenPipeError):
                 if hasattr(error, "message"):
                     error.message = shown(str(error.message))
                 raise  # usage errors and exits, which the group prints itself
             from shoal.encoders.embed import is_out_of_memory  # torch, which --help does without
 
+            said = f"error: {type(error).__name__}: {error}; run `shoal --debug …` to see where"
             if is_out_of_memory(error):
-                _tell(
-                    "error: out of memory; lower --input-size, take a smaller --encoder, free the GPU of others, or "
-                    f"give --device cpu ({str(error)[:120]})",
-                    ctx,
+                said = (
+                    "error: out of memory; lower --input-size, take a smaller --encoder, free the "
+                    f"GPU of others, or give --device cpu ({str(error)[:120]})"
                 )
-                raise typer.Exit(1) from error
-            _tell(
-                f"error: {type(error).__name__}: {error}; run `shoal --debug …` to see where", ctx
-            )
+            _tell(said, ctx)
             raise typer.Exit(1) from error
 
 
@@ -105,31 +107,35 @@ app = typer.Typer(
     shoal compare photos/ --labels labels.csv         which method is best for these images?
     shoal cluster features.npz --labels labels.csv    categories of ready embeddings
     shoal report runs/photos                          see what a run found
-    shoal review runs/photos                          confirm, name, merge and split what it found, in a browser
+    shoal review runs/photos                          confirm, name, merge and split it
     shoal evaluate runs/photos --truth truth.csv      a run against the truth
     shoal assign runs/photos new/                     new images onto a run's categories
-    shoal embed photos/ --out features.npz            embeddings of images, for `shoal cluster` or other programs
+    shoal embed photos/ --out features.npz            embeddings, for `shoal cluster` and others
     shoal export runs/photos --to hf --out photos-hf  a run for other programs
     shoal datasets list                               the benchmarks: list, verify, prepare
     shoal reproduce 1 --root cub=DIR                  a table of the paper, ours beside it
-    shoal cache                                       the decoded images that are kept; --clear deletes them
+    shoal cache                                       the decoded images that are kept
     shoal doctor                                      is everything here that shoal needs?
-    shoal encoders list                               which encoders there are, and which weights are here
+    shoal encoders list                               the encoders, and which weights are here
     """,
 )
-app.command("demo", short_help="The whole path on 498 photographs, offline.")(demo.demo)
-app.command("discover", short_help="The categories of a folder of images.")(discover.discover)
-app.command("compare", short_help="Which method is best for a folder of images?")(compare.compare)
-app.command("cluster", short_help="The categories of ready embeddings.")(cluster.cluster)
-app.command("report", short_help="See what a run found.")(report.report)
-app.command("review", short_help="Confirm, name, merge and split what a run found.")(review.review)
-app.command("evaluate", short_help="A run against the truth.")(evaluate.evaluate)
-app.command("assign", short_help="New images onto a run's categories.")(assign.assign)
-app.command("embed", short_help="Embeddings of images.")(embed.embed)
-app.command("export", short_help="A run for other programs.")(export.export)
-app.command("reproduce", short_help="The paper's tables, ours beside them.")(reproduce.reproduce)
-app.command("cache", short_help="The decoded images that are kept.")(cache.cache)
-app.command("doctor", short_help="Is everything here that shoal needs?")(doctor.doctor)
+SHORT_HELP: dict[Callable[..., None], str] = {
+    demo.demo: "The whole path on handwritten digits, offline.",
+    discover.discover: "The categories of a folder of images.",
+    compare.compare: "Which method is best for a folder of images?",
+    cluster.cluster: "The categories of ready embeddings.",
+    report.report: "See what a run found.",
+    review.review: "Confirm, name, merge and split what a run found.",
+    evaluate.evaluate: "A run against the truth.",
+    assign.assign: "New images onto a run's categories.",
+    embed.embed: "Embeddings of images.",
+    export.export: "A run for other programs.",
+    reproduce.reproduce: "The paper's tables, ours beside them.",
+    cache.cache: "The decoded images that are kept.",
+    doctor.doctor: "Is everything here that shoal needs?",
+}
+for command, short_help in SHORT_HELP.items():
+    app.command(short_help=short_help)(command)
 app.add_typer(encoders, name="encoders")
 app.add_typer(datasets.app, name="datasets")
 
@@ -186,11 +192,13 @@ def main() -> None:
     if os.environ.get("WORLD_SIZE", "1") == "1":
         app()
         return
-    code: Any = 0
+    code: object = None
     try:
         app()
     except SystemExit as end:
-        code = 0 if end.code is None else end.code
+        code = end.code
     sys.stdout.flush()
     sys.stderr.flush()
+    if code is None:
+        code = 0
     os._exit(code if isinstance(code, int) else 1)

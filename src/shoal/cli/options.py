@@ -28,14 +28,16 @@ AllowMissing = Annotated[
     bool,
     typer.Option(
         "--allow-missing",
-        help="Go on where many rows of a table name images that are not there, or shards are damaged.",
+        help="Go on where many rows of a table name images that are not there, or shards are "
+        "damaged.",
     ),
 ]
 LabelColumn = Annotated[str | None, typer.Option(help="Column of the table that holds the labels.")]
 NClusters = Annotated[
     str | None,
     typer.Option(
-        help="How many categories there are, 40, or a range to estimate it in, 30-50; estimated if absent."
+        help="How many categories there are, 40, or a range to estimate it in, 30-50; estimated if "
+        "absent."
     ),
 ]
 Device = Annotated[

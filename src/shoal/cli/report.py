@@ -42,7 +42,9 @@ def report(
     open_: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
     json: Json = False,
 ) -> None:
-    """Write a run as one HTML page that needs nothing else, e.g. `shoal report runs/birds --open`."""
+    """Write a run as one HTML page that needs nothing else, e.g. `shoal report runs/birds
+    --open`.
+    """
     from shoal.files import make_folder, write_text
     from shoal.report.figures.writing import write_figures
     from shoal.report.page import render_report

@@ -61,10 +61,12 @@ def reproduce(
     device: Annotated[str | None, typer.Option(help="cpu or cuda; CUDA when there is one.")] = None,
     json: Json = False,
 ) -> None:
-    """Run tables of the paper, e.g. `shoal reproduce 1 3 4 --root cub=data/cub --encoder efficientnet-lite2`.
+    """Run tables of the paper, e.g. `shoal reproduce 1 3 4 --root cub=data/cub --encoder
+    efficientnet-lite2`.
 
-    Prints our numbers with the paper's in parentheses and writes them as Markdown, LaTeX and CSV. Every finished cell
-    and every epoch of a training are kept in --out, so an interrupted call goes on where it was.
+    Prints our numbers with the paper's in parentheses and writes them as Markdown, LaTeX and CSV.
+    Every finished cell and every epoch of a training are kept in --out, so an interrupted call goes
+    on where it was.
     """
     if not tables:
         _list_experiments(as_json=json)
@@ -75,23 +77,30 @@ def reproduce(
     from shoal.reproduce.plan import ReproduceOptions
     from shoal.reproduce.reproduce import reproduce as run
 
-    roots = read_pairs(root or [], "--root", "DATASET=FOLDER")
+    seed_words = seeds.replace(",", " ").split()
+    if not seed_words or not all(word.isdecimal() for word in seed_words):
+        raise UsageError(f"--seeds: found {seeds!r}, expected whole numbers, as in 0,1,2")
     pairs = list(change or [])
     if epochs is not None:
         pairs.append(f"training.epochs={epochs}")
-    changes = read_changes(pairs)
     options = ReproduceOptions(
         encoder=encoder,
         input_size=input_size,
         protocol=protocol,
-        changes=changes,
+        changes=read_changes(pairs),
         validation_share=validation_share,
         methods=tuple((methods or "").replace(",", " ").split()),
     )
     home = choose_device(device)
     with processes(home):
         reproductions = run(
-            tables, roots, out, device=home, seeds=_seeds(seeds), options=options, tell=say
+            tables,
+            read_pairs(root or [], "--root", "DATASET=FOLDER"),
+            out,
+            device=home,
+            seeds=[int(word) for word in seed_words],
+            options=options,
+            tell=say,
         )
     if is_main():
         _print(reproductions, as_json=json)
@@ -118,10 +127,3 @@ def _list_experiments(*, as_json: bool) -> None:
     lines = [f"{name:<11} {title}" for name, title in titles.items()]
     end = "Next: shoal reproduce 1 --root cub=data/cub --encoder efficientnet-lite2"
     result("\n".join([*lines, "", end]), titles, as_json=as_json)
-
-
-def _seeds(text: str) -> list[int]:
-    words = text.replace(",", " ").split()
-    if not words or not all(word.isdecimal() for word in words):
-        raise UsageError(f"--seeds: found {text!r}, expected whole numbers, as in 0,1,2")
-    return [int(word) for word in words]

@@ -1,9 +1,6 @@
 """`shoal review`: the page on which a person finishes what a run began."""
 
-import gc
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,27 +43,23 @@ def review(
     images: MovedImages = None,
     json: Json = False,
 ) -> None:
-    """Confirm, correct, name, merge and split what a run found, in a browser, e.g. `shoal review runs/birds`.
+    """Confirm, correct, name, merge and split what a run found, in a browser, e.g. `shoal review
+    runs/birds`.
 
-    Everything done there is added to review.jsonl in the run folder at once; Ctrl-C ends the server. `shoal export`,
-    `report`, `assign` and `evaluate` then use what was decided.
+    Everything done there is added to review.jsonl in the run folder at once; Ctrl-C ends the
+    server. `shoal export`, `report`, `assign` and `evaluate` then use what was decided.
     """
-    with _uncollected():
-        from shoal.runs import Run, check_not_held
-        from shoal.server.guard import Access
-        from shoal.server.pictures import Originals
-        from shoal.server.serving import bind, serve
+    from shoal.runs import Run, check_not_held
+    from shoal.server.guard import Access
+    from shoal.server.pictures import Originals
+    from shoal.server.serving import bind, serve
 
-        check_not_held(run)
-        if images is not None and not images.is_dir():
-            raise UsageError(
-                f"{images}: there is no such folder; give the one that --images shall be"
-            )
-        opened = Run.open(
-            run, checks_tables=False
-        )  # the review reads them all, and checks them then
-        opened_review, misfits = _open(opened, replay, read_only=read_only)
-        originals = Originals(opened, opened_review.answer.paths, images)
+    check_not_held(run)
+    if images is not None and not images.is_dir():
+        raise UsageError(f"{images}: there is no such folder; give the one that --images shall be")
+    opened = Run.open(run, checks_tables=False)  # the review reads them all, and checks them then
+    opened_review, misfits = _open(opened, replay, read_only=read_only)
+    originals = Originals(opened, opened_review.answer.paths, images)
     listening = bind(host, port)
     access = Access(host=host, port=listening.getsockname()[1], is_read_only=read_only)
 
@@ -96,16 +89,6 @@ def review(
     _tell(opened_review, run)
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Leave garbage alone: looking for it among so much that is new takes a tenth of the start, and finds none."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 def _open(run: "Run", replay: Path | None, *, read_only: bool) -> tuple["Review", list[str]]:
     """The review of a run.
 
@@ -114,18 +97,18 @@ def _open(run: "Run", replay: Path | None, *, read_only: bool) -> tuple["Review"
     from shoal.review.replay import replay_review
     from shoal.review.review import OtherAnswer, Review, checked_who
 
-    misfits: list[str] = []
     if replay is not None and read_only:
         raise UsageError("--replay writes a review, --read-only does not; leave out one of them")
-    try:
-        if replay is None:
+    if replay is None:
+        try:
             review = Review(run)
+        except OtherAnswer:
+            if read_only:
+                raise
+        else:
             if review.log.note:
                 say(review.log.note)
-            return review, misfits
-    except OtherAnswer:
-        if read_only:
-            raise
+            return review, []
     entries, lost = replay_review(replay or run.path, run, by=checked_who(None))
     misfits = [misfit.in_words() for misfit in lost]
     fits = "everything fits"
@@ -144,15 +127,11 @@ def _tell(review: "Review", run: Path) -> None:
     """What there is now, and what to do with it."""
     from collections import Counter
 
-    from shoal.review.actions import PREDICTED, STATUSES
+    from shoal.review.actions import STATUSES
 
     review.refresh()
-    n_by_status = Counter(review.state.images.status.tolist())
-    said = [
-        f"{n_by_status[status]:,} {STATUSES[status]}"
-        for status in sorted(n_by_status)
-        if status != PREDICTED
-    ]
+    n_by_status = Counter(STATUSES[status] for status in review.state.images.status.tolist())
+    said = [f"{n_by_status[one]:,} {one}" for one in STATUSES[1:] if n_by_status[one]]
     images = count(len(review.answer), "image")
     say(f"of {images} {', '.join(said) or 'none was decided on'}")
     say(f"next: shoal export {shlex.quote(str(run))} --to imagefolder --out sorted/")

@@ -1,4 +1,6 @@
-"""How certain a run is, in words: of the number of categories, and of the category of each image."""
+"""How certain a run is, in words: of the number of categories, and of the category of each
+image.
+"""
 
 from typing import Any
 

@@ -1,6 +1,8 @@
-"""The page of a comparison: the table, what follows from it, and each method's categories side by side.
+"""The page of a comparison: the table, what follows from it, and each method's categories side by
+side.
 
-It holds no script, and needs nothing else. `render_comparison` returns text; writing it is left to the caller.
+It holds no script, and needs nothing else. `render_comparison` returns text; writing it is left to
+the caller.
 """
 
 import csv

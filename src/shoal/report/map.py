@@ -4,9 +4,6 @@ t-SNE is slow, so it is drawn once, from a sample, and kept as map.npz in the ru
 n of them mapped.
 """
 
-import io
-import re
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,7 +64,9 @@ def stratified(ids: Ints, n_rows: int, *, seed: int = 0) -> Ints:
 
 
 def stages(run: ReviewedRun) -> dict[str, str]:
-    """Name the arrays to draw side by side: before and after training, else before and after the shift."""
+    """Name the arrays to draw side by side: before and after training, else before and after the
+    shift.
+    """
     here = [name for name in STAGES if run.has(f"{name}.npy")]
     if not run.metrics and "frozen" in here:
         here.remove("frozen")  # nothing was trained: the embeddings are the same
@@ -102,9 +101,10 @@ def tsne_layouts(
     if len(rows) < 3:
         raise NotInRun(f"t-SNE is left out: it needs at least 3 images, the run holds {len(rows)}.")
     maps = []
-    for at, name in enumerate(titles):
-        start = principal_components(run.rows_of(name)[rows], TSNE_DIMENSIONS)
-        maps.append(_tsne(start, progress and _part_of(progress, at, len(titles))))
+    for at, name in enumerate(titles, start=1):
+        maps.append(_tsne(principal_components(run.rows_of(name)[rows], TSNE_DIMENSIONS)))
+        if progress:
+            progress(at, len(titles))
     layouts = _layouts("t-SNE", titles, rows, maps)
     points = {layout.stage: layout.points for layout in layouts}
     with atomic_file(run.path / "map.npz") as file:
@@ -135,7 +135,8 @@ def kept_layouts(run: ReviewedRun) -> list[MapLayout]:
 
 
 def principal_components(x: Floats, n_components: int) -> Floats:
-    """Project rows onto their first principal components, (n, n_components), each with its largest entry positive.
+    """Project rows onto their first principal components, (n, n_components), each with its largest
+    entry positive.
 
     Columns beyond the rank are zero. A D x D covariance: 12 GFLOP for 20,000 rows of 768.
     """
@@ -153,7 +154,9 @@ def principal_components(x: Floats, n_components: int) -> Floats:
 
 
 def turned_like(points: Floats, model: Floats) -> Floats:
-    """Rotate and mirror a map so that it resembles another of the same images (orthogonal Procrustes)."""
+    """Rotate and mirror a map so that it resembles another of the same images (orthogonal
+    Procrustes).
+    """
     a = points - points.mean(axis=0)
     b = model - model.mean(axis=0)
     u, _, v = np.linalg.svd(a.T @ b)
@@ -172,34 +175,13 @@ def _layouts(
     ]
 
 
-def _tsne(x: Floats, progress: Progress | None) -> Floats:
+def _tsne(x: Floats) -> Floats:
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     perplexity = min(PERPLEXITY, (len(x) - 1) / 3)
-    model = TSNE(
-        2, init="pca", perplexity=perplexity, max_iter=TSNE_STEPS, random_state=0, verbose=2
-    )
-    # One thread: the same map each time, and on a busy machine several threads wait for each other
-    # at every step.
-    # scikit-learn offers no callback, but prints where it stands.
-    with threadpool_limits(1), redirect_stdout(_Steps(progress)):
+    model = TSNE(2, init="pca", perplexity=perplexity, max_iter=TSNE_STEPS, random_state=0)
+    # One thread: the same map each time, and on a busy machine several wait for each other.
+    with threadpool_limits(1):
         points: Floats = model.fit_transform(np.ascontiguousarray(x, np.float32))
     return points
-
-
-class _Steps(io.TextIOBase):
-    """Reads scikit-learn's '[t-SNE] Iteration 50: …' and passes the step on; keeps nothing."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self.progress = progress
-
-    def write(self, text: str, /) -> int:
-        if self.progress and (step := re.search(r"Iteration (\d+)", text)):
-            self.progress(min(int(step[1]), TSNE_STEPS), TSNE_STEPS)
-        return len(text)
-
-
-def _part_of(progress: Progress, at: int, parts: int) -> Progress:
-    """Progress of the `at`-th of several equal parts."""
-    return lambda done, total: progress(at * total + done, parts * total)

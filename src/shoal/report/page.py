@@ -57,7 +57,9 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
     left_out: list[str] = []
 
     def ask(make: Callable[[ReviewedRun], Found]) -> Found | None:
-        """What `make` finds in the run; where it is not there, the sentence that says so is kept."""
+        """What `make` finds in the run; where it is not there, the sentence that says so is
+        kept.
+        """
         try:
             return make(reviewed)
         except NotInRun as reason:
@@ -126,8 +128,8 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
 
 
 def _on_page(figure: Figure, name: str) -> dict[str, str]:
-    """A figure with the first line of its docstring as words."""
-    words = (FIGURES[name].__doc__ or "").strip().splitlines()[0]
+    """A figure with its docstring as words."""
+    words = " ".join((FIGURES[name].__doc__ or "").split())
     return {"name": name, "words": words, "svg": inline_svg(figure, name, words)}
 
 

@@ -1,4 +1,6 @@
-"""What a curator may want to change: categories that look like one, and given labels that look wrong."""
+"""What a curator may want to change: categories that look like one, and given labels that look
+wrong.
+"""
 
 import re
 from collections.abc import Collection, Mapping
@@ -134,11 +136,13 @@ def compared(rows: Ints) -> Ints:
 
 
 def separation(a: Floats, b: Floats) -> float:
-    """How far two groups of points, (n, D) and (m, D), lie apart: their distance over the spread along a line.
+    """How far two groups of points, (n, D) and (m, D), lie apart: their distance over the spread
+    along a line.
 
-    Ashman's D, √2 |μ_a - μ_b| / √(σ_a² + σ_b²), on the line through both means. Each point is placed on the line that
-    the others give: on one that it has drawn to itself, few points of many dimensions would always lie far apart.
-    0 for groups that no line parts, infinite for different ones without spread.
+    Ashman's D, √2 |μ_a - μ_b| / √(σ_a² + σ_b²), on the line through both means. Each point is
+    placed on the line that the others give: on one that it has drawn to itself, few points of many
+    dimensions would always lie far apart. 0 for groups that no line parts, infinite for different
+    ones without spread.
     """
     middle = (a.mean(axis=0) + b.mean(axis=0)) / 2
     on_a = _placed(a - middle, b - middle)
@@ -151,7 +155,9 @@ def separation(a: Floats, b: Floats) -> float:
 
 
 def _placed(own: Floats, other: Floats) -> Floats:
-    """(n,) where each point of a group lies on the line from the mean of the others of its group to the other group."""
+    """(n,) where each point of a group lies on the line from the mean of the others of its group
+    to the other group.
+    """
     n = len(own)
     lines = other.mean(axis=0) - (n * own.mean(axis=0) - own) / (n - 1)  # (n, D)
     lengths = np.maximum(np.linalg.norm(lines, axis=1), np.finfo(np.float64).tiny)

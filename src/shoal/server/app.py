@@ -1,4 +1,6 @@
-"""The review of a run for a browser: one page, what it shows, and the one way to change anything."""
+"""The review of a run for a browser: one page, what it shows, and the one way to change
+anything.
+"""
 
 import asyncio
 import hashlib

@@ -1,4 +1,5 @@
-"""What the page asks for: the whole state in one binary answer, changes since then, and single images in words.
+"""What the page asks for: the whole state in one binary answer, changes since then, and single
+images in words.
 
 N images. All numbers are little-endian.
 """
@@ -37,7 +38,9 @@ SURE = 250
 
 
 def columns(review: Review) -> bytes:
-    """Order (rows, most typical first), category, given label, what the images around speak for, status, confidence."""
+    """Order (rows, most typical first), category, given label, what the images around speak for,
+    status, confidence.
+    """
     with review.lock:
         state = review.state
         answer = review.answer
@@ -79,7 +82,7 @@ def categories(review: Review) -> list[dict[str, object]]:
             row["similarity"] = _round(answered[number].nearest_known_similarity)
         sides = proposed_split(review.state, number)
         if sides is not None:
-            # It may hold another one: how many are labeled on both sides, and some that would leave.
+            # Labeled and unlabeled images on both sides, and some of those that would leave.
             counts = [[int(is_labeled[own].sum()), int((~is_labeled[own]).sum())] for own in sides]
             row["mixed"] = {"sides": counts, "rows": sides[1][:MIXED_SHOWN].tolist()}
         rows.append(row)
@@ -87,7 +90,9 @@ def categories(review: Review) -> list[dict[str, object]]:
 
 
 def changes(review: Review, since: int, by: str, window: Window | None = None) -> dict[str, object]:
-    """What has changed since an action: images, categories, the actions themselves, and what `by` can undo there."""
+    """What has changed since an action: images, categories, the actions themselves, and what
+    `by` can undo there.
+    """
     with review.lock:
         state = review.state
         since = max(0, since)

@@ -112,7 +112,9 @@ class Access:
 
     @property
     def asks_who(self) -> bool:
-        """Whether people have to say who they are before they change anything: there may be several."""
+        """Whether people have to say who they are before they change anything: there may be
+        several.
+        """
         return not self.is_loopback and not self.is_read_only
 
     @property
@@ -271,7 +273,9 @@ def _name_and_port(host: str) -> tuple[str, int]:
 
 
 def _cookie_name(request: Request) -> str:
-    """A name by the port that the browser sees, be it a tunnel's: ports of a machine share cookies."""
+    """A name by the port that the browser sees, be it a tunnel's: ports of a machine share
+    cookies.
+    """
     return f"shoal-{_name_and_port(request.headers['host'])[1]}"
 
 

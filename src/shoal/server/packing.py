@@ -1,6 +1,8 @@
-"""Many images in few bytes: a bit for each image of the run instead of a number for each of a long list.
+"""Many images in few bytes: a bit for each image of the run instead of a number for each of a long
+list.
 
-A list of up to `MANY` stays a list of numbers, which a person can read; the page has the same in `packing.js`.
+A list of up to `MANY` stays a list of numbers, which a person can read; the page has the same in
+`packing.js`.
 """
 
 import base64
@@ -16,7 +18,9 @@ MANY = 1_000
 
 
 def pack_rows(rows: Ints, n_images: int) -> list[int] | str:
-    """Ascending rows as they are, or, where they are many, as the base64 text of `n_images` bits, the lowest first."""
+    """Ascending rows as they are, or, where they are many, as the base64 text of `n_images`
+    bits, the lowest first.
+    """
     if len(rows) <= MANY:
         return [*map(int, rows)]
     is_in = np.zeros(n_images, bool)
@@ -39,8 +43,9 @@ def unpack_rows(text: str, n_images: int) -> Ints:
 
 
 def pack_numbers(values: Ints) -> list[int] | str | int:
-    """A number for each of some rows, packed where these are: as one where all are equal, otherwise as the base64 text
-    of signed numbers of 1, 2 or 4 bytes."""
+    """A number for each of some rows, packed where these are: as one where all are equal,
+    otherwise as the base64 text of signed numbers of 1, 2 or 4 bytes.
+    """
     if len(values) <= MANY:
         return [*map(int, values)]
     low = int(values.min())

@@ -1,7 +1,9 @@
-"""The pictures of a run: thumbnails out of its archive, by the hundred, and originals out of its collection.
+"""The pictures of a run: thumbnails out of its archive, by the hundred, and originals out of its
+collection.
 
-An original is named by its row alone, lies inside the folder (or address, or shards) of the collection, and leaves as
-pixels that were decoded and written anew: no other file, and nothing that hides in one, is ever sent.
+An original is named by its row alone, lies inside the folder (or address, or shards) of the
+collection, and leaves as pixels that were decoded and written anew: no other file, and nothing that
+hides in one, is ever sent.
 """
 
 import io
@@ -40,13 +42,17 @@ NO_FILES = (
 
 
 def packed(pictures: Sequence[bytes]) -> bytes:
-    """Several pictures as one answer: how many, the bytes of each (little-endian u4), then all of them."""
+    """Several pictures as one answer: how many, the bytes of each (little-endian u4), then all
+    of them.
+    """
     sizes = np.array([len(pictures), *map(len, pictures)], dtype="<u4").tobytes()
     return sizes + b"".join(pictures)
 
 
 class Originals:
-    """The image files of a run, where they still are, or in the folder `images` where they have moved to."""
+    """The image files of a run, where they still are, or in the folder `images` where they have
+    moved to.
+    """
 
     def __init__(self, run: Run, paths: Sequence[str], images: Path | None = None) -> None:
         self.paths = paths
@@ -98,7 +104,9 @@ class Originals:
         return file
 
     def whole(self, row: int) -> bytes:
-        """An image with all of its pixels: one at a time, and kept by the browser alone, because of its size."""
+        """An image with all of its pixels: one at a time, and kept by the browser alone, because
+        of its size.
+        """
         with self._zooming:
             return self._get(row, WHOLE_SIDE)
 

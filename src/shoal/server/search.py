@@ -1,4 +1,5 @@
-"""What the page looks up: similar images, candidates to grow a category by, merges, parts, paths, the map.
+"""What the page looks up: similar images, candidates to grow a category by, merges, parts, paths,
+the map.
 
 Everything is read off the embeddings of the run, (N, D); a run without them says so.
 """
@@ -113,9 +114,7 @@ class Search:
             state = self.review.state
             records = state.categories
             ids = state.images.category.copy()
-            today = {
-                c.category_id: state.today(c.category_id) for c in self.review.answer.found
-            }
+            today = {c.category_id: state.today(c.category_id) for c in self.review.answer.found}
             apart = state.distinct
         order = np.argsort(ids, kind="stable")
         starts = np.searchsorted(ids[order], [*records]).tolist()

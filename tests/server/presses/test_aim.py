@@ -1,4 +1,6 @@
-"""What a click, a key, a name or a line is aimed at, in Chromium: one page for all tests of this file."""
+"""What a click, a key, a name or a line is aimed at, in Chromium: one page for all tests of this
+file.
+"""
 
 import json
 from pathlib import Path
@@ -6,16 +8,15 @@ from pathlib import Path
 import pytest
 
 from chromium import Page
-from review_page import ask, done, go_to, pictured, rows, state, text, wait_for
+from review_page import ask, done, go_to, state, text, wait_for
 
 pytestmark = pytest.mark.browser
 
-ALT = 1
-CTRL = 2
 ONCE = "A double click counts once."
 PARTS = (
     "[...document.querySelectorAll('#dialog .part')].map((part) => "
-    "[part.querySelector('input').value, ...[...part.querySelectorAll('[data-row]')].map((one) => one.dataset.row)])"
+    "[part.querySelector('input').value, ...[...part.querySelectorAll('[data-row]')].map((one) => "
+    "one.dataset.row)])"
 )
 
 
@@ -24,11 +25,6 @@ def click(page: Page, selector: str, count: int) -> None:
     for kind in ("mousePressed", "mouseReleased"):
         page.mouse(kind, x, y, button="left", clickCount=count, buttons=1)
     page.settle()
-
-
-def close(page: Page) -> None:
-    page.key("Escape")
-    page.wait("!document.getElementById('dialog').open")
 
 
 def test_a_double_click_confirms_one_category(page: Page, run: Path) -> None:
@@ -46,33 +42,6 @@ def test_a_double_click_confirms_one_category(page: Page, run: Path) -> None:
         "confirm",
         "undo",
     ]
-
-
-def test_a_double_click_answers_one_question_and_decides_on_one_enlarged_image(
-    page: Page, run: Path
-) -> None:
-    go_to(page, "one")
-    ask(page, "g")
-    for count in (1, 2):
-        pictured(page)
-        click(page, "#dialog .grow button.main", count)
-    pictured(page)
-    assert "12 images sure so far" in text(page, "#candidates")
-    close(page)
-    before = done(page)
-    first = rows(page)[0]
-    page.run("document.getElementById('grid').focus(), shoal.grid.go(0), true")
-    ask(page, "Enter")
-    reject = "[...document.querySelectorAll('#dialog button')].find((one) => one.textContent === 'Reject x')"
-    pictured(page)
-    page.run(f"{reject}.id = 'reject', true")
-    for count in (1, 2):
-        pictured(page)
-        click(page, "#reject", count)
-        wait_for(page, before + 1)
-    assert ONCE in text(page, "#said")
-    close(page)
-    assert [entry.action.rows.tolist() for entry in state(run).state.entries[before:]] == [[first]]
 
 
 def slide(page: Page, n: int) -> list[list[str]]:
@@ -116,7 +85,8 @@ def test_a_name_of_a_part_stays_with_its_images_and_none_is_lost(page: Page, run
     page.run("window.sent = fetch, true")
     late = "sent(of[0], { ...of[1], body: of[1].body.replace('\"other\"', '\"three\"') })"
     page.run(
-        f"window.fetch = (...of) => String(of[0]).startsWith('/api/act') ? {late} : sent(...of), true"
+        f"window.fetch = (...of) => String(of[0]).startsWith('/api/act') ? {late} : sent(...of), "
+        "true"
     )
     page.run("document.querySelector('#dialog button.main').click(), true")
     page.wait("document.getElementById('said').textContent.includes('three')")
@@ -127,13 +97,3 @@ def test_a_name_of_a_part_stays_with_its_images_and_none_is_lost(page: Page, run
     found = state(run).state
     assert {int(row) for row in parts[at][1:]} <= set(found.members(found.find("mine")).tolist())
     assert found.entries[-1].action.category == here
-
-
-@pytest.mark.parametrize("modifiers", [ALT, ALT | CTRL])
-def test_a_bracket_that_takes_alt_on_a_keyboard_is_a_bracket(page: Page, modifiers: int) -> None:
-    here = go_to(page, "one")
-    page.call("Input.dispatchKeyEvent", type="keyDown", key="]", code="Digit6", modifiers=modifiers)
-    page.wait(f"shoal.view.id !== {here}")
-    page.settle()
-    page.call("Input.dispatchKeyEvent", type="keyDown", key="[", code="Digit5", modifiers=modifiers)
-    page.wait(f"shoal.view.id === {here}")

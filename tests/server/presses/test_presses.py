@@ -1,4 +1,6 @@
-"""Keys and clicks on a slow server, in Chromium: each decides once, on what was on the screen when it was pressed."""
+"""Keys and clicks on a slow server, in Chromium: each decides once, on what was on the screen
+when it was pressed.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -38,7 +40,8 @@ def detailed(page: Page, row: int) -> None:
         f"fetch('/api/images?rows={row}').then((a) => a.json()).then((found) => found[0].name)"
     )
     page.wait(
-        f"shoal.grid.focused === {row} && document.querySelector('#details h2')?.textContent === '{name}'"
+        f"shoal.grid.focused === {row} && document.querySelector('#details h2')?.textContent === "
+        f"'{name}'"
     )
     page.settle()
 
@@ -209,48 +212,6 @@ def test_no_key_counts_between_a_double_click_and_the_enlarged_image(page: Page,
     page.wait("!document.getElementById('dialog').open")
     page.settle()
     assert (done(page), page.run("shoal.grid.selected.size")) == (before + 1, 0)
-
-
-def test_the_enlarged_image_is_moved_and_the_next_is_decided_on_only_when_shown(
-    page: Page, run: Path
-) -> None:
-    go_to(page, "two")
-    page.key("Home")
-    shown = rows(page)
-    before = done(page)
-    titled = "document.querySelector('#dialog-title')?.textContent"
-    ask(page, "Enter")
-    pictured(page)
-    for at, (key, name) in enumerate([("m", "three"), ("n", "a new one")]):
-        seen = page.run(titled)
-        page.key(key)
-        page.wait(f"document.querySelector('#dialog input') && {titled}.includes('1 image')")
-        page.type(name)
-        page.key("Enter")
-        wait_for(page, before + at + 1)
-        page.wait(f"document.querySelector('#dialog .viewer') && {titled} !== '{seen}'")
-        pictured(page)
-    found = state(run).state
-    assert [found.categories[found.images.category[row]].name for row in shown[:2]] == [
-        "three",
-        "a new one",
-    ]
-    hold_back(page, "/api/act")
-    page.key("f")
-    page.key("x")
-    let_through(page)
-    page.wait(TOO_EARLY)
-    assert statuses(run, shown[2:4]) == ["flagged", "predicted"]
-    pictured(page)
-    page.key("m")
-    page.wait("document.querySelector('#dialog input')")
-    page.key("Escape")
-    page.wait(
-        "document.querySelector('#dialog .viewer')"
-    )  # nothing was moved: the same image again
-    page.key("Escape")
-    page.wait("!document.getElementById('dialog').open")
-    assert done(page) == before + 3
 
 
 def test_each_window_of_a_person_undoes_its_own_actions(

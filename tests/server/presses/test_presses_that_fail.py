@@ -1,4 +1,6 @@
-"""Presses behind one that is refused, fails or waits, in Chromium: none decides on what its person did not mean."""
+"""Presses behind one that is refused, fails or waits, in Chromium: none decides on what its
+person did not mean.
+"""
 
 from pathlib import Path
 
@@ -22,7 +24,9 @@ def last(run: Path, before: int) -> list[tuple[str, str, int]]:
 
 
 def at_start(page: Page, name: str) -> tuple[int, list[int]]:
-    """Look at a category, its first undecided image in focus; how much was done before, and its images from there."""
+    """Look at a category, its first undecided image in focus; how much was done before, and its
+    images from there.
+    """
     go_to(page, name)
     page.key("Escape")
     place = page.run("shoal.grid.rows.findIndex((row) => shoal.store.status[row] === 0)")
@@ -33,11 +37,13 @@ def at_start(page: Page, name: str) -> tuple[int, list[int]]:
 def no_answer(page: Page) -> None:
     """Let the next action fail once it is let through, as when the line is cut."""
     page.run(
-        "window.asked ??= fetch, window.held = new Promise((done) => { window.through = done }), true"
+        "window.asked ??= fetch, window.held = new Promise((done) => { window.through = done }), "
+        "true"
     )
     cut = "held.then(() => { window.fetch = asked; throw new TypeError('cut') })"
     page.run(
-        f"window.fetch = (...of) => String(of[0]).startsWith('/api/act') ? {cut} : asked(...of), true"
+        f"window.fetch = (...of) => String(of[0]).startsWith('/api/act') ? {cut} : asked(...of), "
+        "true"
     )
 
 
@@ -109,18 +115,6 @@ def test_a_category_that_somebody_renamed_after_the_press_is_not_confirmed(
     assert "confirmed" not in statuses(run, shown)
     verbs.rename(Review(RunView(run)), page.run("shoal.view.id"), "four", by="ann")
     wait_for(page, before + 2)
-
-
-def test_fast_work_beside_that_of_others_is_all_done(page: Page, run: Path) -> None:
-    before, shown = at_start(page, "five")
-    hold_back(page, "/api/act")
-    for key in ("f", "x", "f"):
-        page.key(key)
-    ann(run, "flag", shown[-1])
-    wait_for(page, before + 1)
-    let_through(page)
-    wait_for(page, before + 4)
-    assert statuses(run, [*shown[:3], shown[-1]]) == ["flagged", "rejected", "flagged", "flagged"]
 
 
 def test_a_question_is_open_at_once_and_takes_what_is_typed(page: Page, run: Path) -> None:

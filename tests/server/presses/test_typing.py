@@ -38,7 +38,8 @@ def test_what_is_typed_while_another_category_is_awaited_goes_into_the_field(
     ]
     assert int(page.run(SEQ)) == before + 1, "nothing was confirmed"
     page.run(
-        "(({ find }) => { find.value = ''; find.oninput(); return true })({ find: document.getElementById('find') })"
+        "(({ find }) => { find.value = ''; find.oninput(); return true })({ find: "
+        "document.getElementById('find') })"
     )
     page.key("Escape")
     page.resize(1280, 900)

@@ -49,7 +49,9 @@ class Top:
 
 
 def top_of_tree(run: ReviewedRun) -> Top:
-    """Cut the tree into a cluster per category, at most `MAX_LEAVES`; each is named by its images."""
+    """Cut the tree into a cluster per category, at most `MAX_LEAVES`; each is named by its
+    images.
+    """
     missing = "The dendrogram is left out: "
     if not run.has("tree.npy"):
         raise NotInRun(f"{missing}the run holds no tree.")
@@ -81,7 +83,9 @@ def top_of_tree(run: ReviewedRun) -> Top:
 
 @styled
 def dendrogram(run: Run) -> Figure:
-    """The top of the tree: categories that join far left are nearest; circles are known, diamonds novel."""
+    """The top of the tree: categories that join far left are nearest; circles are known,
+    diamonds novel.
+    """
     top = top_of_tree(ReviewedRun.of(run))
     heights = [height for *_, height in top.joins]
     right = max(heights)
@@ -113,7 +117,9 @@ def dendrogram(run: Run) -> Figure:
 
 @styled
 def confusion(run: Run) -> Figure:
-    """Where labeled images landed: a row per given label, a column per category, shares of the row."""
+    """Where labeled images landed: a row per given label, a column per category, shares of the
+    row.
+    """
     reviewed = ReviewedRun.of(run)
     if not reviewed.is_labeled.any():
         raise NotInRun("The confusion of known categories is left out: no image came with a label.")

@@ -41,7 +41,9 @@ PANELS = {
 
 @styled
 def n_clusters_curve(run: Run) -> Figure:
-    """Labeled accuracy against the number of clusters, the chosen number marked, its 80 % interval shaded."""
+    """Labeled accuracy against the number of clusters, the chosen number marked, its 80 %
+    interval shaded.
+    """
     estimate = run.json("estimate")
     curve = estimate.get("curve")
     if not curve or not curve["n_clusters"]:
@@ -85,7 +87,9 @@ def n_clusters_over_epochs(run: Run) -> Figure:
 
 @styled
 def training_curves(run: Run) -> Figure:
-    """Losses, validation accuracy and learning rate over the epochs, and where the snapshot was taken."""
+    """Losses, validation accuracy and learning rate over the epochs, and where the snapshot was
+    taken.
+    """
     metrics = run.metrics
     drawn = [
         label
@@ -150,7 +154,9 @@ def shift_accuracy(run: Run) -> Figure:
 
 @styled
 def confidence_curve(run: Run) -> Figure:
-    """Confidence by the share of an image's nearest images in its category; circles are what labels held back gave."""
+    """Confidence by the share of an image's nearest images in its category; circles are what
+    labels held back gave.
+    """
     calibration = run.json("calibration")
     if not calibration["is_calibrated"]:
         raise NotInRun(

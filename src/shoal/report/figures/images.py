@@ -23,7 +23,9 @@ MAX_NAMES = 30
 
 @styled
 def map_pca(run: Run) -> Figure:
-    """The map by principal components, before and after side by side; circles are known, diamonds novel."""
+    """The map by principal components, before and after side by side; circles are known,
+    diamonds novel.
+    """
     reviewed = ReviewedRun.of(run)
     return _scatter(reviewed, pca_layouts(reviewed))
 

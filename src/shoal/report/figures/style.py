@@ -118,7 +118,8 @@ def inline_svg(figure: Figure, name: str, words: str) -> Markup:
     )  # several figures share one page
     text = re.sub("|".join(PAGE_COLORS), lambda color: PAGE_COLORS[color[0]], text)
     width, height = (72 * float(size) for size in figure.get_size_inches())
-    box = f'viewBox="0 0 {width:g} {height:g}" style="max-width:{1.45 * width:.0f}px"'  # one size of letters for all
+    # One size of letters for all figures.
+    box = f'viewBox="0 0 {width:g} {height:g}" style="max-width:{1.45 * width:.0f}px"'
     opening = f'<svg class="plot" role="img" aria-label="{escape(words)}" {box}>'
     return Markup(
         re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1)
