@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli.console import Json, complain, result, say
+from shoal.cli.options import Device, EncoderName, Epochs, InputSize
 from shoal.errors import UsageError
 from shoal.words import count
 
@@ -29,14 +30,10 @@ def reproduce(
     out: Annotated[Path, typer.Option("--out", help="Folder for cells and tables.")] = Path(
         "reproduction"
     ),
-    encoder: Annotated[str | None, typer.Option(help="Encoder; the paper's if not given.")] = None,
+    encoder: EncoderName = None,
     seeds: Annotated[str, typer.Option(help="Seeds, as in 0,1,2.")] = "0",
-    epochs: Annotated[
-        int | None, typer.Option(help="Epochs of every training; the recipe's if not given.")
-    ] = None,
-    input_size: Annotated[
-        int | None, typer.Option("--input-size", help="Side of the images, in pixels.")
-    ] = None,
+    epochs: Epochs = None,
+    input_size: InputSize = None,
     validation_share: Annotated[
         float,
         typer.Option(
@@ -58,7 +55,7 @@ def reproduce(
         list[str] | None,
         typer.Option("--set", help="A setting for all rows, e.g. training.batch_size=64."),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; CUDA when there is one.")] = None,
+    device: Device = None,
     json: Json = False,
 ) -> None:
     """Run tables of the paper, e.g. `shoal reproduce 1 3 4 --root cub=data/cub --encoder
