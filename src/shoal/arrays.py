@@ -107,7 +107,9 @@ def each_row(x: NDArray[Any], holds: Callable[[NDArray[Any]], Bools | np.bool_])
 
 
 def as_matrix(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
-    """Check dtype and shape of (N, D) numbers, not their values; others than floats become float64."""
+    """Check dtype and shape of (N, D) numbers, not their values; others than floats become
+    float64.
+    """
     try:
         matrix = np.asarray(x)
     except ValueError as error:
@@ -162,7 +164,9 @@ def is_missing(label: object) -> bool:
 
 
 def nan_to_null(value: Any) -> Any:
-    """Replace NaN, which JSON does not have, by None, in mappings and lists; a tuple becomes a list."""
+    """Replace NaN, which JSON does not have, by None, in mappings and lists; a tuple becomes a
+    list.
+    """
     if isinstance(value, Mapping):
         return {name: nan_to_null(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

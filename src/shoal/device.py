@@ -1,9 +1,7 @@
-"""Where tensors live, in which precision, and from which seed: the one place that asks the hardware."""
+"""Device, precision and seed: the one place that asks the hardware."""
 
 import os
 import random
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +13,16 @@ EXPECTED = "expected cpu, cuda, cuda:N or mps"
 
 
 def choose_device(name: str | torch.device | None = None) -> torch.device:
-    """Turn 'cpu', 'cuda', 'cuda:1', 'mps' or None (CUDA when there is one) into the device that trains and clusters."""
+    """The device that trains and clusters: 'cpu', 'cuda', 'cuda:1', 'mps', or the best for None."""
     return computing_device(encoder_device(name))
 
 
 def encoder_device(name: str | torch.device | None = None) -> torch.device:
     """The device that frozen encoders run on: the same, or Apple's GPU where there is one."""
     if name is None or name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "mps" if has_mps() else "cpu")
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if has_mps() else "cpu")
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
@@ -31,8 +31,8 @@ def encoder_device(name: str | torch.device | None = None) -> torch.device:
         raise UsageError(f"device: found {name!r}, {EXPECTED}")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise MissingError(
-            f"device: found {name!r}; CUDA devices that torch {torch.__version__} sees: {torch.cuda.device_count()}; "
-            "use cpu, or install a CUDA build of torch"
+            f"device: found {name!r}; CUDA devices that torch {torch.__version__} sees: "
+            f"{torch.cuda.device_count()}; use cpu, or install a CUDA build of torch"
         )
     if device.type == "mps" and not has_mps():
         raise MissingError(
@@ -42,12 +42,12 @@ def encoder_device(name: str | torch.device | None = None) -> torch.device:
 
 
 def computing_device(device: torch.device) -> torch.device:
-    """Where tensors are worked on whose encoder runs on `device`: the CPU beside Apple's GPU, which has no float64."""
+    """The device beside an encoder's: the CPU beside Apple's GPU, which has no float64."""
     return torch.device("cpu") if device.type == "mps" else device
 
 
 def has_mps() -> bool:
-    """Whether torch sees a GPU of Apple's; one in several processes counts for none, as they would share it."""
+    """Whether torch sees a GPU of Apple's; several processes, which would share it, use none."""
     return torch.backends.mps.is_available() and int(os.environ.get("WORLD_SIZE", "1")) == 1
 
 
@@ -56,8 +56,8 @@ def device_in_words(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
     if device.type == "mps":
-        return "mps (Apple's GPU embeds images; training and clustering need float64, which only the CPU has)"
-    why = "torch sees no GPU" if not torch.cuda.is_available() else "a GPU is there"
+        return "mps (Apple's GPU embeds images; training and clustering need the CPU's float64)"
+    why = "a GPU is there" if torch.cuda.is_available() else "torch sees no GPU"
     return f"cpu ({torch.get_num_threads()} threads; {why})"
 
 
@@ -67,7 +67,7 @@ def autocast_dtype(device: torch.device) -> torch.dtype:
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Whether this is a CPU that multiplies bfloat16 tiles in hardware (AMX); on others float32 is as fast."""
+    """Whether this is a CPU with AMX, which multiplies bfloat16; on others float32 is as fast."""
     ask = getattr(torch.cpu, "_is_amx_tile_supported", None)
     return device.type == "cpu" and bool(ask and ask())
 
@@ -79,27 +79,15 @@ def check_seed(seed: int) -> None:
 
 
 def seed_everything(seed: int) -> None:
-    """Seed python, numpy and torch (all devices); functions that draw still take their own generator."""
+    """Seed python, numpy and torch; functions that draw still take their own generator."""
     check_seed(seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  (third-party code draws from numpy's global state)
     torch.manual_seed(seed)
 
 
-def seconds_of(
-    work: Callable[[], object], device: torch.device, clock: Callable[[], float] = time.perf_counter
-) -> float:
-    """The time of the second of two calls: the first one may compile and allocate."""
-    for _ in range(2):
-        began = clock()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-    return clock() - began
-
-
 def free_memory(device: torch.device) -> int:
-    """Bytes that can still be taken on `device`: free CUDA memory, or what Linux and a container's limit leave.
+    """Bytes that can still be taken: free CUDA memory, or what Linux and a container's limit leave.
 
     The processes that torchrun has started on a machine share its memory, and have a GPU each.
     """
@@ -120,15 +108,14 @@ def _available_host_memory() -> int:
 
 
 def _left_in_container(root: Path = Path("/sys/fs/cgroup")) -> float:
-    """Bytes left below the memory limit of the control group (v2) that a container is; infinity where there is none.
+    """Bytes left below the memory limit of a container (control group v2); infinity without one.
 
     Cached files count as used there, but make room when it is asked for.
     """
     try:
-        limit, used = (
-            (root / name).read_text().strip() for name in ("memory.max", "memory.current")
-        )
+        limit = int((root / "memory.max").read_text())
+        used = int((root / "memory.current").read_text())
         stat = dict(line.split() for line in (root / "memory.stat").read_text().splitlines())
-        return int(limit) - int(used) + int(stat.get("inactive_file", 0))
+        return limit - used + int(stat.get("inactive_file", 0))
     except (OSError, ValueError):  # no such file, or 'max' for no limit
         return float("inf")

@@ -1,10 +1,10 @@
-"""Several processes as one: rank, shards, gathers, calls. Alone, every call is a no-op, so there is one code path.
+"""Several processes as one: rank, shards, gathers, calls. Alone, every call is a no-op.
 
-Processes are started by `torchrun`, whose environment variables `processes` reads; nothing else sets them up. This is
-the only file that imports torch.distributed.
+Processes are started by `torchrun`, whose environment variables `processes` reads; nothing else
+sets them up. This is the only file that imports torch.distributed.
 
-The main process leads: while the others wait for its next word (`flag_from_main`), it can have them take part in a
-function (`tell_others`), which then runs in all processes at once.
+The main process leads: while the others wait for its next word (`flag_from_main`), it can have them
+take part in a function (`tell_others`), which then runs in all processes at once.
 """
 
 import datetime
@@ -24,20 +24,20 @@ from shoal.errors import ShoalError
 from shoal.heartbeat import Heartbeat, lost
 
 CALL = 2
-"""The main process's word for: a function is to be called now. Its other words are flags, 0 and 1."""
+"""The main process's word for: call a function now. Its other words are flags, 0 and 1."""
 
 JOIN_S = 1800.0
 """How long a process waits for the others to start."""
 
 MAX_WAIT_S = 7 * 24 * 3600.0
-"""How long one waits for a word of another that is alive: the main one may decode or cluster for days."""
+"""How long one waits for another that is alive: the main one may decode or cluster for days."""
 
 Function = Callable[..., object]
 Result = TypeVar("Result")
 
 
 class _Others:
-    """What the other processes do, as far as this one knows: nothing that it could use, unless it is said."""
+    """What the other processes do, as far as this one knows."""
 
     are_waiting = False
     """For the main process's word, in `flag_from_main`."""
@@ -54,10 +54,11 @@ class ProcessLost(ShoalError):
 
 @contextmanager
 def processes(device: torch.device) -> Iterator[None]:
-    """Join the group that torchrun announced (NCCL on CUDA, gloo on the CPU), and leave it at the end.
+    """Join the group that torchrun announced (NCCL or gloo), and leave it at the end.
 
-    Each process of a machine then has a GPU of its own under the name "cuda". One that dies, or whose machine does,
-    ends the others within a minute. They end too when torchrun tells them to, as if Ctrl-C had been pressed.
+    Each process of a machine then has a GPU of its own under the name "cuda". One that dies, or
+    whose machine does, ends the others within a minute. They end too when torchrun tells them to,
+    as if Ctrl-C had been pressed.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or is_started():
         yield
@@ -68,9 +69,12 @@ def processes(device: torch.device) -> Iterator[None]:
         store, number, n_processes = next(
             rendezvous("env://", timeout=datetime.timedelta(seconds=JOIN_S))
         )
-        how: dict[str, Any] = {"store": store, "rank": number, "world_size": n_processes}
         dist.init_process_group(
-            _backend(device), **how, timeout=datetime.timedelta(seconds=MAX_WAIT_S)
+            _backend(device),
+            store=store,
+            rank=number,
+            world_size=n_processes,
+            timeout=datetime.timedelta(seconds=MAX_WAIT_S),
         )
     except (RuntimeError, ValueError) as error:
         raise ShoalError(
@@ -85,7 +89,7 @@ def processes(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _interrupted_by_torchrun() -> Iterator[None]:
-    """Let the signal with which torchrun ends processes interrupt this one, so that it says what to do next."""
+    """Let torchrun's signal to end interrupt this process, so that it says what to do next."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -99,8 +103,8 @@ def _interrupted_by_torchrun() -> Iterator[None]:
 def _take_gpu(number: int) -> None:
     if number >= torch.cuda.device_count():
         raise ShoalError(
-            f"process {number + 1} of this machine has no GPU, torch sees {torch.cuda.device_count()}; lower "
-            "torchrun's --nproc-per-node"
+            f"process {number + 1} of this machine has no GPU, torch sees "
+            f"{torch.cuda.device_count()}; lower torchrun's --nproc-per-node"
         )
     torch.cuda.set_device(number)
 
@@ -112,21 +116,30 @@ def is_started() -> bool:
 
 def rank() -> int:
     """This process's number, 0 alone."""
-    return dist.get_rank() if is_started() else 0
+    if not is_started():
+        return 0
+    return dist.get_rank()
 
 
 def world_size() -> int:
     """How many processes there are, 1 alone."""
-    return dist.get_world_size() if is_started() else 1
+    if not is_started():
+        return 1
+    return dist.get_world_size()
 
 
 def is_main() -> bool:
-    """Whether this process is the one that writes files and prints; torchrun's know it before they have joined."""
-    return rank() == 0 if is_started() else os.environ.get("RANK", "0") == "0"
+    """Whether this process writes files and prints; torchrun's know it before they have joined."""
+    if not is_started():
+        return os.environ.get("RANK", "0") == "0"
+    return rank() == 0
 
 
 def flag_from_main(value: bool, device: torch.device) -> bool:
-    """What the main process says, in every process; others wait for it, and take part in what it calls meanwhile."""
+    """What the main process says, in every process; others wait for it.
+
+    Meanwhile they take part in what it calls.
+    """
     if not is_started():
         return value
     while (word := _word_from_main(int(value), device)) == CALL:
@@ -138,8 +151,12 @@ def number_from_main(value: int | None, device: torch.device) -> int | None:
     """A count, or none, as the main process knows it, in every process."""
     if not is_started():
         return value
-    number = _word_from_main(-1 if value is None else value, device)
-    return None if number < 0 else number
+    if value is None:
+        value = -1
+    number = _word_from_main(value, device)
+    if number < 0:
+        return None
+    return number
 
 
 def object_from_main(value: Any, device: torch.device) -> Any:
@@ -154,7 +171,7 @@ def object_from_main(value: Any, device: torch.device) -> Any:
 
 @contextmanager
 def others_waiting(are_waiting: bool = True) -> Iterator[None]:
-    """Say, in the main process, whether the others wait for its word in `flag_from_main` meanwhile."""
+    """Say, in the main process, whether the others wait for its word in `flag_from_main`."""
     before = _Others.are_waiting
     _Others.are_waiting = are_waiting and is_started() and is_main()
     try:
@@ -165,7 +182,7 @@ def others_waiting(are_waiting: bool = True) -> Iterator[None]:
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Say that all processes do the same meanwhile: make every call, in the same order, with the same values."""
+    """Say that all processes make every call in the same order with the same values meanwhile."""
     before = _Others.do_the_same
     _Others.do_the_same = is_started()
     try:
@@ -175,7 +192,7 @@ def together() -> Iterator[None]:
 
 
 def by_main(work: Callable[[], Result], device: torch.device) -> Result | None:
-    """Let the main process do some work, and call the others for a part of it; they return None when it has ended."""
+    """Let the main process work, and call the others for a part of it; these return None."""
     result = None
     if is_main():
         with others_waiting():
@@ -185,7 +202,9 @@ def by_main(work: Callable[[], Result], device: torch.device) -> Result | None:
 
 
 def can_share(device: torch.device, n_products: float, least: float) -> bool:
-    """Whether work on a device can be shared with the other processes, and is worth it: `least` products are."""
+    """Whether work can be shared with the other processes, and is worth it: `least` products
+    are.
+    """
     if not (_Others.are_waiting or _Others.do_the_same) or n_products < least:
         return False
     return dist.get_backend() == _backend(device)
@@ -198,10 +217,10 @@ def _backend(device: torch.device) -> str:
 def tell_others(
     function: Function, tensors: Mapping[str, Tensor], device: torch.device, **options: Any
 ) -> None:
-    """Have every other process call a function of a module with these tensors, and options that can be pickled.
+    """Have every other process call a function with these tensors, and options that can be pickled.
 
-    The main process goes on at once, and must send and receive what the function does. A process that
-    does the same anyway is not told.
+    The main process goes on at once, and must send and receive what the function does. A process
+    that does the same anyway is not told.
     """
     if _Others.do_the_same:
         return
@@ -251,9 +270,11 @@ def barrier() -> None:
 
 
 def shard(n_rows: int, of: int | None = None) -> slice:
-    """The contiguous share of `n_rows` rows of this process, or of another; they differ by at most one row."""
+    """The contiguous share of `n_rows` rows of this process, or of another."""
     base, extra = divmod(n_rows, world_size())
-    number = rank() if of is None else of
+    number = of
+    if number is None:
+        number = rank()
     start = number * base + min(number, extra)
     return slice(start, start + base + (number < extra))
 
@@ -265,7 +286,7 @@ def n_own(n_rows: int) -> int:
 
 
 def gather_rows(rows: Tensor) -> Tensor:
-    """Concatenate every process's rows (their numbers may differ) in rank order; each process gets all of them."""
+    """Concatenate the rows of all processes, which may differ in number, in all processes."""
     if not is_started():
         return rows
     counts = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(world_size())]
@@ -281,9 +302,10 @@ def gather_rows(rows: Tensor) -> Tensor:
 
 
 def take_rows(read: Callable[[Tensor], Tensor], n_rows: int, wanted: Tensor) -> Tensor:
-    """Rows `wanted` (b,) of an array of `n_rows`, of which each process holds its `shard`; all of them call this.
+    """Rows `wanted` (b,) of an array of `n_rows`, of which each process holds its `shard`.
 
-    `read` gives rows of the own share, by their position in it. Each process may want other rows, and any number.
+    All processes call this. `read` gives rows of the own share, by their position in it. Each
+    process may want other rows, and any number.
     """
     if not is_started():
         return read(wanted)
@@ -304,8 +326,11 @@ def take_rows(read: Callable[[Tensor], Tensor], n_rows: int, wanted: Tensor) -> 
 def _exchange(
     rows: Tensor, to_each: list[int] | None = None, from_each: list[int] | None = None
 ) -> Tensor:
-    """Send so many rows to each process, in their order, and receive as many as each has for this one; else one."""
-    received = rows.new_empty((len(rows) if from_each is None else sum(from_each), *rows.shape[1:]))
+    """Send so many rows to each process, in their order, and receive so many; one if not given."""
+    n_received = len(rows)
+    if from_each is not None:
+        n_received = sum(from_each)
+    received = rows.new_empty((n_received, *rows.shape[1:]))
     with _explained():
         dist.all_to_all_single(received, rows.contiguous(), from_each, to_each)
     return received
