@@ -1,4 +1,5 @@
-"""The lock on a run folder, held by real processes: the living are respected and named, the dead are not."""
+"""The lock on a run folder, held by real processes: the living are respected and named, the dead
+are not."""
 
 import os
 import socket

@@ -220,11 +220,11 @@ def test_an_edited_table_says_which_cell_of_which_line_is_wrong(tmp_path: Path) 
     file = run.path / "assignments.csv"
     text = file.read_text()
     for old, new, problem in (
-        ("0.250000", "a lot", "line 2: damaged or edited, confidence: found 'a lot', expected a number"),
-        ("false", "maybe", "line 2: damaged or edited, is_novel: found 'maybe', expected true or false"),
-        (",1,novel-001", ",one,novel-001", "line 3: damaged or edited, category_id: found 'one', expected"),
+        ("0.250000", "a lot", "line 2: .*confidence: found 'a lot'"),
+        ("false", "maybe", "line 2: .*is_novel: found 'maybe'"),
+        (",1,novel-001", ",one,novel-001", "line 3: .*category_id: found 'one'"),
         ("1.000000,", "", "line 3: damaged or edited, found 13 cells where the header has 14"),
-    ):  # fmt: skip
+    ):
         assert text.count(old) >= 1
         file.write_text(text.replace(old, new, 1))
         with pytest.raises(DataError, match=problem):
@@ -238,13 +238,33 @@ def test_an_edited_table_says_which_cell_of_which_line_is_wrong(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("part", "old", "new", "problem"),
     [
-        ("assignments", ",2,novel-001,", ",99,novel-001,", "assignments.csv, line 8: .*99, which categories.csv has"),
-        ("assignments", "04.png,", "03.png,", "assignments.csv, line 6: .*'03.png' is an image of line 5 too"),
-        ("assignments", "\n11.png.*\n", "\n", "assignments.csv: .*found 11 rows, but .* embeddings.npy is .12, 8."),
-        ("categories", "novel-002", "owl", "assignments.csv, line 11: .* 3 is 'novel-002', in categories.csv 'owl'"),
+        (
+            "assignments",
+            ",2,novel-001,",
+            ",99,novel-001,",
+            "assignments.csv, line 8: .*99, which categories.csv has",
+        ),
+        (
+            "assignments",
+            "04.png,",
+            "03.png,",
+            "assignments.csv, line 6: .*'03.png' is an image of line 5 too",
+        ),
+        (
+            "assignments",
+            "\n11.png.*\n",
+            "\n",
+            "assignments.csv: .*found 11 rows, but .* embeddings.npy is .12, 8.",
+        ),
+        (
+            "categories",
+            "novel-002",
+            "owl",
+            "assignments.csv, line 11: .* 3 is 'novel-002', in categories.csv 'owl'",
+        ),
         ("categories", "\n1,", "\n0,", "categories.csv, line 3: .*found id 0 at position 1"),
     ],
-)  # fmt: skip
+)
 def test_tables_that_were_edited_apart_are_refused_when_the_run_is_opened(
     tmp_path: Path, part: str, old: str, new: str, problem: str
 ) -> None:
@@ -271,7 +291,8 @@ def test_tables_that_were_edited_apart_are_refused_when_the_run_is_opened(
 def test_the_columns_of_a_table_are_those_of_its_rows(
     rows: list[list[str]], is_quoted: bool
 ) -> None:
-    """The short way, which tables without quotes are read, and the long one: what one refuses, the other does."""
+    """The short way, which tables without quotes are read, and the long one: what one refuses, the
+    other does."""
     if is_quoted:
         out = io.StringIO()
         csv.writer(out, lineterminator="\n").writerows(rows)
@@ -367,7 +388,8 @@ def test_an_array_that_is_none_is_never_advised_to_be_unpickled(tmp_path: Path, 
 def test_an_array_that_does_not_fit_on_the_disk_says_so(tmp_path: Path) -> None:
     code = (
         "import resource, signal, numpy as np; from shoal.runs import Run\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
         f"Run.create({str(tmp_path / 'run')!r}).write_array('embeddings', np.ones((1000, 100)))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

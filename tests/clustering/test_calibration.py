@@ -1,4 +1,5 @@
-"""Confidence against the truth on digits, of which half of the images of half of the classes are labeled."""
+"""Confidence against the truth on digits, of which half of the images of half of the classes are
+labeled."""
 
 import os
 import subprocess
@@ -23,7 +24,8 @@ from shoal.clustering.sums import unit_points
 
 @dataclass
 class Task:
-    """Digits in fewer categories than there are, so that a good part is put wrong; odd ones are known."""
+    """Digits in fewer categories than there are, so that a good part is put wrong; odd ones are
+    known."""
 
     rows: np.ndarray
     truth: np.ndarray
@@ -42,7 +44,8 @@ class Task:
 
     @property
     def right(self) -> np.ndarray:
-        """In a known category whether the class is its own; in a novel one which share of it is of the same class."""
+        """In a known category whether the class is its own; in a novel one which share of it is of
+        the same class."""
         counts = np.zeros((self.n_categories, 10))
         np.add.at(counts, (self.categories, self.truth), 1)
         alike = (counts[self.categories, self.truth] - 1) / np.maximum(
@@ -156,7 +159,8 @@ def test_what_classes_agree_on_counts_and_what_hangs_on_some_of_them_does_not() 
 def test_few_labels_of_few_classes_make_confidence_no_worse_than_the_share_of_neighbors(
     draw, monkeypatch
 ) -> None:
-    """Draws of digits in which what the labels say, taken at its word, is farther from the truth than the share."""
+    """Draws of digits in which what the labels say, taken at its word, is farther from the truth
+    than the share."""
     small = draw_task(*draw)
     free = small.labels < 0
     plain = error(small.share[free], small.right[free])
@@ -169,6 +173,9 @@ def test_few_labels_of_few_classes_make_confidence_no_worse_than_the_share_of_ne
 @pytest.mark.slow
 def test_discovering_imports_no_scikit_learn() -> None:
     """It takes with it pandas and scipy.stats: half as long again as torch."""
-    code = "import sys, shoal.discovery.api; sys.exit('sklearn' in sys.modules or 'pandas' in sys.modules)"
+    code = (
+        "import sys, shoal.discovery.api; sys.exit('sklearn' in sys.modules or 'pandas' in "
+        "sys.modules)"
+    )
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode == 0

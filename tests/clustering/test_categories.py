@@ -45,7 +45,8 @@ def cosine(degrees: float) -> float:
 
 def test_members_are_described_as_worked_out_by_hand() -> None:
     found = describe_members(POINTS, CATEGORIES, N_KNOWN, 2)
-    # Neighbors: 0 → 10, 20; 10 → 0, 20; 20 → 10, 0; 90 → 100, 20; 100 → 90, then 20 and 180 at 80° each; 180 → 100, 90.
+    # Neighbors: 0 → 10, 20; 10 → 0, 20; 20 → 10, 0; 90 → 100, 20; 100 → 90, then 20 and 180 at 80°
+    # each; 180 → 100, 90.
     assert found.confidence.tolist() == [1, 1, 1, 0.5, 0.5, 0]
     expected = 1 - np.array([cosine(10) + cosine(20), 2 * cosine(10), cosine(10) + cosine(20)]) / 2
     assert found.outlier_score[:3] == pytest.approx(expected)
@@ -66,7 +67,8 @@ def test_members_are_described_as_worked_out_by_hand() -> None:
 
 
 def test_newcomers_join_by_vote_and_the_nearest_decides_ties() -> None:
-    # 57°: nearest 90° (33°), then 20° (37°): one vote each, so category 2. 12°: among category 0 alone.
+    # 57°: nearest 90° (33°), then 20° (37°): one vote each, so category 2. 12°: among category 0
+    # alone.
     chosen, members, _ = assign_newcomers(at(57, 12), POINTS, CATEGORIES, N_KNOWN, 2)
     assert chosen.tolist() == [2, 0]
     assert members.confidence.tolist() == [0.5, 1]
@@ -77,7 +79,8 @@ def test_newcomers_join_by_vote_and_the_nearest_decides_ties() -> None:
 
 @pytest.fixture(scope="module")
 def crowd() -> tuple[torch.Tensor, np.ndarray]:
-    """600 float32 rows of 96 columns in 12 categories: sums of 50 rows, products of 96 columns, all inexact."""
+    """600 float32 rows of 96 columns in 12 categories: sums of 50 rows, products of 96 columns, all
+    inexact."""
     generator = torch.Generator().manual_seed(0)
     categories = torch.randint(0, 12, (600,), generator=generator)
     rows = torch.randn(12, 96, generator=generator)[categories] + 2 * torch.randn(
@@ -164,7 +167,8 @@ def test_votes_shares_and_scores_agree_with_a_loop() -> None:
 
 
 def test_known_clusters_take_their_classs_number_and_novel_ones_follow_by_falling_size() -> None:
-    # Cluster 0 holds no label (2 rows), 1 is class 1, 2 is class 0, 3 holds no label (3 rows); class 2 has no cluster.
+    # Cluster 0 holds no label (2 rows), 1 is class 1, 2 is class 0, 3 holds no label (3 rows);
+    # class 2 has no cluster.
     clusters = np.array([0, 0, 1, 1, 2, 2, 3, 3, 3])
     labels = np.array([-1, -1, 1, -1, 0, 0, -1, -1, -1])
     found, n_novel = number_clusters(clusters, labels, 3, np.arange(9.0)[:, None])
@@ -176,7 +180,8 @@ def test_known_clusters_take_their_classs_number_and_novel_ones_follow_by_fallin
 def test_novel_clusters_of_one_size_are_ordered_by_whichever_column_tells_them_apart(
     column: int,
 ) -> None:
-    """Two clusters of two rows, alike but for one column, in which the second cluster's rows are smaller."""
+    """Two clusters of two rows, alike but for one column, in which the second cluster's rows are
+    smaller."""
     rows = np.zeros((4, 31))
     rows[:, column] = [5, 4, 3, 9]
     for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
@@ -187,7 +192,8 @@ def test_novel_clusters_of_one_size_are_ordered_by_whichever_column_tells_them_a
 def test_a_tie_of_the_matching_goes_to_the_larger_cluster_and_then_by_rows_whatever_the_order() -> (
     None
 ):
-    """One labeled image in each of two clusters: class 0 takes the larger one; of equals, the one with smaller rows."""
+    """One labeled image in each of two clusters: class 0 takes the larger one; of equals, the one
+    with smaller rows."""
     for sizes, expected in ((2, 3), 1), ((2, 2), 0):
         clusters = np.repeat([0, 1], sizes)
         labels = np.where(np.diff(clusters, prepend=-1) > 0, 0, -1)  # the first row of each

@@ -12,7 +12,8 @@ from shoal import distributed as d
 from shoal.clustering import neighbors
 from shoal.clustering.ward import linkage, rounds, scan, ward_linkage
 
-linkage.SHARED_PRODUCTS = scan.SHARED_PRODUCTS = neighbors.SHARED_PRODUCTS = 0  # small, and shared all the same
+# Small, and shared all the same.
+linkage.SHARED_PRODUCTS = scan.SHARED_PRODUCTS = neighbors.SHARED_PRODUCTS = 0
 linkage.FEW_PRODUCTS = linkage.MAX_TIED = 0
 rounds.FEW["cpu"] = 20  # scans go on until few clusters are left
 cpu, sent = torch.device("cpu"), []

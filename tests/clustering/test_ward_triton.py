@@ -1,4 +1,5 @@
-"""The fused kernels in Triton's interpreter, in a process of its own: the switch is read when triton is imported."""
+"""The fused kernels in Triton's interpreter, in a process of its own: the switch is read when
+triton is imported."""
 
 import os
 import subprocess
@@ -14,12 +15,13 @@ from shoal.clustering.products import TENSOR_BFLOAT16
 from shoal.clustering.ward.linkage import precisions, ward_linkage
 
 torch.set_num_threads(1)  # the interpreter serves one thread
-rounds.FEW["cpu"] = linkage.FEW_PRODUCTS = linkage.MAX_TIED = 0  # neither a table nor scipy: every row is scanned
+# Neither a table nor scipy: every row is scanned.
+rounds.FEW["cpu"] = linkage.FEW_PRODUCTS = linkage.MAX_TIED = 0
 device = torch.device("cpu")
 assert precisions(device)[0] is TENSOR_BFLOAT16
 rng = np.random.default_rng(0)
 
-# 1. The kernel's lists are those of a plain product: odd sizes, dead columns, weights, a few rows of many.
+# 1. The kernel's lists are those of a plain product: odd sizes, dead columns, weights, some rows.
 for n, d, n_best in [(300, 70, 4), (131, 5, 16), (1030, 16, 2)]:
     points = torch.as_tensor(rng.normal(size=(n, d)) / d**0.5).bfloat16()
     half = points.double().square().sum(1) / 2
@@ -28,15 +30,17 @@ for n, d, n_best in [(300, 70, 4), (131, 5, 16), (1030, 16, 2)]:
     rows = torch.as_tensor(rng.permutation(n)[: n // 2])
     value, index = triton_scan.best_columns(rows, points, half, sizes, n_best)
     wide = points.double()
-    expected = (wide[rows] @ wide.T - half.nan_to_num(posinf=0)[rows, None] - half) / (sizes[rows, None] / sizes + 1)
+    expected = wide[rows] @ wide.T - half.nan_to_num(posinf=0)[rows, None] - half
+    expected /= sizes[rows, None] / sizes + 1
     expected[torch.arange(len(rows)), rows] = -torch.inf
     live = torch.isfinite(half[rows])
     best = expected.topk(n_best, 1).values
     torch.testing.assert_close(value[live].double(), best[live], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(expected.gather(1, index)[live], best[live], rtol=1e-5, atol=1e-6)
 
-# 2. Trees are the same to the bit with and without kernels, ties and duplicates included: by scans alone, by a table of
-#    all clusters, by a table that takes over, and where the number of columns is not one of the table's.
+# 2. Trees are the same to the bit with and without kernels, ties and duplicates included: by scans
+#    alone, by a table of all clusters, by a table that takes over, and where the number of columns
+#    is not one of the table's.
 plain = rng.normal(size=(50, 20))
 grid = rng.integers(0, 3, size=(40, 3)).astype(float)
 for rows in (plain, grid, np.concatenate([plain, plain[:10]]), np.eye(24), plain[:, :11]):
@@ -47,17 +51,19 @@ for rows in (plain, grid, np.concatenate([plain, plain[:10]]), np.eye(24), plain
         triton_rounds.MOST_CLUSTERS = most
         assert np.array_equal(ward_linkage(rows), expected), (rows.shape, most)
 
-# Rows that are equally far apart but for rounding: a cluster may keep a nearest that another one has undercut.
+# Rows that are equally far apart but for rounding: a cluster may keep a nearest that another one
+# has undercut.
 triton_rounds.MOST_CLUSTERS = 8192
 draws = np.random.default_rng(0)
 for draw in range(12):
     rows = np.linalg.qr(draws.normal(size=(40, 40)))[0]
-    if draw in (1, 8, 9):  # of which two had another tree, and one none, when only unions told their nearest
+    # Of these two had another tree, and one none, when only unions told their nearest.
+    if draw in (1, 8, 9):
         with triton_scan.wanted(False):
             expected = ward_linkage(rows)
         assert np.array_equal(ward_linkage(rows), expected), draw
 
-# 3. The table adds squares as everything else does: one block of leaves to seven, one chunk to sixteen.
+# 3. The table adds squares as everything else does: one block of leaves to seven, one chunk to 16.
 triton_rounds.MOST_CLUSTERS = 8192
 for d in (1, 2, 7 * 4, 3 * 64, 5 * 16, 256):
     rows = rng.normal(size=(12, d))

@@ -1,7 +1,9 @@
-"""Runs that are killed, started by test_killed_runs.py as a program: one import of torch serves all of them.
+"""Runs that are killed, started by test_killed_runs.py as a program: one import of torch serves all
+of them.
 
-Each run is a fork of this process, which has trained nothing yet. A run that is to die kills itself with SIGKILL, so
-nothing of it can tidy up; then another one resumes. Prints a JSON object: moment -> how the two ended.
+Each run is a fork of this process, which has trained nothing yet. A run that is to die kills itself
+with SIGKILL, so nothing of it can tidy up; then another one resumes. Prints a JSON object: moment
+-> how the two ended.
 """
 
 import json
@@ -47,7 +49,8 @@ def die_before_metrics():
 
 
 def die_in_tables(of_first):
-    """Die when assignments.csv is written and categories.csv is not: of the first answer, or of the one that stands."""
+    """Die when assignments.csv is written and categories.csv is not: of the first answer, or of the
+    one that stands."""
     write = Run.write_categories
     Run.write_categories = lambda run, rows: (
         die() if (run.path.name == "frozen") == of_first else write(run, rows)
@@ -121,7 +124,8 @@ def main(folder, labels, config, runs, *moments):
     runs = Path(runs)
     os.environ["SHOAL_CACHE"] = str(runs / "cache")
     given = folder, labels, config
-    # Everything that is imported late is imported here. Without training, because autograd starts threads.
+    # Everything that is imported late is imported here. Without training, because autograd starts
+    # threads.
     discover(*given, runs / "warm", Reporter(), settings={"train": False})
     ends = {"whole": [run_forked((*given, runs / "whole"), runs / "cache", Reporter, False)]}
     for moment in moments:

@@ -1,4 +1,5 @@
-"""Rows and words of what was found: six images, two known categories of which one is empty, two novel ones."""
+"""Rows and words of what was found: six images, two known categories of which one is empty, two
+novel ones."""
 
 from pathlib import Path
 
@@ -89,7 +90,8 @@ def test_every_category_has_a_row_even_an_empty_one_and_exemplars_are_the_most_t
 def test_where_training_left_too_few_labels_unseen_confidence_is_checked_on_the_first_answer(
     tmp_path: Path,
 ) -> None:
-    """Digits, five of ten known: with ten unseen labels nothing is learned, and the first answer's curve is taken."""
+    """Digits, five of ten known: with ten unseen labels nothing is learned, and the first answer's
+    curve is taken."""
     images, digits = load_digits(return_X_y=True)
     images = images[:600]
     digits = digits[:600]

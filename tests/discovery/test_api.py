@@ -53,8 +53,10 @@ def test_three_lines_give_categories_assignments_and_a_report(
 def test_the_log_and_the_shell_say_the_same_and_each_thing_once(
     photos, tmp_path: Path, monkeypatch, caplog, capsys
 ) -> None:
-    """What was found, what is strange about it, and the answer; the shell has the answer on stdout instead."""
-    # How far something long has come is said by the clock: on a busy machine in one of the two and not in the other.
+    """What was found, what is strange about it, and the answer; the shell has the answer on stdout
+    instead."""
+    # How far something long has come is said by the clock: on a busy machine in one of the two and
+    # not in the other.
     monkeypatch.setattr("shoal.progress.FIRST_LINE_S", float("inf"))
     (photos.folder / "empty.jpg").write_bytes(b"")
     photos.labels.write_text(f"{photos.labels.read_text().rstrip()}\ngone.png,red\n")
@@ -195,7 +197,8 @@ def test_columns_with_other_names_are_named(photos, tmp_path: Path) -> None:
 
 
 def test_the_command_and_python_take_the_same() -> None:
-    """But for what only a shell has, and the listener that only Python has; `settings` stands for more names."""
+    """But for what only a shell has, and the listener that only Python has; `settings` stands for
+    more names."""
     ours, theirs, settings = (
         set(signature(one).parameters) for one in (shoal.discover, command, choose_settings)
     )

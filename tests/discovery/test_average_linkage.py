@@ -1,4 +1,5 @@
-"""Average linkage from the answer to what is made of it: tables, facts, report, review, later images."""
+"""Average linkage from the answer to what is made of it: tables, facts, report, review, later
+images."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def both(
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Run, Run, list[str]]:
-    """The same photos with Ward's linkage, and as if labels had chosen average linkage; what is said of that."""
+    """The same photos with Ward's linkage, and as if labels had chosen average linkage; what is
+    said of that."""
     wanted = replace(settings, n_clusters=5, train=False)
     heard = list[str]()
     ward = run_on(photos, tmp_path / "ward", wanted)

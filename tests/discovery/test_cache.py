@@ -33,7 +33,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_was_not_used_for_longest_goes_first_and_only_as_much_as_must(
     cache: Path, tmp_path: Path
 ) -> None:
-    """Of 400 + 400 + 400 bytes the oldest must go; the one of 100 that is older still fits again and stays."""
+    """Of 400 + 400 + 400 bytes the oldest must go; the one of 100 that is older still fits again
+    and stays."""
     now = 100 * DAY
     own = fill(cache, store_folder(cache, tmp_path, 16).name, 400, 0)
     newer = fill(cache, "newer", 400, now - 2 * DAY)

@@ -30,7 +30,8 @@ def learned(predicted: list[int], n_known: int) -> Representation:
 
 
 def test_where_labels_bind_a_labeled_image_is_in_the_cluster_of_its_class() -> None:
-    """Classes 3 and 7 are outputs 0 and 1; a classifier that has not seen both of them is left alone."""
+    """Classes 3 and 7 are outputs 0 and 1; a classifier that has not seen both of them is left
+    alone."""
     settings = load_recipe(method="uno")
     bound = replace(settings, inference=replace(settings.inference, must_link=True))
     labels = np.array([3, 7, -1, -1])

@@ -89,7 +89,8 @@ def test_neighbors_that_clustering_has_looked_up_are_those_of_the_rows_that_are_
 def test_novel_categories_of_one_size_have_the_same_names_whatever_the_order_of_rows(
     tmp_path: Path,
 ) -> None:
-    """Three bundles of ten rows along columns 20, 21 and 22: the first twenty columns say nothing."""
+    """Three bundles of ten rows along columns 20, 21 and 22: the first twenty columns say
+    nothing."""
     bundle = np.repeat([20, 21, 22], 10)
     x = np.eye(24)[bundle]
     x[:, 23] = np.random.default_rng(0).normal(scale=0.01, size=30)

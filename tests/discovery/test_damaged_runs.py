@@ -1,4 +1,5 @@
-"""Whatever is done to a file of a run, every command ends with its answer or names that file; none with a traceback."""
+"""Whatever is done to a file of a run, every command ends with its answer or names that file; none
+with a traceback."""
 
 import json
 import shutil
@@ -66,7 +67,9 @@ OWN: dict[str, dict[str, Damage]] = {
         "interval": in_json(lambda found: found.update(interval=[9])),
         "range": in_json(lambda found: found.update(range="30-50")),
     },
-    "shifts.json": {"accuracies": in_json(lambda found: found.update(accuracies="high", chosen="last"))},
+    "shifts.json": {
+        "accuracies": in_json(lambda found: found.update(accuracies="high", chosen="last"))
+    },
     "calibration.json": {
         "scale": in_json(lambda found: found.update(scale=[1.0])),
         "curve": in_json(lambda found: found.update(known={"confidence": []})),
@@ -100,7 +103,7 @@ OWN: dict[str, dict[str, Damage]] = {
         "weight": in_json(lambda found: found.update(frozen_weight="half")),
     },
     "skipped.csv": {},
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow

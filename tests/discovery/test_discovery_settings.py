@@ -213,7 +213,8 @@ def test_any_setting_is_changed_by_its_name() -> None:
         (
             "gcd.n_init",
             8,
-            "gcd.n_init: found a setting of gcd, which is not run here; leave it out, or run that method",
+            "gcd.n_init: found a setting of gcd, which is not run here; leave it out, or run that "
+            "method",
         ),
         (
             "simgcd.first_stage",

@@ -88,11 +88,15 @@ def test_rows_are_unit_and_unreadable_images_are_listed(found) -> None:
 
 
 def test_images_in_which_the_encoder_sees_nothing_are_named_with_what_helps(tmp_path: Path) -> None:
-    """At 32 px a gray picture leaves every feature of the default encoder at zero; at 64 px it does not."""
+    """At 32 px a gray picture leaves every feature of the default encoder at zero; at 64 px it does
+    not."""
     for i in range(4):
         Image.new("RGB", (40, 40), (128, 128, 128)).save(tmp_path / f"gray{i}.png")
     collection = read_collection(tmp_path)
-    said = r"gray0.png, gray1.png, gray2.png, …: .* only zeros at 32 px \(4 of 4 images\), .*; raise --input-size"
+    said = (
+        r"gray0.png, gray1.png, gray2.png, …: .* only zeros at 32 px \(4 of 4 images\), .*; raise "
+        r"--input-size"
+    )
     with pytest.raises(DataError, match=said):
         embed_collection(collection, input_size=32, pixel_size=40, device="cpu")
     assert (

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def test_console_python_csv_report_and_json_agree_on_how_many_categories_there_are(
     photos, tmp_path: Path
 ) -> None:
-    """Half of the red ones are labeled crimson, so one of these two gets no image: it is named, and not counted."""
+    """Half of the red ones are labeled crimson, so one of these two gets no image: it is named, and
+    not counted."""
     lines = photos.labels.read_text().splitlines()
     reds = [line for line in lines if line.endswith(",red")]
     photos.labels.write_text(

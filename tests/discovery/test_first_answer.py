@@ -1,4 +1,5 @@
-"""Given labels say how well an encoder sees the categories, and another one is named where it hardly does."""
+"""Given labels say how well an encoder sees the categories, and another one is named where it
+hardly does."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -70,7 +71,8 @@ def test_an_encoder_that_hardly_sees_is_said_with_what_to_do(
         "efficientnet-lite2 hardly tells the categories apart: of 300 labeled images 20 % have"
     )
     assert said.endswith(
-        "by chance 1 %; dinov2-small may: `shoal encoders get dinov2-small` downloads it (88 MB), once"
+        "by chance 1 %; dinov2-small may: `shoal encoders get dinov2-small` downloads it (88 MB), "
+        "once"
     )
     monkeypatch.setattr(module, "is_available", lambda name: True)
     assert advise_encoder(weak, "efficientnet-lite2").endswith(

@@ -1,4 +1,5 @@
-"""Weights come once, whole and checked, from a server that does what the hub does, and only when asked for."""
+"""Weights come once, whole and checked, from a server that does what the hub does, and only when
+asked for."""
 
 import hashlib
 import json
@@ -28,7 +29,8 @@ CHUNK = 1000
 
 
 class Hub(ThreadingHTTPServer):
-    """A server of files by path; large ones lie elsewhere, and the redirect has their size and checksum."""
+    """A server of files by path; large ones lie elsewhere, and the redirect has their size and
+    checksum."""
 
     daemon_threads = (
         False  # closing it waits for answers that are under way, so that no socket outlives a test

@@ -1,4 +1,5 @@
-"""Killed with SIGKILL at any moment and resumed, a run gives the same bytes as one that was left alone."""
+"""Killed with SIGKILL at any moment and resumed, a run gives the same bytes as one that was left
+alone."""
 
 import json
 import os
@@ -20,9 +21,21 @@ pytestmark = [
 
 PROGRAM = Path(__file__).with_name("killed_runs.py")
 MOMENTS = (
-    "at the start", "decoding", "frozen embedding", "thumbnails", "first tables", "first report", "before training",
-    "epoch 1", "between epochs", "epoch 2", "after training", "writing tables", "holding the lock", "finished",
-)  # fmt: skip
+    "at the start",
+    "decoding",
+    "frozen embedding",
+    "thumbnails",
+    "first tables",
+    "first report",
+    "before training",
+    "epoch 1",
+    "between epochs",
+    "epoch 2",
+    "after training",
+    "writing tables",
+    "holding the lock",
+    "finished",
+)
 TIMED = ("provenance.json", "metrics.jsonl", "train.log", "report.html")
 """Files that hold times."""
 
@@ -70,7 +83,8 @@ def test_interrupted_between_two_epochs_and_resumed_equals_uninterrupted(
 
 @pytest.mark.slow
 def test_killed_and_resumed_equals_uninterrupted(photos, tmp_path: Path) -> None:
-    # Five known categories, of which one is hidden from training, so that the answers are compared as well.
+    # Five known categories, of which one is hidden from training, so that the answers are compared
+    # as well.
     labeled = list(photos.truth.items())[:40]
     photos.labels.write_text(
         "\n".join(["path,label", *(f"{name},{color}" for name, color in labeled)])

@@ -1,4 +1,5 @@
-"""A folder of images in, its categories out: the same whatever the order, the workers, the hidden truth."""
+"""A folder of images in, its categories out: the same whatever the order, the workers, the hidden
+truth."""
 
 import shutil
 import sys
@@ -88,7 +89,7 @@ def known_colors(photos):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("weight", [0.0, 0.65, 1.0])
-def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw_and_the_other_is_kept(
+def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw(
     known_colors, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weight: float
 ) -> None:
     seen = []
@@ -233,7 +234,8 @@ def test_what_is_said_and_every_epoch_are_in_the_log_of_the_run(
         "epoch 2",
     ]
     assert told[-1] == answer_in_words(run)
-    # Clustering takes minutes where there are many images: it is named before the first answer and after training.
+    # Clustering takes minutes where there are many images: it is named before the first answer and
+    # after training.
     first, last = (i for i, line in enumerate(told) if line == "finding categories …")
     assert told[first + 1] == "writing the first report …"
     assert [line.split(":")[0] for line in told[:last] if line.startswith("epoch")] == [
@@ -283,7 +285,8 @@ def test_rows_are_the_same_images_in_every_part(photos, settings, tmp_path: Path
 def test_the_same_seed_gives_the_same_bytes_whatever_the_file_order_and_the_workers(
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy made in another order has other inodes and times, and is decoded anew by another number of processes."""
+    """A copy made in another order has other inodes and times, and is decoded anew by another
+    number of processes."""
     monkeypatch.setattr(
         "shoal.data.pixels.workers.WorkerPool", WorkerPool
     )  # processes, unlike in other tests with photos
@@ -320,7 +323,8 @@ def test_another_seed_trains_another_network(photos, settings, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_pixels_of_a_collection_train_as_an_array_of_them_does(photos, settings) -> None:
-    """`Pixels` reads scattered rows of a memory map; every use of images in training must take it as it is."""
+    """`Pixels` reads scattered rows of a memory map; every use of images in training must take it
+    as it is."""
     collection = read_collection(photos.folder, photos.labels)
     pixels = load_pixels(collection, 16)
     order = np.random.default_rng(0).permutation(60)

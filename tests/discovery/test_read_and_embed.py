@@ -1,4 +1,5 @@
-"""The first answer lies ready before training starts, and belongs to the very images it was made from."""
+"""The first answer lies ready before training starts, and belongs to the very images it was made
+from."""
 
 from dataclasses import replace
 from importlib.util import find_spec
@@ -21,7 +22,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture
 def interrupted(photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A run that was stopped right before training; its first image is a bitmap, which has a size of its own."""
+    """A run that was stopped right before training; its first image is a bitmap, which has a size
+    of its own."""
     first = photos.folder / min(photos.truth)
     Image.open(first).save(first, format="BMP")
     with monkeypatch.context() as patched:

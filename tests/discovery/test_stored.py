@@ -1,4 +1,5 @@
-"""Discoveries on images in a bucket and in shards: the answer is that of the same images in a folder."""
+"""Discoveries on images in a bucket and in shards: the answer is that of the same images in a
+folder."""
 
 import csv
 import io

@@ -130,7 +130,8 @@ def test_the_trunk_holds_folded_weights_only_and_the_tail_the_networks_own(effic
 
 
 def test_frozen_weights_follow_the_precision_in_use_and_go_back(efficientnet, images):
-    """Converted to bfloat16 once, in inference mode; then full precision again, to the bit, and bfloat16 outside."""
+    """Converted to bfloat16 once, in inference mode; then full precision again, to the bit, and
+    bfloat16 outside."""
     encoder = Encoder("e", split_efficientnet(efficientnet), FORMAT, 2)
     with torch.no_grad():
         full = encoder.trunk(images)

@@ -225,7 +225,8 @@ from shoal.distributed import processes, is_main
 from shoal.encoders import embed as module
 from shoal.encoders.embed import embed
 torch.set_num_threads(1)
-module.BATCHES_AT_ONCE = 1  # 12 and 11 rows by 4: three rounds, the last one with rows of one process fewer
+# 12 and 11 rows by 4: three rounds, the last one with rows of one process fewer.
+module.BATCHES_AT_ONCE = 1
 with processes(torch.device("cpu")):
     pixels = np.random.default_rng(0).integers(0, 256, size=(23, 16, 16, 3), dtype=np.uint8)
     found = embed(pixels, tiny_encoder(), batch_size=4)

@@ -89,7 +89,8 @@ def test_tokens_are_the_same_bits_in_every_batch_and_with_any_number_of_threads(
     reason="this system does not say which cores a thread may use",
 )
 def test_a_trunk_is_bound_to_no_core_so_that_processes_do_not_share_one() -> None:
-    """Seen from another thread, because OpenVINO would bind this one while it computes and then let it go."""
+    """Seen from another thread, because OpenVINO would bind this one while it computes and then let
+    it go."""
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("there is one core only")
     thread = threading.get_native_id()

@@ -48,7 +48,8 @@ def test_embeddings_are_unit_rows(features, kind):
 
 @pytest.mark.parametrize("width", [16, 1024])
 def test_the_papers_head_starts_with_outputs_about_as_long_as_its_features(width):
-    """Short outputs would make the first gradient, which is divided by their length, as large as they are short."""
+    """Short outputs would make the first gradient, which is divided by their length, as large as
+    they are short."""
     torch.manual_seed(0)
     head = Head(64, HeadSettings(kind="paper", width=width, dim=64))
     features = torch.randn(50, 64)
@@ -86,7 +87,8 @@ def test_compact_embeddings_have_the_same_dot_products(bottleneck, features):
 
 
 def test_compact_embeddings_are_the_cholesky_isometry(bottleneck, features):
-    """With R'R = W'W, the rows R h / |R h| have the distances of W h / |W h|: the trick done with Cholesky."""
+    """With R'R = W'W, the rows R h / |R h| have the distances of W h / |W h|: the trick done with
+    Cholesky."""
     with torch.no_grad():
         weight = nn.functional.normalize(bottleneck.output, dim=1).double()
         factor = torch.linalg.cholesky(weight.T @ weight).T
@@ -127,7 +129,8 @@ def test_a_bottleneck_wider_than_the_embedding_is_refused():
 
 @pytest.mark.parametrize("kind", ["paper", "bottleneck"])
 def test_a_view_without_features_takes_no_part_in_the_gradient(features, kind):
-    """Biases are zero at the start, so such a view comes out as zeros; its gradient would drown the others."""
+    """Biases are zero at the start, so such a view comes out as zeros; its gradient would drown the
+    others."""
 
     def gradients(rows):
         torch.manual_seed(0)

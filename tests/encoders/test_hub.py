@@ -17,13 +17,15 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 CODE = """
 from shoal.encoders.hub import import_transformers
 t = import_transformers()
-t.ViTModel(t.ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, image_size=16))
+small = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+t.ViTModel(t.ViTConfig(image_size=16, **small))
 """
 
 
 @pytest.mark.slow
 def test_transformers_is_imported_past_a_torchvision_of_another_torch(tmp_path):
-    """Such a torchvision fails half-way through its import, as the real one does when its operators are missing."""
+    """Such a torchvision fails half-way through its import, as the real one does when its operators
+    are missing."""
     package = tmp_path / "torchvision"
     package.mkdir()
     (package / "__init__.py").write_text(
@@ -243,7 +245,8 @@ def test_a_dino_file_in_half_precision_is_widened(tmp_path):
 def test_a_beit_pretrained_by_masking_has_the_mean_of_its_patches_for_a_feature(
     transformers, tmp_path
 ):
-    """Its file has no pooler; the norm in it is then a plain one, which is not random. A broken one is refused."""
+    """Its file has no pooler; the norm in it is then a plain one, which is not random. A broken one
+    is refused."""
     _, config, sizes = KINDS["beit"]
     torch.manual_seed(0)
     model = transformers.BeitForMaskedImageModeling(getattr(transformers, config)(**sizes)).eval()

@@ -112,7 +112,8 @@ def test_gradients_of_the_tail_are_those_of_the_whole_model(make_transformer, ki
 
 @pytest.mark.parametrize("kind", SPLIT)
 def test_a_tail_trains_after_a_first_look_in_inference_mode(make_transformer, kind):
-    """At a size no other test uses: tables that a model makes at its first look must be fit for training."""
+    """At a size no other test uses: tables that a model makes at its first look must be fit for
+    training."""
     size = 96 if kind.startswith("mobilevit") else 40
     encoder = Encoder(kind, split_model(make_transformer(kind), size), format_of(size), 2)
     with torch.inference_mode():

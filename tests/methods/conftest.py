@@ -47,7 +47,8 @@ def tiny_encoder():
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    """Small networks are all overhead: on a busy machine two threads wait for each other at every layer."""
+    """Small networks are all overhead: on a busy machine two threads wait for each other at every
+    layer."""
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -85,7 +86,8 @@ def task():
 
 @pytest.fixture
 def dim_task():
-    """Twice as many images in very different light, which the frozen encoder takes for different colors; the truth."""
+    """Twice as many images in very different light, which the frozen encoder takes for different
+    colors; the truth."""
     rng = np.random.default_rng(0)
     truth = np.arange(200) % 5
     light = rng.uniform(0.3, 1.25, size=(200, 1, 1, 1))
@@ -113,7 +115,8 @@ def frozen_accuracy(dim_task, score, tiny_encoder):
 
 
 class TinyVit:
-    """A small ViT twice with the same weights: split, as an encoder, and whole, as the transformers library runs it.
+    """A small ViT twice with the same weights: split, as an encoder, and whole, as the transformers
+    library runs it.
 
     The whole one has gradients where the encoder's tail has them: in its last block.
     """
@@ -150,7 +153,8 @@ class TinyVit:
         )
 
     def check(self, loss, expected):
-        """One step of the method and of its slow version: the same loss, the same gradients of the last block."""
+        """One step of the method and of its slow version: the same loss, the same gradients of the
+        last block."""
         torch.testing.assert_close(loss, expected)
         loss.backward(retain_graph=True)
         expected.backward(retain_graph=True)

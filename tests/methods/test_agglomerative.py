@@ -31,7 +31,8 @@ def test_it_is_scipys_ward_of_the_frozen_features(task, tiny_encoder):
 
 
 def test_the_number_of_clusters_is_estimated_on_all_labels(task, tiny_encoder):
-    """As the rule reads it off scipy's tree; without the labels of one class it is another number."""
+    """As the rule reads it off scipy's tree; without the labels of one class it is another
+    number."""
     features = F.normalize(embed(task.pixels, tiny_encoder("tiny")).double(), dim=1).numpy()
     tree = Tree(linkage(features, "ward"))
     fewer = np.where(task.labels == 1, -1, task.labels)
@@ -46,7 +47,8 @@ def test_the_number_of_clusters_is_estimated_on_all_labels(task, tiny_encoder):
 
 
 def test_hidden_labels_have_no_way_in(task, truth):
-    """Only the labels of labeled images reach the method: without them, K given, the clusters are the same."""
+    """Only the labels of labeled images reach the method: without them, K given, the clusters are
+    the same."""
     bare = replace(task, labels=np.full(100, -1), n_clusters=5)
     settings = AgglomerativeSettings()
     first = agglomerative(bare, settings, device=CPU)

@@ -1,4 +1,5 @@
-"""A classifier that starts at images: a hand-made case, more outputs than images, and features of one sign."""
+"""A classifier that starts at images: a hand-made case, more outputs than images, and features of
+one sign."""
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ def directions(classifier):
     return F.normalize(classifier.weight.detach(), dim=1)
 
 
-def test_known_outputs_start_at_the_mean_of_their_class_and_the_others_at_different_unlabeled_images():
+def test_known_outputs_start_at_the_mean_of_their_class_and_others_at_unlabeled_images():
     rows = F.normalize(
         torch.tensor([[1.0, 0, 0], [1, 1, 0], [0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]]), dim=1
     )
@@ -30,7 +31,7 @@ def test_known_outputs_start_at_the_mean_of_their_class_and_the_others_at_differ
 
 
 @pytest.mark.parametrize("n_unlabeled", [0, 1, 3])
-def test_with_fewer_unlabeled_images_than_outputs_some_are_taken_twice_and_without_any_the_others_stay(
+def test_with_fewer_unlabeled_images_than_outputs_some_are_taken_twice(
     n_unlabeled,
 ):
     rows = F.normalize(

@@ -31,7 +31,8 @@ SETTINGS = CmsSettings(
 
 
 def test_five_colors_are_found_when_three_are_known(task, truth):
-    # Of this seed, seven settings of rate, epochs, temperature and neighbors all found every image's color.
+    # Of this seed, seven settings of rate, epochs, temperature and neighbors all found every
+    # image's color.
     settings = replace(SETTINGS, training=replace(SETTINGS.training, seed=3))
     found = cms(replace(task, n_clusters=5), settings, device=CPU)
     unlabeled = task.labels < 0
@@ -184,7 +185,8 @@ def test_the_loss_is_equation_8_on_shifted_views_and_plain_labeled_ones(tiny_enc
 
 
 def slow_step(views, images, labels, rows, *, released):
-    """Equations 5 to 8 row by row: k = 2, α = 0.5, τ_u = 0.2, τ_s = 0.07, λ = 0.35; or the released code's."""
+    """Equations 5 to 8 row by row: k = 2, α = 0.5, τ_u = 0.2, τ_s = 0.07, λ = 0.35; or the released
+    code's."""
     labels = labels * 2
     n_views = len(views)
     shifted = []
@@ -239,7 +241,8 @@ def test_a_step_is_that_of_a_slow_version_on_a_vit(tiny_vit, head, released):
 def test_random_neighbors_are_shared_by_both_views_of_an_image_and_are_never_the_image_itself(
     tiny_encoder,
 ):
-    """Section 5.3; four images, two views each, in the layout of a batch: view 1 of all, then view 2."""
+    """Section 5.3; four images, two views each, in the layout of a batch: view 1 of all, then view
+    2."""
     generator = torch.Generator().manual_seed(0)
     views = F.normalize(torch.randn(8, 5, generator=generator), dim=1)
     bank = Bank(rows=F.normalize(torch.randn(30, 5, generator=generator), dim=1), basis=None)

@@ -141,7 +141,8 @@ def test_concepts_and_centers_are_renewed_before_an_epoch_and_the_first_chooses_
 
 
 def test_the_resolution_is_chosen_without_what_labels_say_about_links():
-    """Two linked groups: with 1e-9 labels alone would part them, with 1.0 they part by themselves."""
+    """Two linked groups: with 1e-9 labels alone would part them, with 1.0 they part by
+    themselves."""
     truth = np.repeat(np.arange(2), 10)
     nobody = np.full(20, -1)
     noise = torch.randn(20, 8, generator=torch.Generator().manual_seed(0))
@@ -185,7 +186,8 @@ def test_five_colors_are_found_and_concepts_recorded(task, truth):
 
 
 def test_killed_and_resumed_every_part_ends_in_the_same_bytes(task, tmp_path):
-    """The second epoch begins from the resolution that the first has chosen, which is not the first of those tried."""
+    """The second epoch begins from the resolution that the first has chosen, which is not the first
+    of those tried."""
     linked = {"resolutions": (1e-9, 1.0), "min_similarity": -1.0, "n_neighbors": 40}
     chosen = replace(SETTINGS, **linked, training=replace(SETTINGS.training, epochs=3))
 

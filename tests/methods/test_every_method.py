@@ -26,7 +26,8 @@ TRAINED = [name for name, method in METHODS.items() if method.trains]
 
 
 def small_settings(name, **training):
-    """The default recipe with small networks, two epochs, the last of its second stage, and few neighbors."""
+    """The default recipe with small networks, two epochs, the last of its second stage, and few
+    neighbors."""
     chosen = load_recipe(method=name)
     how = {
         "epochs": 2,
@@ -114,7 +115,8 @@ def test_what_the_docs_name_is_where_they_say(page):
 
 @pytest.mark.parametrize(("page", "n_least"), [("methods.md", 55), ("paper.md", 7)])
 def test_the_lines_of_equations_are_those_of_the_functions_that_the_docs_name(page, n_least):
-    """A row of a table ends in `methods/gcd.py`: `Gcd.loss` and the line itself, however it is wrapped."""
+    """A row of a table ends in `methods/gcd.py`: `Gcd.loss` and the line itself, however it is
+    wrapped."""
     text = (DOCS / page).read_text(encoding="utf-8")
     rows = re.findall(r"(?m)^\|.* \| `([\w/]+)\.py`: `([\w.]+)` \| `(.+)` \|$", text)
     assert len(rows) >= n_least
@@ -204,7 +206,8 @@ def test_settings_of_a_loss_or_a_bank_that_a_method_has_not_are_refused():
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_labels_that_the_loss_does_not_see_change_no_weight(task, name):
-    """Other labels on the validation images; the last snapshot is kept, so that they do not choose it either."""
+    """Other labels on the validation images; the last snapshot is kept, so that they do not choose
+    it either."""
     settings = small_settings(name, snapshot="last", epochs=1)
     labels = task.labels.copy()
     labels[task.validation] = np.random.default_rng(1).permutation(labels[task.validation])
@@ -298,11 +301,13 @@ MEMORY = {
 def test_training_finds_colors_where_the_frozen_encoder_sees_their_light(
     dim_task, score, frozen_accuracy, name, lr, n_seeds, gain, changes
 ):
-    """The mean of some seeds: one may put a whole color of the 121 hidden images more or less right.
+    """The mean of some seeds: one may put a whole color of the 121 hidden images more or less
+    right.
 
-    In the mean of five PromptCAL and DCCL gain 0.08 and PIM 0.09, single seeds 0.02 to 0.19: that is why no more than
-    0.05 is asked of these, and of five seeds. k-means has to part 16 features there, where classifiers learn to.
-    The others have this test in their own files, with settings of their own.
+    In the mean of five PromptCAL and DCCL gain 0.08 and PIM 0.09, single seeds 0.02 to 0.19: that
+    is why no more than 0.05 is asked of these, and of five seeds. k-means has to part 16 features
+    there, where classifiers learn to. The others have this test in their own files, with settings
+    of their own.
     """
     chosen = METHODS[name].settings()
     head = HeadSettings(kind=chosen.head.kind, width=32, dim=16, bottleneck=8)

@@ -59,7 +59,8 @@ def test_labeled_images_keep_their_class(task):
 
 
 def test_a_class_without_labels_leaves_no_gap(task):
-    """Labels 0 and 2 alone are two known classes; k-means starts from two means, not from a mean of nothing."""
+    """Labels 0 and 2 alone are two known classes; k-means starts from two means, not from a mean of
+    nothing."""
     labels = np.where(task.labels == 1, -1, task.labels)
     found = gcd(replace(task, labels=labels, n_clusters=5), SETTINGS, device=CPU)
     assert set(found.clusters[labels == 0]) == {0}
@@ -110,7 +111,8 @@ def test_killed_and_resumed_the_method_gives_the_same_clusters(task, tmp_path):
 
 
 def test_the_loss_is_the_weighted_sum_of_two_losses_written_out(tiny_encoder):
-    """Two images, both labeled with class 0: the four rows are all positives of each other in the supervised loss."""
+    """Two images, both labeled with class 0: the four rows are all positives of each other in the
+    supervised loss."""
     views = F.normalize(torch.randn(4, 5, generator=torch.Generator().manual_seed(0)), dim=1)
     batch = Batch(
         images=torch.tensor([0, 1, 0, 1]),

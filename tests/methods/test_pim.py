@@ -149,7 +149,8 @@ def test_the_number_of_clusters_is_searched_with_no_label_in_the_fit(monkeypatch
 
 
 def test_the_search_for_the_number_of_clusters_is_by_mutual_information(monkeypatch):
-    """The objective of its fits is the negative mutual information of images and clusters, written out."""
+    """The objective of its fits is the negative mutual information of images and clusters, written
+    out."""
     points, truth = three_groups((20, 20, 20))
     seen = []
 

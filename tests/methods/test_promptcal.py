@@ -55,7 +55,8 @@ def begin(model, number):
 
 
 def slow_features(tiny_vit, prompts):
-    """Features (12, D) of the views, and those of the prompts, block by block through the library's model."""
+    """Features (12, D) of the views, and those of the prompts, block by block through the library's
+    model."""
     tokens = tiny_vit.whole.embeddings(tiny_vit.views)  # (12, T, C)
     for layer, own in zip(tiny_vit.layers, prompts, strict=True):
         given = torch.cat([tokens[:, :1], own.repeat(len(tokens), 1, 1), tokens[:, 1:]], dim=1)
@@ -67,7 +68,8 @@ def slow_features(tiny_vit, prompts):
 
 
 def slow_pull(views, nodes, positives, negatives, temperature):
-    """The mean over views with positives of how far these are behind positives and negatives together."""
+    """The mean over views with positives of how far these are behind positives and negatives
+    together."""
     total = 0.0
     n_rows = 0
     for view, ours, theirs in zip(views, positives, negatives, strict=True):
@@ -101,7 +103,8 @@ def test_a_step_of_the_first_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit):
 
 
 def taught_by(tiny_vit, model):
-    """A teacher that has gone another way than the networks: its features, and those of its prompts, slowly."""
+    """A teacher that has gone another way than the networks: its features, and those of its
+    prompts, slowly."""
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for part in (model.teacher["tail"][0], model.teacher["prompts"], model.teacher["heads"]):
@@ -125,7 +128,8 @@ def drawn_rows(n_rows, n_drawn):
 
 
 def slow_positives(found, labels, limit):
-    """Of each of 12 views the nodes above a limit, or of its class where labels know, or of its own image."""
+    """Of each of 12 views the nodes above a limit, or of its class where labels know, or of its own
+    image."""
     positives = []
     for i in range(12):
         mine = []
@@ -139,7 +143,8 @@ def slow_positives(found, labels, limit):
 
 
 def test_a_step_of_the_second_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit):
-    """The memory holds six rows in 16 places, of which ten are drawn: some that are filled, and not all of them."""
+    """The memory holds six rows in 16 places, of which ten are drawn: some that are filled, and not
+    all of them."""
     torch.manual_seed(0)
     model = PromptCal(tiny_vit.encoder, settings(n_negatives=10), SHAPE)
     begin(model, 1)

@@ -21,9 +21,10 @@ def test_colors_are_found_where_the_frozen_encoder_sees_their_light(
 ):
     """The mean of five seeds, with images in each of the five outputs.
 
-    In the mean of eight it gains 0.05 in all, of known and of novel colors alike, single seeds -0.01 to 0.10: that is
-    why no more than 0.03 is asked. Without the loss of pairs novel outputs stay empty and novel colors share known
-    ones, which gains 0.10 in all: accuracy alone would not tell.
+    In the mean of eight it gains 0.05 in all, of known and of novel colors alike, single seeds
+    -0.01 to 0.10: that is why no more than 0.03 is asked. Without the loss of pairs novel outputs
+    stay empty and novel colors share known ones, which gains 0.10 in all: accuracy alone would not
+    tell.
     """
     found = []
     for seed in range(5):

@@ -129,7 +129,8 @@ def test_a_recipe_of_a_benchmark_comes_before_that_of_its_kind_and_has_one_with_
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_the_learning_rate_of_promptcal_is_a_tenth_with_clip(benchmark):
-    """The CMS paper lowers it from 0.1 for its tables with CLIP, and leaves everything else; of GCD it lowers none."""
+    """The CMS paper lowers it from 0.1 for its tables with CLIP, and leaves everything else; of GCD
+    it lowers none."""
     rates = [
         load_recipe(recipe_for(benchmark, encoder, method), method).training.lr
         for method in ("promptcal", "gcd")

@@ -56,7 +56,8 @@ def test_sinkhorn_is_that_of_a_slow_loop_and_rows_that_do_not_count_give_nothing
 
 
 def test_sinkhorn_comes_to_its_fixed_point():
-    """Rows give 1, columns get the same, and shares are exp(cosine / ε) times a factor per row and per column."""
+    """Rows give 1, columns get the same, and shares are exp(cosine / ε) times a factor per row and
+    per column."""
     cosines = (torch.rand(7, 4, generator=torch.Generator().manual_seed(1)) * 2 - 1).double()
     shares = sinkhorn(cosines, torch.ones(7, dtype=torch.bool), 0.3, 300).double()
     torch.testing.assert_close(shares.sum(dim=1), torch.ones(7).double(), rtol=0, atol=1e-5)

@@ -1,4 +1,5 @@
-"""What a review says to the next discovery; twelve images, three each in gull, heron, novel-001 and novel-002."""
+"""What a review says to the next discovery; twelve images, three each in gull, heron, novel-001 and
+novel-002."""
 
 from pathlib import Path
 
@@ -91,7 +92,8 @@ def test_a_merge_carries_labels_and_cannot_links_to_what_it_makes(review: Review
 
 
 def test_a_part_that_would_take_the_labels_is_refused(review: Review) -> None:
-    """Else a name without labels stays, and the next discovery knows the part and finds none of it."""
+    """Else a name without labels stays, and the next discovery knows the part and finds none of
+    it."""
     for parts in ({"x": ["00.png"]}, {"x": ["00.png", "01.png"], "y": ["02.png"]}):
         with pytest.raises(UsageError):
             verbs.split(review, "gull", parts, by="ann")
@@ -153,7 +155,8 @@ def test_a_part_that_nobody_named_or_confirmed_is_not_known(review: Review) -> N
 def test_a_part_that_a_discovery_after_the_review_has_no_more_is_not_split_off_again(
     run: Run, tmp_path: Path, last: int
 ) -> None:
-    """Nor is a category of its own named after it: as many categories are there as people left, and as it has said."""
+    """Nor is a category of its own named after it: as many categories are there as people left, and
+    as it has said."""
     review = Review(run)
     verbs.split(review, "gull", {"tern": ["01.png", "02.png"]}, by="ann")
     verbs.rename(review, "tern", "skua", by="ann")

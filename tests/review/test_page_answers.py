@@ -1,4 +1,5 @@
-"""What the page is told of a review, without a server: words, evidence, what can be undone, who is put apart."""
+"""What the page is told of a review, without a server: words, evidence, what can be undone, who is
+put apart."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -54,7 +54,8 @@ def test_onto_the_same_answer_everything_fits(run: Run, tmp_path: Path) -> None:
 def test_categories_are_found_again_and_the_word_of_a_person_holds(
     run: Run, tmp_path: Path
 ) -> None:
-    """The other answer numbers novel categories the other way round and has put two images elsewhere."""
+    """The other answer numbers novel categories the other way round and has put two images
+    elsewhere."""
     reviewed(run)
     other = write_small(tmp_path / "other", ids=(0, 0, 1, 1, 1, 1, 3, 3, 0, 2, 2, 2))
     _, misfits = replay_review(run.path, other, by="ann")
@@ -108,7 +109,8 @@ def test_of_a_decision_about_several_categories_one_that_is_gone_takes_no_other_
     another = write_small(tmp_path / "another", ids=(0, 0, 0, 0, 1, 1, 2, 1, 2, 3, 3, 3))
     _, misfits = replay_review(run.path, another, by="ann")
     assert [misfit.reason for misfit in misfits] == [
-        "1 image (03.png) not in heron here, so not rejected; 1 image (07.png) not in novel-001 here, so not rejected"
+        "1 image (03.png) not in heron here, so not rejected; 1 image (07.png) not in novel-001 "
+        "here, so not rejected"
     ]
     assert statuses(Review(another))[11] == "rejected"
 
@@ -154,7 +156,8 @@ def test_a_review_is_not_replaced_by_another(run: Run, tmp_path: Path) -> None:
 def test_an_answer_that_kept_ids_and_names_is_not_named_made_or_merged_again(
     run: Run, tmp_path: Path
 ) -> None:
-    """Names went from hand to hand: one by one they would be taken. The other answer holds every last one."""
+    """Names went from hand to hand: one by one they would be taken. The other answer holds every
+    last one."""
     review = Review(run)
     verbs.rename(review, "novel-001", "tern", by="ann")
     verbs.rename(review, "tern", "skua", by="ann")
@@ -186,8 +189,12 @@ def test_an_answer_that_kept_ids_and_names_is_not_named_made_or_merged_again(
     assert [entry.action.kind for entry in entries] == ["assign", "assign", "confirm"]
     after = Review(other)
     assert {**names(after), "none": []} == {
-        "gull": [1, 2, 3, 4, 5], "none": [], "skua": [6, 7, 8, 9], "tern": [10, 11], "puffin": [0]
-    }  # fmt: skip
+        "gull": [1, 2, 3, 4, 5],
+        "none": [],
+        "skua": [6, 7, 8, 9],
+        "tern": [10, 11],
+        "puffin": [0],
+    }
     statuses = [STATUSES[status] for status in after.state.images.status]
     assert [statuses[row] for row in (0, 6, 7, 8, 9)] == [
         "moved",
@@ -219,7 +226,8 @@ def test_a_split_decides_about_no_image(run: Run, tmp_path: Path) -> None:
 def test_of_a_split_that_the_answer_has_made_by_itself_decided_images_follow_as_they_are(
     run: Run, tmp_path: Path
 ) -> None:
-    """Confirmed first and split off then, by two people: the first one's word stays, in the category of the second."""
+    """Confirmed first and split off then, by two people: the first one's word stays, in the
+    category of the second."""
     review = Review(run)
     verbs.decide(review, "confirm", None, ["02.png"], by="bob")
     verbs.split(review, "gull", {"herring gull": ["01.png", "02.png"]}, by="ann")
@@ -237,7 +245,8 @@ def test_of_a_split_that_the_answer_has_made_by_itself_decided_images_follow_as_
 
 
 def test_a_part_that_the_answer_has_found_by_itself_gets_its_name(run: Run, tmp_path: Path) -> None:
-    """The part's images are mostly a novel category of their own; the review of the part goes on there."""
+    """The part's images are mostly a novel category of their own; the review of the part goes on
+    there."""
     review = Review(run)
     verbs.split(review, "gull", {"tern": ["01.png", "02.png"]}, by="ann")
     verbs.decide(review, "confirm", None, ["01.png"], by="bob")
@@ -422,7 +431,8 @@ def test_a_start_that_cannot_be_read_is_an_error_with_its_file(run: Run, tmp_pat
 def test_categories_are_followed_through_merges_one_after_the_other(
     run: Run, tmp_path: Path
 ) -> None:
-    """novel-002 is within novel-001 in the other answer; that goes into heron, and heron into gull."""
+    """novel-002 is within novel-001 in the other answer; that goes into heron, and heron into
+    gull."""
     review = Review(run)
     verbs.merge(review, ["novel-001", "heron"], into="heron", by="ann")
     verbs.merge(review, ["heron", "gull"], into="gull", by="ann")
@@ -463,8 +473,11 @@ def test_a_name_that_the_answer_has_made_up_is_not_that_of_a_category_of_a_perso
     ]
     found = names(Review(other))
     assert [found[name] for name in ("novel-003", "novel-003 2", "novel-004", "novel-004 2")] == [
-        [9, 10], [0], [11], [4]
-    ]  # fmt: skip
+        [9, 10],
+        [0],
+        [11],
+        [4],
+    ]
 
 
 def test_two_novel_categories_that_are_one_now_do_not_take_turns_in_naming_it(

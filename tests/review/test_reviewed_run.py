@@ -1,4 +1,5 @@
-"""A run is read, exported, reported, scored and given new images as people have decided it; its files stay."""
+"""A run is read, exported, reported, scored and given new images as people have decided it; its
+files stay."""
 
 import csv
 import json
@@ -25,7 +26,8 @@ from small_runs import NAMES, points, write_small
 
 @pytest.fixture
 def reviewed(run: Run) -> ReviewedRun:
-    """Gulls renamed, novel categories merged, a heron confirmed, a gull rejected, a heron moved to a new category."""
+    """Gulls renamed, novel categories merged, a heron confirmed, a gull rejected, a heron moved to
+    a new category."""
     review = Review(run)
     verbs.rename(review, "gull", "herring gull", by="ann")
     verbs.merge(review, ["novel-001", "novel-002"], by="ann")
@@ -50,8 +52,12 @@ def test_the_tables_are_those_of_today_and_the_files_those_of_the_run(
         "egret",
     ] + novel
     assert [row.category_id for row in rows] == [0, 0, -1, 1, 1, 4] + [2] * 6
-    assert [row.status for row in rows] == ["predicted"] * 2 + ["rejected", "predicted", "confirmed", "moved"] + [
-        "predicted", "flagged"] + ["predicted"] * 4  # fmt: skip
+    assert [row.status for row in rows] == ["predicted"] * 2 + [
+        "rejected",
+        "predicted",
+        "confirmed",
+        "moved",
+    ] + ["predicted", "flagged"] + ["predicted"] * 4
     assert [rows[at].classified_by for at in (0, 2, 4, 5)] == ["", "bob", "bob", "bob"]
     assert rows[4].classified_at.endswith("+00:00")
     assert [rows[at].confidence for at in (2, 4, 5)] == [0.0, 1.0, 1.0]
@@ -112,7 +118,12 @@ def test_exports_have_the_reviewed_categories(reviewed: ReviewedRun, tmp_path: P
         path: found and found[0]["result"][0]["value"]["choices"] for path, found in said.items()
     }
     assert [choices[path] for path in ("00.png", "01.png", "02.png", "04.png", "05.png")] == [
-        ["herring gull"], None, None, ["heron"], ["egret"]]  # fmt: skip
+        ["herring gull"],
+        None,
+        None,
+        ["heron"],
+        ["egret"],
+    ]
     assert "predictions" not in tasks[2]
     export_run(reviewed, "hf", tmp_path / "hf")
     assert (tmp_path / "hf" / "metadata.csv").read_text().splitlines()[3].startswith("02.png,,")
@@ -120,9 +131,16 @@ def test_exports_have_the_reviewed_categories(reviewed: ReviewedRun, tmp_path: P
 
 @pytest.mark.usefixtures("photos")
 @pytest.mark.parametrize(
-    ("name", "file"), [("imagefolder", "export.csv"), ("hf", "metadata.csv"), ("fiftyone", "paths.csv"),
-                       ("projector", "metadata.tsv"), ("csv", "assignments.csv"), ("spreadsheet", "assignments.csv")]
-)  # fmt: skip
+    ("name", "file"),
+    [
+        ("imagefolder", "export.csv"),
+        ("hf", "metadata.csv"),
+        ("fiftyone", "paths.csv"),
+        ("projector", "metadata.tsv"),
+        ("csv", "assignments.csv"),
+        ("spreadsheet", "assignments.csv"),
+    ],
+)
 def test_every_exported_table_says_who_decided_what_and_when(
     reviewed: ReviewedRun, tmp_path: Path, name: str, file: str
 ) -> None:
@@ -217,7 +235,8 @@ def test_the_score_is_that_of_the_reviewed_categories(run: Run) -> None:
 
 
 def test_the_report_says_where_the_review_went_on_after_the_score(run: Run) -> None:
-    """Accuracy of other categories than the report shows; confirmed and renamed ones are the same."""
+    """Accuracy of other categories than the report shows; confirmed and renamed ones are the
+    same."""
     outdated = "before the review changed categories; `shoal evaluate` scores them now"
     truth = {f"{row:02d}.png": ("gull", "heron", "tern", "tern")[row // 3] for row in range(12)}
     score_run(ReviewedRun.open(run.path), truth)
@@ -234,7 +253,8 @@ def test_the_report_says_where_the_review_went_on_after_the_score(run: Run) -> N
 def test_a_classifier_decides_about_no_category_that_people_made_or_emptied(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It knows the categories as the run found them: gull, heron, novel-001 and novel-002, of three images each."""
+    """It knows the categories as the run found them: gull, heron, novel-001 and novel-002, of three
+    images each."""
     (run.path / "config.yaml").write_text("inference: {shift: {n_neighbors: 3}}\n")
     review = Review(run)
     verbs.move(review, ["03.png", "04.png"], "egret")
@@ -259,7 +279,12 @@ def test_new_images_go_to_the_reviewed_categories(reviewed: ReviewedRun, run: Ru
         ["a", "b", "c", "d"], new
     )
     assert {(row.category_id, row.category) for row in found} <= {
-        (0, "herring gull"), (1, "heron"), (2, "novel-001"), (4, "egret"), (-1, "")}  # fmt: skip
+        (0, "herring gull"),
+        (1, "heron"),
+        (2, "novel-001"),
+        (4, "egret"),
+        (-1, ""),
+    }
     plain = Assigner(Run(run.path), outlier_share=0, device="cpu").assign_embeddings(
         ["a", "b", "c", "d"], new
     )
@@ -304,7 +329,18 @@ def test_python_verbs_write_the_same_log(run: Run) -> None:
     ]
     lines = (run.path / "review.jsonl").read_text().splitlines()
     assert [json.loads(line)["action"] for line in lines] == [
-        "start", "rename", "merge", "split", "confirm", "reject", "flag", "create", "undo", "undo", "redo"]  # fmt: skip
+        "start",
+        "rename",
+        "merge",
+        "split",
+        "confirm",
+        "reject",
+        "flag",
+        "create",
+        "undo",
+        "undo",
+        "redo",
+    ]
 
 
 def test_python_warns_of_what_undo_and_redo_skip(run: Run) -> None:

@@ -1,4 +1,5 @@
-"""The state is the log replayed: what each action does, what it refuses, and that every one can be undone."""
+"""The state is the log replayed: what each action does, what it refuses, and that every one can be
+undone."""
 
 import numpy as np
 import pytest
@@ -91,8 +92,11 @@ def test_categories_and_parts_are_taken_as_numbers_of_numpy_too(review: Review) 
     verbs.split(review, np.int64(3), np.int64(2))
     verbs.merge(review, np.array([1, 2]), np.uint8(2))
     assert {number: record.name for number, record in review.state.categories.items()} == {
-        0: "gull", 2: "tern", 3: "novel-002", 4: "novel-002 (2)"
-    }  # fmt: skip
+        0: "gull",
+        2: "tern",
+        3: "novel-002",
+        4: "novel-002 (2)",
+    }
     for wrong in (True, 2.0, 9):
         with pytest.raises(UsageError):
             verbs.rename(review, wrong, "x")  # type: ignore[arg-type]
@@ -285,7 +289,8 @@ def test_whatever_was_done_is_replayed_and_undone(
 
 
 def test_what_was_chosen_on_a_view_that_the_review_never_had_is_refused(review: Review) -> None:
-    """A page that was open when an older copy of the log was put back has seen more than there is."""
+    """A page that was open when an older copy of the log was put back has seen more than there
+    is."""
     with pytest.raises(Conflict):
         review.act(lambda _: decided("confirm", 2, 6), by="ann", base=1)
     review.act(lambda _: decided("confirm", 2, 6), by="ann", base=0)

@@ -147,7 +147,8 @@ def test_only_the_best_snapshot_is_kept(tmp_path):
 def test_killed_between_any_two_files_the_run_goes_on_from_a_whole_state(
     tmp_path, monkeypatch, dies_at
 ):
-    """Epoch 3 is the best so far; whichever of its files is not written any more, epoch 2 or 3 is resumed whole."""
+    """Epoch 3 is the best so far; whichever of its files is not written any more, epoch 2 or 3 is
+    resumed whole."""
     journal, _, _ = make_journal(tmp_path)
     journal.begin(IDENTITY)
     for epoch in (1, 2):

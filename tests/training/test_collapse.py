@@ -5,7 +5,8 @@ from shoal.training.collapse import collapse_statistics, is_collapsed
 
 
 def test_collapse_shows_in_the_statistics():
-    """Equal rows have cosine 1; rows along the axes have cosine 0 and use every direction but their mean."""
+    """Equal rows have cosine 1; rows along the axes have cosine 0 and use every direction but their
+    mean."""
     rows = torch.eye(10)[:1].expand(20, 10)
     alike = collapse_statistics(rows)
     assert is_collapsed(rows)

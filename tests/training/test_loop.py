@@ -216,7 +216,9 @@ class Broken(Model):
 def test_a_loss_that_is_no_number_stops_the_run_and_says_what_to_try(toy):
     with pytest.raises(
         ShoalError,
-        match=r"epoch 2, step 1: the loss or its gradient is not a finite number \(lr 0.0.*lower lr",
+        match=(
+            r"epoch 2, step 1: the loss or its gradient is not a finite number \(lr 0.0.*lower lr"
+        ),
     ):
         train(toy.data(), Broken(toy.encoder()), toy.settings())
 
@@ -239,7 +241,8 @@ def test_without_validation_images_the_last_snapshot_is_kept(toy):
 
 @pytest.mark.parametrize("trains_on_validation", [True, False])
 def test_the_loss_never_sees_a_label_of_a_validation_image(toy, trains_on_validation):
-    """Scrambling labels of validation images, and their pixels where they are not trained on, changes no weight."""
+    """Scrambling labels of validation images, and their pixels where they are not trained on,
+    changes no weight."""
     data = replace(toy.data(), trains_on_validation=trains_on_validation)
     rng = np.random.default_rng(5)
     pixels = data.pixels.copy()
@@ -349,7 +352,8 @@ def test_tokens_left_on_the_disk_give_the_same_run_and_are_removed(toy, tmp_path
 
 
 def test_what_a_killed_run_left_is_removed_when_it_goes_on(toy, tmp_path, monkeypatch):
-    """Tokens of two processes, and a checkpoint half written; now there is one process, and memory enough."""
+    """Tokens of two processes, and a checkpoint half written; now there is one process, and memory
+    enough."""
     for name in ("tokens.npy.0", "tokens.npy.1", "views.npy.0", ".checkpoint.safetensors.77.tmp"):
         (tmp_path / name).write_bytes(b"half of it")
     train(toy.data(), *toy.networks(), toy.settings(epochs=1), folder=tmp_path, resume=True)
@@ -387,7 +391,8 @@ def test_every_epoch_is_told_with_its_row(toy):
 
 
 def test_a_long_gradient_is_cut_so_that_a_step_is_no_longer_than_allowed(toy):
-    """One batch, no weight decay: the weights move by lr times the length allowed, whatever the gradient was."""
+    """One batch, no weight decay: the weights move by lr times the length allowed, whatever the
+    gradient was."""
     networks = toy.networks(
         "bottleneck"
     )  # narrow layers drawn at 0.02: a gradient in the thousands
@@ -436,7 +441,8 @@ with processes(torch.device("cpu")):
     networks = make_networks("bottleneck", {shift})
     trained = train(make_data(), *networks, make_settings(batch_size=7), folder=Path({out!r}))
     if is_main():
-        torch.save([value.detach() for n in networks for value in n.parameters()], {out!r} + "/weights.pt")
+        values = [value.detach() for n in networks for value in n.parameters()]
+        torch.save(values, {out!r} + "/weights.pt")
 """
 
 
@@ -445,7 +451,8 @@ with processes(torch.device("cpu")):
     "variant", [{"aggregation": "attention"}, {"retrieval": "random"}], ids=str
 )
 def test_two_processes_train_as_one_does(toy, tmp_path, variant):
-    """A batch of 7 does not split evenly, the bank is sharded, attention learns, neighbors are drawn: all as in one."""
+    """A batch of 7 does not split evenly, the bank is sharded, attention learns, neighbors are
+    drawn: all as in one."""
     shift = ShiftSettings(n_neighbors=3, **variant)
     running = start_processes(
         TWO.format(tests=str(Path(__file__).parent), out=str(tmp_path), shift=shift)

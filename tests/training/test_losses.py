@@ -62,7 +62,8 @@ def test_the_supervised_loss_is_equation_7(views, temperature, with_positives):
 
 
 def test_two_orthogonal_images_with_equal_views_have_the_loss_one_can_compute_by_hand():
-    """Rows a, b, a, b: the positive has cosine 1, the two others 0, so -log(e / (e + 2)) at temperature 1."""
+    """Rows a, b, a, b: the positive has cosine 1, the two others 0, so -log(e / (e + 2)) at
+    temperature 1."""
     a, b = torch.eye(2)
     assert float(contrastive_loss(torch.stack([a, b, a, b]), 1.0)) == pytest.approx(
         math.log(1 + 2 / math.e)

@@ -1,4 +1,5 @@
-"""What a method may be made of: each part trained, saved, resumed to the same bytes, and shared by processes."""
+"""What a method may be made of: each part trained, saved, resumed to the same bytes, and shared by
+processes."""
 
 import json
 from pathlib import Path
@@ -160,7 +161,8 @@ def test_the_method_decides_on_the_learning_rate(toy):
 
 
 def test_a_snapshot_with_a_classifier_is_judged_by_its_predictions(toy):
-    """A classifier that puts all images into one cluster gets the share of the largest labeled class right."""
+    """A classifier that puts all images into one cluster gets the share of the largest labeled
+    class right."""
     data = toy.data()
     trainer = Trainer(data, make_model(toy), settings(toy))
     trainer.prepare()
@@ -198,7 +200,8 @@ torch.set_num_threads(1)
 with processes(torch.device("cpu")):
     torch.manual_seed(3)
     model = Everything(toy.make_encoder())
-    train(toy.make_data(), model, toy.make_settings(lr=0.01, batch_size=7), n_clusters=4, folder=Path({out!r}))
+    settings = toy.make_settings(lr=0.01, batch_size=7)
+    train(toy.make_data(), model, settings, n_clusters=4, folder=Path({out!r}))
     if is_main():
         torch.save(model.saved_tensors(), {out!r} + "/weights.pt")
 """

@@ -30,7 +30,8 @@ def _stop_after_2(row):
 def test_progress_counts_a_pool_of_views_and_what_an_earlier_run_has_done(
     toy, tmp_path, is_resumed
 ):
-    """A judge has 20 images, of a pool of 3 views some are looked at; of tokens that are there already nothing."""
+    """A judge has 20 images, of a pool of 3 views some are looked at; of tokens that are there
+    already nothing."""
     data = toy.data()
     judge = Judge(
         pixels=data.pixels[:20], score=lambda embeddings, k: Validation(accuracy=1.0, n_clusters=4)
@@ -108,7 +109,8 @@ class Killed(Exception):
 
 @dataclass
 class Scores:
-    """Early stopping by a score for each epoch: the best so far is kept, and a lower one ends training."""
+    """Early stopping by a score for each epoch: the best so far is kept, and a lower one ends
+    training."""
 
     scores: dict[int, float]
     epochs: tuple[int, ...] = (1, 2)

@@ -41,7 +41,8 @@ def test_the_last_snapshot_is_kept_where_that_is_asked_for_with_the_k_it_validat
 def test_images_are_embedded_once_between_two_epochs_and_again_for_an_earlier_snapshot(
     toy, monkeypatch, snapshot, n_embedded
 ):
-    """For the first bank and after each of three epochs; the second is the best by the accuracies given here."""
+    """For the first bank and after each of three epochs; the second is the best by the accuracies
+    given here."""
     accuracies = iter((0.5, 0.9, 0.6))
     embedded = []
     real = Trainer._embed
@@ -79,7 +80,8 @@ def test_a_run_that_keeps_its_last_snapshot_is_resumed_to_the_same(toy, tmp_path
 
 
 def test_a_judge_of_other_images_chooses_the_snapshot_and_k_and_changes_no_step(toy):
-    """It is shown the embeddings of its own images after each epoch, and says that the second epoch is the best."""
+    """It is shown the embeddings of its own images after each epoch, and says that the second epoch
+    is the best."""
     data = toy.data(with_validation=False)
     others = toy.data(n_images=20).pixels
     shown = []

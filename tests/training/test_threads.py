@@ -11,7 +11,8 @@ from shoal.training.model import shape_of
 
 
 def train_small(n_threads):
-    """An epoch of the default recipe on 32 noisy pictures of 4 kinds, at 48 px; layers large enough to be shared."""
+    """An epoch of the default recipe on 32 noisy pictures of 4 kinds, at 48 px; layers large enough
+    to be shared."""
     torch.set_num_threads(n_threads)  # put back by the fixture of this folder
     rng = np.random.default_rng(0)
     kinds = rng.integers(0, 256, (4, 8, 8, 3))

@@ -188,7 +188,10 @@ def test_the_first_step_with_a_loss_that_is_no_number_is_named(bad):
     for step, loss in enumerate([1.0, bad, 2.0, bad]):
         totals.add(step, {"loss": torch.tensor(loss)})
     where = r"epoch 7, step 2: the loss or its gradient is not a finite number \(lr 0\.05\); "
-    advice = "lower lr, raise the temperature or bound training.max_gradient and start over .*--force.*: resuming would take"
+    advice = (
+        "lower lr, raise the temperature or bound training.max_gradient and start over "
+        ".*--force.*: resuming would take"
+    )
     with pytest.raises(ShoalError, match=where + advice):
         totals.check_finite(epoch=7, lr=0.05)
 

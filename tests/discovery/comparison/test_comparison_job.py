@@ -122,7 +122,8 @@ def test_every_method_is_a_run_that_was_given_the_same_labels_and_none_that_judg
 
 @pytest.mark.slow
 def test_a_score_is_that_of_the_table_of_kept_labels(collection, settings, whole) -> None:
-    """kept.csv has what each method did with each kept image; a known one is right in the category of its name."""
+    """kept.csv has what each method did with each kept image; a known one is right in the category
+    of its name."""
     lines = [
         line.split(",")
         for line in (whole.path / "kept.csv").read_text(encoding="utf-8").splitlines()
@@ -262,7 +263,8 @@ def test_a_method_whose_training_goes_wrong_is_the_last_row_and_the_others_stay(
 
 
 def stop_in(bar: str, at: int):
-    """Raise KeyboardInterrupt when the progress of something reaches `at`, the second time it begins."""
+    """Raise KeyboardInterrupt when the progress of something reaches `at`, the second time it
+    begins."""
     seen: list[str] = []
 
     @contextmanager
@@ -406,7 +408,8 @@ def test_minutes_that_are_over_stop_it_and_a_resume_ends_as_if_there_were_no_lim
 def test_later_images_go_where_the_methods_classifier_puts_them(
     collection, whole, tmp_path: Path
 ) -> None:
-    """The same images again; and where outputs mean other categories, they go to these, whatever lies nearest."""
+    """The same images again; and where outputs mean other categories, they go to these, whatever
+    lies nearest."""
     folder = shutil.copytree(whole.path / "methods" / "simgcd", tmp_path / "run")
     own = predicted(whole, "simgcd")
     file = folder / "model.json"

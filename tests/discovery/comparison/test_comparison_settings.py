@@ -106,8 +106,9 @@ def test_settings_come_back_from_yaml_and_a_difference_is_named(tmp_path) -> Non
     file.write_text(dump_settings(found), encoding="utf-8")
     assert load_settings(ComparisonSettings, file) == found
     other = choose_comparison("cms,gcd", epochs=4)
-    assert differences(other, found) == [f"methods[{i}].{name}.training.epochs: 4, was 3" for i, name in
-                                         ((1, "cms"), (2, "gcd"))]  # fmt: skip
+    assert differences(other, found) == [
+        f"methods[{i}].{name}.training.epochs: 4, was 3" for i, name in ((1, "cms"), (2, "gcd"))
+    ]
 
 
 @pytest.mark.parametrize("methods", [5, ["cms", 3]])

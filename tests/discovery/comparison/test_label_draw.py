@@ -94,7 +94,8 @@ def assigned(*categories: str) -> list[Assignment]:
 def test_a_known_image_is_right_by_name_and_a_whole_category_in_one_novel_category(
     categories, right: str
 ) -> None:
-    """Two kept images of a, three of c, which was kept whole: most of them together, not in a known category, count."""
+    """Two kept images of a, three of c, which was kept whole: most of them together, not in a known
+    category, count."""
     kept = LabelDraw(
         given=in_memory([-1] * 5, ("a", "b")),
         rows=np.arange(5),

@@ -51,13 +51,15 @@ def test_a_pair_is_the_same_from_both_sides() -> None:
 
 @pytest.mark.parametrize(("n_more", "is_clear"), [(1, False), (5, False), (6, True)])
 def test_a_few_images_are_a_tie(n_more: int, is_clear: bool) -> None:
-    """Five more of twelve could be five tosses of a coin: one time in sixteen they all fall alike."""
+    """Five more of twelve could be five tosses of a coin: one time in sixteen they all fall
+    alike."""
     right = rights(5, 5 + n_more, n_images=12)
     assert rank(right, *singly(right)).is_tie[1, 0] != is_clear
 
 
 def test_images_of_a_category_that_was_kept_whole_count_as_one() -> None:
-    """Better in one of three categories: sixty single images would be sure of it, three categories are not."""
+    """Better in one of three categories: sixty single images would be sure of it, three categories
+    are not."""
     category = np.repeat([0, 1, 2], 20)
     right = np.stack([category == 0, np.zeros(60, dtype=bool)])
     is_novel = np.ones(60, dtype=bool)
@@ -66,7 +68,8 @@ def test_images_of_a_category_that_was_kept_whole_count_as_one() -> None:
 
 
 def test_known_and_novel_units_are_drawn_apart() -> None:
-    """All known images right, no novel one: however units are drawn, the share stays, with units of one size."""
+    """All known images right, no novel one: however units are drawn, the share stays, with units of
+    one size."""
     units = np.arange(40)
     is_novel = units >= 20
     found = rank((~is_novel)[None], units, is_novel)
@@ -86,7 +89,8 @@ def test_the_same_seed_gives_the_same_intervals_and_a_longer_interval_means_fewe
 
 
 def test_one_whole_category_is_one_toss_of_a_coin() -> None:
-    """Five single images and a category of seven: a method that misses the category alone has missed one unit."""
+    """Five single images and a category of seven: a method that misses the category alone has
+    missed one unit."""
     units = np.minimum(np.arange(12), 5)
     is_novel = np.arange(12) >= 5
     found = rank(np.stack([np.ones(12, dtype=bool), ~is_novel]), units, is_novel)
@@ -104,7 +108,8 @@ def test_whole_categories_tell_methods_apart_as_single_images_do(
 
 
 def test_all_right_or_all_wrong_is_no_certainty() -> None:
-    """Twelve of twelve: p is in Wilson's interval where |1 - p| is at most 1.96 standard errors √(p (1 - p) / 12)."""
+    """Twelve of twelve: p is in Wilson's interval where |1 - p| is at most 1.96 standard errors √(p
+    (1 - p) / 12)."""
     right = rights(12, 0, 11, n_images=12)
     found = rank(right, *singly(right))
     low = found.low[0]
@@ -117,7 +122,8 @@ def test_all_right_or_all_wrong_is_no_certainty() -> None:
 
 
 def better_on(n_images: int, n_of_category: int, n_categories: int, size: int = 20) -> bool:
-    """Whether a method is clear that puts so many more of 40 known images right, and so many more of each category."""
+    """Whether a method is clear that puts so many more of 40 known images right, and so many more
+    of each category."""
     units = np.concatenate([np.arange(40), np.repeat(100 + np.arange(n_categories), size)])
     other = np.ones(len(units), dtype=bool)
     other[:n_images] = False
@@ -139,7 +145,8 @@ def test_who_is_also_better_on_whole_categories_is_as_clear(
 
 
 def test_more_methods_take_more_evidence() -> None:
-    """Six images tell two methods apart; with a third there are three pairs, and 2 / 2^6 is above 0.05 / 3."""
+    """Six images tell two methods apart; with a third there are three pairs, and 2 / 2^6 is above
+    0.05 / 3."""
     two = rights(20, 26)
     assert not rank(two, *singly(two)).is_tie[1, 0]
     for n_more, is_clear in ((6, False), (7, True)):
@@ -154,7 +161,8 @@ def test_more_methods_take_more_evidence() -> None:
 def test_of_equals_few_tables_call_a_difference(
     n_methods: int, n_known: int, n_categories: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Methods of the same skill, which find a whole category or miss it: by chance at most one table in twenty.
+    """Methods of the same skill, which find a whole category or miss it: by chance at most one
+    table in twenty.
 
     Which pairs are clear is found without resamples, so one batch of them is enough.
     """

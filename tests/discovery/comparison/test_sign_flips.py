@@ -53,7 +53,8 @@ def test_more_in_favor_of_the_better_is_never_less_clear() -> None:
 
 
 def test_each_further_difference_may_be_less_rare_until_one_is_not_rare_enough() -> None:
-    """0.05 by 4, 3, 2 and 1: the third is above its level, so the fourth, below its own, is no difference either."""
+    """0.05 by 4, 3, 2 and 1: the third is above its level, so the fourth, below its own, is no
+    difference either."""
     assert are_clear(np.array([0.03, 0.012, 0.016, 0.026])).tolist() == [False, True, True, False]
     assert are_clear(np.array([0.013, 0.001])).tolist() == [True, True]
     assert are_clear(np.array([0.013, 0.013, 0.013, 0.013])).tolist() == [False] * 4

@@ -1,4 +1,5 @@
-"""Each format by hand: two folders with an image of the same name, and categories that no file system likes."""
+"""Each format by hand: two folders with an image of the same name, and categories that no file
+system likes."""
 
 import csv
 import io
@@ -176,7 +177,8 @@ def test_label_studio_gets_a_task_per_image_and_choices_for_all_categories(
 def test_label_studio_is_told_to_serve_the_folder_above_the_images_and_to_add_theirs(
     run: Run, tmp_path: Path
 ) -> None:
-    """It serves what lies in a storage of the project, and takes no storage that is the document root itself."""
+    """It serves what lies in a storage of the project, and takes no storage that is the document
+    root itself."""
     found = export_run(run, "labelstudio", tmp_path / "out")
     served = next(line for line in found.steps if "DOCUMENT_ROOT=" in line).partition(
         "DOCUMENT_ROOT="
@@ -225,7 +227,8 @@ def test_a_given_label_wins_over_the_category_unless_the_prediction_is_asked_for
 def test_what_people_split_off_or_threw_out_is_exported_so_whatever_its_label(
     run: Run, tmp_path: Path
 ) -> None:
-    """x/1.png, y/1.png and y/2.png came as cats; the third is in another category, out of which it is thrown."""
+    """x/1.png, y/1.png and y/2.png came as cats; the third is in another category, out of which it
+    is thrown."""
     given = {"x/1.png": "cat", "y/1.png": "cat", "y/2.png": "cat"}
     run.write_assignments(
         replace(row, label_given=given.get(row.path, "")) for row in run.assignments

@@ -1,8 +1,9 @@
 """Exports read by the programs they are for: Label Studio's and FiftyOne's own readers.
 
-Both are large and ask for other versions of what we use, so they may live in an environment of their own:
+Both are large and ask for other versions of what we use, so they may live in an environment of
+their own:
 
-    SHOAL_READERS=/that/environment/bin/python pytest tests/discovery/export/test_readers_of_others.py
+    SHOAL_READERS=/that/environment/bin/python pytest tests/discovery/export -k readers
 """
 
 import json

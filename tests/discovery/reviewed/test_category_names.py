@@ -1,4 +1,5 @@
-"""After a review categories keep names and ids, and images stay out of where they were thrown out."""
+"""After a review categories keep names and ids, and images stay out of where they were thrown
+out."""
 
 from dataclasses import replace
 
@@ -10,7 +11,8 @@ from shoal.discovery.reviewed.category_names import name_as_before
 
 IMAGES = [f"{letter}.png" for letter in "abcdefghij"]
 IDS_BEFORE = [0, 0, 5, 5, 7, 7, 7, 9, 9, 9]
-"""Of the images: the class gull, the class tern (which nobody has labeled), two novel categories."""
+"""Of the images: the class gull, the class tern (which nobody has labeled), two novel
+categories."""
 EARLIER = PreviousCategories(
     class_ids=(0, 5),
     names={0: "gull", 5: "tern", 7: "novel-002", 9: "novel-004"},

@@ -29,10 +29,11 @@ def stop(*_given: object, **_options: object) -> None:
 
 @pytest.fixture
 def reviewed(discover_same, tmp_path: Path) -> DiscoveredRun:
-    """60 photos in 5 colors, 3 of them known: in the run a novel category is confirmed and named, another confirmed.
+    """60 photos in 5 colors, 3 of them known: in the run a novel category is confirmed and named,
+    another confirmed.
 
-    Of a known one an image is thrown out, and of a novel one an image is moved to a known one, both wrongly: people
-    are to be obeyed whatever the machine thinks.
+    Of a known one an image is thrown out, and of a novel one an image is moved to a known one, both
+    wrongly: people are to be obeyed whatever the machine thinks.
     """
     (tmp_path / "runs").mkdir()
     run = shoal.load(discover_same().rename(tmp_path / "runs" / "photos"))
@@ -40,8 +41,10 @@ def reviewed(discover_same, tmp_path: Path) -> DiscoveredRun:
     run.rename(first, "teal")
     run.confirm("teal")
     run.confirm(second)
-    unlabeled = {name: [row.path for row in run.assignments if row.category == name and not row.label_given]
-                 for name in ("red", second)}  # fmt: skip
+    unlabeled = {
+        name: [row.path for row in run.assignments if row.category == name and not row.label_given]
+        for name in ("red", second)
+    }
     run.reject(unlabeled["red"][:1])
     run.move(unlabeled[second][:1], "green")
     return run
@@ -122,7 +125,8 @@ def test_a_rejection_holds_in_the_run_after_the_next_too(
 
 
 def test_merged_and_split_categories_stay_so(reviewed: DiscoveredRun, photos) -> None:
-    """Two known categories are merged: their ids have a gap, labels of both are one, and new images find them."""
+    """Two known categories are merged: their ids have a gap, labels of both are one, and new images
+    find them."""
     reviewed.merge(["red", "green"])
     images = sorted(row.path for row in reviewed.assignments if row.category == "red")
     with pytest.warns(UserWarning, match="labeled red"):

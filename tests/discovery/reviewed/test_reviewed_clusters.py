@@ -22,7 +22,8 @@ NAMES = tuple(f"{row:02d}.png" for row in range(len(PLACES)))
 def collection(
     before: list[int], labels: dict[int, int], apart: dict[int, frozenset[int]] | None = None
 ) -> Collection:
-    """Images that a review left in categories `before`, -1 for none; the classes have the ids 3 and 8."""
+    """Images that a review left in categories `before`, -1 for none; the classes have the ids 3 and
+    8."""
     earlier = PreviousCategories(
         class_ids=(3, 8),
         names={3: "gull", 8: "tern", 5: "novel-001", 6: "novel-002"},
@@ -57,14 +58,16 @@ MERGED = [3] * 6 + [5] * 3 + [8] * 4
 
 
 def test_a_merge_holds_for_images_that_nobody_has_decided_on() -> None:
-    """The first two groups are one category by a merge, and a label in the first group alone says nothing of that."""
+    """The first two groups are one category by a merge, and a label in the first group alone says
+    nothing of that."""
     ids, about = answered(collection(MERGED, {0: 0, 9: 1}))
     assert ids == MERGED
     assert about == {"k": 3, "by": "the review"}
 
 
 def test_an_image_that_nobody_has_decided_on_goes_where_it_is_nearest_by_now() -> None:
-    """06.png was left in the wrong category, and so was 09.png, which is labeled: that one stays."""
+    """06.png was left in the wrong category, and so was 09.png, which is labeled: that one
+    stays."""
     before = [3] * 3 + [5] * 3 + [8] + [6] * 2 + [5] + [8] * 3
     ids, _ = answered(collection(before, {0: 0, 9: 0, 10: 1}))
     assert ids == [3] * 3 + [5] * 3 + [6] * 3 + [3] + [8] * 3

@@ -25,7 +25,8 @@ def scattered(truth: np.ndarray, noise: float, seed: int = 0) -> torch.Tensor:
 
 @pytest.fixture
 def task():
-    """120 images of six classes; half of the first four are labeled, and of these `d` is hidden from training."""
+    """120 images of six classes; half of the first four are labeled, and of these `d` is hidden
+    from training."""
     truth = np.arange(120) % 6
     labels = np.where((truth < 4) & (np.arange(120) < 60), truth, -1)
     judged = np.flatnonzero(labels == 3)
@@ -167,7 +168,8 @@ def test_the_frozen_result_is_kept_unless_training_is_significantly_better(
 
 
 def test_a_gain_of_hundreds_of_labels_is_kept_at_the_usual_weight() -> None:
-    """65 of 100 right instead of 55, where 20 change to the better and 10 to the worse in each hundred."""
+    """65 of 100 right instead of 55, where 20 change to the better and 10 to the worse in each
+    hundred."""
     image = np.arange(600) % 100
     frozen = image < 55
     trained = (image >= 10) & (image < 75)

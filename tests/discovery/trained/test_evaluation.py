@@ -1,4 +1,5 @@
-"""When a trial is evaluated and ended: a hand-made rise and fall, and what a resumed trial remembers."""
+"""When a trial is evaluated and ended: a hand-made rise and fall, and what a resumed trial
+remembers."""
 
 from types import SimpleNamespace
 
@@ -20,7 +21,8 @@ def first(n_right: int) -> np.ndarray:
 
 
 def stopping(run: Run, counts: dict[int, int], *, n_epochs: int = 4) -> TrialStopping:
-    """Early stopping where so many of 100 images are right after each epoch, and 50 without training."""
+    """Early stopping where so many of 100 images are right after each epoch, and 50 without
+    training."""
     frozen = TriedWeight(weight=1.0, n_shifts=1, right=first(50))
     choices = iter(
         Choice(hidden=(), tried=[TriedWeight(weight=0.65, n_shifts=1, right=first(n)), frozen])
@@ -65,7 +67,8 @@ def test_the_first_clusters_are_taken_where_all_images_and_the_same_number_are_l
 def test_the_last_epoch_is_the_best_unless_an_earlier_one_is_significantly_better(
     counts, kept
 ) -> None:
-    """Five of five images apart are more than 2 · √5 of them, four of four are not more than 2 · √4."""
+    """Five of five images apart are more than 2 · √5 of them, four of four are not more than 2 ·
+    √4."""
     assert best_epoch({i + 1: first(count) for i, count in enumerate(counts)}) == kept
 
 

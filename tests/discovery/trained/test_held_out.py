@@ -42,9 +42,7 @@ def test_nothing_is_set_aside_where_nothing_is_labeled() -> None:
     assert describe_held_out(collection, found) == []
 
 
-def test_of_five_known_categories_one_is_hidden_from_training_and_keeps_its_labels_in_validation() -> (
-    None
-):
+def test_of_five_known_categories_one_is_hidden_and_keeps_its_labels_in_validation() -> None:
     collection = collection_of([label for label in range(5) for _ in range(10)] + [-1] * 20)
     found = hold_out(collection, choose_settings())
     (hidden,) = found.hidden
@@ -52,7 +50,8 @@ def test_of_five_known_categories_one_is_hidden_from_training_and_keeps_its_labe
     assert found.labels[is_validation].tolist() == collection.labels[is_validation].tolist()
     seen = np.where(collection.labels == hidden, -1, collection.labels)
     assert found.labels[~is_validation].tolist() == seen[~is_validation].tolist()
-    # All ten images of the hidden category are judged, and the two of each other one that were set aside.
+    # All ten images of the hidden category are judged, and the two of each other one that were set
+    # aside.
     assert np.bincount(collection.labels[found.rows]).tolist() == [
         10 if c == hidden else 2 for c in range(5)
     ]
@@ -88,7 +87,8 @@ def test_k_after_training_is_that_of_the_first_answer_unless_it_is_given_or_the_
 def test_five_labels_of_each_of_eight_known_categories_are_not_few() -> None:
     assert [doubt_labels(*counts) for counts in ((40, 8), (0, 0))] == [None, None]
     assert doubt_labels(35, 7) == (
-        "the number of categories rests on 7 known categories; give --n-clusters or label images of others"
+        "the number of categories rests on 7 known categories; give --n-clusters or label images "
+        "of others"
     )
     assert doubt_labels(14, 3) == (
         "the number of categories rests on few labels, 14 labeled images for 3 known categories; "

@@ -108,7 +108,8 @@ def test_where_no_label_is_held_out_the_frozen_embeddings_have_the_usual_weight(
 def test_a_training_that_leaves_nothing_to_cluster_is_not_used(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
-    """Training is replaced by one whose embeddings are two points; five categories were asked for."""
+    """Training is replaced by one whose embeddings are two points; five categories were asked
+    for."""
     real = training.get_method
     monkeypatch.setattr(training, "get_method", lambda name: collapsing(real(name)))
     wanted = replace(with_training(settings, epochs=1), n_clusters=5)

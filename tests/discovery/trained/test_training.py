@@ -36,7 +36,7 @@ def test_when_the_minutes_are_over_it_is_asked_to_stop() -> None:
 @pytest.mark.skipif(
     importlib.util.find_spec("openvino") is None, reason="OpenVINO is not installed"
 )
-def test_the_tokens_that_embedding_leaves_spare_training_its_own_and_a_resumed_run_has_the_same_bytes(
+def test_the_tokens_that_embedding_leaves_spare_training_its_own(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setenv("SHOAL_ENGINE", "openvino")

@@ -20,7 +20,8 @@ SAME = ("choice.json", "assignments.csv", "model.safetensors", "embeddings.npy")
 
 @pytest.fixture
 def wanted(photos, settings, monkeypatch) -> DiscoverySettings:
-    """One of the three known colors is hidden from training; some labels are wrong, so not all can be right."""
+    """One of the three known colors is hidden from training; some labels are wrong, so not all can
+    be right."""
     head, *lines = photos.labels.read_text().splitlines()
     for row in range(0, len(lines), 2):
         lines[row] = f"{lines[row].partition(',')[0]},red"
