@@ -102,17 +102,6 @@ def test_ward_and_too_many_clusters_leave_the_tree_alone(monkeypatch: pytest.Mon
     assert found.linkage_method == "ward", "what was done is said, not what was asked for"
 
 
-def test_copies_stay_together() -> None:
-    rows = points(20).repeat(3, 1)
-    tree = unit_tree(rows)
-    joined = join_small(rows, tree, 10, "average")
-    assert joined.n_distinct == tree.n_distinct == 20
-    for n_clusters in (2, 10, 20):
-        first, second, third = joined.cut(n_clusters).reshape(3, 20)
-        assert (first == second).all()
-        assert (first == third).all()
-
-
 @pytest.fixture
 def few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a small drawn collection choose."""
@@ -166,18 +155,3 @@ def test_equal_classes_of_which_some_are_labeled_more_keep_wards_tree() -> None:
     drawn = np.bincount(labels[draw_in_proportion(unit, labels)])
     assert drawn.max() <= 3 * drawn.min()
     assert choose_linkage(unit, labels, FEW_NEIGHBORS, 1) == "ward"
-
-
-def test_few_labels_keep_wards_tree(tail: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
-    rows, _, labels = tail
-    unit = unit_points(rows)
-    none = np.full(len(labels), -1)
-    one_class = np.where(labels == 0, 0, -1)
-    few = none.copy()
-    few[[0, 1, 200]] = [0, 0, 1]
-    copies = unit_points(np.repeat(rows[:1], 400, axis=0))
-    assert choose_linkage(unit, labels, FEW_NEIGHBORS, 1) == "ward"  # fewer than 200
-    assert choose_linkage(unit, none, FEW_NEIGHBORS, 1) == "ward"
-    assert choose_linkage(unit, one_class, FEW_NEIGHBORS, 1) == "ward"
-    assert choose_linkage(unit, few, FEW_NEIGHBORS, 1) == "ward"
-    assert choose_linkage(copies, np.arange(400) % 2, FEW_NEIGHBORS, 1) == "ward"

@@ -6,7 +6,6 @@ import torch
 
 from shoal.clustering import blend as module
 from shoal.clustering.blend import (
-    USUAL_WEIGHT,
     TriedWeight,
     blend,
     choose_weight,
@@ -111,15 +110,6 @@ def test_where_every_judge_is_right_anyhow_the_usual_number_of_shifts_is_taken(
     for one in try_weights(*rows, labels, judged, 6, SETTINGS, seed=0, usual_shifts=usual):
         assert one.right.all()
         assert one.n_shifts == taken
-
-
-def test_of_equals_the_one_nearest_to_the_usual_weight_is_taken() -> None:
-    same = [1] * 8 + [0] * 2
-    assert (
-        choose_weight([trial(weight, same) for weight in (0.0, 0.35, 0.65, 1.0)]).weight
-        == USUAL_WEIGHT
-    )
-    assert choose_weight([trial(0.0, same), trial(1.0, same)]).weight == 1.0
 
 
 def test_no_weight_is_taken_that_is_worse_than_the_first_embedding_alone() -> None:

@@ -7,8 +7,6 @@ import torch
 from shoal.clustering.categories import (
     Membership,
     assign_newcomers,
-    category_centers,
-    category_names,
     describe,
     number_clusters,
     other_neighbors,
@@ -206,19 +204,3 @@ def test_a_tie_of_the_matching_goes_to_the_larger_cluster_and_then_by_rows_whate
             found, n_novel = number_clusters(renumbered, labels[order], 1, rows[order])
             assert found.tolist() == (clusters[order] != expected).astype(int).tolist()
             assert n_novel == 1
-
-
-def test_names_of_novel_categories_sort_as_they_count_and_skip_those_that_are_taken() -> None:
-    assert category_names([], 2) == ["novel-001", "novel-002"]
-    assert category_names([7], 1) == [7, "novel-001"]
-    assert category_names(["cat", "novel-001", "novel-003"], 2) == [
-        *("cat", "novel-001", "novel-003"),
-        *("novel-002", "novel-004"),
-    ]
-
-
-def test_a_category_whose_images_cancel_out_has_no_direction() -> None:
-    points = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]])
-    categories = np.array([0, 0, 1])
-    assert category_centers(points, categories, 2).tolist() == [[0.0, 0.0], [0.0, 1.0]]
-    assert describe_members(points, categories, 0, 1).typicality.tolist() == [0.0, 0.0, 1.0]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage
 
-from shoal.clustering.class_pairs import _chances, _Cut, _terms, pair_terms
+from shoal.clustering.class_pairs import _chances, _Cut, pair_terms
 from shoal.clustering.curve import accuracy_curve
 from shoal.clustering.n_clusters import choose, estimate_n_clusters
 from shoal.clustering.tree import Tree
@@ -63,19 +63,6 @@ def test_the_chances_are_those_of_a_loop_over_pairs_of_labeled_images() -> None:
     assert own == pytest.approx(weights)
     assert found_same[0] == pytest.approx(same[0] / same[1])
     assert found_different[0] == pytest.approx(different[0] / different[1])
-
-
-def test_leaving_a_class_out_is_having_no_label_of_it() -> None:
-    tree, y, rng = clouds(1, n_classes=8)
-    known = renumbered(label(y, rng, 6))
-    clusters = tree.cut(12)
-    labels = np.bincount(known[known >= 0]).astype(float)
-    found = _terms(_Cut.of(clusters, known, 6), labels, labels, True, len(y))
-    for c in range(6):
-        without = renumbered(np.where(known == c, -1, known))
-        left = np.delete(labels, c)
-        expected = _terms(_Cut.of(clusters, without, 5), left, left, True, len(y))
-        assert found[:, 1 + c] == pytest.approx(expected[:, 0])
 
 
 @pytest.mark.slow

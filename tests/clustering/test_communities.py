@@ -70,9 +70,3 @@ def test_they_are_the_same_again_and_many_groups_need_a_high_resolution():
     ]
     assert np.array_equal(found[1], found[2])
     assert found[0].max() + 1 < 40 < found[1].max() + 1
-
-
-def test_without_any_link_there_is_no_community():
-    graph = link_neighbors(torch.eye(4), np.full(4, -1), n_neighbors=2, min_similarity=0.5)
-    assert graph.nnz == 0
-    assert find_communities(graph, resolution=1.0, min_members=2, seed=0).tolist() == [-1] * 4

@@ -10,7 +10,6 @@ from shoal.clustering import iterates as iterates_module
 from shoal.clustering import neighbors as neighbors_module
 from shoal.clustering import sums
 from shoal.clustering.inference import (
-    PAPER,
     Inference,
     InferenceSettings,
     infer,
@@ -158,14 +157,6 @@ def test_k_is_estimated_after_the_shifts_asked_for(estimate_shifts: int) -> None
     assert_same(infer(rows, labels, found.n_clusters), found)
 
 
-def test_the_papers_settings_are_the_papers() -> None:
-    rows, labels, _ = draw(4)
-    found = infer(rows, labels, settings=PAPER)
-    tree = Tree(linkage(unit_points(rows).numpy(), "ward"))
-    assert found.n_clusters == estimate_n_clusters(tree, labels, rule="paper").n_clusters
-    assert (PAPER.shift.n_neighbors, PAPER.shift.alpha, PAPER.shift.kernel) == (8, 0.5, "knn")
-
-
 def test_without_labels_k_must_be_given_and_one_shift_is_made() -> None:
     rows, _, _ = draw(5)
     nothing = np.full(len(rows), -1)
@@ -265,13 +256,3 @@ def test_a_copy_of_a_labeled_row_stays_with_it() -> None:
     given = np.concatenate([labels, np.full(5, -1)])
     found = infer(both, given, 6, InferenceSettings(max_shifts=0, must_link=True)).labels
     np.testing.assert_array_equal(found[copied], found[-5:])
-
-
-def test_must_links_that_leave_too_few_distinct_rows_are_left_out() -> None:
-    x, _, truth = draw(0, n_classes=2, per_class=4)
-    settings = InferenceSettings(shift=ShiftSettings(n_neighbors=2), max_shifts=0)
-    labels = np.where(np.arange(8) < 7, truth, -1)
-    plain, linked = (
-        infer(x, labels, 6, replace(settings, must_link=links)) for links in (False, True)
-    )
-    np.testing.assert_array_equal(plain.labels, linked.labels)

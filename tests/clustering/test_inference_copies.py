@@ -102,16 +102,6 @@ def test_more_clusters_than_distinct_rows_are_refused(noise: float) -> None:
     assert len(np.unique(MeanShiftClustering(20, max_shifts=0).fit(rows).labels_)) == 20
 
 
-def test_known_classes_that_share_a_row_are_refused() -> None:
-    rows = np.repeat(np.eye(2), 3, axis=0)
-    with pytest.raises(DataError):
-        infer(
-            rows,
-            [0, 1, -1, 2, 2, -1],
-            settings=InferenceSettings(shift=ShiftSettings(n_neighbors=2)),
-        )
-
-
 def test_rounding_makes_no_clusters_where_k_is_estimated() -> None:
     """8 places with 6 rows each, apart by rounding: no K above 8 is tried, and the gap below is
     none."""

@@ -68,17 +68,6 @@ def test_a_run_is_lloyds_steps_to_their_end(seed: int) -> None:
     torch.testing.assert_close(found.centers, centers)
 
 
-def test_first_centers_are_drawn_far_from_those_there_are() -> None:
-    """A hundred points at 0 and one each at 1,000 and -1,000: odds by squared distance take the two
-    for sure."""
-    points = torch.cat([torch.zeros(100, 1), torch.tensor([[1000.0], [-1000.0]])])
-    labels = torch.full((102,), -1)
-    labels[0] = 0
-    for seed in range(20):
-        first = module._first_centers(points, labels, 1, 3, torch.Generator().manual_seed(seed))
-        assert sorted(first[:, 0].tolist()) == [-1000.0, 0.0, 1000.0]
-
-
 def test_a_labeled_point_keeps_its_class_even_among_another() -> None:
     """On a line: 0, 1 labeled a, 10, 11 labeled b, and a stray 10.5 labeled a. The unlabeled 9
     joins b, the stray not.
@@ -91,13 +80,6 @@ def test_a_labeled_point_keeps_its_class_even_among_another() -> None:
     assert found.labels.tolist() == [0, 0, 0, 1, 1, 1]
     assert found.centers[:, 0].tolist() == pytest.approx([23 / 6, 10.0])
     assert found.inertia == pytest.approx(14.694 + 8.028 + 44.444 + 2, abs=1e-2)
-
-
-def test_filling_takes_neither_labeled_points_nor_the_last_of_a_cluster() -> None:
-    assigned = torch.tensor([0, 0, 1, 1])
-    labels = torch.tensor([0, -1, -1, -1])
-    filled = module._fill_empty(assigned, torch.tensor([9.0, 1.0, 5.0, 8.0]), labels, 4)
-    assert filled.tolist() == [0, 3, 1, 2]
 
 
 @pytest.mark.parametrize("labels", [[-1] * 10, [0, *[-1] * 8, 1]])

@@ -147,21 +147,6 @@ def test_attention_with_equal_keys_is_the_mean(points: Tensor, own: Tensor) -> N
     torch.testing.assert_close(moved, mean_shift(points, points, lists.indices, alpha=0.5))
 
 
-def test_attention_learns(points: Tensor, own: Tensor) -> None:
-    attention = NeighborAttention(6).double()
-    settings = ShiftSettings(aggregation="attention")
-    moved = shift(
-        points,
-        points,
-        find_neighbors(points, points, settings, exclude=own),
-        settings,
-        attention=attention,
-    )
-    moved[:, 0].sum().backward()
-    assert attention.query.weight.grad is not None
-    assert attention.query.weight.grad.abs().sum() > 0
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -3,7 +3,7 @@ import pytest
 from scipy.cluster.hierarchy import linkage
 
 from shoal import MeanShiftClustering
-from shoal.clustering.curve import MIN_FIT_LABELS, Curve, RunningMatching, accuracy_curve
+from shoal.clustering.curve import Curve, RunningMatching, accuracy_curve
 from shoal.clustering.inference import InferenceSettings, check_task
 from shoal.clustering.iterates import unit_tree
 from shoal.clustering.matching import matched_accuracy
@@ -110,22 +110,6 @@ def test_the_running_matching_is_the_best_after_every_merge(seed: int) -> None:
         )
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_classes_with_few_labels_have_no_say_in_the_fit(seed: int) -> None:
-    """The fit of all classes but two, which keep four labels, is that without the labels of these
-    two."""
-    tree, labels = overlapping(seed)
-    few = labels.copy()
-    none = labels.copy()
-    for c in (0, 2):
-        rows = np.flatnonzero(labels == c)
-        few[rows[MIN_FIT_LABELS - 1 :]] = none[rows] = -1
-    found = accuracy_curve(tree, few)
-    expected = accuracy_curve(tree, none)
-    # Without the two classes the sweep goes down to K = 2.
-    assert np.array_equal(found.fit, expected.fit[2:])
-
-
 def test_six_points_with_two_known_classes() -> None:
     """Pairs at 0, 10 and 30 on a line; the pairs at 0 and 30 are labeled a and b, the one at 10 is
     not.
@@ -142,12 +126,6 @@ def test_six_points_with_two_known_classes() -> None:
     assert found.curve.accuracy.tolist() == [1.0, 1.0, 1.0, 0.75, 0.5]
     assert (found.n_clusters, found.accuracy, found.rule) == (2, 1.0, "paper")
     assert gap(found.curve) == 3
-
-
-def test_a_plateau_is_weighed_in_log_k() -> None:
-    """Equal accuracy at K = 4 … 36, each K weighing 1/K: 11, near √(4·36); every K counted alike
-    gives 17."""
-    assert round(plateau(curve([0.1, 0.1, *[0.9] * 33, 0.1]))) == 11
 
 
 def test_the_balance_is_the_geometric_mean_of_plateau_and_precision() -> None:
@@ -181,43 +159,6 @@ def test_a_more_modest_mark_decides_where_labels_are_too_few(
     found = curve([0.5, 0.9, 0.9], gaps=[0, 0, 1], class_sizes=class_sizes)
     assert choose(found, "pairs") == (round(read_mark(found)[1]), decided)
     assert choose(found, "paper") == (3, "paper")  # what the paper does stays what it does
-
-
-@pytest.mark.parametrize("n_labels", [1, 2, 3, 4, 5, 6, 7, 8, 10])
-def test_few_labels_do_not_make_hundreds_of_clusters(n_labels: int) -> None:
-    """Ten clear classes of a hundred, five of them known by so many labels: precision would take a
-    cluster per image, and the paper's rule would find no novel class at all."""
-    rng = np.random.default_rng(0)
-    y = np.repeat(np.arange(10), 100)
-    tree = grow(rng.normal(size=(10, 16))[y] + 0.3 * rng.normal(size=(1000, 16)))
-    found = estimate_n_clusters(tree, label_some(y, [n_labels] * 5))
-    assert 7 <= found.n_clusters <= 14
-    assert found.rule == ("gap" if n_labels < 2 else "pairs")
-
-
-@pytest.mark.parametrize(
-    ("class_sizes", "expected"),
-    [
-        ((5, 5), 16),  # plateau 4, gap 16 and precision 20: the middle one
-        ((4, 4), 8),  # precision needs five labels: between plateau and gap, √(4·16)
-        ((2, 1), 16),  # plateau needs two per class in it: gap alone
-    ],
-)
-def test_the_median_is_that_of_the_rules_whose_labels_suffice(
-    class_sizes: tuple[int, ...], expected: int
-) -> None:
-    """Accuracy is best at K = 4 beyond doubt, accuracy · fit at K = 20, and the gap is widest at K
-    = 16."""
-    accuracy = [0.1] * 20
-    fit = [0.1] * 20
-    gaps = [0.0] * 20
-    accuracy[2] = 0.9
-    accuracy[18] = 0.3
-    fit[18] = 1.0
-    gaps[14] = 1.0
-    found = curve(accuracy, fit=fit, gaps=gaps, class_sizes=class_sizes, n_distinct=1000)
-    assert (precision(found), gap(found)) == (20, 16)
-    assert choose(found, "pairs")[0] == expected
 
 
 @pytest.mark.parametrize(("rule", "expected"), [("paper", {6, 7, 8}), ("pairs", {8, 9})])
@@ -262,11 +203,6 @@ def test_copies_of_every_image_do_not_pass_for_clusters(copies: int, n_labels: i
     several = np.concatenate([labels, np.full(100 * (copies - 1), -1)])
     assert abs(once - 20) <= 2
     assert abs(estimate_n_clusters(grow(np.tile(rows, (copies, 1))), several).n_clusters - 20) <= 2
-
-
-def test_classes_that_share_their_only_point_are_still_that_many_clusters() -> None:
-    labels = np.array([0, 1, 2, -1, -1, -1])
-    assert estimate_n_clusters(grow(np.repeat(np.eye(2), 3, axis=0)), labels).n_clusters == 3
 
 
 @pytest.mark.parametrize(
@@ -342,17 +278,6 @@ def test_the_estimate_and_its_interval_keep_to_a_range(bundles, numbers: tuple[i
     assert low <= model.interval_[0] <= model.n_clusters_ <= model.interval_[1] <= high
     assert len(np.unique(model.labels_)) == model.n_clusters_
     assert MeanShiftClustering().fit(*bundles).n_clusters_ == 5
-
-
-def test_an_estimate_made_elsewhere_is_moved_into_a_range(bundles) -> None:
-    x, labels = bundles
-    tree: Tree = unit_tree(unit_points(x))
-    free = estimate_n_clusters(tree, labels)
-    moved = free.keeping_to(7, 9)
-    assert (free.n_clusters, free.range) == (5, None)
-    assert (moved.n_clusters, moved.interval, moved.range) == (7, (7, 7), (7, 9))
-    assert moved.accuracy == free.curve.accuracy[free.curve.n_clusters == 7][0]
-    assert free.keeping_to(None, None).n_clusters == 5
 
 
 def test_what_labels_say_is_kept_where_it_lies_outside_of_a_range(bundles) -> None:

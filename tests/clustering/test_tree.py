@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import fcluster, linkage
@@ -66,24 +63,10 @@ def test_following_the_merges_visits_every_cut() -> None:
         assert len(merges) == (first or 40) - 1
 
 
-def test_merge_heights_are_those_of_the_remaining_merges() -> None:
-    tree = random_tree(12)
-    assert np.array_equal(tree.merges(5).heights, tree.heights[-4:])
-
-
-def test_members_are_the_leaves_below_a_node() -> None:
-    tree = Tree(FIVE)
-    assert tree.members(3).tolist() == [3]
-    assert tree.members(5).tolist() == [0, 3]
-    assert tree.members(7).tolist() == [0, 2, 3]
-    assert tree.members(8).tolist() == [0, 1, 2, 3, 4]
-
-
 def test_a_single_leaf_is_a_tree() -> None:
     tree = Tree(np.zeros((0, 4)))
     assert tree.n_leaves == 1
     assert tree.cut(1).tolist() == tree.cut_at(1.0).tolist() == [0]
-    assert tree.members(0).tolist() == [0]
     assert len(tree.merges()) == 0
     assert tree.heights.shape == (0,)
 
@@ -129,19 +112,3 @@ def test_what_is_no_whole_number_is_refused(value: object) -> None:
     tree = Tree([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
     with pytest.raises(UsageError):
         tree.cut(value)
-    with pytest.raises(UsageError):
-        tree.members(value)
-
-
-def test_a_chain_of_many_merges_is_cut_quickly() -> None:
-    """The deepest tree there is, 20,000 merges each onto the last."""
-    n = 20_000
-    chain = np.column_stack(
-        [np.r_[0, np.arange(n, 2 * n - 2)], np.arange(1, n), np.arange(n - 1), np.arange(2, n + 1)]
-    )
-    assert Tree(chain).cut(2).sum() == 1
-
-
-def test_the_tree_needs_no_torch() -> None:
-    code = "import sys, shoal.clustering.tree; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.clustering.inference import PAPER, InferenceSettings
+from shoal.clustering.inference import InferenceSettings
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.errors import UnknownName, UsageError
 from shoal.methods.registry import METHODS, load_recipe
@@ -66,7 +66,7 @@ def test_the_papers_protocol_is_one_word_for_every_method(method: str) -> None:
         "paper",
         0,
     )
-    assert found.of_method.inference == PAPER
+    assert found.of_method.inference == InferenceSettings(rule="paper", estimate_shifts=0)
     assert found.hidden_share == 0
     ours = choose_settings(method=method, protocol="shoal")
     n_shifts = 0 if method == "agglomerative" else 1

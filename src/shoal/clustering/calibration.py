@@ -56,7 +56,7 @@ class ReliabilityCurve:
     confidence: Floats
     """(k + 1,) at the shares 0, 1/k … 1, never falling."""
     right: Floats
-    """(k + 1,) how many of the images held back there were right; with `n_images` the evidence itself."""
+    """(k + 1,) how many of the images held back there were right; with `n_images` the evidence."""
     n_images: Floats
     """(k + 1,)"""
 
@@ -85,8 +85,8 @@ class Calibration:
     scale: Floats
     """(K,) factor of each category."""
     label_rate: float | None
-    """Share of the images of known classes that are labeled, as neighbors of labeled images show it; None where labels
-    are too few to calibrate: then confidence is the share of neighbors."""
+    """Share of the images of known classes that are labeled, as neighbors of labeled images show
+    it; None where labels are too few to calibrate: then confidence is the share of neighbors."""
     weight: float = 1.0
     """How much this counts in known categories; the share of neighbors itself has the rest."""
     is_of_first: bool = False
@@ -113,38 +113,32 @@ class Calibration:
 
     def to_dict(self) -> dict[str, object]:
         """The record of it, for calibration.json."""
-        plain: dict[str, object] = {
+        curves = {}
+        for name in CURVES:
+            values = vars(getattr(self, name))
+            curves[name] = {key: array.tolist() for key, array in values.items()}
+        return {
             "is_calibrated": self.label_rate is not None,
             "label_rate": self.label_rate,
             "weight": self.weight,
             "is_of_first": self.is_of_first,
+            **curves,
+            "scale": nan_to_null(self.scale.tolist()),
         }
-        for name in CURVES:
-            curve: ReliabilityCurve = getattr(self, name)
-            plain[name] = {
-                "confidence": curve.confidence.tolist(),
-                "right": curve.right.tolist(),
-                "n_images": curve.n_images.tolist(),
-            }
-        plain["scale"] = nan_to_null(self.scale.tolist())
-        return plain
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "Calibration":
         """Undo `to_dict`."""
-        curves = []
+        curves = {}
         for name in CURVES:
             values = {key: np.array(each, dtype=float) for key, each in plain[name].items()}
-            curves.append(ReliabilityCurve(**values))
-        weight = plain.get("weight")
+            curves[name] = ReliabilityCurve(**values)
         return cls(
-            known=curves[0],
-            novel=curves[1],
-            labeled=curves[2],
+            **curves,
             scale=np.array(plain["scale"], dtype=float),
             label_rate=plain.get("label_rate"),
-            weight=1.0 if weight is None else weight,
-            is_of_first=bool(plain.get("is_of_first")),
+            weight=plain.get("weight", 1.0),
+            is_of_first=plain.get("is_of_first", False),
         )
 
 
@@ -167,8 +161,9 @@ def calibrate(
     without some of the classes counts less.
     """
     labeled = labels != UNLABELED
-    judged = np.arange(len(labels)) if unseen is None else unseen
-    judged = judged[labeled[judged]]
+    if unseen is None:
+        unseen = np.arange(len(labels))
+    judged = unseen[labeled[unseen]]
     is_known = np.arange(n_categories) < n_known
     task = _Task(categories, labels, share, neighbors, row_digests(rows), is_known)
     classes, at = np.unique(labels[judged], return_inverse=True)
@@ -197,13 +192,12 @@ def row_digests(rows: Floats) -> NDArray[np.str_]:
 def _trust(change: Floats, others: Sequence[Floats]) -> float:
     """How far to believe in a change (M,) of confidence: less the more it is another without some
     of the classes."""
-    if not change.any():
+    if not change.sum():
         return 0.0
-    mean = float(change.mean())
     of_others = np.array([other.mean() for other in others])
     squares = float(((of_others - of_others.mean()) ** 2).sum())
     error = (len(of_others) - 1) / len(of_others) * squares  # squared
-    return max(0.0, 1 - N_ERRORS**2 * error / mean**2) if mean else 0.0
+    return max(0.0, 1 - N_ERRORS**2 * error / float(change.mean()) ** 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -368,5 +362,7 @@ def estimate_label_rate(
     alike = math.fsum(same.flat) / same.size
     otherwise = math.fsum((1 - same - unlabeled).flat) / same.size
     rest = 1 - NEAR_UNKNOWN * otherwise * n / n_labeled
-    rate = (alike + (1 - NEAR_UNKNOWN) * otherwise) / rest if rest > 0 else 1.0
+    if rest <= 0:
+        return 1.0
+    rate = (alike + (1 - NEAR_UNKNOWN) * otherwise) / rest
     return float(np.clip(rate, n_labeled / n, 1.0))

@@ -1,9 +1,11 @@
 """What is known of each image and category once clusters have become categories.
 
-Everything is read off the embeddings and the assignment, by exact neighbor searches among images and among centers,
-so that no number depends on the order of images, the device, the threads or how many are described at once.
+Everything is read off the embeddings and the assignment, by exact neighbor searches among images
+and among centers, so that no number depends on the order of images, the device, the threads or how
+many are described at once.
 
-N images, M of them described, D columns, k neighbors, K categories of which the first C are known and F hold images.
+N images, M of them described, D columns, k neighbors, K categories of which the first C are known
+and F hold images.
 """
 
 from collections.abc import Sequence
@@ -30,10 +32,10 @@ class Membership:
     """How each image sits in its category; similarities are cosines."""
 
     confidence: Floats  # (N,) share of the k nearest images that are in the same category
-    outlier_score: Floats  # (N,) 1 - mean cosine to the k nearest: near 0 among similar rows, large far from all
+    outlier_score: Floats  # (N,) 1 - mean cosine to the k nearest: near 0 among similar rows
     typicality: Floats  # (N,) cosine to the center of the own category
     second: Ints  # (N,) the other category with the nearest center, -1 where there is no other
-    nearest_known: Ints  # (N,) the known category with the nearest center, the own one included; -1 without any
+    nearest_known: Ints  # (N,) the known category with the nearest center; -1 without any
     nearest_known_similarity: Floats  # (N,) cosine to that center; NaN without any
 
 

@@ -27,9 +27,8 @@ from shoal.clustering.tree import Tree
 STEP = 2**0.25
 """From one cut to the next."""
 
-FIRST = 1.0
-LAST = 12.0
-"""The first and the last cut, in multiples of the K found so far."""
+N_CUTS = 15
+"""Cuts, from the K found so far to about 12 times as many."""
 
 N_ROUNDS = 3
 """How often cuts are laid around the K found so far."""
@@ -86,35 +85,35 @@ def pair_terms(tree: Tree, known: Ints) -> PairTerms | None:
 
     Cost: some 20 cuts, and a few sums over the labeled images for each.
     """
-    labels = np.bincount(known[known != UNLABELED]).astype(np.float64)  # (C,)
+    labels: Floats = np.bincount(known[known != UNLABELED]).astype(np.float64)  # (C,)
     n_classes = len(labels)
     if n_classes < MIN_CLASSES or (labels > 1).sum() < 2 or tree.n_distinct < 2 * n_classes:
         return None
     is_drawn = bool(labels.var(ddof=1) >= MIN_SPREAD * labels.mean())
     made: dict[int, _Cut] = {}
     k = 2.0 * n_classes
-    bounds = (n_classes, tree.n_distinct)
     for _ in range(N_ROUNDS):
         cuts = _cuts(k, n_classes, tree.n_distinct)
         made |= {n: _Cut.of(tree.cut(n), known, n_classes) for n in cuts if n not in made}
-        nearest = made[min(cuts, key=lambda n: abs(n - k))]
-        # (C,) up to a factor
-        sizes = labels if is_drawn else _class_sizes(nearest, labels, tree.n_leaves)
+        sizes: Floats = labels  # (C,) up to a factor
+        if not is_drawn:
+            nearest = made[min(cuts, key=lambda n: abs(n - k))]
+            sizes = _class_sizes(nearest, labels, tree.n_leaves)
         # (2, C + 1) each
         terms = [_terms(made[n], labels, sizes, is_drawn, tree.n_leaves) for n in cuts]
         above, below = np.sum(terms, axis=0)  # (C + 1,) each
-        k = (
-            float(np.clip(above[0] / below[0], *bounds))
-            if below[0] > 0
-            else float(bounds[int(above[0] > 0)])
-        )
-    return PairTerms(above, below, float(labels.mean())) if above[0] > 0 else None
+        if below[0] > 0:
+            k = float(np.clip(above[0] / below[0], n_classes, tree.n_distinct))
+        else:
+            k = float(tree.n_distinct if above[0] > 0 else n_classes)
+    if above[0] <= 0:
+        return None
+    return PairTerms(above, below, float(labels.mean()))
 
 
 def _cuts(center: float, n_classes: int, n_distinct: int) -> list[int]:
     """Numbers of clusters around K, at least C, most of whose clusters are not single images."""
-    first, last = (round(np.log(bound) / np.log(STEP)) for bound in (FIRST, LAST))
-    wanted = center * STEP ** np.arange(first, last + 1)
+    wanted = center * STEP ** np.arange(N_CUTS)
     most = max(n_distinct // 3, n_classes)
     cuts: list[int] = np.unique(wanted.round().clip(n_classes, most).astype(int)).tolist()
     return cuts
@@ -165,17 +164,15 @@ def _terms(cut: _Cut, labels: Floats, sizes: Floats, is_drawn: bool, n_images: i
     surplus = mates - (n_images - 1) * different  # (n - 1) · (same - different)
     ahead = same - different
     per_class = _less_one(sizes) / _less_one(np.ones(len(sizes)))  # the mean size
-    if is_drawn:  # a label has share · (n - 1) others of its class in the mean, and K = N · share / labels per class
-        ratio = np.stack(
-            [ahead * _less_one(own * (sizes - 1)) / _less_one(own) / per_class, surplus]
-        )
-    else:  # n is the mean over images, K = N / n with the mean over classes
-        ratio = np.stack(
-            [ahead * _less_one(own * sizes) / _less_one(own) / per_class, surplus + ahead]
-        )
-    ratio[0] *= n_images
-    terms: Floats = ratio / mates
-    return terms
+    others = sizes
+    below: Floats = surplus + ahead
+    if is_drawn:
+        # A label has share · (n - 1) others of its class in the mean, K = N · share / labels per
+        # class; else n is the mean over images, K = N / n with the mean over classes.
+        others = sizes - 1
+        below = surplus
+    above = ahead * _less_one(own * others) / _less_one(own) / per_class * n_images
+    return np.stack([above, below]) / mates
 
 
 def _chances(cut: _Cut, labels: Floats, sizes: Floats) -> tuple[Floats, Floats, Floats]:

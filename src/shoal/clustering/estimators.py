@@ -80,11 +80,11 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Whether the labeled rows of a class begin as one cluster, and no cluster holds two classes;
         False is the paper's.
     try_average
-        Whether clusters may be joined by average linkage, where the labels say that is better than Ward's; False
-        is the paper's.
+        Whether clusters may be joined by average linkage, where the labels say that is better than
+        Ward's; False is the paper's.
     split_mixtures
-        Whether a cluster of labeled rows that likely holds a novel category is split, where the number of clusters is
-        estimated; False is the paper's.
+        Whether a cluster of labeled rows that likely holds a novel category is split, where the
+        number of clusters is estimated; False is the paper's.
     outlier_share
         Share of the fitted points that lie beyond the threshold of `predict`.
     device
@@ -128,7 +128,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     Examples
     --------
     >>> X = [[1.0, 0.0], [1.0, 0.1], [0.9, 0.0], [0.0, 1.0], [0.1, 1.0], [0.0, 0.9]]
-    >>> model = MeanShiftClustering(n_clusters=2, n_neighbors=2).fit(X, ["cat", None, None, None, None, None])
+    >>> model = MeanShiftClustering(n_clusters=2, n_neighbors=2).fit(X, ["cat"] + 5 * [None])
     >>> model.labels_, model.classes_.tolist()
     (array([0, 0, 0, 1, 1, 1]), ['cat', 'novel-001'])
     """

@@ -1,9 +1,10 @@
 """Categories that may hold two: a novel category hidden in a known one, or two novel ones in one.
 
-Each category has a Ward tree of its own, and two kinds of evidence speak for one of its splits. Height: two categories
-lie farther apart than the halves of one, and the other categories show how far halves lie apart. Labels: those of one
-class lie on both sides of a split, while a category that nobody has labeled has none. Labels are evidence only on
-embeddings that were not trained with them, so pass those of the frozen encoder.
+Each category has a Ward tree of its own, and two kinds of evidence speak for one of its splits.
+Height: two categories lie farther apart than the halves of one, and the other categories show how
+far halves lie apart. Labels: those of one class lie on both sides of a split, while a category that
+nobody has labeled has none. Labels are evidence only on embeddings that were not trained with them,
+so pass those of the frozen encoder.
 
 N images, D columns, K categories; n images of one category, C candidate parts of it.
 """
@@ -19,10 +20,11 @@ from shoal.arrays import UNLABELED, Bools, Floats, Ints
 from shoal.clustering.iterates import unit_tree
 
 HEIGHT_WEIGHT = 7.0
-"""Weight of log(height of the split / median height of the categories) in the log-odds. The weights and the prior come
-from a logistic regression on Flowers-102 and CUB-200."""
+"""Weight of log(height of the split / median height of the categories) in the log-odds. The weights
+and the prior come from a logistic regression on Flowers-102 and CUB-200."""
 LABEL_WEIGHT = 0.45
-"""Weight of the log-likelihood ratio of the labels; below 1 because labeled images resemble each other."""
+"""Weight of the log-likelihood ratio of the labels; below 1 because labeled images resemble each
+other."""
 SIZE_WEIGHT = 2.1
 """Weight of log(size of the category / median size of the categories)."""
 PRIOR = -4.5
@@ -30,7 +32,8 @@ PRIOR = -4.5
 LABEL_RATIO_RANGE = (-8.0, 6.0)
 """Range of the log-likelihood ratio: no number of labels decides alone."""
 STRAY_LABELS = 0.05
-"""Share of a category's labels that end up in the part of another category, by mistakes of the tree."""
+"""Share of a category's labels that end up in the part of another category, by mistakes of the
+tree."""
 MIN_SHARE = 0.1
 """Smallest share of a category that a part may have."""
 MIN_IMAGES = 4

@@ -65,10 +65,11 @@ class InferenceSettings:
     The numbers of clusters and of shifts are chosen before, on trees that know no label: with links
     the labels would agree whatever is chosen."""
     try_average: bool = False
-    """Whether Ward's small clusters are joined by average linkage where `choose_linkage` says so: Ward's tree cuts
-    large classes to pieces."""
+    """Whether Ward's small clusters are joined by average linkage where `choose_linkage` says so:
+    Ward's tree cuts large classes to pieces."""
     split_mixtures: bool = False
-    """Whether a cluster of labeled images that likely holds a novel category is split, where K is estimated."""
+    """Whether a cluster of labeled images that likely holds a novel category is split, where K is
+    estimated."""
 
     def __post_init__(self) -> None:
         for name in ("max_shifts", "unlabeled_shifts", "estimate_shifts"):
@@ -92,10 +93,6 @@ class InferenceSettings:
             min_clusters=self.min_clusters,
             max_clusters=self.max_clusters,
         )
-
-
-PAPER = InferenceSettings(rule="paper", estimate_shifts=0)
-"""The paper's choices throughout: K by the highest labeled accuracy on unshifted embeddings."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -174,7 +174,7 @@ def _means(points: Tensor, assigned: Tensor, n_clusters: int) -> Tensor:
         rows = part.double()
         if points.device.type == "cpu":
             sums.index_add_(0, clusters, rows)
-        else:  # index_add_ on a GPU adds in no fixed order; a product with the membership matrix does
+        else:  # index_add_ on a GPU adds in no fixed order; a product with memberships does
             members = sums.new_zeros(len(rows), n_clusters)
             sums += members.scatter_(1, clusters[:, None], 1.0).T @ rows
     return sums / torch.bincount(assigned, minlength=n_clusters)[:, None]

@@ -252,7 +252,7 @@ def _nearest_in_float64(queries: Tensor, bank: Tensor, k: int, exclude: Tensor) 
     for start in range(0, len(queries), max(1, at_once // len(bank))):
         part = slice(start, start + max(1, at_once // len(bank)))
         rows = queries[part]
-        # The bank is converted a slice at a time: in float32 it may fill half of the memory already.
+        # The bank is converted a slice at a time: it may fill half of the memory already.
         slices = torch.split(bank, max(1, at_once // n_columns))
         products = torch.cat([rows.double() @ each.double().T for each in slices], dim=1)
         products = _without(products, exclude[part])

@@ -1,10 +1,14 @@
-"""How likely a new image is of a category that the run has seen, by how far it lies from the run's images.
+"""How likely a new image is of a category that the run has seen, by how far it lies from the run's
+images.
 
-What never-seen categories look like is learned from the run's own: each image is compared with the images of the other
-categories alone, as if its own were not there. Seen and never-seen images are taken to be equally frequent.
+What never-seen categories look like is learned from the run's own: each image is compared with the
+images of the other categories alone, as if its own were not there. Seen and never-seen images are
+taken to be equally frequent.
 
 N images, D columns, k neighbors, S images of a sample.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,12 +23,12 @@ BLOCK = 256
 """Images of the sample that are compared at a time."""
 
 
+@dataclass(frozen=True)
 class SeenProbability:
     """The probability that an image is of a category of the run, falling with its outlier score."""
 
-    def __init__(self, slope: float, intercept: float) -> None:
-        self.slope = slope
-        self.intercept = intercept
+    slope: float
+    intercept: float
 
     def at(self, outlier_score: Floats) -> Floats:
         """(M,) for outlier scores (M,)."""
@@ -35,7 +39,8 @@ class SeenProbability:
     def fit(
         cls, points: Tensor, categories: Ints, outlier_score: Floats, n_neighbors: int
     ) -> "SeenProbability | None":
-        """Learn it from unit rows (N, D), their categories (N,) and outlier scores (N,); None for one category."""
+        """Learn it from unit rows (N, D), their categories (N,) and outlier scores (N,); None for
+        one category."""
         if len(np.unique(categories)) < 2:
             return None
         from sklearn.linear_model import LogisticRegression  # takes a second to import
@@ -52,7 +57,8 @@ class SeenProbability:
 
 
 def _scores_without_own(points: Tensor, categories: Ints, sample: Ints, n_neighbors: int) -> Floats:
-    """(S,) outlier scores of some rows of `points` (N, D) as if their own category were not there."""
+    """(S,) outlier scores of some rows of `points` (N, D) as if their own category were not
+    there."""
     group = torch.from_numpy(categories).to(points.device)
     scores = []
     for start in range(0, len(sample), BLOCK):

@@ -53,7 +53,9 @@ class Precision:
     def gamma(self, n_columns: int) -> float:
         """γ for sums of D products and four more terms; in float64 these are no better known than
         the sum."""
-        n_terms = 2 * n_columns + 8 if self.dtype == torch.float64 else n_columns + 4
+        n_terms = n_columns + 4
+        if self.dtype == torch.float64:
+            n_terms *= 2
         nu = n_terms * self.unit
         return nu / (1 - nu) if nu < 0.5 else float("inf")
 

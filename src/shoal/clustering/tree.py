@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike
 from shoal.arrays import Floats, Ints, as_count, as_number
 from shoal.errors import DataError, UsageError
 
+EXPECTED = "expected (N-1, 4) as scipy writes it, sorted by height"
+
 
 @dataclass(frozen=True, eq=False)
 class Merges:
@@ -101,7 +103,7 @@ class Tree:
         """
         if not 1 <= as_count(n_clusters, name="n_clusters") <= self.n_leaves:
             raise UsageError(
-                f"n_clusters: found {n_clusters}, expected 1 to {self.n_leaves}, the number of leaves"
+                f"n_clusters: found {n_clusters}, expected 1 to {self.n_leaves}, the leaves"
             )
         return number_by_first(self._roots_after(self.n_leaves - n_clusters))
 
@@ -189,31 +191,6 @@ class Tree:
             rounding=self.rounding,
         )
 
-    def members(self, node: int) -> Ints:
-        """The leaves under a node, ascending.
-
-        Parameters
-        ----------
-        node
-            Below N a leaf, N+i the i-th merge.
-
-        Returns
-        -------
-        Ints
-            Their numbers.
-        """
-        if not 0 <= as_count(node, name="node") < 2 * self.n_leaves - 1:
-            raise UsageError(f"node: found {node}, expected 0 to {2 * self.n_leaves - 2}")
-        leaves = []
-        below = [node]
-        while below:
-            top = below.pop()
-            if top < self.n_leaves:
-                leaves.append(top)
-            else:
-                below += (self._left[top - self.n_leaves], self._right[top - self.n_leaves])
-        return np.sort(np.array(leaves, dtype=np.int64))
-
     @cached_property
     def _slots(self) -> Ints:
         """(2N-1,) the smallest leaf under each node."""
@@ -239,36 +216,24 @@ def _checked(linkage: ArrayLike) -> Floats:
         # A copy: a tree does not change.
         merges = np.asarray(linkage).astype(np.float64, casting="same_kind")
     except (TypeError, ValueError) as error:
-        raise DataError(
-            "linkage: found no matrix of real numbers, expected (N-1, 4) as scipy writes it"
-        ) from error
+        raise DataError(f"linkage: found no matrix of real numbers, {EXPECTED}") from error
     if merges.size == 0:
         merges = merges.reshape(0, 4)
     if merges.ndim != 2 or merges.shape[1] != 4:
-        raise DataError(
-            f"linkage: found shape {merges.shape}, expected (N-1, 4) as scipy writes it"
-        )
-    if not np.isfinite(merges).all():
-        raise DataError("linkage: NaN or infinity found, expected finite nodes, heights and counts")
+        raise DataError(f"linkage: found shape {merges.shape}, {EXPECTED}")
     n_merges = len(merges)
-    nodes = merges[:, :2].clip(-1, 2.0**62).astype(np.int64)
-    is_made = (nodes >= 0) & (nodes < np.arange(n_merges + 1, 2 * n_merges + 1)[:, None])
-    if (
-        not is_made.all()
-        or (nodes != merges[:, :2]).any()
-        or (np.bincount(nodes.ravel()) > 1).any()
-    ):
-        raise DataError(
-            "linkage: a node is used twice or before it is made; expected scipy's format"
-        )
-    if (np.diff(merges[:, 2]) < 0).any():
-        raise DataError("linkage: heights fall; expected rows sorted by height")
+    nodes = np.nan_to_num(merges[:, :2]).clip(-1, 2.0**62).astype(np.int64)
+    made = np.arange(n_merges + 1, 2 * n_merges + 1)[:, None]  # nodes before each merge
+    if (nodes != merges[:, :2]).any() or (nodes < 0).any() or (nodes >= made).any():
+        raise DataError(f"linkage: a node is used before it is made, {EXPECTED}")
+    if (np.bincount(nodes.ravel()) > 1).any():
+        raise DataError(f"linkage: a node is used twice, {EXPECTED}")
+    if not np.isfinite(merges[:, 2]).all() or (np.diff(merges[:, 2]) < 0).any():
+        raise DataError(f"linkage: heights fall or are no numbers, {EXPECTED}")
     # Of every node, if the counts are right.
     sizes = np.concatenate([np.ones(n_merges + 1), merges[:, 3]])
     if (sizes[nodes].sum(axis=1) != merges[:, 3]).any():
-        raise DataError(
-            "linkage: a count is not the number of leaves below its merge; expected scipy's format"
-        )
+        raise DataError(f"linkage: a count is not the number of leaves below, {EXPECTED}")
     merges.flags.writeable = False
     return merges
 
@@ -276,12 +241,10 @@ def _checked(linkage: ArrayLike) -> Floats:
 def _first_leaves(left: Ints, right: Ints) -> Ints:
     """(2N-1,) the smallest leaf under each node."""
     n_leaves = len(left) + 1
-    first = np.arange(2 * n_leaves - 1)
-    values = first.tolist()  # a python list: item access is several times faster than numpy's
-    for i, (a, b) in enumerate(zip(left.tolist(), right.tolist(), strict=True)):
-        values[n_leaves + i] = min(values[a], values[b])
-    first[:] = values
-    return first
+    first = list(range(n_leaves))  # item access of a list is several times faster than numpy's
+    for a, b in zip(left.tolist(), right.tolist(), strict=True):
+        first.append(min(first[a], first[b]))
+    return np.array(first)
 
 
 def number_by_first(roots: Ints) -> Ints:
