@@ -18,7 +18,7 @@ from shoal.errors import DataError, MissingError
 from shoal.report.page import render_report
 from shoal.review.review import Review
 from shoal.review.reviewed_run import ReviewedRun
-from shoal.runs import Run, RunView, assignment_table, rows, table_files
+from shoal.runs import Run, RunView, table_files
 from small_runs import embedded_five
 
 NAMES = [f"assignments-0000{part}-of-00003.parquet" for part in range(3)]
@@ -37,8 +37,7 @@ def run(tmp_path: Path) -> Run:
 def parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of 25 rows, of which 10 are held at a time."""
     monkeypatch.setattr("shoal.runs.file_parts.PART_ROWS", 25)
-    for module in (assignment_table, rows):
-        monkeypatch.setattr(module, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr("shoal.runs.assignment_table.ROWS_AT_ONCE", 10)
 
 
 def test_parts_hold_the_rows_of_the_table_they_stand_for(run: Run, parts: None) -> None:

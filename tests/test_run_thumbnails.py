@@ -81,11 +81,3 @@ def test_a_byte_that_a_disk_has_changed_is_noticed(
         DataError, match=r"00001-of-00003\.zip: damaged.*bad checksum.*; delete it to do without it"
     ):
         run.thumbnails([5])
-
-
-def test_an_archive_that_another_program_has_written_is_read_too(tmp_path: Path) -> None:
-    run = written(tmp_path / "run", 2)
-    with zipfile.ZipFile(run.path / "thumbnails.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for row in (1, 0):
-            archive.writestr(f"{row:08d}", b"picture %d" % row * 20)
-    assert run.thumbnails([0, 1]) == [b"picture 0" * 20, b"picture 1" * 20]

@@ -1,4 +1,5 @@
-"""Named categories: what clusters become, with a row for each image and each category, and how a run takes them.
+"""Named categories: what clusters become, with a row for each image and each category, and how a
+run takes them.
 
 N images, D columns, K categories of which the first C are known.
 """
@@ -69,16 +70,18 @@ def name_categories(
     earlier: PreviousCategories | None = None,
     frozen: Tensor | None = None,
 ) -> NamedCategories:
-    """Turn clusters into categories: known ones keep their class's place, novel ones follow by falling size.
+    """Turn clusters into categories: known ones keep their class's place, novel ones follow by
+    falling size.
 
-    After a review of an `earlier` run, categories keep their ids and names, and images stay out of categories they were
-    thrown out of, which are not their second choice either.
+    After a review of an `earlier` run, categories keep their ids and names, and images stay out of
+    categories they were thrown out of, which are not their second choice either.
 
-    Confidence is calibrated by the labels given; where something was trained, by those it has not seen, `unseen`. It is
-    calibrated on clusters that no label has a part in, those without must-links, of this discovery or another one.
-    Where they are too few, the calibration is that of another answer, `otherwise`. The part of a category that may be
-    another one is as much less likely to be right. Whether it may is seen in the `frozen` encoder's unit embeddings
-    (N, C), which no label has trained; those of the discovery if not given.
+    Confidence is calibrated by the labels given; where something was trained, by those it has not
+    seen, `unseen`. It is calibrated on clusters that no label has a part in, those without
+    must-links, of this discovery or another one. Where they are too few, the calibration is that of
+    another answer, `otherwise`. The part of a category that may be another one is as much less
+    likely to be right. Whether it may is seen in the `frozen` encoder's unit embeddings (N, C),
+    which no label has trained; those of the discovery if not given.
     """
     categories, n_novel = number_clusters(
         discovery.clusters, given, len(classes), discovery.embeddings
@@ -134,7 +137,8 @@ def _calibrate(
     unseen: Ints | None,
     lists: Neighbors,
 ) -> Calibration:
-    """How sure the share of neighbors in the same cluster makes, by clusters that no label has a part in."""
+    """How sure the share of neighbors in the same cluster makes, by clusters that no label has a
+    part in."""
     clusters = discovery.clusters if discovery.unlinked is None else discovery.unlinked
     categories, n_novel = number_clusters(clusters, given, n_known, discovery.embeddings)
     n_categories = n_known + n_novel
@@ -256,7 +260,8 @@ def _category_row(named: NamedCategories, category: int) -> Category:
 def _nearest_known(
     members: Membership, rows: Ints, category: int, n_known: int
 ) -> tuple[int, float]:
-    """The known category nearest to most of a novel category's images; for a known one there is nothing to say."""
+    """The known category nearest to most of a novel category's images; for a known one there is
+    nothing to say."""
     near = members.nearest_known[rows]
     if category < n_known or not len(rows) or (near == NONE).all():
         return NONE, float("nan")
@@ -265,7 +270,8 @@ def _nearest_known(
 
 
 def _mean(values: Floats) -> float:
-    """The mean, of a sum that is rounded once: numpy's depends on the order of images in its last bits."""
+    """The mean, of a sum that is rounded once: numpy's depends on the order of images in its last
+    bits."""
     return math.fsum(values) / len(values)
 
 

@@ -1,1 +1,2 @@
-"""What people decided about a run: the log `review.jsonl`, its state, and a run with both. Imports no torch."""
+"""What people decided about a run: the log `review.jsonl`, its state, and a run with both. Imports
+no torch."""

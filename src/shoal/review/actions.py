@@ -16,7 +16,7 @@ seq 0, says which run it is about. Images are named by their paths, categories b
     rename   category, name                  a name that no other category has
     merge    categories, into                the images of `categories` go to `into`; those end
     split    category, parts: [{category, images, name}]   these images leave it for new categories
-    distinct categories                      these two are not the same: their merge is not suggested
+    distinct categories                      these two are not the same
     undo     of                              the action with that seq no longer counts
     redo     of                              an undone action counts again
 
@@ -72,7 +72,8 @@ KINDS = tuple(FIELDS)
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Group:
-    """Some images and a category: of a `split` a new one with its name, else the one they are in."""
+    """Some images and a category: of a `split` a new one with its name, else the one they are
+    in."""
 
     category: int
     rows: Ints
@@ -85,7 +86,8 @@ class Action:
 
     kind: str
     groups: tuple[Group, ...] = ()
-    """The groups of confirm, reject and flag, the parts of a split, the images of assign and create."""
+    """The groups of confirm, reject and flag, the parts of a split, the images of assign and
+    create."""
     category: int = NO_CATEGORY
     """The one it is about; of a merge the one that stays."""
     categories: tuple[int, ...] = ()

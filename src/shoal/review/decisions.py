@@ -1,4 +1,5 @@
-"""What a review says to the next discovery: labels, cannot-links, known categories, names and ids."""
+"""What a review says to the next discovery: labels, cannot-links, known categories, names and
+ids."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

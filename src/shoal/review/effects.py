@@ -261,7 +261,8 @@ def _check_base(state: State, change: Change, action: Action, base: int) -> None
     """Refuse what was chosen before somebody else changed it, or on a view that never was."""
     if base > state.seq:
         raise Conflict(
-            f"{action.kind}: chosen after action {base}, but the last one is {state.seq}; look again"
+            f"{action.kind}: chosen after action {base}, but the last one is {state.seq}; look "
+            "again"
         )
     last = _last_change(state, change, action)
     done = state.entry(action.of).action if action.of else action

@@ -40,7 +40,8 @@ class History:
         return self.entries[seq - 1]
 
     def add(self, entry: Entry) -> int:
-        """Take in an entry; returns the action that counts from now on, 0 where one no longer does."""
+        """Take in an entry; returns the action that counts from now on, 0 where one no longer
+        does."""
         self.entries.append(entry)
         of = entry.action.of
         if entry.action.kind == "undo":

@@ -1,4 +1,5 @@
-"""A review carried over to another answer about the same images, with a list of what no longer fits.
+"""A review carried over to another answer about the same images, with a list of what no longer
+fits.
 
 Actions that count are done again in their order. Whatever a person said about an image holds,
 wherever the new answer has put it. Known categories are found by their name, and so is a novel one
@@ -249,7 +250,8 @@ class Replay:
         return self.category(old)
 
     def called(self, name: str) -> int | None:
-        """The category of this name, from labels or people; one that the run made up is no other."""
+        """The category of this name, from labels or people; one that the run made up is no
+        other."""
         category = self.state.find(name)
         if category is None:
             return None
@@ -412,7 +414,8 @@ class Replay:
             self.to_make[old] = name
 
     def _name_here(self, old_source: int, source: int, name: str) -> str:
-        """The name of a part; one that only numbers the parts of its category goes by that's here."""
+        """The name of a part; one that only numbers the parts of its category goes by that's
+        here."""
         before = self.names.get(old_source, "")
         if source == NO_CATEGORY or not is_numbered_part(name, before):
             return name

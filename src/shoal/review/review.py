@@ -27,7 +27,8 @@ class OtherAnswer(DataError):
 
 
 class Review:
-    """What people decided about a run. Reading one writes nothing; the first action makes the log."""
+    """What people decided about a run. Reading one writes nothing; the first action makes the
+    log."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -68,9 +69,9 @@ class Review:
         It is on the disk on return.
 
         Args:
-            by: who; the name of the account if not given.
-            base: the seq its author had seen; what somebody changed since is refused. None: no check.
-            window: the page of theirs that it was done on.
+            by: who; the name of the account if not given. base: the seq its author had seen; what
+            somebody changed since is refused. None: no check. window: the page of theirs that it
+            was done on.
         """
         who = checked_who(by)
         with self.lock, self.log.held():

@@ -84,7 +84,8 @@ class Images:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Change:
-    """New values for some images and categories; undoing is a change with the values from before."""
+    """New values for some images and categories; undoing is a change with the values from
+    before."""
 
     rows: Ints
     values: Images

@@ -12,10 +12,10 @@ JUDGED_BY = ("label_given", "category", "confidence", "nearest_known", "second_c
 def speaks_for(columns: Mapping[str, Sequence[Any]]) -> list[str]:
     """(N,) the category that the images around a labeled one speak for; empty for an unlabeled one.
 
-    A run puts labeled images into the categories of their labels, so what it found says nothing of a
-    label. But where few of the nearest images are in that category, and another known one is nearer,
-    the label looks wrong: then the images around speak for the second choice. `columns` are those
-    of assignments.csv as the run wrote them.
+    A run puts labeled images into the categories of their labels, so what it found says nothing of
+    a label. But where few of the nearest images are in that category, and another known one is
+    nearer, the label looks wrong: then the images around speak for the second choice. `columns` are
+    those of assignments.csv as the run wrote them.
     """
     around = []
     rows = zip(*(columns[name] for name in JUDGED_BY), strict=True)

@@ -1,7 +1,13 @@
-"""The run folder: everything a run found, and the only thing that reports and reviews read. Imports no torch."""
+"""The run folder: everything a run found, and the only thing that reports and reviews read. Imports
+no torch."""
 
-from shoal.runs.agreement import check_columns
-from shoal.runs.assignment_table import column, read_assignment_columns, table_files, write_parquet
+from shoal.runs.assignment_table import (
+    check_columns,
+    column,
+    read_assignment_columns,
+    table_files,
+    write_parquet,
+)
 from shoal.runs.lock import LOCK, check_not_held, locked, locked_file
 from shoal.runs.rows import (
     DECIMALS,
@@ -11,6 +17,7 @@ from shoal.runs.rows import (
     Assignment,
     Category,
     Skip,
+    csv_text,
     read_rows,
     to_csv,
     write_csv,
@@ -41,6 +48,7 @@ __all__ = [
     "check_columns",
     "check_not_held",
     "column",
+    "csv_text",
     "damaged",
     "drop_thumbnails",
     "locked",

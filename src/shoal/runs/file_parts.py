@@ -1,4 +1,5 @@
-"""Parts of what would be one large file: NAME-00000-of-00010.SUFFIX and so on, as other programs name theirs."""
+"""Parts of what would be one large file: NAME-00000-of-00010.SUFFIX and so on, as other programs
+name theirs."""
 
 import re
 from pathlib import Path

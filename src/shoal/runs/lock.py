@@ -1,7 +1,7 @@
 """One writer at a time: the lock on a run folder, or on a table that is kept up to date.
 
-The lock is the operating system's, by filelock, on a small file that is held open: it ends with its process, kill -9
-included. The file says who holds it.
+The lock is the operating system's, by filelock, on a small file that is held open: it ends with its
+process, kill -9 included. The file says who holds it.
 """
 
 import contextlib

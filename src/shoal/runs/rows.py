@@ -4,33 +4,41 @@ import csv
 import dataclasses
 import io
 import json
-from collections.abc import Iterable, Sequence
-from itertools import islice
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 
 from shoal.files import atomic_file
-from shoal.runs.run_files import damaged, read_text, split_table, table_columns
+from shoal.runs.run_files import Damaged, damaged, read_text, split_table, table_columns
 
 UNSURE_BELOW = 0.5
 """An image is unsure when its confidence is below this."""
 
 MIXED_FROM = 0.1
-"""A category is pointed out as one that may hold another when `mixed_probability` is at least this."""
+"""A category is marked as one that may hold another where `mixed_probability` is this or more."""
 
 UNREADABLE = "unreadable"
 """The status of a listed image that could not be read; no run holds one."""
 
-ROWS_AT_ONCE = 65_536
-"""Rows that are held while a table is written."""
-
 DECIMALS = 6
 """Decimals of a number in a table."""
 
+Columns = dict[str, Any]
+"""The columns of a table by name: texts in lists, the rest in arrays."""
+
 TRUTH = {"true": True, "false": False}
 """Cells in lower case; a spreadsheet writes TRUE."""
+
+EXPECTED = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    tuple[str, ...]: "a JSON list of texts",
+}
+"""What a cell of each type holds, in words."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +65,8 @@ class Assignment:
     is_apart: bool = False
     """Whether it lies in the part of its category that may be another category."""
     status: str = "predicted"
-    """What people decided: predicted (nothing), confirmed, rejected, moved or flagged; or unreadable."""
+    """What people decided: predicted (nothing), confirmed, rejected, moved, flagged; or
+    unreadable."""
     classified_by: str = ""
     """The account that decided."""
     classified_at: str = ""
@@ -93,115 +102,105 @@ class Skip:
 Row = TypeVar("Row", Assignment, Category, Skip)
 
 
-def to_csv(kind: type[Row], rows: Iterable[Row]) -> str:
-    """Rows as the text of a table with a header."""
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A CSV table as text."""
     text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    names = [field.name for field in dataclasses.fields(kind)]
-    table.writerow(names)
-    table.writerows([_cell(getattr(row, field)) for field in names] for row in rows)
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
     return text.getvalue()
 
 
+def to_csv(kind: type[Row], rows: Iterable[Row]) -> str:
+    """Rows as the text of a table with a header."""
+    header, *cells = _cells(kind, rows)
+    return csv_text(header, cells)
+
+
 def write_csv(kind: type[Row], rows: Iterable[Row], file: Path) -> None:
-    """Write the same table to a file, of which some rows at a time are held."""
-    source = iter(rows)
+    """Write the same table to a file, a row at a time."""
     with atomic_file(file) as out:
-        out.write(to_csv(kind, ()).encode("utf-8"))
-        while some := list(islice(source, ROWS_AT_ONCE)):
-            out.write(to_csv(kind, some).partition("\n")[2].encode("utf-8"))
+        text = io.TextIOWrapper(out, encoding="utf-8", newline="")
+        csv.writer(text, lineterminator="\n").writerows(_cells(kind, rows))
+        text.detach()
 
 
-def read_rows(kind: type[Row], file: Path) -> list[Row]:
-    """Read a table that `to_csv` has written; columns that someone has added are left aside."""
-    header, rows = split_table(read_text(file), file)
-    hints = _hints(kind, header, file)
-    at = {field: header.index(field) for field in hints}
-    found = []
-    for line, row in rows:
-        cells = [_value(hint, row[at[field]], field, file, line) for field, hint in hints.items()]
-        found.append(kind(**dict(zip(hints, cells, strict=True))))
-    return found
+def _cells(kind: type[Row], rows: Iterable[Row]) -> Iterator[list[str]]:
+    """The header of a table, and its rows."""
+    names = [field.name for field in dataclasses.fields(kind)]
+    yield names
+    for row in rows:
+        yield [_cell(getattr(row, name)) for name in names]
 
 
-def read_columns(kind: type[Row], file: Path) -> dict[str, Any]:
-    """Read the same table column by column, which takes a fraction of the time: texts in lists, the rest in arrays."""
-    header, cells = table_columns(read_text(file), file)
-    hints = _hints(kind, header, file)
-    try:
-        return {field: _column(hint, cells[header.index(field)]) for field, hint in hints.items()}
-    except (ValueError, KeyError):
-        read_rows(kind, file)  # names the line
-        raise
-
-
-def _hints(kind: type[Row], header: list[str], file: Path) -> dict[str, Any]:
-    """The type of each column that is read."""
-    hints = get_type_hints(kind)
-    if missing := set(hints) - set(header):
-        raise damaged(file, f"no column {', '.join(sorted(missing))}", 1)
-    return hints
-
-
-def _column(hint: Any, cells: Sequence[str]) -> Any:
-    if hint is str:
-        return list(cells)
-    if hint is float:
-        return np.array([float(cell or "nan") for cell in cells])
-    if hint is int:
-        return np.array([int(cell) for cell in cells], dtype=np.int64)
-    if hint is bool:
-        values = {cell: TRUTH[cell.casefold()] for cell in set(cells)}
-        return np.array([values[cell] for cell in cells], dtype=bool)
-    return [_texts(cell) for cell in cells]
-
-
-def to_parquet(kind: type[Row], rows: Iterable[Row], file: Path) -> bool:
-    """Write rows as a parquet file where the optional pyarrow is installed; says whether it is."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        return False
-    listed = list(rows)
-    columns = {
-        field.name: [getattr(row, field.name) for row in listed]
-        for field in dataclasses.fields(kind)
-    }
-    with atomic_file(file) as out:
-        pyarrow.parquet.write_table(pyarrow.table(columns), out)
-    return True
-
-
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return "" if np.isnan(value) else f"{round(value, DECIMALS) + 0.0:.{DECIMALS}f}"  # never -0
+        return (
+            "" if math.isnan(value) else f"{round(value, DECIMALS) + 0.0:.{DECIMALS}f}"
+        )  # never -0
     if isinstance(value, tuple):
         return json.dumps(value, ensure_ascii=False)
     return str(value)
 
 
-def _value(hint: Any, cell: str, field: str, file: Path, line: int) -> Any:
+def read_rows(kind: type[Row], file: Path) -> list[Row]:
+    """Read a table that `to_csv` has written; columns that someone has added are left aside."""
+    columns = read_columns(kind, file)
+    values = [each.tolist() if isinstance(each, np.ndarray) else each for each in columns.values()]
+    return [kind(**dict(zip(columns, row, strict=True))) for row in zip(*values, strict=True)]
+
+
+def read_columns(kind: type[Row], file: Path, names: Sequence[str] | None = None) -> Columns:
+    """Read the same table, or some columns of it, column by column."""
+    text = read_text(file)
+    header, cells = table_columns(text, file)
+    hints = get_type_hints(kind)
+    if missing := set(hints) - set(header):
+        raise damaged(file, f"no column {', '.join(sorted(missing))}", 1)
+    columns: Columns = {}
+    for name in names or hints:
+        hint = hints[name]
+        at = header.index(name)
+        try:
+            column = _parsed(name, hint, cells[at])
+        except (ValueError, KeyError):
+            raise _bad_cell(name, hint, at, text, file) from None
+        columns[name] = np.array(column, hint) if hint in (bool, int, float) else column
+    return columns
+
+
+def _parsed(name: str, hint: Any, cells: Sequence[str]) -> list[Any]:
+    """The values of a column; ValueError or KeyError where a cell has none."""
     if hint is str:
-        return cell
-    try:
-        if hint is bool:
-            return TRUTH[cell.casefold()]
-        if hint is float:
-            return float(cell or "nan")
-        if hint is int:
-            return int(cell)
-        return _texts(cell)
-    except (ValueError, KeyError) as error:
-        kinds = {bool: "true or false", float: "a number", int: "a whole number"}
-        kind = kinds.get(hint, "a JSON list of texts")
-        raise damaged(file, f"{field}: found {cell[:40]!r}, expected {kind}", line) from error
+        return list(cells)
+    if hint is bool:
+        values = {cell: TRUTH[cell.casefold()] for cell in set(cells)}
+        return [values[cell] for cell in cells]
+    if hint is int:
+        return [int(cell) for cell in cells]
+    if hint is not float:
+        return [_texts(cell) for cell in cells]
+    numbers = [float(cell or "nan") for cell in cells]
+    if name == "mixed_probability" and not all(0 <= number <= 1 for number in numbers):
+        raise ValueError(name)
+    return numbers
+
+
+def _bad_cell(name: str, hint: Any, at: int, text: str, file: Path) -> Damaged:
+    """The error for the first cell of a column that cannot be read."""
+    for line, row in split_table(text, file)[1]:
+        try:
+            _parsed(name, hint, [row[at]])
+        except (ValueError, KeyError):
+            expected = EXPECTED[hint]
+            if name == "mixed_probability":
+                expected = "a number from 0 to 1"
+            return damaged(file, f"{name}: found {row[at][:40]!r}, expected {expected}", line)
+    raise AssertionError("a cell that could not be read can be read now")
 
 
 def _texts(cell: str) -> tuple[str, ...]:
     texts = json.loads(cell)
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise ValueError
+        raise ValueError(cell)
     return tuple(texts)

@@ -1,29 +1,40 @@
 """The run folder: everything a run found, and the only thing that reports and reviews read.
 
-    config.yaml        the settings, resolved            assignments.csv  a row per image (.parquet too with pyarrow)
-    provenance.json    versions, device, seed, times     categories.csv   a row per category
-    metrics.jsonl      a row per epoch                   skipped.csv      files that could not be read, and why
-    train.log          what was said, and when           report.html      the pictures
-    model.safetensors  the trained weights               estimate.json    the number of clusters, and how it was chosen
-    embeddings.npy     (N, D) from the encoder           shifts.json      labeled accuracy after each shift
-    shifted.npy        (N, D) after the mean shifts      choice.json      whether training helped, by unseen labels
-    frozen.npy         (N, D) before any training        accuracy.json    accuracy against a truth, where one was given
-    tree.npy           (N - 1, 4) over shifted.npy       thumbnails.zip   a small picture of every image
-    calibration.json   what confidence rests on          changes.json     what a review of an earlier run has changed
-    model.json         how model.safetensors is used: blocks trained, weight of the encoder as it came beside them
+    config.yaml        the settings, resolved
+    provenance.json    versions, device, seed, times
+    metrics.jsonl      a row per epoch
+    train.log          what was said, and when
+    model.safetensors  the trained weights
+    embeddings.npy     (N, D) from the encoder
+    shifted.npy        (N, D) after the mean shifts
+    frozen.npy         (N, D) before any training
+    tree.npy           (N - 1, 4) over shifted.npy
+    calibration.json   what confidence rests on
+    assignments.csv    a row per image (.parquet too with pyarrow)
+    categories.csv     a row per category
+    skipped.csv        files that could not be read, and why
+    report.html        the pictures
+    estimate.json      the number of clusters, and how it was chosen
+    shifts.json        labeled accuracy after each shift
+    choice.json        whether training helped, by unseen labels
+    accuracy.json      accuracy against a truth, where one was given
+    thumbnails.zip     a small picture of every image
+    changes.json       what a review of an earlier run has changed
+    model.json         how model.safetensors is used: blocks trained, weight of the frozen encoder
 
-A comparison of methods is a folder of the same kind: comparison.json (its table), kept.csv (the labels that no method
-saw), compare.html, and a run of each method in methods/.
+A comparison of methods is a folder of the same kind: comparison.json (its table), kept.csv (the
+labels that no method saw), compare.html, and a run of each method in methods/.
 
-A run that was trained has two answers. One stands; the other is a run of its own in the folder frozen/ or trained/.
+A run that was trained has two answers. One stands; the other is a run of its own in the folder
+frozen/ or trained/.
 
-A run of more than a million images has assignments-00000-of-00010.parquet and so on instead of assignments.csv,
-and thumbnails-00000-of-00010.zip and so on instead of thumbnails.zip, a million images in each; embeddings.npy and
-shifted.npy are float16 then, else float32.
+A run of more than a million images has assignments-00000-of-00010.parquet and so on instead of
+assignments.csv, and thumbnails-00000-of-00010.zip and so on instead of thumbnails.zip, a million
+images in each; embeddings.npy and shifted.npy are float16 then, else float32.
 
-Rows of arrays, assignments and thumbnails are the same images in the same order. Each file is written whole or not at
-all. While a process writes to the folder there is a run.lock. A run is finished when provenance.json says when; a
-finished run is never overwritten unless asked.
+Rows of arrays, assignments and thumbnails are the same images in the same order. Each file is
+written whole or not at all. While a process writes to the folder there is a run.lock. A run is
+finished when provenance.json says when; a finished run is never overwritten unless asked.
 """
 
 import contextlib
@@ -47,15 +58,16 @@ import numpy as np
 from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, make_folder, open_own, write_text, writing
 from shoal.runs import file_parts
-from shoal.runs.agreement import check_agreement
 from shoal.runs.assignment_table import (
+    ROWS_AT_ONCE,
     TABLE_PARTS,
+    check_agreement,
     count_assignments,
     read_assignments,
     write_assignments,
 )
 from shoal.runs.lock import LOCK, check_not_held
-from shoal.runs.rows import ROWS_AT_ONCE, Assignment, Category, Skip, read_rows, to_csv
+from shoal.runs.rows import Assignment, Category, Skip, read_rows, to_csv
 from shoal.runs.run_files import (
     read_array,
     read_object,
@@ -117,10 +129,12 @@ LEFTOVERS = (".*.tmp", "tokens.npy.*", "views.npy.*")
 """What a killed run leaves behind: files half written, and the trunk's tokens."""
 
 TRIALS = "trial-*"
-"""Folders of trainings from which some labels are kept, to see whether training helps; removed in the end."""
+"""Folders of trainings from which some labels are kept, to see whether training helps; removed in
+the end."""
 
 OUTLIVES = ("review*.jsonl", ".review.jsonl.lock")
-"""What people decided about a run: it stays when the run is removed, to be replayed onto the next one."""
+"""What people decided about a run: it stays when the run is removed, to be replayed onto the next
+one."""
 
 COMPARED = "methods"
 """The folder inside a comparison that holds a run of each method."""
@@ -132,7 +146,8 @@ RECORDED = ("shoal", "torch", "numpy", "scipy", "scikit-learn", "pillow", "trans
 """Packages whose versions go into provenance.json."""
 
 UNIT_ROWS = ("embeddings", "shifted")
-"""Arrays whose entries lie within -1 and 1. Not frozen.npy: an interrupted run goes on from it to the same bytes."""
+"""Arrays whose entries lie within -1 and 1. Not frozen.npy: an interrupted run goes on from it to
+the same bytes."""
 
 
 class Run:
@@ -146,13 +161,15 @@ class Run:
 
     @classmethod
     def open(cls, path: Path | str, *, checks_tables: bool = True) -> Self:
-        """Open a finished run for reading; tables that contradict each other are refused, now or when they are read."""
+        """Open a finished run for reading; tables that contradict each other are refused, now or
+        when they are read."""
         run = cls(Path(path))
         if not run.has("comparison.json") and not run.is_finished:
             check_not_held(run.path)  # whoever holds it will finish it, and nobody else can
         if not (run.path / "provenance.json").is_file():
             raise DataError(
-                f"{run.path}: no run here (no provenance.json); give the folder a run was written to"
+                f"{run.path}: no run here (no provenance.json); give the folder a run was written "
+                "to"
             )
         if run.has("comparison.json"):
             inside = run.path / COMPARED
@@ -161,7 +178,8 @@ class Run:
                 f"{run.path}: holds a comparison of methods; give the run of one, such as {some}"
             )
         if not run.is_finished:
-            # Only what was made of a collection of images can be taken up again; embeddings are clustered anew.
+            # Only what was made of a collection of images can be taken up again; embeddings are
+            # clustered anew.
             how = "with --resume" if "fingerprint" in run.provenance else "again"
             raise DataError(f"{run.path}: the run was not finished; run the same command {how}")
         if checks_tables:
@@ -234,12 +252,14 @@ class Run:
 
     @property
     def n_clusters(self) -> int:
-        """How many categories were found; a known one that no image was given to has a row, and is not counted."""
+        """How many categories were found; a known one that no image was given to has a row, and is
+        not counted."""
         return self.n_known + self.n_novel
 
     @property
     def n_clusters_interval(self) -> tuple[int, int] | None:
-        """Between which numbers of categories the truth lies with a chance of 80 %; None where K was not estimated."""
+        """Between which numbers of categories the truth lies with a chance of 80 %; None where K
+        was not estimated."""
         ends = self.json("estimate").get("interval") if self.has("estimate.json") else None
         return None if ends is None else (ends[0], ends[1])
 
@@ -273,7 +293,8 @@ class Run:
 
     @classmethod
     def create(cls, path: Path | str, *, force: bool = False) -> Self:
-        """Make the folder, or take an empty or unfinished one; a finished run only with `force`, which clears it."""
+        """Make the folder, or take an empty or unfinished one; a finished run only with `force`,
+        which clears it."""
         run = cls(Path(path))
         run.check_free(force=force)
         if force:
@@ -290,14 +311,16 @@ class Run:
         if not force and self.is_finished:
             go_on = "--resume to go on with its training, " if self.is_stopped else ""
             raise UsageError(
-                f"{self.path}: holds a finished run; give {go_on}--force to overwrite it, or another --out"
+                f"{self.path}: holds a finished run; give {go_on}--force to overwrite it, or "
+                "another --out"
             )
         there = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
         if not there.is_dir():
             raise UsageError(f"{there}: is a file, expected a folder; choose another path")
         if there == self.path and self._holds_more() and not self.has("provenance.json"):
             raise UsageError(
-                f"{there}: holds files but no run (no provenance.json); choose an empty or new folder"
+                f"{there}: holds files but no run (no provenance.json); choose an empty or new "
+                "folder"
             )
         if not os.access(there, os.W_OK | os.X_OK):
             raise UsageError(f"{there}: nothing can be written there; choose another path")
@@ -320,7 +343,8 @@ class Run:
             (self.path / part).unlink(missing_ok=True)
 
     def keep_model(self, into: "Run") -> None:
-        """Copy the best snapshot of training, where there is one, to the model.safetensors of a run.
+        """Copy the best snapshot of training, where there is one, to the model.safetensors of a
+        run.
 
         A run that was killed may have left an older one too; the best is the last that was written.
         """
@@ -362,7 +386,8 @@ class Run:
                 Run(path).abandon()
 
     def _matching(self, patterns: Iterable[str]) -> set[Path]:
-        """What lies in the folder under such names; links that lead nowhere too, which `glob` leaves out."""
+        """What lies in the folder under such names; links that lead nowhere too, which `glob`
+        leaves out."""
         if not self.path.is_dir():
             return set()
         is_match = re.compile("|".join(map(fnmatch.translate, patterns))).match
@@ -389,7 +414,8 @@ class Run:
             compared.rmdir()
 
     def start(self, settings: Any, *, seed: int, device: str, command: str, **more: Any) -> None:
-        """Write the first half of provenance.json, which makes the folder a run's, and config.yaml."""
+        """Write the first half of provenance.json, which makes the folder a run's, and
+        config.yaml."""
         provenance = {"command": command, "seed": seed, "device": device}
         times = {"started": _now(), "finished": None}
         self.write_json("provenance", {**provenance, **times, **more, **_environment()})
@@ -410,10 +436,15 @@ class Run:
             file.write(f"{_now()}  {shown(text)}\n")
 
     def write_assignments(self, rows: Iterable[Assignment], n_rows: int | None = None) -> None:
-        """Write assignments.csv, and the same as assignments.parquet; past a million rows parts in parquet alone.
+        """Write assignments.csv, and the same as assignments.parquet; past a million rows parts in
+        parquet alone.
 
-        Parquet is written where pyarrow is installed. Rows that are made one by one come with their number, `n_rows`.
+        Parquet is written where pyarrow is installed. Rows that are made one by one come with their
+        number, `n_rows`.
         """
+        if n_rows is None:
+            rows = list(rows)
+            n_rows = len(rows)
         write_assignments(self.path, rows, n_rows)
 
     def write_categories(self, rows: Iterable[Category]) -> None:
@@ -425,7 +456,8 @@ class Run:
         write_text(self.path / "skipped.csv", to_csv(Skip, rows))
 
     def write_array(self, name: str, array: np.ndarray[Any, Any]) -> None:
-        """Write `<name>.npy`; unit rows of more than a million images in float16, a block at a time."""
+        """Write `<name>.npy`; unit rows of more than a million images in float16, a block at a
+        time."""
         with atomic_file(self.path / f"{name}.npy") as file:
             if name in UNIT_ROWS and len(array) > file_parts.PART_ROWS:
                 header = {"descr": "<f2", "fortran_order": False, "shape": array.shape}
@@ -433,13 +465,15 @@ class Run:
                 for start in range(0, len(array), ROWS_AT_ONCE):
                     file.write(array[start : start + ROWS_AT_ONCE].astype("<f2").tobytes())
                 return
-            # Not the file itself: numpy would write past Python, and a full disk would come back without its errno.
+            # Not the file itself: numpy would write past Python, and a full disk would come back
+            # without its errno.
             np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)
 
     def write_thumbnails(self, images: Iterable[bytes], n_images: int | None = None) -> None:
         """Write thumbnails.zip: the bytes of a small WebP, PNG or JPEG per row, in row order.
 
-        Of more than a million there are parts, for which their number comes with them, as `n_images`.
+        Of more than a million there are parts, for which their number comes with them, as
+        `n_images`.
         """
         write_thumbnails(self.path, images, n_images)
 

@@ -1,6 +1,8 @@
-"""How a run's files are read: people edit them and disks damage them, so every refusal names file, line and remedy.
+"""How a run's files are read: people edit them and disks damage them, so every refusal names file,
+line and remedy.
 
-`reading` is the one place where what goes wrong becomes that sentence; everything here goes through it.
+`reading` is the one place where what goes wrong becomes that sentence; everything here goes through
+it.
 """
 
 import csv
@@ -39,7 +41,8 @@ CAUSES = (*DAMAGED, LookupError, TypeError, RecursionError, csv.Error, yaml.YAML
 """What the readers of these formats raise at a file that is not whole."""
 
 Shape = Mapping[str, Any]
-"""The type of each key of an object, as `settings.convert` takes it, or another shape; `(shape, None)` may be missing."""
+"""The type of each key of an object, as `settings.convert` takes it, or another shape; `(shape,
+None)` may be missing."""
 
 Pair = tuple[int, int]
 Numbers = tuple[float, ...]
@@ -113,13 +116,14 @@ SHAPES: dict[str, Shape] = {
         "validation_accuracy": float | None,
     },
 }
-"""What the objects in a run's files look like, as far as anything here reads them; a key that may be None may be
-missing."""
+"""What the objects in a run's files look like, as far as anything here reads them; a key that may
+be None may be missing."""
 
 
 @contextmanager
 def reading(file: Path) -> Iterator[None]:
-    """Turn whatever goes wrong while a file of a run is read into an error that names it, the line and the remedy."""
+    """Turn whatever goes wrong while a file of a run is read into an error that names it, the line
+    and the remedy."""
     try:
         yield
     except DataError:
@@ -214,7 +218,8 @@ def read_vectors(file: Path, n_rows: int) -> np.ndarray[Any, Any]:
     if not is_matrix or len(vectors) != n_rows:
         raise damaged(
             file,
-            f"found {vectors.dtype} of shape {vectors.shape}, expected numbers in a row for each of "
+            f"found {vectors.dtype} of shape {vectors.shape}, expected numbers in a row for each "
+            "of "
             f"{n_rows:,} images of assignments.csv",
         )
     is_bad = ~each_row(vectors, lambda rows: np.isfinite(rows).all(axis=1) & rows.any(axis=1))
@@ -252,7 +257,8 @@ def split_table(text: str, file: Path) -> tuple[list[str], list[tuple[int, list[
 
 
 def table_columns(text: str, file: Path) -> tuple[list[str], list[Sequence[str]]]:
-    """The header of a CSV table and its columns. One without quotes, as most are, is read in a third of the time."""
+    """The header of a CSV table and its columns. One without quotes, as most are, is read in a
+    third of the time."""
     if '"' not in text and "\r" not in text:
         lines = [line for line in text.split("\n") if line]
         header = lines[0].split(",") if lines else []
@@ -310,7 +316,8 @@ def _line(error: BaseException, file: Path) -> int | None:
 
 
 def _line_of_setting(reason: str, file: Path) -> int | None:
-    """The line of a setting in YAML that a reason such as 'cms: input_size: found …' names, as far as it is there."""
+    """The line of a setting in YAML that a reason such as 'cms: input_size: found …' names, as far
+    as it is there."""
     node = yaml.compose(read_text(file), Loader=yaml.SafeLoader)
     line = None
     for name in reason.split(": "):

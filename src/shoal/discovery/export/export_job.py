@@ -1,4 +1,7 @@
-"""An export to be written: what of a run goes where, and whose word counts where a label and a category disagree."""
+"""An export to be written: what of a run goes where, and whose word counts.
+
+That is the question where a given label and a category disagree.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,18 +11,19 @@ from typing import Literal
 
 from shoal.discovery.export.file_names import Linking
 from shoal.review.decisions import decisions_of
-from shoal.review.reviewed_run import fitting_review, names_today
-from shoal.runs import Assignment, Category, Run
+from shoal.review.reviewed_run import ReviewedRun, names_today
+from shoal.runs import Assignment, Category
 
 GivenLabels = Literal["keep", "predicted"]
-"""Where an image came with a label and was put into another category: 'keep' the label, or take what was predicted."""
+"""Where a labeled image was put into another category: keep the label, or take what was
+predicted."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Job:
     """What a format writes."""
 
-    run: Run
+    run: ReviewedRun
     rows: Sequence[Assignment]
     """The run's, with the labels that are kept."""
     categories: Sequence[Category]
@@ -36,8 +40,8 @@ class Job:
         return self.root
 
 
-def disagreeing(run: Run) -> list[Assignment]:
-    """The images that came with a label and were put into another category, unless a person has decided."""
+def disagreeing(run: ReviewedRun) -> list[Assignment]:
+    """The labeled images that were put into another category, unless a person has decided."""
     decided = contradicted(run)
     return [
         row
@@ -46,15 +50,15 @@ def disagreeing(run: Run) -> list[Assignment]:
     ]
 
 
-def contradicted(run: Run) -> frozenset[str]:
-    """The images whose category counts instead of their label: people decided so, or split them off.
+def contradicted(run: ReviewedRun) -> frozenset[str]:
+    """The images whose category counts instead of their label: people decided so, or split them
+    off.
 
     To the next discovery a split is no word about a label; an export is what people left.
     """
-    review = fitting_review(run)
-    if review is None:
+    if run.review is None:
         return frozenset()
-    decisions = decisions_of(review.state)
+    decisions = decisions_of(run.review.state)
     by_run = {*decisions.called.values()}
     split_off = {
         path
@@ -64,46 +68,47 @@ def contradicted(run: Run) -> frozenset[str]:
     return decisions.contradicted | split_off
 
 
-def found_by_run(run: Run) -> dict[str, tuple[str, float]]:
-    """Map each image to the category that the run itself has found, by the name of today, and how sure it was."""
-    review = fitting_review(run)
-    if review is None:
+def found_by_run(run: ReviewedRun) -> dict[str, tuple[str, float]]:
+    """By image, the category that the run itself has found, as called today, and how sure it
+    was."""
+    if run.review is None:
         return {}
-    names = names_today(review.state)
-    columns = review.state.columns
-    rows = zip(review.state.paths, columns["category"], columns["confidence"], strict=True)
+    state = run.review.state
+    names = names_today(state)
+    rows = zip(state.paths, state.columns["category"], state.columns["confidence"], strict=True)
     return {path: (names.get(category, category), float(sure)) for path, category, sure in rows}
 
 
-def choices(run: Run) -> list[Category]:
-    """The categories that an image may be put into: not a novel one without images, unless a person gave its name."""
-    review = fitting_review(run)
-    named = (
-        {number for number, one in review.state.records.items() if one.is_named}
-        if review is not None
-        else set()
-    )
+def choices(run: ReviewedRun) -> list[Category]:
+    """The categories that an image may be put into.
+
+    Not a novel one without images, unless a person gave its name.
+    """
+    named: set[int] = set()
+    if run.review is not None:
+        records = run.review.state.records
+        named = {number for number, record in records.items() if record.is_named}
     return [
         one for one in run.categories if one.size or not one.is_novel or one.category_id in named
     ]
 
 
-def settle(run: Run, given_labels: GivenLabels) -> tuple[Sequence[Assignment], list[Category]]:
-    """The rows of a run's two tables, with every given label instead of the category, unless 'predicted'."""
-    rows = run.assignments
+def settle(
+    run: ReviewedRun, given_labels: GivenLabels
+) -> tuple[Sequence[Assignment], list[Category]]:
+    """The rows of a run's two tables, with given labels instead of categories, unless
+    'predicted'."""
     categories = run.categories
-    if given_labels == "predicted":
-        return rows, categories
     by_name = {category.category: category.category_id for category in categories}
     wrong = {row.path for row in disagreeing(run) if row.label_given in by_name}
-    if not wrong:
-        return rows, categories
-    kept = [
-        replace(row, category=row.label_given, category_id=by_name[row.label_given], is_novel=False)
-        if row.path in wrong
-        else row
-        for row in rows
-    ]
+    if given_labels == "predicted" or not wrong:
+        return run.assignments, categories
+    kept = []
+    for row in run.assignments:
+        if row.path in wrong:
+            name = row.label_given
+            row = replace(row, category=name, category_id=by_name[name], is_novel=False)
+        kept.append(row)
     sizes = Counter(row.category_id for row in kept)
     labeled = Counter(row.category_id for row in kept if row.label_given)
     settled = [

@@ -1,4 +1,5 @@
-"""Names on a file system: a category as the name of a folder, and links to images that never leave their place."""
+"""Names on a file system: a category as the name of a folder, and links to images that never leave
+their place."""
 
 import hashlib
 import os
@@ -13,10 +14,12 @@ from shoal.errors import DataError, ShoalError
 from shoal.files import make_folder, writing
 
 Linking = Literal["link", "copy"]
-"""'link': a symbolic link, else a hard link, else a copy, whatever the file system can do. 'copy': always a copy."""
+"""'link': a symbolic link, else a hard link, else a copy, whatever the file system can do. 'copy':
+always a copy."""
 
 FORBIDDEN = frozenset('/<>:"\\|?*') | frozenset(map(chr, range(32)))
-"""Characters that Linux, macOS or Windows lets no folder have in its name: an export is carried from one to another."""
+"""Characters that Linux, macOS or Windows lets no folder have in its name: an export is carried
+from one to another."""
 
 RESERVED = {
     "con",
@@ -32,10 +35,11 @@ MAX_BYTES = 255
 
 
 def folder_names(categories: Sequence[str], *, taken: Iterable[str] = ()) -> dict[str, str]:
-    """A folder for each category, no two the same on a file system that does not tell A from a: see `folder_name`.
+    """A folder for each category, no two the same on a file system that does not tell A from a: see
+    `folder_name`.
 
-    Where a name is `taken`, or another category came first, as many characters as it takes are written as %XX. Names
-    that are too long are cut, and end with a digest of the whole.
+    Where a name is `taken`, or another category came first, as many characters as it takes are
+    written as %XX. Names that are too long are cut, and end with a digest of the whole.
     """
     name_of = dict[str, str]()
     used = {fold(name) for name in taken}
@@ -81,9 +85,10 @@ def does_fold_case(folder: Path) -> bool:
 def folder_name(category: str, n_escaped: int = 0) -> str:
     """A category as the name of one folder: untouched, unless a file system forbids it or hides it.
 
-    Then forbidden characters, a leading dot, a dot or space at the end, the first letter of a reserved name and '%' are
-    written as %XX, and the first `n_escaped` characters in any case. `urllib.parse.unquote` gives every category back,
-    and two categories never share a folder: a name that only looks escaped ('a%2Fb') is escaped too.
+    Then forbidden characters, a leading dot, a dot or space at the end, the first letter of a
+    reserved name and '%' are written as %XX, and the first `n_escaped` characters in any case.
+    `urllib.parse.unquote` gives every category back, and two categories never share a folder: a
+    name that only looks escaped ('a%2Fb') is escaped too.
     """
     is_first_odd = (
         category.startswith(".") or category.partition(".")[0].rstrip(" ").casefold() in RESERVED
@@ -112,7 +117,8 @@ def inside(root: Path, path: str) -> Path:
     file = Path(os.path.normpath(root / path))
     if not file.is_relative_to(root) or file == root:
         raise DataError(
-            f"{path!r}: leads out of {root}, the folder of the run's images; was assignments.csv edited?"
+            f"{path!r}: leads out of {root}, the folder of the run's images; was assignments.csv "
+            "edited?"
         )
     return file
 
@@ -122,13 +128,15 @@ def original(root: Path, path: str) -> Path:
     file = inside(root, path)
     if not file.is_file():
         raise DataError(
-            f"{file}: the image is not there any more; give the folder that holds the images as --images"
+            f"{file}: the image is not there any more; give the folder that holds the images as "
+            "--images"
         )
     return file
 
 
 def put_all(pairs: Sequence[tuple[Path, str]], out: Path, linking: Linking = "link") -> None:
-    """Make each name below `out` show its image; what cannot be is refused before the first link is made."""
+    """Make each name below `out` show its image; what cannot be is refused before the first link is
+    made."""
     key = fold if does_fold_case(out) else str
     seen = dict[str, str]()
     for _, name in pairs:
@@ -139,11 +147,13 @@ def put_all(pairs: Sequence[tuple[Path, str]], out: Path, linking: Linking = "li
         )
         if long is not None:
             raise DataError(
-                f"{long[:40]}…: the name has more than {MAX_BYTES} bytes; export to imagefolder or csv"
+                f"{long[:40]}…: the name has more than {MAX_BYTES} bytes; export to imagefolder "
+                "or csv"
             )
         if key(name) in seen:
             raise DataError(
-                f"{name} and {seen[key(name)]}: would be one file there; choose another path or format"
+                f"{name} and {seen[key(name)]}: would be one file there; choose another path or "
+                "format"
             )
         seen[key(name)] = name
     for source, name in pairs:

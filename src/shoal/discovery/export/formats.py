@@ -21,7 +21,7 @@ from shoal.discovery.export.table_files import (
 from shoal.discovery.export.tools import label_studio_steps, to_fiftyone, to_label_studio
 from shoal.errors import DataError, UnknownName, UsageError
 from shoal.files import absolute_path, make_folder, writing
-from shoal.review.reviewed_run import fitting_review
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
 
 DRAFT = ".export.tmp"
@@ -39,7 +39,8 @@ class Format:
     names_folder: bool = False
     """Whether it names the folder of the images, without links to them."""
     keeps_both: bool = False
-    """Whether it holds the given label and the category of an image, so that nobody has to choose."""
+    """Whether it holds the given label and the category of an image, so that nobody has to
+    choose."""
     steps: Callable[[Job], tuple[str, ...]] = lambda _job: ()
     """What to do in the other program, line by line."""
 
@@ -101,9 +102,9 @@ def export_run(
 ) -> Exported:
     """Write a run for another program into the empty or new folder `out`.
 
-    Images are linked to where the run found them, or below `images` where they have moved; they are never moved or
-    changed themselves. An image that came with a label is exported with that label, unless `given_labels` is
-    'predicted'; Label Studio gets both.
+    Images are linked to where the run found them, or below `images` where they have moved; they are
+    never moved or changed themselves. An image that came with a label is exported with that label,
+    unless `given_labels` is 'predicted'; Label Studio gets both.
     """
     if format_name not in FORMATS:
         raise UnknownName("format", format_name, FORMATS)
@@ -117,14 +118,21 @@ def export_run(
         raise UsageError(f"{target}: holds files already; choose an empty or new folder")
     if chosen.shows_images and root is not None:
         _refuse_among_images(target, root, run.provenance.get("folders") or ())
-    rows, categories = settle(run, given_labels)
-    job = Job(run=run, rows=rows, categories=categories, root=root, out=target, linking=linking)
+    reviewed = ReviewedRun.of(run)
+    rows, categories = settle(reviewed, given_labels)
+    job = Job(
+        run=reviewed, rows=rows, categories=categories, root=root, out=target, linking=linking
+    )
     with _draft(target) as draft:
         chosen.write(replace(job, out=draft))
-    review = fitting_review(run)
-    notes = (review.log.note,) if review is not None and review.log.note else ()
+    notes: tuple[str, ...] = ()
+    if reviewed.review is not None and reviewed.review.log.note:
+        notes = (reviewed.review.log.note,)
     return Exported(
-        folder=target, n_disagreeing=len(disagreeing(run)), steps=chosen.steps(job), notes=notes
+        folder=target,
+        n_disagreeing=len(disagreeing(reviewed)),
+        steps=chosen.steps(job),
+        notes=notes,
     )
 
 
@@ -144,18 +152,21 @@ def _refuse_unused(
 
 
 def _refuse_among_images(target: Path, root: Path, folders: Sequence[str]) -> None:
-    """Refuse to put images where the next discovery would find them beside those they were made from."""
+    """Refuse to put images where the next discovery would find them beside those they were made
+    from."""
     for source in (root / folder for folder in folders):
         if target.resolve().is_relative_to(source.resolve()):
             raise UsageError(
-                f"{target}: lies in {source}, where the next `shoal discover` would find every image twice; choose a "
+                f"{target}: lies in {source}, where the next `shoal discover` would find every "
+                "image twice; choose a "
                 "folder beside it"
             )
 
 
 @contextlib.contextmanager
 def _draft(target: Path) -> Iterator[Path]:
-    """A folder inside `target` whose content moves there when it is whole; otherwise nothing of it stays."""
+    """A folder inside `target` whose content moves there when it is whole; otherwise nothing of it
+    stays."""
     is_new = not target.exists()
     draft = target / DRAFT
     shutil.rmtree(draft, ignore_errors=True)  # of an export that was killed
@@ -183,17 +194,21 @@ def _root(run: Run, images: Path | str | None) -> Path:
     if not given:
         raise UsageError(
             f"{run.path}: was not made from image files, so there is nothing to link; "
-            "export it to csv, labelstudio or projector, or say with --images which folder holds them"
+            "export it to csv, labelstudio or projector, or say with --images which folder holds "
+            "them"
         )
     if images is None and is_stored(given):
         raise UsageError(
-            f"{run.path}: its images lie in {given}, not in a folder of this machine, so there is nothing to link; "
-            "copy them to a folder and say with --images which, or export to csv, labelstudio or projector"
+            f"{run.path}: its images lie in {given}, not in a folder of this machine, so there is "
+            "nothing to link; "
+            "copy them to a folder and say with --images which, or export to csv, labelstudio or "
+            "projector"
         )
     refuse_address(given)
     root = absolute_path(given)
     if not root.is_dir():
         raise DataError(
-            f"{root}: the folder of the run's images is not there; say with --images where it is now"
+            f"{root}: the folder of the run's images is not there; say with --images where it is "
+            "now"
         )
     return root

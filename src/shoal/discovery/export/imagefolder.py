@@ -1,7 +1,6 @@
-"""Exports that show the images themselves: a folder per category, and the Hugging Face imagefolder."""
+"""Exports that show the images themselves: a folder per category, and the Hugging Face
+imagefolder."""
 
-import csv
-import io
 from collections.abc import Sequence
 
 from shoal.data.readers.layouts import UNLABELED_FOLDERS
@@ -9,7 +8,7 @@ from shoal.discovery.export.export_job import Job
 from shoal.discovery.export.file_names import fold, folder_names, original, put_all, shortened
 from shoal.errors import DataError
 from shoal.files import write_text
-from shoal.runs import Assignment
+from shoal.runs import Assignment, csv_text
 
 UNSORTED = "unlabeled"
 """The folder of images without a category, which `shoal discover` takes for what it is."""
@@ -19,10 +18,11 @@ DECIDED = ("status", "classified_by", "classified_at")
 
 
 def to_imagefolder(job: Job) -> None:
-    """A folder per category with its images, and export.csv, which says which file shows which image.
+    """A folder per category with its images, and export.csv, which says which file shows which
+    image.
 
-    Files keep their names; where two images of one category have the same, all of that category are named by their
-    path, with %2F for its slashes.
+    Files keep their names; where two images of one category have the same, all of that category are
+    named by their path, with %2F for its slashes.
     """
     members: dict[str, list[str]] = {}
     said = {row.path: decided(row) for row in job.rows}
@@ -40,11 +40,14 @@ def to_imagefolder(job: Job) -> None:
         for path, name in zip(paths, file_names(paths), strict=True)
     ]
     put_all([(original(job.images, path), file) for file, path, *_ in rows], job.out, job.linking)
-    write_text(job.out / "export.csv", table(("file", "path", "category", *DECIDED), sorted(rows)))
+    write_text(
+        job.out / "export.csv", csv_text(("file", "path", "category", *DECIDED), sorted(rows))
+    )
 
 
 def to_hugging_face(job: Job) -> None:
-    """The images under their own paths, and metadata.csv with their categories, as `datasets` reads it."""
+    """The images under their own paths, and metadata.csv with their categories, as `datasets` reads
+    it."""
     taken = [
         row.path
         for row in job.rows
@@ -52,7 +55,8 @@ def to_hugging_face(job: Job) -> None:
     ]
     if taken:
         raise DataError(
-            f"{taken[0]}: metadata.csv must lie where this folder would; export to imagefolder instead"
+            f"{taken[0]}: metadata.csv must lie where this folder would; export to imagefolder "
+            "instead"
         )
     put_all([(original(job.images, row.path), row.path) for row in job.rows], job.out, job.linking)
     header = (
@@ -64,24 +68,18 @@ def to_hugging_face(job: Job) -> None:
         "outlier_score",
         *DECIDED,
     )
-    write_text(job.out / "metadata.csv", table(header, [_metadata(row) for row in job.rows]))
+    write_text(job.out / "metadata.csv", csv_text(header, [_metadata(row) for row in job.rows]))
 
 
 def file_names(paths: Sequence[str]) -> list[str]:
-    """A name for each image of one folder: its own, or its escaped path where own names are not unique."""
+    """A name for each image of one folder: its own, or its escaped path where own names are not
+    unique."""
     own = [path.rsplit("/", 1)[-1] for path in paths]
     is_unique = len({name.casefold() for name in own}) == len(
         own
     )  # some file systems do not tell A from a
     names = own if is_unique else [path.replace("%", "%25").replace("/", "%2F") for path in paths]
     return [shortened(name) for name in names]
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A CSV table as text."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    return text.getvalue()
 
 
 def decided(row: Assignment) -> tuple[str, ...]:

@@ -5,21 +5,23 @@ import io
 from typing import Any
 
 from shoal.discovery.export.export_job import Job
-from shoal.discovery.export.imagefolder import DECIDED, table
+from shoal.discovery.export.imagefolder import DECIDED
 from shoal.files import atomic_file, write_text
-from shoal.runs import Assignment, Category, to_csv, write_csv, write_parquet
+from shoal.runs import Assignment, Category, csv_text, to_csv, write_csv, write_parquet
 from shoal.words import count
 
 
 def to_tables(job: Job) -> None:
-    """assignments.csv and categories.csv and, where pyarrow is installed, assignments.parquet, a large one in parts."""
+    """assignments.csv and categories.csv and, where pyarrow is installed, assignments.parquet, a
+    large one in parts."""
     write_csv(Assignment, job.rows, job.out / "assignments.csv")
     write_text(job.out / "categories.csv", to_csv(Category, job.categories))
     write_parquet(job.out, job.rows, len(job.rows))
 
 
 def to_spreadsheets(job: Job) -> None:
-    """The same tables for a spreadsheet: no text is taken for a formula, and accents are recognized."""
+    """The same tables for a spreadsheet: no text is taken for a formula, and accents are
+    recognized."""
     for name, text in (
         ("assignments", to_csv(Assignment, job.rows)),
         ("categories", to_csv(Category, job.categories)),
@@ -27,7 +29,7 @@ def to_spreadsheets(job: Job) -> None:
         rows = [
             [_as_text(cell) for cell in row] for row in csv.reader(io.StringIO(text, newline=""))
         ]
-        write_text(job.out / f"{name}.csv", f"\ufeff{table(rows[0], rows[1:])}")
+        write_text(job.out / f"{name}.csv", f"\ufeff{csv_text(rows[0], rows[1:])}")
 
 
 def spreadsheet_steps(job: Job) -> tuple[str, ...]:
@@ -35,13 +37,15 @@ def spreadsheet_steps(job: Job) -> tuple[str, ...]:
     texts = [row.path for row in job.rows] + [category.category for category in job.categories]
     n_escaped = sum(_as_text(text) != text for text in texts)
     return (
-        "texts that begin with = + - @ have an apostrophe before them, so that no spreadsheet takes them for formulas "
+        "texts that begin with = + - @ have an apostrophe before them, so that no spreadsheet "
+        "takes them for formulas "
         f"({count(n_escaped, 'name')} here); for programs export to csv, which keeps every name",
     )
 
 
 def _as_text(cell: str) -> str:
-    """A cell that no spreadsheet computes: a number as it is, any other text that begins like a formula behind '."""
+    """A cell that no spreadsheet computes: a number as it is, any other text that begins like a
+    formula behind '."""
     if not cell.lstrip().startswith(("=", "+", "-", "@", "\t", "\r")) and not cell.startswith(
         ("\t", "\r")
     ):
@@ -54,7 +58,8 @@ def _as_text(cell: str) -> str:
 
 
 def to_projector(job: Job) -> None:
-    """vectors.tsv and metadata.tsv, which projector.tensorflow.org and TensorBoard load as they are."""
+    """vectors.tsv and metadata.tsv, which projector.tensorflow.org and TensorBoard load as they
+    are."""
     vectors = job.run.embeddings()
     with atomic_file(
         job.out / "vectors.tsv"

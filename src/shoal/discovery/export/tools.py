@@ -9,23 +9,25 @@ from xml.sax.saxutils import quoteattr
 
 from shoal.discovery.export.export_job import Job, choices, contradicted, found_by_run
 from shoal.discovery.export.file_names import inside, original, put_all
-from shoal.discovery.export.imagefolder import DECIDED, decided, table
+from shoal.discovery.export.imagefolder import DECIDED, decided
 from shoal.files import write_text
-from shoal.runs import Assignment
+from shoal.runs import Assignment, csv_text
 
 DECIDED_ON = ("confirmed", "moved")
 """The statuses of images whose category is a person's word."""
 
 
 def to_label_studio(job: Job) -> None:
-    """tasks.json with what was found of every image as a prediction, and as an annotation what a person has said of it.
+    """tasks.json with what was found of every image as a prediction, and as an annotation what a
+    person has said of it.
 
-    That is the category they have confirmed, moved or split it into, else the label it came with unless they have
-    rejected it. The prediction for an image that somebody decided on is what the run itself has found.
+    That is the category they have confirmed, moved or split it into, else the label it came with
+    unless they have rejected it. The prediction for an image that somebody decided on is what the
+    run itself has found.
 
-    Label Studio serves files below LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT, and of these only what lies in a storage of
-    the project, which cannot be that folder itself. So images are named from the folder above theirs on. labels.xml is
-    the labeling interface that goes with the tasks.
+    Label Studio serves files below LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT, and of these only what
+    lies in a storage of the project, which cannot be that folder itself. So images are named from
+    the folder above theirs on. labels.xml is the labeling interface that goes with the tasks.
     """
     for row in job.run.assignments if job.root is not None else ():
         inside(job.images, row.path)
@@ -49,8 +51,11 @@ def to_label_studio(job: Job) -> None:
     listed = "\n".join(
         f"    <Choice value={quoteattr(category.category)}/>" for category in offered
     )
-    view = f'  <Image name="image" value="$image"/>\n  <Choices name="category" toName="image">\n{listed}\n  </Choices>'
-    write_text(job.out / "labels.xml", f"<View>\n{view}\n</View>\n")
+    view = (
+        '<View>\n  <Image name="image" value="$image"/>\n'
+        f'  <Choices name="category" toName="image">\n{listed}\n  </Choices>\n</View>\n'
+    )
+    write_text(job.out / "labels.xml", view)
 
 
 def label_studio_steps(job: Job) -> tuple[str, ...]:
@@ -62,7 +67,8 @@ def label_studio_steps(job: Job) -> tuple[str, ...]:
         f"  export LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={shlex.quote(str(root.parent))}",
         "  label-studio start",
         f"  in a new project, Labeling Setup, Custom template: paste {job.out / 'labels.xml'}",
-        f"  Settings, Cloud Storage, Add Source Storage, Local files: absolute path {root}; add it, do not sync",
+        "  Settings, Cloud Storage, Add Source Storage, Local files: "
+        f"absolute path {root}; add it, do not sync",
         f"  Import: {job.out / 'tasks.json'}",
     )
 
@@ -70,8 +76,8 @@ def label_studio_steps(job: Job) -> tuple[str, ...]:
 def to_fiftyone(job: Job) -> None:
     """FiftyOne's image classification layout: data/, labels.json with confidences, and paths.csv.
 
-    That has the origin of each file and who decided on it. Files are numbered, because FiftyOne tells images apart by
-    their name without its suffix.
+    That has the origin of each file and who decided on it. Files are numbered, because FiftyOne
+    tells images apart by their name without its suffix.
     """
     labels: dict[str, dict[str, Any] | None] = {}
     paths = []
@@ -87,7 +93,7 @@ def to_fiftyone(job: Job) -> None:
     put_all(pairs, job.out, job.linking)
     dataset = {"classes": None, "labels": labels}
     write_text(job.out / "labels.json", json.dumps(dataset, ensure_ascii=False, indent=1) + "\n")
-    write_text(job.out / "paths.csv", table(("file", "path", *DECIDED), paths))
+    write_text(job.out / "paths.csv", csv_text(("file", "path", *DECIDED), paths))
 
 
 def _task(

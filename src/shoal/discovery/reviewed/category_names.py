@@ -36,10 +36,12 @@ def name_as_before(
     points: Tensor,
     earlier: PreviousCategories,
 ) -> KeptNames:
-    """Keep the id and the name of a category wherever it has mostly the same images, and obey the cannot-links.
+    """Keep the id and the name of a category wherever it has mostly the same images, and obey the
+    cannot-links.
 
-    `categories` (N,) are positions, known classes first; `points` (N, D) unit rows. A known class that no labeled image
-    speaks for is the category with mostly its images. New categories get ids and names that nothing had before.
+    `categories` (N,) are positions, known classes first; `points` (N, D) unit rows. A known class
+    that no labeled image speaks for is the category with mostly its images. New categories get ids
+    and names that nothing had before.
     """
     before = np.array([earlier.categories.get(image, -1) for image in images])  # (N,) ids
     same = mostly_same(categories, before)
@@ -85,9 +87,11 @@ def _names(ids: Sequence[int], classes: Sequence[str], earlier: PreviousCategori
 
 
 def mostly_same(now: Ints, before: Ints) -> dict[int, int]:
-    """Map a group of `now` (N,) to the group of `before` (N,) that shares more than half of the larger of both.
+    """Map a group of `now` (N,) to the group of `before` (N,) that shares more than half of the
+    larger of both.
 
-    So each is matched once at most. -1 in `before` is no group; such images count for the size of what they are in now.
+    So each is matched once at most. -1 in `before` is no group; such images count for the size of
+    what they are in now.
     """
     partner_of: dict[int, int] = {}
     sizes = np.bincount(before[before >= 0], minlength=1)
@@ -103,10 +107,11 @@ def mostly_same(now: Ints, before: Ints) -> dict[int, int]:
 def keep_apart(
     points: Tensor, categories: Ints, n_categories: int, apart: Mapping[int, Set[int]]
 ) -> Ints:
-    """(N,) the categories (N,) of unit rows (N, D), 0 … K-1, with no row in a category that `apart` names for it.
+    """(N,) the categories (N,) of unit rows (N, D), 0 … K-1, with no row in a category that `apart`
+    names for it.
 
-    Such a row goes to the category with the nearest center, as it was before any row left. One that may be in no
-    category with images gets the number K, all of these the same one.
+    Such a row goes to the category with the nearest center, as it was before any row left. One that
+    may be in no category with images gets the number K, all of these the same one.
     """
     wrong = {
         row: forbidden for row, forbidden in apart.items() if int(categories[row]) in forbidden
@@ -120,7 +125,8 @@ def keep_apart(
 def second_but(
     points: Tensor, categories: Ints, n_categories: int, second: Ints, apart: Mapping[int, Set[int]]
 ) -> Ints:
-    """(N,) the second choices (N,), none of them named by `apart` for its row: there the next nearest, or -1."""
+    """(N,) the second choices (N,), none of them named by `apart` for its row: there the next
+    nearest, or -1."""
     own = {
         row: {*forbidden, int(categories[row])}
         for row, forbidden in apart.items()
@@ -135,7 +141,8 @@ def second_but(
 def _nearest_but(
     points: Tensor, categories: Ints, n_categories: int, forbidden: Mapping[int, Set[int]]
 ) -> dict[int, int | None]:
-    """Map a row of `forbidden` to the category with images whose center is nearest, but for those it names, or None."""
+    """Map a row of `forbidden` to the category with images whose center is nearest, but for those
+    it names, or None."""
     if not forbidden:
         return {}
     centers = category_centers(points, categories, n_categories)  # (K, D)

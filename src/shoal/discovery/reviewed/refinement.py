@@ -1,6 +1,7 @@
 """A discovery after a review: what people decided goes in as labels, cannot-links, names and ids.
 
-`shoal discover photos/ --review runs/photos` and `shoal.refine`. The new run is one of its own: the reviewed one stays.
+`shoal discover photos/ --review runs/photos` and `shoal.refine`. The new run is one of its own: the
+reviewed one stays.
 """
 
 import os
@@ -28,7 +29,7 @@ from shoal.review.log import FILE
 from shoal.review.replay import replay_onto, replay_review
 from shoal.review.review import Review, checked_who, has_review
 from shoal.review.state import State
-from shoal.runs import Run, RunView
+from shoal.runs import Run, read_assignment_columns
 from shoal.text import shown
 from shoal.words import count, first_few, plural
 
@@ -40,7 +41,7 @@ MAX_LISTED = 5
 class Refinement:
     """A reviewed run, and what its review says to the next one."""
 
-    run: RunView
+    run: Run
     decisions: Decisions
     note: str = ""
     """What of the log does not count."""
@@ -48,11 +49,11 @@ class Refinement:
     @classmethod
     def open(cls, path: Path | str) -> "Refinement":
         """Read the review of a finished run that was made of images."""
-        run = RunView.open(path)
+        run = Run.open(path)
         if "fingerprint" not in run.provenance:
             raise UsageError(
-                f"{run.path}: was made from ready embeddings, so nothing can be trained again; cluster them anew with "
-                "the labels of `shoal export --to csv`"
+                f"{run.path}: was made from ready embeddings, so nothing can be trained again; "
+                "cluster them anew with the labels of `shoal export --to csv`"
             )
         if not has_review(run.path):
             raise UsageError(
@@ -63,21 +64,21 @@ class Refinement:
 
     @property
     def config(self) -> Path:
-        """The settings of the reviewed run, which hold for the next one where nobody says otherwise."""
-        self.run.config_as(
-            DiscoverySettings
-        )  # refused as a file of a run, not as one that a user gave
+        """The settings of the reviewed run, which hold for the next one where nobody says
+        otherwise."""
+        # Refused as a file of a run, not as one that a user gave.
+        self.run.config_as(DiscoverySettings)
         return self.run.path / "config.yaml"
 
     @property
     def next_folder(self) -> Path:
-        """The default folder of the next run: runs/photos-2 after runs/photos, runs/photos-3 after that."""
+        """The default folder of the next run: runs/photos-2 after runs/photos, runs/photos-3 after
+        that."""
         folder = self.run.path if self.run.path.name else self.run.path.resolve()
-        numbered = (
-            re.fullmatch(r"(.+)-(\d+)", folder.name) if self.run.has("changes.json") else None
-        )
-        base, number = (numbered[1], int(numbered[2])) if numbered else (folder.name, 1)
-        return folder.with_name(f"{base}-{number + 1}")
+        numbered = re.fullmatch(r"(.+)-(\d+)", folder.name)
+        if numbered and self.run.has("changes.json"):
+            return folder.with_name(f"{numbered[1]}-{int(numbered[2]) + 1}")
+        return folder.with_name(f"{folder.name}-2")
 
     def check_out(self, out: Path, *, resume: bool) -> None:
         """Refuse to write over the reviewed run, and over another review."""
@@ -89,9 +90,9 @@ class Refinement:
             )
 
     def images(self, *, allow_missing: bool = False) -> Collection:
-        """The images of the reviewed run, where they were then; `allow_missing` as for `read_collection`."""
+        """The images of the reviewed run, where they were; `allow_missing` as `read_collection`."""
         where = str(self.run.provenance.get("root") or "")
-        paths = State(self.run).paths
+        paths = self._paths()
         if is_stored(where):
             there = read_collection(where, False, allow_missing=allow_missing)
             wanted = set(paths)
@@ -123,16 +124,16 @@ class Refinement:
         by_name = {name: number for number, name in names.items()} | decisions.called
         for label, name in enumerate(images.classes):
             if name not in by_name:
-                by_name[name], names[next_id], next_id = next_id, name, next_id + 1
+                by_name[name] = next_id
+                names[next_id] = name
+                next_id += 1
             own[label] = by_name[name]
-            known += [own[label]] if own[label] not in known else []
+            if own[label] not in known:
+                known.append(own[label])
         given = None
         if images.n_labeled:
-            given = {
-                name: own[int(c)]
-                for name, c in zip(images.names, images.labels, strict=True)
-                if c >= 0
-            }
+            labels = zip(images.names, images.labels.tolist(), strict=True)
+            given = {name: own[label] for name, label in labels if label != UNLABELED}
         ids = [decisions.label(name, given) for name in images.names]
         position_of = {number: at for at, number in enumerate(known)}
         return replace(
@@ -151,7 +152,7 @@ class Refinement:
         )
 
     def changed_labels(self, now: Mapping[str, str]) -> list[dict[str, str]]:
-        """The given labels of the reviewed run that are others now, by path; `now` are labels by name, or nothing."""
+        """The given labels of the reviewed run that are others now; `now` are names by path."""
         names = self.decisions.names
         given = {path: names[number] for path, number in self.decisions.given.items()}
         return [
@@ -168,15 +169,18 @@ class Refinement:
         *,
         is_asked: bool,
     ) -> DiscoverySettings:
-        """The settings for the collection, in which a number of categories may be wrong after the review; says so.
+        """The settings, in which a number of categories may be wrong after the review; says so.
 
-        One that is asked for now (`is_asked`) is wrong below the known ones; one that the reviewed run was given, where
-        people left another. Where the review decided every image and none is asked for, it is refused.
+        One that is asked for now (`is_asked`) is wrong below the known ones; one that the reviewed
+        run was given, where people left another. Where the review decided every image and none is
+        asked for, it is refused.
         """
         if collection.n_labeled == len(collection) and (chosen.n_clusters is None or not is_asked):
             raise DataError(
-                f"{self.run.path}: the review decided every image, so nothing is left to discover; export it, with "
-                f"`shoal export {self.run.path} --to imagefolder --out sorted/` for example"
+                f"{self.run.path}: the review decided every image, so nothing is left to discover; "
+                f"export it, with `shoal export {self.run.path} --to imagefolder --out sorted/` "
+                "for "
+                "example"
             )
         notes = [self.note, _note_changed_labels(self.changed_labels(_label_names(collection)))]
         if chosen.is_trained:
@@ -189,14 +193,12 @@ class Refinement:
         number = chosen.n_clusters
         if number is None or number == n_left or (is_asked and number >= n_known):
             return chosen
-        new, why = (n_known, "known") if is_asked else (n_left, "there")
-        reporter.say(
-            f"note: {new} categories instead of {number}: so many are {why} after the review"
-        )
+        new = n_known if is_asked else n_left
+        reporter.say(f"note: {new} categories instead of {number}, as the review left them")
         return replace(chosen, n_clusters=new)
 
     def conclude(self, run: Run, reporter: Reporter) -> None:
-        """Write what has changed into the new run, and the review anew, so that nothing decided is asked again."""
+        """Write what has changed into the new run, and the review anew: nothing is asked again."""
         answer = State(run)
         log = self.run.path / FILE
         there = {category.category_id for category in answer.found}
@@ -213,11 +215,19 @@ class Refinement:
         for line in changes_in_words(changes):
             reporter.say(line)
 
+    def _paths(self) -> list[str]:
+        """The images of the reviewed run."""
+        paths: list[str] = read_assignment_columns(self.run.path, ["path"])["path"]
+        return paths
+
     def _check_same(self, images: Collection, *, allow_missing: bool) -> None:
-        paths = State(self.run).paths
+        paths = self._paths()
         here = set(images.names)
         missing = [path for path in paths if path not in here]
-        what = f"{self.run.path}: {len(missing):,} of its {len(paths):,} images are not here, such as {missing[:1]}"
+        what = (
+            f"{self.run.path}: {len(missing):,} of its {len(paths):,} images are not here, such as "
+            f"{missing[:1]}"
+        )
         if len(missing) == len(paths):
             raise DataError(
                 f"{what}; it is a review of other images; give the images that run was made of"
@@ -237,17 +247,17 @@ def prepare_refinement(
     resume: bool,
     reporter: Reporter,
 ) -> tuple[Collection, Path, DiscoverySettings, Refinement]:
-    """The images with the labels of the review, where to write, and the settings; those not given are of that run.
+    """The images with the labels of the review, where to write, and the settings.
 
-    `settings` are the arguments of `choose_settings`.
+    `settings` are the arguments of `choose_settings`; those not given are of that run.
     """
     refinement = Refinement.open(reviewed)
     folder = refinement.next_folder if out is None else Path(out)
     refinement.check_out(folder, resume=resume)
-    config = (
-        {} if settings.get("config") or settings.get("recipe") else {"config": refinement.config}
-    )
-    chosen = choose_settings(**{**settings, **config})
+    if settings.get("config") or settings.get("recipe"):
+        chosen = choose_settings(**settings)
+    else:
+        chosen = choose_settings(**{**settings, "config": refinement.config})
     if source.is_given:
         images = source.read()
     else:
@@ -281,8 +291,8 @@ def _note_changed_labels(changed: Sequence[Mapping[str, str]]) -> str:
         f"{shown(one['path'])} ({one['given']}, now {one['now'] or 'unlabeled'})" for one in changed
     ]
     return (
-        f"note: {count(n, 'given label')} {plural(n, 'is')} changed by the review or by new labels: "
-        f"{first_few(listed, MAX_LISTED)}; changes.json lists all"
+        f"note: {count(n, 'given label')} {plural(n, 'is')} changed by the review or by new "
+        f"labels: {first_few(listed, MAX_LISTED)}; changes.json lists all"
     )
 
 
@@ -295,8 +305,8 @@ def _note_unlabeled(collection: Collection) -> str:
     which = first_few(empty, MAX_LISTED)
     n = len(empty)
     return (
-        f"note: {count(n, 'known category')} {plural(n, 'has')} no labeled or confirmed image ({which}): training may "
-        "leave none there; confirm some first, or go on without training"
+        f"note: {count(n, 'known category')} {plural(n, 'has')} no labeled or confirmed image "
+        f"({which}): training may leave none there; confirm some first, or go on without training"
     )
 
 
@@ -307,16 +317,32 @@ def compare_answers(
     misfits: Sequence[str],
     changed_labels: Sequence[Mapping[str, str]],
 ) -> dict[str, Any]:
-    """The content of changes.json: the reviewed categories beside those of the new answer, by id."""
+    """The content of changes.json: the reviewed categories beside those of the new answer, by
+    id."""
     before = decisions.categories
     now = dict(zip(answer.paths, answer.category_ids.tolist(), strict=True))
-    names = {**decisions.names, **{c.category_id: c.category for c in answer.found}}
-    both = [(path, before.get(path), number) for path, number in now.items()]
-    moved = [(path, old, new) for path, old, new in both if old is not None and old != new]
+    names = {**decisions.names, **{one.category_id: one.category for one in answer.found}}
     sizes_before = Counter(before.values())
     sizes = Counter(now.values())
-    same = Counter(new for _, old, new in both if old == new)
-    filled = [number for number in names if sizes_before[number] or sizes[number]]
+    same = Counter(number for path, number in now.items() if before.get(path) == number)
+    kept = []
+    new = []
+    gone = []
+    for number, name in names.items():
+        category = {"category_id": number, "category": name}
+        was = {"before": sizes_before[number]}
+        is_now = {"now": sizes[number]}
+        if sizes_before[number] and sizes[number]:
+            kept.append({**category, **was, **is_now, "same": same[number]})
+        elif sizes[number]:
+            new.append({**category, **is_now})
+        elif sizes_before[number]:
+            gone.append({**category, **was})
+    moved = [
+        {"path": path, "from": before[path], "to": number}
+        for path, number in now.items()
+        if path in before and before[path] != number
+    ]
     kept_out = {path: sorted(ids) for path, ids in sorted(decisions.apart.items()) if path in now}
     return {
         "review_of": str(source),
@@ -324,27 +350,16 @@ def compare_answers(
         "n_changed_labels": len(changed_labels),
         "n_decided": sum(path in now for path in decisions.labels),
         "became_known": [decisions.names[number] for number in decisions.became_known],
-        "n_categories": {"before": sum(n > 0 for n in sizes_before.values()), "now": len(sizes)},
-        "kept": [
-            {
-                **_category(names, number),
-                "before": sizes_before[number],
-                "now": sizes[number],
-                "same": same[number],
-            }
-            for number in filled
-            if sizes_before[number] and sizes[number]
-        ],
-        "new": [{**_category(names, n), "now": sizes[n]} for n in filled if not sizes_before[n]],
-        "gone": [
-            {**_category(names, n), "before": sizes_before[n]} for n in filled if not sizes[n]
-        ],
+        "n_categories": {"before": len(sizes_before), "now": len(sizes)},
+        "kept": kept,
+        "new": new,
+        "gone": gone,
         "n_moved": len(moved),
-        "n_placed": sum(old is None for _, old, _ in both),
+        "n_placed": sum(path not in before for path in now),
         "n_images": len(now),
         "n_kept_out": len(kept_out),
         "does_not_fit": list(misfits),
-        "moved": [{"path": path, "from": old, "to": new} for path, old, new in moved],
+        "moved": moved,
         "changed_labels": list(changed_labels),
         "cannot_links": kept_out,
     }
@@ -352,36 +367,33 @@ def compare_answers(
 
 def changes_in_words(changes: Mapping[str, Any]) -> list[str]:
     """What changed, for a person to read."""
-    became = [{"category": name} for name in changes["became_known"]]
+    gone = [one["category"] for one in changes["gone"]]
+    became = [name for name in changes["became_known"] if name not in gone]
     taken = [f"{count(changes['n_decided'], 'image')} labeled by people"]
-    taken += (
-        [f"{count(changes['n_kept_out'], 'image')} kept out of categories"]
-        if changes["n_kept_out"]
-        else []
-    )
-    taken += (
-        [f"{count(len(became), 'novel category')} known now ({_listed(became)})"] if became else []
-    )
+    if changes["n_kept_out"]:
+        taken.append(f"{count(changes['n_kept_out'], 'image')} kept out of categories")
+    if became:
+        named = first_few(became, MAX_LISTED)
+        taken.append(f"{count(len(became), 'novel category')} known now ({named})")
     n = changes["n_moved"]
-    lines = [f"from the review: {', '.join(taken)}"]
-    moved = f"of {count(changes['n_images'], 'image')} {n:,} {plural(n, 'is')} in another category than before"
-    had_none = f", {changes['n_placed']:,} had none" if changes["n_placed"] else ""
-    lines.append(f"{moved}{had_none}; categories: {len(changes['kept']):,} stayed")
-    for what, said in (("new", "new"), ("gone", "gone")):
+    moved = (
+        f"of {count(changes['n_images'], 'image')} {n:,} {plural(n, 'is')} in another category "
+        "than before"
+    )
+    if changes["n_placed"]:
+        moved += f", {changes['n_placed']:,} had none"
+    moved += f"; categories: {len(changes['kept']):,} stayed"
+    for what in ("new", "gone"):
         if changes[what]:
-            lines[-1] += f", {len(changes[what]):,} {said} ({_listed(changes[what])})"
+            named = first_few([one["category"] for one in changes[what]], MAX_LISTED)
+            moved += f", {len(changes[what]):,} {what} ({named})"
+    lines = [f"from the review: {', '.join(taken)}", moved]
     if misfits := changes["does_not_fit"]:
         n = len(misfits)
-        more = f"; {n - 1:,} more in changes.json" if n > 1 else ""
-        lines.append(
-            f"note: {count(n, 'action')} of the review no longer {plural(n, 'fits')}: {misfits[0]}{more}"
+        line = (
+            f"note: {count(n, 'action')} of the review no longer {plural(n, 'fits')}: {misfits[0]}"
         )
+        if n > 1:
+            line += f"; {n - 1:,} more in changes.json"
+        lines.append(line)
     return lines
-
-
-def _category(names: Mapping[int, str], number: int) -> dict[str, Any]:
-    return {"category_id": number, "category": names[number]}
-
-
-def _listed(categories: Sequence[Mapping[str, Any]]) -> str:
-    return first_few([one["category"] for one in categories], MAX_LISTED)

@@ -1,7 +1,8 @@
-"""The first answer after a review goes on from the categories that people left, not from clusters made anew.
+"""The first answer after a review goes on from the categories that people left, not from clusters
+made anew.
 
-People have merged, split and named categories. Clusters made anew on the same embeddings know of that only what labels
-say, and put images that nobody has decided on back to where they were wrong.
+People have merged, split and named categories. Clusters made anew on the same embeddings know of
+that only what labels say, and put images that nobody has decided on back to where they were wrong.
 
 N images, D columns, K categories.
 """
@@ -45,7 +46,8 @@ def n_reviewed(collection: Collection) -> int:
 
 
 def reviewed_ids(collection: Collection) -> Ints:
-    """(N,) the id of the category that each image is labeled with, or else was left in; -1 for none."""
+    """(N,) the id of the category that each image is labeled with, or else was left in; -1 for
+    none."""
     earlier = collection.earlier
     labels = collection.labels
     assert earlier is not None
@@ -57,11 +59,12 @@ def reviewed_ids(collection: Collection) -> Ints:
 def go_on(
     discovery: Discovery, points: Tensor, collection: Collection
 ) -> tuple[Discovery, Collection]:
-    """Reviewed categories instead of the clusters of `discovery`, and the collection with what they are.
+    """Reviewed categories instead of the clusters of `discovery`, and the collection with what they
+    are.
 
-    Every unlabeled image is in the one whose center is nearest to its embedding, of `points` (N, D), unit rows. Where
-    most of a cluster that was found has no category, because it was thrown out or came later, these images are a new
-    one.
+    Every unlabeled image is in the one whose center is nearest to its embedding, of `points` (N,
+    D), unit rows. Where most of a cluster that was found has no category, because it was thrown out
+    or came later, these images are a new one.
     """
     earlier = collection.earlier
     ids = reviewed_ids(collection)
