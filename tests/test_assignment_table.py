@@ -123,7 +123,7 @@ def test_a_lost_or_damaged_part_is_named_with_the_remedy(run: Run, parts: None) 
     with pytest.raises(DataError, match=rf"{NAMES[1]}: .*no column confidence"):
         Run.open(run.path)
     pq.write_table(table, second)
-    with pytest.raises(DataError, match=r"is the image of rows 0 and 25 of the run"):
+    with pytest.raises(DataError, match="is an image of two rows"):
         Run.open(run.path)
 
 
