@@ -172,9 +172,9 @@ class PartRows(Sequence[Assignment]):
 
 
 def _read_part(file: Path, names: Sequence[str]) -> Columns:
+    opened = _open(file)
     import pyarrow
 
-    opened = _open(file)
     with reading(file):
         table = opened.read()
         if missing := set(HINTS) - set(table.column_names):
