@@ -19,9 +19,9 @@ import torch
 
 from shoal.device import choose_device
 from shoal.methods.registry import METHODS, load_recipe
-from shoal.methods.task import Task
 from shoal.reproduce.loaded_dataset import LoadedDataset
 from shoal.training.model import shape_of
+from shoal.training.task import Task
 from shoal.training.trainer import Trainer
 
 
@@ -40,11 +40,12 @@ def measure_once(loaded: LoadedDataset) -> dict[str, tuple[float, float]]:
     settings = load_recipe(method="simgcd")
     device = loaded.device
     times = {"once: decoding": seconds(lambda: loaded.train, device)}
-    times["once: tokens, loading the encoder"] = seconds(lambda: loaded.tokens(settings), device)
-    data = Task(
-        pixels=loaded.train.pixels, labels=loaded.train.labels, tokens=loaded.tokens(settings)
+    trunk = loaded.trunk
+    task = Task(pixels=loaded.train.pixels, labels=loaded.train.labels)
+    times["once: tokens, loading the encoder"] = seconds(
+        lambda: trunk.prepare(task, settings, with_pool=False), device
     )
-    times["once: views"] = seconds(lambda: loaded.pool(settings, data), device)
+    times["once: views"] = seconds(lambda: trunk.prepare(task, settings), device)
     return times
 
 
@@ -53,17 +54,14 @@ def measure(name: str, loaded: LoadedDataset) -> dict[str, tuple[float, float]]:
     settings = load_recipe(method=name)
     images = loaded.train
     device = loaded.device
-    task = Task(
-        pixels=images.pixels,
-        labels=images.labels,
-        n_clusters=images.n_classes,
-        tokens=loaded.tokens(settings),
-    )
+    task = Task(pixels=images.pixels, labels=images.labels, n_clusters=images.n_classes)
+    if not METHODS[name].reads_images:
+        task = loaded.trunk.prepare(task, settings)
     times = {}
     for n_clusters in (images.n_classes, None) if name == "gpc" else (images.n_classes,):
-        model = METHODS[name].build(settings, shape_of(task, n_clusters)).to(device)
-        pool = None if model.reads_images else loaded.pool(settings, task)
-        trainer = Trainer(replace(task, pool=pool), model, settings.training)
+        task = replace(task, n_clusters=n_clusters)
+        model = METHODS[name].build(settings, shape_of(task)).to(device)
+        trainer = Trainer(task, model, settings.training)
         trainer.prepare()
         second_stage = min(getattr(settings, "n_first", 0), settings.training.epochs - 1)
         for first in sorted({0, second_stage}):
@@ -86,7 +84,7 @@ def main() -> None:
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
     device = choose_device(chosen.device)
-    loaded = LoadedDataset("cub", chosen.data, device=device, input_size=224, scratch=chosen.out)
+    loaded = LoadedDataset("cub", chosen.data, device=device, input_size=224)
     print("| method | s an epoch | CPU s |\n|---|---|---|", flush=True)
     for work in (measure_once, *(partial(measure, name) for name in chosen.methods)):
         for what, (wall, cpu) in work(loaded).items():

@@ -7,6 +7,8 @@ from functools import cache
 import torch
 from torch import nn
 
+from shoal.encoders.vision import Encoder, InputFormat, Parts
+
 SIZES = {
     "hidden_size": 32,
     "num_hidden_layers": 3,
@@ -148,3 +150,25 @@ def save_folder(model, folder, **preprocessor):
         "crop_size": {"height": 32},
     } | preprocessor
     (folder / "preprocessor_config.json").write_text(json.dumps(preprocessor))
+
+
+class Mean(nn.Module):
+    def forward(self, images):
+        return images.mean(dim=(2, 3))
+
+
+def make_tiny_encoder(name, *, n_tail_blocks=None, input_size=None):
+    """A convolutional encoder of two blocks for images of 14 px."""
+    torch.manual_seed(1)
+    blocks = [
+        nn.Sequential(nn.ReLU(), nn.Conv2d(12, 16, 3)),
+        nn.Sequential(nn.ReLU(), nn.Conv2d(16, 16, 3)),
+    ]
+    parts = Parts(
+        stem=nn.Conv2d(3, 12, 3, stride=2),
+        blocks=blocks,
+        finish=Mean(),
+        is_finish_trained=False,
+        feature_dim=16,
+    )
+    return Encoder(name, parts, InputFormat(size=14, mean=(0.5,) * 3, std=(0.25,) * 3), 1)

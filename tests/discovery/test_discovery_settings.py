@@ -206,7 +206,7 @@ def test_any_setting_is_changed_by_its_name() -> None:
     ("name", "value", "words"),
     [
         ("hiden_share", 0.4, "unknown setting 'hiden_share'; did you mean 'hidden_share'"),
-        ("training.batchsize", 8, "unknown setting 'batchsize'; did you mean 'batch_size'"),
+        ("training.batchsize", 8, "did you mean 'training.batch_size'"),
         ("batch_size", 64, "unknown setting 'batch_size'; did you mean 'training.batch_size'"),
         ("batchsize", 64, "unknown setting 'batchsize'; did you mean 'training.batch_size'"),
         ("train.epochs", 2, "unknown setting 'train.epochs'; did you mean 'training.epochs'"),
@@ -216,18 +216,14 @@ def test_any_setting_is_changed_by_its_name() -> None:
             "gcd.n_init: found a setting of gcd, which is not run here; leave it out, or run that "
             "method",
         ),
-        (
-            "simgcd.first_stage",
-            1,
-            "simgcd: unknown setting 'first_stage'; known: encoder, entropy_weight, .*teacher_warm",
-        ),
+        ("simgcd.first_stage", 1, "unknown setting 'simgcd.first_stage'"),
         (
             "simgcd.teacher_warmu",
             1,
             "unknown setting 'simgcd.teacher_warmu'; did you mean 'simgcd.teacher_warmup'?",
         ),
-        ("simgcd.head.width_", 1, "simgcd: head: unknown setting 'width_'; did you mean 'width'"),
-        ("agglomerative.training.epochs", 1, "agglomerative has: encoder, inference, input_size$"),
+        ("simgcd.head.width_", 1, "did you mean 'simgcd.head.width'"),
+        ("agglomerative.training.epochs", 1, "unknown setting 'agglomerative.training.epochs'"),
         ("training", 8, "a group of settings, expected one of them by name"),
         ("training.batch_size", "many", "batch_size: found 'many', expected a whole number"),
         ("seed", "x", "seed: found 'x', expected a whole number"),

@@ -34,8 +34,8 @@ from shoal.methods.agglomerative import AgglomerativeSettings
 from shoal.methods.gcd import GcdSettings
 from shoal.methods.protocols import follow_protocol
 from shoal.methods.registry import get_method
-from shoal.methods.task import Task
 from shoal.runs import Run
+from shoal.training.task import Task
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

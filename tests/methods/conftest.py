@@ -10,34 +10,13 @@ from shoal.clustering.matching import gcd_accuracy
 from shoal.encoders.embed import embed
 from shoal.encoders.hub import import_transformers
 from shoal.encoders.splitting import split_model
-from shoal.encoders.vision import Encoder, InputFormat, Parts
+from shoal.encoders.vision import Encoder, InputFormat
 from shoal.methods import method
-from shoal.methods.task import Task
 from shoal.training.model import Batch
-from small_models import make_model
+from shoal.training.task import Task
+from small_models import make_model, make_tiny_encoder
 
 COLORS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [190, 190, 40], [40, 190, 190]])
-
-
-class Mean(nn.Module):
-    def forward(self, images):
-        return images.mean(dim=(2, 3))
-
-
-def make_tiny_encoder(name, *, n_tail_blocks=None, input_size=None):
-    torch.manual_seed(1)
-    blocks = [
-        nn.Sequential(nn.ReLU(), nn.Conv2d(12, 16, 3)),
-        nn.Sequential(nn.ReLU(), nn.Conv2d(16, 16, 3)),
-    ]
-    parts = Parts(
-        stem=nn.Conv2d(3, 12, 3, stride=2),
-        blocks=blocks,
-        finish=Mean(),
-        is_finish_trained=False,
-        feature_dim=16,
-    )
-    return Encoder(name, parts, InputFormat(size=14, mean=(0.5,) * 3, std=(0.25,) * 3), 1)
 
 
 @pytest.fixture(scope="session")

@@ -56,11 +56,6 @@ def test_hidden_labels_have_no_way_in(task, truth):
     assert np.array_equal(first.clusters, second.clusters)
 
 
-def test_other_images_are_embedded_in_the_same_space(task):
-    learned = represent(task, AgglomerativeSettings(), device=CPU)
-    torch.testing.assert_close(learned.embed(task.pixels[:7]), learned.embeddings[:7])
-
-
 def test_copies_are_not_parted_by_their_place_in_the_file():
     """Six pictures, five times each: six clusters are found in any order, nine are refused."""
     rows = torch.as_tensor(np.random.default_rng(0).normal(size=(6, 4))).repeat(5, 1)

@@ -48,14 +48,3 @@ def test_with_fewer_unlabeled_images_than_outputs_some_are_taken_twice(
         assert len(cosines.argmax(dim=1).unique()) == n_unlabeled
     else:
         torch.testing.assert_close(classifier.weight.detach()[2:], before[2:])
-
-
-def test_where_all_features_are_positive_random_outputs_crowd_and_those_at_images_do_not():
-    generator = torch.Generator().manual_seed(0)
-    rows = F.normalize(2 + torch.rand(400, 64, generator=generator), dim=1)
-    torch.manual_seed(0)
-    classifier = CosineClassifier(64, 20)
-    used_at_random = len(classifier(rows).argmax(dim=1).unique())
-    classifier.start_at_images(rows, torch.full((400,), -1), 0, generator)
-    assert used_at_random < 5
-    assert len(classifier(rows).argmax(dim=1).unique()) == 20

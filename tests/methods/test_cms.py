@@ -11,11 +11,8 @@ from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.head import HeadSettings
 from shoal.methods.cms import Bank, Cms, CmsSettings, LossSettings
 from shoal.methods.registry import get_method
-from shoal.training.losses import contrastive_loss, supervised_loss
 from shoal.training.model import Batch, Epoch, TaskShape
 from shoal.training.train_settings import TrainSettings
-from shoal.training.trainer import Trainer
-from shoal.training.validation import Validation
 
 CPU = torch.device("cpu")
 cms = get_method("cms").run
@@ -47,16 +44,6 @@ def test_five_colors_are_found_when_three_are_known(task, truth):
     assert len(found.metrics) == 3
 
 
-def test_the_number_of_clusters_is_the_one_of_the_best_snapshot(task, monkeypatch):
-    validations = iter(
-        [Validation(accuracy=a, n_clusters=k) for a, k in ((0.5, 4), (0.9, 6), (0.7, 8))]
-    )
-    monkeypatch.setattr(Trainer, "validate", lambda *_, **__: next(validations))
-    discovery = cms(task, SETTINGS, device=CPU)
-    assert (discovery.epoch, discovery.n_clusters) == (2, 6)
-    assert len(np.unique(discovery.clusters)) == 6
-
-
 def test_the_number_of_clusters_may_be_estimated_on_all_labels_instead(task):
     found = cms(task, replace(SETTINGS, estimate_on="collection"), device=CPU)
     again = infer(found.embeddings, task.labels, None, SETTINGS.inference)
@@ -72,12 +59,6 @@ def test_without_validation_images_the_number_is_estimated_on_the_final_tree(tas
         == infer(found.embeddings, task.labels, None, SETTINGS.inference).n_clusters
         > 3
     )
-
-
-def test_without_labels_the_method_runs_with_a_given_number(task):
-    found = cms(replace(task, labels=np.full(100, -1), n_clusters=5), SETTINGS, device=CPU)
-    assert found.n_clusters == 5
-    assert all(row["loss_supervised"] == 0 for row in found.metrics)
 
 
 @pytest.mark.slow
@@ -117,23 +98,6 @@ def test_a_class_that_validation_missed_still_counts(task):
     assert found.n_clusters == 3
 
 
-def test_killed_and_resumed_the_method_gives_the_same_clusters(task, tmp_path):
-    expected = cms(task, SETTINGS, device=CPU)
-
-    calls = []
-
-    def die(*counts):
-        calls.append(counts)
-        if len(calls) == 11:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        cms(task, SETTINGS, device=CPU, folder=tmp_path, progress=die)
-    found = cms(task, SETTINGS, device=CPU, folder=tmp_path, resume=True)
-    assert np.array_equal(found.clusters, expected.clusters)
-    assert np.array_equal(found.shifted, expected.shifted)
-
-
 def test_networks_depend_on_the_seed_alone():
     torch.manual_seed(5)
     build = get_method("cms").build
@@ -150,38 +114,6 @@ def make_model(loss, moves, bank, encoder):
     model = Cms(encoder("tiny"), settings, SHAPE)
     model.bank = bank
     return model
-
-
-def test_the_loss_is_equation_8_on_shifted_views_and_plain_labeled_ones(tiny_encoder):
-    """Six views of three images, two of them labeled alike; every part of the sum written out."""
-    generator = torch.Generator().manual_seed(0)
-    views = F.normalize(torch.randn(6, 5, generator=generator), dim=1)
-    rows = F.normalize(torch.randn(3, 5, generator=generator), dim=1)
-    images = torch.tensor([0, 1, 2, 0, 1, 2])
-    labels = torch.tensor([0, 0, -1, 0, 0, -1])
-    loss = LossSettings(supervised_weight=0.3, temperature=0.2)
-    moves = ShiftSettings(n_neighbors=1)
-    found = make_model(loss, moves, Bank(rows=rows, basis=None), tiny_encoder).loss(
-        Batch(
-            images=images,
-            inputs=views,
-            outputs={"embeddings": views},
-            labels=labels,
-            epoch=0,
-            generator=generator,
-        )
-    )
-    near = [
-        max((r for r in range(3) if r != own), key=lambda r, i=i: float(views[i] @ rows[r]))
-        for i, own in enumerate(images.tolist())
-    ]
-    shifted = F.normalize(0.5 * views + 0.5 * rows[near], dim=1)
-    expected = 0.3 * supervised_loss(views, labels, 0.07) + 0.7 * contrastive_loss(shifted, 0.2)
-    torch.testing.assert_close(found["loss"], expected)
-    assert not torch.isclose(
-        found["loss"],
-        0.3 * supervised_loss(views, labels, 0.07) + 0.7 * contrastive_loss(views, 0.2),
-    )
 
 
 def slow_step(views, images, labels, rows, *, released):

@@ -6,21 +6,11 @@ import torch
 from torch.nn import functional as F
 
 from shoal.clustering.inference import InferenceSettings
-from shoal.clustering.matching import gcd_accuracy
 from shoal.encoders.head import HeadSettings
-from shoal.errors import UsageError
 from shoal.methods.clusters import Representation
-from shoal.methods.dccl import (
-    Dccl,
-    DcclSettings,
-    choose_resolution,
-    cluster,
-    count_concepts,
-    find_concepts,
-)
+from shoal.methods.dccl import Dccl, DcclSettings, choose_resolution, find_concepts
 from shoal.methods.registry import get_method
-from shoal.training.loop import train
-from shoal.training.model import Epoch, TaskShape, shape_of
+from shoal.training.model import Epoch, TaskShape
 from shoal.training.train_settings import TrainSettings
 from slow_steps import contrast, gradients, make_batch, supervise, tiny_vit
 
@@ -80,14 +70,6 @@ def test_a_step_on_a_vision_transformer_is_that_of_a_slow_version():
     )
 
 
-def test_the_weight_of_concepts_has_risen_before_the_end_of_a_training_of_any_length():
-    for epochs, ramp in ((200, 100), (25, 12.5), (8, 4)):
-        settings = DcclSettings(training=TrainSettings(epochs=epochs))
-        weights = [settings.concept_weight_at(epoch) for epoch in range(epochs)]
-        assert weights == [0.04 + min(1.0, epoch / ramp) * (0.4 - 0.04) for epoch in range(epochs)]
-        assert weights[-1] == 0.4
-
-
 def test_centers_follow_the_mean_of_their_views_and_others_stay():
     model = with_concepts(make_model())
     before = model.centers.clone()
@@ -104,15 +86,6 @@ def test_centers_follow_the_mean_of_their_views_and_others_stay():
                 expected = moved / moved.norm()
             torch.testing.assert_close(model.centers[number], expected, rtol=1e-4, atol=1e-5)
     assert torch.equal(model.centers[0], before[0])
-
-
-def test_without_concepts_the_loss_is_gcds():
-    model = make_model(concept_weight=1.0)
-    batch = make_batch(model, LABELS)
-    found = model.loss(batch)
-    assert found["loss_concept"].item() == 0
-    model.after_step(batch)
-    assert len(model.centers) == 0
 
 
 def test_concepts_and_centers_are_renewed_before_an_epoch_and_the_first_chooses_how_fine_they_are():
@@ -165,63 +138,16 @@ def six_groups():
 def test_the_number_of_clusters_is_that_of_communities():
     points, _, labels = six_groups()
     learned = Representation(embeddings=points, embed=lambda pixels: points, n_clusters=17)
-    found = cluster(learned, labels, SETTINGS, n_clusters=None, device=CPU)
+    found = METHOD.cluster(learned, labels, SETTINGS, n_clusters=None, device=CPU)
     assert found.n_clusters == 6 == len(np.unique(found.clusters))
     assert found.counted_by
-    assert cluster(learned, labels, SETTINGS, n_clusters=9, device=CPU).n_clusters == 9
-    ranged = replace(SETTINGS, inference=InferenceSettings(max_clusters=5))
-    assert count_concepts(points, labels, 1.0, ranged) == 5
-    assert count_concepts(points, labels, 1.0, replace(SETTINGS, min_members=50)) == 3, (
-        "not below the known classes"
-    )
-    by_rule = replace(SETTINGS, search_n_clusters=False)
-    assert cluster(learned, labels, by_rule, n_clusters=None, device=CPU).n_clusters == 17
-
-
-def test_five_colors_are_found_and_concepts_recorded(task, truth):
-    found = METHOD.run(replace(task, n_clusters=5), SETTINGS, device=CPU)
-    unlabeled = task.labels < 0
-    assert gcd_accuracy(truth[unlabeled], found.clusters[unlabeled], truth[unlabeled] < 3).all > 0.9
-    assert all(row["n_concepts"] >= 3 and row["loss_concept"] > 0 for row in found.metrics)
-
-
-def test_killed_and_resumed_every_part_ends_in_the_same_bytes(task, tmp_path):
-    """The second epoch begins from the resolution that the first has chosen, which is not the first
-    of those tried."""
-    linked = {"resolutions": (1e-9, 1.0), "min_similarity": -1.0, "n_neighbors": 40}
-    chosen = replace(SETTINGS, **linked, training=replace(SETTINGS.training, epochs=3))
-
-    def make():
-        return METHOD.build(chosen, shape_of(task, None))
-
-    def die(row):
-        if row["epoch"] == 1:
-            raise KeyboardInterrupt
-
-    whole = make()
-    resumed = make()
-    expected = train(task, whole, chosen.training, folder=tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        train(task, make(), chosen.training, folder=tmp_path / "cut", on_epoch=die)
-    found = train(task, resumed, chosen.training, folder=tmp_path / "cut", resume=True)
-    assert float(whole.resolution) != 1e-9
-    ours = resumed.saved_tensors()
-    theirs = whole.saved_tensors()
-    assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
-    assert [row["loss"] for row in found.metrics] == [row["loss"] for row in expected.metrics]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"n_neighbors": 0},
-        {"resolutions": (0.0,)},
-        {"concept_temperature": 0.0},
-        {"concept_ramp": 12},
-        {"n_init": 0},
-    ],
-    ids=str,
-)
-def test_settings_that_cannot_be_used_are_refused(wrong):
-    with pytest.raises(UsageError, match=next(iter(wrong))):
-        replace(SETTINGS, **wrong)
+    assert METHOD.cluster(learned, labels, SETTINGS, n_clusters=9, device=CPU).n_clusters == 9
+    changes = [
+        ({"inference": InferenceSettings(max_clusters=5)}, 5),
+        ({"min_members": 50}, 3),  # not below the known classes
+        ({"search_n_clusters": False}, 17),
+    ]
+    for change, expected in changes:
+        settings = replace(SETTINGS, **change)
+        found = METHOD.cluster(learned, labels, settings, n_clusters=None, device=CPU)
+        assert found.n_clusters == expected

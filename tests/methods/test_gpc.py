@@ -9,12 +9,10 @@ from torch.nn import functional as F
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.matching import gcd_accuracy
 from shoal.encoders.head import HeadSettings
-from shoal.errors import UsageError
 from shoal.methods.clusters import Representation
-from shoal.methods.gpc import Gpc, GpcSettings, cluster, spread_of
+from shoal.methods.gpc import Gpc, GpcSettings, spread_of
 from shoal.methods.registry import get_method
-from shoal.training.loop import train
-from shoal.training.model import Epoch, TaskShape, shape_of
+from shoal.training.model import Epoch, TaskShape
 from shoal.training.train_settings import TrainSettings
 from slow_steps import contrast, gradients, make_batch, supervise, tiny_vit
 
@@ -139,60 +137,10 @@ def test_the_number_of_clusters_is_that_of_gaussians():
     points, _, labels = groups()
     learned = Representation(embeddings=points, embed=lambda pixels: points, n_clusters=17)
     near = replace(SETTINGS, first_novel=2)
-    found = cluster(learned, labels, near, n_clusters=None, device=CPU)
+    found = METHOD.cluster(learned, labels, near, n_clusters=None, device=CPU)
     assert found.n_clusters == 6 == len(np.unique(found.clusters))
-    assert cluster(learned, labels, near, n_clusters=9, device=CPU).n_clusters == 9
+    assert METHOD.cluster(learned, labels, near, n_clusters=9, device=CPU).n_clusters == 9
     ranged = replace(near, inference=InferenceSettings(max_clusters=4))
-    assert cluster(learned, labels, ranged, n_clusters=None, device=CPU).n_clusters == 4
+    assert METHOD.cluster(learned, labels, ranged, n_clusters=None, device=CPU).n_clusters == 4
     by_rule = replace(near, search_n_clusters=False)
-    assert cluster(learned, labels, by_rule, n_clusters=None, device=CPU).n_clusters == 17
-
-
-def test_five_colors_are_found_and_their_number_too(task, truth):
-    longer = replace(SETTINGS, training=replace(SETTINGS.training, epochs=4))
-    learned = METHOD.represent(task, longer, device=CPU)
-    found = METHOD.cluster(learned, task.labels, longer, n_clusters=5, device=CPU)
-    unlabeled = task.labels < 0
-    assert gcd_accuracy(truth[unlabeled], found.clusters[unlabeled], truth[unlabeled] < 3).all > 0.9
-    numbers = [row["n_prototypes"] for row in learned.metrics]
-    assert numbers[0] == 4.0
-    assert numbers[-1] != numbers[0]
-
-
-def test_killed_and_resumed_every_part_ends_in_the_same_bytes(task, tmp_path):
-    """The third epoch begins from the number that the second has found."""
-    chosen = replace(SETTINGS, training=replace(SETTINGS.training, epochs=3))
-
-    def make():
-        return METHOD.build(chosen, shape_of(task, None))
-
-    def die(row):
-        if row["epoch"] == 2:
-            raise KeyboardInterrupt
-
-    whole = make()
-    resumed = make()
-    expected = train(task, whole, chosen.training, folder=tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        train(task, make(), chosen.training, folder=tmp_path / "cut", on_epoch=die)
-    found = train(task, resumed, chosen.training, folder=tmp_path / "cut", resume=True)
-    theirs = whole.saved_tensors()
-    assert all(torch.equal(value, theirs[name]) for name, value in resumed.saved_tensors().items())
-    for name in ("loss", "n_prototypes"):
-        assert [row[name] for row in found.metrics] == [row[name] for row in expected.metrics]
-    assert expected.metrics[1]["n_prototypes"] != 4.0
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"first_novel": -1},
-        {"mixture_columns": 0},
-        {"concentration": 0.0},
-        {"prototype_temperature": 0.0},
-    ],
-    ids=str,
-)
-def test_settings_that_cannot_be_used_are_refused(wrong):
-    with pytest.raises(UsageError, match=next(iter(wrong))):
-        replace(SETTINGS, **wrong)
+    assert METHOD.cluster(learned, labels, by_rule, n_clusters=None, device=CPU).n_clusters == 17

@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from shoal.errors import UsageError
-from shoal.methods.orca import Orca, OrcaSettings, choose_partners, ease
+from shoal.methods.orca import Orca, OrcaSettings, choose_partners
 from shoal.methods.registry import get_method
 from shoal.training.model import Epoch, TaskShape
 from shoal.training.train_settings import TrainSettings
@@ -131,14 +130,3 @@ def test_the_margin_is_the_uncertainty_of_unlabeled_images_and_has_a_limit(tiny_
     assert begin([2, -1, -1, -1, -1, -1]) == pytest.approx(min(uncertainty, 0.5), rel=1e-4)
     model.settings = OrcaSettings(max_margin=0.01)
     assert begin([2, -1, -1, -1, -1, -1]) == pytest.approx(0.01)
-
-
-def test_only_the_own_class_of_labeled_rows_is_eased():
-    eased = ease(torch.zeros(2, 3), torch.tensor([1, -1]), torch.tensor(4.0))
-    assert eased.tolist() == [[0, 4, 0], [0, 0, 0]]
-
-
-@pytest.mark.parametrize("bad", [{"scale": 0}, {"max_margin": -1}, {"entropy_weight": -0.1}])
-def test_settings_out_of_range_are_refused(bad):
-    with pytest.raises(UsageError, match=next(iter(bad))):
-        OrcaSettings(**bad)

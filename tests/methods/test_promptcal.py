@@ -6,12 +6,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from shoal.clustering.matching import gcd_accuracy
 from shoal.encoders.head import HeadSettings
 from shoal.encoders.prompts import BorderPrompt, TokenPrompts
 from shoal.errors import UsageError
-from shoal.methods.promptcal import PromptCal, PromptCalSettings, calibrate, contrast
-from shoal.methods.registry import get_method
+from shoal.methods.promptcal import PromptCal, PromptCalSettings, calibrate
 from shoal.training.losses import GcdLossSettings
 from shoal.training.model import Epoch, TaskShape
 from shoal.training.train_settings import TrainSettings
@@ -205,17 +203,6 @@ def test_labels_have_the_last_word_about_pairs_that_they_know():
     assert torch.equal(calibrated[2], found[2])
 
 
-def test_a_view_without_positives_counts_for_nothing():
-    rows = F.normalize(
-        torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), dim=1
-    ).requires_grad_()
-    nobody = torch.zeros(3, 3, dtype=torch.bool)
-    loss = contrast(rows, rows.detach(), nobody, nobody, 0.1)
-    loss.backward()
-    assert float(loss.detach()) == 0
-    assert not rows.grad.any()
-
-
 def test_the_teacher_is_the_average_in_closed_form_and_the_memory_a_ring(tiny_vit):
     torch.manual_seed(0)
     model = PromptCal(tiny_vit.encoder, settings(momentum=0.9), SHAPE)
@@ -258,93 +245,8 @@ def test_an_encoder_without_tokens_learns_a_border_that_is_nothing_at_first(tiny
     torch.testing.assert_close(model.represent(images), encoder(images + edge))
 
 
-def test_five_colors_are_found_when_three_are_known_and_labeled_images_keep_their_class(
-    task, truth
-):
-    chosen = settings(training=TrainSettings(epochs=2, batch_size=20, lr=0.01))
-    found = get_method("promptcal").run(replace(task, n_clusters=5), chosen, device=CPU)
-    hidden = task.labels < 0
-    assert gcd_accuracy(truth[hidden], found.clusters[hidden], truth[hidden] < 3).all > 0.9
-    assert np.array_equal(found.clusters[task.labels >= 0], task.labels[task.labels >= 0])
-
-
-@pytest.mark.parametrize("restarts", [False, True])
-def test_killed_in_either_stage_it_ends_in_the_same_bytes(task, tmp_path, restarts):
-    training = TrainSettings(epochs=3, batch_size=20, lr=0.01, snapshot="last")
-    chosen = settings(training=training, restarts_lr=restarts)
-    represent = get_method("promptcal").represent
-    whole = represent(task, chosen, device=CPU)
-    assert float(whole.model.prompts.border.detach().abs().max()) > 0
-    assert "loss_affinity" in whole.metrics[1]
-    assert "loss_affinity" not in whole.metrics[0]
-    second = replace(training, epochs=2)  # after one epoch of the first stage
-    rates = [training.lr_at(epoch) for epoch in range(3)]
-    expected = [0.01, second.lr_at(0), second.lr_at(1)] if restarts else rates
-    assert [row["lr"] for row in whole.metrics] == expected
-    for dies_after in (1, 2):
-
-        def die(row, last=dies_after):
-            if row["epoch"] == last:
-                raise KeyboardInterrupt
-
-        folder = tmp_path / str(dies_after)
-        with pytest.raises(KeyboardInterrupt):
-            represent(task, chosen, device=CPU, folder=folder, on_epoch=die)
-        found = represent(task, chosen, device=CPU, folder=folder, resume=True)
-        ours = found.model.saved_tensors()
-        theirs = whole.model.saved_tensors()
-        assert {"memory", "n_remembered", "prompts/border"} <= ours.keys()
-        assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
-        assert torch.equal(found.embeddings, whole.embeddings)
-
-
 def test_more_neighbors_than_views_are_refused_before_any_work(tiny_vit):
     chosen = settings(n_neighbors=8, training=TrainSettings(batch_size=4))
     with pytest.raises(UsageError, match="n_neighbors: found 8 with 8 views in a batch"):
         PromptCal(tiny_vit.encoder, chosen, SHAPE).check()
     PromptCal(tiny_vit.encoder, replace(chosen, n_neighbors=7), SHAPE).check()
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"n_prompts": 0},
-        {"quantile": 1.1},
-        {"prompt_weight": -1},
-        {"n_init": 0},
-        {"first_stage": 200},
-    ],
-)
-def test_settings_out_of_range_are_refused(bad):
-    with pytest.raises(UsageError, match=next(iter(bad))):
-        settings(**bad)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 0.6, 0.66667, 0.74074, 0.99, 1.0])
-def test_both_stages_grow_with_the_training_and_one_that_is_asked_for_is_there(share):
-    firsts = [
-        settings(first_stage=share, training=TrainSettings(epochs=epochs)).n_first
-        for epochs in range(1, 400)
-    ]
-    seconds = [epochs - first for epochs, first in enumerate(firsts, start=1)]
-    for stage in (firsts, seconds):
-        assert set(np.diff(stage)) <= {0, 1}, "an epoch more makes one of the stages longer by one"
-    assert all(abs(first - share * epochs) <= 1 for epochs, first in enumerate(firsts, start=1))
-    assert (min(seconds) >= 1) == (share < 1)
-
-
-@pytest.mark.parametrize(
-    ("epochs", "n_first"), [(25, 15), (16, 10), (15, 9), (3, 2), (2, 1), (1, 0)]
-)
-def test_the_first_stage_of_a_shorter_training_is_the_same_share_of_it(epochs, n_first):
-    assert settings(first_stage=0.6, training=TrainSettings(epochs=epochs)).n_first == n_first
-
-
-@pytest.mark.parametrize(
-    ("n_first", "weights"), [(3, [0, 0.3, 0.6, 0.6]), (3, [0.0, 0.6]), (2, [0.6])]
-)
-def test_the_positives_of_the_graph_count_in_a_short_second_stage(n_first, weights):
-    epochs = n_first + len(weights)
-    chosen = settings(n_first=n_first, affinity_epochs=2, training=TrainSettings(epochs=epochs))
-    found = [chosen.affinity_weight_at(epoch) for epoch in range(n_first, epochs)]
-    assert found == pytest.approx(weights)

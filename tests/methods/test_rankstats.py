@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from shoal.errors import UsageError
-from shoal.methods.rankstats import RankStats, RankStatsSettings, largest_entries
+from shoal.methods.rankstats import RankStats, RankStatsSettings
 from shoal.methods.registry import get_method
 from shoal.training.model import TaskShape
 from shoal.training.train_settings import TrainSettings
@@ -102,42 +102,6 @@ def test_a_step_is_that_of_a_slow_version_on_a_vit(tiny_vit):
     torch.testing.assert_close(model.classifier.weight.grad, weight.grad, rtol=1e-3, atol=1e-5)
 
 
-def test_ranks_are_of_magnitudes_and_a_set():
-    features = torch.tensor([[1.0, -9, 3, 0], [-3, 4, 0, 0], [2, 5, -5.5, 1]])
-    assert largest_entries(features, 2).tolist() == [[1, 2], [0, 1], [1, 2]]
-
-
-@pytest.mark.parametrize(("epochs", "n_rising"), [(20, 15), (8, 6), (200, 150)])
-def test_consistency_rises_to_its_weight_in_a_training_of_any_length(epochs, n_rising):
-    settings = RankStatsSettings(training=TrainSettings(epochs=epochs))
-    weights = [settings.consistency_at(epoch) for epoch in range(epochs)]
-    assert weights == [
-        50 * math.exp(-5 * (1 - min(1.0, epoch / n_rising)) ** 2) for epoch in range(epochs)
-    ]
-    assert weights[0] < 0.5
-    assert weights[-1] == weights[n_rising] == 50
-    assert RankStatsSettings(consistency_ramp=0.0).consistency_at(0) == 50
-
-
-def test_without_labels_it_trains(tiny_vit):
-    model = RankStats(
-        tiny_vit.encoder, RankStatsSettings(), TaskShape(n_images=6, n_known=0, n_clusters=3)
-    )
-    losses = model.loss(tiny_vit.batch(model, [-1] * 6))
-    losses["loss"].backward()
-    assert torch.isfinite(losses["loss"])
-    assert float(losses["loss_classified"].detach()) == 0
-
-
 def test_more_ranks_than_entries_are_refused_before_any_work(tiny_vit):
     with pytest.raises(UsageError, match="n_ranked: found 33 with features of 32 entries"):
         RankStats(tiny_vit.encoder, RankStatsSettings(n_ranked=33), SHAPE).check()
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [{"n_ranked": 0}, {"temperature": 0}, {"consistency_weight": -1}, {"consistency_ramp": 150}],
-)
-def test_settings_out_of_range_are_refused(bad):
-    with pytest.raises(UsageError, match=next(iter(bad))):
-        RankStatsSettings(**bad)

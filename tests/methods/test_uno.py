@@ -1,12 +1,10 @@
 import copy
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from shoal.errors import UsageError
 from shoal.methods.registry import get_method
 from shoal.methods.uno import Uno, UnoSettings, sinkhorn
 from shoal.training.model import TaskShape
@@ -53,20 +51,6 @@ def test_sinkhorn_is_that_of_a_slow_loop_and_rows_that_do_not_count_give_nothing
     )
     assert not found[~is_counted].any()
     assert not sinkhorn(cosines, torch.zeros(5, dtype=torch.bool), 0.2, 3).any()
-
-
-def test_sinkhorn_comes_to_its_fixed_point():
-    """Rows give 1, columns get the same, and shares are exp(cosine / ε) times a factor per row and
-    per column."""
-    cosines = (torch.rand(7, 4, generator=torch.Generator().manual_seed(1)) * 2 - 1).double()
-    shares = sinkhorn(cosines, torch.ones(7, dtype=torch.bool), 0.3, 300).double()
-    torch.testing.assert_close(shares.sum(dim=1), torch.ones(7).double(), rtol=0, atol=1e-5)
-    torch.testing.assert_close(
-        shares.sum(dim=0), torch.full((4,), 7 / 4).double(), rtol=0, atol=1e-5
-    )
-    factors = shares.log() - cosines / 0.3
-    plane = factors.mean(dim=1, keepdim=True) + factors.mean(dim=0) - factors.mean()
-    torch.testing.assert_close(factors, plane, rtol=0, atol=1e-4)
 
 
 def slow_head(feature, heads, number):
@@ -148,15 +132,6 @@ def test_the_head_with_the_lowest_loss_of_the_epoch_answers(tiny_encoder):
             )
 
 
-def test_losses_of_an_earlier_epoch_do_not_choose_the_head(task):
-    """One step an epoch: what is left after three is the loss of the last."""
-    training = TrainSettings(epochs=3, batch_size=len(task.labels), lr=0.01, snapshot="last")
-    settings = UnoSettings(training=training, **SMALL)
-    learned = get_method("uno").represent(replace(task, n_clusters=5), settings, device=CPU)
-    last = [row["loss_clusters"] for row in learned.metrics][-1]
-    assert float(learned.model.head_losses.mean()) == pytest.approx(last, rel=1e-5)
-
-
 @pytest.mark.parametrize(("n_known", "n_clusters"), [(0, 3), (2, 2)])
 def test_without_known_or_without_novel_classes_it_trains(tiny_vit, n_known, n_clusters):
     model = Uno(
@@ -168,11 +143,3 @@ def test_without_known_or_without_novel_classes_it_trains(tiny_vit, n_known, n_c
     loss = model.loss(tiny_vit.batch(model, labels))["loss"]
     loss.backward()
     assert torch.isfinite(loss)
-
-
-@pytest.mark.parametrize(
-    "bad", [{"n_heads": 0}, {"epsilon": 0.001}, {"temperature": 0}, {"n_rounds": 0}]
-)
-def test_settings_out_of_range_are_refused(bad):
-    with pytest.raises(UsageError, match=next(iter(bad))):
-        UnoSettings(**bad)

@@ -5,16 +5,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from shoal.data.benchmarks.benchmark import build
 from shoal.data.benchmarks.official_images import OfficialImages
 from shoal.data.benchmarks.split import ClassSplit
-from shoal.encoders.vision import Encoder, InputFormat, Parts
-from shoal.methods import method
+from shoal.methods import method, trunk
 from shoal.reproduce import loaded_dataset, runner
 from shoal.reproduce.plan import ReproduceOptions
 from shoal.reproduce.reproduce import reproduce
+from small_models import make_tiny_encoder
 
 COLORS = np.array(
     [[200, 40, 40], [40, 200, 40], [40, 40, 200], [190, 190, 40], [40, 190, 190], [190, 40, 190]],
@@ -38,27 +37,6 @@ def read_stand_in(name, root, *, part="train", seed=0):
         images=images.clip(0, 255).astype(np.uint8),
     )
     return build(name, official, SPLIT, part, seed)
-
-
-class Mean(nn.Module):
-    def forward(self, images):
-        return images.mean(dim=(2, 3))
-
-
-def load_tiny(name, *, n_tail_blocks=None, input_size=None):
-    torch.manual_seed(1)
-    blocks = [
-        nn.Sequential(nn.ReLU(), nn.Conv2d(12, 16, 3)),
-        nn.Sequential(nn.ReLU(), nn.Conv2d(16, 16, 3)),
-    ]
-    parts = Parts(
-        stem=nn.Conv2d(3, 12, 3, stride=2),
-        blocks=blocks,
-        finish=Mean(),
-        is_finish_trained=False,
-        feature_dim=16,
-    )
-    return Encoder(name, parts, InputFormat(size=14, mean=(0.5,) * 3, std=(0.25,) * 3), 1)
 
 
 OPTIONS = ReproduceOptions(
@@ -87,8 +65,8 @@ def tiny():
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (method, runner, loaded_dataset):
-            patch.setattr(module, "load_encoder", load_tiny)
+        for module in (method, runner, trunk):
+            patch.setattr(module, "load_encoder", make_tiny_encoder)
         patch.setattr(loaded_dataset, "read_benchmark", read)
         yield asked
     torch.set_num_threads(n_threads)

@@ -8,13 +8,8 @@ import statistics
 import pytest
 
 from shoal.reproduce.experiments import get_experiment
-from shoal.reproduce.figures import build_drawing, draw
+from shoal.reproduce.figures import build_drawing
 from shoal.reproduce.plan import make_plan
-
-
-def written(figure):
-    """All words of a figure, lines joined."""
-    return " ".join(" ".join(text.get_text() for text in figure.texts).split())
 
 
 def results(folder):
@@ -35,33 +30,6 @@ def test_the_figure_of_iterations_has_mean_and_spread_of_all_seeds(run, tmp_path
     lines = list(csv.DictReader(io.StringIO((tmp_path / "figure_iterations_cub.csv").read_text())))
     assert len(lines) == len(found.records) == 9 * 3
     assert float(lines[0]["ours"]) == pytest.approx(found.records[0]["ours"])
-
-
-def test_a_band_is_drawn_around_the_mean_of_several_seeds_and_none_around_one(stand_in):
-    """Accuracies 40 and 60 after every shift: mean 50, the band from 50 - √200 to 50 + √200."""
-    experiment = get_experiment("iterations")
-    options = stand_in.options
-    cells = make_plan(experiment, ["cub"], (0, 1), options).cells
-    found = {
-        cell.key: {
-            "material": [
-                {"shifts": i, "all": value, "known": value, "novel": value} for i in range(3)
-            ]
-        }
-        for cell, value in zip(cells, (40.0, 60.0), strict=True)
-    }
-    axes = draw(
-        build_drawing(make_plan(experiment, ["cub"], (0, 1), options), "cub", found, {})
-    ).axes[0]
-    assert [list(line.get_ydata()) for line in axes.lines] == [[50.0] * 3] * 3
-    assert len(axes.collections) == 3
-    heights = axes.collections[0].get_paths()[0].vertices[:, 1]
-    assert (heights.min(), heights.max()) == pytest.approx((50 - 200**0.5, 50 + 200**0.5))
-    alone = draw(
-        build_drawing(make_plan(experiment, ["cub"], (0,), options), "cub", found, {})
-    ).axes[0]
-    assert [list(line.get_ydata()) for line in alone.lines] == [[40.0] * 3] * 3
-    assert not alone.collections
 
 
 def test_a_figure_of_one_seed_says_which_one_it_shows(stand_in):

@@ -7,23 +7,20 @@ import torch
 
 from shoal.data.pixels import Pixels
 from shoal.reproduce import loaded_dataset
-from shoal.training.tokens import resident
 
 
 def test_small_images_are_enlarged_to_what_the_encoder_crops_from(tmp_path):
     """CIFAR's 32 px would leave a ViT four tokens: everybody enlarges to 256 px and crops 224."""
     images = loaded_dataset.LoadedDataset(
-        "cifar100", tmp_path, device=torch.device("cpu"), input_size=224, scratch=tmp_path
+        "cifar100", tmp_path, device=torch.device("cpu"), input_size=224
     ).train
     assert tuple(images.pixels.shape[1:]) == (256, 256, 3)
 
 
 def test_pixels_that_do_not_fit_stay_in_the_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        loaded_dataset, "resident", lambda pixels, device: resident(pixels, device, memory=0)
-    )
+    monkeypatch.setattr("shoal.training.tokens.SHARE_OF_MEMORY", 0)
     images = loaded_dataset.LoadedDataset(
-        "cub", tmp_path, device=torch.device("cpu"), input_size=14, scratch=tmp_path
+        "cub", tmp_path, device=torch.device("cpu"), input_size=14
     ).train
     assert isinstance(images.pixels, Pixels), "a copy in memory is what there is no room for"
 
@@ -37,7 +34,5 @@ def test_what_is_found_does_not_depend_on_where_pixels_are(
 ):
     options = replace(stand_in.options, protocol=protocol)
     expected = run(name, out=tmp_path / "in_memory", options=options)
-    monkeypatch.setattr(
-        loaded_dataset, "resident", lambda pixels, device: resident(pixels, device, memory=0)
-    )
+    monkeypatch.setattr("shoal.training.tokens.SHARE_OF_MEMORY", 0)
     assert run(name, out=tmp_path / "in_cache", options=options).records == expected.records

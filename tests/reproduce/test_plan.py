@@ -122,22 +122,6 @@ def test_a_change_of_the_user_comes_before_that_of_the_row():
     assert cell.settings.training.epochs == 5
 
 
-def test_a_change_with_a_methods_name_is_for_that_method_alone():
-    options = ReproduceOptions(changes={"cms.loss.temperature": 0.15})
-    assert cell_of("1", "CMS, K given", options=options).settings.loss.temperature == 0.15
-    assert cell_of("1", "GCD, K given", options=options).settings.loss.temperature == 1.0
-
-
-def test_a_change_of_what_a_method_does_not_have_is_passed_over_where_another_has_it():
-    options = ReproduceOptions(changes={"training.views.pool": 3})
-    assert cell_of("1", "CMS, K given", options=options).settings.training.views.pool == 3
-    plain, changed = (
-        cell_of("1", "Agglomerative, K given", options=each)
-        for each in (ReproduceOptions(), options)
-    )
-    assert plain.key == changed.key
-
-
 @pytest.mark.parametrize(("k", "alpha"), [(None, 8 / 9), (4, 4 / 5)])
 def test_query_and_neighbors_weigh_alike_in_the_last_row_of_table_11_whatever_k_is(k, alpha):
     options = ReproduceOptions(changes={} if k is None else {"inference.shift.n_neighbors": k})

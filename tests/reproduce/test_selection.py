@@ -5,7 +5,7 @@ import torch
 from shoal.clustering.matching import gcd_accuracy
 from shoal.clustering.tree import Tree
 from shoal.reproduce import selection
-from shoal.reproduce.selection import draw_by_hidden_classes, judge_by_hidden_labels, sweep
+from shoal.reproduce.selection import draw_by_hidden_classes, judge_by_hidden_labels
 from shoal.training.validation import Validation, validate
 
 PIXELS = np.zeros((6, 8, 8, 3), dtype=np.uint8)
@@ -62,13 +62,3 @@ def test_images_set_aside_by_hidden_classes_are_a_tenth_of_each():
         (False, 1): 1,
         (False, 2): 6,
     }
-
-
-def test_the_sweep_ends_when_so_many_numbers_in_a_row_bring_no_gain(monkeypatch):
-    """The best K, 5, comes two numbers after the first one, and 4 is no better than 3."""
-    points = torch.tensor([2.0, 11.0, 24.0, 25.0, 26.0, 28.0, 29.0, 57.0])[:, None]
-    truth = np.array([2, 1, 1, 2, 1, 2, 0, 1])
-    tree = Tree(selection.ward_linkage(points))
-    assert sweep(tree, truth, truth < 2).n_clusters == 5
-    monkeypatch.setattr(selection, "PATIENCE", 1)
-    assert sweep(tree, truth, truth < 2).n_clusters == 3

@@ -9,11 +9,11 @@ from several_processes import end_first, finish_processes, start_nodes, start_pr
 
 SCRIPT = """
 import sys, torch
-from reproduce.conftest import OPTIONS, load_tiny, read_stand_in
+from reproduce.conftest import OPTIONS, make_tiny_encoder, read_stand_in
 from shoal.clustering import neighbors
 from shoal.clustering.ward import linkage, rounds, scan
 from shoal.distributed import processes
-from shoal.methods import method
+from shoal.methods import method, trunk
 from shoal.reproduce import loaded_dataset, runner
 from shoal.reproduce.reproduce import reproduce
 
@@ -21,8 +21,8 @@ from shoal.reproduce.reproduce import reproduce
 linkage.SHARED_PRODUCTS = scan.SHARED_PRODUCTS = neighbors.SHARED_PRODUCTS = 0
 linkage.FEW_PRODUCTS = 0
 rounds.FEW["cpu"] = 20
-for module in (method, runner, loaded_dataset):
-    module.load_encoder = load_tiny
+for module in (method, runner, trunk):
+    module.load_encoder = make_tiny_encoder
 loaded_dataset.read_benchmark = read_stand_in
 cpu = torch.device("cpu")
 with processes(cpu):

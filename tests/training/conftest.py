@@ -10,8 +10,8 @@ from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.head import HeadSettings
 from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.methods.cms import Cms, CmsSettings, LossSettings
-from shoal.training.data import TrainingData
 from shoal.training.model import TaskShape
+from shoal.training.task import Task
 from shoal.training.train_settings import TrainSettings
 
 COLORS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [180, 180, 40]])
@@ -38,7 +38,7 @@ def make_truth(n_images=48):
     return np.arange(n_images) % 4
 
 
-def make_data(n_images=48, *, with_validation=True, labeled=True):
+def make_data(n_images=48, *, with_validation=True, labeled=True, n_clusters=None):
     rng = np.random.default_rng(0)
     truth = make_truth(n_images)
     pixels = COLORS[truth][:, None, None] + rng.integers(-40, 41, size=(n_images, 16, 16, 3))
@@ -48,8 +48,11 @@ def make_data(n_images=48, *, with_validation=True, labeled=True):
         else np.full(n_images, -1)
     )
     validation = np.arange(n_images)[::3] if with_validation else None
-    return TrainingData(
-        pixels=pixels.clip(0, 255).astype(np.uint8), labels=labels, validation=validation
+    return Task(
+        pixels=pixels.clip(0, 255).astype(np.uint8),
+        labels=labels,
+        validation=validation,
+        n_clusters=n_clusters,
     )
 
 

@@ -1,66 +1,18 @@
 """What a training says of its progress, and how it is told to stop."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 import torch
 
-from shoal.training.epoch_draws import EpochDraws
 from shoal.training.loop import StopTraining, Verdict, train
-from shoal.training.tokens import cache_tokens
-from shoal.training.validation import Judge, Validation
-from shoal.training.views import ViewSettings
 
 
-def test_progress_counts_what_the_trunk_looks_at_and_then_every_step_of_the_run(toy):
-    """48 images are three batches of 2 x 8 for the trunk, and six steps in each of three epochs."""
+def test_progress_counts_every_step_of_the_run(toy):
+    """Six steps in each of three epochs."""
     seen = []
     train(toy.data(), *toy.networks(), toy.settings(), progress=lambda *counts: seen.append(counts))
-    assert seen == [("views", i, 48) for i in (16, 32, 48)] + [
-        ("steps", i, 18) for i in range(1, 19)
-    ]
-
-
-def _stop_after_2(row):
-    if row["epoch"] == 2:
-        raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("is_resumed", [False, True])
-def test_progress_counts_a_pool_of_views_and_what_an_earlier_run_has_done(
-    toy, tmp_path, is_resumed
-):
-    """A judge has 20 images, of a pool of 3 views some are looked at; of tokens that are there
-    already nothing."""
-    data = toy.data()
-    judge = Judge(
-        pixels=data.pixels[:20], score=lambda embeddings, k: Validation(accuracy=1.0, n_clusters=4)
-    )
-    settings = toy.settings(views=ViewSettings(pool=3))
-    if is_resumed:
-        with pytest.raises(KeyboardInterrupt):
-            train(
-                replace(data, judge=judge),
-                *toy.networks(),
-                settings,
-                folder=tmp_path,
-                on_epoch=_stop_after_2,
-            )
-    seen = []
-    tokens = cache_tokens(data.pixels, toy.encoder())
-    train(
-        replace(data, judge=judge, tokens=tokens),
-        *toy.networks(),
-        settings,
-        folder=tmp_path,
-        resume=is_resumed,
-        progress=lambda *counts: seen.append(counts),
-    )
-    n_views = len(EpochDraws(data.training_labels, settings).pooled_views(data.training))
-    assert 16 < n_views < 144, "not all of them"
-    after_judge = [16, 20, *range(36, 20 + n_views, 16), 20 + n_views]
-    expected = [("views", i, 20 + n_views) for i in after_judge]
-    assert seen == expected + [("steps", i, 18) for i in range(1 + 12 * is_resumed, 19)]
+    assert seen == [("steps", i, 18) for i in range(1, 19)]
 
 
 class Stopper:
@@ -95,12 +47,10 @@ def test_training_that_is_stopped_gives_the_best_snapshot_so_far_and_can_be_resu
     assert torch.equal(found.embeddings, expected.embeddings)
 
 
-@pytest.mark.parametrize(("unit", "at"), [("views", 16), ("steps", 5)])
-def test_training_that_is_stopped_before_an_epoch_is_finished_says_so(toy, tmp_path, unit, at):
-    stop = Stopper(unit, at)
+def test_training_that_is_stopped_before_an_epoch_is_finished_says_so(toy, tmp_path):
+    stop = Stopper("steps", 5)
     with pytest.raises(StopTraining):
         run(toy, tmp_path, progress=stop.progress, stop=stop)
-    assert not list(tmp_path.glob("tokens.npy*"))
 
 
 class Killed(Exception):

@@ -55,25 +55,6 @@ def test_every_step_has_the_bits_of_torchs(
     assert all(value.grad is None for value in ours)
 
 
-def test_the_velocities_are_put_back() -> None:
-    ours = parameters("cpu")
-    others = parameters("cpu")
-    first = Sgd(ours[::2], undecayed=ours[1::2], momentum=0.9, weight_decay=0.01)
-    second = Sgd(others[::2], undecayed=others[1::2], momentum=0.9, weight_decay=0.01)
-    first.lr = 0.1
-    second.lr = 0.1
-    for step in range(3):
-        set_gradients(ours, step)
-        first.step()
-    for mine, value in zip(others, ours, strict=True):
-        mine.data.copy_(value)
-    second.load_tensors(first.saved_tensors())
-    for values, optimizer in ((ours, first), (others, second)):
-        set_gradients(values, 4)
-        optimizer.step()
-    assert all(torch.equal(one, other) for one, other in zip(ours, others, strict=True))
-
-
 @pytest.mark.slow
 def test_training_loads_no_compiler() -> None:
     program = """

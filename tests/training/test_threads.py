@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from shoal.methods.registry import get_method, load_recipe
-from shoal.training.data import TrainingData
 from shoal.training.loop import train
 from shoal.training.model import shape_of
+from shoal.training.task import Task
 
 
 def train_small(n_threads):
@@ -25,12 +25,12 @@ def train_small(n_threads):
         recipe.training, epochs=1, batch_size=16, views=replace(recipe.training.views, pool=None)
     )
     settings = replace(recipe, input_size=48, training=training)
-    data = TrainingData(
+    data = Task(
         pixels=pixels.clip(0, 255).astype(np.uint8),
         labels=np.where(truth < 2, truth, -1),
         validation=np.arange(0, 32, 3),
     )
-    model = get_method("cms").build(settings, shape_of(data, None))
+    model = get_method("cms").build(settings, shape_of(data))
     return train(data, model, settings.training).embeddings
 
 

@@ -1,13 +1,11 @@
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from several_processes import finish_processes, start_processes
-from shoal.errors import ShoalError
 from shoal.training.epoch_draws import EpochDraws
 from shoal.training.loop import train
 from shoal.training.trainer import Trainer
@@ -20,7 +18,12 @@ def test_the_pool_holds_the_tokens_of_every_view_it_drew(toy):
     pixels = torch.from_numpy(toy.data().pixels)
     settings = ViewSettings(pool=3)
     found = pool_views(
-        pixels, encoder, settings, generator=torch.Generator().manual_seed(4), batch_size=7
+        pixels,
+        encoder,
+        settings,
+        generator=torch.Generator().manual_seed(4),
+        only=np.arange(3 * len(pixels)),
+        batch_size=7,
     )
     draws = draw_views(3 * len(pixels), torch.Generator().manual_seed(4))
     for image in (0, 17, 47):
@@ -47,37 +50,21 @@ def test_the_two_views_of_an_image_taken_from_a_pool_are_its_own_and_never_the_s
     assert all(len(set(taken[images == image].tolist())) == n_views for image in range(n_images))
 
 
-def test_a_pool_that_does_not_fit_goes_to_a_file_and_gives_the_same_tokens(toy, tmp_path):
-    encoder = toy.encoder()
-    pixels = toy.data().pixels
-    settings = ViewSettings(pool=2)
-    first, second = (
-        pool_views(pixels, encoder, settings, generator=torch.Generator().manual_seed(1), **where)
-        for where in ({}, {"file": tmp_path / "views.npy", "memory": 100})
-    )
-    images = torch.tensor([3, 40, 3, 40])
-    draws = torch.rand(4, 7, generator=torch.Generator().manual_seed(2))
-    assert torch.equal(first.take(images, draws), second.take(images, draws))
-    assert (tmp_path / "views.npy.0").is_file()
-    second.remove()
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("bank", ["images", "views"])
-def test_a_pool_of_the_views_that_are_looked_at_trains_like_a_whole_one(toy, bank):
+def test_a_pool_of_the_views_that_are_looked_at_trains_like_a_whole_one(toy):
     """Two epochs look at fewer than half of sixteen views of each image, and at no other one."""
     settings = toy.settings(epochs=2, views=ViewSettings(pool=16))
     encoder = toy.encoder()
     pixels = toy.data().pixels
     draws = EpochDraws(toy.data().training_labels, settings)
-    whole = pool_views(pixels, encoder, settings.views, generator=draws.for_pool())
+    only = np.arange(16 * len(pixels))
+    whole = pool_views(pixels, encoder, settings.views, generator=draws.for_pool(), only=only)
     trainer = Trainer(toy.data(), *toy.networks(), settings)
     trainer.prepare()
-    assert len(trainer.forward.pool.tokens) < len(whole.tokens) / 2
+    assert len(trainer.pool.tokens) < len(whole.tokens) / 2
     found = trainer.run_epoch(0)
     again = Trainer(toy.data(), *toy.networks(), settings)
     again.prepare()
-    again.forward.pool = whole
+    again.pool = whole
     # The pools are made in other batches, which may round a token to the next float16.
     assert again.run_epoch(0) == pytest.approx(found, rel=1e-3)
     assert torch.allclose(again.embed_all(), trainer.embed_all(), atol=1e-3)
@@ -93,27 +80,22 @@ from shoal.training.loop import train
 from shoal.training.views import ViewSettings
 torch.set_num_threads(1)
 with processes(torch.device("cpu")):
-    networks = make_networks(bank={bank!r})
+    networks = make_networks()
     settings = make_settings(batch_size=7, views=ViewSettings(pool=5))
-    trained = train(make_data(), *networks, settings, folder=Path({out!r}), keeps_trunk=True)
-    print(len(trained.pool.tokens), len(trained.pool.made))
+    trained = train(make_data(), *networks, settings, folder=Path({out!r}))
     if is_main():
         torch.save(trained.embeddings, {out!r} + "/embeddings.pt")
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bank", ["images", "views"])
-def test_three_processes_hold_a_third_of_the_pool_each_and_train_as_one_does(toy, tmp_path, bank):
-    """A batch of 7 splits into 3, 2 and 2, as do the seven batches of a bank of views."""
-    code = TWO.format(tests=str(Path(__file__).parent), out=str(tmp_path), bank=bank)
+def test_three_processes_hold_a_third_of_the_pool_each_and_train_as_one_does(toy, tmp_path):
+    """A batch of 7 splits into 3, 2 and 2."""
+    code = TWO.format(tests=str(Path(__file__).parent), out=str(tmp_path))
     running = start_processes(code, 3)
     settings = toy.settings(batch_size=7, views=ViewSettings(pool=5))
-    alone = train(toy.data(), *toy.networks(bank=bank), settings, keeps_trunk=True)
-    held = [[int(word) for word in said.split()] for said in finish_processes(running)]
-    n_made = len(alone.pool.made)
-    assert [n for _, n in held] == [n_made] * 3
-    assert [n for n, _ in held] == [(n_made + 2 - rank) // 3 for rank in range(3)]
+    alone = train(toy.data(), *toy.networks(), settings)
+    finish_processes(running)
     together = [
         json.loads(row)["loss"] for row in (tmp_path / "metrics.jsonl").read_text().splitlines()
     ]
@@ -123,14 +105,6 @@ def test_three_processes_hold_a_third_of_the_pool_each_and_train_as_one_does(toy
     torch.testing.assert_close(found, alone.embeddings, rtol=0, atol=1e-3)
 
 
-def test_every_view_of_a_pool_is_needed_in_a_long_run(toy):
-    settings = toy.settings(epochs=200, views=ViewSettings(pool=2))
-    data = toy.data()
-    assert np.array_equal(
-        EpochDraws(data.training_labels, settings).pooled_views(data.training), np.arange(96)
-    )
-
-
 def test_a_finished_run_makes_no_views_when_it_is_opened_again(toy, tmp_path, monkeypatch):
     settings = toy.settings(views=ViewSettings(pool=3))
     before = train(toy.data(), *toy.networks(), settings, folder=tmp_path)
@@ -138,15 +112,3 @@ def test_a_finished_run_makes_no_views_when_it_is_opened_again(toy, tmp_path, mo
     after = train(toy.data(), *toy.networks(), settings, folder=tmp_path, resume=True)
     assert torch.equal(before.embeddings, after.embeddings)
     assert before.metrics == after.metrics
-
-
-def test_a_disk_without_room_for_the_pool_names_the_setting_to_lower(toy, tmp_path, monkeypatch):
-    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
-    place = {"file": tmp_path / "views.npy", "memory": 100}
-    draws = torch.Generator()
-    with pytest.raises(
-        ShoalError,
-        match=r"tokens of 96 images or views .*lower training\.views\.pool or input_size",
-    ):
-        pool_views(toy.data().pixels, toy.encoder(), ViewSettings(pool=2), generator=draws, **place)
-    assert not list(tmp_path.iterdir())

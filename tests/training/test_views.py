@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shoal.errors import UsageError
-from shoal.training.views import N_DRAWS, ViewSettings, draw_views, jitter, make_views
+from shoal.training.views import ViewSettings, draw_views, jitter, make_views
 
 PLAIN = ViewSettings(flip=0, jitter=0)
 
@@ -45,14 +45,6 @@ def test_a_flip_mirrors_left_and_right(toy, pixels):
     assert not torch.equal(flipped, plain)
 
 
-@pytest.mark.parametrize("size", [8, 40])
-def test_images_smaller_or_larger_than_the_input_are_scaled(toy, pixels, size):
-    views = make_views(
-        pixels, torch.tensor([0, 2, 4]), draw_views(3, torch.Generator()), toy.encoder(size), PLAIN
-    )
-    assert views.shape == (3, 3, size, size)
-
-
 def test_an_image_of_one_pixel_gives_a_view(toy):
     one = torch.full((1, 1, 1, 3), 102, dtype=torch.uint8)
     view = make_views(one, torch.tensor([0]), draws(), toy.encoder(8), PLAIN)
@@ -68,13 +60,6 @@ def test_views_of_a_batch_are_those_of_its_images_one_by_one(toy, pixels):
     for i in range(5):
         alone = make_views(pixels, rows[i : i + 1], look[i : i + 1], encoder, settings)
         torch.testing.assert_close(together[i], alone[0])
-
-
-def test_the_same_generator_gives_the_same_draws():
-    first, second = (draw_views(10, torch.Generator().manual_seed(7)) for _ in range(2))
-    assert torch.equal(first, second)
-    assert first.shape == (10, N_DRAWS)
-    assert not torch.equal(first[:5], first[5:])
 
 
 def colored(red, green, blue):

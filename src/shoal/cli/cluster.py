@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -131,9 +131,11 @@ def _settings(
     from shoal.discovery.cluster_embeddings import ClusterSettings
     from shoal.methods.protocols import get_protocol
 
-    chosen = dict(get_protocol(protocol or "shoal")["inference"])
-    if rule is not None:
-        chosen["rule"] = rule
+    decided = get_protocol(protocol or "shoal")
+    chosen: dict[str, Any] = {
+        "rule": rule or decided["inference.rule"],
+        "estimate_shifts": decided["inference.estimate_shifts"],
+    }
     shift = ShiftSettings(n_neighbors=n_neighbors, alpha=alpha)
     number, numbers = read_n_clusters(n_clusters)
     is_ours = protocol in (None, "shoal")

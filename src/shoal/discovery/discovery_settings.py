@@ -179,6 +179,7 @@ def choose_settings(
     if recipe is not None or method not in (None, settings.method):
         settings = _with_method(settings, recipe, method, keeps_encoder=config is not None)
     chosen = settings.method_settings
+    assert chosen is not None
     if encoder is not None:
         chosen = with_encoder(chosen, encoder)
     # The latter is no setting of a method without training.
@@ -235,6 +236,7 @@ def _with_changes(settings: DiscoverySettings, changes: Mapping[str, Any]) -> Di
     for name in of_method:
         if not has_setting(settings.method, name):
             raise UsageError(refuse_change(name, settings.method, "--set", beside=own))
+    assert settings.method_settings is not None
     chosen = change_settings(settings.method_settings, settings.method, of_method, where="--set")
     values = {name: value for name, value in changes.items() if name in own}
     return _with_values(replace(settings, method_settings=chosen), values, where="--set")

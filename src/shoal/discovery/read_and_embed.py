@@ -189,8 +189,8 @@ def _embed_frozen(job: Job, pixels: Pixels, encoder: Encoder) -> tuple[torch.Ten
 
 
 def new_trunk(job: Job, pixels: Pixels) -> Trunk:
-    """What the trunk computes for the trainings of a job; its files are deleted with those of trials."""
-    return Trunk(pixels=pixels, device=job.device, folder=job.run.path / "trial-trunk")
+    """What the trunk computes for the trainings of a job."""
+    return Trunk(pixels=pixels, device=job.device)
 
 
 def _read_frozen(run: Run, n_images: int, device: torch.device) -> torch.Tensor:

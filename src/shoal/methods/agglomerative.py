@@ -1,9 +1,10 @@
-"""Agglomerative clustering of frozen features: Ward's tree of what the encoder knows already, cut at K.
+"""Agglomerative clustering of frozen features: Ward's tree of what the encoder knows already, cut
+at K.
 
 The training-free baseline of the paper's Table 1. Labels serve to estimate K, and for nothing else.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -13,16 +14,14 @@ from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.n_clusters import check_n_clusters
 from shoal.clustering.sums import unit_points
-from shoal.methods.clusters import Discovery, Representation, to_numpy
+from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.method import Method, MethodSettings
-
-UNSHIFTED = {"estimate_shifts": 0}
-"""Nothing is shifted, also where K is estimated."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgglomerativeSettings(MethodSettings):
-    """Which encoder, and how K is estimated: of `inference` only `rule`, `min_clusters` and `max_clusters` are used."""
+    """Which encoder, and how K is estimated: of `inference` only `rule`, `min_clusters` and
+    `max_clusters` are used."""
 
     inference: InferenceSettings = field(
         default_factory=lambda: InferenceSettings(estimate_shifts=0)
@@ -47,22 +46,17 @@ def cluster(
     check_distinct(tree, check_n_clusters(n_clusters, labels, len(labels)))
     clusters = tree.cut(n_clusters)
     is_labeled = labels != UNLABELED
-    return Discovery(
-        clusters=clusters,
-        n_clusters=n_clusters,
-        embeddings=to_numpy(learned.embeddings),
+    return replace(
+        learned.answer(clusters, n_clusters),
         linkage=tree.linkage,
         accuracies=(matched_accuracy(labels[is_labeled], clusters[is_labeled]),),
         estimate=estimate,
-        metrics=learned.metrics,
-        epoch=learned.epoch,
     )
 
 
 METHOD = Method(
     settings=AgglomerativeSettings,
     title="Agglomerative",
-    about="Ward's tree of the frozen encoder's features, nothing trained",
     cluster=cluster,
-    protocols={name: {"inference": UNSHIFTED} for name in ("shoal", "paper", "reference")},
+    protocols={"shoal": {"inference.estimate_shifts": 0}},  # as the others have it
 )

@@ -1,9 +1,10 @@
-"""A classifier with an output for each cluster, the losses that methods with one share, and how they answer.
+"""A classifier with an output for each cluster, the losses that methods with one share, and how
+they answer.
 
 N rows, B images of a batch, D entries of a feature, K outputs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 from shoal.arrays import UNLABELED, Ints
 from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
-from shoal.methods.clusters import Discovery, Representation, shift_and_cut, to_numpy
+from shoal.methods.clusters import Discovery, Representation, shift_and_cut
 from shoal.methods.method import TrainedSettings
 from shoal.training.model import Epoch, Model, TaskShape, numbered_labels
 
@@ -24,9 +25,10 @@ class ClassifierSettings(TrainedSettings):
     """What the settings of a method with a classifier of features have besides."""
 
     start: Literal["random", "images"] = "random"
-    """Where the classifier's outputs begin: at random directions, as published, or those of known classes at the mean
-    of their labeled images and the others at unlabeled images. Where all features lie on one side, as those of an
-    encoder that ends in a ReLU do, random outputs are far from every image, and novel ones may never win."""
+    """Where the classifier's outputs begin: at random directions, as published, or those of known
+    classes at the mean of their labeled images and the others at unlabeled images. Where all
+    features lie on one side, as those of an encoder that ends in a ReLU do, random outputs are far
+    from every image, and novel ones may never win."""
 
 
 C = TypeVar("C", bound=ClassifierSettings)
@@ -49,9 +51,11 @@ class CosineClassifier(nn.Module):
     def start_at_images(
         self, rows: Tensor, labels: Tensor, n_known: int, generator: torch.Generator
     ) -> None:
-        """Put the outputs of known classes at the means of their rows, the others at unlabeled rows drawn by chance.
+        """Put the outputs of known classes at the means of their rows, the others at unlabeled rows
+        drawn by chance.
 
-        Unit rows (n, D), labels (n,). A classifier with more outputs than there are unlabeled rows repeats some.
+        Unit rows (n, D), labels (n,). A classifier with more outputs than there are unlabeled rows
+        repeats some.
         """
         sums = rows.new_zeros(n_known, rows.shape[1])
         is_labeled = labels != UNLABELED
@@ -101,10 +105,12 @@ def n_outputs(shape: TaskShape) -> int:
 
 
 def labeled_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross-entropy of logits (N, K) over the rows with a label (N,); 0 where no row has one."""
+    """Mean cross-entropy of logits (N, K) over the rows with a label (N,); 0 where no row has
+    one."""
     is_labeled = labels != UNLABELED
     losses = F.cross_entropy(logits, labels.clamp_min(0), reduction="none")  # (N,)
-    # A sum and not a selection of rows: the shape of every tensor stays the same, so nothing waits for the device.
+    # A sum and not a selection of rows: the shape of every tensor stays the same, so nothing waits
+    # for the device.
     return (losses * is_labeled).sum() / is_labeled.sum().clamp_min(1)
 
 
@@ -114,7 +120,8 @@ def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def entropy_of_mean(probabilities: Tensor) -> Tensor:
-    """The entropy of the mean of rows (N, K) of probabilities: log K where all clusters are used alike."""
+    """The entropy of the mean of rows (N, K) of probabilities: log K where all clusters are used
+    alike."""
     mean = probabilities.mean(dim=0)  # (K,)
     return -(mean * mean.clamp_min(1e-12).log()).sum()
 
@@ -127,10 +134,12 @@ def cluster_by_classifier(
     n_clusters: int | None,
     device: torch.device,
 ) -> Discovery:
-    """The answer of a method that learns a classifier: the cluster that it predicts; outputs without images are none.
+    """The answer of a method that learns a classifier: the cluster that it predicts; outputs
+    without images are none.
 
-    K was decided before training. Where labels bind, a labeled image is in the cluster of its class, whatever is
-    predicted. On embeddings that no classifier was trained on, Algorithm 1 answers instead.
+    K was decided before training. Where labels bind, a labeled image is in the cluster of its
+    class, whatever is predicted. On embeddings that no classifier was trained on, Algorithm 1
+    answers instead.
     """
     if learned.predicted is None:
         return shift_and_cut(
@@ -148,14 +157,8 @@ def cluster_by_classifier(
         unlinked = np.unique(predicted, return_inverse=True)[1]
         predicted = bound
     used, clusters = np.unique(predicted, return_inverse=True)
-    return Discovery(
-        clusters=clusters,
-        n_clusters=len(used),
-        embeddings=to_numpy(learned.embeddings),
-        predicted=learned.predicted,
-        unlinked=unlinked,
-        metrics=learned.metrics,
-        epoch=learned.epoch,
+    return replace(
+        learned.answer(clusters, len(used)), predicted=learned.predicted, unlinked=unlinked
     )
 
 

@@ -21,16 +21,14 @@ from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import ROWS_AT_ONCE
 from shoal.encoders.embed import ImageRows
 from shoal.files import cache_folder, scratch_array, writing
-from shoal.methods.task import Task
 from shoal.training.model import Model
-from shoal.training.tokens import TokenCache
-from shoal.training.view_pool import ViewPool
 from shoal.words import AVERAGE_LINKAGE
 
 
 @dataclass(frozen=True, kw_only=True)
 class Representation:
-    """What a method has learned, before any image is put into a cluster; several clusterings can share it."""
+    """What a method has learned, before any image is put into a cluster; several clusterings can
+    share it."""
 
     embeddings: Tensor
     """(N, D) of the task's images, unit rows, on the device."""
@@ -39,21 +37,20 @@ class Representation:
     model: Model[Any] | None = None
     """What was trained; None where nothing was."""
     frozen: Callable[[], Tensor] | None = None
-    """(N, C) unit embeddings of the same images by the encoder as it came; None where `embeddings` are these."""
+    """(N, C) unit embeddings of the same images by the encoder as it came; None where `embeddings`
+    are these."""
     predicted: Ints | None = None
     """(N,) the cluster of each image by the model's classifier, where it has one."""
     n_clusters: int | None = None
-    """K as the validation images estimate it with the snapshot that was kept; None where there was none to ask."""
+    """K as the validation images estimate it with the snapshot that was kept; None where there was
+    none to ask."""
     rule: str | None = None
     """The rule that decided on that K, where one did."""
     n_shifts: int | None = None
-    """How often to shift, where labels cannot say: on embeddings that were trained with all of them."""
+    """How often to shift, where labels cannot say: on embeddings that were trained with all of
+    them."""
     linkage_method: LinkageMethod | None = None
     """How to join small clusters, where labels cannot say."""
-    tokens: TokenCache | None = None
-    """The trunk's tokens of the task's images, where they were to be kept for another training."""
-    pool: ViewPool | None = None
-    """The same for the pool of views."""
     metrics: list[dict[str, Any]] = field(default_factory=list)
     """A row per epoch of training."""
     epoch: int = 0
@@ -61,23 +58,19 @@ class Representation:
     is_done: bool = True
     """Whether training was not stopped before its end."""
 
+    def answer(self, clusters: Ints, n_clusters: int) -> "Discovery":
+        """Clusters (N,) of what was learned, as methods answer."""
+        return Discovery(
+            clusters=clusters,
+            n_clusters=n_clusters,
+            embeddings=to_numpy(self.embeddings),
+            metrics=self.metrics,
+            epoch=self.epoch,
+        )
+
     def embed_frozen(self) -> Tensor:
         """(N, C) what the encoder made of the images as it came, unit rows, on the device."""
         return self.embeddings if self.frozen is None else self.frozen()
-
-    def with_trunk(self, task: Task) -> Task:
-        """The same task, with what the trunk has computed here."""
-        return replace(task, tokens=self.tokens, pool=self.pool)
-
-    def shares_trunk(self, other: "Representation") -> bool:
-        """Whether both looked at the same tokens and views."""
-        return self.tokens is other.tokens and self.pool is other.pool
-
-    def free_trunk(self) -> None:
-        """Delete what the trunk has computed, where that is in files."""
-        for kept in (self.tokens, self.pool):
-            if kept is not None:
-                kept.remove()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +87,8 @@ class Discovery:
     predicted: Ints | None = None
     """(N,) the output of the model's classifier, where the clusters come from it."""
     unlinked: Ints | None = None
-    """(N,) the clusters without must-links, where there were any: clusters that no label has a part in."""
+    """(N,) the clusters without must-links, where there were any: clusters that no label has a part
+    in."""
     shifted: Floats | None = None
     """(N, D) after the mean shifts, where the method shifts."""
     linkage: Floats | None = None
@@ -106,7 +100,8 @@ class Discovery:
     linkage_method: LinkageMethod = "ward"
     """How the tree joins small clusters."""
     cuts: tuple[Ints, ...] = ()
-    """(N,) each: the clusters after 0, 1, 2 … shifts, without must-links, as far as labels judged them."""
+    """(N,) each: the clusters after 0, 1, 2 … shifts, without must-links, as far as labels judged
+    them."""
     estimate: NClustersEstimate | None = None
     """Where the number of clusters was estimated on these labels: the curve it was read from."""
     counted_by: str = ""
@@ -127,9 +122,11 @@ def shift_and_cut(
     device: torch.device,
     attention: NeighborAttention | None = None,
 ) -> Discovery:
-    """Shift until the labeled accuracy stops rising, cut Ward's tree at K (section 4.4, Algorithm 1).
+    """Shift until the labeled accuracy stops rising, cut Ward's tree at K (section 4.4, Algorithm
+    1).
 
-    That is how the method cms clusters, and how the frozen features are clustered for every method that trains.
+    That is how the method cms clusters, and how the frozen features are clustered for every method
+    that trains.
     """
     result = infer(
         learned.embeddings,
@@ -175,9 +172,11 @@ def as_discovery(inference: Inference, embeddings: Tensor) -> Discovery:
 
 
 def nearest_clusters(learned: Representation, discovery: Discovery, unseen: Tensor) -> Ints:
-    """(M,) clusters of images that were not trained on: what the classifier predicts, else the nearest mean.
+    """(M,) clusters of images that were not trained on: what the classifier predicts, else the
+    nearest mean.
 
-    `unseen` (M, D) are their embeddings, `discovery` the clusters of the images that were trained on.
+    `unseen` (M, D) are their embeddings, `discovery` the clusters of the images that were trained
+    on.
     """
     if learned.predicted is not None:
         assert learned.model is not None
@@ -199,7 +198,8 @@ def n_clusters_to_use(
     estimate_on: str,
     inference: InferenceSettings | None = None,
 ) -> int | None:
-    """The K given, else the one from the validation images, else None: to be estimated on all labels.
+    """The K given, else the one from the validation images, else None: to be estimated on all
+    labels.
 
     That from the validation images keeps to the range in `inference`, where there is one.
     """
@@ -209,15 +209,14 @@ def n_clusters_to_use(
         return None
     # The validation images may have missed a class that has no image among them.
     number = max(learned.n_clusters, len(np.unique(labels[labels != UNLABELED])))
-    return (
-        number
-        if inference is None
-        else keep_to(number, inference.min_clusters, inference.max_clusters)
-    )
+    if inference is None:
+        return number
+    return keep_to(number, inference.min_clusters, inference.max_clusters)
 
 
 def to_numpy(tensor: torch.Tensor) -> Floats:
-    """A tensor (N, …) as a float32 array: its own memory where it is one, else a copy, past 1 GiB in a mapped file."""
+    """A tensor (N, …) as a float32 array: its own memory where it is one, else a copy, past 1 GiB
+    in a mapped file."""
     rows = tensor.detach()
     cache = cache_folder()
     if rows.device.type == "cpu" and rows.dtype == torch.float32 and rows.is_contiguous():

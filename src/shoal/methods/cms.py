@@ -1,15 +1,16 @@
 """Contrastive mean-shift learning (CMS, CVPR 2024), the method of this package.
 
-Training: each view's embedding v is moved one mean-shift step toward its neighbors in the bank, z; the contrastive
-loss of z over all images and the supervised loss of v over the labeled ones train the tail and the head (section 4.2).
-K and the snapshot are chosen on the validation images (4.3). Inference: shift until the labeled accuracy stops rising,
-cut Ward's tree at K (4.4, Algorithm 1).
+Training: each view's embedding v is moved one mean-shift step toward its neighbors in the bank, z;
+the contrastive loss of z over all images and the supervised loss of v over the labeled ones train
+the tail and the head (section 4.2). K and the snapshot are chosen on the validation images (4.3).
+Inference: shift until the labeled accuracy stops rising, cut Ward's tree at K (4.4, Algorithm 1).
 
-n training images, B of a batch, b this process's share of it, D entries of an embedding, k neighbors, M unseen images.
+n training images, B of a batch, b this process's share of it, D entries of an embedding, k
+neighbors, M unseen images.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -45,41 +46,46 @@ class LossSettings(GcdLossSettings):
     temperature: float = 0.25
     """τ_u of the contrastive mean-shift loss."""
     denominator: Literal["paper", "reference"] = "paper"
-    """Whom a row is contrasted with. 'paper': equation 6, all others, the positive too; equation 7, all others but the
-    positives. 'reference', the released code: the two the other way round."""
+    """Whom a row is contrasted with. 'paper': equation 6, all others, the positive too; equation 7,
+    all others but the positives. 'reference', the released code: the two the other way round."""
     supervised_input: Literal["embedding", "shifted"] = "embedding"
     """What the supervised loss sees: v, or the mean-shifted z (an ablation of the paper)."""
     detach_norm: bool = False
-    """Let no gradient through the length of z, as in the released code; the paper normalizes plainly. The loss then
-    also pulls a view toward its own z, and so toward its neighbors, while its positive is nearer than its negatives."""
+    """Let no gradient through the length of z, as in the released code; the paper normalizes
+    plainly. The loss then also pulls a view toward its own z, and so toward its neighbors, while
+    its positive is nearer than its negatives."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CmsSettings(TrainedSettings):
     """Everything that can be set; `recipes/cms` holds the paper's values for its benchmarks.
 
-    `inference` is Algorithm 1; its `shift` is that of training too, and its `rule` estimates K in both.
+    `inference` is Algorithm 1; its `shift` is that of training too, and its `rule` estimates K in
+    both.
     """
 
     head: HeadSettings = field(default_factory=HeadSettings)
     loss: LossSettings = field(default_factory=LossSettings)
     bank: BankKind = "images"
-    """What the bank holds: an un-augmented embedding per image, or two random views of each (released code)."""
+    """What the bank holds: an un-augmented embedding per image, or two random views of each
+    (released code)."""
 
     def __post_init__(self) -> None:
         shift = self.inference.shift
-        if self.bank == "views" and (shift.kernel, shift.retrieval) != ("knn", "nearest"):
+        if self.bank == "images":
+            return
+        if (shift.kernel, shift.retrieval) != ("knn", "nearest"):
             raise UsageError("bank 'views' goes with the k nearest only; use bank 'images'")
-
-    @property
-    def embeds_views(self) -> bool:
-        """Whether the bank holds random views."""
-        return self.bank == "views"
+        if self.training.views.pool is not None:
+            raise UsageError(
+                "bank 'views' needs new views; set training.views.pool to null, or bank to images"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bank:
-    """Detached embeddings in compact form; searches and means in it are those of the full embeddings, exactly."""
+    """Detached embeddings in compact form; searches and means in it are those of the full
+    embeddings, exactly."""
 
     rows: Tensor
     """(N, R), or (2N, R) for views: view 1 of all images, then view 2."""
@@ -94,9 +100,11 @@ class Bank:
         settings: ShiftSettings,
         generator: torch.Generator | None = None,
     ) -> Neighbors:
-        """The neighbors of `views` (B, D), each a view of the image `images` (B,), its own image left out.
+        """The neighbors of `views` (B, D), each a view of the image `images` (B,), its own image
+        left out.
 
-        In a bank of views the nearest row is dropped instead, whatever it is, as the released code does.
+        In a bank of views the nearest row is dropped instead, whatever it is, as the released code
+        does.
         """
         queries = compact(views.detach(), self.basis)  # (B, R)
         if self.kind == "views":
@@ -115,7 +123,8 @@ class Bank:
         attention: NeighborAttention | None = None,
         detach_norm: bool = False,
     ) -> Tensor:
-        """Move `views` (B, D) one step toward their neighbors; gradients flow through the views only."""
+        """Move `views` (B, D) one step toward their neighbors; gradients flow through the views
+        only."""
         used = neighbors.indices[:, : settings.list_length(len(self.rows))]
         near = expand(self.rows[used].flatten(0, 1), self.basis)  # (B*k, D)
         positions = torch.arange(used.numel(), device=used.device).view(used.shape)
@@ -124,7 +133,8 @@ class Bank:
 
 
 class Cms(Model[CmsSettings]):
-    """Equations 5 to 8: λ · L_SC(v) + (1 - λ) · L_CMS(z), and the bank V that neighbors are looked up in."""
+    """Equations 5 to 8: λ · L_SC(v) + (1 - λ) · L_CMS(z), and the bank V that neighbors are looked
+    up in."""
 
     def __init__(self, encoder: Encoder, settings: CmsSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
@@ -134,17 +144,18 @@ class Cms(Model[CmsSettings]):
         if self.shift.aggregation == "attention":
             self.attention = NeighborAttention(settings.head.dim)
         self.bank: Bank | None = None
-        self.embeds_views = settings.embeds_views
         # Random neighbors are drawn by the host.
         self.is_recordable = self.shift.retrieval == "nearest"
 
     def check(self) -> None:
         """Refuse fewer images than a view has neighbors."""
         n_images = self.shape.n_images
-        others = (2 * n_images if self.embeds_views else n_images) - 1
+        n_rows = 2 * n_images if self.settings.bank == "views" else n_images
+        others = n_rows - 1
         if self.shift.kernel == "knn" and self.shift.n_neighbors > others:
             raise UsageError(
-                f"inference.shift.n_neighbors: found {self.shift.n_neighbors} with {n_images} images to train "
+                f"inference.shift.n_neighbors: found {self.shift.n_neighbors} with {n_images} "
+                "images to train "
                 f"on, expected at most {others}; lower it, or add images"
             )
 
@@ -158,13 +169,15 @@ class Cms(Model[CmsSettings]):
         return embeddings
 
     def compact(self, embeddings: Tensor) -> Tensor:
-        """In as many columns as the bottleneck has; learned attention was trained on full embeddings."""
+        """In as many columns as the bottleneck has; learned attention was trained on full
+        embeddings."""
         return embeddings if self.attention is not None else compact(embeddings, self.head.basis())
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
-        """Renew the bank: embed every image, or two random views of each, with the networks as they are now."""
+        """Renew the bank: embed every image, or two random views of each, with the networks as they
+        are now."""
         basis = self.head.basis()
-        embeddings = epoch.embed_views() if self.embeds_views else epoch.embed()
+        embeddings = epoch.embed_views() if self.settings.bank == "views" else epoch.embed()
         rows = compact(embeddings, basis).clone()
         self.bank = Bank(rows=rows, basis=basis, kind=self.settings.bank)
         return collapse_statistics(self.bank.rows)
@@ -198,15 +211,16 @@ class Cms(Model[CmsSettings]):
         views = batch.outputs["embeddings"]
         if self.shift.retrieval != "random":
             return bank.neighbors(views, batch.images, self.shift)
-        # Both views of an image are given the same ones, "for stable learning" (section 5.3). Every process draws for
-        # the whole batch and keeps its own: generators are alike, so each would else draw the same.
+        # Both views of an image are given the same ones, "for stable learning" (section 5.3). Every
+        # process draws for the whole batch and keeps its own: generators are alike, so each would
+        # else draw the same.
         everyone = (batch.gather(views.detach()), batch.gather(batch.images))  # (2B, D), (2B,)
         first, images = (rows.chunk(2)[0] for rows in everyone)  # (B, D), (B,)
         once = bank.neighbors(first, images, self.shift, batch.generator).indices  # (B, k)
         drawn = batch.own(torch.cat([once, once]))  # (2b, k)
         return Neighbors(drawn, similarities(compact(views.detach(), bank.basis), bank.rows, drawn))
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """The settings of head, loss and shift."""
         return {**super().identity(), "shift": to_dict(self.shift)}
 
@@ -249,7 +263,8 @@ def cluster_unseen(
     n_clusters: int | None,
     device: torch.device,
 ) -> Discovery:
-    """Algorithm 1 on embeddings (M, D) of unseen images; labeled validation images say when to stop shifting."""
+    """Algorithm 1 on embeddings (M, D) of unseen images; labeled validation images say when to stop
+    shifting."""
     judges = labels[validation]
     inference = infer_inductive(
         unseen,
@@ -267,7 +282,6 @@ def cluster_unseen(
 METHOD = Method(
     settings=CmsSettings,
     title="CMS",
-    about="contrastive mean-shift learning (CVPR 2024)",
     model=Cms,
     cluster=cluster,
     cluster_unseen=cluster_unseen,
@@ -275,13 +289,15 @@ METHOD = Method(
     goes_on_from_trial=True,
     protocols={
         "paper": {
-            "loss": {"denominator": "paper", "detach_norm": False},
-            "head": {"kind": "paper"},
+            "loss.denominator": "paper",
+            "loss.detach_norm": False,
+            "head.kind": "paper",
             "bank": "images",
         },
         "reference": {
-            "loss": {"denominator": "reference", "detach_norm": True},
-            "head": {"kind": "bottleneck"},
+            "loss.denominator": "reference",
+            "loss.detach_norm": True,
+            "head.kind": "bottleneck",
             "bank": "views",
         },
     },

@@ -1,9 +1,11 @@
-"""DCCL (Pu, Zhong, Sebe, CVPR 2023): images are drawn to concepts, which are communities in the graph of neighbors.
+"""DCCL (Pu, Zhong, Sebe, CVPR 2023): images are drawn to concepts, which are communities in the
+graph of neighbors.
 
-Training: before each epoch all images are linked with their nearest ones, and communities of this graph are taken for
-concepts. A memory holds the center of each concept. Beside GCD's losses each view is drawn to the center of its image's
-concept and away from the others, and the centers follow the views. Inference: GCD's semi-supervised k-means; K, where
-it is not given, is the number of communities.
+Training: before each epoch all images are linked with their nearest ones, and communities of this
+graph are taken for concepts. A memory holds the center of each concept. Beside GCD's losses each
+view is drawn to the center of its image's concept and away from the others, and the centers follow
+the views. Inference: GCD's semi-supervised k-means; K, where it is not given, is the number of
+communities.
 
 n training images, N images, B of a batch, C entries of a feature, M concepts.
 """
@@ -19,17 +21,12 @@ from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.categories import category_centers
 from shoal.clustering.communities import find_communities, link_neighbors
 from shoal.clustering.matching import matched_accuracy
-from shoal.clustering.n_clusters import keep_to
 from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.classifier import labeled_cross_entropy
-from shoal.methods.clusters import Discovery, Representation
-from shoal.methods.gcd import (
-    GcdSettings,
-    GcdWithFeatures,
-    cluster_by_kmeans,
-)
+from shoal.methods.clusters import Representation
+from shoal.methods.gcd import Gcd, GcdSettings, clustering_by_kmeans
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
 from shoal.training.model import Batch, Epoch, TaskShape
@@ -43,8 +40,8 @@ class DcclSettings(GcdSettings):
     """Everything that can be set; `recipes/dccl` holds the published values."""
 
     search_n_clusters: bool = True
-    """Take the number of communities for K; else the one of `inference.rule`. Where `shoal discover` takes K from its
-    first answer, that stays."""
+    """Take the number of communities for K; else the one of `inference.rule`. Where `shoal
+    discover` takes K from its first answer, that stays."""
     n_neighbors: int = 15
     """Images that each one is linked with."""
     min_similarity: float = 0.6
@@ -52,14 +49,15 @@ class DcclSettings(GcdSettings):
     min_members: int = 5
     """Images from which on a community is a concept; those of smaller ones are drawn to none."""
     resolutions: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0)
-    """How fine communities are. Of several the one with the highest labeled accuracy is taken, on the graph of the
-    first epoch without what labels say about links."""
+    """How fine communities are. Of several the one with the highest labeled accuracy is taken, on
+    the graph of the first epoch without what labels say about links."""
     concept_weight: float = 0.4
     """Of the concept loss beside GCD's, once it has risen."""
     first_concept_weight: float = 0.04
     """Where it begins; it rises along a line."""
     concept_ramp: float = 0.5
-    """The share of all epochs in which it rises, so that a shorter training sees its end; published: 100 of 200."""
+    """The share of all epochs in which it rises, so that a shorter training sees its end;
+    published: 100 of 200."""
     concept_temperature: float = 0.05
     """What cosines with the centers are divided by."""
     concept_momentum: float = 0.1
@@ -85,8 +83,9 @@ class DcclSettings(GcdSettings):
         return self.first_concept_weight + share * (self.concept_weight - self.first_concept_weight)
 
 
-class Dccl(GcdWithFeatures[DcclSettings]):
-    """GCD's losses and the concept loss. Concepts are renewed before each epoch, so a resumed run makes the same."""
+class Dccl(Gcd[DcclSettings]):
+    """GCD's losses and the concept loss. Concepts are renewed before each epoch, so a resumed run
+    makes the same."""
 
     resolution: Tensor
 
@@ -123,7 +122,8 @@ class Dccl(GcdWithFeatures[DcclSettings]):
         return {**losses, "loss": total, "loss_concept": concept}
 
     def concept_loss(self, batch: Batch) -> Tensor:
-        """Cross-entropy of the cosines of views with all centers; of views whose image has a concept."""
+        """Cross-entropy of the cosines of views with all centers; of views whose image has a
+        concept."""
         features = batch.gather(batch.outputs["features"])  # (2B, C)
         if len(self.centers) == 0:
             return features.sum() * 0
@@ -151,7 +151,8 @@ class Dccl(GcdWithFeatures[DcclSettings]):
 
 
 def find_concepts(points: Tensor, labels: Ints, resolution: float, settings: DcclSettings) -> Ints:
-    """(N,) the concept of each of the unit points (N, C), -1 for none; `labels` (N,) have a say in who is linked."""
+    """(N,) the concept of each of the unit points (N, C), -1 for none; `labels` (N,) have a say in
+    who is linked."""
     graph = link_neighbors(
         points, labels, n_neighbors=settings.n_neighbors, min_similarity=settings.min_similarity
     )
@@ -161,7 +162,8 @@ def find_concepts(points: Tensor, labels: Ints, resolution: float, settings: Dcc
 
 
 def choose_resolution(points: Tensor, labels: Ints, settings: DcclSettings) -> float:
-    """The resolution whose communities agree best with labels (N,) that they do not know; the first of equals.
+    """The resolution whose communities agree best with labels (N,) that they do not know; the first
+    of equals.
 
     Without labels it is the first of all.
     """
@@ -181,47 +183,21 @@ def choose_resolution(points: Tensor, labels: Ints, settings: DcclSettings) -> f
     return tried[int(np.argmax(accuracies))]
 
 
-def cluster(
-    learned: Representation,
-    labels: Ints,
-    settings: DcclSettings,
-    *,
-    n_clusters: int | None,
-    device: torch.device,
-) -> Discovery:
-    """GCD's semi-supervised k-means."""
-
-    def search(points: Tensor) -> int:
-        model = learned.model
-        if isinstance(model, Dccl):
-            chosen = float(model.resolution)
-        else:
-            chosen = choose_resolution(points, labels, settings)
-        return count_concepts(points, labels, chosen, settings)
-
-    return cluster_by_kmeans(
-        learned,
-        labels,
-        settings,
-        n_clusters=n_clusters,
-        device=device,
-        search=search,
-        counted_by=COUNTED_BY,
-    )
-
-
-def count_concepts(points: Tensor, labels: Ints, resolution: float, settings: DcclSettings) -> int:
-    """How many concepts there are among points (N, C), within the range in `inference`; no fewer than known classes."""
-    n_concepts = int(find_concepts(points, labels, resolution, settings).max(initial=-1)) + 1
-    n_known = len(np.unique(labels[labels != UNLABELED]))
-    inference = settings.inference
-    return max(keep_to(max(n_concepts, 1), inference.min_clusters, inference.max_clusters), n_known)
+def count_concepts(
+    learned: Representation, points: Tensor, labels: Ints, settings: DcclSettings
+) -> int:
+    """How many concepts there are among points (N, C), within the range in `inference`."""
+    if isinstance(learned.model, Dccl):
+        resolution = float(learned.model.resolution)
+    else:
+        resolution = choose_resolution(points, labels, settings)
+    concepts = find_concepts(points, labels, resolution, settings)
+    return settings.keep_to_range(max(int(concepts.max(initial=-1)) + 1, 1), labels)
 
 
 METHOD = Method(
     settings=DcclSettings,
     title="DCCL",
-    about="images drawn to concepts, communities in the graph of neighbors (Pu et al., CVPR 2023)",
     model=Dccl,
-    cluster=cluster,
+    cluster=clustering_by_kmeans(count_concepts, COUNTED_BY),
 )

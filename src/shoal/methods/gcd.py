@@ -1,34 +1,45 @@
-"""Generalized category discovery as Vaze et al. (CVPR 2022) first did it, on the same trainer as CMS.
+"""Generalized category discovery as Vaze et al. (CVPR 2022) first did it, on the same trainer as
+CMS.
 
-Training: InfoNCE of two views over all images and the supervised contrastive loss over the labeled ones, through a head
-that is then discarded. Inference: semi-supervised k-means of the encoder's features. The snapshot is the one with the
-highest accuracy on labeled validation images; the released code takes the one that does best on the test images.
+Training: InfoNCE of two views over all images and the supervised contrastive loss over the labeled
+ones, through a head that is then discarded. Inference: semi-supervised k-means of the encoder's
+features. The snapshot is the one with the highest accuracy on labeled validation images; the
+released code takes the one that does best on the test images.
 
 B images of a batch, D entries of an embedding.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.kmeans import KMeansResult, semi_supervised_kmeans
-from shoal.clustering.n_clusters import NClustersEstimate, check_n_clusters, search_n_clusters
+from shoal.clustering.n_clusters import (
+    NClustersEstimate,
+    check_n_clusters,
+    keep_to,
+    search_n_clusters,
+)
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.encoders.head import Head, HeadSettings, unit
 from shoal.encoders.vision import Encoder
-from shoal.methods.clusters import Discovery, Representation, n_clusters_to_use, to_numpy
-from shoal.methods.method import Method, TrainedSettings
+from shoal.methods.clusters import Discovery, Representation, n_clusters_to_use
+from shoal.methods.method import Cluster, Method, TrainedSettings
 from shoal.settings import check_numbers
 from shoal.training.losses import GcdLossSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, Model, TaskShape, numbered_labels
 
-COUNTED_BY = "highest accuracy of k-means, started once, on frozen features by all given labels, Brent's search"
+COUNTED_BY = (
+    "highest accuracy of k-means, started once, on frozen features by all given labels, "
+    "Brent's search"
+)
 """How K is found where that is searched for."""
 
 
@@ -42,43 +53,51 @@ class GcdSettings(TrainedSettings):
     head: HeadSettings = field(default_factory=HeadSettings)
     loss: GcdLossSettings = field(default_factory=GcdLossSettings)
     search_n_clusters: bool = False
-    """Estimate K as published: by the highest labeled accuracy of k-means on the encoder's features as they come, found
-    by Brent's search; else by `inference.rule`. Where `shoal discover` takes K from its first answer, that stays."""
+    """Estimate K as published: by the highest labeled accuracy of k-means on the encoder's features
+    as they come, found by Brent's search; else by `inference.rule`. Where `shoal discover` takes K
+    from its first answer, that stays."""
     n_init: int = 10
-    """Starts of k-means; the released code makes 100. With 6,000 images and K = 200 each costs 6 to 7 CPU seconds."""
+    """Starts of k-means; the released code makes 100. With 6,000 images and K = 200 each costs 6 to
+    7 CPU seconds."""
 
     def __post_init__(self) -> None:
         check_numbers(self, counts=["n_init"])
+
+    def search(self, find: Callable[[int], Ints], labels: Ints) -> int:
+        """K by the labeled accuracy of what `find` makes of it, within the range in `inference`."""
+        inference = self.inference
+        return search_n_clusters(
+            find, labels, least=inference.min_clusters, most=inference.max_clusters
+        )
+
+    def keep_to_range(self, n_found: int, labels: Ints) -> int:
+        """A number of clusters within the range in `inference`, and no fewer than known classes."""
+        n_known = len(np.unique(labels[labels != UNLABELED]))
+        inference = self.inference
+        return max(keep_to(n_found, inference.min_clusters, inference.max_clusters), n_known)
 
 
 G = TypeVar("G", bound=GcdSettings)
 
 
 class Gcd(Model[G]):
-    """λ · L_supervised + (1 - λ) · InfoNCE, both through a head; images are clustered by the tail's features."""
+    """λ · L_supervised + (1 - λ) · InfoNCE, both through a head; images are clustered by the tail's
+    features."""
 
     def __init__(self, encoder: Encoder, settings: G, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
         self.head = Head(encoder.feature_dim, settings.head)
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        """What the head makes of the features of views."""
-        return {"projections": self.head(self.encoder.tail(inputs))}
+        """What the head makes of the features of views, and the features, unit rows."""
+        features = self.encoder.tail(inputs)
+        return {"projections": self.head(features), "features": unit(features.float())}
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """The objective and its two parts."""
         return gcd_losses(
             batch.gather(batch.outputs["projections"]), batch.labels, self.settings.loss
         )
-
-
-class GcdWithFeatures(Gcd[G]):
-    """The same for a loss that looks at the features too."""
-
-    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        """What the head makes of the features of views, and the features, unit rows."""
-        features = self.encoder.tail(inputs)
-        return {"projections": self.head(features), "features": unit(features.float())}
 
 
 def gcd_losses(views: Tensor, labels: Tensor, loss: GcdLossSettings) -> dict[str, Tensor]:
@@ -92,50 +111,35 @@ def gcd_losses(views: Tensor, labels: Tensor, loss: GcdLossSettings) -> dict[str
     return {"loss": total, "loss_supervised": supervised, "loss_contrastive": unsupervised}
 
 
-def cluster(
-    learned: Representation,
-    labels: Ints,
-    settings: GcdSettings,
-    *,
-    n_clusters: int | None,
-    device: torch.device,
-) -> Discovery:
-    """Run semi-supervised k-means: labeled images keep their class, the others go to the nearest center."""
+Search = Callable[[Representation, Tensor, Ints, G], int]
+"""Finds K of unit points (N, D), of what was learned, with labels (N,), by settings."""
 
-    def search(points: Tensor) -> int:
-        return search_by_kmeans(
-            unit_points(learned.embed_frozen(), device=device), labels, settings
+
+def clustering_by_kmeans(search: Search[G], counted_by: str) -> Cluster[G]:
+    """Semi-supervised k-means for a method that finds K by a `search` of its own; `counted_by` says
+    in words how.
+
+    Labeled images keep their class, the others go to the nearest center.
+    """
+
+    def cluster(
+        learned: Representation,
+        labels: Ints,
+        settings: G,
+        *,
+        n_clusters: int | None,
+        device: torch.device,
+    ) -> Discovery:
+        points = unit_points(learned.embeddings, device=device)
+        number = decide_n_clusters(n_clusters, learned, points, labels, settings, search)
+        found = cluster_points(points, labels, number.n_clusters, settings)
+        return replace(
+            learned.answer(found.labels.cpu().numpy(), number.n_clusters),
+            estimate=number.estimate,
+            counted_by=counted_by if number.is_searched else "",
         )
 
-    return cluster_by_kmeans(
-        learned,
-        labels,
-        settings,
-        n_clusters=n_clusters,
-        device=device,
-        search=search,
-        counted_by=COUNTED_BY,
-    )
-
-
-def cluster_by_kmeans(
-    learned: Representation,
-    labels: Ints,
-    settings: GcdSettings,
-    *,
-    n_clusters: int | None,
-    device: torch.device,
-    search: Callable[[Tensor], int],
-    counted_by: str,
-) -> Discovery:
-    """Semi-supervised k-means for a method that finds K of unit points (N, D) by a `search` of its own.
-
-    `counted_by` says in words how.
-    """
-    points = unit_points(learned.embeddings, device=device)
-    number = decide_n_clusters(n_clusters, learned, points, labels, settings, search)
-    clustering = cluster_points(points, labels, number.n_clusters, settings)
-    return number.discovery(learned, clustering.labels.cpu().numpy(), number.n_clusters, counted_by)
+    return cluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,33 +152,20 @@ class Number:
     is_searched: bool = False
     """Whether the method's own search has found it."""
 
-    def discovery(
-        self, learned: Representation, clusters: Ints, n_clusters: int, counted_by: str
-    ) -> Discovery:
-        """Clusters (N,) of what was learned, as methods answer."""
-        return Discovery(
-            clusters=clusters,
-            n_clusters=n_clusters,
-            embeddings=to_numpy(learned.embeddings),
-            estimate=self.estimate,
-            counted_by=counted_by if self.is_searched else "",
-            metrics=learned.metrics,
-            epoch=learned.epoch,
-        )
-
 
 def decide_n_clusters(
     given: int | None,
     learned: Representation,
     points: Tensor,
     labels: Ints,
-    settings: GcdSettings,
-    search: Callable[[Tensor], int],
+    settings: G,
+    search: Search[G],
 ) -> Number:
-    """The K given, else that of the method's own search where it is asked for, else that of the rule in `inference`."""
+    """The K given, else that of the method's own search where it is asked for, else that of the
+    rule in `inference`."""
     is_searched = given is None and settings.search_n_clusters
     if is_searched:
-        given = search(points)
+        given = search(learned, points, labels, settings)
     wanted = n_clusters_to_use(given, learned, labels, settings.estimate_on, settings.inference)
     if wanted is not None:
         return Number(
@@ -187,7 +178,8 @@ def decide_n_clusters(
 def cluster_points(
     points: Tensor, labels: Ints, n_clusters: int, settings: GcdSettings
 ) -> KMeansResult:
-    """Semi-supervised k-means of unit points (N, D); clusters 0 … C-1 are the classes in `labels` (N,), in order."""
+    """Semi-supervised k-means of unit points (N, D); clusters 0 … C-1 are the classes in `labels`
+    (N,), in order."""
     return semi_supervised_kmeans(
         points,
         # Without gaps: a class without a labeled image has no center to start from.
@@ -198,19 +190,19 @@ def cluster_points(
     )
 
 
-def search_by_kmeans(points: Tensor, labels: Ints, settings: GcdSettings) -> int:
-    """K by the labeled accuracy of plain k-means, started once each, on unit points (N, D)."""
+def search_by_kmeans(
+    learned: Representation, points: Tensor, labels: Ints, settings: GcdSettings
+) -> int:
+    """K by the labeled accuracy of plain k-means, started once each, on the encoder's features as
+    they came."""
+    frozen = unit_points(learned.embed_frozen(), device=points.device)
 
     def find(n_clusters: int) -> Ints:
-        clusters: Ints = (
-            plain_kmeans(points, n_clusters, settings.training.seed).labels.cpu().numpy()
-        )
+        found = plain_kmeans(frozen, n_clusters, settings.training.seed)
+        clusters: Ints = found.labels.cpu().numpy()
         return clusters
 
-    inference = settings.inference
-    return search_n_clusters(
-        find, labels, least=inference.min_clusters, most=inference.max_clusters
-    )
+    return settings.search(find, labels)
 
 
 def plain_kmeans(points: Tensor, n_clusters: int, seed: int) -> KMeansResult:
@@ -229,7 +221,6 @@ def plain_kmeans(points: Tensor, n_clusters: int, seed: int) -> KMeansResult:
 METHOD = Method(
     settings=GcdSettings,
     title="GCD",
-    about="contrastive learning and semi-supervised k-means (Vaze et al., CVPR 2022)",
     model=Gcd,
-    cluster=cluster,
+    cluster=clustering_by_kmeans(search_by_kmeans, COUNTED_BY),
 )

@@ -1,9 +1,11 @@
-"""GPC (Zhao, Wen, Han, ICCV 2023): images are drawn to prototypes, as many as a mixture of Gaussians finds on the way.
+"""GPC (Zhao, Wen, Han, ICCV 2023): images are drawn to prototypes, as many as a mixture of
+Gaussians finds on the way.
 
-Training: before each epoch all images are clustered by semi-supervised k-means; then clusters are split and joined
-where that explains them better as Gaussians, and their number is that of the next epoch. Beside GCD's losses each view
-is drawn to the prototype of its image's cluster, the mean, the closer the tighter the cluster is. Inference: GCD's
-semi-supervised k-means; K, where it is not given, is the number found.
+Training: before each epoch all images are clustered by semi-supervised k-means; then clusters are
+split and joined where that explains them better as Gaussians, and their number is that of the next
+epoch. Beside GCD's losses each view is drawn to the prototype of its image's cluster, the mean, the
+closer the tighter the cluster is. Inference: GCD's semi-supervised k-means; K, where it is not
+given, is the number found.
 
 n training images, N images, B of a batch, C entries of a feature, K clusters.
 """
@@ -19,14 +21,9 @@ from shoal.arrays import Ints
 from shoal.clustering.categories import category_centers
 from shoal.clustering.kmeans import semi_supervised_kmeans
 from shoal.clustering.mixture import principal_columns, prior_of_classes, split_and_merge
-from shoal.clustering.n_clusters import keep_to
 from shoal.encoders.vision import Encoder
-from shoal.methods.clusters import Discovery, Representation
-from shoal.methods.gcd import (
-    GcdSettings,
-    GcdWithFeatures,
-    cluster_by_kmeans,
-)
+from shoal.methods.clusters import Representation
+from shoal.methods.gcd import Gcd, GcdSettings, clustering_by_kmeans
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
 from shoal.training.model import Batch, Epoch, TaskShape, numbered_labels
@@ -38,7 +35,8 @@ COUNTED_BY = "Gaussians split and joined during training"
 """How K is found where that is searched for."""
 
 SMOOTH = 10
-"""Added to the size of a cluster in its temperature, so that small clusters do not get a large one."""
+"""Added to the size of a cluster in its temperature, so that small clusters do not get a large
+one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,8 +44,8 @@ class GpcSettings(GcdSettings):
     """Everything that can be set; `recipes/gpc` holds the published values."""
 
     search_n_clusters: bool = True
-    """Take the number of Gaussians for K; else the one of `inference.rule`. Where `shoal discover` takes K from its
-    first answer, that stays."""
+    """Take the number of Gaussians for K; else the one of `inference.rule`. Where `shoal discover`
+    takes K from its first answer, that stays."""
     first_novel: int = 10
     """Novel clusters that training begins with, beside the known classes."""
     mixture_columns: int = 64
@@ -71,16 +69,17 @@ class GpcSettings(GcdSettings):
         )
 
 
-class Gpc(GcdWithFeatures[GpcSettings]):
-    """GCD's losses and the prototype loss. Of the clusters only their number goes on from epoch to epoch."""
+class Gpc(Gcd[GpcSettings]):
+    """GCD's losses and the prototype loss. Of the clusters only their number goes on from epoch to
+    epoch."""
 
     n_clusters: Tensor
 
     def __init__(self, encoder: Encoder, settings: GpcSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
-        first = (
-            shape.n_known + settings.first_novel if shape.n_clusters is None else shape.n_clusters
-        )
+        first = shape.n_clusters
+        if first is None:
+            first = shape.n_known + settings.first_novel
         self.register_buffer(
             "n_clusters", torch.tensor(min(max(first, shape.n_known, 1), shape.n_images))
         )
@@ -89,7 +88,8 @@ class Gpc(GcdWithFeatures[GpcSettings]):
         self.temperatures = torch.empty(0)  # (K,)
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
-        """Cluster the training images, change the number of clusters unless it is given, and make the prototypes."""
+        """Cluster the training images, change the number of clusters unless it is given, and make
+        the prototypes."""
         if epoch.number < self.settings.prototype_warmup:
             return {"n_prototypes": float(self.n_clusters)}
         points = epoch.embed()
@@ -118,7 +118,8 @@ class Gpc(GcdWithFeatures[GpcSettings]):
         return {**losses, "loss": total, "loss_prototype": drawn}
 
     def prototype_loss(self, batch: Batch) -> Tensor:
-        """Cross-entropy of the cosines of views with all prototypes, each divided by its cluster's temperature."""
+        """Cross-entropy of the cosines of views with all prototypes, each divided by its cluster's
+        temperature."""
         features = batch.gather(batch.outputs["features"])  # (2B, C)
         if len(self.prototypes) == 0:
             return features.sum() * 0
@@ -136,7 +137,8 @@ def fit_mixture(
     is_given: bool,
     generator: torch.Generator,
 ) -> Ints:
-    """(N,) the clusters of unit points (N, C); first those of the classes in `labels` (N,), 0 … without gaps.
+    """(N,) the clusters of unit points (N, C); first those of the classes in `labels` (N,), 0 …
+    without gaps.
 
     Unless K is given, those of k-means are split and joined once.
     """
@@ -155,7 +157,8 @@ def fit_mixture(
 
 
 def spread_of(points: Tensor, clusters: Tensor, prototypes: Tensor) -> Tensor:
-    """(K,) how wide each cluster is: mean distance to the prototype over log(size + 10), cut to the middle 80 %.
+    """(K,) how wide each cluster is: mean distance to the prototype over log(size + 10), cut to the
+    middle 80 %.
 
     Their mean is 1.
     """
@@ -172,51 +175,25 @@ def spread_of(points: Tensor, clusters: Tensor, prototypes: Tensor) -> Tensor:
     return (widths / widths.mean()).float().to(points.device)
 
 
-def cluster(
-    learned: Representation,
-    labels: Ints,
-    settings: GpcSettings,
-    *,
-    n_clusters: int | None,
-    device: torch.device,
-) -> Discovery:
-    """GCD's semi-supervised k-means."""
-
-    def search(points: Tensor) -> int:
-        return count_gaussians(learned, points, labels, settings)
-
-    return cluster_by_kmeans(
-        learned,
-        labels,
-        settings,
-        n_clusters=n_clusters,
-        device=device,
-        search=search,
-        counted_by=COUNTED_BY,
-    )
-
-
 def count_gaussians(
     learned: Representation, points: Tensor, labels: Ints, settings: GpcSettings
 ) -> int:
-    """K after one more round on points (N, C), from the number of the snapshot, within the range in `inference`."""
+    """K after one more round on points (N, C), from the number of the snapshot, within the range in
+    `inference`."""
     given = numbered_labels(labels)
-    model = learned.model
     n_known = int(given.max(initial=-1)) + 1
-    begun = int(model.n_clusters) if isinstance(model, Gpc) else n_known + settings.first_novel
+    begun = n_known + settings.first_novel
+    if isinstance(learned.model, Gpc):
+        begun = int(learned.model.n_clusters)
     begun = int(np.clip(begun, max(n_known, 1), len(points)))
     generator = torch.Generator().manual_seed(settings.training.seed)
     clusters = fit_mixture(points, given, begun, settings, is_given=False, generator=generator)
-    inference = settings.inference
-    return max(
-        keep_to(int(clusters.max()) + 1, inference.min_clusters, inference.max_clusters), n_known
-    )
+    return settings.keep_to_range(int(clusters.max()) + 1, labels)
 
 
 METHOD = Method(
     settings=GpcSettings,
     title="GPC",
-    about="images drawn to prototypes, whose number a mixture of Gaussians finds (Zhao et al., ICCV 2023)",
     model=Gpc,
-    cluster=cluster,
+    cluster=clustering_by_kmeans(count_gaussians, COUNTED_BY),
 )

@@ -1,15 +1,15 @@
 """What every method takes and gives, so that one can stand in for another.
 
-A method is a file: its settings, its model (`training/model.py`) where it trains, and how it clusters; a `Method` at
-its end names them.
-N images, D columns of an embedding, M images that were not trained on.
+A method is a file: its settings, its model (`training/model.py`) where it trains, and how it
+clusters; a `Method` at its end names them. N images, D columns of an embedding, M images that were
+not trained on.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, Self, TypedDict, TypeVar, Unpack
+from typing import Generic, Literal, Protocol, Self, TypedDict, TypeVar, Unpack
 
 import torch
 from torch import Tensor
@@ -19,9 +19,9 @@ from shoal.clustering.inference import InferenceSettings, infer
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.embed import embed
 from shoal.methods.clusters import Discovery, Representation
-from shoal.methods.task import Task
 from shoal.training.loop import EarlyStopping, OnEpoch, OnProgress, train
 from shoal.training.model import Model, TaskShape, shape_of
+from shoal.training.task import Task
 from shoal.training.train_settings import TrainSettings
 
 
@@ -33,7 +33,8 @@ class MethodSettings:
     input_size: int | None = None
     """Side of the images the encoder sees; None: what it was made for."""
     inference: InferenceSettings = field(default_factory=InferenceSettings)
-    """How frozen features are clustered, and those of a method that shifts; its `rule` estimates K in all of them."""
+    """How frozen features are clustered, and those of a method that shifts; its `rule` estimates K
+    in all of them."""
 
     def with_seed(self, seed: int) -> Self:
         """The same settings with another seed; nothing is drawn where nothing is trained."""
@@ -45,17 +46,14 @@ class TrainedSettings(MethodSettings):
     """What those of a method that trains have besides."""
 
     n_tail_blocks: int | None = None
-    """How many of the encoder's last blocks are trained; None: what the encoder's catalog entry says."""
+    """How many of the encoder's last blocks are trained; None: what the encoder's catalog entry
+    says."""
     training: TrainSettings = field(default_factory=TrainSettings)
     estimate_on: Literal["validation", "collection"] = "validation"
-    """Whose labels estimate K after training: those set aside from the loss, as in the paper, or all, on the final
-    embeddings. Where `shoal discover` has a first answer, 'validation' leaves K to that, unless the rule is the
-    paper's; a method that needs K before training takes it from the frozen encoder in any case."""
-
-    @property
-    def embeds_views(self) -> bool:
-        """Whether random views of all images are embedded before each epoch, which a pool then has to hold."""
-        return False
+    """Whose labels estimate K after training: those set aside from the loss, as in the paper, or
+    all, on the final embeddings. Where `shoal discover` has a first answer, 'validation' leaves K
+    to that, unless the rule is the paper's; a method that needs K before training takes it from the
+    frozen encoder in any case."""
 
     def with_seed(self, seed: int) -> Self:
         """The same settings with another seed."""
@@ -77,7 +75,6 @@ class LearnOptions(TypedDict, total=False):
     on_epoch: OnEpoch | None
     stop: Callable[[], bool] | None
     early_stopping: EarlyStopping | None
-    keeps_trunk: bool
 
 
 class Cluster(Protocol[S_in]):
@@ -110,7 +107,8 @@ class ClusterUnseen(Protocol[S_in]):
         n_clusters: int | None,
         device: torch.device,
     ) -> Discovery:
-        """Cluster embeddings `unseen` (M, D); `labels` (N,) are those of the task, `validation` its rows kept apart."""
+        """Cluster embeddings `unseen` (M, D); `labels` (N,) are those of the task, `validation` its
+        rows kept apart."""
         ...
 
 
@@ -122,7 +120,6 @@ class Method(Generic[S]):
     """A class of `TrainedSettings` where there is a model."""
     title: str
     """What papers call it."""
-    about: str
     cluster: Cluster[S]
     model: type[Model[S]] | None = None
     """The networks of a method that trains."""
@@ -131,12 +128,12 @@ class Method(Generic[S]):
     needs_n_clusters: bool = False
     """Whether K has to be known before training, because a classifier has as many outputs."""
     goes_on_from_trial: bool = False
-    """Whether a training with all labels may begin with the weights of one with fewer classes. Not where a classifier
-    or a memory knows the classes by number, which are others then."""
+    """Whether a training with all labels may begin with the weights of one with fewer classes. Not
+    where a classifier or a memory knows the classes by number, which are others then."""
     cluster_unseen: ClusterUnseen[S] | None = None
     """Clusters of images that were not trained on; None: `nearest_clusters`."""
-    protocols: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What the protocols of `protocols.py` decide of this method's own settings, block by block."""
+    protocols: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """What the protocols of `protocols.py` decide of this method's own settings, by dotted name."""
 
     @property
     def trains(self) -> bool:
@@ -153,9 +150,10 @@ class Method(Generic[S]):
     ) -> Discovery:
         """Learn from a task and cluster its images.
 
-        K is the given one, else the one estimated on the validation images with the snapshot that was kept, else, where
-        no images were set aside, the one estimated on all labels. Without any label (K given) there is no supervised
-        loss and nothing to choose a snapshot by: the last one is kept.
+        K is the given one, else the one estimated on the validation images with the snapshot that
+        was kept, else, where no images were set aside, the one estimated on all labels. Without any
+        label (K given) there is no supervised loss and nothing to choose a snapshot by: the last
+        one is kept.
         """
         learned = self.represent(task, settings, device=device, **options)
         return self.cluster(
@@ -182,7 +180,8 @@ class Method(Generic[S]):
         start: Model[S] | None = None,
         **options: Unpack[LearnOptions],
     ) -> Representation:
-        """Train the model on a task, or embed its images where there is none. A K in the task chooses the snapshot.
+        """Train the model on a task, or embed its images where there is none. A K in the task
+        chooses the snapshot.
 
         It begins with the weights of the model `start`, or with those that the seed draws.
         """
@@ -194,14 +193,13 @@ class Method(Generic[S]):
         assert isinstance(settings, TrainedSettings)
         if self.needs_n_clusters and task.n_clusters is None:
             task = replace(task, n_clusters=_count_frozen(task, settings, device))
-        model = self.build(settings, shape_of(task, task.n_clusters)).to(device)
+        model = self.build(settings, shape_of(task)).to(device)
         if start is not None:
             model.load_tensors(start.saved_tensors())
         trained = train(
             task,
             model,
             settings.training,
-            n_clusters=task.n_clusters,
             rule=settings.inference.rule,
             **options,
         )
@@ -216,8 +214,6 @@ class Method(Generic[S]):
             metrics=trained.metrics,
             epoch=trained.epoch,
             is_done=trained.is_done,
-            tokens=trained.tokens,
-            pool=trained.pool,
         )
 
 

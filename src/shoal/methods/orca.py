@@ -1,9 +1,11 @@
-"""ORCA (Cao, Brbić, Leskovec, ICLR 2022): a classifier over known and novel classes that learns both at one pace.
+"""ORCA (Cao, Brbić, Leskovec, ICLR 2022): a classifier over known and novel classes that learns
+both at one pace.
 
-Training: each image is paired with another, a labeled one with an image of its class, any other with its nearest
-neighbor in the batch, and the two predictions are made alike. The cross-entropy of labeled images is eased by a margin
-that is as large as the classifier is unsure of the unlabeled ones, so that known classes do not run ahead. A term that
-rewards a mean prediction spread over all clusters keeps it from using a few. Inference: the largest output.
+Training: each image is paired with another, a labeled one with an image of its class, any other
+with its nearest neighbor in the batch, and the two predictions are made alike. The cross-entropy of
+labeled images is eased by a margin that is as large as the classifier is unsure of the unlabeled
+ones, so that known classes do not run ahead. A term that rewards a mean prediction spread over all
+clusters keeps it from using a few. Inference: the largest output.
 
 n training images, B of a batch, b this process's share of it, C entries of a feature, K clusters.
 """
@@ -39,7 +41,8 @@ class OrcaSettings(ClassifierSettings):
     scale: float = 10.0
     """s: what the cosines are multiplied by."""
     max_margin: float = 0.5
-    """The margin of the cross-entropy is the mean uncertainty of the unlabeled images, at most this."""
+    """The margin of the cross-entropy is the mean uncertainty of the unlabeled images, at most
+    this."""
     pair_weight: float = 1.0
     """How much pairs with alike predictions are rewarded."""
     entropy_weight: float = 1.0
@@ -52,7 +55,8 @@ class OrcaSettings(ClassifierSettings):
 
 
 class Orca(ClassifierModel[OrcaSettings]):
-    """Cross-entropy with an uncertainty adaptive margin, pairs, and the entropy of the mean prediction."""
+    """Cross-entropy with an uncertainty adaptive margin, pairs, and the entropy of the mean
+    prediction."""
 
     def __init__(self, encoder: Encoder, settings: OrcaSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
@@ -60,7 +64,8 @@ class Orca(ClassifierModel[OrcaSettings]):
 
     @torch.no_grad()
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
-        """Measure how unsure the classifier is of the unlabeled images: 1 minus its mean largest probability."""
+        """Measure how unsure the classifier is of the unlabeled images: 1 minus its mean largest
+        probability."""
         super().begin_epoch(epoch)
         largest = (
             (self.settings.scale * self.classifier(epoch.embed())).softmax(dim=1).max(dim=1).values
@@ -106,16 +111,18 @@ class Orca(ClassifierModel[OrcaSettings]):
 
 
 def ease(logits: Tensor, labels: Tensor, margin: Tensor) -> Tensor:
-    """Raise the logit of each labeled row's own class by a margin, so that its cross-entropy pulls less."""
+    """Raise the logit of each labeled row's own class by a margin, so that its cross-entropy pulls
+    less."""
     own = F.one_hot(labels.clamp_min(0), logits.shape[1]) * (labels != UNLABELED)[:, None]  # (N, K)
     return logits + own * margin
 
 
 def choose_partners(features: Tensor, labels: Tensor, images: Tensor, drawn: Tensor) -> Tensor:
-    """(B,) another image of the batch for each: of the same label by chance, the nearest where there is no label.
+    """(B,) another image of the batch for each: of the same label by chance, the nearest where
+    there is no label.
 
-    Unit features (B, C), labels and images (B,), uniform numbers `drawn` (B,). An image that is the only one of its
-    class is its own partner.
+    Unit features (B, C), labels and images (B,), uniform numbers `drawn` (B,). An image that is the
+    only one of its class is its own partner.
     """
     others = images[:, None] != images[None, :]  # (B, B); batches are drawn with replacement
     alike = others & (labels[:, None] == labels[None, :])
@@ -132,7 +139,6 @@ def choose_partners(features: Tensor, labels: Tensor, images: Tensor, drawn: Ten
 METHOD = Method(
     settings=OrcaSettings,
     title="ORCA",
-    about="a classifier that learns known classes no faster than novel ones (Cao et al., ICLR 2022)",
     model=Orca,
     cluster=cluster_by_classifier,
     needs_n_clusters=True,

@@ -1,14 +1,16 @@
-"""PIM (Chiaroni et al., ICCV 2023): GCD's features, clustered by the most informative linear classifier.
+"""PIM (Chiaroni et al., ICCV 2023): GCD's features, clustered by the most informative linear
+classifier.
 
-Training is that of GCD. Inference: a linear classifier starts from the centers of semi-supervised k-means and is fitted
-to all features at once. Its predictions shall be sure for each unlabeled image, spread over the clusters on the whole,
-and right for labeled images. How much sureness counts, λ, decides how unequal clusters may be; it is the λ that does
-best on labeled images when the same is done without their labels.
+Training is that of GCD. Inference: a linear classifier starts from the centers of semi-supervised
+k-means and is fitted to all features at once. Its predictions shall be sure for each unlabeled
+image, spread over the clusters on the whole, and right for labeled images. How much sureness
+counts, λ, decides how unequal clusters may be; it is the λ that does best on labeled images when
+the same is done without their labels.
 
 N images, D columns of an embedding, K clusters, C known classes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -17,7 +19,6 @@ from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.matching import matched_accuracy
-from shoal.clustering.n_clusters import search_n_clusters
 from shoal.clustering.sums import unit_points
 from shoal.errors import UsageError
 from shoal.methods.classifier import entropy_of_mean, labeled_cross_entropy
@@ -42,8 +43,7 @@ MUTUAL_INFORMATION = 1.0
 """λ with which the objective without labels is the mutual information of images and clusters."""
 
 
-def _grid() -> tuple[float, ...]:
-    return tuple(round(0.05 * step, 2) for step in range(2, 21))
+GRID = tuple(round(0.05 * step, 2) for step in range(2, 21))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,11 +54,12 @@ class PimSettings(GcdSettings):
     """
 
     search_n_clusters: bool = True
-    """Estimate K by the highest labeled accuracy of the classifier fitted without labels, found by Brent's search; else
-    by `inference.rule`. Where `shoal discover` takes K from its first answer, that stays."""
+    """Estimate K by the highest labeled accuracy of the classifier fitted without labels, found by
+    Brent's search; else by `inference.rule`. Where `shoal discover` takes K from its first answer,
+    that stays."""
     sharpness: float = 25.0
     """What the classifier's products are multiplied by."""
-    sureness_weights: tuple[float, ...] = _grid()
+    sureness_weights: tuple[float, ...] = GRID
     """The λ that are tried, each at the cost of a fit."""
     fit_steps: int = 1000
     """Steps of Adam over all images; each costs three products of N × D × K."""
@@ -71,7 +72,8 @@ class PimSettings(GcdSettings):
             0 <= weight <= 100 for weight in self.sureness_weights
         ):
             raise UsageError(
-                f"sureness_weights: found {self.sureness_weights}, expected some λ of 0 or more, say [0.5]"
+                f"sureness_weights: found {self.sureness_weights}, expected some λ of 0 or more, "
+                "say [0.5]"
             )
         check_numbers(
             self,
@@ -91,20 +93,18 @@ def cluster(
 ) -> Discovery:
     """Fit the classifier to the embeddings; clusters that it leaves without images are none."""
     points = unit_points(learned.embeddings, device=device)
-
-    def search(points: Tensor) -> int:
-        return search_by_pim(points, labels, settings)
-
-    number = decide_n_clusters(n_clusters, learned, points, labels, settings, search)
-    wanted = number.n_clusters
-    weight = choose_sureness_weight(points, labels, wanted, settings)
-    begun = cluster_points(points, labels, wanted, settings)
+    number = decide_n_clusters(n_clusters, learned, points, labels, settings, search_by_pim)
+    weight = choose_sureness_weight(points, labels, number.n_clusters, settings)
+    begun = cluster_points(points, labels, number.n_clusters, settings)
     given = torch.from_numpy(numbered_labels(labels)).to(device)  # (N,)
     predicted = fit(points, begun.centers, given, weight, settings)
-    used, clusters = np.unique(
-        torch.where(given >= 0, given, predicted).cpu().numpy(), return_inverse=True
+    bound = torch.where(given >= 0, given, predicted)
+    used, clusters = np.unique(bound.cpu().numpy(), return_inverse=True)
+    return replace(
+        learned.answer(clusters, len(used)),
+        estimate=number.estimate,
+        counted_by=COUNTED_BY if number.is_searched else "",
     )
-    return number.discovery(learned, clusters, len(used), COUNTED_BY)
 
 
 def choose_sureness_weight(
@@ -119,49 +119,36 @@ def choose_sureness_weight(
     if len(weights) == 1 or not is_labeled.any():
         return weights[len(weights) // 2]
     begun = plain_kmeans(points, n_clusters, settings.training.seed)
-    groupings = [
-        fit(points, begun.centers, None, weight, settings).cpu().numpy() for weight in weights
-    ]
-    accuracies = [
-        matched_accuracy(labels[is_labeled], clusters[is_labeled]) for clusters in groupings
-    ]
+    accuracies = []
+    for weight in weights:
+        clusters = fit(points, begun.centers, None, weight, settings).cpu().numpy()
+        accuracies.append(matched_accuracy(labels[is_labeled], clusters[is_labeled]))
     return weights[int(np.argmax(accuracies))]
 
 
-def search_by_pim(points: Tensor, labels: Ints, settings: PimSettings) -> int:
+def search_by_pim(
+    learned: Representation, points: Tensor, labels: Ints, settings: PimSettings
+) -> int:
     """K by the labeled accuracy of the classifier of most mutual information on points (N, D)."""
 
     def find(n_clusters: int) -> Ints:
         begun = plain_kmeans(points, n_clusters, settings.training.seed)
-        clusters: Ints = (
-            fit(points, begun.centers, None, MUTUAL_INFORMATION, settings).cpu().numpy()
-        )
+        found = fit(points, begun.centers, None, MUTUAL_INFORMATION, settings)
+        clusters: Ints = found.cpu().numpy()
         return clusters
 
-    inference = settings.inference
-    return search_n_clusters(
-        find, labels, least=inference.min_clusters, most=inference.max_clusters
-    )
+    return settings.search(find, labels)
 
 
 def fit(
     points: Tensor, centers: Tensor, labels: Tensor | None, weight: float, settings: PimSettings
 ) -> Tensor:
-    """(N,) the clusters of unit points (N, D) by a classifier that starts from centers (K, D)."""
-    return (points.float() @ fit_directions(points, centers, labels, weight, settings).T).argmax(
-        dim=1
-    )
-
-
-def fit_directions(
-    points: Tensor, centers: Tensor, labels: Tensor | None, weight: float, settings: PimSettings
-) -> Tensor:
-    """(K, D) the classifier, fitted to unit points (N, D) from centers (K, D).
+    """(N,) the clusters of unit points (N, D) by a classifier that starts from centers (K, D).
 
     `labels` (N,) are 0 … C-1, -1 for unlabeled; None: none is known.
     """
-    nobody = torch.full((len(points),), UNLABELED, dtype=torch.int64, device=points.device)
-    given = nobody if labels is None else labels
+    if labels is None:
+        labels = torch.full((len(points),), UNLABELED, dtype=torch.int64, device=points.device)
     rows = points.float()
     directions = F.normalize(centers.float(), dim=1).requires_grad_()  # (K, D)
     optimizer = torch.optim.Adam(
@@ -170,13 +157,15 @@ def fit_directions(
     with torch.enable_grad():
         for _ in range(settings.fit_steps):
             optimizer.zero_grad()
-            objective(settings.sharpness * rows @ directions.T, given, weight).backward()  # type: ignore[no-untyped-call]
+            loss = objective(settings.sharpness * rows @ directions.T, labels, weight)
+            torch.autograd.backward(loss)
             optimizer.step()
-    return directions.detach()
+    return (rows @ directions.detach().T).argmax(dim=1)
 
 
 def objective(logits: Tensor, labels: Tensor, weight: float) -> Tensor:
-    """What is minimized: λ · mean entropy of unlabeled rows - entropy of the mean + cross-entropy of labeled rows.
+    """What is minimized: λ · mean entropy of unlabeled rows - entropy of the mean + cross-entropy
+    of labeled rows.
 
     `logits` (N, K), `labels` (N,) with -1 for unlabeled.
     """
@@ -191,7 +180,6 @@ def objective(logits: Tensor, labels: Tensor, weight: float) -> Tensor:
 METHOD = Method(
     settings=PimSettings,
     title="PIM",
-    about="GCD's features, clustered by mutual information (Chiaroni et al., ICCV 2023)",
     model=Gcd,
     cluster=cluster,
 )

@@ -1,14 +1,16 @@
-"""PromptCAL (Zhang et al., CVPR 2023): prompts learned inside of the encoder, and neighbors of a graph as positives.
+"""PromptCAL (Zhang et al., CVPR 2023): prompts learned inside of the encoder, and neighbors of a
+graph as positives.
 
-Training: each block of a ViT reads a few learned tokens besides its own, the prompts; a convolutional network, which
-has no tokens, reads images with a learned border. First stage: the losses of GCD, of the features and of the prompts
-that come out. Second stage: a teacher, the moving average of the networks, embeds the same views, and a graph over them
-and a memory of earlier ones says which of them belong together; a view is pulled toward these. Inference:
-semi-supervised k-means of the features, as in GCD. The trunk runs over every view of every step, and once more for the
-teacher.
+Training: each block of a ViT reads a few learned tokens besides its own, the prompts; a
+convolutional network, which has no tokens, reads images with a learned border. First stage: the
+losses of GCD, of the features and of the prompts that come out. Second stage: a teacher, the moving
+average of the networks, embeds the same views, and a graph over them and a memory of earlier ones
+says which of them belong together; a view is pulled toward these. Inference: semi-supervised
+k-means of the features, as in GCD. The trunk runs over every view of every step, and once more for
+the teacher.
 
-B images of a batch, b this process's share of it, D entries of a feature, X of a projection, M rows of the memory,
-G = 2B + M nodes of the graph.
+B images of a batch, b this process's share of it, D entries of a feature, X of a projection, M rows
+of the memory, G = 2B + M nodes of the graph.
 """
 
 import copy
@@ -26,12 +28,18 @@ from shoal.encoders.head import Head, unit
 from shoal.encoders.prompts import TokenPrompts, make_prompts
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.methods.gcd import GcdSettings, cluster, gcd_losses
+from shoal.methods.gcd import (
+    COUNTED_BY,
+    GcdSettings,
+    clustering_by_kmeans,
+    gcd_losses,
+    search_by_kmeans,
+)
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
 from shoal.training.losses import contrastive_loss
 from shoal.training.model import Batch, Epoch, Model, TaskShape
-from shoal.training.train_settings import TrainSettings
+from shoal.training.train_settings import TrainSettings, risen
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,10 +53,11 @@ class PromptCalSettings(GcdSettings):
     prompt_weight: float = 0.35
     """How much the losses of the prompts' features count beside those of the features."""
     first_stage: float = 2 / 3
-    """The share of all epochs that the first stage has; the second has the rest, one epoch at least unless the share is
-    1. Published for fine-grained images: 200 of 300."""
+    """The share of all epochs that the first stage has; the second has the rest, one epoch at least
+    unless the share is 1. Published for fine-grained images: 200 of 300."""
     restarts_lr: bool = False
-    """Let the learning rate fall along a cosine in each stage, as published; else along one over both."""
+    """Let the learning rate fall along a cosine in each stage, as published; else along one over
+    both."""
     momentum: float = 0.999
     """How much of the teacher stays in each step."""
     memory_size: int = 4096
@@ -60,7 +69,8 @@ class PromptCalSettings(GcdSettings):
     """Rows of the memory, drawn in each step, that views are pushed away from."""
     affinity_temperature: float = 0.07
     affinity_weight: float = 0.6
-    """The share of the graph's positives in the unsupervised losses, once it has risen; the other view has the rest."""
+    """The share of the graph's positives in the unsupervised losses, once it has risen; the other
+    view has the rest."""
     affinity_epochs: int = 2
     """Epochs of the second stage in which it rises; in a short one half of them."""
 
@@ -78,20 +88,19 @@ class PromptCalSettings(GcdSettings):
     def n_first(self) -> int:
         """Epochs of the first stage in a training of so many."""
         epochs = self.training.epochs
-        return (
-            epochs if self.first_stage == 1 else min(round(self.first_stage * epochs), epochs - 1)
-        )
+        if self.first_stage == 1:
+            return epochs
+        return min(round(self.first_stage * epochs), epochs - 1)
 
     def affinity_weight_at(self, epoch: int) -> float:
         """w of an epoch, counted from 0."""
         n_rising = min(self.affinity_epochs, (self.training.epochs - self.n_first) // 2)
-        return self.affinity_weight * (
-            min(1.0, (epoch - self.n_first) / n_rising) if n_rising else 1.0
-        )
+        return self.affinity_weight * risen(epoch - self.n_first, n_rising)
 
 
 class PromptCal(Model[PromptCalSettings]):
-    """The losses of GCD through prompts; then positives of a graph, and labels against the teacher."""
+    """The losses of GCD through prompts; then positives of a graph, and labels against the
+    teacher."""
 
     reads_images = True
     memory: Tensor
@@ -132,7 +141,8 @@ class PromptCal(Model[PromptCalSettings]):
         n_views = 2 * self.settings.training.batch_size
         if self.settings.n_neighbors >= n_views:
             raise UsageError(
-                f"n_neighbors: found {self.settings.n_neighbors} with {n_views} views in a batch, expected fewer; "
+                f"n_neighbors: found {self.settings.n_neighbors} with {n_views} views in a batch, "
+                "expected fewer; "
                 "lower it, or raise training.batch_size"
             )
 
@@ -151,7 +161,8 @@ class PromptCal(Model[PromptCalSettings]):
         return outputs
 
     def represent(self, inputs: Tensor) -> Tensor:
-        """Images are clustered by their features; heads and the prompts' features are for the losses."""
+        """Images are clustered by their features; heads and the prompts' features are for the
+        losses."""
         features: Tensor = self.prompts(inputs, self.encoder.trunk, self.encoder.tail)["features"]
         return features
 
@@ -165,7 +176,8 @@ class PromptCal(Model[PromptCalSettings]):
         return replace(settings, epochs=settings.epochs - n_first).lr_at(epoch - n_first)
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
-        """Begin the second stage: the teacher is what was learned so far. The memory is empty until then."""
+        """Begin the second stage: the teacher is what was learned so far. The memory is empty until
+        then."""
         if epoch.number == self.settings.n_first:
             self._move_teacher(1.0)
         return {}
@@ -199,7 +211,8 @@ class PromptCal(Model[PromptCalSettings]):
     def second_stage(
         self, batch: Batch, kind: str, views: Tensor, negatives: Tensor
     ) -> dict[str, Tensor]:
-        """λ · supervised, against the teacher, + (1 - λ) · ((1 - w) · InfoNCE + w · positives of the graph)."""
+        """λ · supervised, against the teacher, + (1 - λ) · ((1 - w) · InfoNCE + w · positives of
+        the graph)."""
         settings = self.settings
         loss = self.settings.loss
         contrastive = contrastive_loss(views, loss.temperature)
@@ -213,8 +226,12 @@ class PromptCal(Model[PromptCalSettings]):
         share = settings.affinity_weight_at(batch.epoch)
         unsupervised = (1 - share) * contrastive + share * drawn
         total = loss.supervised_weight * supervised + (1 - loss.supervised_weight) * unsupervised
-        names = ("loss", "loss_supervised", "loss_contrastive", "loss_affinity")
-        return dict(zip(names, (total, supervised, contrastive, drawn), strict=True))
+        return {
+            "loss": total,
+            "loss_supervised": supervised,
+            "loss_contrastive": contrastive,
+            "loss_affinity": drawn,
+        }
 
     def affinity_loss(self, batch: Batch, features: Tensor, kind: str, negatives: Tensor) -> Tensor:
         """Pull features (2B, D) toward the nodes of the graph that belong to them."""
@@ -240,7 +257,8 @@ class PromptCal(Model[PromptCalSettings]):
         )
 
     def after_step(self, batch: Batch) -> None:
-        """In the second stage: let the teacher follow, and remember what it made of the first view of each image."""
+        """In the second stage: let the teacher follow, and remember what it made of the first view
+        of each image."""
         if batch.epoch < self.settings.n_first:
             return
         self._move_teacher(1 - self.settings.momentum)
@@ -270,9 +288,11 @@ def calibrate(positives: Tensor, labels: Tensor, others: Tensor) -> Tensor:
 def contrast(
     views: Tensor, nodes: Tensor, positives: Tensor, negatives: Tensor, temperature: float
 ) -> Tensor:
-    """Pull views (2B, D) toward their positives among nodes (G, D), push them from their negatives, masks (2B, G).
+    """Pull views (2B, D) toward their positives among nodes (G, D), push them from their negatives,
+    masks (2B, G).
 
-    The mean over the views that have a positive; the denominator of each sums over its positives and negatives.
+    The mean over the views that have a positive; the denominator of each sums over its positives
+    and negatives.
     """
     closeness = views @ nodes.T / temperature  # (2B, G)
     n_positives = positives.sum(dim=1)
@@ -288,7 +308,6 @@ def contrast(
 METHOD = Method(
     settings=PromptCalSettings,
     title="PromptCAL",
-    about="prompts inside of the encoder and positives of an affinity graph (Zhang et al., CVPR 2023)",
     model=PromptCal,
-    cluster=cluster,
+    cluster=clustering_by_kmeans(search_by_kmeans, COUNTED_BY),
 )

@@ -1,50 +1,43 @@
-"""Protocols: whose choices a method follows where this package, the paper and the released code differ.
+"""Protocols: whose choices a method follows where this package, the paper and the released code
+differ.
 
-What of the released code reads hidden labels is not here: `shoal.reproduce` alone can do that, and says so.
+What of the released code reads hidden labels is not here: `shoal.reproduce` alone can do that, and
+says so.
 """
-
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
 
 from shoal.clustering.n_clusters import DEFAULT_RULE
 from shoal.errors import UnknownName
+from shoal.methods.method import S
 from shoal.methods.registry import get_method
+from shoal.methods.setting_changes import change_settings
 
-PROTOCOLS: dict[str, dict[str, Any]] = {
-    "shoal": {"inference": {"rule": DEFAULT_RULE, "estimate_shifts": 1}},
-    "paper": {
-        "inference": {"rule": "paper", "estimate_shifts": 0},
-        "training": {"max_gradient": None, "views": {"pool": None}},
-    },
-    "reference": {
-        "inference": {"rule": "paper", "estimate_shifts": 0},
-        "training": {"max_gradient": None, "views": {"pool": None, "jitter": 0.0, "hue": 0.0}},
-    },
+PAPER: dict[str, object] = {
+    "inference.rule": "paper",
+    "inference.estimate_shifts": 0,
+    "training.max_gradient": None,
+    "training.views.pool": None,
 }
-"""Settings by name, block by block, of every method that has them: this package's estimate of K; the paper's, new views
-in every step, and gradients of any length; the released code's views, whose colors are left alone. Losses, heads and
-banks are a method's own: its `protocols` say what follows for them."""
+
+PROTOCOLS: dict[str, dict[str, object]] = {
+    "shoal": {"inference.rule": DEFAULT_RULE, "inference.estimate_shifts": 1},
+    "paper": PAPER,
+    "reference": PAPER | {"training.views.jitter": 0.0, "training.views.hue": 0.0},
+}
+"""Settings by name, by their dotted names, of every method that has them: this package's estimate
+of K; the paper's, new views in every step, and gradients of any length; the released code's views,
+whose colors are left alone. Losses, heads and banks are a method's own: its `protocols` say what
+follows for them."""
 
 
-def get_protocol(name: str) -> dict[str, Any]:
-    """Look a protocol up by its name: the settings it decides, block by block."""
+def get_protocol(name: str) -> dict[str, object]:
+    """Look a protocol up by its name: the settings it decides, by dotted name."""
     if name not in PROTOCOLS:
         raise UnknownName("protocol", name, PROTOCOLS)
     return PROTOCOLS[name]
 
 
-def follow_protocol(settings: Any, protocol: str, method: str) -> Any:
-    """The settings of a method with what a protocol decides of all methods, and then of this one."""
-    shared = {
-        name: block for name, block in get_protocol(protocol).items() if hasattr(settings, name)
-    }
-    return _changed(_changed(settings, shared), get_method(method).protocols.get(protocol, {}))
-
-
-def _changed(settings: Any, values: Mapping[str, Any]) -> Any:
-    new = {
-        name: _changed(getattr(settings, name), value) if isinstance(value, Mapping) else value
-        for name, value in values.items()
-    }
-    return replace(settings, **new)
+def follow_protocol(settings: S, protocol: str, method: str) -> S:
+    """The settings of a method with what a protocol decides of all methods, and then of this
+    one."""
+    own = get_method(method).protocols.get(protocol, {})
+    return change_settings(settings, method, {**get_protocol(protocol), **own})

@@ -1,11 +1,13 @@
-"""RankStats+ (Han et al., ICLR 2020; as Vaze et al., CVPR 2022, have it, unlabeled images may be of known classes too).
+"""RankStats+ (Han et al., ICLR 2020; as Vaze et al., CVPR 2022, have it, unlabeled images may be of
+known classes too).
 
-Training: two unlabeled images are of one class where the same few entries of their features are the largest; a
-classifier over all classes is trained on whether they are. Its first outputs, those of the known classes, learn from
-the given labels too, and two views of an image are to be classified alike, more so from epoch to epoch. Inference: the
-largest output.
+Training: two unlabeled images are of one class where the same few entries of their features are the
+largest; a classifier over all classes is trained on whether they are. Its first outputs, those of
+the known classes, learn from the given labels too, and two views of an image are to be classified
+alike, more so from epoch to epoch. Inference: the largest output.
 
-B images of a batch, b this process's share of it, C entries of a feature, K clusters, L of them known.
+B images of a batch, b this process's share of it, C entries of a feature, K clusters, L of them
+known.
 """
 
 import math
@@ -41,8 +43,8 @@ class RankStatsSettings(ClassifierSettings):
     consistency_weight: float = 50.0
     """c: how much two views that are classified alike are rewarded, once that has risen."""
     consistency_ramp: float = 0.75
-    """The share of all epochs in which it rises, from next to nothing, so that a shorter training sees its end;
-    published: 150 of 200."""
+    """The share of all epochs in which it rises, from next to nothing, so that a shorter training
+    sees its end; published: 150 of 200."""
 
     def __post_init__(self) -> None:
         check_numbers(
@@ -60,13 +62,15 @@ class RankStatsSettings(ClassifierSettings):
 
 
 class RankStats(ClassifierModel[RankStatsSettings]):
-    """Cross-entropy of the known outputs, pairs by ranks over all outputs, and consistency of two views."""
+    """Cross-entropy of the known outputs, pairs by ranks over all outputs, and consistency of two
+    views."""
 
     def check(self) -> None:
         """Refuse more ranks than a feature has entries."""
         if self.settings.n_ranked > self.encoder.feature_dim:
             raise UsageError(
-                f"n_ranked: found {self.settings.n_ranked} with features of {self.encoder.feature_dim} entries, "
+                f"n_ranked: found {self.settings.n_ranked} with features of "
+                f"{self.encoder.feature_dim} entries, "
                 "expected at most as many"
             )
 
@@ -89,7 +93,8 @@ class RankStats(ClassifierModel[RankStatsSettings]):
         }
 
     def pair_loss(self, batch: Batch, probabilities: Tensor) -> Tensor:
-        """Mean binary cross-entropy over pairs of unlabeled images: do predictions (2B, K) agree where ranks do?"""
+        """Mean binary cross-entropy over pairs of unlabeled images: do predictions (2B, K) agree
+        where ranks do?"""
         own = batch.outputs["features"].detach()
         ranked = batch.gather(largest_entries(own, self.settings.n_ranked))[
             : batch.n_images
@@ -104,7 +109,8 @@ class RankStats(ClassifierModel[RankStatsSettings]):
 
 
 def largest_entries(features: Tensor, n_ranked: int) -> Tensor:
-    """(N, ranks) which entries of features (N, C) are the largest, of either sign, in the order of their columns."""
+    """(N, ranks) which entries of features (N, C) are the largest, of either sign, in the order of
+    their columns."""
     return features.abs().topk(n_ranked, dim=1).indices.sort(dim=1).values
 
 
@@ -117,7 +123,6 @@ def consistency(probabilities: Tensor) -> Tensor:
 METHOD = Method(
     settings=RankStatsSettings,
     title="RankStats+",
-    about="a classifier that learns from pairs whose features rank alike (Han et al., ICLR 2020)",
     model=RankStats,
     cluster=cluster_by_classifier,
     needs_n_clusters=True,

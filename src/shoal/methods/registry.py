@@ -1,4 +1,5 @@
-"""The methods by name, and the recipes: settings of a method as YAML files, by encoder or kind of benchmark."""
+"""The methods by name, and the recipes: settings of a method as YAML files, by encoder or kind of
+benchmark."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +21,7 @@ from shoal.methods import (
     simgcd,
     uno,
 )
-from shoal.methods.method import Method
+from shoal.methods.method import Method, S, TrainedSettings
 from shoal.settings import from_dict, load_settings, to_dict
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
@@ -31,8 +32,9 @@ OF_BENCHMARKS = {
     **dict.fromkeys(("cifar10", "cifar100", "imagenet100"), "generic"),
     **dict.fromkeys(("cub", "cars", "aircraft", "herbarium19"), "fine-grained"),
 }
-"""The recipe of each benchmark, for methods that have it and none of the benchmark's own name; '<benchmark>-clip' is
-the same with CLIP, and with what else a recipe 'clip' of the method has other than 'dino'."""
+"""The recipe of each benchmark, for methods that have it and none of the benchmark's own name;
+'<benchmark>-clip' is the same with CLIP, and with what else a recipe 'clip' of the method has other
+than 'dino'."""
 
 CLIP = "clip-vitb16"
 
@@ -70,75 +72,75 @@ def recipe_names(method: str = DEFAULT_METHOD) -> list[str]:
 
 def load_recipe(recipe: str = "default", method: str = DEFAULT_METHOD) -> Any:
     """Read the settings of a method from a recipe by name, or from a YAML file by path."""
-    if recipe in recipe_names(method):
-        benchmark = recipe.removesuffix("-clip")
-        is_clip = benchmark in OF_BENCHMARKS and benchmark != recipe
-        file = RECIPES / method / f"{benchmark if is_clip else recipe}.yaml"
-        if not file.is_file():
-            file = file.with_stem(OF_BENCHMARKS[benchmark])
-        settings = _shipped(method, file)
-        return _with_clip(settings, method) if is_clip else settings
     if Path(recipe).suffix in (".yaml", ".yml"):
         return load_settings(get_method(method).settings, recipe)
-    raise UnknownName("recipe", recipe, recipe_names(method))
-
-
-def _with_clip(settings: Any, method: str) -> Any:
-    """The settings of a benchmark with CLIP instead of DINO."""
-    dino, clip = (RECIPES / method / f"{name}.yaml" for name in ("dino", "clip"))
-    if not clip.is_file():
+    if recipe not in recipe_names(method):
+        raise UnknownName("recipe", recipe, recipe_names(method))
+    benchmark = recipe.removesuffix("-clip")
+    if benchmark not in OF_BENCHMARKS:
+        return _shipped(method, recipe)
+    name = benchmark
+    if not _file(method, name).is_file():
+        name = OF_BENCHMARKS[benchmark]
+    settings = _shipped(method, name)
+    if recipe == benchmark:
+        return settings
+    if not _file(method, "clip").is_file():
         return replace(settings, encoder=CLIP)
-    changed = _follow(
-        *(to_dict(one) for one in (settings, _shipped(method, dino), _shipped(method, clip)))
-    )
-    return from_dict(type(settings), changed)
+    dino, clip = (to_dict(_shipped(method, each)) for each in ("dino", "clip"))
+    return from_dict(type(settings), _follow(to_dict(settings), dino, clip))
+
+
+def _file(method: str, recipe: str) -> Path:
+    return RECIPES / method / f"{recipe}.yaml"
 
 
 def _follow(
     plain: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Plain settings with those values of `new` that are not the ones of `old`."""
-    return {
-        name: _follow(value, old[name], new[name])
-        if isinstance(value, dict)
-        else (value if new[name] == old[name] else new[name])
-        for name, value in plain.items()
-    }
+    followed = dict(plain)
+    for name, value in plain.items():
+        if isinstance(value, dict):
+            followed[name] = _follow(value, old[name], new[name])
+        elif new[name] != old[name]:
+            followed[name] = new[name]
+    return followed
 
 
 @cache
-def _shipped(method: str, file: Path) -> Any:
-    """The settings in a file that comes with Shoal, read once: a table of the paper asks for each many times."""
-    return load_settings(get_method(method).settings, file)
+def _shipped(method: str, recipe: str) -> Any:
+    """The settings in a file that comes with Shoal, read once: a table of the paper asks for each
+    many times."""
+    return load_settings(get_method(method).settings, _file(method, recipe))
 
 
-def with_encoder(settings: Any, encoder: str) -> Any:
-    """The settings of a method with another encoder, its own tail and, where it is of another kind, new views.
+def with_encoder(settings: S, encoder: str) -> S:
+    """The settings of a method with another encoder, its own tail and, where it is of another kind,
+    new views.
 
-    How many blocks are trained is a matter of the network, and so is whether views can be pooled: a view's tokens take
-    20 kB with the default encoder, and 300 kB with a ViT-B/16.
+    How many blocks are trained is a matter of the network, and so is whether views can be pooled: a
+    view's tokens take 20 kB with the default encoder, and 300 kB with a ViT-B/16.
     """
     if encoder == settings.encoder:
         return settings
-    changed = replace(settings, encoder=encoder)
-    if not hasattr(settings, "training"):
-        return changed
-    training = settings.training
-    if _kind(encoder) != _kind(settings.encoder):
-        training = replace(training, views=replace(training.views, pool=None))
-    return replace(changed, n_tail_blocks=None, training=training)
-
-
-def _kind(encoder: str) -> str:
-    """'efficientnet' of 'efficientnet-lite2', 'dino' of 'dino-vitb16'."""
-    return encoder.partition("-")[0]
+    # 'efficientnet' of 'efficientnet-lite2', 'dino' of 'dino-vitb16'
+    is_same_kind = encoder.partition("-")[0] == settings.encoder.partition("-")[0]
+    if isinstance(settings, TrainedSettings):
+        training = settings.training
+        if not is_same_kind:
+            training = replace(training, views=replace(training.views, pool=None))
+        settings = replace(settings, n_tail_blocks=None, training=training)
+    return replace(settings, encoder=encoder)
 
 
 def recipe_for(benchmark: str, encoder: str, method: str = DEFAULT_METHOD) -> str:
-    """The recipe made for a benchmark with an encoder of DINO's or CLIP's kind; for any other encoder the default."""
-    family = next((family for family in ("dino", "clip") if encoder.startswith(family)), None)
-    wanted = {"dino": [benchmark, "dino"], "clip": [f"{benchmark}-clip", "clip"]}.get(
-        family or "", []
-    )
+    """The recipe made for a benchmark with an encoder of DINO's or CLIP's kind; for any other
+    encoder the default."""
+    wanted = []
+    if encoder.startswith("dino"):
+        wanted = [benchmark, "dino"]
+    elif encoder.startswith("clip"):
+        wanted = [f"{benchmark}-clip", "clip"]
     names = recipe_names(method)
     return next((name for name in wanted if name in names), "default")

@@ -1,11 +1,13 @@
-"""SimGCD (Wen, Zhao, Qi, ICCV 2023): a classifier over known and novel classes, taught by its own other view.
+"""SimGCD (Wen, Zhao, Qi, ICCV 2023): a classifier over known and novel classes, taught by its own
+other view.
 
-Training: each view of an image is classified; its sharpened prediction is the target of the other view, without
-gradients. A term that rewards a mean prediction spread over all clusters keeps the classifier from using a few. Labeled
-images add a cross-entropy, and both views the contrastive losses of GCD through a projection head. Inference: the
-classifier's largest output.
+Training: each view of an image is classified; its sharpened prediction is the target of the other
+view, without gradients. A term that rewards a mean prediction spread over all clusters keeps the
+classifier from using a few. Labeled images add a cross-entropy, and both views the contrastive
+losses of GCD through a projection head. Inference: the classifier's largest output.
 
-B images of a batch, b this process's share of it, C entries of a feature, D of a projection, K clusters.
+B images of a batch, b this process's share of it, C entries of a feature, D of a projection, K
+clusters.
 """
 
 import math
@@ -28,7 +30,7 @@ from shoal.settings import check_numbers
 from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, TaskShape
 from shoal.training.sgd import Sgd
-from shoal.training.train_settings import TrainSettings
+from shoal.training.train_settings import TrainSettings, risen
 
 
 def _head() -> HeadSettings:
@@ -68,8 +70,7 @@ class SimGcdSettings(ClassifierSettings):
     def teacher_temperature_at(self, epoch: int) -> float:
         """τ_t of an epoch, counted from 0."""
         n_falling = min(self.teacher_warmup, self.training.epochs // 2)
-        share = min(1.0, epoch / n_falling) if n_falling else 1.0
-        return self.first_teacher_temperature + share * (
+        return self.first_teacher_temperature + risen(epoch, n_falling) * (
             self.teacher_temperature - self.first_teacher_temperature
         )
 
@@ -114,7 +115,8 @@ class SimGcd(ClassifierModel[SimGcdSettings]):
         }
 
     def taught_loss(self, cosines: Tensor, logits: Tensor, epoch: int) -> Tensor:
-        """Each view's prediction against the sharpened one of the other view, which is a target: no gradient."""
+        """Each view's prediction against the sharpened one of the other view, which is a target: no
+        gradient."""
         sharpness = self.settings.teacher_temperature_at(epoch)
         # (2B, K)
         targets = (cosines.detach() / sharpness).softmax(dim=1).roll(len(cosines) // 2, dims=0)
@@ -134,7 +136,6 @@ class SimGcd(ClassifierModel[SimGcdSettings]):
 METHOD = Method(
     settings=SimGcdSettings,
     title="SimGCD",
-    about="a classifier that learns from its own other view (Wen et al., ICCV 2023)",
     model=SimGcd,
     cluster=cluster_by_classifier,
     needs_n_clusters=True,

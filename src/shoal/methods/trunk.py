@@ -1,17 +1,17 @@
-"""What the frozen trunk computes of some images, once for all trainings on them: tokens, and pools of views.
+"""What the frozen trunk computes of some images, once for all trainings on them: tokens, and pools
+of views.
 
-Trainings share tokens where they split the same encoder in the same place, and a pool where its views are drawn alike.
-N images.
+Trainings share tokens where they split the same encoder in the same place, and a pool where its
+views are drawn alike. N images.
 """
 
-import contextlib
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from shoal.arrays import Ints
 from shoal.checksums import digest_rows
@@ -19,13 +19,11 @@ from shoal.distributed import n_own
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import ImageRows
 from shoal.encoders.vision import Encoder
-from shoal.files import make_folder
 from shoal.methods.method import TrainedSettings
-from shoal.methods.task import Task
 from shoal.progress import Progress, count_after
 from shoal.training.epoch_draws import EpochDraws
-from shoal.training.loop import TOKENS, VIEWS
-from shoal.training.tokens import Kept, TokenCache, cache_tokens, remove_tokens, resident
+from shoal.training.task import Task
+from shoal.training.tokens import TokenCache, cache_tokens, resident
 from shoal.training.view_pool import ViewPool, pool_views
 
 Split = tuple[str, int | None, int | None]
@@ -37,15 +35,14 @@ Lesson = tuple[Task, TrainedSettings]
 
 @dataclass(eq=False, kw_only=True)
 class Trunk:
-    """Tokens of N images by split of the encoder, and for each split the pool of views that was asked for last."""
+    """Tokens of N images by split of the encoder, and for each split the pool of views that was
+    asked for last."""
 
     pixels: ImageRows
     device: torch.device
-    folder: Path
-    """Takes what does not fit into memory."""
     batch_size: int | None = None
     """How many images go through the trunk together; twice a batch of the training if not given."""
-    tokens: dict[Split, Kept] = field(default_factory=dict)
+    tokens: dict[Split, Tensor] = field(default_factory=dict)
     pools: dict[Split, tuple[object, ViewPool]] = field(default_factory=dict)
 
     def prepare(
@@ -57,9 +54,11 @@ class Trunk:
         with_pool: bool = True,
         progress: Progress | None = None,
     ) -> Task:
-        """The task with tokens and pool, which are computed where they are not there yet; `progress` counts that.
+        """The task with tokens and pool, which are computed where they are not there yet;
+        `progress` counts that.
 
-        The pool holds the views that the `planned` trainings look at, of which this is one; else its own.
+        The pool holds the views that the `planned` trainings look at, of which this is one; else
+        its own.
         """
         split = split_of(settings)
         size = self.batch_size or 2 * settings.training.batch_size
@@ -76,12 +75,10 @@ class Trunk:
                 resident(self.pixels, self.device),
                 self._load(split),
                 batch_size=size,
-                file=self._file(TOKENS, len(self.tokens)),
                 progress=count_after(progress, 0, total),
             ).tokens
         if len(views):
-            if split in self.pools:
-                self.pools.pop(split)[1].remove()
+            self.pools.pop(split, None)  # its memory is needed
             pool = pool_views(
                 resident(self.pixels, self.device),
                 self._load(split),
@@ -89,7 +86,6 @@ class Trunk:
                 generator=EpochDraws(task.training_labels, settings.training).for_pool(),
                 only=views,
                 batch_size=size,
-                file=self._file(VIEWS, len(self.pools)),
                 progress=count_after(progress, n_images, total),
             )
             self.pools[split] = (key, pool)
@@ -100,27 +96,19 @@ class Trunk:
         )
 
     def drop(self, split: Split) -> None:
-        """Let go of what one split has computed, and delete it where it is in files."""
-        if split in self.tokens:
-            remove_tokens(self.tokens.pop(split))
-        if split in self.pools:
-            self.pools.pop(split)[1].remove()
+        """Let go of what one split has computed."""
+        self.tokens.pop(split, None)
+        self.pools.pop(split, None)
 
     def free(self) -> None:
         """Let go of all of it."""
-        for split in [*self.tokens, *self.pools]:
-            self.drop(split)
-        with contextlib.suppress(OSError):  # there is none, or something else is in it
-            self.folder.rmdir()
+        self.tokens.clear()
+        self.pools.clear()
 
     def _load(self, split: Split) -> Encoder:
         name, n_tail_blocks, input_size = split
         encoder = load_encoder(name, n_tail_blocks=n_tail_blocks, input_size=input_size)
         return encoder.to(self.device)
-
-    def _file(self, name: str, number: int) -> Path:
-        make_folder(self.folder)
-        return self.folder / f"{name}.{number}"
 
 
 def split_of(settings: TrainedSettings) -> Split:
@@ -140,15 +128,9 @@ def _lesson_key(task: Task, settings: TrainedSettings) -> tuple[object, ...]:
     """Equal where two trainings look at the same views."""
     training = settings.training
     draws = (training.views, training.seed, training.epochs, training.batch_size)
-    return (
-        digest_rows(task.training_labels),
-        digest_rows(task.training),
-        draws,
-        settings.embeds_views,
-    )
+    return digest_rows(task.training_labels), digest_rows(task.training), draws
 
 
 def _views(task: Task, settings: TrainedSettings) -> Ints:
     """The views of a pool that a training looks at."""
-    draws = EpochDraws(task.training_labels, settings.training, embeds_views=settings.embeds_views)
-    return draws.pooled_views(task.training)
+    return EpochDraws(task.training_labels, settings.training).pooled_views(task.training)

@@ -1,12 +1,14 @@
-"""UNO+ (Fini et al., ICCV 2021; as Vaze et al., CVPR 2022, have it, unlabeled images may be of known classes too).
+"""UNO+ (Fini et al., ICCV 2021; as Vaze et al., CVPR 2022, have it, unlabeled images may be of
+known classes too).
 
-Training: known classes have a direction each in the encoder's features, novel ones in those of a small head; both sets
-of outputs are put side by side. The target of a labeled view is its class, that of an unlabeled one comes from its
-other view: Sinkhorn's algorithm shares the unlabeled views of a batch out evenly over all outputs. Several heads learn
-at once, and as many with more outputs beside them. Inference: the largest output of the head with the lowest loss.
+Training: known classes have a direction each in the encoder's features, novel ones in those of a
+small head; both sets of outputs are put side by side. The target of a labeled view is its class,
+that of an unlabeled one comes from its other view: Sinkhorn's algorithm shares the unlabeled views
+of a batch out evenly over all outputs. Several heads learn at once, and as many with more outputs
+beside them. Inference: the largest output of the head with the lowest loss.
 
-B images of a batch, b this process's share of it, C entries of a feature, R of a head's, K clusters, L of them known,
-H heads, P prototypes of a head.
+B images of a batch, b this process's share of it, C entries of a feature, R of a head's, K
+clusters, L of them known, H heads, P prototypes of a head.
 """
 
 from dataclasses import dataclass
@@ -52,12 +54,14 @@ class UnoSettings(TrainedSettings):
         for name in ("temperature", "epsilon"):
             if not 0.02 <= getattr(self, name) <= 10:
                 raise UsageError(
-                    f"{name}: found {getattr(self, name)}, expected a number in [0.02, 10], say 0.05"
+                    f"{name}: found {getattr(self, name)}, expected a number in [0.02, 10], say "
+                    "0.05"
                 )
 
 
 class Heads(nn.Module):
-    """H heads side by side: a hidden layer, and cosines with P prototypes on the sphere that it leads to."""
+    """H heads side by side: a hidden layer, and cosines with P prototypes on the sphere that it
+    leads to."""
 
     def __init__(self, feature_dim: int, n_prototypes: int, settings: UnoSettings) -> None:
         super().__init__()
@@ -69,11 +73,12 @@ class Heads(nn.Module):
         self.prototypes = nn.Parameter(torch.randn(n_heads, n_prototypes, dim) * dim**-0.5)
 
     def forward(self, features: Tensor, only: Tensor | None = None) -> Tensor:
-        """Cosines (H, N, P) of unit features (N, C), in float32; of some heads where `only` (H',) names them."""
+        """Cosines (H, N, P) of unit features (N, C), in float32; of some heads where `only` (H',)
+        names them."""
         weights = (self.hidden, self.out, self.prototypes)
         hidden, out, prototypes = weights if only is None else (value[only] for value in weights)
-        # The norm of each row alone, where UNO has a batch norm: an image's prediction hangs on no other image, and
-        # processes that share a batch agree.
+        # The norm of each row alone, where UNO has a batch norm: an image's prediction hangs on no
+        # other image, and processes that share a batch agree.
         wide = F.layer_norm((features @ hidden).float(), hidden.shape[-1:]).relu()  # (H, N, width)
         rows = (wide @ out).float()  # (H, N, R)
         rows = unit(rows.flatten(0, 1)).view_as(rows)
@@ -82,7 +87,8 @@ class Heads(nn.Module):
 
 
 class Uno(Model[UnoSettings]):
-    """Swapped predictions with even targets, the mean over heads with as many outputs as clusters and with more."""
+    """Swapped predictions with even targets, the mean over heads with as many outputs as clusters
+    and with more."""
 
     head_losses: Tensor
 
@@ -95,7 +101,8 @@ class Uno(Model[UnoSettings]):
         self.register_buffer("head_losses", torch.zeros(settings.n_heads))
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Cosines with known classes and prototypes side by side, (b, H·K), and for the finer heads."""
+        """Cosines with known classes and prototypes side by side, (b, H·K), and for the finer
+        heads."""
         features = unit(self.encoder.tail(inputs).float())
         known = self.known(features)  # (b, L)
         beside = {"cosines": self.heads, "finer_cosines": self.finer_heads}
@@ -121,7 +128,8 @@ class Uno(Model[UnoSettings]):
         }
 
     def swapped_losses(self, batch: Batch, name: str) -> Tensor:
-        """(H,) the mean cross-entropy of each view with its class, or else with the other view's target."""
+        """(H,) the mean cross-entropy of each view with its class, or else with the other view's
+        target."""
         settings = self.settings
         labels = batch.labels[: batch.n_images]
         rows = batch.gather(batch.outputs[name])  # (2B, H·K)
@@ -145,10 +153,12 @@ class Uno(Model[UnoSettings]):
 
 
 def sinkhorn(cosines: Tensor, is_counted: Tensor, epsilon: float, n_rounds: int) -> Tensor:
-    """Share rows out over columns: each counted row gives 1 in all, and each column gets about as much as any other.
+    """Share rows out over columns: each counted row gives 1 in all, and each column gets about as
+    much as any other.
 
-    Of cosines (…, B, K), rows `is_counted` (B,); the others give nothing. Columns are made even, then rows whole, in
-    turns: in the end of all rounds shares are exp(cosines / ε) with a factor for each row and for each column.
+    Of cosines (…, B, K), rows `is_counted` (B,); the others give nothing. Columns are made even,
+    then rows whole, in turns: in the end of all rounds shares are exp(cosines / ε) with a factor
+    for each row and for each column.
     """
     shares = ((cosines.float() - 1) / epsilon).exp() * is_counted[:, None]
     for _ in range(n_rounds):
@@ -165,7 +175,6 @@ def _side_by_side(known: Tensor, novel: Tensor) -> Tensor:
 METHOD = Method(
     settings=UnoSettings,
     title="UNO+",
-    about="a classifier that learns from even targets of its other view (Fini et al., ICCV 2021)",
     model=Uno,
     cluster=cluster_by_classifier,
     needs_n_clusters=True,

@@ -4,7 +4,7 @@ import json
 import math
 import platform
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.clustering.matching import gcd_accuracy, recall_at_k
 from shoal.clustering.neighbors import k_nearest
 from shoal.errors import DataError
-from shoal.files import write_text
 from shoal.methods.clusters import Representation
 from shoal.reproduce.loaded_dataset import BenchmarkImages
 from shoal.reproduce.plan import Cell
@@ -23,8 +22,44 @@ from shoal.training.collapse import collapse_statistics, describe_collapse
 
 RECALL_AT = 8
 
-Result = dict[str, Any]
-"""What a cell's file holds."""
+Material = list[dict[str, Any]]
+"""What a figure is drawn from."""
+
+
+class Result(TypedDict, total=False):
+    """What a cell's file holds; that of a figure has `material` instead of scores."""
+
+    accuracy: dict[str, float]
+    """All, known and novel, in percent."""
+    n_clusters: int
+    true_n_clusters: int
+    n_clusters_error: float
+    rule: str | None
+    """The rule that decided on K; None where K was given, or found in another way."""
+    n_shifts: int
+    labeled_accuracies: list[float]
+    recall: dict[str, float]
+    material: Material
+    cell: dict[str, object]
+    hidden_labels_chose: bool
+    epoch: int
+    epochs: int
+    validation: dict[str, object]
+    """Accuracy on the validation images after each epoch, and of the snapshot that was kept."""
+    collapse: dict[str, object] | None
+    """Whether all embeddings point the same way."""
+    images: int
+    images_skipped: int
+    split_sha256: str
+    names_sha256: str
+    notes: list[str]
+    device: str
+    torch: str
+    shoal: str
+    seconds_training: float
+    seconds_clustering: float
+    counts: dict[str, list[float]]
+    """Numbers of classes and images of a dataset; not in a file."""
 
 
 def score(clusters: Ints, images: BenchmarkImages, is_scored: Bools) -> dict[str, float]:
@@ -47,14 +82,14 @@ def recall(embeddings: Tensor, images: BenchmarkImages) -> dict[str, float]:
     """
     near = nearest_others(embeddings, embeddings, RECALL_AT)
     is_labeled = images.labels != UNLABELED
-
-    def share(chosen: Bools) -> float:
-        return 100 * recall_at_k(near[chosen], images.truth[chosen], images.truth)
-
+    queries = {
+        "all": np.ones_like(is_labeled),
+        "labeled": is_labeled,
+        "unlabeled": ~is_labeled,
+    }
     return {
-        "all": share(np.ones(len(near), dtype=bool)),
-        "labeled": share(is_labeled),
-        "unlabeled": share(~is_labeled),
+        name: 100 * recall_at_k(near[chosen], images.truth[chosen], images.truth)
+        for name, chosen in queries.items()
     }
 
 
@@ -91,39 +126,24 @@ def describe(
     }
 
 
-def write_result(file: Path, result: Result) -> None:
-    """Write a cell's file."""
-    write_text(file, json.dumps(result, indent=1) + "\n")
-
-
 def read_result(file: Path) -> Result:
     """Read a cell's file; refuse one that no table can be made of."""
     try:
         content: Result = json.loads(file.read_text(encoding="utf-8"))
-        numbers = []
+        numbers: list[float] = [content["epoch"], len(content["cell"]), len(content["notes"])]
         if "material" not in content:
-            accuracy = content["accuracy"]
-            recalls = content["recall"]
-            numbers = [content["n_clusters"], content["n_clusters_error"]]
-            numbers += [accuracy["all"], accuracy["known"], accuracy["novel"]]
-            numbers += [recalls["all"], recalls["labeled"], recalls["unlabeled"]]
-        is_whole = {"cell", "epoch", "notes"} <= content.keys()
-        is_whole &= all(isinstance(number, int | float) for number in numbers)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise _unreadable(file, repr(error)) from error
-    if not is_whole:
-        raise _unreadable(file, "some of it is missing or not a number")
+            numbers += [content["n_clusters"], content["n_clusters_error"]]
+            numbers += [content["accuracy"][name] for name in ("all", "known", "novel")]
+            numbers += [content["recall"][name] for name in ("all", "labeled", "unlabeled")]
+        math.fsum(numbers)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise DataError(
+            f"{file}: cannot be read as the result of a cell ({error!r}); delete it to run it again"
+        ) from error
     return content
 
 
-def _unreadable(file: Path, problem: str) -> DataError:
-    return DataError(
-        f"{file}: cannot be read as the result of a cell ({problem}); delete it to run it again"
-    )
-
-
-def _validation(learned: Representation) -> Result:
-    """Accuracy on the validation images after each epoch, and of the snapshot that was kept."""
+def _validation(learned: Representation) -> dict[str, object]:
     if learned.epoch == 0 or not learned.metrics:
         return {}
     curve: list[float | None] = []
@@ -138,8 +158,8 @@ def _validation(learned: Representation) -> Result:
     return {"accuracy": curve[kept], "n_clusters": n_clusters, "curve": curve}
 
 
-def _collapse(learned: Representation) -> Result | None:
-    """Whether all embeddings point the same way: those of the snapshot, or the last bank's.
+def _collapse(learned: Representation) -> dict[str, object] | None:
+    """Those of the snapshot, or the last bank's.
 
     A bank is an epoch's first look, so the only one of a training of one epoch shows the head as it
     was drawn.

@@ -6,11 +6,11 @@ features, and say what of a result is the training's.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
 from shoal.errors import UnknownName
-from shoal.methods.registry import METHODS, get_method
+from shoal.methods.registry import METHODS
 from shoal.reproduce.paper import CLIP, FOUR, SIX
 
 Setup = Literal["transductive", "inductive", "unsupervised"]
@@ -49,11 +49,12 @@ IMAGES = {"bank": "images"}
 """For rows that the released code's bank of views cannot do; it has none of them itself."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class TableRow:
     """A row of a table; without a method it is only quoted from the paper."""
 
     name: str
+    _: KW_ONLY
     method: str | None = "cms"
     clustering: str | None = None
     """The method that clusters the embeddings, or `ONE_STEP`. None: the method's own."""
@@ -75,15 +76,8 @@ class TableRow:
             return (self.method, "cms")
         return (self.method, self.clustering or self.method)
 
-    @property
-    def takes_share(self) -> bool:
-        """Whether images are set aside as the user says."""
-        if self.method is None or self.setup != "transductive":
-            return False
-        return get_method(self.method).trains
 
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Experiment:
     """A table or figure."""
 
@@ -107,7 +101,7 @@ def _rows(
         number: Number = "estimated" if given == "estimated" else "given"
         rows.append(
             TableRow(
-                name=name,
+                name,
                 method=by_title.get(title),
                 n_clusters=n_clusters or number,
                 setup=setup,
@@ -118,7 +112,7 @@ def _rows(
 
 MAIN = (
     *_rows("Agglomerative, K given"),
-    TableRow(name="Agglomerative + IMS, K given", method="agglomerative", clustering="cms"),
+    TableRow("Agglomerative + IMS, K given", method="agglomerative", clustering="cms"),
     *_rows(
         "RankStats+, K given",
         "UNO+, K given",
@@ -133,7 +127,7 @@ MAIN = (
         "Agglomerative, K estimated",
     ),
     TableRow(
-        name="Agglomerative + IMS, K estimated",
+        "Agglomerative + IMS, K estimated",
         method="agglomerative",
         clustering="cms",
         n_clusters="estimated",
@@ -144,12 +138,12 @@ MAIN = (
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        Experiment(name="1", title="Main results", measure="accuracy", datasets=SIX, rows=MAIN),
+        Experiment("1", "Main results", "accuracy", SIX, rows=MAIN),
         Experiment(
-            name="2",
-            title="Inductive: accuracy on the unseen test part",
-            measure="accuracy",
-            datasets=SIX,
+            "2",
+            "Inductive: accuracy on the unseen test part",
+            "accuracy",
+            SIX,
             rows=_rows(
                 "GCD, K given",
                 "ORCA, K given",
@@ -160,173 +154,169 @@ EXPERIMENTS: dict[str, Experiment] = {
             ),
         ),
         Experiment(
-            name="3",
-            title="Estimated number of classes (CMS*: snapshot chosen with K given)",
-            measure="n_clusters",
-            datasets=SIX,
+            "3",
+            "Estimated number of classes (CMS*: snapshot chosen with K given)",
+            "n_clusters",
+            SIX,
             rows=(
                 *_rows("GCD", "DCCL", "PIM", "GPC", "CMS", n_clusters="estimated"),
-                TableRow(name="CMS*", n_clusters="estimated", selection="given"),
+                TableRow("CMS*", n_clusters="estimated", selection="given"),
             ),
         ),
         Experiment(
-            name="4",
-            title="Components: CMS in training, SSK or mean shifts (IMS) in inference",
-            measure="accuracy",
-            datasets=FOUR,
+            "4",
+            "Components: CMS in training, SSK or mean shifts (IMS) in inference",
+            "accuracy",
+            FOUR,
             rows=(
-                TableRow(name="(0) frozen, IMS", method="agglomerative", clustering="cms"),
-                TableRow(name="(1) SSK", method="gcd"),
-                TableRow(name="(2) IMS", method="gcd", clustering="cms"),
-                TableRow(name="(3) CMS, SSK", clustering="gcd"),
-                TableRow(name="(4) CMS, 1-step", clustering=ONE_STEP),
-                TableRow(name="(5) CMS, IMS"),
+                TableRow("(0) frozen, IMS", method="agglomerative", clustering="cms"),
+                TableRow("(1) SSK", method="gcd"),
+                TableRow("(2) IMS", method="gcd", clustering="cms"),
+                TableRow("(3) CMS, SSK", clustering="gcd"),
+                TableRow("(4) CMS, 1-step", clustering=ONE_STEP),
+                TableRow("(5) CMS, IMS"),
             ),
         ),
         Experiment(
-            name="5",
-            title="Kernels",
-            measure="accuracy",
-            datasets=SIX,
+            "5",
+            "Kernels",
+            "accuracy",
+            SIX,
             rows=(
-                TableRow(name="Uniform", changes={"inference.shift.kernel": "uniform", **IMAGES}),
-                TableRow(name="Gaussian", changes={"inference.shift.kernel": "gaussian", **IMAGES}),
-                TableRow(name="kNN"),
+                TableRow("Uniform", changes={"inference.shift.kernel": "uniform", **IMAGES}),
+                TableRow("Gaussian", changes={"inference.shift.kernel": "gaussian", **IMAGES}),
+                TableRow("kNN"),
             ),
         ),
         Experiment(
-            name="6",
-            title="Aggregation of neighbors",
-            measure="accuracy",
-            datasets=TWO,
+            "6",
+            "Aggregation of neighbors",
+            "accuracy",
+            TWO,
             rows=(
-                TableRow(
-                    name="kNN, attention", changes={"inference.shift.aggregation": "attention"}
-                ),
-                TableRow(
-                    name="random, mean", changes={"inference.shift.retrieval": "random", **IMAGES}
-                ),
-                TableRow(name="kNN, mean"),
+                TableRow("kNN, attention", changes={"inference.shift.aggregation": "attention"}),
+                TableRow("random, mean", changes={"inference.shift.retrieval": "random", **IMAGES}),
+                TableRow("kNN, mean"),
             ),
         ),
         Experiment(
-            name="7",
-            title="Without any label (accuracy on all images)",
-            measure="all",
-            datasets=THREE,
+            "7",
+            "Without any label (accuracy on all images)",
+            "all",
+            THREE,
             rows=(
-                TableRow(name="GCD", method="gcd", setup="unsupervised"),
-                TableRow(name="CMS", setup="unsupervised"),
+                TableRow("GCD", method="gcd", setup="unsupervised"),
+                TableRow("CMS", setup="unsupervised"),
             ),
         ),
         Experiment(
-            name="8",
-            title="Recall@8 of the embeddings of CMS",
-            measure="recall",
-            datasets=THREE,
-            rows=(TableRow(name="Unsupervised", setup="unsupervised"), TableRow(name="GCD setup")),
+            "8",
+            "Recall@8 of the embeddings of CMS",
+            "recall",
+            THREE,
+            rows=(TableRow("Unsupervised", setup="unsupervised"), TableRow("GCD setup")),
         ),
         Experiment(
-            name="9",
-            title="Number of known and novel classes",
-            measure="classes",
-            datasets=SIX,
-            rows=(TableRow(name="Classes", method=None),),
+            "9",
+            "Number of known and novel classes",
+            "classes",
+            SIX,
+            rows=(TableRow("Classes", method=None),),
         ),
         Experiment(
-            name="10",
-            title="Size of the collection in which neighbors are searched",
-            measure="images",
-            datasets=SIX,
-            rows=(TableRow(name="Images", method=None),),
+            "10",
+            "Size of the collection in which neighbors are searched",
+            "images",
+            SIX,
+            rows=(TableRow("Images", method=None),),
         ),
         Experiment(
-            name="11",
-            title="Embedding in the supervised loss",
-            measure="accuracy",
-            datasets=FOUR,
+            "11",
+            "Embedding in the supervised loss",
+            "accuracy",
+            FOUR,
             rows=(
-                TableRow(name="z", changes={"loss.supervised_input": "shifted"}),
-                TableRow(name="v"),
+                TableRow("z", changes={"loss.supervised_input": "shifted"}),
+                TableRow("v"),
             ),
         ),
         Experiment(
-            name="12",
-            title="Number of neighbors k",
-            measure="accuracy",
-            datasets=FOUR,
+            "12",
+            "Number of neighbors k",
+            "accuracy",
+            FOUR,
             rows=tuple(
-                TableRow(name=str(k), changes={"inference.shift.n_neighbors": k})
+                TableRow(str(k), changes={"inference.shift.n_neighbors": k})
                 for k in (4, 8, 16, 32, 64)
             ),
         ),
         Experiment(
-            name="13",
-            title="Scale α (1/(k+1): query and neighbors weigh alike, α = k/(k+1))",
-            measure="accuracy",
-            datasets=TWO,
+            "13",
+            "Scale α (1/(k+1): query and neighbors weigh alike, α = k/(k+1))",
+            "accuracy",
+            TWO,
             rows=(
                 *(
-                    TableRow(name=str(alpha), changes={"inference.shift.alpha": alpha})
+                    TableRow(str(alpha), changes={"inference.shift.alpha": alpha})
                     for alpha in (0.5, 0.6, 0.7, 0.8)
                 ),
-                TableRow(name="1/(k+1)", weighs_alike=True),
+                TableRow("1/(k+1)", weighs_alike=True),
             ),
         ),
         Experiment(
-            name="14",
-            title="Share λ of the supervised loss",
-            measure="accuracy",
-            datasets=TWO,
+            "14",
+            "Share λ of the supervised loss",
+            "accuracy",
+            TWO,
             rows=tuple(
-                TableRow(name=str(weight), changes={"loss.supervised_weight": weight})
+                TableRow(str(weight), changes={"loss.supervised_weight": weight})
                 for weight in (0.25, 0.35, 0.5)
             ),
         ),
         Experiment(
-            name="15",
-            title="Main results with CLIP",
-            measure="accuracy",
-            datasets=SIX,
+            "15",
+            "Main results with CLIP",
+            "accuracy",
+            SIX,
             encoder=CLIP,
             rows=_rows("GCD, K given", "PromptCAL, K given", "CMS, K given", "CMS, K estimated"),
         ),
         Experiment(
-            name="16",
-            title="Inductive with CLIP",
-            measure="accuracy",
-            datasets=SIX,
+            "16",
+            "Inductive with CLIP",
+            "accuracy",
+            SIX,
             encoder=CLIP,
             rows=_rows("PromptCAL, K given", "CMS, K given", "CMS, K estimated", setup="inductive"),
         ),
         Experiment(
-            name="17",
-            title="Estimated number of classes with CLIP",
-            measure="n_clusters",
-            datasets=SIX,
+            "17",
+            "Estimated number of classes with CLIP",
+            "n_clusters",
+            SIX,
             encoder=CLIP,
-            rows=(TableRow(name="CMS", n_clusters="estimated"),),
+            rows=(TableRow("CMS", n_clusters="estimated"),),
         ),
         Experiment(
-            name="iterations",
-            title="Accuracy over mean-shift iterations",
-            measure="iterations",
-            datasets=("cub",),
-            rows=(TableRow(name="CMS"),),
+            "iterations",
+            "Accuracy over mean-shift iterations",
+            "iterations",
+            ("cub",),
+            rows=(TableRow("CMS"),),
         ),
         Experiment(
-            name="retrieval",
-            title="Neighbors retrieved by the embedding and by the shifted one",
-            measure="retrieval",
-            datasets=("cub",),
-            rows=(TableRow(name="CMS"),),
+            "retrieval",
+            "Neighbors retrieved by the embedding and by the shifted one",
+            "retrieval",
+            ("cub",),
+            rows=(TableRow("CMS"),),
         ),
         Experiment(
-            name="tsne",
-            title="t-SNE of the embeddings before and after training",
-            measure="tsne",
-            datasets=("imagenet100",),
-            rows=(TableRow(name="frozen encoder", method="agglomerative"), TableRow(name="CMS")),
+            "tsne",
+            "t-SNE of the embeddings before and after training",
+            "tsne",
+            ("imagenet100",),
+            rows=(TableRow("frozen encoder", method="agglomerative"), TableRow("CMS")),
         ),
     )
 }

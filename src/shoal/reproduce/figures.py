@@ -8,7 +8,6 @@ import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,17 +23,11 @@ from shoal.data.benchmarks import BENCHMARKS
 from shoal.encoders.embed import ImageRows
 from shoal.methods.clusters import Representation
 from shoal.methods.cms import learned_attention
-from shoal.reproduce.cell_results import Result, nearest_others, score
+from shoal.reproduce.cell_results import Material, Result, nearest_others, score
 from shoal.reproduce.clusterings import shifted_by
 from shoal.reproduce.loaded_dataset import BenchmarkImages
 from shoal.reproduce.plan import Cell, Plan
-from shoal.reproduce.tables import (
-    choices_of,
-    describe_making,
-    mean_and_spread,
-    remarks_of,
-    unique,
-)
+from shoal.reproduce.tables import Record, describe_making, mean_and_spread, remarks_of, unique
 
 N_ITERATIONS = 8
 """Shifts in the figure of iterations."""
@@ -47,9 +40,6 @@ MAX_TSNE = 5000
 RIGHT = "#2a9d4a"
 WRONG = "#c8323c"
 COLUMNS = ("all", "known", "novel")
-
-Material = list[dict[str, Any]]
-"""What a cell gathered."""
 
 SAYS = {
     "iterations": "Accuracy on unlabeled images at the true K; nothing is chosen by it.",
@@ -152,31 +142,29 @@ def build_drawing(
     A figure of means shows all seeds, another one the first that is there.
     """
     measure = plan.experiment.measure
-    materials: dict[str, dict[int | None, Material]] = {}
-    choices = {}
+    finished: dict[str, list[Cell]] = {}
     remarks: list[str] = []
     for row in plan.experiment.rows:
-        keys = plan.keys(row, dataset)
-        own = {key: results[key] for key in keys if key in results}
-        remarks += remarks_of(row, dataset, keys, own, failures)
+        cells = plan.grid.get((row.name, dataset), ())
+        own = {cell.key: results[cell.key] for cell in cells if cell.key in results}
+        remarks += remarks_of(row.name, dataset, cells, own, failures)
         if own:
-            by_seed = {keys[key]: result["material"] for key, result in own.items()}
-            materials[row.name] = by_seed
-            choices[row.name] = choices_of(plan.grid[row.name, dataset][0])
-    seeds = sorted({seed for own in materials.values() for seed in own if seed is not None})
+            finished[row.name] = [cell for cell in cells if cell.key in own]
+    made = [cell for cells in finished.values() for cell in cells]
+    seeds = sorted({cell.seed for cell in made if cell.seed is not None})
     if measure != "iterations":
         seeds = seeds[:1]
-    shown = {
-        row: [material for seed, material in by_seed.items() if seed in (None, *seeds)]
-        for row, by_seed in materials.items()
+    materials = {
+        row: [results[cell.key]["material"] for cell in cells if cell.seed in (None, *seeds)]
+        for row, cells in finished.items()
     }
-    made_with = describe_making(plan, {dataset: choices}, seeds)
+    made_with = describe_making(plan, made, seeds)
     if len(seeds) > 1:
         made_with += ", mean and standard deviation"
     title = f"{BENCHMARKS[dataset].title}, {made_with}"
     remarks = unique(remarks)
     notes = [f"{title}; protocol '{plan.options.protocol}'.", SAYS[measure], *remarks]
-    return Drawing(plan=plan, dataset=dataset, materials=shown, remarks=remarks, notes=notes)
+    return Drawing(plan=plan, dataset=dataset, materials=materials, remarks=remarks, notes=notes)
 
 
 def draw(drawing: Drawing) -> Figure:
@@ -205,10 +193,10 @@ def to_svg(figure: Figure) -> str:
     return buffer.getvalue()
 
 
-def to_records(drawing: Drawing) -> list[dict[str, Any]]:
+def to_records(drawing: Drawing) -> list[Record]:
     """A dictionary per number that is drawn; the places of a t-SNE mean nothing by themselves."""
     experiment = drawing.plan.experiment
-    about = {
+    about: Record = {
         "figure": experiment.name,
         "dataset": drawing.dataset,
         "encoder": drawing.plan.encoder,
@@ -217,18 +205,25 @@ def to_records(drawing: Drawing) -> list[dict[str, Any]]:
     }
     records = []
     for row, seeds in drawing.materials.items():
-        numbers: Material = []
+        numbers: list[Record] = []
         if experiment.measure == "iterations":
             numbers = _points(seeds)
         elif experiment.measure == "retrieval":
-            numbers = [_count_right(query) for query in seeds[0]]
+            numbers = [
+                {
+                    "right_initial": sum(near["right"] for near in query["initial"]),
+                    "right_shifted": sum(near["right"] for near in query["shifted"]),
+                    "retrieved": len(query["initial"]),
+                }
+                for query in seeds[0]
+            ]
         records += [about | {"row": row} | number for number in numbers]
     return records
 
 
-def _points(seeds: Sequence[Material]) -> Material:
+def _points(seeds: Sequence[Material]) -> list[Record]:
     """Mean and spread over seeds after each number of shifts, column by column."""
-    points = []
+    points: list[Record] = []
     for index, row in enumerate(seeds[0]):
         for name in COLUMNS:
             mean, spread = mean_and_spread([material[index][name] for material in seeds])
@@ -244,31 +239,25 @@ def _points(seeds: Sequence[Material]) -> Material:
     return points
 
 
-def _count_right(query: Mapping[str, Any]) -> dict[str, Any]:
-    """How many of the retrieved images are of the query's class."""
-    return {
-        "right_initial": sum(near["right"] for near in query["initial"]),
-        "right_shifted": sum(near["right"] for near in query["shifted"]),
-        "retrieved": len(query["initial"]),
-    }
-
-
 def _draw_iterations(materials: Mapping[str, list[Material]]) -> Figure:
     figure = Figure(figsize=(4.5, 3.2), layout="constrained")
     axes = figure.subplots()
     for seeds in materials.values():
-        points = _points(seeds)
+        iterations = [row["shifts"] + 1 for row in seeds[0]]
         for name in COLUMNS:
-            own = [point for point in points if point["column"] == name.title()]
-            iterations = [point["shifts"] + 1 for point in own]
-            means = np.array([point["ours"] for point in own])
+            values = np.array([[row[name] for row in material] for material in seeds])
+            means = values.mean(axis=0)
             (line,) = axes.plot(iterations, means, marker="o", label=name.title())
             if len(seeds) > 1:
-                spreads = np.array([point["spread"] for point in own])
-                low = means - spreads
-                high = means + spreads
-                color = line.get_color()
-                axes.fill_between(iterations, low, high, color=color, alpha=0.2, linewidth=0)
+                spreads = values.std(axis=0, ddof=1)
+                axes.fill_between(
+                    iterations,
+                    means - spreads,
+                    means + spreads,
+                    color=line.get_color(),
+                    alpha=0.2,
+                    linewidth=0,
+                )
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("iteration (1: not shifted)")
     axes.set_ylabel("accuracy at the true K, %")

@@ -5,31 +5,26 @@ What a method may see comes out as a `Task`. The truth is for scoring alone and,
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from shoal.arrays import UNLABELED, Bools, Ints
-from shoal.checksums import digest_names, digest_rows
+from shoal.checksums import digest_names
 from shoal.data.benchmarks import Part, read_benchmark
 from shoal.data.pixels import load_pixels
 from shoal.data.splits import hold_out_validation
-from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import CROP_RATIO, ImageRows
-from shoal.encoders.vision import Encoder
-from shoal.methods.method import MethodSettings, TrainedSettings
-from shoal.methods.task import Task
+from shoal.methods.registry import get_method
+from shoal.methods.trunk import Trunk, split_of
 from shoal.reproduce.plan import Cell
 from shoal.reproduce.selection import draw_by_hidden_classes, judge_by_hidden_labels
-from shoal.training.data import TrainingData
-from shoal.training.epoch_draws import EpochDraws
-from shoal.training.tokens import TokenCache, cache_tokens, resident
+from shoal.training.task import Task
+from shoal.training.tokens import resident
 from shoal.training.validation import Judge
-from shoal.training.view_pool import ViewPool, pool_views
 
 TOKEN_BATCH = 256
 """Images that go through the trunk together."""
@@ -60,19 +55,19 @@ class BenchmarkImages:
 class LoadedDataset:
     """A dataset on a device. Parts are read when they are first asked for.
 
-    The trunk's tokens and the pool of views of the last cell are cached for the next one.
+    What the trunk has computed for the last cell is there for the next one.
     """
 
-    def __init__(
-        self, dataset: str, root: Path, *, device: torch.device, input_size: int, scratch: Path
-    ) -> None:
+    def __init__(self, dataset: str, root: Path, *, device: torch.device, input_size: int) -> None:
         self.dataset = dataset
         self.root = root
         self.device = device
         self.input_size = input_size
-        self.scratch = scratch
-        self._tokens: tuple[tuple[object, ...], TokenCache] | None = None
-        self._pool: tuple[tuple[object, ...], ViewPool] | None = None
+
+    @cached_property
+    def trunk(self) -> Trunk:
+        """What the trunk has computed of the training part."""
+        return Trunk(pixels=self.train.pixels, device=self.device, batch_size=TOKEN_BATCH)
 
     @cached_property
     def train(self) -> BenchmarkImages:
@@ -105,11 +100,13 @@ class LoadedDataset:
             trains_on_validation=cell.setup != "inductive",
             judge=self._judge(cell, validation),
             n_clusters=images.n_classes if is_given else None,
-            tokens=self.tokens(cell.settings),
         )
-        if not with_pool:
+        if cell.trained is None or get_method(cell.method).reads_images:
             return task
-        return replace(task, pool=self.pool(cell.settings, task))
+        for split in [*self.trunk.tokens]:
+            if split != split_of(cell.trained):
+                self.trunk.drop(split)
+        return self.trunk.prepare(task, cell.trained, with_pool=with_pool)
 
     def stopping_labels(self, cell: Cell) -> Ints:
         """(N,) the labels that say when to stop shifting.
@@ -119,61 +116,6 @@ class LoadedDataset:
         if cell.sees_hidden_labels and cell.setup == "inductive":
             return np.where(self.train.is_known, self.train.truth, UNLABELED)
         return self.train.labels
-
-    def tokens(self, settings: MethodSettings) -> TokenCache | None:
-        """The trunk's tokens for an encoder; None where nothing is trained."""
-        if not isinstance(settings, TrainedSettings):
-            return None
-        key = _trunk_key(settings)
-        if self._tokens is None or self._tokens[0] != key:
-            self.close()
-            encoder = self._load(settings)
-            file = self.scratch / f"{self.dataset}-tokens.npy"
-            made = cache_tokens(self.train.pixels, encoder, batch_size=TOKEN_BATCH, file=file)
-            self._tokens = (key, made)
-        return self._tokens[1]
-
-    def pool(self, settings: MethodSettings, data: TrainingData) -> ViewPool | None:
-        """The pool of views that the training on this data would make; None where it has none."""
-        if not isinstance(settings, TrainedSettings) or settings.training.views.pool is None:
-            return None
-        views = settings.training.views
-        epoch_draws = EpochDraws(
-            data.training_labels, settings.training, embeds_views=settings.embeds_views
-        )
-        only = epoch_draws.pooled_views(data.training)
-        key = (*_trunk_key(settings), views, epoch_draws.settings.seed, digest_rows(only))
-        if self._pool is None or self._pool[0] != key:
-            self._close_pool()
-            made = pool_views(
-                self.train.pixels,
-                self._load(settings),
-                views,
-                generator=epoch_draws.for_pool(),
-                only=only,
-                batch_size=TOKEN_BATCH,
-                file=self.scratch / f"{self.dataset}-views.npy",
-            )
-            self._pool = (key, made)
-        return self._pool[1]
-
-    def close(self) -> None:
-        """Let go of tokens and views, and of their files where they have one."""
-        if self._tokens is not None:
-            self._tokens[1].remove()
-            self._tokens = None
-        self._close_pool()
-
-    def _close_pool(self) -> None:
-        if self._pool is not None:
-            self._pool[1].remove()
-            self._pool = None
-
-    def _load(self, settings: TrainedSettings) -> Encoder:
-        encoder = load_encoder(
-            settings.encoder, n_tail_blocks=settings.n_tail_blocks, input_size=settings.input_size
-        )
-        return encoder.to(self.device)
 
     def _validation(self, cell: Cell) -> Ints | None:
         """The rows set aside for the cell's seed; none where there are no labels to choose by."""
@@ -224,16 +166,15 @@ def read_names_sha256(dataset: str, root: Path, part: Part = "train") -> str:
     return digest_names(collection.names, collection.labels)
 
 
-def count_dataset(dataset: str, root: Path) -> dict[str, Any]:
-    """The numbers of known and novel classes and of training images; no image is decoded."""
+def count_dataset(dataset: str, root: Path) -> tuple[dict[str, list[float]], list[str]]:
+    """The numbers of known and novel classes and of training images, and notes on these.
+
+    No image is decoded.
+    """
     benchmark = read_benchmark(dataset, root)
     n_known = len(benchmark.split.known)
-    return {
-        "classes": (n_known, benchmark.n_clusters - n_known),
-        "images": (len(benchmark.collection),),
-        "notes": benchmark.collection.notes,
+    counts = {
+        "classes": [float(n_known), float(benchmark.n_clusters - n_known)],
+        "images": [float(len(benchmark.collection))],
     }
-
-
-def _trunk_key(settings: TrainedSettings) -> tuple[object, ...]:
-    return (settings.encoder, settings.n_tail_blocks, settings.input_size)
+    return counts, list(benchmark.collection.notes)

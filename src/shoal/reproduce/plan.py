@@ -7,10 +7,9 @@ once.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from shoal.data.benchmarks import Part
 from shoal.device import check_seed
@@ -20,14 +19,17 @@ from shoal.methods.method import MethodSettings, TrainedSettings
 from shoal.methods.protocols import follow_protocol
 from shoal.methods.registry import METHODS, get_method, load_recipe, recipe_for, with_encoder
 from shoal.methods.setting_changes import change_settings, has_setting, plain_name
-from shoal.reproduce.experiments import COUNTS, FIGURES, Experiment, Number, Setup, TableRow
+from shoal.reproduce.experiments import FIGURES, Experiment, Number, Setup, TableRow
 from shoal.settings import to_dict
 
 SELECTIONS = {
     "paper": "snapshot, K and shifts chosen by given labels only",
-    "reference": "snapshot and K chosen by HIDDEN labels, those of the official test part, or in "
-    "the inductive setup of a tenth of the training part: no user has them, and the numbers cannot "
-    "be compared with those of the protocol 'paper'",
+    "reference": "the released code's losses, head and bank of CMS, every method with its views "
+    "and "
+    "gradients that are not cut; snapshot and K chosen by HIDDEN labels, those of the official "
+    "test "
+    "part, or in the inductive setup of a tenth of the training part: no user has them, and the "
+    "numbers cannot be compared with those of the protocol 'paper'",
 }
 """Which labels choose. 'paper' leaves the recipe as it is; 'reference' follows the released code
 where it differs."""
@@ -36,18 +38,11 @@ VALIDATION_SHARE = 0.2
 INDUCTIVE_SHARE = 0.1
 """As published."""
 
-OWNED = {
-    "seed": "the seeds of a table are given by --seeds",
-    "training.seed": "the seeds of a table are given by --seeds",
-    "encoder": "the encoder of a table is given by --encoder",
-    "input_size": "the size of the images is given by --input-size",
-    "protocol": "the protocol of a table is given by --protocol",
-    "validation_share": "the share set aside is given by --validation-share",
-    "method": "the rows of a table say which method they are of",
-    "n_clusters": "the rows of a table say whether K is given or estimated",
-    "selection": "the rows of a table say how the snapshot is chosen",
+DECIDED = {
+    *("seed", "training.seed", "encoder", "input_size", "protocol", "validation_share"),
+    *("method", "n_clusters", "selection"),
 }
-"""Names that a table or a flag of its own decides, and not a change of settings."""
+"""Names that a flag or the rows of a table decide, and not a change of settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +52,7 @@ class ReproduceOptions:
     encoder: str | None = None
     """None: the paper's for each table."""
     input_size: int | None = None
-    changes: Mapping[str, Any] = field(default_factory=dict)
+    changes: Mapping[str, object] = field(default_factory=dict)
     """Settings for every row, by dotted name; with a method's name in front, for that method alone,
     as in 'cms.loss.temperature'. A row's own changes come after them."""
     validation_share: float = VALIDATION_SHARE
@@ -74,18 +69,32 @@ class ReproduceOptions:
         for name in self.methods:
             get_method(name)
         for name in self.changes:
-            reason = OWNED.get(plain_name(name))
-            if reason is not None:
-                raise UsageError(f"--set {name}: not a setting to change here; {reason}")
+            if plain_name(name) in DECIDED:
+                raise UsageError(
+                    f"--set {name}: a flag of its own or the rows of the table decide on it; "
+                    "see shoal reproduce --help"
+                )
         if self.input_size is not None and self.input_size < 1:
             raise UsageError(
                 f"--input-size: found {self.input_size}, expected a number of pixels, 1 or more"
             )
         if not 0 < self.validation_share < 1:
             raise UsageError(
-                f"validation_share: found {self.validation_share}, "
+                f"--validation-share: found {self.validation_share}, "
                 "expected a number between 0 and 1"
             )
+
+    @property
+    def suffix(self) -> str:
+        """What names of files end in; nothing for the protocol that sees no hidden label."""
+        if self.protocol == "paper":
+            return ""
+        return f"_{self.protocol}"
+
+    def rows_to_run(self, experiment: Experiment) -> list[TableRow]:
+        """The rows of a table that are not only quoted from the paper."""
+        wanted = self.methods or METHODS
+        return [row for row in experiment.rows if row.method in wanted]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -113,6 +122,11 @@ class Cell:
         return self.settings if isinstance(self.settings, TrainedSettings) else None
 
     @property
+    def seed(self) -> int | None:
+        """The seed of the training; None where nothing is drawn."""
+        return None if self.trained is None else self.trained.training.seed
+
+    @property
     def sees_hidden_labels(self) -> bool:
         """Whether hidden labels choose the snapshot and K.
 
@@ -137,7 +151,7 @@ class Cell:
         return self.settings.input_size
 
     @property
-    def training(self) -> dict[str, Any]:
+    def training(self) -> dict[str, object]:
         """What must be equal for two cells to share what is learned."""
         return {
             "dataset": self.dataset,
@@ -150,7 +164,7 @@ class Cell:
         }
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """Everything the result depends on besides images and code."""
         return self.training | {
             "clustering": self.clustering,
@@ -167,20 +181,22 @@ class Cell:
     @cached_property
     def key(self) -> str:
         """The name of the cell's file: readable, then a checksum of its identity."""
-        words = f"{self.dataset}_{self.method}_{self.clustering}_{self.n_clusters}"
-        return f"{words}{protocol_suffix(self.protocol)}_{_digest(self.identity)}"
+        words = [self.dataset, self.method, self.clustering, self.n_clusters]
+        if self.protocol != "paper":
+            words.append(self.protocol)
+        return "_".join([*words, _digest(self.identity)])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
-    """An experiment on some datasets with some seeds: its cells, built once."""
+    """An experiment on some datasets with some seeds, and its cells."""
 
     experiment: Experiment
     options: ReproduceOptions
     datasets: tuple[str, ...]
     seeds: tuple[int, ...]
     grid: Mapping[tuple[str, str], tuple[Cell, ...]]
-    """(row, dataset) -> a cell per seed; without the rows that are only quoted."""
+    """(row, dataset) -> a cell per seed, one alone if nothing is drawn; no rows that are quoted."""
 
     @property
     def cells(self) -> list[Cell]:
@@ -192,36 +208,14 @@ class Plan:
         """The encoder of our numbers."""
         return self.options.encoder or self.experiment.encoder
 
-    def keys(self, row: TableRow, dataset: str) -> dict[str, int | None]:
-        """The cells of a row by key, each with its seed; one without any if nothing is drawn.
-
-        What is counted has the name of the dataset for a key.
-        """
-        if self.experiment.measure in COUNTS:
-            return {dataset: None}
-        cells = self.grid.get((row.name, dataset), ())
-        seeds: dict[str, int | None] = {}
-        for cell, seed in zip(cells, self.seeds, strict=bool(cells)):
-            seeds[cell.key] = None if cell.trained is None else seed
-        return seeds
-
-
-def protocol_suffix(protocol: str) -> str:
-    """What is added to the names of files; nothing for the protocol that sees no hidden label."""
-    return "" if protocol == "paper" else f"_{protocol}"
-
-
-def rows_to_run(experiment: Experiment, options: ReproduceOptions) -> list[TableRow]:
-    """The rows of a table that are not only quoted from the paper."""
-    wanted = options.methods or METHODS
-    return [row for row in experiment.rows if row.method in wanted]
-
 
 def check_used(experiments: Sequence[Experiment], options: ReproduceOptions) -> None:
     """Refuse a change or a share that no row of these tables has: it would have no effect."""
     shown = ", ".join(experiment.name for experiment in experiments)
-    rows = [row for experiment in experiments for row in rows_to_run(experiment, options)]
-    takes_share = options.protocol == "paper" and any(row.takes_share for row in rows)
+    rows = [row for experiment in experiments for row in options.rows_to_run(experiment)]
+    takes_share = options.protocol == "paper" and any(
+        row.setup == "transductive" and get_method(row.methods[0]).trains for row in rows
+    )
     if options.validation_share != VALIDATION_SHARE and not takes_share:
         raise UsageError(
             f"--validation-share: no row of what is run ({shown}) takes it: the inductive tables "
@@ -238,19 +232,16 @@ def check_used(experiments: Sequence[Experiment], options: ReproduceOptions) -> 
 
 
 def make_plan(
-    experiment: Experiment, datasets: Iterable[str], seeds: Iterable[int], options: ReproduceOptions
+    experiment: Experiment, datasets: Sequence[str], seeds: Sequence[int], options: ReproduceOptions
 ) -> Plan:
-    """Build the cells of an experiment; a method that draws nothing has one cell for all seeds."""
-    datasets = tuple(datasets)
-    seeds = tuple(seeds)
+    """Build the cells of an experiment."""
     if not datasets or not seeds:
         raise UsageError(
             "reproduce: found no dataset or no seed; give --root DATASET=FOLDER and --seeds 0"
         )
-    twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
-    if twice:
+    if len(set(seeds)) < len(seeds):
         raise UsageError(
-            f"--seeds: found {', '.join(map(str, twice))} more than once; "
+            f"--seeds: found one more than once in {', '.join(map(str, seeds))}; "
             "the same seed is the same run, and no spread"
         )
     for seed in seeds:
@@ -264,25 +255,33 @@ def make_plan(
             )
     grid = {}
     for dataset in datasets:
-        for row in rows_to_run(experiment, options):
-            cells = [make_cell(experiment, row, dataset, seed, options) for seed in seeds]
-            grid[row.name, dataset] = tuple(cells)
-    return Plan(experiment=experiment, options=options, datasets=datasets, seeds=seeds, grid=grid)
+        for row in options.rows_to_run(experiment):
+            # Nothing is drawn on frozen features.
+            drawn = seeds if get_method(row.methods[0]).trains else (0,)
+            grid[row.name, dataset] = tuple(
+                make_cell(experiment, row, dataset, seed, options) for seed in drawn
+            )
+    return Plan(
+        experiment=experiment,
+        options=options,
+        datasets=tuple(datasets),
+        seeds=tuple(seeds),
+        grid=grid,
+    )
 
 
 def make_cell(
     experiment: Experiment, row: TableRow, dataset: str, seed: int, options: ReproduceOptions
 ) -> Cell:
     """The cell of a row, a dataset and a seed."""
-    (learns, clusters) = row.methods
-    method = get_method(learns)
+    learns, clusters = row.methods
     encoder = options.encoder or experiment.encoder
     settings = _settings(learns, row, dataset, encoder, options)
     clustering_settings = _settings(clusters, row, dataset, encoder, options)
-    if not method.trains:
-        seed = 0  # nothing is drawn on frozen features, so that they have one cell for all seeds
+    if not get_method(learns).trains:
+        seed = 0
     selection = row.selection
-    if method.needs_n_clusters:
+    if get_method(learns).needs_n_clusters:
         selection = row.n_clusters  # its classifier is told K before it trains, where it is given
     share = 0.0
     if row.setup == "inductive":
@@ -308,19 +307,18 @@ def _settings(
     method: str, row: TableRow, dataset: str, encoder: str, options: ReproduceOptions
 ) -> MethodSettings:
     """The recipe, then the protocol, then what the user chose, then what makes the row."""
-    recipe = load_recipe(recipe_for(dataset, encoder, method), method)
+    settings: MethodSettings = load_recipe(recipe_for(dataset, encoder, method), method)
     if options.protocol == "reference":
-        recipe = follow_protocol(recipe, "reference", method)
-    recipe = with_encoder(recipe, encoder)
+        settings = follow_protocol(settings, "reference", method)
+    settings = with_encoder(settings, encoder)
     where = f"{method} on {dataset}"
     chosen = {"input_size": options.input_size, **options.changes, **row.changes}
-    settings: MethodSettings = change_settings(recipe, method, chosen, where=where)
+    settings = change_settings(settings, method, chosen, where=where)
     if row.weighs_alike:
         k = settings.inference.shift.n_neighbors
-        alpha = {"inference.shift.alpha": k / (k + 1)}
-        settings = change_settings(settings, method, alpha, where=where)
+        settings = change_settings(settings, method, {"inference.shift.alpha": k / (k + 1)})
     return settings
 
 
-def _digest(content: Mapping[str, Any]) -> str:
+def _digest(content: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,9 +1,8 @@
 """Reproducing tables and figures: run what is missing, then write them out."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -14,23 +13,28 @@ from shoal.files import write_text
 from shoal.reproduce.cell_results import Result
 from shoal.reproduce.experiments import COUNTS, FIGURES, Experiment, get_experiment
 from shoal.reproduce.loaded_dataset import count_dataset
-from shoal.reproduce.plan import Plan, ReproduceOptions, check_used, make_plan, protocol_suffix
+from shoal.reproduce.plan import Plan, ReproduceOptions, check_used, make_plan
 from shoal.reproduce.runner import Runner
-from shoal.reproduce.tables import build_table, to_csv, to_latex, to_markdown, to_records
+from shoal.reproduce.tables import Record, build_table, to_csv, to_latex, to_markdown
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Reproduction:
     """A table or figure: its files, and the numbers in it."""
 
     experiment: Experiment
-    text: str
-    """The table as Markdown, or the names of the figure's files."""
-    records: list[dict[str, Any]]
-    """A dictionary per number."""
-    files: list[Path]
     failures: dict[str, str]
     """The cells of it that failed, by key, and why."""
+    text: str = ""
+    """The table as Markdown, or the names of the figure's files."""
+    records: list[Record] = field(default_factory=list)
+    """A dictionary per number."""
+    files: list[Path] = field(default_factory=list)
+
+    def write(self, file: Path, content: str) -> None:
+        """Write one of its files."""
+        write_text(file, content)
+        self.files.append(file)
 
 
 def reproduce(
@@ -59,83 +63,60 @@ def reproduce(
         get_facts(dataset)
     options = options or ReproduceOptions()
     check_used(experiments, options)
-    plans = [make_plan(each, _columns(each, roots), seeds, options) for each in experiments]
+    plans = []
+    for experiment in experiments:
+        # In the order of the paper's columns, then those the paper has not.
+        columns = sorted(roots, key=lambda name: (*experiment.datasets, name).index(name))
+        plans.append(make_plan(experiment, columns, seeds, options))
     folders = {key: Path(root) for key, root in roots.items()}
-    runner = Runner(folders, Path(out), device=device, tell=tell)
-    try:
-        results = runner.run_cells([cell for plan in plans for cell in plan.cells])
-    finally:
-        runner.close()
+    runner = Runner(folders, Path(out), device=device, tell=tell or (lambda text: None))
+    results = runner.run_cells([cell for plan in plans for cell in plan.cells])
     if not is_main():
         return []
     return [_write_out(runner, plan, results) for plan in plans]
-
-
-def _columns(experiment: Experiment, given: Iterable[str]) -> list[str]:
-    """The datasets given, in the order of the paper's columns, then those the paper has not."""
-    return sorted(given, key=lambda name: (*experiment.datasets, name).index(name))
 
 
 def _write_out(runner: Runner, plan: Plan, results: Mapping[str, Result]) -> Reproduction:
     """Write a table or figure from results of cells by key, its own and those of others."""
     keys = {cell.key for cell in plan.cells}
     failures = {key: str(error) for key, error in runner.failed.items() if key in keys}
+    reproduction = Reproduction(experiment=plan.experiment, failures=failures)
     if plan.experiment.measure in FIGURES:
-        return _write_figures(runner.out, plan, results, failures)
+        _write_figures(runner.out, plan, results, reproduction)
+        return reproduction
     if plan.experiment.measure in COUNTS:
-        results = {dataset: count_dataset(dataset, root) for dataset, root in runner.roots.items()}
-    return _write_table(runner.out, plan, results, failures)
-
-
-def _write_table(
-    out: Path, plan: Plan, results: Mapping[str, Result], failures: dict[str, str]
-) -> Reproduction:
+        counted: dict[str, Result] = {}
+        for dataset in plan.datasets:
+            counts, notes = count_dataset(dataset, runner.roots[dataset])
+            counted[dataset] = {"counts": counts, "notes": notes}
+        results = counted
     table = build_table(plan, results, failures)
-    text = to_markdown(table)
-    records = to_records(table)
-    stem = f"table{plan.experiment.name}{protocol_suffix(plan.options.protocol)}"
-    contents = {
-        out / f"{stem}.md": text,
-        out / f"{stem}.tex": to_latex(table),
-        out / f"{stem}.csv": to_csv(records),
-    }
-    for file, content in contents.items():
-        write_text(file, content)
-    return Reproduction(
-        experiment=plan.experiment,
-        text=text,
-        records=records,
-        files=list(contents),
-        failures=failures,
-    )
+    reproduction.text = to_markdown(table)
+    reproduction.records = table.records
+    file = runner.out / f"table{plan.experiment.name}{plan.options.suffix}.md"
+    reproduction.write(file, reproduction.text)
+    reproduction.write(file.with_suffix(".tex"), to_latex(table))
+    reproduction.write(file.with_suffix(".csv"), to_csv(table.records))
+    return reproduction
 
 
 def _write_figures(
-    out: Path, plan: Plan, results: Mapping[str, Result], failures: dict[str, str]
-) -> Reproduction:
+    out: Path, plan: Plan, results: Mapping[str, Result], reproduction: Reproduction
+) -> None:
     """One figure per dataset."""
     from shoal.reproduce import figures
 
-    files: list[Path] = []
-    records: list[dict[str, Any]] = []
     remarks: list[str] = []
     for dataset in plan.datasets:
-        drawing = figures.build_drawing(plan, dataset, results, failures)
+        drawing = figures.build_drawing(plan, dataset, results, reproduction.failures)
         remarks += drawing.remarks
         if not drawing.materials:
             continue
-        stem = f"figure_{plan.experiment.name}_{dataset}{protocol_suffix(plan.options.protocol)}"
+        file = out / f"figure_{plan.experiment.name}_{dataset}{plan.options.suffix}.svg"
+        reproduction.write(file, figures.to_svg(figures.draw(drawing)))
         numbers = figures.to_records(drawing)
-        records += numbers
-        files.append(out / f"{stem}.svg")
-        write_text(files[-1], figures.to_svg(figures.draw(drawing)))
         if numbers:
-            files.append(out / f"{stem}.csv")
-            write_text(files[-1], to_csv(numbers))
-    return Reproduction(
-        experiment=plan.experiment,
-        text="\n".join([*map(str, files), *(f"- {remark}" for remark in remarks)]),
-        records=records,
-        files=files,
-        failures=failures,
-    )
+            reproduction.records += numbers
+            reproduction.write(file.with_suffix(".csv"), to_csv(numbers))
+    lines = [*map(str, reproduction.files), *(f"- {remark}" for remark in remarks)]
+    reproduction.text = "\n".join(lines)

@@ -1,29 +1,31 @@
 """Run cells: those that share a training together, each into one JSON file when it is done."""
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from shoal.arrays import UNLABELED
-from shoal.data.benchmarks import Part
 from shoal.distributed import ProcessLost, barrier, is_main, together
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import check_directions, is_out_of_memory
 from shoal.errors import DataError, MissingError, ShoalError, TooFewDistinct, UsageError
-from shoal.files import make_folder
-from shoal.methods.clusters import Discovery, Representation
+from shoal.files import make_folder, write_text
+from shoal.methods.clusters import Discovery, Representation, nearest_clusters
 from shoal.methods.registry import get_method
-from shoal.methods.task import Task
-from shoal.reproduce.cell_results import Result, describe, read_result, recall, score, write_result
-from shoal.reproduce.clusterings import cluster_cell, cluster_unseen, estimate_again
+from shoal.reproduce.cell_results import Result, describe, read_result, recall, score
+from shoal.reproduce.clusterings import estimate_again, shifted_by
+from shoal.reproduce.experiments import ONE_STEP
 from shoal.reproduce.loaded_dataset import LoadedDataset, read_names_sha256
 from shoal.reproduce.method_words import words_of
 from shoal.reproduce.plan import Cell
 from shoal.training.checkpoint import is_finished
 from shoal.training.collapse import collapse_statistics, describe_collapse
+from shoal.training.task import Task
 
 
 class Runner:
@@ -40,12 +42,12 @@ class Runner:
         out: Path,
         *,
         device: torch.device,
-        tell: Callable[[str], None] | None = None,
+        tell: Callable[[str], None],
     ) -> None:
         self.roots = roots
         self.out = out
         self.device = device
-        self.tell = tell or (lambda text: None)
+        self.tell = tell
         self.failed: dict[str, ShoalError] = {}
         self._loaded: LoadedDataset | None = None
         make_folder(out / "cells")
@@ -58,19 +60,13 @@ class Runner:
         barrier()  # all processes have seen the same files before one writes another
         self._check_inputs(missing)
         self._check_same_images([wanted[key] for key in done], done)
-        for group in in_order(groups_of(missing)):
+        for group in groups_of(missing):
             self._run_group(group)
         barrier()  # the main process has written all of them
         done |= self._read(missing)
         if self.failed and not done:  # there is nothing to show
             raise next(iter(self.failed.values()))
         return done
-
-    def close(self) -> None:
-        """Let go of all images."""
-        if self._loaded is not None:
-            self._loaded.close()
-            self._loaded = None
 
     def _file(self, cell: Cell) -> Path:
         return self.out / "cells" / f"{cell.key}.json"
@@ -82,14 +78,14 @@ class Runner:
 
     def _check_inputs(self, cells: list[Cell]) -> None:
         """Read all lists of images and load every encoder, so that what is missing is found now."""
-        parts: set[tuple[str, Part]] = set()
+        for dataset, part in sorted(
+            {(cell.dataset, part) for cell in cells for part in cell.parts}
+        ):
+            read_names_sha256(dataset, self.roots[dataset], part)
         encoders: dict[tuple[str, int | None, int | None], None] = {}
         for cell in cells:
-            parts |= {(cell.dataset, part) for part in cell.parts}
             n_tail_blocks = None if cell.trained is None else cell.trained.n_tail_blocks
             encoders[cell.settings.encoder, n_tail_blocks, cell.settings.input_size] = None
-        for dataset, part in sorted(parts):
-            read_names_sha256(dataset, self.roots[dataset], part)
         for name, n_tail_blocks, input_size in encoders:
             load_encoder(name, n_tail_blocks=n_tail_blocks, input_size=input_size)
 
@@ -102,11 +98,10 @@ class Runner:
             except ShoalError:
                 found[dataset] = None
         for cell in cells:
-            result = results[cell.key]
             checksum = found[cell.dataset]
-            if checksum is not None and result.get("names_sha256", checksum) != checksum:
+            if checksum is not None and results[cell.key].get("names_sha256", checksum) != checksum:
                 raise UsageError(
-                    f"{self._file(cell)}: was made with other images ({result['images']:,}) than "
+                    f"{self._file(cell)}: was made with other images than "
                     f"{self.roots[cell.dataset]} holds; give another --out, or delete it to run "
                     "it again"
                 )
@@ -147,8 +142,7 @@ class Runner:
             error = wrapped
         for cell in cells:
             self.failed[cell.key] = error
-        keys = ", ".join(cell.key for cell in cells)
-        self.tell(f"failed: {keys}: {error}; going on without")
+            self.tell(f"failed: {cell.key}: {error}; going on without")
 
     def _load(self, cell: Cell) -> LoadedDataset:
         """The images of a cell; one dataset at a time is in memory."""
@@ -157,18 +151,15 @@ class Runner:
             size = load_encoder(cell.settings.encoder).input_format.size
         loaded = self._loaded
         if loaded is None or (loaded.dataset, loaded.input_size) != (cell.dataset, size):
-            self.close()
+            self._loaded = None  # its memory is needed
             root = self.roots[cell.dataset]
             self.tell(f"{cell.dataset}: reading images from {root}")
-            loaded = LoadedDataset(
-                cell.dataset, root, device=self.device, input_size=size, scratch=self.out
-            )
+            loaded = LoadedDataset(cell.dataset, root, device=self.device, input_size=size)
             self._loaded = loaded
         return loaded
 
     def _learn(self, cell: Cell, loaded: LoadedDataset) -> tuple[Representation, Task, float]:
         """Train or embed: the representation, the task, and the seconds over all calls."""
-        method = get_method(cell.method)
         folder = None
         is_done = False
         doing = "embedding"
@@ -176,11 +167,11 @@ class Runner:
             name = f"{cell.dataset}_{cell.method}_{cell.training_key}"
             folder = self.out / "trainings" / name
             is_done = is_finished(folder)
-            doing = "a training that is there" if is_done else "training"
+            doing = "training, or what is left of it"
         task = loaded.task(cell, with_pool=not is_done)
         self.tell(f"{cell.dataset}, {cell.method}: {doing}")
         began = time.monotonic()
-        learned = method.represent(
+        learned = get_method(cell.method).represent(
             task, cell.settings, device=self.device, folder=folder, resume=folder is not None
         )
         try:
@@ -204,22 +195,21 @@ class Runner:
     ) -> None:
         """Cluster, score and write; all cells that share a training have the same `task`."""
         began = time.monotonic()
+        shown = ""
         if cell.figure is None:
             result = self._cluster_and_score(cell, learned, task, loaded)
-            accuracy = result["accuracy"]
-            scores = " / ".join(f"{value:.1f}" for value in accuracy.values())
+            scores = " / ".join(f"{value:.1f}" for value in result["accuracy"].values())
             shown = f" {scores} at K = {result['n_clusters']}"
         else:
             from shoal.reproduce.figures import gather
 
             result = {"material": gather(cell, learned, loaded.train, self.device)}
-            shown = ""
         seconds_clustering = time.monotonic() - began
         result |= describe(cell, learned, loaded.train, self.device)
         result["seconds_training"] = round(seconds, 1)
         result["seconds_clustering"] = round(seconds_clustering, 1)
         if is_main():
-            write_result(self._file(cell), result)
+            write_text(self._file(cell), json.dumps(result, indent=1) + "\n")
         times = f"{seconds:.0f} s training, {seconds_clustering:.0f} s clustering"
         self.tell(f"{cell.key}:{shown} ({times})")
 
@@ -228,23 +218,14 @@ class Runner:
     ) -> Result:
         if cell.n_clusters == "estimated" and cell.selection == "given":
             learned = estimate_again(learned, task, cell.settings.inference.rule)
-        given = loaded.train.n_classes if cell.n_clusters == "given" else None
-        if cell.setup == "inductive":
-            assert task.validation is not None
-            images = loaded.test
-            labels = loaded.stopping_labels(cell)
-            found = cluster_unseen(
-                learned,
-                images.pixels,
-                task.validation,
-                labels,
-                cell,
-                n_clusters=given,
-                device=self.device,
-            )
-        else:
-            images = loaded.train
-            found = cluster_cell(learned, task.labels, cell, n_clusters=given, device=self.device)
+        found = self._cluster(cell, learned, task, loaded)
+        rule = None
+        is_by_rule = not words_of(cell.method, cell.settings).number
+        if cell.n_clusters == "estimated" and is_by_rule:
+            rule = learned.rule
+            if found.estimate is not None:
+                rule = found.estimate.rule
+        images = loaded.test if cell.setup == "inductive" else loaded.train
         is_scored = (images.labels == UNLABELED) | (cell.setup == "unsupervised")
         accuracies = [value for value in found.accuracies if not math.isnan(value)]
         true = images.n_classes
@@ -253,53 +234,55 @@ class Runner:
             "n_clusters": found.n_clusters,
             "true_n_clusters": true,
             "n_clusters_error": 100 * abs(found.n_clusters - true) / true,
-            "rule": _deciding_rule(cell, learned, found),
+            "rule": rule,
             "n_shifts": found.n_shifts,
             "labeled_accuracies": [round(100 * value, 2) for value in accuracies],
             "recall": recall(learned.embeddings, loaded.train),
         }
 
+    def _cluster(
+        self, cell: Cell, learned: Representation, task: Task, loaded: LoadedDataset
+    ) -> Discovery:
+        """Cluster the images a cell was trained on, or in the inductive setup those of the test part.
+
+        Embeddings may be one method's and the clustering another's.
+        """
+        device = self.device
+        given = loaded.train.n_classes if cell.n_clusters == "given" else None
+        if cell.clustering == ONE_STEP:
+            assert given is not None, "it goes with K given only"
+            return shifted_by(1, learned, cell, given, device)
+        method = get_method(cell.clustering)
+        settings = cell.clustering_settings
+        if cell.setup != "inductive":
+            return method.cluster(learned, task.labels, settings, n_clusters=given, device=device)
+        unseen = learned.embed(loaded.test.pixels)
+        labels = loaded.stopping_labels(cell)
+        if method.cluster_unseen is not None:
+            assert task.validation is not None
+            return method.cluster_unseen(
+                learned, unseen, labels, task.validation, settings, n_clusters=given, device=device
+            )
+        found = method.cluster(learned, labels, settings, n_clusters=given, device=device)
+        return replace(found, clusters=nearest_clusters(learned, found, unseen))
+
 
 def groups_of(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """Cells that share a training, in the order in which they come."""
-    groups: dict[str, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(cell.training_key, []).append(cell)
-    return list(groups.values())
-
-
-def in_order(groups: Iterable[list[Cell]]) -> list[list[Cell]]:
-    """Groups sorted by what a loaded dataset caches: images, tokens, then the pool of views.
+    """Cells that share a training, sorted by what a loaded dataset caches.
 
     So images are decoded once per dataset, tokens made once per encoder, and pools of views once
     per seed.
     """
-    ranks: dict[tuple[object, ...], int] = {}
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.training_key, []).append(cell)
 
-    def order(group: list[Cell]) -> list[int]:
-        cached = _cached(group[0])
-        depths = range(1, len(cached) + 1)
-        return [ranks.setdefault(cached[:depth], len(ranks)) for depth in depths]
+    def cached(group: list[Cell]) -> list[str]:
+        cell = group[0]
+        parts: list[object] = [cell.dataset, cell.input_size, cell.settings.encoder]
+        if cell.trained is not None:
+            training = cell.trained.training
+            parts += [cell.trained.n_tail_blocks, training.seed, training.views, cell.setup]
+        return [str(part) for part in parts]
 
-    return sorted(groups, key=order)
-
-
-def _cached(cell: Cell) -> tuple[object, ...]:
-    """What makes images, then tokens, then the pool of views of two cells the same."""
-    images = (cell.dataset, cell.input_size)
-    settings = cell.trained
-    if settings is None:
-        return images, (cell.settings.encoder,)
-    return (
-        images,
-        (settings.encoder, settings.n_tail_blocks),
-        settings.training.seed,
-        (settings.training.views, cell.setup),
-    )
-
-
-def _deciding_rule(cell: Cell, learned: Representation, found: Discovery) -> str | None:
-    """The rule that decided on K; None where K was given, or found in another way."""
-    if cell.n_clusters == "given" or words_of(cell.method).number(cell.settings):
-        return None
-    return learned.rule if found.estimate is None else found.estimate.rule
+    return sorted(groups.values(), key=cached)

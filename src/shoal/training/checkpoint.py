@@ -1,20 +1,20 @@
 """Checkpoints: everything a run needs to go on as if it had never stopped, in safetensors files.
 
-    checkpoint.safetensors   the model, the optimizer's velocities, epoch, metrics so far and which snapshot is the
-                             best; without the first two when the run is finished
-    best-<epoch>.safetensors the model of that snapshot; older ones are removed once the checkpoint names a newer
-    metrics.jsonl            a row per epoch
+checkpoint.safetensors   the model, the optimizer's velocities, epoch, metrics so far and which
+snapshot is the best; without the first two when the run is finished best-<epoch>.safetensors the
+model of that snapshot; older ones are removed once the checkpoint names a newer metrics.jsonl
+a row per epoch
 
-Batches, views and random neighbors are functions of seed and epoch, so no generator's state needs to be kept. A file
-is written whole or not at all: killed at any moment, there is a checkpoint of an epoch. That is the last one or the one
-before where checkpoints are small; large ones are written every 20 seconds, because an epoch may take less than its
-checkpoint.
+Batches, views and random neighbors are functions of seed and epoch, so no generator's state needs
+to be kept. A file is written whole or not at all: killed at any moment, there is a checkpoint of an
+epoch. That is the last one or the one before where checkpoints are small; large ones are written
+every 20 seconds, because an epoch may take less than its checkpoint.
 """
 
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from shoal.arrays import nan_to_null
 from shoal.distributed import barrier, is_main
 from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, make_folder, write_text
-from shoal.runs import damaged, reading
+from shoal.runs import reading
 from shoal.training.model import Model
 from shoal.training.sgd import Sgd
 from shoal.training.validation import Validation
@@ -54,7 +54,8 @@ class Checkpoint:
 
 
 def write_checkpoint(file: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint whole. One metadata entry, because safetensors writes several in an order left to chance."""
+    """Write a checkpoint whole. One metadata entry, because safetensors writes several in an order
+    left to chance."""
     tensors = {
         name: value.detach().contiguous().cpu() for name, value in checkpoint.tensors.items()
     }
@@ -64,20 +65,17 @@ def write_checkpoint(file: Path, checkpoint: Checkpoint) -> None:
 
 def read_checkpoint(file: Path) -> Checkpoint:
     """Read a checkpoint, tensors on the CPU."""
-    if not file.is_file():
-        raise DataError(f"{file}: not there, though the run's checkpoint names it; start again")
     with reading(file):
         try:
             with safe_open(file, framework="pt") as opened:
                 entries = opened.metadata() or {}
-                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  (no mapping)
+                names = list(opened.keys())
+                tensors = {name: opened.get_tensor(name) for name in names}
         except SafetensorError as error:
             raise ValueError(f"no checkpoint: {error}") from error
-        if FORMAT not in entries:
-            raise damaged(file, "not a checkpoint of this version of Shoal")
         about = json.loads(entries[FORMAT])
-    if not isinstance(about, dict):
-        raise damaged(file, "what it says of itself is no object")
+        if not isinstance(about, dict):
+            raise ValueError("what it says of itself is no object")
     return Checkpoint(tensors=tensors, about=about)
 
 
@@ -88,7 +86,8 @@ def is_finished(folder: Path) -> bool:
 
 
 def load_weights(model: Model[Any], tensors: Mapping[str, Tensor], where: str) -> None:
-    """Put weights back into a model; a name or shape that does not fit is an error, and nothing is left at random."""
+    """Put weights back into a model; a name or shape that does not fit is an error, and nothing is
+    left at random."""
     try:
         model.load_tensors(
             {name: value for name, value in tensors.items() if not name.startswith(OPTIMIZER)}
@@ -96,7 +95,8 @@ def load_weights(model: Model[Any], tensors: Mapping[str, Tensor], where: str) -
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise DataError(
-            f"{where}: the weights do not fit; was it made with another encoder or method, or is its "
+            f"{where}: the weights do not fit; was it made with another encoder or method, or is "
+            "its "
             f"config.yaml or model.json edited? ({reason})"
         ) from error
 
@@ -110,19 +110,20 @@ class Snapshot:
     tensors: dict[str, Tensor]
 
     @property
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         """What a checkpoint says of it."""
-        return {"best": self.validation.to_dict(), "best_epoch": self.epoch}
+        return {"best": asdict(self.validation), "best_epoch": self.epoch}
 
 
 class Journal:
-    """What has happened in a run so far, in memory and, with a folder, on the disk. Only the main process writes."""
+    """What has happened in a run so far, in memory and, with a folder, on the disk. Only the main
+    process writes."""
 
     def __init__(self, folder: Path | None, model: Model[Any], optimizer: Sgd) -> None:
         self.folder = folder
         self.model = model
         self.optimizer = optimizer
-        self.identity: dict[str, Any] = {}
+        self.identity: dict[str, object] = {}
         self.metrics: list[dict[str, Any]] = []
         self.is_finished = False
         self.last: Snapshot | None = None
@@ -136,7 +137,7 @@ class Journal:
         """How many epochs are done."""
         return len(self.metrics)
 
-    def begin(self, identity: Mapping[str, Any]) -> None:
+    def begin(self, identity: Mapping[str, object]) -> None:
         """Start from the beginning."""
         self.identity = dict(identity)
         if self.folder is not None and is_main():
@@ -146,7 +147,7 @@ class Journal:
                 old.unlink(missing_ok=True)
         barrier()
 
-    def resume(self, identity: Mapping[str, Any]) -> None:
+    def resume(self, identity: Mapping[str, object]) -> None:
         """Go on from the last checkpoint, or from the beginning where there is none."""
         if self.folder is None or not (self.folder / CHECKPOINT).is_file():
             self.begin(identity)
@@ -174,14 +175,13 @@ class Journal:
         if self.is_finished:
             return
         load_weights(self.model, checkpoint.tensors, where)
-        self.optimizer.load_tensors(
-            {
-                name.removeprefix(OPTIMIZER): value
-                for name, value in checkpoint.tensors.items()
-                if name.startswith(OPTIMIZER)
-            }
-        )
-        self.last = self._snapshot(self.n_epochs, Validation(**about["last"]))
+        velocities = {
+            name.removeprefix(OPTIMIZER): value
+            for name, value in checkpoint.tensors.items()
+            if name.startswith(OPTIMIZER)
+        }
+        self.optimizer.load_tensors(velocities)
+        self.last = self._snapshot(Validation(**about["last"]))
 
     def write(
         self,
@@ -197,7 +197,7 @@ class Journal:
         """
         self.metrics.append(nan_to_null(row) | {"is_best": is_best})
         self.is_finished = is_last
-        self.last = self._snapshot(self.n_epochs, validation)
+        self.last = self._snapshot(validation)
         if is_best:
             self.best = self.last
         if self.folder is None or not is_main():
@@ -215,17 +215,20 @@ class Journal:
             "metrics": self.metrics,
             "identity": self.identity,
             "is_finished": is_last,
-            "last": validation.to_dict(),
-            **(self.best.about if self.best is not None else {"best": None}),
+            "last": asdict(validation),
+            "best": None,
         }
+        if self.best is not None:
+            about |= self.best.about
         write_checkpoint(self.folder / CHECKPOINT, Checkpoint(tensors=tensors, about=about))
         self._saved_at = time.monotonic()
         self._follow_checkpoint()
 
-    def _snapshot(self, epoch: int, validation: Validation) -> Snapshot:
+    def _snapshot(self, validation: Validation) -> Snapshot:
+        """The networks as they are, after the last epoch."""
         tensors = self.model.saved_tensors().items()
         copied = {name: value.detach().clone() for name, value in tensors}
-        return Snapshot(epoch=epoch, validation=validation, tensors=copied)
+        return Snapshot(epoch=self.n_epochs, validation=validation, tensors=copied)
 
     def _is_due(self, tensors: Mapping[str, Tensor]) -> bool:
         if self._saved_at is None or time.monotonic() - self._saved_at >= SAVE_EVERY_S:
@@ -233,7 +236,8 @@ class Journal:
         return sum(value.nbytes for value in tensors.values()) <= SMALL_BYTES
 
     def write_best(self) -> None:
-        """Write the best snapshot, unless it is there: the checkpoint that names it comes after it."""
+        """Write the best snapshot, unless it is there: the checkpoint that names it comes after
+        it."""
         if self.folder is None or self.best is None or not is_main():
             return
         file = self._best_file(self.best.epoch)
@@ -246,7 +250,8 @@ class Journal:
         write_text(self.folder / "metrics.jsonl", rows)
 
     def _follow_checkpoint(self) -> None:
-        """Bring the other files in line with the checkpoint; a run killed right after writing it has not."""
+        """Bring the other files in line with the checkpoint; a run killed right after writing it
+        has not."""
         assert self.folder is not None
         self._write_metrics()
         for old in self.folder.glob("best-*.safetensors"):
@@ -262,27 +267,29 @@ class Journal:
         return self.folder / f"best-{epoch}.safetensors"
 
 
-def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], file: Path) -> None:
-    """Refuse to resume a run that was made with other settings or other data, and list the differences."""
-    a = _flat(json.loads(json.dumps(ours)))
-    b = _flat(theirs)
+def check_identity(ours: Mapping[str, object], theirs: Mapping[str, object], file: Path) -> None:
+    """Refuse to resume a run that was made with other settings or other data, and list the
+    differences."""
+    new = _flat(json.loads(json.dumps(ours)))
+    old = _flat(theirs)
     different = [
-        f"{name}: {a.get(name)!r}, was {b.get(name)!r}"
-        for name in sorted(a | b)
-        if a.get(name) != b.get(name)
+        f"{name}: {new.get(name)!r}, was {old.get(name)!r}"
+        for name in sorted(new | old)
+        if new.get(name) != old.get(name)
     ]
     if different:
         raise UsageError(
-            f"{file}: cannot be resumed, because the run was made with other settings: {'; '.join(different)}; "
-            "use those, or start a new run"
+            f"{file}: cannot be resumed, because the run was made with other settings: "
+            f"{'; '.join(different)}; use those, or start a new run"
         )
 
 
-def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def _flat(nested: Mapping[str, object]) -> dict[str, object]:
+    """Nested values by dotted name."""
+    flat: dict[str, object] = {}
     for name, value in nested.items():
         if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
+            flat |= {f"{name}.{inner}": one for inner, one in _flat(value).items()}
         else:
-            flat[f"{prefix}{name}"] = value
+            flat[name] = value
     return flat

@@ -4,20 +4,21 @@ N rows, D columns.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor
 
 COLLAPSED = 0.999
-"""Mean cosine of two rows from which embeddings count as collapsed. Runs of two epochs that found every category
-were seen up to 0.9989, collapsed ones above 0.9999."""
+"""Mean cosine of two rows from which embeddings count as collapsed. Runs of two epochs that found
+every category were seen up to 0.9989, collapsed ones above 0.9999."""
 
 
 def collapse_statistics(rows: Tensor) -> dict[str, float]:
-    """Two numbers that show a collapse: the mean cosine of two rows (1: all alike), and the effective rank.
+    """Two numbers that show a collapse: the mean cosine of two rows (1: all alike), and the
+    effective rank.
 
-    The effective rank is (Σ λ)² / Σ λ² over the eigenvalues λ of the covariance: how many directions are in use. It
-    needs no eigenvalue: these are the squared trace and the squared entries.
+    The effective rank is (Σ λ)² / Σ λ² over the eigenvalues λ of the covariance: how many
+    directions are in use. It needs no eigenvalue: these are the squared trace and the squared
+    entries.
     """
     rows = rows.float()
     n_rows = len(rows)
@@ -29,8 +30,9 @@ def collapse_statistics(rows: Tensor) -> dict[str, float]:
     return {"bank_cosine": float(cosine), "bank_rank": float(rank)}
 
 
-def describe_collapse(statistics: Mapping[str, Any]) -> str | None:
-    """What `collapse_statistics` shows and what to do about it; None where embeddings point in different directions."""
+def describe_collapse(statistics: Mapping[str, float]) -> str | None:
+    """What `collapse_statistics` shows and what to do about it; None where embeddings point in
+    different directions."""
     cosine = statistics.get("bank_cosine", 0.0)
     if cosine <= COLLAPSED:
         return None

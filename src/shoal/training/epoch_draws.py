@@ -1,8 +1,9 @@
-"""What a run draws: batches, views of their images, and for a pool which of its views; all of it in advance.
+"""What a run draws: batches, views of their images, and for a pool which of its views; all of it in
+advance.
 
-Everything is a function of seed and epoch, so a resumed run draws the same, and which views of a pool a run will ever
-look at is known before the first of them is made.
-N images, n of them for training, B of a batch, T steps of an epoch, V views of each image in a pool.
+Everything is a function of seed and epoch, so a resumed run draws the same, and which views of a
+pool a run will ever look at is known before the first of them is made. N images, n of them for
+training, B of a batch, T steps of an epoch, V views of each image in a pool.
 """
 
 from collections.abc import Iterator
@@ -22,44 +23,38 @@ BATCHES, VIEWS, BANK_VIEWS, OBJECTIVE, POOL, EPOCH = range(6)
 
 @dataclass(frozen=True, eq=False)
 class EpochDraws:
-    """All random choices of a run with these labels of the training images, (n,), -1 for unlabeled."""
+    """All random choices of a run with these labels of the training images, (n,), -1 for
+    unlabeled."""
 
     labels: Ints
     settings: TrainSettings
     n_views: int = 2
     """Of each image in a batch, W."""
-    embeds_views: bool = False
-    """Whether two views of every image are embedded before each epoch, too."""
 
     def steps(self, epoch: int) -> tuple[Tensor, Tensor]:
-        """The batches of an epoch, (T, B) training images, and what their views look like, (T, W·B, 7)."""
+        """The batches of an epoch, (T, B) training images, and what their views look like, (T, W·B,
+        7)."""
         assert epoch < self.settings.epochs, "a pool holds the views of these epochs alone"
         size = self.settings.batch_size
-        batches = balanced_batches(self.labels, size, self._generator(epoch, BATCHES))
-        view_draws = draw_views(self.n_views * batches.numel(), self._generator(epoch, VIEWS))
+        batches = balanced_batches(self.labels, size, self.generator(BATCHES, epoch))
+        view_draws = draw_views(self.n_views * batches.numel(), self.generator(VIEWS, epoch))
         return batches, view_draws.view(len(batches), self.n_views * size, -1)
 
-    def bank(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Two views of every training image, view 1 of all, then view 2, in batches: (2B,) images and (2B, 7)."""
+    def two_views(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Two views of every training image, view 1 of all, then view 2, in batches: (2B,) images
+        and (2B, 7)."""
         size = 2 * self.settings.batch_size
         images = torch.arange(len(self.labels)).repeat(2)  # (2n,)
-        view_draws = draw_views(len(images), self._generator(epoch, BANK_VIEWS))
+        view_draws = draw_views(len(images), self.generator(BANK_VIEWS, epoch))
         yield from zip(torch.split(images, size), torch.split(view_draws, size), strict=True)
-
-    def for_objective(self, epoch: int) -> torch.Generator:
-        """What a loss that draws is given."""
-        return self._generator(epoch, OBJECTIVE)
-
-    def for_epoch(self, epoch: int) -> torch.Generator:
-        """What a method that draws before an epoch is given."""
-        return self._generator(epoch, EPOCH)
 
     def for_pool(self) -> torch.Generator:
         """What the views of a pool are drawn with."""
-        return self._generator(0, POOL)
+        return self.generator(POOL)
 
     def pooled_views(self, training: Ints) -> Ints:
-        """The views of a pool that the run will look at, as rows image · V + view, sorted; `training` (n,) of N."""
+        """The views of a pool that the run will look at, as rows image · V + view, sorted;
+        `training` (n,) of N."""
         n_views = self.settings.views.pool
         images = torch.from_numpy(training)
         assert n_views is not None
@@ -70,27 +65,22 @@ class EpochDraws:
                 images[batches].repeat(1, self.n_views), view_draws, n_views, self.n_views
             )
             is_used[chosen] = True
-            if self.embeds_views:
-                for rows, drawn in self.bank(epoch):
-                    is_used[choose_views(images[rows], drawn, n_views)] = True
         used: Ints = is_used.nonzero()[:, 0].numpy()
         return used
 
-    def _generator(self, epoch: int, purpose: int) -> torch.Generator:
-        return epoch_generator(self.settings.seed, epoch, purpose)
-
-
-def epoch_generator(seed: int, epoch: int, purpose: int = 0) -> torch.Generator:
-    """A CPU generator for one epoch; different seeds, epochs and purposes give unrelated streams."""
-    state = np.random.SeedSequence((seed, epoch, purpose)).generate_state(1, np.uint64)[0]
-    return torch.Generator().manual_seed(int(state >> np.uint64(1)))
+    def generator(self, purpose: int, epoch: int = 0) -> torch.Generator:
+        """A CPU generator; different seeds, epochs and purposes give unrelated streams."""
+        sequence = np.random.SeedSequence((self.settings.seed, epoch, purpose))
+        state = sequence.generate_state(1, np.uint64)[0]
+        return torch.Generator().manual_seed(int(state >> np.uint64(1)))
 
 
 def balanced_batches(labels: Ints, batch_size: int, generator: torch.Generator) -> Tensor:
-    """Draw an epoch's batches, (T, B) rows, as many images as there are; about half of them labeled.
+    """Draw an epoch's batches, (T, B) rows, as many images as there are; about half of them
+    labeled.
 
-    Drawn with replacement, a labeled and an unlabeled image being equally likely; a collection that is all one of them
-    is drawn evenly. The last, incomplete batch is left out.
+    Drawn with replacement, a labeled and an unlabeled image being equally likely; a collection that
+    is all one of them is drawn evenly. The last, incomplete batch is left out.
     """
     check_batch_size(batch_size, len(labels))
     n_steps = len(labels) // batch_size
@@ -106,7 +96,8 @@ def balanced_batches(labels: Ints, batch_size: int, generator: torch.Generator) 
 
 
 def choose_views(images: Tensor, view_draws: Tensor, n_pooled: int, n_views: int = 2) -> Tensor:
-    """Views of a pool for each image: rows (…, W·b) of `images` (…, W·b), by uniform numbers (…, W·b, 7).
+    """Views of a pool for each image: rows (…, W·b) of `images` (…, W·b), by uniform numbers (…,
+    W·b, 7).
 
     The second view, and any after it, is another one than the first.
     """

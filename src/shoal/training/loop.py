@@ -17,24 +17,17 @@ from shoal.encoders.embed import explain_out_of_memory
 from shoal.files import make_folder
 from shoal.progress import Progress
 from shoal.training.checkpoint import Journal
-from shoal.training.data import TrainingData
 from shoal.training.model import Model
-from shoal.training.tokens import TokenCache
+from shoal.training.task import Task
 from shoal.training.train_settings import TrainSettings, check_batch_size
 from shoal.training.trainer import Trainer
 from shoal.training.validation import Validation
-from shoal.training.view_pool import ViewPool
 
 OnProgress = Callable[[str, int, int], None]
-"""Called with what is counted ('views' or 'steps'), how many of them are done, and how many there are in all."""
+"""Called with what is counted, 'steps', how many of them are done, and how many there are in all."""
 
 OnEpoch = Callable[[dict[str, Any]], None]
 """Called with an epoch's row of metrics."""
-
-TOKENS = "tokens.npy"
-VIEWS = "views.npy"
-"""The files of a run's tokens, of images and of views, where they do not fit into memory; each process appends its
-number."""
 
 
 class StopTraining(Exception):
@@ -60,7 +53,8 @@ class EarlyStopping(Protocol):
         ...
 
     def __call__(self, epoch: int, embeddings: Tensor, predicted: Ints | None) -> Verdict:
-        """Judge embeddings (N, D) of all images and, where there is a classifier, their clusters (N,)."""
+        """Judge embeddings (N, D) of all images and, where there is a classifier, their clusters
+        (N,)."""
         ...
 
 
@@ -79,18 +73,13 @@ class Trained:
     """A row per epoch."""
     is_done: bool
     """Whether no epoch is left; else training was stopped, and can be resumed."""
-    tokens: TokenCache | None = None
-    """The trunk's tokens of the images, where they were to be kept."""
-    pool: ViewPool | None = None
-    """The same for the pool of views."""
 
 
 def train(
-    data: TrainingData,
+    task: Task,
     model: Model[Any],
     settings: TrainSettings,
     *,
-    n_clusters: int | None = None,
     rule: str | None = None,
     folder: Path | None = None,
     resume: bool = False,
@@ -98,55 +87,51 @@ def train(
     on_epoch: OnEpoch | None = None,
     stop: Callable[[], bool] | None = None,
     early_stopping: EarlyStopping | None = None,
-    keeps_trunk: bool = False,
 ) -> Trained:
-    """Train a model on the device it is on; leave it at the best snapshot, whenever and for whatever reason it ends.
+    """Train a model on the device it is on; leave it at the best snapshot, whenever and for
+    whatever reason it ends.
 
-    The best is the one that `early_stopping` chooses. Without, it is the one with the highest validation accuracy, the
-    latest on ties; without validation labels, or with `settings.snapshot` 'last', the last. `n_clusters` fixes K, else
-    it is estimated by `rule` (the default of `estimate_n_clusters` when None), with the snapshot that is kept.
+    The best is the one that `early_stopping` chooses. Without, it is the one with the highest
+    validation accuracy, the latest on ties; without validation labels, or with `settings.snapshot`
+    'last', the last. K is that of the task, else it is estimated by `rule` (the default of
+    `estimate_n_clusters` when None), with the snapshot that is kept.
 
-    With a `folder`, metrics.jsonl is written there after each epoch, checkpoint and best snapshot as often as
-    `checkpoint.py` says, and tokens that do not fit into memory while the run lasts. `resume` goes on from what is
-    there; a run made with other settings or data is refused. `on_epoch` is told each row of metrics, `progress` first
-    how many images and views the trunk has gone over, which it does once, then how many steps of the whole run are
-    done. Training ends as soon as `stop` returns True, in several processes after the epoch: with the best snapshot so
-    far and can then be resumed, or with `StopTraining` where no epoch is finished. `keeps_trunk` hands on what the
-    trunk has computed, for another training, which then lets go of it.
+    With a `folder`, metrics.jsonl is written there after each epoch, checkpoint and best snapshot
+    as often as `checkpoint.py` says. `resume` goes on from what is there; a run made with other
+    settings or data is refused. `on_epoch` is told each row of metrics, `progress` how many steps of
+    the whole run are done. Training ends as soon as `stop` returns True, in several processes after the
+    epoch: with the best snapshot so far and can then be resumed, or with `StopTraining` where no
+    epoch is finished.
     """
-    check_batch_size(settings.batch_size, len(data.training))
+    check_batch_size(settings.batch_size, len(task.training))
     model.check()
     if folder is not None:
         _tidy(folder)
-    trainer = Trainer(data, model, settings)
+    trainer = Trainer(task, model, settings)
     journal = Journal(folder, model, trainer.optimizer)
     # Reading every image for it is for runs that can be resumed.
     identity = {}
     if folder is not None:
-        identity = trainer.identity() | {"n_clusters": n_clusters, "rule": rule}
+        identity = trainer.identity() | {"n_clusters": task.n_clusters, "rule": rule}
     if resume:
         journal.resume(identity)
     else:
         journal.begin(identity)
-    trainer.n_epochs_left = 0 if journal.is_finished else settings.epochs - journal.n_epochs
-    loop = _Loop(trainer, journal, n_clusters, rule, progress, on_epoch, stop, early_stopping)
+    loop = _Loop(trainer, journal, rule, progress, on_epoch, stop, early_stopping)
     # What is not explained nearer to where it happens.
     with (
         explain_out_of_memory(f"training.batch_size (now {settings.batch_size})"),
         others_waiting(False),
     ):
-        trainer.prepare(
-            folder and folder / TOKENS, folder and folder / VIEWS, loop.counting("views")
-        )
+        trainer.prepare(is_finished=journal.is_finished)
         try:
             while not journal.is_finished:
                 loop.run_epoch()
         except StopTraining:
             if journal.last is None:
-                trainer.clean()
                 raise
             loop.keep_last()
-        return _best_snapshot(trainer, journal, keeps_trunk=keeps_trunk)
+        return _best_snapshot(trainer, journal)
 
 
 @dataclass(frozen=True)
@@ -155,7 +140,6 @@ class _Loop:
 
     trainer: Trainer
     journal: Journal
-    n_clusters: int | None
     rule: str | None
     progress: OnProgress | None
     on_epoch: OnEpoch | None
@@ -163,43 +147,34 @@ class _Loop:
     early_stopping: EarlyStopping | None
 
     def run_epoch(self) -> None:
-        """Train for an epoch, validate, let held-out labels judge where it is time, and write all of it down."""
+        """Train for an epoch, validate, let held-out labels judge where it is time, and write all
+        of it down."""
         trainer = self.trainer
         journal = self.journal
         n_done = journal.n_epochs
         n_epochs = trainer.settings.epochs
-        n_steps = len(trainer.data.training) // trainer.settings.batch_size
+        n_steps = len(trainer.task.training) // trainer.settings.batch_size
         began = time.perf_counter()
-        row = trainer.run_epoch(
-            n_done, self.counting("steps", n_done * n_steps, n_epochs * n_steps)
-        )
-        validation = trainer.validate(self.n_clusters, self.rule)
+        row = trainer.run_epoch(n_done, self._counting(n_done * n_steps, n_epochs * n_steps))
+        validation = trainer.validate(self.rule)
         row |= {"validation_accuracy": validation.accuracy, "n_clusters": validation.n_clusters}
         row["seconds"] = round(time.perf_counter() - began, 3)
         is_last = n_done + 1 == n_epochs
-        if self._is_judged():
-            verdict = Verdict(is_best=False, is_over=False)
-            if self._is_time(n_done + 1, is_last):
+        if self._says_main(self.early_stopping is not None):
+            asked = self.early_stopping is not None and n_done + 1 in self.early_stopping.epochs
+            is_best = False
+            if self._says_main(is_last or asked):
                 verdict = self._judge(n_done + 1)
-            is_best = verdict.is_best
-            is_last = is_last or verdict.is_over
+                is_best = verdict.is_best
+                is_last = is_last or verdict.is_over
         else:
-            keeps_last = trainer.settings.snapshot == "last"
             before = None if journal.best is None else journal.best.validation
-            is_best = keeps_last or validation.is_better_than(before)
+            is_best = trainer.settings.snapshot == "last" or validation.is_better_than(before)
         journal.write(validation, row, is_best=is_best, is_last=is_last)
         if self.on_epoch is not None and is_main():
             self.on_epoch(journal.metrics[-1])
         if is_started() and not is_last and self._says_main(self._is_asked()):
             raise StopTraining
-
-    def _is_judged(self) -> bool:
-        """Whether held-out labels choose the snapshot, as the main process knows."""
-        return self._says_main(self.early_stopping is not None)
-
-    def _is_time(self, epoch: int, is_last: bool) -> bool:
-        epochs = () if self.early_stopping is None else self.early_stopping.epochs
-        return self._says_main(is_last or epoch in epochs)
 
     def _judge(self, epoch: int) -> Verdict:
         """Judge the networks as they are now, in the main process; the others wait, and help it."""
@@ -213,10 +188,12 @@ class _Loop:
         )
 
     def keep_last(self) -> None:
-        """After a stop, keep the last finished epoch where it is the best; its file is the model of the result."""
+        """After a stop, keep the last finished epoch where it is the best; its file is the model of
+        the result."""
         last = self.journal.last
         assert last is not None
-        if self._is_judged() and self.journal.best is not last:
+        is_judged = self._says_main(self.early_stopping is not None)
+        if is_judged and self.journal.best is not last:
             self.journal.restore(last)
             self.trainer.forget_embeddings()
             if self.journal.best is None or self._judge(last.epoch).is_best:
@@ -229,21 +206,21 @@ class _Loop:
     def _is_asked(self) -> bool:
         return self.stop is not None and self.stop()
 
-    def counting(self, unit: str, before: int = 0, total: int = 0) -> Progress | None:
-        """A callback that counts one unit, after some `before`; `total` in all, what the counter says if not given."""
+    def _counting(self, before: int, total: int) -> Progress | None:
+        """A callback that counts the steps of the whole run, and stops it where that is asked."""
         if not is_main():
             return None
 
-        def tell(done: int, counted: int) -> None:
+        def tell(done: int, of_epoch: int) -> None:
             if self.progress is not None:
-                self.progress(unit, before + done, total or counted)
+                self.progress("steps", before + done, total)
             if not is_started() and self._is_asked():
                 raise StopTraining
 
         return tell
 
 
-def _best_snapshot(trainer: Trainer, journal: Journal, *, keeps_trunk: bool) -> Trained:
+def _best_snapshot(trainer: Trainer, journal: Journal) -> Trained:
     """Go back to the best snapshot, and embed and predict every image with it."""
     best = journal.best
     assert best is not None
@@ -251,14 +228,6 @@ def _best_snapshot(trainer: Trainer, journal: Journal, *, keeps_trunk: bool) -> 
     if best is not journal.last:  # else they are of these weights, if there are any
         trainer.forget_embeddings()
     embeddings, predicted = trainer.answer()
-    tokens = None
-    pool = None
-    if keeps_trunk:
-        pool = trainer.forward.pool
-        if isinstance(trainer.tokens, TokenCache):
-            tokens = trainer.tokens
-    else:
-        trainer.clean()
     return Trained(
         epoch=best.epoch,
         validation=best.validation,
@@ -266,16 +235,13 @@ def _best_snapshot(trainer: Trainer, journal: Journal, *, keeps_trunk: bool) -> 
         predicted=predicted,
         metrics=journal.metrics,
         is_done=journal.is_finished,
-        tokens=tokens,
-        pool=pool,
     )
 
 
 def _tidy(folder: Path) -> None:
-    """Make the folder, and remove what a killed run could not: its tokens, and drafts of files it was writing."""
+    """Make the folder, and remove drafts of files that a killed run was writing."""
     if is_main():
         make_folder(folder)
-        for pattern in (f"{TOKENS}.*", f"{VIEWS}.*", ".*.tmp"):
-            for left in folder.glob(pattern):
-                left.unlink(missing_ok=True)
+        for left in folder.glob(".*.tmp"):
+            left.unlink(missing_ok=True)
     barrier()

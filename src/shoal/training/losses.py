@@ -1,6 +1,7 @@
 """The contrastive losses of the paper (section 4.2), and the variants of its released code by name.
 
-Rows come as two halves: row i and row i + B are the two views of image i. B images, D columns of a unit embedding.
+Rows come as two halves: row i and row i + B are the two views of image i. B images, D columns of a
+unit embedding.
 """
 
 from dataclasses import dataclass
@@ -15,9 +16,11 @@ from shoal.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContrastSettings:
-    """Temperatures and balance of InfoNCE and the supervised contrastive loss; the defaults are those of GCD.
+    """Temperatures and balance of InfoNCE and the supervised contrastive loss; the defaults are
+    those of GCD.
 
-    A method's settings hold the class with what its losses read, so that everything else is refused.
+    A method's settings hold the class with what its losses read, so that everything else is
+    refused.
     """
 
     temperature: float = 1.0
@@ -31,7 +34,8 @@ class ContrastSettings:
         for name in ("temperature", "supervised_temperature"):
             if not 0 < getattr(self, name) <= 10:
                 raise UsageError(
-                    f"loss.{name}: found {getattr(self, name)}, expected a number in (0, 10], say 0.25"
+                    f"loss.{name}: found {getattr(self, name)}, expected a number in (0, 10], say "
+                    "0.25"
                 )
         if not 0 <= self.supervised_weight <= 1:
             raise UsageError(
@@ -44,12 +48,13 @@ class GcdLossSettings(ContrastSettings):
     """The same with the variants of the supervised loss."""
 
     denominator: Literal["paper", "reference"] = "reference"
-    """Whom a row of the supervised loss is contrasted with. 'paper': equation 7 of CMS, all others but the positives.
-    'reference', the released code and the usual one: all others."""
+    """Whom a row of the supervised loss is contrasted with. 'paper': equation 7 of CMS, all others
+    but the positives. 'reference', the released code and the usual one: all others."""
 
 
 def contrastive_loss(views: Tensor, temperature: float, *, with_positive: bool = True) -> Tensor:
-    """Equation 6: pull the two views of an image together, push all others apart; the mean over the 2B rows.
+    """Equation 6: pull the two views of an image together, push all others apart; the mean over the
+    2B rows.
 
     `with_positive` keeps the positive in the denominator, as the paper's sum over j ≠ i does.
     """
@@ -66,11 +71,13 @@ def contrastive_loss(views: Tensor, temperature: float, *, with_positive: bool =
 def supervised_loss(
     views: Tensor, labels: Tensor, temperature: float, *, with_positives: bool = False
 ) -> Tensor:
-    """Equation 7: pull together rows of one class, push the others apart; the mean over the labeled rows.
+    """Equation 7: pull together rows of one class, push the others apart; the mean over the labeled
+    rows.
 
-    `labels` (2B,) has -1 for unlabeled rows, which take no part at all. Without labeled rows the loss is 0. The
-    denominator of a row i sums over j outside P(i), j ≠ i; `with_positives` sums over every j ≠ i. A batch of one class
-    leaves the paper's denominator empty; such rows are given their positives there.
+    `labels` (2B,) has -1 for unlabeled rows, which take no part at all. Without labeled rows the
+    loss is 0. The denominator of a row i sums over j outside P(i), j ≠ i; `with_positives` sums
+    over every j ≠ i. A batch of one class leaves the paper's denominator empty; such rows are given
+    their positives there.
     """
     is_labeled = labels != UNLABELED
     weights = is_labeled.to(views.dtype)
@@ -86,7 +93,8 @@ def supervised_loss(
     n_positives = positives.sum(dim=1)
     closeness = (similarity * positives).sum(dim=1) / n_positives.clamp_min(1)  # (2B,)
     losses = (_log_sum(similarity, ~others) - closeness) * weights * (n_positives > 0)
-    # Sums and not a selection of rows: the shape of every tensor stays the same, so nothing waits for the device.
+    # Sums and not a selection of rows: the shape of every tensor stays the same, so nothing waits
+    # for the device.
     return losses.sum() / weights.sum().clamp_min(1)
 
 

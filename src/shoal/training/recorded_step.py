@@ -1,8 +1,8 @@
 """A step of training as one CUDA graph.
 
-A step of a small network is hundreds of kernels of a few microseconds each, and Python takes longer to launch them than
-the GPU to run them. Recorded, they are launched at once. Their order and their arguments are those of the step that was
-recorded, so weights come out the same.
+A step of a small network is hundreds of kernels of a few microseconds each, and Python takes longer
+to launch them than the GPU to run them. Recorded, they are launched at once. Their order and their
+arguments are those of the step that was recorded, so weights come out the same.
 """
 
 from collections.abc import Callable
@@ -23,12 +23,14 @@ FEWEST = 8
 
 
 def is_recordable(model: Model[Any]) -> bool:
-    """Whether the host does nothing in a step but to launch kernels, where a pool of views is on the GPU."""
+    """Whether the host does nothing in a step but to launch kernels, where a pool of views is on
+    the GPU."""
     return model.device.type == "cuda" and model.is_recordable and not is_started()
 
 
 class RecordedStep:
-    """A step that was taken once before, with inputs of one shape; whatever else it reads is what is there now.
+    """A step that was taken once before, with inputs of one shape; whatever else it reads is what
+    is there now.
 
     `before` is the recording that this one takes the place of, whose memory and stream it uses.
     """
@@ -40,7 +42,8 @@ class RecordedStep:
         self._view_draws = view_draws.clone()
         self._graph = torch.cuda.CUDAGraph()
         if before is None:
-            torch.cuda.empty_cache()  # what the step before has left cannot be used while another is recorded
+            # what the step before has left cannot be used while another is recorded
+            torch.cuda.empty_cache()
             self.pool: Any = torch.cuda.graph_pool_handle()
             self.stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         else:

@@ -1,23 +1,20 @@
-"""What a run computes once and keeps: pixels on the device, and the trunk's tokens of un-augmented images.
+"""What a run computes once and keeps: pixels on the device, and the trunk's tokens of un-augmented
+images.
 
 The trunk is frozen, so the bank and the validation images need only the tail after the first pass.
 N images, T the shape of one image's tokens, D the dimension of an embedding.
 """
 
 import math
-import shutil
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.arrays import Ints
 from shoal.device import free_memory
-from shoal.distributed import gather_rows, rank, shard, world_size
+from shoal.distributed import gather_rows, shard, world_size
 from shoal.encoders.embed import (
     ImageRows,
     autocast,
@@ -27,12 +24,8 @@ from shoal.encoders.embed import (
     to_device,
 )
 from shoal.encoders.vision import Encoder
-from shoal.errors import ShoalError
-from shoal.files import writing
+from shoal.files import cache_folder, scratch_array, writing
 from shoal.progress import Progress
-
-Kept = Tensor | NDArray[np.float16]
-"""Tokens in the device's memory, or in a memory-mapped file."""
 
 Represent = Callable[[Tensor], Tensor]
 """From tokens (or images) of a batch to rows (b, D) of any length."""
@@ -42,99 +35,73 @@ SHARE_OF_MEMORY = 0.45
 
 
 class TokenCache:
-    """The trunk's tokens of N un-augmented images, this process's share; `embed` runs a network over them."""
+    """The trunk's tokens of N un-augmented images, this process's share; `embed` runs a network
+    over them."""
 
-    def __init__(self, tokens: Kept, batch_size: int) -> None:
+    def __init__(self, tokens: Tensor, batch_size: int) -> None:
         self.tokens = tokens
         self.batch_size = batch_size
 
-    @property
-    def is_resident(self) -> bool:
-        """Whether the tokens are in the device's memory; else they are in a file."""
-        return isinstance(self.tokens, Tensor)
-
-    def remove(self) -> None:
-        """Delete the file, where there is one."""
-        remove_tokens(self.tokens)
-
     def embed(self, represent: Represent, device: torch.device) -> Tensor:
-        """Unit embeddings (N, D) of all images by what `represent` makes of their tokens; in every process."""
+        """Unit embeddings (N, D) of all images by what `represent` makes of their tokens; in every
+        process."""
         # A process without images runs none of them, to learn how long a row is.
         starts = range(0, len(self.tokens), self.batch_size) or range(1)
-        return gather_rows(
-            embed_batches((self._batch(start, device) for start in starts), represent, device)
-        )
-
-    def _batch(self, start: int, device: torch.device) -> Tensor:
-        batch = self.tokens[start : start + self.batch_size]
-        return (
-            batch if isinstance(batch, Tensor) else torch.from_numpy(np.array(batch)).to(device)
-        ).float()
+        parts = (self.tokens[start : start + self.batch_size] for start in starts)
+        batches = (part.to(device).float() for part in parts)
+        return gather_rows(_embed_batches(batches, represent, device))
 
 
 class ImageInputs:
-    """N un-augmented images for a network that reads images; nothing is kept, and each process does all of them."""
+    """N un-augmented images for a network that reads images; nothing is kept, and each process does
+    all of them."""
 
     def __init__(self, pixels: ImageRows, encoder: Encoder, batch_size: int) -> None:
         self.pixels = pixels
         self.encoder = encoder
         self.batch_size = batch_size
 
-    def remove(self) -> None:
-        """There is no file."""
-
     def embed(self, represent: Represent, device: torch.device) -> Tensor:
         """Unit embeddings (N, D) of all images by what `represent` makes of them."""
         starts = range(0, len(self.pixels), self.batch_size)
-        return embed_batches((self._batch(start, device) for start in starts), represent, device)
-
-    def _batch(self, start: int, device: torch.device) -> Tensor:
-        return center_images(
-            to_device(self.pixels[start : start + self.batch_size], device), self.encoder
-        )
+        parts = (self.pixels[start : start + self.batch_size] for start in starts)
+        batches = (center_images(to_device(part, device), self.encoder) for part in parts)
+        return _embed_batches(batches, represent, device)
 
 
-def embed_batches(batches: Iterable[Tensor], represent: Represent, device: torch.device) -> Tensor:
+def _embed_batches(batches: Iterable[Tensor], represent: Represent, device: torch.device) -> Tensor:
     """Unit rows (N, D), float32, of what `represent` makes of each batch."""
     with torch.inference_mode(), autocast(device):
         parts = [F.normalize(represent(batch).float(), dim=1) for batch in batches]
-    return torch.cat(
-        parts
-    )  # outside of inference mode: whoever is given them may use them in place
+    # Outside of inference mode: whoever is given them may use them in place.
+    return torch.cat(parts)
 
 
 def cache_tokens(
     pixels: ImageRows,
     encoder: Encoder,
     *,
-    images: Ints | None = None,
     batch_size: int = 128,
-    file: Path | None = None,
-    memory: int | None = None,
     progress: Progress | None = None,
 ) -> TokenCache:
-    """Run the trunk over the center crops of some `images` (all of them when None) and keep its tokens, in float16.
+    """Run the trunk over the center crops of all images and keep its tokens, as `keep_tokens` does.
 
-    They stay on the device where they fit into `memory` bytes (a share of what is free unless given), and go to a
-    memory-mapped `file` where they do not. Several processes keep a share each.
+    Several processes keep a share each.
     """
     check_pixels(pixels)
-    images = np.arange(len(pixels)) if images is None else images
-    mine = images[shard(len(images))]
+    mine = shard(len(pixels))
 
-    def make(rows: slice) -> Tensor:
-        return trunk_tokens(
-            center_images(to_device(pixels[mine[rows]], encoder.device), encoder), encoder
-        )
+    def make(start: int, stop: int) -> Tensor:
+        own = pixels[mine.start + start : mine.start + stop]
+        return trunk_tokens(center_images(to_device(own, encoder.device), encoder), encoder)
 
-    shape = (len(mine), *token_shape(pixels, encoder))
-    return TokenCache(
-        keep_tokens(make, shape, encoder, batch_size, file, memory, progress), batch_size
-    )
+    n_own = mine.stop - mine.start
+    return TokenCache(keep_tokens(make, n_own, batch_size, progress), batch_size)
 
 
 class TokenKeeper:
-    """Takes the trunk's tokens of N images as another one makes them, in float16, where they fit into memory."""
+    """Takes the trunk's tokens of N images as another one makes them, in float16, where they fit
+    into memory."""
 
     def __init__(self, n_images: int) -> None:
         self.n_images = n_images
@@ -145,7 +112,7 @@ class TokenKeeper:
         """Keep the tokens of some rows."""
         if self.tokens is None and self._has_room:
             shape = (self.n_images, *tokens.shape[1:])
-            self._has_room = 2 * math.prod(shape) <= free_memory(tokens.device) * SHARE_OF_MEMORY
+            self._has_room = fits(2 * math.prod(shape), tokens.device)
             if self._has_room:
                 with torch.inference_mode(False):  # which embedding is in, and training is not
                     self.tokens = torch.empty(shape, dtype=torch.float16, device=tokens.device)
@@ -154,89 +121,70 @@ class TokenKeeper:
 
 
 def keep_tokens(
-    make: Callable[[slice], Tensor],
-    shape: tuple[int, ...],
-    encoder: Encoder,
+    make: Callable[[int, int], Tensor],
+    n_rows: int,
     batch_size: int,
-    file: Path | None,
-    memory: int | None,
     progress: Progress | None,
     *,
     lower: str = "input_size",
-) -> Kept:
-    """Fill an array of tokens (R, T) batch by batch: on the device where it fits into `memory` bytes, else in `file`.
+) -> Tensor:
+    """(R, T) tokens in float16, made batch by batch: on the device where they fit, else in memory
+    or a mapped file.
 
-    `make` gives the tokens of some rows, `lower` is the setting that there is to lower where neither has room.
+    `make` gives the tokens of rows from start to stop, `lower` is the setting to lower where there
+    is no room.
     """
-    budget = free_memory(encoder.device) * SHARE_OF_MEMORY if memory is None else memory
-    kept: Kept
-    if 2 * math.prod(shape) <= budget or file is None:
-        with explain_out_of_memory(lower):
-            kept = torch.empty(shape, dtype=torch.float16, device=encoder.device)
-    else:
-        kept = _open_file(file.with_name(f"{file.name}.{rank()}"), shape, lower)
-    for start in range(0, shape[0], batch_size):
-        stop = min(start + batch_size, shape[0])
+    kept: Tensor | None = None
+    # Without rows the trunk runs over none, to learn the shape.
+    for start in range(0, n_rows, batch_size) or range(1):
+        stop = min(start + batch_size, n_rows)
         with explain_out_of_memory(
             f"training.batch_size (the trunk takes {batch_size} images at once)"
         ):
-            tokens = make(slice(start, stop))
-        if isinstance(kept, Tensor):
-            kept[start:stop] = tokens
-        else:
-            kept[start:stop] = tokens.cpu().numpy()
-        if progress is not None:
-            progress(stop, shape[0])
+            tokens = make(start, stop)
+        if kept is None:
+            kept = _room_for((n_rows, *tokens.shape[1:]), tokens.device, lower)
+        kept[start:stop] = tokens
+        if progress is not None and n_rows:
+            progress(stop, n_rows)
+    assert kept is not None
     return kept
 
 
-def remove_tokens(tokens: Kept) -> None:
-    """Delete the file of tokens, where they are in one."""
-    if isinstance(tokens, np.memmap) and tokens.filename is not None:
-        Path(tokens.filename).unlink(missing_ok=True)
+def _room_for(shape: tuple[int, ...], device: torch.device, lower: str) -> Tensor:
+    if fits(2 * math.prod(shape), device):
+        with explain_out_of_memory(lower):
+            return torch.empty(shape, dtype=torch.float16, device=device)
+    cache = cache_folder()
+    with writing(cache):
+        return torch.from_numpy(scratch_array(shape, np.float16, cache))
 
 
-def resident(pixels: ImageRows, device: torch.device, memory: int | None = None) -> ImageRows:
-    """Bring all pixels to the device where they fit, so that no step waits for the host; else leave them.
+def fits(n_bytes: int, device: torch.device) -> bool:
+    """Whether pixels, or tokens, may take so much of the device's memory."""
+    return n_bytes <= free_memory(device) * SHARE_OF_MEMORY
 
-    Several processes leave them too: a mapped file is in the memory of a machine once, and each reads what its part of
-    a batch needs.
+
+def resident(pixels: ImageRows, device: torch.device) -> ImageRows:
+    """Bring all pixels to the device where they fit, so that no step waits for the host; else leave
+    them.
+
+    Several processes leave them too: a mapped file is in the memory of a machine once, and each
+    reads what its part of a batch needs.
     """
     check_pixels(pixels)
-    if world_size() > 1:
+    if world_size() > 1 or not fits(math.prod(pixels.shape), device):
         return pixels
-    budget = free_memory(device) * SHARE_OF_MEMORY if memory is None else memory
-    return to_device(pixels, device) if math.prod(pixels.shape) <= budget else pixels
+    return to_device(pixels, device)
 
 
 def take(pixels: ImageRows, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The images to cut views from, and each view's row among them: all of them, or a copy of just those."""
+    """The images to cut views from, and each view's row among them: all of them, or a copy of just
+    those."""
     if isinstance(pixels, Tensor):
         return pixels, rows
     unique, inverse = torch.unique(rows.cpu(), return_inverse=True)
     return to_device(pixels[unique.numpy()], device), inverse.to(device)
-
-
-def token_shape(pixels: ImageRows, encoder: Encoder) -> tuple[int, ...]:
-    """The shape of one image's tokens, T."""
-    with torch.inference_mode(), autocast(encoder.device):
-        tokens: Tensor = encoder.trunk(
-            center_images(to_device(pixels[:1], encoder.device), encoder)
-        )
-    return tokens.shape[1:]
-
-
-def _open_file(file: Path, shape: tuple[int, ...], lower: str) -> NDArray[np.float16]:
-    """A new memory-mapped file; a full disk is noticed here, because writing to the map would kill the process."""
-    wanted = 2 * math.prod(shape)
-    free = shutil.disk_usage(file.parent).free
-    if wanted > free:
-        raise ShoalError(
-            f"{file}: tokens of {shape[0]:,} images or views take {wanted / 1e9:.1f} GB, more than fit into memory, "
-            f"and the disk has {free / 1e9:.1f} GB left; free some, lower {lower}, or use a smaller encoder"
-        )
-    with writing(file):
-        return np.lib.format.open_memmap(file, mode="w+", dtype=np.float16, shape=shape)
 
 
 @torch.inference_mode()
@@ -248,6 +196,7 @@ def trunk_tokens(images: Tensor, encoder: Encoder) -> Tensor:
 
 
 def as_half(tokens: Tensor) -> Tensor:
-    """The same in float16; a residual stream beyond its range is cut at the largest number it holds."""
+    """The same in float16; a residual stream beyond its range is cut at the largest number it
+    holds."""
     limit = torch.finfo(torch.float16).max
     return tokens.clamp(-limit, limit).half()

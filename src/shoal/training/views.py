@@ -1,8 +1,9 @@
-"""Random views of images: crop, flip and color jitter, a whole batch at once, on the device that holds the pixels.
+"""Random views of images: crop, flip and color jitter, a whole batch at once, on the device that
+holds the pixels.
 
-What a view looks like is drawn apart from making it: all draws of an epoch are one small table from one CPU generator,
-so that views are the same on every device, with any number of processes, and after a resume.
-B views, S the side of a stored image, C of the crop, I of the encoder's input.
+What a view looks like is drawn apart from making it: all draws of an epoch are one small table from
+one CPU generator, so that views are the same on every device, with any number of processes, and
+after a resume. B views, S the side of a stored image, C of the crop, I of the encoder's input.
 """
 
 import math
@@ -35,13 +36,13 @@ class ViewSettings:
     flip: float = 0.5
     """Chance of a left-right flip."""
     jitter: float = 0.2
-    """Brightness, contrast and saturation are each multiplied by a number in [1 - jitter, 1 + jitter]; 0, as the
-    released code effectively has it, leaves colors alone."""
+    """Brightness, contrast and saturation are each multiplied by a number in [1 - jitter, 1 +
+    jitter]; 0, as the released code effectively has it, leaves colors alone."""
     hue: float = 0.0
     """Largest rotation of the hue, in turns, at most 0.5."""
     pool: int | None = None
-    """How many views of each image to make once and choose from, so that the frozen trunk runs over these alone; None,
-    as in the paper, makes new views in every step."""
+    """How many views of each image to make once and choose from, so that the frozen trunk runs over
+    these alone; None, as in the paper, makes new views in every step."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.flip <= 1:
@@ -52,7 +53,8 @@ class ViewSettings:
             raise UsageError(f"views.hue: found {self.hue}, expected turns in [0, 0.5]")
         if self.pool is not None and self.pool < 2:
             raise UsageError(
-                f"views.pool: found {self.pool}, expected 2 or more, or null for new views in every step"
+                f"views.pool: found {self.pool}, expected 2 or more, or null for new views in "
+                "every step"
             )
 
 
@@ -64,33 +66,21 @@ def draw_views(n_views: int, generator: torch.Generator) -> Tensor:
 def make_views(
     pixels: Tensor, rows: Tensor, view_draws: Tensor, encoder: Encoder, settings: ViewSettings
 ) -> Tensor:
-    """Cut, flip, color and normalize images `rows` (B,) of `pixels` (N, S, S, 3): (B, 3, I, I), ready for the trunk.
+    """Cut, flip, color and normalize images `rows` (B,) of `pixels` (N, S, S, 3): (B, 3, I, I),
+    ready for the trunk.
 
-    The crop keeps 7/8 of the side, at a random place, and is scaled to the encoder's input, up or down, so images
-    of any size will do.
+    The crop keeps 7/8 of the side, at a random place, and is scaled to the encoder's input, up or
+    down, so images of any size will do.
     """
-    return finish_views(
-        cut_views(pixels, rows, view_draws, settings), view_draws, encoder, settings
-    )
-
-
-def cut_views(pixels: Tensor, rows: Tensor, view_draws: Tensor, settings: ViewSettings) -> Tensor:
-    """Cut and flip images `rows` of `pixels`: (B, C, C, 3) uint8, in one gather; nothing else is copied."""
     side = pixels.shape[1]
     crop = crop_size(side)
     steps = torch.arange(crop, device=pixels.device)
     top = (view_draws[:, 0] * (side - crop + 1)).long()[:, None] + steps  # (B, C)
     left = (view_draws[:, 1] * (side - crop + 1)).long()[:, None]
-    across = left + torch.where(
-        (view_draws[:, 2] < settings.flip)[:, None], steps.flip(0), steps
-    )  # (B, C)
-    return pixels[rows[:, None, None], top[:, :, None], across[:, None, :]]
-
-
-def finish_views(
-    cut: Tensor, view_draws: Tensor, encoder: Encoder, settings: ViewSettings
-) -> Tensor:
-    """Scale, color and normalize what was cut, (B, C, C, 3): (B, 3, I, I)."""
+    is_flipped = (view_draws[:, 2] < settings.flip)[:, None]
+    across = left + torch.where(is_flipped, steps.flip(0), steps)  # (B, C)
+    # One gather, in uint8; nothing else is copied.
+    cut = pixels[rows[:, None, None], top[:, :, None], across[:, None, :]]  # (B, C, C, 3)
     images = resize(to_float(cut), encoder.input_format.size)
     if settings.jitter > 0 or settings.hue > 0:
         images = jitter(images, view_draws[:, 3:], settings)
@@ -98,9 +88,11 @@ def finish_views(
 
 
 def jitter(images: Tensor, view_draws: Tensor, settings: ViewSettings) -> Tensor:
-    """Change brightness, contrast, saturation and hue of images (B, 3, H, W) in [0, 1] by `view_draws` (B, 4).
+    """Change brightness, contrast, saturation and hue of images (B, 3, H, W) in [0, 1] by
+    `view_draws` (B, 4).
 
-    All four are linear in the colors, so one 3 x 3 matrix and one offset per image do them together.
+    All four are linear in the colors, so one 3 x 3 matrix and one offset per image do them
+    together.
     """
     spread = settings.jitter * (2 * view_draws[:, :3] - 1)
     brightness, contrast, saturation = (1 + spread).T[..., None, None]  # (B, 1, 1) each
@@ -131,7 +123,8 @@ def _hue_rotation(turns: Tensor) -> Tensor:
 
 
 def _matrix(rows: Sequence[Sequence[float]], device: torch.device) -> Tensor:
-    """Numbers as a matrix made on the device: copied from the host, they would make every step wait for it."""
+    """Numbers as a matrix made on the device: copied from the host, they would make every step wait
+    for it."""
     return torch.stack(
         [torch.full((), value, device=device) for row in rows for value in row]
     ).view(len(rows), -1)

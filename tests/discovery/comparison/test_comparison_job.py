@@ -28,8 +28,8 @@ from shoal.discovery.trained import training
 from shoal.errors import DataError, UsageError
 from shoal.methods.cms import Cms
 from shoal.methods.registry import get_method
-from shoal.methods.task import Task
 from shoal.runs import Run, locked
+from shoal.training.task import Task
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

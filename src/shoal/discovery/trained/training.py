@@ -22,7 +22,6 @@ from shoal.errors import UsageError, missing_package
 from shoal.methods.clusters import Representation
 from shoal.methods.method import TrainedSettings
 from shoal.methods.registry import get_method
-from shoal.methods.task import Task
 from shoal.methods.trunk import Trunk
 from shoal.progress import Progress, about
 from shoal.runs import Run
@@ -30,6 +29,7 @@ from shoal.training.checkpoint import is_finished
 from shoal.training.collapse import collapse_statistics, describe_collapse
 from shoal.training.loop import EarlyStopping, OnEpoch, OnProgress, StopTraining
 from shoal.training.model import Model
+from shoal.training.task import Task
 from shoal.words import count
 
 if TYPE_CHECKING:

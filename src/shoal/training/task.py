@@ -4,7 +4,6 @@ N images, n of them for training.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -19,23 +18,27 @@ from shoal.training.view_pool import ViewPool
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingData:
-    """The images, the labels a user has (-1 elsewhere), and which images are set aside to choose K and the snapshot."""
+class Task:
+    """The images, the labels a user has (-1 elsewhere), and which images are set aside to choose K
+    and the snapshot."""
 
     pixels: ImageRows
     labels: Ints
     validation: Ints | None = None
-    """Rows whose labels the loss does not see; None: the last snapshot is kept and no K is estimated."""
+    """Rows whose labels the loss does not see; None: the last snapshot is kept and no K is
+    estimated."""
     trains_on_validation: bool = True
-    """Whether these images are trained on as unlabeled ones are; else the loss does not see them at all."""
+    """Whether these images are trained on as unlabeled ones are; else the loss does not see them at
+    all."""
     judge: Judge | None = None
-    """Images that choose K and the snapshot instead of the validation rows; the loss does not see them."""
+    """Images that choose K and the snapshot instead of the validation rows; the loss does not see
+    them."""
+    n_clusters: int | None = None
+    """K where it is known; None: estimated."""
     tokens: TokenCache | None = None
     """The trunk's tokens of these images, where an earlier run has left them; None: computed."""
     pool: ViewPool | None = None
     """The same for the pool of views, where the settings ask for one."""
-    pool_labels: tuple[Ints, ...] = ()
-    """Labels (N,) of other trainings on the same images: a pool that is made holds the views that they look at too."""
 
     def __post_init__(self) -> None:
         as_labels(self.labels, len(self.pixels), name="labels")
@@ -64,7 +67,7 @@ class TrainingData:
             labels[self.validation] = UNLABELED
         return labels[self.training]
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """What must be the same for a run on it to be resumed."""
         if isinstance(self.pixels, Pixels):
             images = self.pixels.checksum
