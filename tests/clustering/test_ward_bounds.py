@@ -15,8 +15,8 @@ from shoal.clustering.products import (
     Points,
     Precision,
 )
-from shoal.clustering.ward.bounds import Margins, lower, merged_low, weight
-from shoal.clustering.ward.exact import Geometry, halving_sum
+from shoal.clustering.ward.bounds import Margins, merged_low
+from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.scan import Scanner, top
 from shoal.clustering.workers import Scratch, Workers, matmul_precision
 
@@ -140,17 +140,6 @@ def test_nothing_is_certain_on_equality_and_everything_against_nobody() -> None:
     assert torch.isinf(margins.moved(one * torch.inf, one))
 
 
-def test_a_low_falls_with_every_doubt() -> None:
-    height = torch.tensor(1.0).double()
-    w = torch.tensor(1.0).double()
-    none = lower(height, w, 0 * w, 0 * w)
-    assert none == 1
-    assert lower(height, w, 0.1 * w, 0 * w) < none
-    assert lower(height, w, 0 * w, 0.1 * w) == pytest.approx(0.81)
-    assert lower(height, w, 2 * w, 0 * w) == 0
-    assert lower(height, w, 0 * w, 2 * w) == 0
-
-
 @pytest.mark.parametrize("precision", [BFLOAT16, TENSOR_TFLOAT32, TENSOR_BFLOAT16])
 def test_rounded_numbers_fit_their_bits(precision: Precision) -> None:
     x = torch.randn(4000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -173,18 +162,6 @@ def test_reduced_products_of_rounded_points_are_summed_in_float32() -> None:
     assert (
         (found - true).abs() <= BFLOAT16.gamma(300) * (a.double().abs() @ b.double().abs().T)
     ).all()
-
-
-def test_the_halving_sum_adds_every_term_once() -> None:
-    for width in (1, 2, 3, 5, 8, 37, 768):
-        terms = torch.arange(width).double()[None].repeat(3, 1)
-        assert halving_sum(terms).tolist() == [width * (width - 1) / 2] * 3
-
-
-def test_weights_are_symmetric() -> None:
-    a = torch.rand(100).double() * 50
-    b = torch.rand(100).double() * 50
-    assert torch.equal(weight(a, b), weight(b, a))
 
 
 @pytest.mark.parametrize(("n_columns", "k"), [(5, 3), (64, 3), (100, 5), (1003, 17), (4096, 9)])

@@ -10,7 +10,7 @@ from shoal.clustering.products import FLOAT64
 from shoal.clustering.ward import rounds
 from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.exact import Geometry
-from shoal.clustering.ward.lists import Lists, Pairs, Partners, follow, join, settle
+from shoal.clustering.ward.lists import Lists, Pairs, Partners, follow, join
 from shoal.clustering.ward.scan import Scanner
 from shoal.clustering.workers import Workers
 
@@ -18,8 +18,10 @@ MARGINS = Margins.of(5, 4.0)
 
 
 def all_distances(geometry: Geometry) -> Tensor:
-    m = len(geometry.sizes)
-    return geometry.all_distances(torch.arange(m), slice(0, m)).fill_diagonal_(torch.inf)
+    slots = torch.arange(len(geometry.sizes))
+    pairs = torch.cartesian_prod(slots, slots)
+    distances = geometry.distances(pairs[:, 0], pairs[:, 1])
+    return distances.view(len(slots), -1).fill_diagonal_(torch.inf)
 
 
 def nearest_lists(geometry: Geometry, k: int) -> Lists:
@@ -113,7 +115,7 @@ def test_lows_of_entries_stay_true_when_every_round_moves_unions_against_us() ->
     sizes[n] = 1e4
     geometry = Geometry(rows, sizes)
     live = torch.arange(n)
-    first = geometry.all_distances(torch.tensor([n]), slice(0, n))
+    first = geometry.distances(torch.full((n,), n), live)[None]
     lists = Lists(
         live[None].clone(), COARSE.low(first), torch.full((1,), torch.inf, dtype=torch.float64)
     )
@@ -209,6 +211,7 @@ def test_a_cluster_that_waits_is_not_taken_to_have_the_nearest_of_all(
     monkeypatch.setattr(geometry, "merge", merge_coarsely)
     monkeypatch.setattr(Margins, "within", lambda self, radius: self)
     monkeypatch.setattr(rounds, "LIVE_SHARE", 0)
+    monkeypatch.setitem(rounds.FEW, "cpu", 0)
     workers = Workers(rows.device)
     at_work = rounds.Rounds(
         Scanner(geometry, (FLOAT64,), margins, 9, 1 << 24, workers),
@@ -216,7 +219,6 @@ def test_a_cluster_that_waits_is_not_taken_to_have_the_nearest_of_all(
         workers,
         torch.arange(10),
         10,
-        0,
     )
     at_work.start(None, lambda n_rows: None)
     was_misled = False
@@ -229,76 +231,3 @@ def test_a_cluster_that_waits_is_not_taken_to_have_the_nearest_of_all(
         check(at_work.lists.take(live), live, geometry, at_work.is_live)
         assert (at_work.floors[live] <= distance[live].amin(1)).all()
     assert was_misled  # else this proves nothing
-
-
-def test_a_list_that_holds_both_parts_knows_the_distance_of_their_union() -> None:
-    """On a line: 0 and 1 merge at D = 1. From 5 they were 25 and 16 away, their union is 2·2·1/3 ·
-    4.5² = 27."""
-    geometry = Geometry(torch.tensor([[0.0], [1.0], [5.0]]).double(), torch.ones(3).double())
-    lists = nearest_lists(geometry, 1)
-    pairs = mutual(geometry)
-    lists = Lists(
-        torch.tensor([[1, 2], [0, 2], [1, 0]]),
-        torch.tensor([[1.0, 25], [1, 16], [16, 25]]).double(),
-        lists.outside,
-    )
-    lists.outside.fill_(torch.inf)
-    follow(
-        lists,
-        geometry.sizes,
-        Partners.of(pairs, geometry.sizes, floors_of(geometry), 0.0),
-        Margins(0.0, 0.0),
-    )
-    assert lists.index[2].tolist() == [0, 0]
-    assert lists.low[2].tolist() == pytest.approx([27.0, 27.0], rel=1e-15)
-
-
-def test_a_partner_outside_the_list_counts_with_what_is_outside() -> None:
-    """As above, but 5 has only 1 in its list and knows that all others are at least 20 away: (2·16
-    + 2·20 - 1) / 3, which is more than 20, so that 20 stays."""
-    geometry = Geometry(torch.tensor([[0.0], [1.0], [5.0]]).double(), torch.ones(3).double())
-    lists = Lists(
-        torch.tensor([[1], [0], [1]]),
-        torch.tensor([[1.0], [1], [16]]).double(),
-        torch.full((3,), 20.0).double(),
-    )
-    partners = Partners.of(mutual(geometry), geometry.sizes, floors_of(geometry), 0.0)
-    follow(lists, geometry.sizes, partners, Margins(0.0, 0.0))
-    assert lists.index[2].tolist() == [0]
-    assert lists.low[2].tolist() == pytest.approx([20.0], rel=1e-15)
-
-
-def test_two_entries_that_lead_to_one_cluster_are_measured_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    geometry = Geometry(torch.tensor([[0.0], [1.0], [5.0]]).double(), torch.ones(3).double())
-    measured = []
-    distances = geometry.distances
-
-    def counted(rows: Tensor, others: Tensor) -> Tensor:
-        measured.extend(others.tolist())
-        return distances(rows, others)
-
-    monkeypatch.setattr(geometry, "distances", counted)
-    lists = Lists(
-        torch.tensor([[0, 0, 1]]),
-        torch.tensor([[1.0, 2.0, 3.0]]).double(),
-        torch.tensor([40.0]).double(),
-    )
-    decision = settle(geometry, MARGINS, torch.tensor([2]), lists)
-    assert sorted(measured) == [0, 1]
-    assert decision.nearest.tolist() == [1]
-    assert decision.distance.tolist() == [16.0]
-    assert decision.is_certain.tolist() == [True]
-
-
-def test_nothing_more_is_measured_for_a_list_that_cannot_win() -> None:
-    """The first entry is 25 away, and something outside may be as near as 9: what is listed beyond
-    that cannot help."""
-    geometry = Geometry(torch.tensor([[0.0], [1.0], [5.0]]).double(), torch.ones(3).double())
-    lists = Lists(
-        torch.tensor([[0, 1]]), torch.tensor([[1.0, 9.0]]).double(), torch.tensor([9.0]).double()
-    )
-    decision = settle(geometry, MARGINS, torch.tensor([2]), lists)
-    assert decision.distance.tolist() == [25.0]
-    assert decision.is_certain.tolist() == [False]

@@ -47,7 +47,7 @@ def test_the_tree_is_scipys(kind: str) -> None:
     np.testing.assert_allclose(ward_linkage(rows), expected, rtol=1e-12)
 
 
-@pytest.fixture(params=["lists", "table"])
+@pytest.fixture(params=["lists", "few"])
 def without_scipy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linkage, "FEW_PRODUCTS", 0)
     monkeypatch.setattr(linkage, "MAX_TIED", 0)

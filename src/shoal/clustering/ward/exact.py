@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shoal.clustering.sums import halving_sum
 from shoal.clustering.ward.bounds import N_MIDDLE, weight
-from shoal.clustering.workers import Scratch, Workers
+from shoal.clustering.workers import Scratch
 
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
 """Differences held at once; on the CPU they stay in the cache."""
@@ -41,23 +41,6 @@ class Geometry:
             squares[part] = halving_sum(gap.mul_(gap))
         return squares * weight(self.sizes[rows], self.sizes[others])
 
-    def all_distances(self, rows: Tensor, columns: slice) -> Tensor:
-        """D of some rows with all clusters of a slice: (R, C)."""
-        theirs = self.centroids[columns]
-        n_columns = self.centroids.shape[1]
-        squares = torch.empty(len(rows), len(theirs), dtype=torch.float64, device=rows.device)
-        for left in range(0, len(theirs), self._step):
-            others = theirs[left : left + self._step]  # (c, D)
-            step = max(1, self._step // len(others))
-            for start in range(0, len(rows), step):
-                own = self.centroids[rows[start : start + step], None]  # (r, 1, D)
-                shape = (len(own) * len(others), n_columns)
-                gap = self._scratch.array("left", shape, torch.float64)
-                gap = gap.view(len(own), len(others), n_columns)
-                torch.sub(own, others, out=gap)
-                squares[start : start + step, left : left + self._step] = halving_sum(gap.mul_(gap))
-        return squares.mul_(weight(self.sizes[rows, None], self.sizes[columns]))
-
     def merge(self, kept: Tensor, gone: Tensor) -> None:
         """Put the centroid and size of each union into the slot `kept`."""
         for start in range(0, len(kept), self._step):
@@ -66,20 +49,14 @@ class Geometry:
             a = self.sizes[left, None]
             b = self.sizes[right, None]
             total = a + b
-            union = (
-                self._gather("left", left)
-                .mul_(a)
-                .add_(self._gather("right", right).mul_(b))
-                .div_(total)
-            )
+            union = self._gather("left", left).mul_(a)
+            union.add_(self._gather("right", right).mul_(b)).div_(total)
             self.centroids.index_copy_(0, left, union)
             self.sizes.index_copy_(0, left, total[:, 0])
 
-    def keep(self, slots: Tensor, workers: Workers) -> None:
-        """Move the given slots (ascending) to the front and forget the others; in place, a chunk at
-        a time."""
-        move_to_front(self.centroids, slots, self._step, workers)
-        self.centroids = self.centroids[: len(slots)]
+    def keep(self, slots: Tensor) -> None:
+        """Move the given slots (ascending) to the front and forget the others."""
+        self.centroids = moved_to_front(self.centroids, slots, self._step)
         self.sizes = self.sizes[slots]
 
     def _gather(self, name: str, slots: Tensor) -> Tensor:
@@ -89,19 +66,10 @@ class Geometry:
         return torch.index_select(self.centroids, 0, slots, out=copies)
 
 
-def move_to_front(rows: Tensor, slots: Tensor, step: int, workers: Workers) -> None:
-    """Write rows[slots] over rows[:len(slots)], slots ascending: no source is overwritten before it
-    is read.
-
-    Each worker moves its share of the columns.
-    """
-
-    def work(columns: Tensor) -> None:
-        moved = columns.new_empty(min(step, len(slots)), columns.shape[1])
-        for start in range(0, len(slots), step):
-            part = slots[start : start + step]
-            columns[start : start + len(part)] = torch.index_select(
-                columns, 0, part, out=moved[: len(part)]
-            )
-
-    workers.map(work, torch.chunk(rows, workers.n, 1))
+def moved_to_front(rows: Tensor, slots: Tensor, step: int) -> Tensor:
+    """rows[slots], slots ascending, in the memory of `rows`: a chunk is read before it is
+    overwritten."""
+    for start in range(0, len(slots), step):
+        part = slots[start : start + step]
+        rows[start : start + len(part)] = rows[part]
+    return rows[: len(slots)]

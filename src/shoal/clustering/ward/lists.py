@@ -40,6 +40,12 @@ class Lists:
     low: Tensor
     outside: Tensor
 
+    @classmethod
+    def void(cls, rows: Tensor, k: int) -> "Lists":
+        """Lists of some rows that hold nobody, and know nothing of anybody."""
+        low = torch.full((len(rows), k), torch.inf, dtype=torch.float64, device=rows.device)
+        return cls(rows[:, None].repeat(1, k), low, torch.zeros_like(low[:, 0]))
+
     def take(self, rows: Tensor | slice) -> "Lists":
         """The lists of some rows; of a slice, not a copy."""
         return Lists(self.index[rows], self.low[rows], self.outside[rows])
@@ -56,7 +62,7 @@ class Lists:
 
 
 def ready_lists(
-    neighbors: Neighbors, groups: Groups, centroids: Tensor, sizes: Tensor, scale: float, most: int
+    neighbors: Neighbors, groups: Groups, geometry: Geometry, scale: float, most: int
 ) -> Lists:
     """Lists of the distinct rows from exact neighbors of all rows: no row outside a list has a
     larger inner product.
@@ -65,12 +71,13 @@ def ready_lists(
     their length.
     """
     first = groups.first
+    sizes = geometry.sizes
     index = groups.member[neighbors.indices[:, :most].to(first.device)[first]]  # (M, k)
     products = neighbors.similarities[:, : most + 1].to(first.device)[first] * scale * scale
     similarity = products[:, :most]  # (M, k); products are (M, k) or (M, k + 1)
-    half = torch.linalg.vector_norm(centroids, dim=1).square() / 2  # (M,)
+    half = torch.linalg.vector_norm(geometry.centroids, dim=1).square() / 2  # (M,)
     # Two products and the norms, each off by γ.
-    slack = 2 * (centroids.shape[1] + 8) * 2.0**-52 * (2 * half.max())
+    slack = 2 * (geometry.centroids.shape[1] + 8) * 2.0**-52 * (2 * half.max())
     gap = (2 * (half[:, None] + half[index] - similarity - slack)).clamp(min=0)  # (M, k) squared
     own = torch.arange(len(index), device=index.device)[:, None]
     low = (weight(sizes[:, None], sizes[index]) * gap).masked_fill(index == own, torch.inf)
@@ -80,26 +87,26 @@ def ready_lists(
 
 @dataclass(slots=True)
 class Decision:
-    """The nearest cluster of some rows: slot and D, and whether it is certain; (R,) each."""
+    """The nearest cluster of some rows: slot and D; (R,) each."""
 
     nearest: Tensor
     distance: Tensor
-    is_certain: Tensor
 
     def take(self, rows: Tensor) -> "Decision":
         """The decisions of some rows."""
-        return Decision(self.nearest[rows], self.distance[rows], self.is_certain[rows])
+        return Decision(self.nearest[rows], self.distance[rows])
 
     def put(self, rows: Tensor, decision: "Decision") -> None:
         """Overwrite the decisions of some rows."""
         self.nearest[rows] = decision.nearest
         self.distance[rows] = decision.distance
-        self.is_certain[rows] = decision.is_certain
 
 
-def settle(geometry: Geometry, margins: Margins, rows: Tensor, lists: Lists) -> Decision:
-    """Find the nearest listed cluster of each row, ties to the lowest slot; sharpens the lows of
-    `lists` in place.
+def settle(
+    geometry: Geometry, margins: Margins, rows: Tensor, lists: Lists
+) -> tuple[Decision, Tensor]:
+    """Find the nearest listed cluster of each row, ties to the lowest slot, and whether it is
+    certain (R,); sharpens the lows of `lists` in place.
 
     A winner is certain when it is nearer than the low of what is outside. Entries that are not
     below that low cannot make it so, and are not measured.
@@ -129,15 +136,12 @@ def settle(geometry: Geometry, margins: Margins, rows: Tensor, lists: Lists) -> 
     best = values.amin(1)
     nearest = lists.index.masked_fill(values != best[:, None], LAST).amin(1)
     lists.low = torch.where(torch.isfinite(values), margins.low(values), lists.low)
-    return Decision(nearest, best, best.clamp(max=MOST) < outside)
+    return Decision(nearest, best), best.clamp(max=MOST) < outside
 
 
 def nearest_rival(geometry: Geometry, rows: Tensor, is_rival: Tensor) -> tuple[Decision, Tensor]:
     """Measure every rival (R, M) of some rows: the nearest, ties to the lowest slot, and D of all
-    rivals in order.
-
-    A row without any has LAST.
-    """
+    rivals in order."""
     row, other = is_rival.nonzero(as_tuple=True)
     measured = geometry.distances(rows[row], other)
     least = torch.full_like(rows, torch.inf, dtype=torch.float64).scatter_reduce(
@@ -145,7 +149,7 @@ def nearest_rival(geometry: Geometry, rows: Tensor, is_rival: Tensor) -> tuple[D
     )
     ties = torch.where(measured == least[row], other, LAST)
     nearest = torch.full_like(rows, LAST).scatter_reduce(0, row, ties, "amin")
-    return Decision(nearest, least, torch.ones_like(rows, dtype=torch.bool)), measured
+    return Decision(nearest, least), measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +162,6 @@ class Pairs:
     kept_sizes: Tensor
     gone_sizes: Tensor
     distance: Tensor
-
-    def take(self, rows: slice) -> "Pairs":
-        """Some of the pairs."""
-        return Pairs(
-            self.kept[rows],
-            self.gone[rows],
-            self.kept_sizes[rows],
-            self.gone_sizes[rows],
-            self.distance[rows],
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,16 +20,15 @@ from torch import Tensor
 
 from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.lists import LAST, Decision, Lists, Pairs, Partners, follow, join, settle
-from shoal.clustering.ward.scan import Scanner, agree_on_rows
-from shoal.clustering.ward.table import HeightTable
+from shoal.clustering.ward.scan import Scanner
 from shoal.clustering.workers import Workers
 
 LIVE_SHARE = 0.8
 """Slots are renumbered when fewer than this share of them is alive: copying every round would cost
 more."""
 
-FEW = {"cpu": 2560, "cuda": 1 << 15}
-"""With no more clusters than this, a table of all their heights costs less than lists and scans."""
+FEW = {"cpu": 400, "cuda": 2048}
+"""With no more clusters than this, comparing with all of them in float64 costs less than lists."""
 
 CHUNK_ROWS = {"cpu": 1 << 10, "cuda": 1 << 18}
 """Rows whose lists are renewed at once, at most."""
@@ -49,73 +48,78 @@ class RoundMerges:
 
 
 class Rounds:
-    """The clusters between rounds, each with its list and its certain nearest cluster."""
+    """The clusters between rounds, each with its certain nearest cluster and, unless they are few,
+    its list."""
 
     def __init__(
-        self,
-        scanner: Scanner,
-        margins: Margins,
-        workers: Workers,
-        nodes: Tensor,
-        next_node: int,
-        n_tabled: int,
-        n_tied: int = 0,
+        self, scanner: Scanner, margins: Margins, workers: Workers, nodes: Tensor, next_node: int
     ) -> None:
         self.geometry = scanner.geometry
         self.scanner = scanner
         self.margins = margins
         self.workers = workers
-        self.n_tabled = n_tabled  # no more clusters than this are kept in a table
-        self.n_tied = n_tied  # the same where most of them are equally far apart
+        device_type = nodes.device.type
+        self.n_few = FEW[device_type]
         at_most = scanner.memory // (JOIN_BYTES * scanner.k**2 * workers.n)
-        self.chunk_rows = max(1, min(CHUNK_ROWS[nodes.device.type], at_most))
-        self.table: HeightTable | None = None
+        self.chunk_rows = max(1, min(CHUNK_ROWS[device_type], at_most))
         self.nodes = nodes
         self.next_node = next_node
         self.n_live = len(nodes)
         slots = torch.arange(len(nodes), device=nodes.device)
         self.is_live = torch.ones_like(slots, dtype=torch.bool)
         self.heights = torch.zeros_like(self.geometry.sizes)  # D at which each cluster was made
-        self.decision = Decision(slots.clone(), self.heights.clone(), self.is_live.clone())
+        self.decision = Decision(slots.clone(), self.heights.clone())
         # Lows for all others, known since each cluster's nearest is.
         self.floors = self.heights.clone()
-        low = self.heights.new_full((len(nodes), scanner.k), torch.inf)
-        self.lists = Lists(slots[:, None].repeat(1, scanner.k), low, self.heights.clone())
+        self.lists = Lists.void(slots, scanner.k)
+
+    @property
+    def is_few(self) -> bool:
+        """Whether lists have served their time."""
+        return self.n_live <= self.n_few
 
     def start(self, lists: Lists | None, report: Callable[[int], None]) -> None:
-        """Find every cluster's nearest: from ready lists where they are certain, else by a table or
-        a scan."""
+        """Find every cluster's nearest: from ready lists where they are certain, else by a scan."""
         rows = torch.arange(self.n_live, device=self.nodes.device)
-        if lists is not None and self.n_live > self.n_tabled:
-
-            def settle_part(part: Tensor) -> Tensor:
-                return self._settle(part, lists.take(part))
-
-            rows = self._agreed(
-                rows, torch.cat(self.workers.map_rows(settle_part, rows, at_most=self.chunk_rows))
-            )
+        if self.is_few:
+            self.scanner.use_only_float64()
+            self._compare_with_all(rows)
+            report(self.n_live)
+            return
+        if lists is not None:
+            rows = self._settled(rows, lists)
             report(self.n_live - len(rows))
-        self._find(rows, report)
+
+        def accept(part: Tensor, found: Lists, decision: Decision) -> None:
+            self._accept(part, found, decision)
+            report(len(part))
+
+        self.scanner.scan(rows, accept)
 
     def step(self) -> RoundMerges:
         """Merge all mutual pairs and renew what that made stale."""
         pairs = self._mutual()
         assert len(pairs.kept), "no cluster is nearest to its nearest: a distance is not symmetric"
-        margins = self._margins(pairs)
-        if self.n_live - len(pairs.kept) > self.n_tabled:  # else lists have served their time
+        was_few = self.is_few
+        if was_few:
+            made = self._merge(pairs)
+        else:
+            margins = self._margins(pairs)
             self._follow(pairs, margins)
-        made = self._merge(pairs)
-        stale = self._stale(pairs)
-        is_few = self.n_live <= self.n_tabled
-        fresh = torch.cat([pairs.kept, stale])
-        rows = fresh if is_few else self._renew(pairs, fresh, margins)
-        if self.n_live < LIVE_SHARE * len(self.is_live) or (is_few and self.table is None):
-            number = self.close_gaps()
-            rows = number[rows]
-            fresh = number[fresh]
-        if self.n_live > 1:
-            self._find(rows, lambda n_rows: None)
-            self._tell(fresh)
+            made = self._merge(pairs)
+            self._join(pairs, margins)
+        fresh = torch.cat([pairs.kept, self._stale(pairs)])
+        if self.n_live < LIVE_SHARE * len(self.is_live):
+            fresh = self.close_gaps()[fresh]
+        if self.n_live == 1:
+            return made
+        if not self.is_few:
+            self.scanner.scan(self._settled(fresh, self.lists), self._accept)
+        else:
+            if not was_few:
+                self.scanner.use_only_float64()
+            self._compare_with_all(fresh)
+        self._tell(fresh)
         return made
 
     def _mutual(self) -> Pairs:
@@ -130,22 +134,27 @@ class Rounds:
         kept = pairs.kept
         gone = pairs.gone
         # Rounding may put a union a hair below its parts; a tree's heights never fall.
-        height = torch.maximum(
-            pairs.distance, torch.maximum(self.heights[kept], self.heights[gone])
-        )
+        parts = torch.maximum(self.heights[kept], self.heights[gone])
+        height = torch.maximum(pairs.distance, parts)
         made = RoundMerges(
             self.nodes[kept], self.nodes[gone], height, pairs.kept_sizes + pairs.gone_sizes
         )
         self.workers.map_rows(self.geometry.merge, kept, gone, at_most=self.chunk_rows)
-        (self.table or self.scanner).merge(kept, gone)
+        self.scanner.merge(kept, gone)
         self.heights[kept] = height
-        self.nodes[kept] = torch.arange(
-            self.next_node, self.next_node + len(kept), device=kept.device
-        )
+        self.nodes[kept] = self.next_node + torch.arange(len(kept), device=kept.device)
         self.next_node += len(kept)
         self.n_live -= len(kept)
         self.is_live[gone] = False
         return made
+
+    def _margins(self, pairs: Pairs) -> Margins:
+        """What rounding may do to the unions of these pairs, by the lengths of their parts."""
+        points = self.scanner.points
+        both = torch.cat([pairs.kept, pairs.gone])
+        length = (2 * points.half[both]).sqrt() + points.reach[both]
+        radius = length.amax() + torch.linalg.vector_norm(self.scanner.center)
+        return self.margins.within(1.0001 * radius)
 
     def _follow(self, pairs: Pairs, margins: Margins) -> None:
         """Lead all lists to the unions about to be made."""
@@ -160,16 +169,27 @@ class Rounds:
         self.workers.map(work, range(0, len(sizes), step))
         self.floors = margins.moved(partners.bystander_low(self.floors), sizes)
 
-    def _margins(self, pairs: Pairs) -> Margins:
-        """What rounding may do to the unions of these pairs, by the lengths of their parts; a table
-        needs no such."""
-        if self.table is not None:
-            return self.margins
-        points = self.scanner.points
-        both = torch.cat([pairs.kept, pairs.gone])
-        length = (2 * points.half[both]).sqrt() + points.reach[both]
-        return self.margins.within(
-            1.0001 * (length.amax() + torch.linalg.vector_norm(self.scanner.center))
+    def _join(self, pairs: Pairs, margins: Margins) -> None:
+        """Join the lists of merged clusters; chunks do not meet, each has rows of its own."""
+        sizes = self.geometry.sizes
+        # The dead are part of larger ones.
+        span = (sizes.masked_fill(~self.is_live, torch.inf).amin(), sizes.amax())
+
+        def work(*part: Tensor) -> None:
+            some = Pairs(*part)
+            left = self.lists.take(some.kept)
+            right = self.lists.take(some.gone)
+            floors = (self.floors[some.kept], self.floors[some.gone])
+            self.lists.put(some.kept, join(left, right, some, floors, sizes, span, margins))
+
+        self.workers.map_rows(
+            work,
+            pairs.kept,
+            pairs.gone,
+            pairs.kept_sizes,
+            pairs.gone_sizes,
+            pairs.distance,
+            at_most=self.chunk_rows,
         )
 
     def _stale(self, pairs: Pairs) -> Tensor:
@@ -182,78 +202,30 @@ class Rounds:
         self.decision.nearest[pairs.gone] = pairs.gone
         return stale
 
-    def _renew(self, pairs: Pairs, rows: Tensor, margins: Margins) -> Tensor:
-        """Find the nearest of `rows`, merged and stale clusters, from their lists; returns those to
-        be scanned."""
-        sizes = self.geometry.sizes
-        # The dead are part of larger ones.
-        span = (
-            sizes.masked_fill(~self.is_live, torch.inf).amin(),
-            sizes.amax(),
-        )
+    def _settled(self, rows: Tensor, lists: Lists) -> Tensor:
+        """Take over what the lists make certain of `rows`; returns the rows to be scanned, those
+        that any process must scan where several link them."""
 
-        def join_part(part: Pairs) -> None:
-            left = self.lists.take(part.kept)
-            right = self.lists.take(part.gone)
-            floors = self.floors[part.kept], self.floors[part.gone]
-            self.lists.put(part.kept, join(left, right, part, floors, sizes, span, margins))
+        def work(part: Tensor) -> Tensor:
+            own = lists.take(part)
+            decision, is_certain = settle(self.geometry, self.margins, part, own)
+            sure = is_certain.nonzero()[:, 0]
+            self._accept(part[sure], own.take(sure), decision.take(sure))
+            return part[~is_certain]
 
-        def settle_part(part: Tensor) -> Tensor:
-            return self._settle(part, self.lists.take(part))
-
-        # Chunks do not meet: each reads and writes the lists of its own rows alone.
-        step = self.workers.share(len(pairs.kept), self.chunk_rows)
-        self.workers.map(
-            join_part, [pairs.take(slice(at, at + step)) for at in range(0, len(pairs.kept), step)]
-        )
-        return self._agreed(
-            rows, torch.cat(self.workers.map_rows(settle_part, rows, at_most=self.chunk_rows))
-        )
-
-    def _agreed(self, candidates: Tensor, rows: Tensor) -> Tensor:
-        """The rows to be scanned, of `candidates`: those that any process must scan, where several
-        link them."""
-        return (
-            agree_on_rows(candidates, rows, len(self.is_live)) if self.scanner.is_shared else rows
-        )
-
-    def _settle(self, rows: Tensor, lists: Lists) -> Tensor:
-        """Take over what the lists of `rows` make certain; returns the rows that they do not."""
-        decision = settle(self.geometry, self.margins, rows, lists)
-        sure = decision.is_certain.nonzero()[:, 0]
-        self._accept(rows[sure], lists.take(sure), decision.take(sure))
-        return rows[~decision.is_certain]
-
-    def _find(self, rows: Tensor, report: Callable[[int], None]) -> None:
-        """Find the nearest cluster of some rows: by the table where there are few clusters, else by
-        a scan."""
-        is_tied = False
-        if self.n_live > self.n_tabled:
-            rows = self._scan(rows, report)
-            is_tied = len(rows) > 0
-            if not is_tied:
-                return
-            self.n_tabled = self.n_live
-        if self.table is None:
-            self.table = HeightTable(
-                self.geometry, self.margins, self.workers, self.is_live, is_tied
-            )
-        self.decision.put(rows, self.table.nearest(rows))
-        report(len(rows))
-
-    def _scan(self, rows: Tensor, report: Callable[[int], None]) -> Tensor:
-        """Find the nearest of some rows by a scan; returns those that are left to a table."""
-
-        def accept(part: Tensor, lists: Lists, decision: Decision) -> None:
-            self._accept(part, lists, decision)
-            report(len(part))
-
-        return self.scanner.scan(rows, accept, may_leave=self.n_live <= self.n_tied)
+        left = torch.cat(self.workers.map_rows(work, rows, at_most=self.chunk_rows))
+        return self.scanner.rows_of_all(rows, left)
 
     def _accept(self, rows: Tensor, lists: Lists, decision: Decision) -> None:
         self.lists.put(rows, lists)
         self.decision.put(rows, decision)
         self.floors[rows] = self.margins.low(decision.distance)
+
+    def _compare_with_all(self, rows: Tensor) -> None:
+        def work(part: Tensor) -> None:
+            self.decision.put(part, self.scanner.nearest(part)[0])
+
+        self.workers.map_rows(work, rows, at_most=self.scanner.rows_at_once())
 
     def _tell(self, fresh: Tensor) -> None:
         """Make each cluster just decided on the nearest of its nearest, where it comes before that
@@ -273,16 +245,14 @@ class Rounds:
         live = self.is_live.nonzero()[:, 0]
         # Slot 0 is always alive, so that a dead one has the number of some other.
         number = self.is_live.cumsum(0) - 1
-        self.geometry.keep(live, self.workers)
+        self.geometry.keep(live)
+        self.scanner.keep(live)
         self.decision = self.decision.take(live)
-        if self.table is not None:
-            self.table.keep(live)
-        elif self.n_live > self.n_tabled:  # else lists and scans have served their time
-            self.scanner.keep(live)
+        self.decision.nearest = number[self.decision.nearest]
+        if not self.is_few:
             self.lists = self.lists.take(live)
             self.lists.index = number[self.lists.index]
             self.floors = self.floors[live]
-        self.decision.nearest = number[self.decision.nearest]
         self.nodes = self.nodes[live]
         self.heights = self.heights[live]
         self.is_live = self.is_live[live]
