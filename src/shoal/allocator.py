@@ -16,8 +16,7 @@ M_MMAP_THRESHOLD = -3
 
 LARGEST_KEPT = 1 << 30
 """Bytes of the largest block that is kept; larger ones, such as a pool of views, go back to the
-system.
-"""
+system."""
 
 
 def keep_freed_memory() -> None:

@@ -1,4 +1,4 @@
-"""Device, precision and seed: the one place that asks the hardware."""
+"""Where tensors live, and from which seed: the one place that asks the hardware."""
 
 import os
 import random
@@ -13,7 +13,8 @@ EXPECTED = "expected cpu, cuda, cuda:N or mps"
 
 
 def choose_device(name: str | torch.device | None = None) -> torch.device:
-    """The device that trains and clusters: 'cpu', 'cuda', 'cuda:1', 'mps', or the best for None."""
+    """Turn 'cpu', 'cuda', 'cuda:1', 'mps' or None (CUDA when there is one) into the device that
+    trains and clusters."""
     return computing_device(encoder_device(name))
 
 
@@ -29,25 +30,24 @@ def encoder_device(name: str | torch.device | None = None) -> torch.device:
         raise UsageError(f"device: found {name!r}, {EXPECTED}") from error
     if device.type not in ("cpu", "cuda", "mps"):
         raise UsageError(f"device: found {name!r}, {EXPECTED}")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+    n_gpus = torch.cuda.device_count()
+    is_absent = device.type == "cuda" and (device.index or 0) >= n_gpus
+    if is_absent or (device.type == "mps" and not has_mps()):
         raise MissingError(
-            f"device: found {name!r}; CUDA devices that torch {torch.__version__} sees: "
-            f"{torch.cuda.device_count()}; use cpu, or install a CUDA build of torch"
-        )
-    if device.type == "mps" and not has_mps():
-        raise MissingError(
-            f"device: found {name!r}, but torch {torch.__version__} sees no GPU of Apple's; use cpu"
+            f"device: found {name!r}, but torch {torch.__version__} sees {n_gpus} CUDA devices and "
+            "no such GPU; use cpu, or install a build of torch for it"
         )
     return device
 
 
 def computing_device(device: torch.device) -> torch.device:
-    """The device beside an encoder's: the CPU beside Apple's GPU, which has no float64."""
+    """Where tensors are worked on whose encoder runs on `device`: the CPU beside Apple's GPU, which
+    has no float64."""
     return torch.device("cpu") if device.type == "mps" else device
 
 
 def has_mps() -> bool:
-    """Whether torch sees a GPU of Apple's; several processes, which would share it, use none."""
+    """Whether torch sees a GPU of Apple's; several processes would share it, so they use none."""
     return torch.backends.mps.is_available() and int(os.environ.get("WORLD_SIZE", "1")) == 1
 
 
@@ -56,20 +56,15 @@ def device_in_words(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
     if device.type == "mps":
-        return "mps (Apple's GPU embeds images; training and clustering need the CPU's float64)"
+        return "mps (embeds images; training and clustering need float64, so the CPU does them)"
     why = "a GPU is there" if torch.cuda.is_available() else "torch sees no GPU"
     return f"cpu ({torch.get_num_threads()} threads; {why})"
 
 
-def autocast_dtype(device: torch.device) -> torch.dtype:
-    """The precision of network forwards: bfloat16 on CUDA, float32 on the CPU."""
-    return torch.bfloat16 if device.type == "cuda" else torch.float32
-
-
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Whether this is a CPU with AMX, which multiplies bfloat16; on others float32 is as fast."""
-    ask = getattr(torch.cpu, "_is_amx_tile_supported", None)
-    return device.type == "cpu" and bool(ask and ask())
+    """Whether this is a CPU that multiplies bfloat16 tiles in hardware (AMX); on others float32 is
+    as fast."""
+    return device.type == "cpu" and torch.cpu._is_amx_tile_supported()
 
 
 def check_seed(seed: int) -> None:
@@ -79,7 +74,8 @@ def check_seed(seed: int) -> None:
 
 
 def seed_everything(seed: int) -> None:
-    """Seed python, numpy and torch; functions that draw still take their own generator."""
+    """Seed python, numpy and torch (all devices); functions that draw still take their own
+    generator."""
     check_seed(seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  (third-party code draws from numpy's global state)
@@ -87,7 +83,8 @@ def seed_everything(seed: int) -> None:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can still be taken: free CUDA memory, or what Linux and a container's limit leave.
+    """Bytes that can still be taken on `device`: free CUDA memory, or what Linux and a container's
+    limit leave.
 
     The processes that torchrun has started on a machine share its memory, and have a GPU each.
     """
@@ -99,16 +96,16 @@ def free_memory(device: torch.device) -> int:
 
 def _available_host_memory() -> int:
     meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
-        return int(min(int(fields["MemAvailable"].split()[0]) * 1024, max(_left_in_container(), 0)))
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+    if not meminfo.exists():
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    return 4 << 30
+    fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+    available = int(fields["MemAvailable"].split()[0]) * 1024
+    return int(min(available, max(_left_in_container(), 0)))
 
 
 def _left_in_container(root: Path = Path("/sys/fs/cgroup")) -> float:
-    """Bytes left below the memory limit of a container (control group v2); infinity without one.
+    """Bytes left below the memory limit of a container (its control group, v2); infinity where
+    there is none.
 
     Cached files count as used there, but make room when it is asked for.
     """
@@ -116,6 +113,6 @@ def _left_in_container(root: Path = Path("/sys/fs/cgroup")) -> float:
         limit = int((root / "memory.max").read_text())
         used = int((root / "memory.current").read_text())
         stat = dict(line.split() for line in (root / "memory.stat").read_text().splitlines())
-        return limit - used + int(stat.get("inactive_file", 0))
     except (OSError, ValueError):  # no such file, or 'max' for no limit
         return float("inf")
+    return limit - used + int(stat.get("inactive_file", 0))

@@ -1,4 +1,5 @@
-"""Several processes as one: rank, shards, gathers, calls. Alone, every call is a no-op.
+"""Several processes as one: rank, shards, gathers, calls. Alone, every call is a no-op, so there is
+one code path.
 
 Processes are started by `torchrun`, whose environment variables `processes` reads; nothing else
 sets them up. This is the only file that imports torch.distributed.
@@ -11,7 +12,7 @@ import datetime
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -24,20 +25,22 @@ from shoal.errors import ShoalError
 from shoal.heartbeat import Heartbeat, lost
 
 CALL = 2
-"""The main process's word for: call a function now. Its other words are flags, 0 and 1."""
+"""The main process's word for: a function is to be called now. Its other words are flags, 0 and 1.
+"""
 
 JOIN_S = 1800.0
 """How long a process waits for the others to start."""
 
 MAX_WAIT_S = 7 * 24 * 3600.0
-"""How long one waits for another that is alive: the main one may decode or cluster for days."""
+"""How long one waits for a word of another that is alive: the main one may decode or cluster for
+days."""
 
-Function = Callable[..., object]
 Result = TypeVar("Result")
 
 
 class _Others:
-    """What the other processes do, as far as this one knows."""
+    """What the other processes do, as far as this one knows: nothing that it could use, unless it
+    is said."""
 
     are_waiting = False
     """For the main process's word, in `flag_from_main`."""
@@ -54,7 +57,8 @@ class ProcessLost(ShoalError):
 
 @contextmanager
 def processes(device: torch.device) -> Iterator[None]:
-    """Join the group that torchrun announced (NCCL or gloo), and leave it at the end.
+    """Join the group that torchrun announced (NCCL on CUDA, gloo on the CPU), and leave it at the
+    end.
 
     Each process of a machine then has a GPU of its own under the name "cuda". One that dies, or
     whose machine does, ends the others within a minute. They end too when torchrun tells them to,
@@ -89,7 +93,8 @@ def processes(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _interrupted_by_torchrun() -> Iterator[None]:
-    """Let torchrun's signal to end interrupt this process, so that it says what to do next."""
+    """Let the signal with which torchrun ends processes interrupt this one, so that it says what to
+    do next."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -129,17 +134,14 @@ def world_size() -> int:
 
 
 def is_main() -> bool:
-    """Whether this process writes files and prints; torchrun's know it before they have joined."""
-    if not is_started():
-        return os.environ.get("RANK", "0") == "0"
-    return rank() == 0
+    """Whether this process is the one that writes files and prints; torchrun's know it before they
+    have joined."""
+    return rank() == 0 if is_started() else os.environ.get("RANK", "0") == "0"
 
 
 def flag_from_main(value: bool, device: torch.device) -> bool:
-    """What the main process says, in every process; others wait for it.
-
-    Meanwhile they take part in what it calls.
-    """
+    """What the main process says, in every process; others wait for it, and take part in what it
+    calls meanwhile."""
     if not is_started():
         return value
     while (word := _word_from_main(int(value), device)) == CALL:
@@ -149,17 +151,11 @@ def flag_from_main(value: bool, device: torch.device) -> bool:
 
 def number_from_main(value: int | None, device: torch.device) -> int | None:
     """A count, or none, as the main process knows it, in every process."""
-    if not is_started():
-        return value
-    if value is None:
-        value = -1
-    number = _word_from_main(value, device)
-    if number < 0:
-        return None
+    number: int | None = object_from_main(value, device)
     return number
 
 
-def object_from_main(value: Any, device: torch.device) -> Any:
+def object_from_main(value: object, device: torch.device) -> Any:
     """What the main process holds, in every process; it can be pickled."""
     if not is_started():
         return value
@@ -182,7 +178,8 @@ def others_waiting(are_waiting: bool = True) -> Iterator[None]:
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Say that all processes make every call in the same order with the same values meanwhile."""
+    """Say that all processes do the same meanwhile: make every call, in the same order, with the
+    same values."""
     before = _Others.do_the_same
     _Others.do_the_same = is_started()
     try:
@@ -192,7 +189,8 @@ def together() -> Iterator[None]:
 
 
 def by_main(work: Callable[[], Result], device: torch.device) -> Result | None:
-    """Let the main process work, and call the others for a part of it; these return None."""
+    """Let the main process do some work, and call the others for a part of it; they return None
+    when it has ended."""
     result = None
     if is_main():
         with others_waiting():
@@ -202,9 +200,8 @@ def by_main(work: Callable[[], Result], device: torch.device) -> Result | None:
 
 
 def can_share(device: torch.device, n_products: float, least: float) -> bool:
-    """Whether work can be shared with the other processes, and is worth it: `least` products
-    are.
-    """
+    """Whether work on a device can be shared with the other processes, and is worth it: `least`
+    products are."""
     if not (_Others.are_waiting or _Others.do_the_same) or n_products < least:
         return False
     return dist.get_backend() == _backend(device)
@@ -215,42 +212,44 @@ def _backend(device: torch.device) -> str:
 
 
 def tell_others(
-    function: Function, tensors: Mapping[str, Tensor], device: torch.device, **options: Any
+    function: Callable[..., object],
+    tensors: dict[str, Tensor],
+    device: torch.device,
+    **options: int,
 ) -> None:
-    """Have every other process call a function with these tensors, and options that can be pickled.
+    """Have every other process call a function of a module with these tensors and options.
 
     The main process goes on at once, and must send and receive what the function does. A process
     that does the same anyway is not told.
     """
     if _Others.do_the_same:
         return
-    contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    shapes = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in contiguous.items()}
+    sent = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     _word_from_main(CALL, device)
+    shapes = {name: torch.empty_like(tensor, device="meta") for name, tensor in sent.items()}
     object_from_main((function, shapes, options), device)
-    for tensor in contiguous.values():
-        with _explained():
-            dist.broadcast(tensor, src=0)
+    for tensor in sent.values():
+        _broadcast(tensor)
 
 
 def _take_part(device: torch.device) -> None:
     """Call what the main process calls."""
     function, shapes, options = object_from_main(None, device)
-    tensors = {
-        name: torch.empty(shape, dtype=dtype, device=device)
-        for name, (shape, dtype) in shapes.items()
-    }
+    tensors = {name: torch.empty_like(shape, device=device) for name, shape in shapes.items()}
     for tensor in tensors.values():
-        with _explained():
-            dist.broadcast(tensor, src=0)
+        _broadcast(tensor)
     function(**tensors, **options)
 
 
 def _word_from_main(word: int, device: torch.device) -> int:
     message = torch.tensor([word], device=device)
+    _broadcast(message)
+    return int(message)
+
+
+def _broadcast(tensor: Tensor) -> None:
     with _explained():
-        dist.broadcast(message, src=0)
-    return int(message.item())
+        dist.broadcast(tensor, src=0)
 
 
 @contextmanager
@@ -270,7 +269,8 @@ def barrier() -> None:
 
 
 def shard(n_rows: int, of: int | None = None) -> slice:
-    """The contiguous share of `n_rows` rows of this process, or of another."""
+    """The contiguous share of `n_rows` rows of this process, or of another; they differ by at most
+    one row."""
     base, extra = divmod(n_rows, world_size())
     number = of
     if number is None:
@@ -286,51 +286,47 @@ def n_own(n_rows: int) -> int:
 
 
 def gather_rows(rows: Tensor) -> Tensor:
-    """Concatenate the rows of all processes, which may differ in number, in all processes."""
+    """Concatenate every process's rows (their numbers may differ) in rank order; each process gets
+    all of them."""
     if not is_started():
         return rows
-    counts = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(world_size())]
+    own = torch.tensor([len(rows)], device=rows.device)
+    n_each = [torch.empty_like(own) for _ in range(world_size())]
     with _explained():
-        dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
-    longest = max(int(count) for count in counts)
-    padded = rows.new_zeros((longest, *rows.shape[1:]))
-    padded[: len(rows)] = rows
-    parts = [torch.empty_like(padded) for _ in counts]
-    with _explained():
-        dist.all_gather(parts, padded.contiguous())
-    return torch.cat([part[: int(count)] for part, count in zip(parts, counts, strict=True)])
+        dist.all_gather(n_each, own)
+        padded = rows.new_zeros((int(max(n_each)), *rows.shape[1:]))
+        padded[: len(rows)] = rows
+        parts = [torch.empty_like(padded) for _ in n_each]
+        dist.all_gather(parts, padded)
+    return torch.cat([part[: int(n)] for part, n in zip(parts, n_each, strict=True)])
 
 
 def take_rows(read: Callable[[Tensor], Tensor], n_rows: int, wanted: Tensor) -> Tensor:
-    """Rows `wanted` (b,) of an array of `n_rows`, of which each process holds its `shard`.
+    """Rows `wanted` (b,) of an array of `n_rows`, of which each process holds its `shard`; all of
+    them call this.
 
-    All processes call this. `read` gives rows of the own share, by their position in it. Each
-    process may want other rows, and any number.
+    `read` gives rows of the own share, by their position in it. Each process may want other rows,
+    and any number.
     """
     if not is_started():
         return read(wanted)
-    ends = torch.tensor(
-        [shard(n_rows, of).stop for of in range(world_size())], device=wanted.device
-    )
+    stops = [shard(n_rows, of).stop for of in range(world_size())]
+    ends = torch.tensor(stops, device=wanted.device)
     holder = torch.searchsorted(ends, wanted, right=True)  # (b,) who has each
     order = holder.argsort(stable=True)
     n_wanted = torch.bincount(holder, minlength=world_size())  # (P,) from each process
-    n_asked = _exchange(n_wanted)  # (P,) by each process
+    one_each = [1] * world_size()
     from_each = n_wanted.tolist()
-    to_each = n_asked.tolist()
+    to_each = _exchange(n_wanted, one_each, one_each).tolist()
     asked = _exchange(wanted[order], from_each, to_each)
     rows = _exchange(read(asked - shard(n_rows).start), to_each, from_each)
     return torch.empty_like(rows).index_copy_(0, order, rows)
 
 
-def _exchange(
-    rows: Tensor, to_each: list[int] | None = None, from_each: list[int] | None = None
-) -> Tensor:
-    """Send so many rows to each process, in their order, and receive so many; one if not given."""
-    n_received = len(rows)
-    if from_each is not None:
-        n_received = sum(from_each)
-    received = rows.new_empty((n_received, *rows.shape[1:]))
+def _exchange(rows: Tensor, to_each: list[int], from_each: list[int]) -> Tensor:
+    """Send so many rows to each process, in their order, and receive as many as each has for this
+    one."""
+    received = rows.new_empty((sum(from_each), *rows.shape[1:]))
     with _explained():
         dist.all_to_all_single(received, rows.contiguous(), from_each, to_each)
     return received

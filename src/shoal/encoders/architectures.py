@@ -1,6 +1,8 @@
-"""The architectures of the transformers library that can be split into trunk and tail: where each keeps what.
+"""The architectures of the transformers library that can be split into trunk and tail: where each
+keeps what.
 
-Paths are attributes of the model (of its `vision_model` where it has one). B images, T tokens, C channels.
+Paths are attributes of the model (of its `vision_model` where it has one). B images, T tokens, C
+channels.
 """
 
 import math
@@ -12,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 Feature = Literal["class token", "pooled", "mean"]
-"""What of a model's output is its feature: the class token, its own pooled output, or the mean over all tokens."""
+"""What of a model's output is its feature: the class token, its own pooled output, or the mean over
+all tokens."""
 
 Inputs = Callable[[Tensor], dict[str, Any]]
 """Turns images (B, 3, S, S) into the arguments of a model's forward, `pixel_values` first."""
@@ -20,7 +23,8 @@ Inputs = Callable[[Tensor], dict[str, Any]]
 FIRST = "[first]"
 MEAN = "[mean]"
 FLAT = "[flat]"
-"""Steps of a finish that are no module of the model: the first token, the mean over tokens or positions, flattening."""
+"""Steps of a finish that are no module of the model: the first token, the mean over tokens or
+positions, flattening."""
 
 BLOCK_LISTS = ("layers", "layer", "encoder.layers", "encoder.layer", "model.layer")
 """Where the library keeps a transformer's blocks; the place differs by model and by version."""
@@ -28,7 +32,8 @@ BLOCK_LISTS = ("layers", "layer", "encoder.layers", "encoder.layer", "model.laye
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Architecture:
-    """How a model is taken apart: stem, blocks and finish, each a list of modules run one after the other."""
+    """How a model is taken apart: stem, blocks and finish, each a list of modules run one after the
+    other."""
 
     feature: Feature
     """What the finish must come to; the splitting proves it."""
@@ -47,18 +52,21 @@ class Architecture:
     context: Callable[[Any], nn.Module] | None = None
     """Makes the module that tells every block what it needs besides the tokens."""
     inputs: Callable[[Any], Inputs] | None = None
-    """Makes the function that turns images into the model's arguments, where they are not just pixels."""
+    """Makes the function that turns images into the model's arguments, where they are not just
+    pixels."""
     model_class: str | None = None
     """The library's class with this model's image half; None: the one it chooses itself."""
 
     plain: tuple[str, ...] = ()
-    """Norms that files may lack, as those of models pretrained by masking do: they are plain ones then, not random."""
+    """Norms that files may lack, as those of models pretrained by masking do: they are plain ones
+    then, not random."""
     along: tuple[str, ...] = ()
     """What such files hold instead, for their own purpose."""
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Parts of names of weights that a feature does not depend on: they may be missing in a file."""
+        """Parts of names of weights that a feature does not depend on: they may be missing in a
+        file."""
         return ("mask_token", "pooler") if self.feature == "class token" else ("mask_token",)
 
 
@@ -87,7 +95,8 @@ class Rope(nn.Module):
 
 
 class RelativeBias(nn.Module):
-    """Tells blocks the side of the image, and the bias of relative positions that they share (BEiT)."""
+    """Tells blocks the side of the image, and the bias of relative positions that they share
+    (BEiT)."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -104,7 +113,8 @@ class RelativeBias(nn.Module):
 
 
 def plain_inputs(images: Tensor) -> dict[str, Any]:
-    """Just the pixels; positions are stretched to other image sizes, which at the native size changes nothing."""
+    """Just the pixels; positions are stretched to other image sizes, which at the native size
+    changes nothing."""
     return {"pixel_values": images, "interpolate_pos_encoding": True}
 
 
@@ -123,7 +133,8 @@ def unmasked_inputs(model: Any) -> Inputs:
 
 
 def patch_inputs(model: Any) -> Inputs:
-    """Inputs of a model that takes patches, each (rows, columns, channels) in one line, and their number (SigLIP 2)."""
+    """Inputs of a model that takes patches, each (rows, columns, channels) in one line, and their
+    number (SigLIP 2)."""
     patch = model.config.patch_size
 
     def inputs(images: Tensor) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""The encoders by name: what they are, where their weights come from, whether these are here, and how to load them."""
+"""The encoders by name: what they are, where their weights come from, whether these are here, and
+how to load them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -54,14 +55,15 @@ class EncoderInfo:
     file: str | None = None
     """The name of its authors' own weights file, where that is read too."""
     shape: ModelShape = field(default_factory=ModelShape)
-    """What a model found under its name must be; empty for a package, whose network is built by its name."""
+    """What a model found under its name must be; empty for a package, whose network is built by its
+    name."""
     input_format: InputFormat
     size_mb: int
     """Approximate size of the weights file."""
     n_tail_blocks: int = 1
-    """How many of the last blocks are trained unless told otherwise. Of the default encoder the last stage, as the only
-    one with 352 channels: by given labels of CUB a deeper tail gains nothing; on CIFAR-100 five blocks did better
-    (benchmarks/results)."""
+    """How many of the last blocks are trained unless told otherwise. Of the default encoder the
+    last stage, as the only one with 352 channels: by given labels of CUB a deeper tail gains
+    nothing; on CIFAR-100 five blocks did better (benchmarks/results)."""
     pretrained_on: str
     """What its weights have seen, and with which labels."""
 
@@ -151,8 +153,9 @@ def load_encoder(
 ) -> Encoder:
     """Load an encoder with its weights.
 
-    `name` is a name of the catalog (never a download), a folder saved by transformers, DINO's own .pth file, or a hub
-    id such as "facebook/dino-vitb8" (downloaded when it is not cached, unless HF_HUB_OFFLINE is set).
+    `name` is a name of the catalog (never a download), a folder saved by transformers, DINO's own
+    .pth file, or a hub id such as "facebook/dino-vitb8" (downloaded when it is not cached, unless
+    HF_HUB_OFFLINE is set).
     """
     if not name.strip():
         raise UsageError(

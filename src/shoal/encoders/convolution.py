@@ -1,9 +1,10 @@
-"""Convolutions that are trained on a CPU, in the form whose gradients are fastest there, and the mean over places.
+"""Convolutions that are trained on a CPU, in the form whose gradients are fastest there, and the
+mean over places.
 
-A 1 x 1 convolution is a matrix product over places, ReLU6 in place, which takes less CPU time than oneDNN's convolution
-on ARM and on x86. On ARM oneDNN has no fast gradients of a convolution of each channel by itself either: there they are
-taken by another convolution and by sums over places.
-B images, C channels in, D out, H x W places, K the side of a kernel, P places of padding.
+A 1 x 1 convolution is a matrix product over places, ReLU6 in place, which takes less CPU time than
+oneDNN's convolution on ARM and on x86. On ARM oneDNN has no fast gradients of a convolution of each
+channel by itself either: there they are taken by another convolution and by sums over places. B
+images, C channels in, D out, H x W places, K the side of a kernel, P places of padding.
 """
 
 import platform
@@ -14,7 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 IS_BACKWARD_SLOW = platform.machine() in ("aarch64", "arm64")
-"""Whether torch's own backward convolutions of each channel by itself are slow on this CPU; on x86 they are not."""
+"""Whether torch's own backward convolutions of each channel by itself are slow on this CPU; on x86
+they are not."""
 
 MAX = 6.0
 """Where ReLU6 ends."""
@@ -30,7 +32,8 @@ def convolve(
     *,
     has_activation: bool,
 ) -> Tensor:
-    """F.conv2d of a feature map (B, C, H, W), and F.relu6 after it where it `has_activation`, to rounding."""
+    """F.conv2d of a feature map (B, C, H, W), and F.relu6 after it where it `has_activation`, to
+    rounding."""
     out: Tensor
     is_plain = features.device.type == "cpu" and stride == 1 and features.dtype == torch.float32
     if is_plain and weight.shape[2:] == (1, 1) and groups == 1:
@@ -48,7 +51,8 @@ def convolve(
 
 
 def mean_over_places(features: Tensor) -> Tensor:
-    """(B, C) of a feature map (B, C, H, W); on a CPU by a sum, since torch writes out a mean's gradient place by place.
+    """(B, C) of a feature map (B, C, H, W); on a CPU by a sum, since torch writes out a mean's
+    gradient place by place.
 
     The values are the same bits there.
     """

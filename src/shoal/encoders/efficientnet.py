@@ -1,8 +1,9 @@
 """An EfficientNet-lite taken apart, its batch norms folded into the convolutions before them.
 
-With frozen statistics a batch norm is a scale and an offset per channel, so scaling the kernel instead of the feature
-map gives the same function and the same gradients, to rounding. With channels last this is three times faster on a CPU.
-B images, C channels, H x W positions, D entries of a feature.
+With frozen statistics a batch norm is a scale and an offset per channel, so scaling the kernel
+instead of the feature map gives the same function and the same gradients, to rounding. With
+channels last this is three times faster on a CPU. B images, C channels, H x W positions, D entries
+of a feature.
 """
 
 from typing import Any
@@ -77,7 +78,8 @@ class FoldedConv(nn.Module):
 
 
 class KeptWeights(nn.Module):
-    """Folded weights that never change, converted once to the precision in use: autocast would do it in every call."""
+    """Folded weights that never change, converted once to the precision in use: autocast would do
+    it in every call."""
 
     _weight: Tensor | None
     _bias: Tensor | None
@@ -120,7 +122,8 @@ class FirstConv(nn.Module):
 
 
 class MobileBlock(nn.Module):
-    """An inverted bottleneck: widen, filter each channel, narrow; plus its input where the shapes agree."""
+    """An inverted bottleneck: widen, filter each channel, narrow; plus its input where the shapes
+    agree."""
 
     def __init__(self, block: Any) -> None:
         super().__init__()
@@ -159,7 +162,8 @@ class PooledMap(nn.Module):
 
 
 def _pad(features: Tensor, kernel: int, stride: int) -> tuple[Tensor, int]:
-    """TensorFlow's SAME padding: as even as possible, the odd pixel behind; what is left for the convolution to add."""
+    """TensorFlow's SAME padding: as even as possible, the odd pixel behind; what is left for the
+    convolution to add."""
     side = features.shape[-1]
     total = max((-(-side // stride) - 1) * stride + kernel - side, 0)
     if total % 2 == 0:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.device import autocast_dtype, computing_device
+from shoal.device import computing_device
 from shoal.distributed import gather_rows, rank, shard, world_size
 from shoal.encoders.openvino_trunk import probe_images
 from shoal.encoders.vision import Encoder
@@ -26,7 +26,8 @@ CROP_RATIO = 0.875
 """The share of an image's side that is kept: 224 of 256 pixels."""
 
 BATCHES_AT_ONCE = 64
-"""Batches that a process embeds before they are handed on: so much is held where the rest goes to a file."""
+"""Batches that a process embeds before they are handed on: so much is held where the rest goes to a
+file."""
 
 UNTRIED = ("mps",)
 """Kinds of devices whose features are compared with the CPU's before they are used."""
@@ -40,7 +41,8 @@ log = logging.getLogger(__name__)
 class ImageRows(Protocol):
     """N uint8 images (N, S, S, 3): an array, a memory map, a tensor, or `data.pixels.Pixels`.
 
-    Slices and index arrays give a batch as an array or tensor; nothing else is asked of it, and nothing is written.
+    Slices and index arrays give a batch as an array or tensor; nothing else is asked of it, and
+    nothing is written.
     """
 
     @property
@@ -68,11 +70,13 @@ def embed(
     progress: Progress | None = None,
     on_tokens: OnTokens | None = None,
 ) -> Tensor:
-    """Embed uint8 images (N, S, S, 3) as unit rows (N, D), float32, on the device that computes beside the encoder's.
+    """Embed uint8 images (N, S, S, 3) as unit rows (N, D), float32, on the device that computes
+    beside the encoder's.
 
     The embedding is the encoder's feature. Images are read a batch at a time (a memory map stays on
-    disk), cut to their center and scaled. Several processes share the rows; each gets all of them. The batch size
-    changes the result by rounding only. `on_tokens` is given the trunk's tokens of this process's rows as they come.
+    disk), cut to their center and scaled. Several processes share the rows; each gets all of them.
+    The batch size changes the result by rounding only. `on_tokens` is given the trunk's tokens of
+    this process's rows as they come.
     """
     blocks = embed_blocks(
         pixels, encoder, batch_size=batch_size, progress=progress, on_tokens=on_tokens
@@ -93,7 +97,8 @@ def embed_blocks(
     progress: Progress | None = None,
     on_tokens: OnTokens | None = None,
 ) -> Iterator[tuple[slice, Tensor]]:
-    """The same a block at a time, for who keeps them elsewhere: which rows, and their embeddings (B, D).
+    """The same a block at a time, for who keeps them elsewhere: which rows, and their embeddings
+    (B, D).
 
     Every process is given every block, its own ones and those of the others in turn.
     """
@@ -135,7 +140,8 @@ def _blocks(
 
 
 def move_encoder(encoder: Encoder, device: torch.device) -> Encoder:
-    """Move an encoder to a device. One that nobody has tried must give the features of the CPU, or that one is kept."""
+    """Move an encoder to a device. One that nobody has tried must give the features of the CPU, or
+    that one is kept."""
     if device.type not in UNTRIED:
         return encoder.to(device)
     probe = probe_images(encoder.input_format.size)
@@ -156,7 +162,8 @@ def move_encoder(encoder: Encoder, device: torch.device) -> Encoder:
 
 
 def check_directions(is_zero: Tensor, names: Sequence[str], input_size: int) -> None:
-    """Refuse embeddings (N,) of zeros alone, because they have no direction, by the names of their images."""
+    """Refuse embeddings (N,) of zeros alone, because they have no direction, by the names of their
+    images."""
     rows = is_zero.nonzero()[:, 0].tolist()
     if rows:
         listed = first_few([names[row] for row in rows])
@@ -167,7 +174,8 @@ def check_directions(is_zero: Tensor, names: Sequence[str], input_size: int) -> 
 
 
 def center_images(pixels: Tensor, encoder: Encoder) -> Tensor:
-    """Cut uint8 images (B, S, S, 3) to their center, scale them to the encoder's input and normalize: (B, 3, I, I)."""
+    """Cut uint8 images (B, S, S, 3) to their center, scale them to the encoder's input and
+    normalize: (B, 3, I, I)."""
     side = pixels.shape[1]
     crop = crop_size(side)
     start = (side - crop) // 2
@@ -201,10 +209,9 @@ def to_device(pixels: ImageRows, device: torch.device) -> Tensor:
     return torch.from_numpy(batch).to(device, non_blocking=True)
 
 
-def autocast(device: torch.device) -> Any:
-    """The context in which networks run: bfloat16 on CUDA, plain float32 on the CPU."""
-    dtype = autocast_dtype(device)
-    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
+def autocast(device: torch.device) -> torch.autocast:
+    """The context in which networks run: bfloat16 on CUDA, plain float32 elsewhere."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
 
 
 def check_pixels(pixels: ImageRows) -> None:
@@ -231,7 +238,8 @@ def explain_out_of_memory(lower: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether torch, or a library that it calls, found no memory: CUDA's error has a class, others only a text."""
+    """Whether torch, or a library that it calls, found no memory: CUDA's error has a class, others
+    only a text."""
     told = ("can't allocate memory", "not enough memory", "ALLOC_FAILED")
     return isinstance(error, torch.OutOfMemoryError) or any(part in str(error) for part in told)
 

@@ -1,6 +1,7 @@
 """Engines: what runs a frozen trunk on a CPU, torch or OpenVINO, and which of them is chosen.
 
-A trunk that never changes need not run in a training framework. A run keeps to the engine that it was begun with.
+A trunk that never changes need not run in a training framework. A run keeps to the engine that it
+was begun with.
 """
 
 import os
@@ -24,8 +25,9 @@ NATIVE = {"f16": "FP16", "bf16": "BF16"}
 ENGINES = (TORCH, *PRECISIONS)
 
 FASTEST = {"x86_64": "openvino", "AMD64": "openvino", "aarch64": "openvino-f16"}
-"""The fastest engine by kind of processor whose answers are torch's within noise (benchmarks/results); on others torch
-runs trunks. In bfloat16 fewer images of Flowers-102 are right."""
+"""The fastest engine by kind of processor whose answers are torch's within noise
+(benchmarks/results); on others torch runs trunks. In bfloat16 fewer images of Flowers-102 are
+right."""
 
 ABSENT = "OpenVINO is not installed, or does not load"
 
@@ -42,7 +44,8 @@ class EngineChoice:
 
 @contextmanager
 def use_engine(name: str | None) -> Iterator[None]:
-    """Give encoders that are loaded in this block a certain engine; None: the one that is chosen by itself."""
+    """Give encoders that are loaded in this block a certain engine; None: the one that is chosen by
+    itself."""
     if name is not None:
         check_engine(name)
     token = _wanted.set(name)
@@ -53,7 +56,8 @@ def use_engine(name: str | None) -> Iterator[None]:
 
 
 def wanted_engine() -> str | None:
-    """The engine of the block that this is called in, else that of $SHOAL_ENGINE; None: to be chosen."""
+    """The engine of the block that this is called in, else that of $SHOAL_ENGINE; None: to be
+    chosen."""
     given = _wanted.get() or os.environ.get("SHOAL_ENGINE")
     if given:
         check_engine(given)

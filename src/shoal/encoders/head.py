@@ -19,10 +19,10 @@ class HeadSettings:
     """The kind of the head, and how wide it is."""
 
     kind: Literal["paper", "bottleneck", "mlp"] = "paper"
-    """'paper': three linear + GELU pairs and a linear output (section 5.1); the default, which label-only validation on
-    CUB-200 prefers. 'bottleneck': the released code's head, two pairs, a linear layer down to the bottleneck, and a
-    weight-normed output, so embeddings have its rank only. 'mlp': two pairs and a linear output, as methods with a
-    classifier have it."""
+    """'paper': three linear + GELU pairs and a linear output (section 5.1); the default, which
+    label-only validation on CUB-200 prefers. 'bottleneck': the released code's head, two pairs, a
+    linear layer down to the bottleneck, and a weight-normed output, so embeddings have its rank
+    only. 'mlp': two pairs and a linear output, as methods with a classifier have it."""
     width: int = 2048
     """Width of the hidden layers."""
     dim: int = 768
@@ -49,10 +49,11 @@ class HeadSettings:
 
 
 class Head(nn.Module):
-    """A projection head; every embedding equals `compact embedding @ basis.T`, and `basis` has orthonormal columns.
+    """A projection head; every embedding equals `compact embedding @ basis.T`, and `basis` has
+    orthonormal columns.
 
-    Searches and trees may therefore run on the compact embeddings: all dot products and distances are the same. The
-    paper's head has full rank, so its compact embedding is the embedding.
+    Searches and trees may therefore run on the compact embeddings: all dot products and distances
+    are the same. The paper's head has full rank, so its compact embedding is the embedding.
     """
 
     def __init__(self, feature_dim: int, settings: HeadSettings | None = None) -> None:
@@ -80,7 +81,8 @@ class Head(nn.Module):
             nn.init.kaiming_uniform_(self.output, a=5**0.5)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Project features (N, C) to unit embeddings (N, D), in float32 whatever the precision of the layers."""
+        """Project features (N, C) to unit embeddings (N, D), in float32 whatever the precision of
+        the layers."""
         hidden = self.layers(features).float()  # (N, D) or (N, R)
         if self.output is None:
             return unit(hidden)
@@ -88,10 +90,12 @@ class Head(nn.Module):
             return unit(F.linear(unit(hidden), self._unit_output()))  # (N, D)
 
     def basis(self) -> Tensor | None:
-        """The orthonormal columns (D, R) in whose span all embeddings lie; None where they have full rank.
+        """The orthonormal columns (D, R) in whose span all embeddings lie; None where they have
+        full rank.
 
-        With W the output weight and Q R = W its QR decomposition, W h = Q (R h): Q is the basis, R h the compact
-        embedding, and R' R = W' W, so R is the Cholesky factor of W' W up to the signs of its rows.
+        With W the output weight and Q R = W its QR decomposition, W h = Q (R h): Q is the basis, R
+        h the compact embedding, and R' R = W' W, so R is the Cholesky factor of W' W up to the
+        signs of its rows.
         """
         if self.output is None:
             return None
@@ -106,10 +110,11 @@ class Head(nn.Module):
 
 
 def unit(rows: Tensor) -> Tensor:
-    """Scale rows (N, D) to length 1. A row of zeros has no direction: it stays, and no gradient comes back from it.
+    """Scale rows (N, D) to length 1. A row of zeros has no direction: it stays, and no gradient
+    comes back from it.
 
-    A view on which the encoder is silent would otherwise be divided by next to nothing, and its gradient be all of the
-    step's.
+    A view on which the encoder is silent would otherwise be divided by next to nothing, and its
+    gradient be all of the step's.
     """
     length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)  # (N, 1)
     is_zero = length == 0

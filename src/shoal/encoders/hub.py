@@ -1,4 +1,5 @@
-"""The transformers library: imported past a broken torchvision, asked for models, never for anything that runs code."""
+"""The transformers library: imported past a broken torchvision, asked for models, never for
+anything that runs code."""
 
 import hashlib
 import importlib
@@ -26,8 +27,8 @@ REACH_S = 2.5
 
 Channels = tuple[float, float, float]
 ASKED = {"output_loading_info": True, "ignore_mismatched_sizes": True, "dtype": "float32"}
-"""How models are built: what was missing or of another shape is checked afterwards, and half precision is widened, as
-the tail is trained."""
+"""How models are built: what was missing or of another shape is checked afterwards, and half
+precision is widened, as the tail is trained."""
 
 HEADS = (
     "classifier",
@@ -40,7 +41,8 @@ HEADS = (
     "projection",
     "predictor",
 )
-"""Parts of names of weights that files carry beside an encoder's own: what it was trained with, or is used for."""
+"""Parts of names of weights that files carry beside an encoder's own: what it was trained with, or
+is used for."""
 
 TABLES = (
     "position_ids",
@@ -53,7 +55,8 @@ TABLES = (
 
 WEIGHTS = "model.safetensors"
 DOWNLOADED = (WEIGHTS, "config.json")
-"""Files that are downloaded, none of which can hold code. A folder counts as an encoder's once config.json is there."""
+"""Files that are downloaded, none of which can hold code. A folder counts as an encoder's once
+config.json is there."""
 
 WEIGHT_FILES = (
     WEIGHTS,
@@ -66,8 +69,9 @@ WEIGHT_FILES = (
 def import_transformers() -> Any:
     """Import transformers, even beside a torchvision that was built for another torch.
 
-    Such a torchvision raises when it is imported, and transformers, which only looks whether it is installed, then
-    fails to import every vision model. Shoal does not use it, so it is hidden when it cannot be imported.
+    Such a torchvision raises when it is imported, and transformers, which only looks whether it is
+    installed, then fails to import every vision model. Shoal does not use it, so it is hidden when
+    it cannot be imported.
     """
     if "transformers" not in sys.modules:
         try:
@@ -123,7 +127,8 @@ def download_size(hub_id: str) -> int:
 def download(hub_id: str, folder: Path, progress: Progress) -> str:
     """Fetch a model's weights and configuration into a folder; the SHA-256 of the weights.
 
-    A connection that breaks is taken up where it broke. Weights without the hub's checksum are not kept.
+    A connection that breaks is taken up where it broke. Weights without the hub's checksum are not
+    kept.
     """
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
     from tqdm import tqdm
@@ -180,8 +185,8 @@ def _in_a_line(error: Exception, longest: int) -> str:
 def load_model(source: str, *, offline: str | None) -> Any:
     """Build a vision model of the transformers library from a folder or a hub id, with its weights.
 
-    Where `offline` says why nothing is downloaded, only files on this machine are used. Weights that do not fill the
-    model, or of which some have no place in it, are an error.
+    Where `offline` says why nothing is downloaded, only files on this machine are used. Weights
+    that do not fill the model, or of which some have no place in it, are an error.
     """
     transformers = import_transformers()
     local = {"local_files_only": offline is not None}
@@ -203,7 +208,8 @@ def load_model(source: str, *, offline: str | None) -> Any:
 
 
 def build_dino(weights: Mapping[str, Tensor], where: str, *, n_heads: int | None = None) -> Any:
-    """Build transformers' ViT around weights already renamed (`rename_dino`); its sizes are read off the shapes.
+    """Build transformers' ViT around weights already renamed (`rename_dino`); its sizes are read
+    off the shapes.
 
     Every tensor must be one of it: a file with more is that of another ViT.
     """
@@ -248,7 +254,8 @@ def _dino_config(transformers: Any, weights: Mapping[str, Tensor], n_heads: int 
 
 
 def read_input_format(source: str, config: Any, *, offline: str | None) -> InputFormat:
-    """Read size, mean and std from the model's preprocessor file; without one they are unknown, an error."""
+    """Read size, mean and std from the model's preprocessor file; without one they are unknown, an
+    error."""
     try:
         with _connected(offline is None):
             processor = importlib.import_module("transformers.image_processing_base")
@@ -299,7 +306,8 @@ def _model_class(transformers: Any, config: Any) -> Any:
 def _check_loaded(
     where: str, info: Mapping[str, Any], model: Any, *, heads: tuple[str, ...] | None
 ) -> None:
-    """Refuse weights that leave part of the model at random, or that are more than it uses; transformers only warns."""
+    """Refuse weights that leave part of the model at random, or that are more than it uses;
+    transformers only warns."""
     known = ARCHITECTURES.get(model.config.model_type)
     unused = known.unused if known is not None else ("mask_token",)
     plain, along = (known.plain, known.along) if known is not None else ((), ())
@@ -322,8 +330,8 @@ def _comes_along(
 ) -> bool:
     """Whether a file may hold this tensor beside a model's own without being another model's.
 
-    Inside of the model's own parts only what no feature depends on may. Beside them heads may, or anything where
-    `heads` is None.
+    Inside of the model's own parts only what no feature depends on may. Beside them heads may, or
+    anything where `heads` is None.
     """
     if any(part in name for part in unused) or name.endswith(TABLES):
         return True
@@ -347,7 +355,8 @@ def _why_not_loaded(source: str, error: Exception, offline: str | None) -> str:
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """Keep progress bars, load reports and the hub's retries off the terminal, and put the settings back."""
+    """Keep progress bars, load reports and the hub's retries off the terminal, and put the settings
+    back."""
     hub = logging.getLogger("huggingface_hub")
     own = transformers.utils.logging
     level = hub.level
@@ -367,7 +376,8 @@ def _quiet(transformers: Any) -> Iterator[None]:
 
 @contextmanager
 def _connected(is_connected: bool) -> Iterator[None]:
-    """Unless connected, keep the hub's client from any connection: it makes some of its own for local files too."""
+    """Unless connected, keep the hub's client from any connection: it makes some of its own for
+    local files too."""
     from huggingface_hub import constants
 
     was_offline = constants.HF_HUB_OFFLINE

@@ -1,7 +1,7 @@
 """A frozen trunk run by OpenVINO: converted once, kept in the cache, compiled for this processor.
 
-Images go through it in chunks of one size, the last one filled up, so an image's tokens are the same bits whatever
-batch it comes in. N images, T the shape of one image's tokens.
+Images go through it in chunks of one size, the last one filled up, so an image's tokens are the
+same bits whatever batch it comes in. N images, T the shape of one image's tokens.
 """
 
 import functools
@@ -29,21 +29,23 @@ from shoal.errors import MissingError, ShoalError
 from shoal.files import cache_folder, make_folder, writing
 
 CHUNK = 4 if platform.machine() in ("x86_64", "AMD64") else 16
-"""Images that go through the trunk together; few on x86, where their maps stay in the processor's cache. The tokens are
-the same bits for other numbers in float32."""
+"""Images that go through the trunk together; few on x86, where their maps stay in the processor's
+cache. The tokens are the same bits for other numbers in float32."""
 
 VERSION = 1
 """Of how trunks are converted; another number makes kept ones useless."""
 
 TOLERANCES = {"f32": 1e-5, "f16": 0.02, "bf16": 0.05}
-"""How far unit features of a probe may lie from torch's, by precision; a trunk converted wrongly is far beyond."""
+"""How far unit features of a probe may lie from torch's, by precision; a trunk converted wrongly is
+far beyond."""
 
 
 log = logging.getLogger(__name__)
 
 
 class OpenVINOTrunk:
-    """The trunk of an encoder as a function of normalized images (N, 3, S, S), on the CPU, without gradients."""
+    """The trunk of an encoder as a function of normalized images (N, 3, S, S), on the CPU, without
+    gradients."""
 
     def __init__(self, model: Any, size: int, engine: str, n_threads: int) -> None:
         """Compile a converted model, or the file of one."""
@@ -74,15 +76,18 @@ class OpenVINOTrunk:
 
 
 _PROVEN: WeakValueDictionary[tuple[Path, str, int], OpenVINOTrunk] = WeakValueDictionary()
-"""Trunks that encoders of this process run, by file, engine and threads: compiling one takes a second."""
+"""Trunks that encoders of this process run, by file, engine and threads: compiling one takes a
+second."""
 
 
 def compile_trunk(
     trunk: nn.Module, tail: nn.Module, size: int, engine: str, *, is_wanted: bool
 ) -> OpenVINOTrunk | None:
-    """The trunk in OpenVINO, once a probe has shown that the features stay; None, with a warning, where they do not.
+    """The trunk in OpenVINO, once a probe has shown that the features stay; None, with a warning,
+    where they do not.
 
-    Where the engine `is_wanted`, and not just chosen, that is an error. Encoders with the same weights share it.
+    Where the engine `is_wanted`, and not just chosen, that is an error. Encoders with the same
+    weights share it.
     """
     n_threads = torch.get_num_threads()
 
@@ -138,7 +143,8 @@ def _difference(tokens: Tensor, trunk: nn.Module, tail: nn.Module, probe: Tensor
 
 
 def converted_file(trunk: nn.Module, size: int) -> Path:
-    """Where the converted trunk is kept: in the cache, by its weights, its structure and the size of its images."""
+    """Where the converted trunk is kept: in the cache, by its weights, its structure and the size
+    of its images."""
     from openvino import get_version
 
     digest = hashlib.sha256(
@@ -158,7 +164,8 @@ def convert(trunk: nn.Module, size: int, file: Path) -> Any:
 
 
 def _keep(model: Any, file: Path) -> None:
-    """Write a converted model; the folder of `file`, replaced where it is there, appears whole or not at all."""
+    """Write a converted model; the folder of `file`, replaced where it is there, appears whole or
+    not at all."""
     from openvino import save_model
 
     parent = file.parent.parent

@@ -1,7 +1,8 @@
-"""Prompts: what is learned before and inside of a frozen trunk, so that it too can be turned toward a collection.
+"""Prompts: what is learned before and inside of a frozen trunk, so that it too can be turned toward
+a collection.
 
-Each block of a plain transformer reads a few tokens of its own besides those of the image; any other encoder reads
-images with a learned border. The trunk then runs in every step, with gradients.
+Each block of a plain transformer reads a few tokens of its own besides those of the image; any
+other encoder reads images with a learned border. The trunk then runs in every step, with gradients.
 
 b images of S × S pixels, T tokens, P prompts, C channels of a token, D entries of a feature.
 """
@@ -12,11 +13,13 @@ from torch import Tensor, nn
 from shoal.encoders.vision import Encoder
 
 N_ENSEMBLED = 2
-"""How many of the prompts that come out of the last block are averaged to the feature of the prompts."""
+"""How many of the prompts that come out of the last block are averaged to the feature of the
+prompts."""
 
 
 class TokenPrompts(nn.Module):
-    """Tokens of their own for each block, put behind the first one in place of those of the block before."""
+    """Tokens of their own for each block, put behind the first one in place of those of the block
+    before."""
 
     def __init__(self, n_blocks: int, n_prompts: int, n_channels: int) -> None:
         super().__init__()
@@ -41,7 +44,8 @@ class TokenPrompts(nn.Module):
 
 
 class BorderPrompt(nn.Module):
-    """A border that is added to every image, where an encoder has no tokens to put others beside; 0 at the start."""
+    """A border that is added to every image, where an encoder has no tokens to put others beside; 0
+    at the start."""
 
     positions: Tensor
 
@@ -63,7 +67,8 @@ class BorderPrompt(nn.Module):
 
 
 def make_prompts(encoder: Encoder, *, n_prompts: int, border: int) -> TokenPrompts | BorderPrompt:
-    """Tokens for a plain transformer, a border for any other encoder: one whose blocks count on their tokens too."""
+    """Tokens for a plain transformer, a border for any other encoder: one whose blocks count on
+    their tokens too."""
     size = encoder.input_format.size
     if encoder.n_blocks and encoder.context is None:
         with torch.no_grad():

@@ -1,4 +1,5 @@
-"""A model of the transformers library taken apart, and the proof on one image that nothing was lost.
+"""A model of the transformers library taken apart, and the proof on one image that nothing was
+lost.
 
 B images, T tokens, C channels of a token, D of a feature.
 """
@@ -27,7 +28,8 @@ from shoal.encoders.vision import Parts
 from shoal.errors import MissingError, UsageError
 
 SPLIT_TOLERANCE = 1e-4
-"""How far trunk + tail may lie from the model's own forward on the probe image, relative to its largest entry."""
+"""How far trunk + tail may lie from the model's own forward on the probe image, relative to its
+largest entry."""
 
 log = logging.getLogger(__name__)
 
@@ -116,11 +118,12 @@ def mean_of(tokens: Tensor) -> Tensor:
 
 
 def split_model(model: Any, image_size: int) -> Parts:
-    """Take a vision model apart by the table of architectures; `tail(trunk(images))` is then its own forward.
+    """Take a vision model apart by the table of architectures; `tail(trunk(images))` is then its
+    own forward.
 
-    One of an architecture that is not in the table, or that does not come out the same on a probe image, is kept whole:
-    it has no blocks to train, and its own pooling gives the feature. A model that takes no images is refused.
-    `image_size` is the side of the images it will see.
+    One of an architecture that is not in the table, or that does not come out the same on a probe
+    image, is kept whole: it has no blocks to train, and its own pooling gives the feature. A model
+    that takes no images is refused. `image_size` is the side of the images it will see.
     """
     model.eval()
     kind = type(model).__name__

@@ -1,7 +1,8 @@
 """An image encoder in two parts: a frozen trunk and a trained tail.
 
-B images, T tokens, C channels of a token, D of a feature. `tail(trunk(pixels))` is the model's own forward. A
-transformer's tokens are (B, T, C), those of a convolutional network are a feature map (B, C, H, W).
+B images, T tokens, C channels of a token, D of a feature. `tail(trunk(pixels))` is the model's own
+forward. A transformer's tokens are (B, T, C), those of a convolutional network are a feature map
+(B, C, H, W).
 """
 
 import hashlib
@@ -48,14 +49,16 @@ class InputFormat:
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """A model taken apart: pixels -> stem -> blocks -> finish -> feature, each of them one tensor in, one out."""
+    """A model taken apart: pixels -> stem -> blocks -> finish -> feature, each of them one tensor
+    in, one out."""
 
     stem: nn.Module
     blocks: list[nn.Module]
     """None, where a model's structure is not known: then it is all stem."""
     finish: nn.Module
     is_finish_trained: bool
-    """Whether the finish is trained with the tail: a head convolution is, a transformer's final norm stays frozen."""
+    """Whether the finish is trained with the tail: a head convolution is, a transformer's final
+    norm stays frozen."""
     feature_dim: int
     context: nn.Module | None = None
     """What the blocks share, frozen."""
@@ -71,10 +74,11 @@ class Freezable(Protocol):
 
 
 class Encoder(nn.Module):
-    """A model split before its last `n_tail_blocks` blocks; only `tail` has parameters that want gradients.
+    """A model split before its last `n_tail_blocks` blocks; only `tail` has parameters that want
+    gradients.
 
-    It is always in evaluation mode: batch-norm statistics and dropout stay off in training too, so that the trunk's
-    tokens can be kept and reused.
+    It is always in evaluation mode: batch-norm statistics and dropout stay off in training too, so
+    that the trunk's tokens can be kept and reused.
     """
 
     def __init__(
@@ -117,7 +121,8 @@ class Encoder(nn.Module):
         return features
 
     def run_trunk(self, images: Tensor) -> Tensor:
-        """The trunk's tokens of normalized images (B, 3, S, S), by the fastest engine and without gradients."""
+        """The trunk's tokens of normalized images (B, 3, S, S), by the fastest engine and without
+        gradients."""
         self._choose_engine()
         if self._compiled is not None and images.device.type == "cpu":
             return self._compiled(images)
@@ -160,7 +165,8 @@ class Encoder(nn.Module):
         return self.get_buffer("_mean").device
 
     def identity(self) -> dict[str, Any]:
-        """What makes two encoders the same before any training: the tail's own weights come from the checkpoint."""
+        """What makes two encoders the same before any training: the tail's own weights come from
+        the checkpoint."""
         return {
             "engine": self.engine,
             "name": self.name,

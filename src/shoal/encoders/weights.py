@@ -1,4 +1,5 @@
-"""Weight files: found, read without running any of their code, and renamed where their authors' names differ."""
+"""Weight files: found, read without running any of their code, and renamed where their authors'
+names differ."""
 
 import importlib.util
 import os
@@ -27,7 +28,8 @@ DINO_NAMES = {
     "mlp.fc1": "intermediate.dense",
     "mlp.fc2": "output.dense",
 }
-"""Names in DINO's own files, and in files of transformers' ViT; blocks.N is encoder.layer.N, qkv is split in three."""
+"""Names in DINO's own files, and in files of transformers' ViT; blocks.N is encoder.layer.N, qkv is
+split in three."""
 
 WRAPPERS = ("teacher", "state_dict", "model")
 PREFIXES = ("module.", "backbone.")
@@ -50,9 +52,11 @@ def package_weights(package: str) -> Path | None:
 
 
 def read_weights(file: Path | str) -> Weights:
-    """Read the tensors of a .safetensors, .pth, .pt or .bin file; a file that wants to run code is refused.
+    """Read the tensors of a .safetensors, .pth, .pt or .bin file; a file that wants to run code is
+    refused.
 
-    Wrappers of training checkpoints (`{"teacher": …}`) and prefixes (`module.`, `backbone.`) are taken off.
+    Wrappers of training checkpoints (`{"teacher": …}`) and prefixes (`module.`, `backbone.`) are
+    taken off.
     """
     path = Path(file)
     if not path.is_file():
@@ -98,7 +102,8 @@ def rename_dino(weights: Mapping[str, Tensor]) -> Weights:
 
 
 def why_unreadable(error: Exception) -> str:
-    """What is wrong with a file of weights, and what to do, from what torch, safetensors or transformers raised."""
+    """What is wrong with a file of weights, and what to do, from what torch, safetensors or
+    transformers raised."""
     text = str(error)
     if any(
         sign in text
