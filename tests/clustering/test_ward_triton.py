@@ -44,9 +44,10 @@ for n, d, n_best in [(300, 70, 4), (131, 5, 16), (1030, 16, 2)]:
 plain = rng.normal(size=(50, 20))
 grid = rng.integers(0, 3, size=(40, 3)).astype(float)
 for rows in (plain, grid, np.concatenate([plain, plain[:10]]), np.eye(24), plain[:, :11]):
-    with triton_scan.wanted(False):
-        assert precisions(device)[0] is not TENSOR_BFLOAT16
-        expected = ward_linkage(rows)
+    triton_scan.IS_WANTED = False
+    assert precisions(device)[0] is not TENSOR_BFLOAT16
+    expected = ward_linkage(rows)
+    triton_scan.IS_WANTED = True
     for most in (0, 8192, 15):
         triton_rounds.MOST_CLUSTERS = most
         assert np.array_equal(ward_linkage(rows), expected), (rows.shape, most)
@@ -57,10 +58,10 @@ triton_rounds.MOST_CLUSTERS = 8192
 draws = np.random.default_rng(0)
 for draw in range(12):
     rows = np.linalg.qr(draws.normal(size=(40, 40)))[0]
-    # Of these two had another tree, and one none, when only unions told their nearest.
-    if draw in (1, 8, 9):
-        with triton_scan.wanted(False):
-            expected = ward_linkage(rows)
+    if draw in (1, 8, 9):  # of which two had another tree, and one none, when only unions told their nearest
+        triton_scan.IS_WANTED = False
+        expected = ward_linkage(rows)
+        triton_scan.IS_WANTED = True
         assert np.array_equal(ward_linkage(rows), expected), draw
 
 # 3. The table adds squares as everything else does: one block of leaves to seven, one chunk to 16.
@@ -68,8 +69,9 @@ triton_rounds.MOST_CLUSTERS = 8192
 for d in (1, 2, 7 * 4, 3 * 64, 5 * 16, 256):
     rows = rng.normal(size=(12, d))
     fused = ward_linkage(rows)
-    with triton_scan.wanted(False):
-        assert np.array_equal(ward_linkage(rows), fused), d
+    triton_scan.IS_WANTED = False
+    assert np.array_equal(ward_linkage(rows), fused), d
+    triton_scan.IS_WANTED = True
 print("same")
 """
 

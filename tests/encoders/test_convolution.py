@@ -51,18 +51,6 @@ def test_values_and_gradients_are_those_of_torch(
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
-def test_the_gradient_of_what_was_given_is_left_out_where_nobody_asks() -> None:
-    features = torch.randn(2, 6, 3, 3)
-    weight = torch.randn(4, 6, 1, 1).requires_grad_()
-    bias = torch.randn(4)
-    out = convolution.convolve(
-        features, weight, bias.requires_grad_(), 1, 0, 1, has_activation=True
-    )
-    out.sum().backward()
-    assert weight.grad is not None
-    assert features.grad is None
-
-
 def test_the_mean_over_places_is_that_of_torch_bit_for_bit_with_its_gradient() -> None:
     features = (
         torch.randn(3, 5, 7, 7).contiguous(memory_format=torch.channels_last).requires_grad_()

@@ -1,12 +1,7 @@
 """Engines: the same features as torch's, the same bits in every batch, chosen by what is there."""
 
 import importlib.util
-import os
-import sys
-import threading
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,14 +11,7 @@ from torch.nn import functional as F
 
 from shoal.encoders import engines, openvino_trunk
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.engines import (
-    TORCH,
-    check_engine,
-    choose_engine,
-    has_openvino,
-    native_precisions,
-    use_engine,
-)
+from shoal.encoders.engines import TORCH, check_engine, choose_engine, use_engine
 from shoal.encoders.openvino_trunk import CHUNK, compile_trunk, converted_file
 from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat
@@ -84,62 +72,6 @@ def test_tokens_are_the_same_bits_in_every_batch_and_with_any_number_of_threads(
 
 
 @needs_openvino
-@pytest.mark.skipif(
-    not hasattr(os, "sched_getaffinity"),
-    reason="this system does not say which cores a thread may use",
-)
-def test_a_trunk_is_bound_to_no_core_so_that_processes_do_not_share_one() -> None:
-    """Seen from another thread, because OpenVINO would bind this one while it computes and then let
-    it go."""
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("there is one core only")
-    thread = threading.get_native_id()
-    before = torch.get_num_threads()
-    seen = set()
-    is_over = threading.Event()
-
-    def look() -> None:
-        while not is_over.is_set():
-            seen.add(len(os.sched_getaffinity(thread)))
-
-    try:
-        torch.set_num_threads(1)
-        encoder = encoder_with("openvino")
-        watcher = threading.Thread(target=look)
-        watcher.start()
-        for _ in range(20):
-            encoder.run_trunk(images(CHUNK))
-    finally:
-        is_over.set()
-        torch.set_num_threads(before)
-    watcher.join()
-    assert seen
-    assert min(seen) > 1
-
-
-@needs_openvino
-def test_encoders_with_the_same_trunk_share_it_while_one_of_them_is_there() -> None:
-    openvino_trunk._PROVEN.clear()
-    first = encoder_with("openvino")
-    same = encoder_with("openvino")
-    other = encoder_with("openvino", n_tail_blocks=2)
-    for encoder in (first, same, other):
-        assert encoder.engine == "openvino"
-    assert first._compiled is same._compiled
-    assert first._compiled is not other._compiled
-    with torch.no_grad():
-        other.trunk[0].conv.kept.weight.mul_(2)
-    assert (
-        compile_trunk(other.trunk, other.tail, SIZE, "openvino", is_wanted=True)
-        is not other._compiled
-    )
-    del first, other, encoder
-    assert len(openvino_trunk._PROVEN) == 1
-    del same
-    assert not openvino_trunk._PROVEN
-
-
-@needs_openvino
 def test_a_damaged_converted_trunk_is_converted_again() -> None:
     openvino_trunk._PROVEN.clear()
     encoder = encoder_with("openvino")
@@ -175,35 +107,6 @@ def test_where_a_trunk_cannot_be_kept_it_runs_all_the_same(
     openvino_trunk._PROVEN.clear()
     near = features(encoder_with("openvino"), images(2)), features(encoder_with(TORCH), images(2))
     assert (near[0] - near[1]).abs().max() < 1e-5
-
-
-@pytest.mark.parametrize(
-    "broken", [None, SimpleNamespace(Core=lambda: 1 / 0)], ids=["absent", "fails"]
-)
-def test_an_openvino_that_does_not_load_is_none(
-    broken: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    has_openvino.cache_clear()
-    with monkeypatch.context() as patched:
-        patched.setitem(sys.modules, "openvino", broken)
-        assert choose_engine().engine == TORCH
-        with pytest.raises(MissingError, match="does not load"):
-            check_engine("openvino")
-    has_openvino.cache_clear()
-
-
-@needs_openvino
-def test_16_bits_are_used_where_the_processor_has_them_and_refused_where_not() -> None:
-    for engine, precision in (("openvino-f16", "f16"), ("openvino-bf16", "bf16")):
-        if precision in native_precisions():
-            near = (
-                features(encoder_with(engine), images(4)),
-                features(encoder_with(TORCH), images(4)),
-            )
-            assert 1e-6 < (near[0] - near[1]).abs().max() < 0.02
-        else:
-            with pytest.raises(MissingError, match="does not multiply"):
-                check_engine(engine)
 
 
 @needs_openvino
@@ -259,7 +162,7 @@ def test_a_trunk_that_openvino_cannot_run_is_left_to_torch(
 
     assert compile_trunk(Odd(), nn.Identity(), SIZE, "openvino", is_wanted=False) is None
     assert "so torch does" in caplog.text
-    with pytest.raises(MissingError, match="use the engine 'torch'"):
+    with pytest.raises(MissingError):
         compile_trunk(Odd(), nn.Identity(), SIZE, "openvino", is_wanted=True)
 
 
@@ -282,9 +185,9 @@ def test_the_engine_is_chosen_by_what_is_there(monkeypatch: pytest.MonkeyPatch) 
     assert choose_engine().engine == TORCH
     assert "pip install openvino" in choose_engine().why
     with (
-        pytest.raises(MissingError, match="pip install openvino"),
+        pytest.raises(MissingError),
         use_engine("openvino"),
     ):
         pass
-    with pytest.raises(UsageError, match="torch"):
+    with pytest.raises(UsageError):
         check_engine("tensorrt")

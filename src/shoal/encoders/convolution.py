@@ -8,6 +8,7 @@ images, C channels in, D out, H x W places, K the side of a kernel, P places of 
 """
 
 import platform
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -34,16 +35,14 @@ def convolve(
 ) -> Tensor:
     """F.conv2d of a feature map (B, C, H, W), and F.relu6 after it where it `has_activation`, to
     rounding."""
-    out: Tensor
     is_plain = features.device.type == "cpu" and stride == 1 and features.dtype == torch.float32
     if is_plain and weight.shape[2:] == (1, 1) and groups == 1:
-        out = _ByPlace.apply(features, weight, bias, has_activation)  # type: ignore[no-untyped-call]
-        return out
+        return _by_place(features, weight, bias, has_activation)
     is_by_channel = (
         groups == features.shape[1] == len(weight) and weight.shape[-1] == 2 * padding + 1
     )
     if IS_BACKWARD_SLOW and is_plain and is_by_channel:
-        out = _ByChannel.apply(features, weight, bias)  # type: ignore[no-untyped-call]
+        out = _by_channel(features, weight, bias)
     else:
         out = F.conv2d(features, weight, bias, stride, padding, 1, groups)
     # In place: a convolution's gradients do not ask for what came out of it.
@@ -120,3 +119,7 @@ class _ByChannel(torch.autograd.Function):
             torch.stack(of_weight, dim=1).view_as(weight),
             by_place.sum(dim=(0, 1, 2)),
         )
+
+
+_by_place: Callable[[Tensor, Tensor, Tensor, bool], Tensor] = _ByPlace.apply
+_by_channel: Callable[[Tensor, Tensor, Tensor], Tensor] = _ByChannel.apply

@@ -6,7 +6,7 @@ channels last this is three times faster on a CPU. B images, C channels, H x W p
 of a feature.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +15,12 @@ from torch.nn import functional as F
 from shoal.encoders.convolution import convolve, mean_over_places
 from shoal.encoders.vision import Parts
 
+if TYPE_CHECKING:
+    from efficientnet_lite_pytorch import EfficientNet
+    from efficientnet_lite_pytorch.model import MBConvBlock
 
-def split_efficientnet(network: Any) -> Parts:
+
+def split_efficientnet(network: "EfficientNet") -> Parts:
     """Take an EfficientNet-lite of efficientnet_lite_pytorch apart; its classifier is dropped.
 
     Parameters stay the network's own, so gradients and names of the weights do too.
@@ -111,7 +115,7 @@ class KeptWeights(nn.Module):
 class FirstConv(nn.Module):
     """The first convolution."""
 
-    def __init__(self, network: Any) -> None:
+    def __init__(self, network: "EfficientNet") -> None:
         super().__init__()
         self.conv = FoldedConv(network._conv_stem, network._bn0, has_activation=True)
 
@@ -125,7 +129,7 @@ class MobileBlock(nn.Module):
     """An inverted bottleneck: widen, filter each channel, narrow; plus its input where the shapes
     agree."""
 
-    def __init__(self, block: Any) -> None:
+    def __init__(self, block: "MBConvBlock") -> None:
         super().__init__()
         assert not block.has_se, "a lite network has no squeeze-and-excitation"
         arguments = block._block_args
@@ -136,7 +140,8 @@ class MobileBlock(nn.Module):
         if arguments.expand_ratio != 1:
             layers.insert(0, FoldedConv(block._expand_conv, block._bn0, has_activation=True))
         self.layers = nn.Sequential(*layers)
-        # The network compares its stride, a list in a stage's first block, with 1: those blocks never have a skip.
+        # The network compares its stride, a list in a stage's first block, with 1: those blocks
+        # never have a skip.
         same_size = arguments.stride == 1 and arguments.input_filters == arguments.output_filters
         self.has_skip = bool(block.id_skip and same_size)
 
@@ -152,7 +157,7 @@ class MobileBlock(nn.Module):
 class PooledMap(nn.Module):
     """The head convolution and the mean over positions."""
 
-    def __init__(self, network: Any) -> None:
+    def __init__(self, network: "EfficientNet") -> None:
         super().__init__()
         self.conv = FoldedConv(network._conv_head, network._bn1, has_activation=True)
 

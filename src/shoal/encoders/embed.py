@@ -6,7 +6,6 @@ N images of S x S pixels, I the encoder's input size, D the dimension of an embe
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +17,7 @@ from shoal.device import computing_device
 from shoal.distributed import gather_rows, rank, shard, world_size
 from shoal.encoders.openvino_trunk import probe_images
 from shoal.encoders.vision import Encoder
+from shoal.encoders.weights import in_a_line
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.progress import Progress
 from shoal.words import first_few
@@ -33,7 +33,8 @@ UNTRIED = ("mps",)
 """Kinds of devices whose features are compared with the CPU's before they are used."""
 
 MOVE_TOLERANCE = 1e-3
-"""How far unit features may lie from the CPU's there; those of a wrong operation lie far beyond."""
+"""How far unit features on Apple's GPU may lie from the CPU's; those of a wrong operation lie far
+beyond."""
 
 log = logging.getLogger(__name__)
 
@@ -105,43 +106,29 @@ def embed_blocks(
     check_pixels(pixels)
     if batch_size < 1:
         raise UsageError(f"batch_size: found {batch_size}, expected at least 1")
-    return _blocks(pixels, encoder, batch_size, progress, on_tokens)
-
-
-def _blocks(
-    pixels: ImageRows,
-    encoder: Encoder,
-    batch_size: int,
-    progress: Progress | None,
-    on_tokens: OnTokens | None,
-) -> Iterator[tuple[slice, Tensor]]:
     shares = [shard(len(pixels), of) for of in range(world_size())]
+    own = shares[rank()]
     step = batch_size * BATCHES_AT_ONCE
-    for done in range(0, max(share.stop - share.start for share in shares), step):
-        # (B of each process,) the rows of all processes in this round; a share may have ended
+    for done in range(0, shares[0].stop, step):  # no share is longer than the first
+        # The rows of each process in this round; a share may have ended.
         rounds = [
-            slice(s.start + done, max(s.start + done, min(s.start + done + step, s.stop)))
-            for s in shares
+            slice(min(s.start + done, s.stop), min(s.start + done + step, s.stop)) for s in shares
         ]
         rows = rounds[rank()]
-        own = shares[rank()]
         parts = [torch.empty(0, encoder.feature_dim, device=computing_device(encoder.device))]
         for start in range(rows.start, rows.stop, batch_size):
-            stop = min(start + batch_size, rows.stop)
+            part = slice(start, min(start + batch_size, rows.stop))
             with explain_out_of_memory(f"input_size (now {encoder.input_format.size})"):
-                keep = None if on_tokens is None else partial(on_tokens, slice(start, stop))
-                parts.append(embed_batch(pixels[start:stop], encoder, keep))
+                parts.append(embed_batch(pixels[part], encoder, part, on_tokens))
             if progress is not None:
-                progress(stop - own.start, own.stop - own.start)
-        everyone = gather_rows(torch.cat(parts))
-        yield from zip(
-            rounds, torch.split(everyone, [rows.stop - rows.start for rows in rounds]), strict=True
-        )
+                progress(part.stop - own.start, own.stop - own.start)
+        sizes = [rows.stop - rows.start for rows in rounds]
+        yield from zip(rounds, torch.split(gather_rows(torch.cat(parts)), sizes), strict=True)
 
 
 def move_encoder(encoder: Encoder, device: torch.device) -> Encoder:
-    """Move an encoder to a device. One that nobody has tried must give the features of the CPU, or
-    that one is kept."""
+    """Move an encoder to a device. Apple's GPU must give the features of the CPU, or that one is
+    kept."""
     if device.type not in UNTRIED:
         return encoder.to(device)
     probe = probe_images(encoder.input_format.size)
@@ -149,14 +136,12 @@ def move_encoder(encoder: Encoder, device: torch.device) -> Encoder:
         expected = F.normalize(encoder(probe), dim=1)
         try:
             features = F.normalize(encoder.to(device)(probe.to(device)).float(), dim=1).cpu()
-            why = f"its features differ from the CPU's by {float((features - expected).abs().max()):.1e}"
-            if torch.allclose(features, expected, rtol=0, atol=MOVE_TOLERANCE):
+            error = float((features - expected).abs().max())
+            if error <= MOVE_TOLERANCE:
                 return encoder
-        except (
-            RuntimeError,
-            TypeError,
-        ) as error:  # an operation that it does not have, or not in this precision
-            why = " ".join(str(error).split())[:160]
+            why = f"its features differ from the CPU's by {error:.1e}"
+        except (RuntimeError, TypeError) as problem:  # an operation that it does not have
+            why = in_a_line(problem, 160)
     log.warning("encoder: %s cannot run it (%s), so the CPU does", device.type, why)
     return encoder.to("cpu")
 
@@ -168,8 +153,8 @@ def check_directions(is_zero: Tensor, names: Sequence[str], input_size: int) -> 
     if rows:
         listed = first_few([names[row] for row in rows])
         raise DataError(
-            f"{listed}: the encoder's features are only zeros at {input_size} px ({len(rows):,} of {len(names):,} "
-            "images), so no direction; raise --input-size, or leave those images out"
+            f"{listed}: the encoder's features are only zeros at {input_size} px ({len(rows):,} of "
+            f"{len(names):,} images), so no direction; raise --input-size, or leave those out"
         )
 
 
@@ -204,7 +189,7 @@ def to_device(pixels: ImageRows, device: torch.device) -> Tensor:
     """Bring a batch of images to `device`, without a copy where it is there already."""
     if isinstance(pixels, Tensor):
         return pixels.to(device, non_blocking=True)
-    # A memory map is read-only, which torch does not take: np.require copies it then, and only then.
+    # A memory map is read-only, which torch does not take: np.require copies it then.
     batch = np.require(pixels[:], requirements=["C", "W"])
     return torch.from_numpy(batch).to(device, non_blocking=True)
 
@@ -245,16 +230,16 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def embed_batch(
-    pixels: ImageRows, encoder: Encoder, keep: Callable[[Tensor], None] | None = None
+    pixels: ImageRows, encoder: Encoder, rows: slice, on_tokens: OnTokens | None
 ) -> Tensor:
-    """Embed one batch of images in this process alone; `keep` is given the trunk's tokens.
+    """Embed one batch of images, the given rows, in this process alone.
 
     Images are cut and scaled where is computed: Apple's GPU has no antialiased bicubic scaling.
     """
     home = computing_device(encoder.device)
     with torch.inference_mode(), autocast(encoder.device):
         tokens = encoder.run_trunk(center_images(to_device(pixels, home), encoder))
-        if keep is not None:
-            keep(tokens)
+        if on_tokens is not None:
+            on_tokens(rows, tokens)
         features = encoder.tail(tokens)
         return F.normalize(features.float(), dim=1).to(home)

@@ -71,19 +71,14 @@ def choose_engine() -> EngineChoice:
         return EngineChoice(engine=wanted, why="asked for")
     if not has_openvino():
         return EngineChoice(engine=TORCH, why=f"{ABSENT}; pip install openvino")
-    engine = FASTEST.get(platform.machine())
-    if engine is None:
-        return EngineChoice(engine=TORCH, why=f"OpenVINO was not measured on {platform.machine()}")
-    precision = PRECISIONS[engine]
-    if precision not in NATIVE:
-        faster = "; openvino-bf16 is faster and less exact" if "bf16" in native_precisions() else ""
-        return EngineChoice(engine=engine, why=f"OpenVINO is installed{faster}")
-    if precision in native_precisions():
-        return EngineChoice(
-            engine=engine, why=f"OpenVINO is installed, and the processor multiplies {precision}"
-        )
+    machine = platform.machine()
+    if machine not in FASTEST:
+        return EngineChoice(engine=TORCH, why=f"OpenVINO was not measured on {machine}")
+    engine = FASTEST[machine]
+    if not _is_native(engine):
+        engine = "openvino"
     return EngineChoice(
-        engine="openvino", why=f"OpenVINO is installed; the processor does not multiply {precision}"
+        engine=engine, why=f"OpenVINO is installed; 16 bits: {native_precisions() or 'none'}"
     )
 
 
@@ -95,11 +90,16 @@ def check_engine(name: str) -> None:
         return
     if not has_openvino():
         raise MissingError(f"engine {name!r}: {ABSENT}; pip install openvino")
-    precision = PRECISIONS[name]
-    if precision in NATIVE and precision not in native_precisions():
+    if not _is_native(name):
         raise MissingError(
-            f"engine {name!r}: this processor does not multiply {precision}; use 'openvino' or 'torch'"
+            f"engine {name!r}: this processor does not multiply {PRECISIONS[name]}; use 'openvino' "
+            "or 'torch'"
         )
+
+
+def _is_native(engine: str) -> bool:
+    """Whether the processor multiplies in the precision of an engine."""
+    return PRECISIONS[engine] in ("f32", *native_precisions())
 
 
 @cache

@@ -36,16 +36,15 @@ class HeadSettings:
                 raise UsageError(f"head.{name}: found {getattr(self, name)}, expected at least 1")
         if self.kind == "bottleneck" and self.bottleneck > self.dim:
             raise UsageError(
-                f"head.bottleneck: found {self.bottleneck}, wider than the embedding ({self.dim}); lower it"
+                f"head.bottleneck: found {self.bottleneck}, wider than the embedding "
+                f"({self.dim}); lower it"
             )
 
     def in_words(self) -> str:
         """The kind of the head in words, for under a table."""
-        return (
-            f"bottleneck of {self.bottleneck} (released code)"
-            if self.kind == "bottleneck"
-            else self.kind
-        )
+        if self.kind == "bottleneck":
+            return f"bottleneck of {self.bottleneck} (released code)"
+        return self.kind
 
 
 class Head(nn.Module):
@@ -68,9 +67,10 @@ class Head(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], n_last))
         for layer in self.layers:
             if isinstance(layer, nn.Linear):
-                # The released code draws from N(0, 0.02²) whatever the width, cut at ±2. The paper's head keeps the
-                # scale of its features instead, cut at two standard deviations: where outputs are short, the gradient
-                # through their normalization is huge, and the first step throws all embeddings onto one point.
+                # The released code draws from N(0, 0.02²) whatever the width, cut at ±2. The
+                # paper's head keeps the scale of its features instead, cut at two standard
+                # deviations: where outputs are short, the gradient through their normalization is
+                # huge, and the first step throws all embeddings onto one point.
                 std = 0.02 if has_bottleneck else (2 / layer.in_features) ** 0.5
                 limit = 2.0 if has_bottleneck else 2 * std
                 nn.init.trunc_normal_(layer.weight, std=std, a=-limit, b=limit)

@@ -10,25 +10,37 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from shoal.encoders.architectures import ARCHITECTURES
 from shoal.encoders.vision import InputFormat
-from shoal.encoders.weights import why_unreadable
-from shoal.errors import MissingError, UsageError
+from shoal.encoders.weights import in_a_line, why_unreadable
+from shoal.errors import MissingError, ShoalError
 from shoal.progress import Progress
 from shoal.words import first_few
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
 DINO_HEAD_DIM = 64  # channels of an attention head in every DINO ViT; the file does not say
 REACH_S = 2.5
 """Seconds that the hub may take to answer; its own client would try for half a minute."""
 
-Channels = tuple[float, float, float]
 ASKED = {"output_loading_info": True, "ignore_mismatched_sizes": True, "dtype": "float32"}
 """How models are built: what was missing or of another shape is checked afterwards, and half
 precision is widened, as the tail is trained."""
+
+TABLES = (
+    "position_ids",
+    "relative_position_index",
+    "relative_coords_table",
+    "attn_mask",
+    "inv_freq",
+)
+"""Names of what older versions of the library wrote into files although a model computes it."""
 
 HEADS = (
     "classifier",
@@ -44,15 +56,6 @@ HEADS = (
 """Parts of names of weights that files carry beside an encoder's own: what it was trained with, or
 is used for."""
 
-TABLES = (
-    "position_ids",
-    "relative_position_index",
-    "relative_coords_table",
-    "attn_mask",
-    "inv_freq",
-)
-"""Names of what older versions of the library wrote into files although a model computes it."""
-
 WEIGHTS = "model.safetensors"
 DOWNLOADED = (WEIGHTS, "config.json")
 """Files that are downloaded, none of which can hold code. A folder counts as an encoder's once
@@ -66,7 +69,7 @@ WEIGHT_FILES = (
 )
 
 
-def import_transformers() -> Any:
+def import_transformers() -> ModuleType:
     """Import transformers, even beside a torchvision that was built for another torch.
 
     Such a torchvision raises when it is imported, and transformers, which only looks whether it is
@@ -84,12 +87,14 @@ def import_transformers() -> Any:
 
 
 def is_cached(hub_id: str) -> bool:
-    """Whether a hub model's config and weights are in the local cache of the hub; asks no network."""
+    """Whether a hub model's config and weights are in the local cache of the hub; asks no
+    network."""
     from huggingface_hub import try_to_load_from_cache
 
-    files = {name: try_to_load_from_cache(hub_id, name) for name in ("config.json", *WEIGHT_FILES)}
-    here = {name for name, path in files.items() if isinstance(path, str)}
-    return "config.json" in here and len(here) > 1
+    def is_here(name: str) -> bool:
+        return isinstance(try_to_load_from_cache(hub_id, name), str)
+
+    return is_here("config.json") and any(map(is_here, WEIGHT_FILES))
 
 
 def is_told_offline() -> bool:
@@ -101,14 +106,14 @@ def is_told_offline() -> bool:
 
 def why_offline() -> str | None:
     """Why nothing can be downloaded, in words; None when the hub answers."""
-    if is_told_offline():
-        return "HF_HUB_OFFLINE is set"
     from huggingface_hub import constants, get_session
 
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set"
     try:
         get_session().head(constants.ENDPOINT, timeout=REACH_S)
     except Exception as error:  # a dozen kinds, by the transport in use
-        return f"{constants.ENDPOINT} cannot be reached ({_in_a_line(error, 80)})"
+        return f"{constants.ENDPOINT} cannot be reached ({in_a_line(error, 80)})"
     return None
 
 
@@ -116,12 +121,9 @@ def download_size(hub_id: str) -> int:
     """The bytes of the files that `download` would fetch."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
-    total = 0
-    for name in DOWNLOADED:
-        with _explained_download(hub_id, name):
-            url = hf_hub_url(hub_id, name)
-            total += get_hf_file_metadata(url).size or 0
-    return total
+    with _explained_download(hub_id):
+        found = [get_hf_file_metadata(hf_hub_url(hub_id, name)) for name in DOWNLOADED]
+    return sum(file.size or 0 for file in found)
 
 
 def download(hub_id: str, folder: Path, progress: Progress) -> str:
@@ -136,20 +138,18 @@ def download(hub_id: str, folder: Path, progress: Progress) -> str:
     class Bar(tqdm):  # type: ignore[misc]
         """Tells `progress` what the hub's client shows."""
 
-        def __init__(self, *args: Any, **options: Any) -> None:
+        def __init__(self, *args: object, **options: object) -> None:
             super().__init__(*args, **(options | {"disable": False}))
 
         def display(self, *_: object, **__: object) -> None:
             progress(int(self.n), int(self.total or 0))
 
-    for name in DOWNLOADED:
-        with _explained_download(hub_id, name):
+    with _explained_download(hub_id):
+        for name in DOWNLOADED:
             hf_hub_download(hub_id, name, local_dir=folder, tqdm_class=Bar)
+        etag = get_hf_file_metadata(hf_hub_url(hub_id, WEIGHTS)).etag or ""
     with (folder / WEIGHTS).open("rb") as content:
         sha256 = hashlib.file_digest(content, "sha256").hexdigest()
-    url = hf_hub_url(hub_id, WEIGHTS)
-    with _explained_download(hub_id, WEIGHTS):
-        etag = get_hf_file_metadata(url).etag or ""
     # The hub's client does not look at it. Of large files, and only of these, it is the checksum.
     if re.fullmatch("[0-9a-f]{64}", etag) and etag != sha256:
         remove_download(folder)
@@ -168,46 +168,42 @@ def remove_download(folder: Path) -> None:
 
 
 @contextmanager
-def _explained_download(hub_id: str, name: str) -> Iterator[None]:
+def _explained_download(hub_id: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # of the client, of its transport, of the disk
         raise MissingError(
-            f"{hub_id}: {name} cannot be downloaded ({_in_a_line(error, 200)}). Only safetensors are "
-            f"fetched, because opening other formats can run code: `hf download {hub_id}` fetches what there is"
+            f"{hub_id}: {' or '.join(DOWNLOADED)} cannot be downloaded ({in_a_line(error, 200)}). "
+            "Only safetensors are fetched, because opening other formats can run code: "
+            f"`hf download {hub_id}` fetches what there is"
         ) from error
 
 
-def _in_a_line(error: Exception, longest: int) -> str:
-    return " ".join(str(error).split())[:longest] or type(error).__name__
-
-
-def load_model(source: str, *, offline: str | None) -> Any:
+def load_model(source: str, *, offline: str | None) -> "PreTrainedModel":
     """Build a vision model of the transformers library from a folder or a hub id, with its weights.
 
     Where `offline` says why nothing is downloaded, only files on this machine are used. Weights
     that do not fill the model, or of which some have no place in it, are an error.
     """
     transformers = import_transformers()
-    local = {"local_files_only": offline is not None}
+    asked = {"trust_remote_code": False, "local_files_only": offline is not None}
     try:
         with _quiet(transformers), _connected(offline is None):
-            config = transformers.AutoConfig.from_pretrained(
-                source, trust_remote_code=False, **local
-            )
-            kind = _model_class(transformers, config)
-            asked = {**ASKED, "trust_remote_code": False}
-            model, info = kind.from_pretrained(source, **asked, **local)
-    except (UsageError, MissingError):
+            config = transformers.AutoConfig.from_pretrained(source, **asked)
+            known = ARCHITECTURES.get(config.model_type)
+            kind = getattr(transformers, "AutoModel" if known is None else known.model_class)
+            model, info = kind.from_pretrained(source, **ASKED, **asked)
+    except ShoalError:
         raise
     except Exception as error:  # OSError, ValueError, SafetensorError, hub and connection errors
         raise MissingError(_why_not_loaded(source, error, offline)) from error
-    # What a file may carry beside an architecture that is not in the table, nobody has looked up.
-    _check_loaded(source, info, model, heads=HEADS if config.model_type in ARCHITECTURES else None)
+    _check_loaded(source, info, model, HEADS)
     return model
 
 
-def build_dino(weights: Mapping[str, Tensor], where: str, *, n_heads: int | None = None) -> Any:
+def build_dino(
+    weights: Mapping[str, Tensor], where: str, *, n_heads: int | None = None
+) -> "PreTrainedModel":
     """Build transformers' ViT around weights already renamed (`rename_dino`); its sizes are read
     off the shapes.
 
@@ -220,31 +216,29 @@ def build_dino(weights: Mapping[str, Tensor], where: str, *, n_heads: int | None
             model, info = transformers.ViTModel.from_pretrained(
                 None, config=config, state_dict=dict(weights), add_pooling_layer=False, **ASKED
             )
-    except KeyError as error:
+    except Exception as error:  # a KeyError names the tensor that is missing
         raise MissingError(
-            f"{where}: not the weights of a DINO ViT, {error} is missing; get the whole file"
-        ) from error
-    except Exception as error:
-        raise MissingError(
-            f"{where}: not the weights of a DINO ViT ({' '.join(str(error).split())[:160]})"
+            f"{where}: not the weights of a DINO ViT, or not all of them "
+            f"({type(error).__name__}: {in_a_line(error, 160)})"
         ) from error
     _check_loaded(where, info, model, heads=())
     return model
 
 
-def _dino_config(transformers: Any, weights: Mapping[str, Tensor], n_heads: int | None) -> Any:
+def _dino_config(
+    transformers: ModuleType, weights: Mapping[str, Tensor], n_heads: int | None
+) -> "PretrainedConfig":
     width = weights["embeddings.cls_token"].shape[-1]
     patch = weights["embeddings.patch_embeddings.projection.weight"].shape[-1]
     n_patches = weights["embeddings.position_embeddings"].shape[1] - 1
-    numbers = [
-        int(layer[1]) for name in weights if (layer := re.match(r"encoder\.layer\.(\d+)\.", name))
-    ]
+    # And not how many are whole: a layer with a piece missing is there too.
+    layers = [re.match(r"encoder\.layer\.(\d+)\.", name) for name in weights]
+    last = max(int(layer[1]) for layer in layers if layer is not None)
     if n_heads is None and width % DINO_HEAD_DIM:
         raise ValueError(f"it is {width} channels wide, expected a multiple of {DINO_HEAD_DIM}")
     return transformers.ViTConfig(
         hidden_size=width,
-        num_hidden_layers=1
-        + max(numbers),  # and not how many are whole: one with a piece missing is there too
+        num_hidden_layers=1 + last,
         num_attention_heads=n_heads or width // DINO_HEAD_DIM,
         intermediate_size=weights["encoder.layer.0.intermediate.dense.weight"].shape[0],
         image_size=round(n_patches**0.5) * patch,
@@ -253,108 +247,107 @@ def _dino_config(transformers: Any, weights: Mapping[str, Tensor], n_heads: int 
     )
 
 
-def read_input_format(source: str, config: Any, *, offline: str | None) -> InputFormat:
+def read_input_format(
+    source: str, config: "PretrainedConfig", *, offline: str | None
+) -> InputFormat:
     """Read size, mean and std from the model's preprocessor file; without one they are unknown, an
-    error."""
+    error.
+
+    The model sees (scale x + offset - mean) / std; mean and std are solved for images x in [0, 1].
+    """
     try:
         with _connected(offline is None):
             processor = importlib.import_module("transformers.image_processing_base")
-            preprocessor, _ = processor.ImageProcessingMixin.get_image_processor_dict(
+            found, _ = processor.ImageProcessingMixin.get_image_processor_dict(
                 source, local_files_only=offline is not None
             )
-        mean, std = _mean_and_std(preprocessor)
+        mean = [0.0, 0.0, 0.0]
+        std = [1.0, 1.0, 1.0]
+        is_bgr = bool(found.get("do_flip_channel_order"))
+        if found.get("do_normalize", "do_flip_channel_order" not in found) is not False:
+            mean = found["image_mean"]
+            std = found["image_std"]
+        scale = 255.0
+        if found.get("do_rescale") is not False:
+            scale *= float(found.get("rescale_factor", 1 / 255))
+        offset = float(bool(found.get("rescale_offset")))
+        red, green, blue = ((float(value) + offset) / scale for value in mean)
+        spread_red, spread_green, spread_blue = (float(value) / scale for value in std)
     except Exception as error:  # no file, no JSON, no numbers
         raise MissingError(
             f"{source}: no preprocessor_config.json with image_mean and image_std "
-            f"({type(error).__name__}), so the input format is unknown; add that file beside config.json"
+            f"({type(error).__name__}), so the input format is unknown; add that file beside "
+            "config.json"
         ) from error
     own_size = getattr(config, "image_size", 224)
-    size: Any = preprocessor.get("crop_size") or preprocessor.get("size") or own_size
+    size = found.get("crop_size") or found.get("size") or own_size
     if isinstance(size, dict):
         size = size.get("height") or size.get("shortest_edge") or own_size
     if isinstance(size, list):
         size = size[0]
-    is_bgr = bool(preprocessor.get("do_flip_channel_order"))
-    return InputFormat(size=int(size), mean=mean, std=std, is_bgr=is_bgr)
-
-
-def _mean_and_std(preprocessor: Mapping[str, Any]) -> tuple[Channels, Channels]:
-    """Mean and std of images scaled to [0, 1], whatever the preprocessor scales them to itself."""
-    is_normalized = preprocessor.get("do_normalize", "do_flip_channel_order" not in preprocessor)
-    mean = [0.0] * 3
-    std = [1.0] * 3
-    if is_normalized is not False:
-        mean = preprocessor["image_mean"]
-        std = preprocessor["image_std"]
-    scale = 255.0
-    if preprocessor.get("do_rescale") is not False:
-        scale *= float(preprocessor.get("rescale_factor", 1 / 255))
-    # (scale x - offset - mean) / std, solved for x
-    offset = float(bool(preprocessor.get("rescale_offset")))
-    red, green, blue = ((float(value) + offset) / scale for value in mean)
-    spread = tuple(float(value) / scale for value in std)
-    return (red, green, blue), (spread[0], spread[1], spread[2])
-
-
-def _model_class(transformers: Any, config: Any) -> Any:
-    known = ARCHITECTURES.get(config.model_type)
-    if known is None or known.model_class is None:
-        return transformers.AutoModel
-    return getattr(transformers, known.model_class)
+    return InputFormat(
+        size=int(size),
+        mean=(red, green, blue),
+        std=(spread_red, spread_green, spread_blue),
+        is_bgr=is_bgr,
+    )
 
 
 def _check_loaded(
-    where: str, info: Mapping[str, Any], model: Any, *, heads: tuple[str, ...] | None
+    where: str, info: Mapping[str, list[str]], model: "PreTrainedModel", heads: tuple[str, ...]
 ) -> None:
     """Refuse weights that leave part of the model at random, or that are more than it uses;
-    transformers only warns."""
+    transformers only warns.
+
+    Only what no feature depends on may be missing. Beside the model's own parts a file may hold
+    the `heads` that it was trained with.
+    """
     known = ARCHITECTURES.get(model.config.model_type)
-    unused = known.unused if known is not None else ("mask_token",)
-    plain, along = (known.plain, known.along) if known is not None else ((), ())
+    unused = ("mask_token",) if known is None else known.unused
+    plain = () if known is None else known.plain
+    along = () if known is None else known.along
+    parts = dict(model.named_children())
+
+    def is_used(name: str) -> bool:
+        return not any(part in name for part in unused)
+
+    def comes_along(name: str) -> bool:
+        part, *inner = name.removeprefix(f"{model.base_model_prefix}.").split(".")
+        is_inside = bool(inner) and part in parts
+        is_head = not is_inside and any(head in part for head in heads)
+        return is_head or name.endswith(TABLES)
+
+    # Of another shape: a name, or a name with the two shapes.
     mismatched = [key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]]
-    names = [*mismatched, *(name for name in info["missing_keys"] if not name.startswith(plain))]
-    wrong = sorted(name for name in names if not any(part in name for part in unused))
+    missing = [name for name in info["missing_keys"] if not name.startswith(plain)]
     extra = [name for name in info["unexpected_keys"] if not name.startswith(along)]
-    strange = sorted(name for name in extra if not _comes_along(name, model, unused, heads))
+    wrong = sorted(filter(is_used, mismatched + missing))
+    strange = sorted(name for name in extra if is_used(name) and not comes_along(name))
     if wrong or strange:
-        misfits = wrong or strange
         what = "are missing or of another shape" if wrong else "have no place in it"
         raise MissingError(
-            f"{where}: the weights do not fit the architecture, {len(misfits)} tensors {what} "
-            f"({first_few(misfits)}); use the weights made for this model"
+            f"{where}: the weights do not fit the architecture, {len(wrong or strange)} tensors "
+            f"{what} ({first_few(wrong or strange)}); use the weights made for this model"
         )
 
 
-def _comes_along(
-    name: str, model: Any, unused: tuple[str, ...], heads: tuple[str, ...] | None
-) -> bool:
-    """Whether a file may hold this tensor beside a model's own without being another model's.
-
-    Inside of the model's own parts only what no feature depends on may. Beside them heads may, or
-    anything where `heads` is None.
-    """
-    if any(part in name for part in unused) or name.endswith(TABLES):
-        return True
-    part, *inner = name.removeprefix(f"{model.base_model_prefix}.").split(".")
-    if inner and part in dict(model.named_children()):
-        return False
-    return heads is None or any(head in part for head in heads)
-
-
 def _why_not_loaded(source: str, error: Exception, offline: str | None) -> str:
-    reason = " ".join(str(error).split())[:200]
+    reason = in_a_line(error, 200)
     if Path(source).is_dir() or "custom code" in reason:
         return f"{source}: {why_unreadable(error)}"
     if offline is None:
-        return f"{source}: the hub has no such model, or breaks off ({reason}); check the id, or give a local folder"
+        return (
+            f"{source}: the hub has no such model, or breaks off ({reason}); check the id, or give "
+            "a local folder"
+        )
     return (
-        f"{source}: not on this machine, and {offline}; run `hf download {source} --local-dir FOLDER` where there is "
-        "a network, bring FOLDER here and give its path as the encoder"
+        f"{source}: not on this machine, and {offline}; run `hf download {source} --local-dir "
+        "FOLDER` where there is a network, bring FOLDER here and give its path as the encoder"
     )
 
 
 @contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
+def _quiet(transformers: ModuleType) -> Iterator[None]:
     """Keep progress bars, load reports and the hub's retries off the terminal, and put the settings
     back."""
     hub = logging.getLogger("huggingface_hub")

@@ -7,15 +7,14 @@ same bits whatever batch it comes in. N images, T the shape of one image's token
 import functools
 import hashlib
 import logging
-import math
 import platform
 import secrets
 import shutil
 import warnings
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -25,8 +24,12 @@ from torch.nn import functional as F
 
 from shoal.distributed import is_main
 from shoal.encoders.engines import PRECISIONS
+from shoal.encoders.weights import in_a_line
 from shoal.errors import MissingError, ShoalError
 from shoal.files import cache_folder, make_folder, writing
+
+if TYPE_CHECKING:
+    from openvino import Model
 
 CHUNK = 4 if platform.machine() in ("x86_64", "AMD64") else 16
 """Images that go through the trunk together; few on x86, where their maps stay in the processor's
@@ -47,7 +50,7 @@ class OpenVINOTrunk:
     """The trunk of an encoder as a function of normalized images (N, 3, S, S), on the CPU, without
     gradients."""
 
-    def __init__(self, model: Any, size: int, engine: str, n_threads: int) -> None:
+    def __init__(self, model: "Model | Path", size: int, engine: str, n_threads: int) -> None:
         """Compile a converted model, or the file of one."""
         from openvino import Core
 
@@ -90,39 +93,32 @@ def compile_trunk(
     weights share it.
     """
     n_threads = torch.get_num_threads()
-
-    def compile_and_probe(model: Any) -> tuple[OpenVINOTrunk, float]:
-        compiled = OpenVINOTrunk(model, size, engine, n_threads)
-        probe = probe_images(size)
-        return compiled, _difference(compiled(probe), trunk, tail, probe)
-
+    tolerance = TOLERANCES[PRECISIONS[engine]]
+    probe = probe_images(size)
     try:
         file = converted_file(trunk, size)
         if (proven := _PROVEN.get((file, engine, n_threads))) is not None:
             return proven
-        compiled = None
-        error = math.inf
-        tolerance = TOLERANCES[PRECISIONS[engine]]
-        with suppress(
-            OSError, RuntimeError
-        ):  # another account's cannot be looked at, a damaged one not be read
-            if file.is_file():
-                compiled, error = compile_and_probe(file)
-        if not error <= tolerance:  # nor is NaN
-            compiled, error = compile_and_probe(convert(trunk, size, file))
-    except (ImportError, RuntimeError) as problem:
-        why = " ".join(str(problem).split())[-160:]
-    else:
-        if compiled is not None and error <= tolerance:
-            _PROVEN[file, engine, n_threads] = compiled
-            return compiled
+        with torch.no_grad():
+            expected = _features(tail, trunk(probe))
+        for is_kept in (True, False):
+            # Another account's file cannot be looked at, a damaged one not be read.
+            with suppress(OSError, RuntimeError) if is_kept else nullcontext():
+                model = file if is_kept else convert(trunk, size, file)
+                compiled = OpenVINOTrunk(model, size, engine, n_threads)
+                error = float((_features(tail, compiled(probe)) - expected).abs().max())
+                if error <= tolerance:
+                    _PROVEN[file, engine, n_threads] = compiled
+                    return compiled
         why = f"its features differ from torch's by {error:.1e}"
+    except (ImportError, RuntimeError) as problem:
+        why = in_a_line(problem, 160)
     if is_wanted:
         raise MissingError(
             f"engine {engine!r}: OpenVINO cannot run this encoder ({why}); use the engine 'torch'"
         )
     if is_main():
-        _warn_once(f"encoder: OpenVINO cannot run it ({why}), so torch does")
+        warn_once(f"encoder: OpenVINO cannot run it ({why}), so torch does")
     return None
 
 
@@ -132,14 +128,14 @@ def probe_images(size: int) -> Tensor:
 
 
 @functools.cache
-def _warn_once(text: str) -> None:
+def warn_once(text: str) -> None:
+    """Say it once in a process: a run loads its encoder more than once."""
     log.warning(text)
 
 
 @torch.no_grad()
-def _difference(tokens: Tensor, trunk: nn.Module, tail: nn.Module, probe: Tensor) -> float:
-    ours, theirs = (F.normalize(tail(inputs).float(), dim=1) for inputs in (tokens, trunk(probe)))
-    return float((ours - theirs).abs().max())
+def _features(tail: nn.Module, tokens: Tensor) -> Tensor:
+    return F.normalize(tail(tokens).float(), dim=1)
 
 
 def converted_file(trunk: nn.Module, size: int) -> Path:
@@ -155,7 +151,7 @@ def converted_file(trunk: nn.Module, size: int) -> Path:
     return cache_folder() / "engines" / digest.hexdigest()[:16] / "trunk.xml"
 
 
-def convert(trunk: nn.Module, size: int, file: Path) -> Any:
+def convert(trunk: nn.Module, size: int, file: Path) -> "Model":
     """Convert a trunk to OpenVINO's format, and keep it in `file` where one may write there."""
     model = _converted(trunk, torch.zeros(CHUNK, 3, size, size))
     with suppress(ShoalError, RuntimeError):  # OpenVINO's own error on a full disk
@@ -163,7 +159,7 @@ def convert(trunk: nn.Module, size: int, file: Path) -> Any:
     return model
 
 
-def _keep(model: Any, file: Path) -> None:
+def _keep(model: "Model", file: Path) -> None:
     """Write a converted model; the folder of `file`, replaced where it is there, appears whole or
     not at all."""
     from openvino import save_model
@@ -185,7 +181,7 @@ def _keep(model: Any, file: Path) -> None:
 
 
 @torch.no_grad()
-def _converted(trunk: nn.Module, example: Tensor) -> Any:
+def _converted(trunk: nn.Module, example: Tensor) -> "Model":
     """The model itself. Not by openvino.convert_model, which reports its use over the network."""
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder

@@ -4,11 +4,10 @@ lost.
 B images, T tokens, C channels of a token, D of a feature.
 """
 
-import functools
 import inspect
-import logging
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -20,18 +19,22 @@ from shoal.encoders.architectures import (
     FLAT,
     MEAN,
     Architecture,
+    Arguments,
     Feature,
     Inputs,
     plain_inputs,
 )
+from shoal.encoders.openvino_trunk import warn_once
 from shoal.encoders.vision import Parts
+from shoal.encoders.weights import in_a_line
 from shoal.errors import MissingError, UsageError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 SPLIT_TOLERANCE = 1e-4
 """How far trunk + tail may lie from the model's own forward on the probe image, relative to its
 largest entry."""
-
-log = logging.getLogger(__name__)
 
 
 class Step(nn.Module):
@@ -95,7 +98,7 @@ class Mean(nn.Module):
 class Whole(nn.Module):
     """A whole model, images in, feature out."""
 
-    def __init__(self, model: Any, inputs: Inputs, feature: Feature | None) -> None:
+    def __init__(self, model: "PreTrainedModel", inputs: Inputs, feature: Feature | None) -> None:
         super().__init__()
         self.model = model
         self.inputs = inputs
@@ -117,7 +120,7 @@ def mean_of(tokens: Tensor) -> Tensor:
     return tokens.mean(dim=(2, 3) if tokens.ndim == 4 else 1)
 
 
-def split_model(model: Any, image_size: int) -> Parts:
+def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
     """Take a vision model apart by the table of architectures; `tail(trunk(images))` is then its
     own forward.
 
@@ -143,14 +146,11 @@ def split_model(model: Any, image_size: int) -> Parts:
             if error <= SPLIT_TOLERANCE:
                 return parts
             why = f"split into trunk and tail, {kind} differs from its own forward by {error:.1e}"
-        except (
-            TypeError,
-            AttributeError,
-            RuntimeError,
-        ) as error:  # another version of the library: other names
-            why = f"{kind} could not be split ({' '.join(str(error).split())[:120]})"
+        except (TypeError, AttributeError, RuntimeError) as problem:
+            # Another version of the library: other names.
+            why = f"{kind} could not be split ({in_a_line(problem, 120)})"
     if is_main():
-        _warn_once(f"encoder: {why}; it is used whole and frozen, only the head is trained")
+        warn_once(f"encoder: {why}; it is used whole and frozen, only the head is trained")
     return Parts(
         stem=whole,
         blocks=[],
@@ -160,33 +160,31 @@ def split_model(model: Any, image_size: int) -> Parts:
     )
 
 
-@functools.cache
-def _warn_once(text: str) -> None:
-    """Say it once in a process: a run loads its encoder more than once."""
-    log.warning(text)
-
-
-@torch.no_grad()  # and not inference mode: some models keep tables from their first call, which training must read too
+# Not in inference mode: some models keep tables of their first call, which training must read too.
+@torch.no_grad()
 def _run_whole(whole: Whole, probe: Tensor, kind: str) -> Tensor:
     try:
         own: Tensor = whole(probe)
     except Exception as error:  # whatever a model raises that wants text, sound, or several images
         raise UsageError(
             f"encoder: {kind} does not turn images of {probe.shape[-1]} px into features "
-            f"({' '.join(str(error).split())[:120]}); use a vision model, such as a ViT, DINOv2, CLIP, Swin, ConvNeXt "
-            "or ResNet"
+            f"({in_a_line(error, 120)}); use a vision model, such as a ViT, DINOv2, CLIP, Swin, "
+            "ConvNeXt or ResNet"
         ) from error
     if not own.isfinite().all():
         raise MissingError(
-            f"encoder: {kind} makes NaN or infinity of a plain image, so its weights are damaged; get new ones"
+            f"encoder: {kind} makes NaN or infinity of a plain image, so its weights are damaged; "
+            "get new ones"
         )
     return own
 
 
-def _take_apart(root: Any, known: Architecture, inputs: Inputs, feature_dim: int) -> Parts:
+def _take_apart(
+    root: "PreTrainedModel", known: Architecture, inputs: Inputs, feature_dim: int
+) -> Parts:
     context = None if known.context is None else known.context(root)
     return Parts(
-        stem=SplitStem([_get(root, path) for path in known.stem], inputs),
+        stem=SplitStem([attrgetter(path)(root) for path in known.stem], inputs),
         blocks=list(_blocks(root, known, context)),
         finish=nn.Sequential(*(_finish_step(root, path) for path in known.finish)),
         is_finish_trained=known.trains_finish,
@@ -195,29 +193,34 @@ def _take_apart(root: Any, known: Architecture, inputs: Inputs, feature_dim: int
     )
 
 
-def _blocks(root: Any, known: Architecture, context: nn.Module | None) -> Iterator[nn.Module]:
-    stages = next(
-        blocks for path in known.blocks if (blocks := _get_or_none(root, path)) is not None
-    )
-    for stage in stages if known.stage is not None else [stages]:
-        blocks = [[block] for block in (stage if known.stage is None else _get(stage, known.stage))]
+def _blocks(
+    root: "PreTrainedModel", known: Architecture, context: nn.Module | None
+) -> Iterator[nn.Module]:
+    places = (_get_or_none(root, path) for path in known.blocks)
+    found = next(place for place in places if place is not None)
+    for stage in [found] if known.stage is None else found:
+        own: Iterable[nn.Module] = found
+        if known.stage is not None:
+            own = attrgetter(known.stage)(stage)
+        blocks = [[block] for block in own]
         blocks[0] = [*_others(stage, known.before), *blocks[0]]
-        blocks[-1] = [*blocks[-1], *_others(stage, known.after)]
+        blocks[-1] += _others(stage, known.after)
         for modules in blocks:
             steps = [Step(module, context) for module in modules]
             yield steps[0] if len(steps) == 1 else nn.Sequential(*steps)
 
 
-def _others(stage: Any, path: str | None) -> list[nn.Module]:
+def _others(stage: nn.Module, path: str | None) -> list[nn.Module]:
+    """What a stage runs before or after its blocks, where it has it."""
     modules = None if path is None else _get_or_none(stage, path)
-    if modules is None:
-        return []
-    return list(modules) if isinstance(modules, nn.ModuleList) else [modules]
+    if isinstance(modules, nn.ModuleList):
+        return list(modules)
+    return [] if modules is None else [modules]
 
 
-def _finish_step(root: Any, path: str) -> nn.Module:
+def _finish_step(root: "PreTrainedModel", path: str) -> nn.Module:
     own: dict[str, nn.Module] = {FIRST: First(), MEAN: Mean(), FLAT: nn.Flatten()}
-    return own[path] if path in own else Step(_get(root, path))
+    return own[path] if path in own else Step(attrgetter(path)(root))
 
 
 @torch.no_grad()
@@ -232,23 +235,17 @@ def _arguments(module: nn.Module) -> set[str]:
     return set(inspect.signature(module.forward).parameters)
 
 
-def _pick(given: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+def _pick(given: Arguments, names: set[str]) -> Arguments:
     return {name: value for name, value in given.items() if name in names}
 
 
-def _first(out: Any) -> Tensor:
-    tokens: Tensor = out[0] if isinstance(out, tuple) else out
-    return tokens
+def _first(out: Tensor | tuple[Tensor, ...]) -> Tensor:
+    return out[0] if isinstance(out, tuple) else out
 
 
-def _get(root: Any, path: str) -> Any:
-    for name in path.split("."):
-        root = getattr(root, name)
-    return root
-
-
-def _get_or_none(root: Any, path: str) -> Any:
+def _get_or_none(root: "PreTrainedModel | nn.Module", path: str) -> nn.ModuleList | None:
     try:
-        return _get(root, path)
+        found: nn.ModuleList = attrgetter(path)(root)
     except AttributeError:
         return None
+    return found

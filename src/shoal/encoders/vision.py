@@ -7,7 +7,7 @@ forward. A transformer's tokens are (B, T, C), those of a convolutional network 
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -40,9 +40,7 @@ class InputFormat:
         if self.size < 8:
             raise UsageError(f"input size: found {self.size}, expected at least 8 pixels")
         if self.size > MAX_SIZE:
-            raise UsageError(
-                f"input size: found {self.size}, expected at most {MAX_SIZE:,} pixels; no encoder sees more"
-            )
+            raise UsageError(f"input size: found {self.size}, expected at most {MAX_SIZE:,} pixels")
         if min(self.std) <= 0:
             raise UsageError(f"std: found {self.std}, expected numbers above 0")
 
@@ -89,7 +87,8 @@ class Encoder(nn.Module):
         if not 0 <= n_tail_blocks <= n_blocks:
             range_ = f"0–{n_blocks}" if n_blocks else "0, because it can only be used whole"
             raise UsageError(
-                f"n_tail_blocks: found {n_tail_blocks}, but {name} has {n_blocks} blocks; give {range_}"
+                f"n_tail_blocks: found {n_tail_blocks}, but {name} has {n_blocks} blocks; "
+                f"give {range_}"
             )
         split = n_blocks - n_tail_blocks
         self.name = name
@@ -110,9 +109,8 @@ class Encoder(nn.Module):
             "_std", torch.tensor(input_format.std).view(1, 3, 1, 1), persistent=False
         )
         self._wanted_engine = wanted_engine()
-        self._engine = TORCH
+        self._engine: str | None = None  # until the first use on a CPU
         self._compiled: OpenVINOTrunk | None = None
-        self._is_engine_chosen = False
         self.eval()
 
     def forward(self, images: Tensor) -> Tensor:
@@ -133,21 +131,23 @@ class Encoder(nn.Module):
     def engine(self) -> str:
         """What `run_trunk` runs the trunk with; torch on a GPU."""
         self._choose_engine()
-        return self._engine
+        return self._engine or TORCH
 
     def _choose_engine(self) -> None:
         """Choose at the first use on a CPU: OpenVINO need not be loaded for a GPU."""
-        if self._is_engine_chosen or self.device.type != "cpu":
+        if self._engine is not None or self.device.type != "cpu":
             return
-        self._is_engine_chosen = True
-        engine = self._wanted_engine or choose_engine().engine
-        size = self.input_format.size
-        if engine == TORCH:
-            return
-        is_wanted = self._wanted_engine is not None
-        self._compiled = compile_trunk(self.trunk, self.tail, size, engine, is_wanted=is_wanted)
-        if self._compiled is not None:
-            self._engine = engine
+        self._engine = self._wanted_engine or choose_engine().engine
+        if self._engine != TORCH:
+            self._compiled = compile_trunk(
+                self.trunk,
+                self.tail,
+                self.input_format.size,
+                self._engine,
+                is_wanted=self._wanted_engine is not None,
+            )
+        if self._compiled is None:
+            self._engine = TORCH
 
     def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode, whatever is asked."""
@@ -164,7 +164,7 @@ class Encoder(nn.Module):
         """The device of the encoder."""
         return self.get_buffer("_mean").device
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, str | int]:
         """What makes two encoders the same before any training: the tail's own weights come from
         the checkpoint."""
         return {

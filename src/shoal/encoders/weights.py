@@ -7,7 +7,6 @@ import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -33,13 +32,13 @@ split in three."""
 
 WRAPPERS = ("teacher", "state_dict", "model")
 PREFIXES = ("module.", "backbone.")
+UNSAFE = ("weights_only", "Weights only", "Unsupported global", "WeightsUnpickler")
+"""What torch says of a file that holds more than tensors."""
 
 
 def weights_folder() -> Path:
     """Where weights given by the user are looked for: $SHOAL_WEIGHTS, else ~/.cache/shoal/weights."""
-    return Path(
-        os.environ.get("SHOAL_WEIGHTS") or Path.home() / ".cache" / "shoal" / "weights"
-    ).expanduser()
+    return Path(os.environ.get("SHOAL_WEIGHTS") or "~/.cache/shoal/weights").expanduser()
 
 
 def package_weights(package: str) -> Path | None:
@@ -62,12 +61,28 @@ def read_weights(file: Path | str) -> Weights:
     if not path.is_file():
         raise MissingError(f"{path}: no such file; give the path of a weights file")
     try:
-        content = _open(path)
-    except (
-        Exception
-    ) as error:  # torch and safetensors raise a dozen kinds for a file cut short, or of no weights
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        with warnings.catch_warnings(action="ignore"):  # remarks on files that torch then refuses
+            content: object = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a dozen kinds for a file cut short, or of no weights
         raise MissingError(f"{path}: {why_unreadable(error)}") from error
-    return _unwrap(content, path)
+    for wrapper in WRAPPERS:
+        if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
+            content = content[wrapper]
+    weights: Weights = {}
+    if isinstance(content, dict):
+        for name, value in content.items():
+            if isinstance(value, Tensor):
+                for prefix in PREFIXES:
+                    name = str(name).removeprefix(prefix)
+                weights[name] = value
+    if not weights or not isinstance(content, dict) or len(weights) < len(content):
+        raise MissingError(
+            f"{path}: found {type(content).__name__}, expected named tensors; give a file of "
+            "weights"
+        )
+    return weights
 
 
 def is_dino(weights: Mapping[str, Tensor]) -> bool:
@@ -105,40 +120,22 @@ def why_unreadable(error: Exception) -> str:
     """What is wrong with a file of weights, and what to do, from what torch, safetensors or
     transformers raised."""
     text = str(error)
-    if any(
-        sign in text
-        for sign in ("weights_only", "Weights only", "Unsupported global", "WeightsUnpickler")
-    ):
+    if any(sign in text for sign in UNSAFE):
         return (
-            "refused, because it holds objects other than tensors, and opening them could run code; "
-            "get the weights as .safetensors, or from their authors"
+            "refused, because it holds objects other than tensors, and opening them could run "
+            "code; get the weights as .safetensors, or from their authors"
         )
     if "custom code" in text:
-        return "refused, because it wants to run code of its own; use a model that the transformers library has"
-    reason = f"{type(error).__name__}: {' '.join(text.split())[:160]}".removesuffix(": ")
-    return f"cannot be loaded ({reason}); it may be cut short: download it again"
-
-
-def _open(path: Path) -> Any:
-    if path.suffix == ".safetensors":
-        return load_file(path)
-    with warnings.catch_warnings(action="ignore"):  # torch remarks on files that it then refuses
-        return torch.load(path, map_location="cpu", weights_only=True)
-
-
-def _unwrap(content: Any, path: Path) -> Weights:
-    for wrapper in WRAPPERS:
-        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
-            content = content[wrapper]
-    if (
-        not isinstance(content, Mapping)
-        or not content
-        or not all(isinstance(value, Tensor) for value in content.values())
-    ):
-        raise MissingError(
-            f"{path}: found {type(content).__name__}, expected named tensors; give a file of weights"
+        return (
+            "refused, because it wants to run code of its own; use a model that the transformers "
+            "library has"
         )
-    weights = {str(name): value for name, value in content.items()}
-    for prefix in PREFIXES:
-        weights = {name.removeprefix(prefix): value for name, value in weights.items()}
-    return weights
+    return (
+        f"cannot be loaded ({type(error).__name__}: {in_a_line(error, 160)}); it may be cut short: "
+        "download it again"
+    )
+
+
+def in_a_line(error: Exception, longest: int) -> str:
+    """What another library says of an error, in so many characters."""
+    return " ".join(str(error).split())[:longest] or type(error).__name__

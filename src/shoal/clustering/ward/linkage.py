@@ -66,12 +66,6 @@ LARGEST = 1e150
 SHARED_PRODUCTS = 2e10
 """N² D from which on a tree is linked by all processes that wait for work, instead of by one."""
 
-WIDE = 2.0**-64
-"""Scales below this take bits from distances that are small beside the largest entry."""
-
-SMALLEST = 2.0**-970
-"""Squared heights below this, the largest entry being near 1, have lost bits to underflow."""
-
 
 def ward_linkage(
     X: Tensor | ArrayLike,
@@ -167,8 +161,6 @@ def link_rows(
         if origin.any():
             lists = None  # their inner products are about another origin
         merges = _merges(geometry, groups, lists, scale, room, report, workers, is_shared=is_shared)
-    if scale < WIDE:
-        _check_range(merges.distance[n - len(groups.first) :].cpu().numpy())
     report.finish()
     return _sorted_by_height(merges, n, scale)
 
@@ -190,9 +182,6 @@ def _link_by_scipy(rows: Tensor, origin: Tensor, scale: float, report: "_Progres
     points = (rows.double() - origin) * scale
     # Of distances: scipy warns of rows that look like a square matrix of them.
     linkage: Floats = scipy_linkage(pdist(points.cpu().numpy()), "ward")
-    if scale < WIDE:
-        n_copies = len(rows) - len(equal_rows(rows).first)
-        _check_range(linkage[n_copies:, 2] ** 2)
     linkage[:, 2] /= scale
     report.finish()
     return linkage
@@ -249,10 +238,10 @@ def _merges(
         report.add(next_node)
         merges.append(triton_rounds.merge_all(geometry, nodes, next_node))
     elif len(nodes) > 1:
-        k = min(N_LISTED[device.type], len(nodes) - 1)
+        k = N_LISTED[device.type]
         ready = None
         if lists is not None:
-            ready = ready_lists(lists, groups, geometry, scale, N_LISTED[device.type])
+            ready = ready_lists(lists, groups, geometry, scale, k)
             k = ready.index.shape[1]
         lengths = torch.linalg.vector_norm(geometry.centroids, dim=1)
         margins = Margins.of(n_columns, 1.0001 * float(lengths.max()))
@@ -348,15 +337,6 @@ def precisions(device: torch.device) -> tuple[Precision, ...]:
     else:
         reduced = (FLOAT32,)
     return (*reduced, FLOAT64)
-
-
-def _check_range(squared_heights: Floats) -> None:
-    """Refuse distances of different rows that are lost because the largest was brought near 1."""
-    if len(squared_heights) and squared_heights.min() < SMALLEST:
-        raise DataError(
-            "X: found different rows less than 1e-146 of the largest entry apart, which float64 "
-            "cannot square; leave out the largest rows, or the columns that hold them"
-        )
 
 
 def _chains(groups: Groups) -> tuple[RoundMerges, Tensor]:

@@ -46,6 +46,11 @@ class Lists:
         low = torch.full((len(rows), k), torch.inf, dtype=torch.float64, device=rows.device)
         return cls(rows[:, None].repeat(1, k), low, torch.zeros_like(low[:, 0]))
 
+    @classmethod
+    def of_best(cls, index: Tensor, low: Tensor, outside: Tensor) -> "Lists":
+        """Lists of all but the last of the best, (R, k+1) slots and lows."""
+        return cls(index[:, :-1], low[:, :-1].contiguous(), outside)
+
     def take(self, rows: Tensor | slice) -> "Lists":
         """The lists of some rows; of a slice, not a copy."""
         return Lists(self.index[rows], self.low[rows], self.outside[rows])

@@ -59,7 +59,7 @@ class Rounds:
         self.margins = margins
         self.workers = workers
         device_type = nodes.device.type
-        self.n_few = FEW[device_type]
+        self.n_few = max(FEW[device_type], scanner.k + 1)
         at_most = scanner.memory // (JOIN_BYTES * scanner.k**2 * workers.n)
         self.chunk_rows = max(1, min(CHUNK_ROWS[device_type], at_most))
         self.nodes = nodes

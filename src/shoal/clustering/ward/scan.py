@@ -77,8 +77,8 @@ class Proposal:
 
 
 class Scanner:
-    """Scans live clusters; keeps their points in the first of `precisions` and makes the others
-    when needed."""
+    """Scans more than `k` live clusters; keeps their points in the first of `precisions` and makes
+    the others when needed."""
 
     def __init__(
         self,
@@ -179,12 +179,8 @@ class Scanner:
 
         def work(block: Tensor) -> None:
             decision, low = self.nearest(block)
-            low, index = low.topk(min(self.k + 1, low.shape[1]), 1, largest=False)
-            if index.shape[1] <= self.k:
-                lists = self._padded(block, index, low)
-            else:
-                lists = Lists(index[:, : self.k], low[:, : self.k].contiguous(), low[:, self.k])
-            accept(block, lists, decision)
+            low, index = low.topk(self.k + 1, 1, largest=False)
+            accept(block, Lists.of_best(index, low, low[:, -1]), decision)
 
         if len(rows):
             self.workers.map_rows(work, rows, at_most=self.rows_at_once())
@@ -281,7 +277,7 @@ class Scanner:
             value = torch.cat([value, best], 1)
             index = torch.cat([index, at + columns.start], 1)
             if columns.start:
-                value, order = value.topk(min(n_best, value.shape[1]), 1)
+                value, order = value.topk(n_best, 1)
                 index = index.gather(1, order)
             half.append(theirs.half)
             reach.append(theirs.reach)
@@ -321,8 +317,6 @@ class Scanner:
             n_columns,
             precision,
         )
-        if proposal.index.shape[1] <= self.k:
-            return self._padded(rows, proposal.index, low), torch.ones_like(rows, dtype=torch.bool)
         outside = product_low(
             height[:, -1],
             (sizes[rows], sizes.amax()),
@@ -331,16 +325,7 @@ class Scanner:
             n_columns,
             precision,
         )
-        lists = Lists(proposal.index[:, : self.k], low[:, : self.k].contiguous(), outside)
-        return lists, height[:, 0] < outside
-
-    def _padded(self, rows: Tensor, index: Tensor, low: Tensor) -> Lists:
-        """Lists that hold everyone, filled up with void entries."""
-        lists = Lists.void(rows, self.k)
-        lists.index[:, : index.shape[1]] = index
-        lists.low[:, : low.shape[1]] = low
-        lists.outside.fill_(torch.inf)
-        return lists
+        return Lists.of_best(proposal.index, low, outside), height[:, 0] < outside
 
 
 def top(values: Tensor, k: int, scratch: Scratch) -> tuple[Tensor, Tensor]:

@@ -94,14 +94,14 @@ def merge_all(
     at which it was made.
     """
     table = _Table(geometry, nodes, next_node)
-    if heights is not None:
-        table.heights.copy_(heights)
-    table.measure_all()
+    table.measure(len(nodes))
     if decision is None:
         table.find_nearest()
     else:
         table.nearest.copy_(decision.nearest)
         table.distance.copy_(decision.distance)
+    if heights is not None:
+        table.heights.copy_(heights)
     n_left = len(nodes)
     while n_left > 1:
         for _ in range(ROUNDS_AT_ONCE):
@@ -116,18 +116,18 @@ class _Table:
     """What the kernels read and write: (M, M) D, inf on the diagonal, and the clusters."""
 
     def __init__(self, geometry: Geometry, nodes: Tensor, next_node: int) -> None:
+        from shoal.clustering.ward import table_kernels
+
+        self.kernels = table_kernels
         n = len(nodes)
         device = nodes.device
         n_columns = geometry.centroids.shape[1]
         self.n = n
-        self.n_columns = n_columns
         self.next_node = next_node
-        self.blocks, self.leaves = blocks_and_leaves(n_columns)
         order = torch.tensor(leaf_order(n_columns), device=device)
         self.stride = -(-n // MEASURED) * MEASURED
-        self.points = torch.zeros(
-            n_columns, self.stride, dtype=torch.float64, device=device
-        )  # (D, M and a few)
+        # (D, M and a few)
+        self.points = torch.zeros(n_columns, self.stride, dtype=torch.float64, device=device)
         self.points[:, :n] = geometry.centroids.T[order]
         self.sizes = geometry.sizes.clone()
         self.nodes = nodes.clone()
@@ -145,62 +145,42 @@ class _Table:
         measured = torch.zeros(2, n - 1, dtype=torch.float64, device=device)
         self.merges = RoundMerges(made[0], made[1], measured[0], measured[1])
 
-    def measure_all(self) -> None:
-        """Fill the table."""
-        self._measure(self.n)
-
     def round(self, n_left: int) -> None:
         """Merge all pairs that are each other's nearest; at most `n_left` clusters are alive."""
-        from triton import next_power_of_2
-
-        from shoal.clustering.ward import table_kernels
-
         merges = self.merges
-        width = next_power_of_2(self.n)
-        table_kernels.pair[(1,)](
-            self.nearest, self.distance, self.heights, self.sizes, self.nodes, self.role, self.is_dead, self.kept,
-            self.counts, merges.left, merges.right, merges.distance, merges.size, self.n, self.next_node,
+        width = 1 << (self.n - 1).bit_length()
+        self.kernels.pair[(1,)](
+            self.nearest, self.distance, self.heights, self.sizes, self.nodes, self.role,
+            self.is_dead, self.kept, self.counts,
+            merges.left, merges.right, merges.distance, merges.size, self.n, self.next_node,
             WIDTH=width, num_warps=max(4, min(16, width // 256)),
         )  # fmt: skip
         most = max(1, n_left // 2)
-        table_kernels.merge[(most,)](
-            self.points, self.sizes, self.nearest, self.is_dead, self.kept, self.counts, self.stride, self.n_columns,
-            WIDTH=256, enable_fp_fusion=False,
+        self.kernels.merge[(most,)](
+            self.points, self.sizes, self.nearest, self.is_dead, self.kept, self.counts,
+            self.stride, len(self.points), WIDTH=256, enable_fp_fusion=False,
         )  # fmt: skip
-        self._measure(most)
+        self.measure(most)
         self.find_nearest()
-        table_kernels.tell[(self.n,)](
-            self.nearest,
-            self.distance,
-            self.role,
-            self.is_dead,
-            self.kept,
-            self.counts,
-            self.n,
-            WIDTH=SCAN_COLUMNS,
-        )
+        self.kernels.tell[(self.n,)](
+            self.nearest, self.distance, self.role, self.is_dead, self.kept, self.counts,
+            self.n, WIDTH=SCAN_COLUMNS,
+        )  # fmt: skip
 
     def find_nearest(self) -> None:
         """Look for the nearest of unions and of clusters whose nearest is gone; of all before the
         first round."""
-        from shoal.clustering.ward import table_kernels
+        self.kernels.find[(self.n,)](
+            self.distances, self.nearest, self.distance, self.role, self.is_dead,
+            self.n, WIDTH=SCAN_COLUMNS,
+        )  # fmt: skip
 
-        table_kernels.find[(self.n,)](
-            self.distances,
-            self.nearest,
-            self.distance,
-            self.role,
-            self.is_dead,
-            self.n,
-            WIDTH=SCAN_COLUMNS,
-        )
-
-    def _measure(self, most: int) -> None:
-        from shoal.clustering.ward import table_kernels
-
-        chunk = min(CHUNK, self.leaves)
-        table_kernels.measure[(most, self.stride // MEASURED)](
+    def measure(self, most: int) -> None:
+        """Measure the unions of a round, `most` at most, with everyone; of all before the first."""
+        blocks, leaves = blocks_and_leaves(len(self.points))
+        chunk = min(CHUNK, leaves)
+        self.kernels.measure[(most, self.stride // MEASURED)](
             self.points, self.sizes, self.distances, self.kept, self.counts, self.n, self.stride,
-            N_BLOCKS=self.blocks, N_CHUNKS=self.leaves // chunk, CHUNK=chunk, WIDTH=MEASURED,
+            N_BLOCKS=blocks, N_CHUNKS=leaves // chunk, CHUNK=chunk, WIDTH=MEASURED,
             num_warps=4, enable_fp_fusion=False,
         )  # fmt: skip

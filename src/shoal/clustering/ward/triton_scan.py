@@ -12,14 +12,14 @@ CPU, for tests.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from triton import JITFunction
 
 BLOCK_R = 128
 BLOCK_C = 128
@@ -29,13 +29,14 @@ N_PROGRAMS = 528
 """Programs wanted at least, four per multiprocessor of a large card; few rows are split over their
 columns."""
 
-_is_wanted: ContextVar[bool] = ContextVar("is_wanted", default=True)
+IS_WANTED = True
+"""Whether kernels are used where they can run; the tree is the same without them."""
 
 
 def is_available(device: torch.device) -> bool:
     """Whether the kernel can run on this device and is wanted."""
     is_interpreted = _is_interpreted()
-    if not _is_wanted.get() or not (device.type == "cuda" or is_interpreted):
+    if not IS_WANTED or not (device.type == "cuda" or is_interpreted):
         return False
     try:
         import triton  # noqa: F401
@@ -46,16 +47,6 @@ def is_available(device: torch.device) -> bool:
 
 def _is_interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
-
-
-@contextmanager
-def wanted(is_wanted: bool) -> Iterator[None]:
-    """While inside, the kernel is used, or is not; the tree is the same either way."""
-    token = _is_wanted.set(is_wanted)
-    try:
-        yield
-    finally:
-        _is_wanted.reset(token)
 
 
 def best_columns(
@@ -78,29 +69,32 @@ def best_columns(
     tiles = -(-n_tiles // n_splits)
     value = torch.empty(n_rows, n_splits, kept, dtype=torch.float32, device=rows.device)
     index = torch.empty(n_rows, n_splits, kept, dtype=torch.int32, device=rows.device)
-    if (
-        _is_interpreted()
-    ):  # it multiplies the bits of bfloat16 as if they were whole numbers; float32 holds the same
+    if _is_interpreted():
+        # It multiplies the bits of bfloat16 as if they were whole numbers; float32 holds the same.
         points = points.float()
     single = (half.float(), sizes.float(), (1 / sizes).float())
     _kernel()[(n_blocks, n_splits)](
         rows, points, *single, value, index, n_rows, n_columns, n_splits, tiles,
-        N_DIMS=points.shape[1], KEPT=kept, BLOCK_R=BLOCK_R, BLOCK_C=BLOCK_C, BLOCK_D=BLOCK_D, num_warps=8, num_stages=3,
+        N_DIMS=points.shape[1], KEPT=kept, BLOCK_R=BLOCK_R, BLOCK_C=BLOCK_C, BLOCK_D=BLOCK_D,
+        num_warps=8, num_stages=3,
     )  # fmt: skip
     best = value.flatten(1).topk(min(n_best, n_columns), 1)
     return best.values, index.flatten(1).gather(1, best.indices).long()
 
 
 @cache
-def _kernel() -> Any:
+def _kernel() -> "JITFunction":
     """Build the kernel on first use, so that machines without triton can import this file."""
     import triton
     import triton.language as tl
 
     # Sizes change every round; specialized on them, the kernel would be compiled over and over.
-    @triton.jit(do_not_specialize=["n_rows", "n_columns", "n_splits", "tiles"])  # type: ignore[untyped-decorator]
+    varying = ["n_rows", "n_columns", "n_splits", "tiles"]
+
+    @triton.jit(do_not_specialize=varying)  # type: ignore[untyped-decorator]
     def kernel(  # type: ignore[no-untyped-def]
-        rows_at, points_at, half_at, sizes_at, inverse_at, value_at, index_at, n_rows, n_columns, n_splits, tiles,
+        rows_at, points_at, half_at, sizes_at, inverse_at, value_at, index_at,
+        n_rows, n_columns, n_splits, tiles,
         N_DIMS: tl.constexpr, KEPT: tl.constexpr,
         BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr,
     ):  # fmt: skip
