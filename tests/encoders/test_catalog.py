@@ -280,38 +280,11 @@ def test_an_empty_name_is_refused_and_not_taken_for_the_current_folder():
             load_encoder(name)
 
 
-@pytest.mark.parametrize("name", [name for name, info in ENCODERS.items() if info.origin == "hub"])
-def test_missing_weights_say_what_to_download_and_where_to_put_it(empty_machine, name):
-    assert not is_available(name)
-    with pytest.raises(MissingError) as caught:
-        load_encoder(name)
-    assert caught.value.exit_code == 4
-    assert f"`shoal encoders get {name}`" in str(caught.value)
-    assert str(empty_machine / "weights" / name) in str(caught.value)
-
-
 def test_an_unknown_name_lists_the_nearest():
     with pytest.raises(UnknownName):
         load_encoder("dino-vitb8")
     with pytest.raises(UnknownName):
         is_available("efficientnet-lite1")
-
-
-def test_a_hub_that_cannot_be_reached_is_asked_once_and_says_what_to_download_and_where_to_put_it(
-    monkeypatch,
-):
-    """The hub's own client would try six times and wait in between, half a minute in all."""
-    asked = []
-    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waits to try again"))
-    monkeypatch.setattr(
-        socket, "getaddrinfo", lambda *args, **kwargs: asked.append(args) or no_network()
-    )
-    with pytest.raises(MissingError) as caught:
-        load_encoder("someone/some-model")
-    assert caught.value.exit_code == 4
-    assert len(asked) == 1
-    assert "`hf download someone/some-model --local-dir FOLDER`" in str(caught.value)
-    assert "give its path as the encoder" in str(caught.value)
 
 
 def test_a_downloaded_model_is_loaded_by_its_hub_id_when_the_hub_cannot_be_reached(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PretrainedConfig, PreTrainedModel
 
 Feature = Literal["class token", "pooled", "mean"]
 """What of a model's output is its feature: the class token, its own pooled output, or the mean over
@@ -57,9 +57,8 @@ class Architecture:
     """Whether the finish is trained with the tail; a head convolution is, a final norm is not."""
     context: Callable[["PreTrainedModel"], nn.Module] | None = None
     """Makes the module that tells every block what it needs besides the tokens."""
-    inputs: Callable[["PreTrainedModel"], Inputs] | None = None
-    """Makes the function that turns images into the model's arguments, where they are not just
-    pixels."""
+    inputs: Callable[["PreTrainedModel"], Inputs] = lambda model: plain_inputs
+    """Makes the function that turns images into the model's arguments."""
     model_class: str = "AutoModel"
     """The library's class with this model's image half."""
 
@@ -263,3 +262,11 @@ ARCHITECTURES: dict[str, Architecture] = {
     "mobilevitv2": Architecture(feature="pooled", stem=("conv_stem",), finish=(MEAN,)),
 }
 """By the library's `model_type`."""
+
+WHOLE = Architecture(feature="pooled", blocks=(), finish=())
+"""One that is not in the table: it is not taken apart."""
+
+
+def architecture_of(config: "PretrainedConfig") -> Architecture:
+    """What is known of a model by its configuration."""
+    return ARCHITECTURES.get(config.model_type, WHOLE)

@@ -92,7 +92,8 @@ class _ByPlace(torch.autograd.Function):
 
 
 class _ByChannel(torch.autograd.Function):
-    """Each channel (B, 1, H, W) with its own kernel (1, K, K), K odd, as many positions out as in."""
+    """Each channel (B, 1, H, W) with its own kernel (1, K, K), K odd, as many positions out as
+    in."""
 
     @staticmethod
     def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

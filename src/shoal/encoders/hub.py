@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from shoal.encoders.architectures import ARCHITECTURES
+from shoal.encoders.architectures import architecture_of
 from shoal.encoders.vision import InputFormat
 from shoal.encoders.weights import in_a_line, why_unreadable
 from shoal.errors import MissingError, ShoalError
@@ -190,8 +190,7 @@ def load_model(source: str, *, offline: str | None) -> "PreTrainedModel":
     try:
         with _quiet(transformers), _connected(offline is None):
             config = transformers.AutoConfig.from_pretrained(source, **asked)
-            known = ARCHITECTURES.get(config.model_type)
-            kind = getattr(transformers, "AutoModel" if known is None else known.model_class)
+            kind = getattr(transformers, architecture_of(config).model_class)
             model, info = kind.from_pretrained(source, **ASKED, **asked)
     except ShoalError:
         raise
@@ -302,14 +301,11 @@ def _check_loaded(
     Only what no feature depends on may be missing. Beside the model's own parts a file may hold
     the `heads` that it was trained with.
     """
-    known = ARCHITECTURES.get(model.config.model_type)
-    unused = ("mask_token",) if known is None else known.unused
-    plain = () if known is None else known.plain
-    along = () if known is None else known.along
+    known = architecture_of(model.config)
     parts = dict(model.named_children())
 
     def is_used(name: str) -> bool:
-        return not any(part in name for part in unused)
+        return not any(part in name for part in known.unused)
 
     def comes_along(name: str) -> bool:
         part, *inner = name.removeprefix(f"{model.base_model_prefix}.").split(".")
@@ -319,8 +315,8 @@ def _check_loaded(
 
     # Of another shape: a name, or a name with the two shapes.
     mismatched = [key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]]
-    missing = [name for name in info["missing_keys"] if not name.startswith(plain)]
-    extra = [name for name in info["unexpected_keys"] if not name.startswith(along)]
+    missing = [name for name in info["missing_keys"] if not name.startswith(known.plain)]
+    extra = [name for name in info["unexpected_keys"] if not name.startswith(known.along)]
     wrong = sorted(filter(is_used, mismatched + missing))
     strange = sorted(name for name in extra if is_used(name) and not comes_along(name))
     if wrong or strange:

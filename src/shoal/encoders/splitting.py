@@ -14,15 +14,15 @@ from torch import Tensor, nn
 
 from shoal.distributed import is_main
 from shoal.encoders.architectures import (
-    ARCHITECTURES,
     FIRST,
     FLAT,
     MEAN,
+    WHOLE,
     Architecture,
     Arguments,
     Feature,
     Inputs,
-    plain_inputs,
+    architecture_of,
 )
 from shoal.encoders.openvino_trunk import warn_once
 from shoal.encoders.vision import Parts
@@ -62,7 +62,8 @@ class Step(nn.Module):
 
 
 class SplitStem(nn.Module):
-    """Images to the first tokens: a model's first module with the arguments it takes, then others."""
+    """Images to the first tokens: a model's first module with the arguments it takes, then
+    others."""
 
     def __init__(self, modules: list[nn.Module], inputs: Inputs) -> None:
         super().__init__()
@@ -98,7 +99,7 @@ class Mean(nn.Module):
 class Whole(nn.Module):
     """A whole model, images in, feature out."""
 
-    def __init__(self, model: "PreTrainedModel", inputs: Inputs, feature: Feature | None) -> None:
+    def __init__(self, model: "PreTrainedModel", inputs: Inputs, feature: Feature) -> None:
         super().__init__()
         self.model = model
         self.inputs = inputs
@@ -112,11 +113,14 @@ class Whole(nn.Module):
         if self.feature == "class token":
             return hidden[:, 0]
         pooled: Tensor | None = getattr(out, "pooler_output", None)
-        return mean_of(hidden) if self.feature == "mean" or pooled is None else pooled.flatten(1)
+        if self.feature == "mean" or pooled is None:
+            return mean_of(hidden)
+        return pooled.flatten(1)
 
 
 def mean_of(tokens: Tensor) -> Tensor:
-    """The mean over tokens (B, T, C) or over the positions of a feature map (B, C, H, W): (B, C)."""
+    """The mean over tokens (B, T, C) or over the positions of a feature map (B, C, H, W): (B,
+    C)."""
     return tokens.mean(dim=(2, 3) if tokens.ndim == 4 else 1)
 
 
@@ -130,14 +134,13 @@ def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
     """
     model.eval()
     kind = type(model).__name__
-    known = ARCHITECTURES.get(model.config.model_type)
-    inputs = known.inputs(model) if known is not None and known.inputs is not None else plain_inputs
-    whole = Whole(model, inputs, known.feature if known is not None else None)
-    probe = (
-        torch.linspace(-1, 1, 3 * image_size * image_size).sin().view(1, 3, image_size, image_size)
-    )
+    known = architecture_of(model.config)
+    inputs = known.inputs(model)
+    whole = Whole(model, inputs, known.feature)
+    waves = torch.linspace(-1, 1, 3 * image_size * image_size).sin()
+    probe = waves.view(1, 3, image_size, image_size)
     own = _run_whole(whole, probe, kind)
-    if known is None:
+    if known is WHOLE:
         why = f"{kind} is none of the architectures that can be split (docs/encoders.md lists them)"
     else:
         try:
@@ -212,10 +215,10 @@ def _blocks(
 
 def _others(stage: nn.Module, path: str | None) -> list[nn.Module]:
     """What a stage runs before or after its blocks, where it has it."""
-    modules = None if path is None else _get_or_none(stage, path)
-    if isinstance(modules, nn.ModuleList):
-        return list(modules)
-    return [] if modules is None else [modules]
+    modules: nn.Module | None = getattr(stage, path or "", None)
+    if modules is None:
+        return []
+    return list(modules) if isinstance(modules, nn.ModuleList) else [modules]
 
 
 def _finish_step(root: "PreTrainedModel", path: str) -> nn.Module:

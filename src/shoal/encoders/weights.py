@@ -37,12 +37,14 @@ UNSAFE = ("weights_only", "Weights only", "Unsupported global", "WeightsUnpickle
 
 
 def weights_folder() -> Path:
-    """Where weights given by the user are looked for: $SHOAL_WEIGHTS, else ~/.cache/shoal/weights."""
+    """Where weights given by the user are looked for: $SHOAL_WEIGHTS, else
+    ~/.cache/shoal/weights."""
     return Path(os.environ.get("SHOAL_WEIGHTS") or "~/.cache/shoal/weights").expanduser()
 
 
 def package_weights(package: str) -> Path | None:
-    """The weights file inside an installed package; None when the package or the file is not there."""
+    """The weights file inside an installed package; None when the package or the file is not
+    there."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         return None

@@ -9,7 +9,7 @@ is a number proven not to exceed δ.
 unit), so a matrix product of points is off by summation alone: for any order of additions, with or
 without fused multiply-add,
 
-    |fl(p·q) - p·q| <= γ_n·Σ|p_k·q_k| <= γ_n·|p||q|,  γ_n = n·u / (1 - n·u),  n = D + 4  (Higham 3.1)
+    |fl(p·q) - p·q| <= γ_n·Σ|p_k·q_k| <= γ_n·|p||q|, γ_n = n·u / (1 - n·u), n = D + 4 (Higham 3.1)
 
 (Cauchy-Schwarz; the 4 pay for the half norms |p|²/2 added to it, which are known in float64; among
 products in float64 these are sums of D rounded terms themselves, so n = 2D + 8 there). u is 2^-24

@@ -214,7 +214,11 @@ class Scanner:
         if precision is TENSOR_BFLOAT16:
             per_row = min(per_row, FUSED_ELEMENTS)
         element_bytes = ELEMENT_BYTES * precision.value_dtype.itemsize // 8
-        return self.workers.share(n_rows, self.memory // (element_bytes * self.workers.n * per_row))
+        at_most = max(1, self.memory // (element_bytes * self.workers.n * per_row))
+        # Blocks of one size: no worker waits for another's last, and few rows take less memory.
+        n_blocks = -(-n_rows // self.workers.share(n_rows, at_most))
+        n_turns = -(-n_blocks // self.workers.n)
+        return self.workers.share(-(-n_rows // n_turns), at_most)
 
     def _scan_block(self, rows: Tensor, precision: Precision, accept: Accept) -> Tensor:
         lists, is_hopeful = self._listed(rows, self._propose(rows, precision), precision)
