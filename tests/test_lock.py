@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 from held_runs import hold_lock
 from shoal.errors import UsageError
-from shoal.runs.lock import LOCK, check_not_held, locked, locked_file
+from shoal.runs.lock import LOCK, check_not_held, locked
 
 
 @pytest.fixture
@@ -41,12 +40,6 @@ def test_a_living_process_is_named_with_its_host_and_since_when(tmp_path: Path, 
     take(tmp_path / "run")
 
 
-def test_an_empty_folder_is_left_by_no_error(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), locked(tmp_path / "run"):
-        raise KeyError
-    assert not (tmp_path / "run").exists()
-
-
 def test_the_systems_lock_alone_keeps_others_out_where_the_file_names_nobody(
     tmp_path: Path, holder
 ) -> None:
@@ -63,25 +56,6 @@ def test_a_killed_process_holds_nothing_though_its_file_is_there(tmp_path: Path,
     check_not_held(tmp_path / "run")
     assert (tmp_path / "run" / LOCK).exists()
     take(tmp_path / "run")
-
-
-def test_the_same_thread_may_take_it_again_and_another_may_not(tmp_path: Path) -> None:
-    refused: list[str] = []
-
-    def try_it() -> None:
-        try:
-            take(tmp_path)
-        except UsageError as error:
-            refused.append(str(error))
-
-    with locked(tmp_path):
-        take(tmp_path)
-        check_not_held(tmp_path)
-        thread = threading.Thread(target=try_it)
-        thread.start()
-        thread.join()
-        assert (tmp_path / LOCK).exists()
-    assert len(refused) == 1
 
 
 def test_one_process_at_a_time_has_it_though_each_removes_the_file_in_the_end(
@@ -122,12 +96,6 @@ def test_a_link_in_the_place_of_the_lock_is_refused_and_what_it_leads_to_is_kept
         take(tmp_path / "run")
     check_not_held(tmp_path / "run")
     assert mine.read_text() == "precious"
-
-
-def test_a_table_is_held_by_a_hidden_neighbor(tmp_path: Path) -> None:
-    with locked_file(tmp_path / "new.csv"):
-        assert [file.name for file in tmp_path.iterdir()] == [".new.csv.lock"]
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_cannot_be_written_is_said_so(tmp_path: Path) -> None:

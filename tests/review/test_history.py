@@ -1,15 +1,11 @@
 """What a person undoes and redoes, with one page open or several, and beside Python."""
 
-from contextlib import suppress
-from itertools import takewhile
-
 import numpy as np
 import pytest
 
 from shoal.errors import UsageError
 from shoal.review import verbs
 from shoal.review.actions import Action, Entry, Group
-from shoal.review.effects import again, why_not
 from shoal.review.history import Window
 from shoal.review.review import Review
 from shoal.review.state import Conflict
@@ -66,17 +62,6 @@ def test_a_window_undoes_and_redoes_what_was_done_in_it_under_another_name(revie
     with pytest.raises(UsageError):
         review.again("undo", by="bea", window=a)  # ann did it before the window was opened
     assert review.again("undo", by="ann", window=a)[0].action.of == 1
-
-
-def test_a_new_window_and_python_go_on_from_all_that_a_person_did(review: Review) -> None:
-    confirm(review, 3, "a")
-    confirm(review, 4, "b")
-    assert review.again("undo", by="ann")[0].action.of == 2
-    assert review.again("redo", by="ann", window=Window("new", opened=3))[0].action.of == 2
-    assert review.again("undo", by="ann", window=Window("new", opened=4))[0].action.of == 2
-    confirm(review, 5, "a")
-    with pytest.raises(UsageError):
-        review.again("redo", by="ann")  # something else was done since
 
 
 def test_that_two_categories_are_not_the_same_is_said_once_kept_and_undone(
@@ -158,36 +143,3 @@ def test_no_part_of_a_split_vanishes_with_an_image_of_somebody_else_in_it(review
     verbs.move(review, ["06.png"], "tern", by="ann")
     with pytest.raises(Conflict):
         review.again("undo", by="bob")
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_what_can_be_undone_is_what_a_look_at_each_action_finds(review: Review, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    n_skipped = 0
-    for _ in range(60):
-        by = str(rng.choice(["ann", "bob"]))
-        rows = rng.choice(12, 2, replace=False)
-        paths = [f"{row:02d}.png" for row in rows.tolist()]
-        names = [record.name for record in review.state.categories.values()]
-        some = rng.choice(names, 2, replace=False).tolist() if len(names) > 1 else []
-        verb = rng.integers(6)
-        with suppress(UsageError):
-            if verb < 2:
-                review.again(("undo", "redo")[verb], by=by)
-            elif verb == 2:
-                verbs.decide(review, "flag", None, paths, by=by)
-            elif verb == 3:
-                verbs.move(review, paths, str(rng.choice([*names, "tern", "skua"])), by=by)
-            elif verb == 4:
-                verbs.rename(review, names[0], str(rng.choice(["auk", "crow", "gull"])), by=by)
-            elif some:
-                verbs.merge(review, some, by=by)
-        for one in ("ann", "bob"):
-            done = [*review.state.history.done_by(one)]
-            blocked = [*takewhile(lambda of: why_not(review.state, "undo", of), done)]
-            assert again(review.state, "undo", one) == (
-                (done[len(blocked) :] or [None])[0],
-                blocked,
-            )
-            n_skipped += len(blocked)
-    assert n_skipped > 10

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,9 @@ import pytest
 from shoal.discovery.export.formats import export_run
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.review import verbs
-from shoal.review.log import Log
-from shoal.review.replay import replay_review
-from shoal.review.review import OtherAnswer, Review
+from shoal.review.review import Review
 from shoal.review.reviewed_run import ReviewedRun
-from shoal.runs import Run, locked_file
+from shoal.runs import Run
 from small_runs import write_small
 
 
@@ -122,16 +119,6 @@ def test_a_line_that_does_not_fit_is_named(run: Run, old: str, new: str) -> None
         Review(run)
 
 
-def test_two_processes_see_each_other(run: Run) -> None:
-    ann = Review(run)
-    bob = Review(run)
-    verbs.rename(ann, "gull", "tern")
-    verbs.decide(bob, "confirm", "tern", None)
-    assert not bob.refresh()
-    assert ann.refresh()
-    assert ann.state.images.status.tolist() == bob.state.images.status.tolist()
-
-
 def test_a_full_disk_leaves_the_log_as_it_was(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     review = Review(run)
     verbs.rename(review, "gull", "tern")
@@ -160,27 +147,6 @@ def test_a_run_written_anew_meanwhile_takes_no_action(run: Run) -> None:
     run.write_assignments(rows[:-1])
     with pytest.raises(UsageError):
         verbs.rename(review, "gull", "tern")
-
-
-def test_the_old_log_is_on_the_disk_before_another_takes_its_place(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    verbs.rename(Review(run), 2, "tern")
-    Run.create(run.path, force=True)
-    again = write_small(run.path, ids=(0, 0, 1, 1, 1, 1, 3, 3, 0, 2, 2, 2))
-    synced = []
-    monkeypatch.setattr("os.fsync", lambda file: synced.append(os.fstat(file).st_ino))
-    replay_review(run.path, again, by="ann")
-    files = [(run.path / name).stat().st_ino for name in ("review-1.jsonl", "review.jsonl")]
-    assert [number for number in synced if number in files] == files
-
-
-def test_a_log_of_another_answer_is_refused_with_the_remedy(run: Run, tmp_path: Path) -> None:
-    verbs.rename(Review(run), "gull", "tern")
-    other = write_small(tmp_path / "other", ids=(1, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3))
-    (other.path / "review.jsonl").write_bytes((run.path / "review.jsonl").read_bytes())
-    with pytest.raises(OtherAnswer):
-        Review(other)
 
 
 WORKER = """
@@ -265,22 +231,3 @@ def test_an_id_that_no_category_can_have_is_damage(run: Run, category: int) -> N
     )
     with pytest.raises(DataError):
         Review(run)
-
-
-def test_who_adds_waits_for_a_thread_that_holds_the_log(run: Run) -> None:
-    log = Log(run.path / "review.jsonl")
-    is_held = threading.Event()
-    is_over = threading.Event()
-
-    def hold() -> None:
-        with locked_file(log.file):
-            is_held.set()
-            is_over.wait()
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    is_held.wait()
-    threading.Timer(1.0, is_over.set).start()
-    with log.held():
-        assert is_over.is_set()
-    holder.join()

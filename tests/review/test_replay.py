@@ -115,22 +115,6 @@ def test_of_a_decision_about_several_categories_one_that_is_gone_takes_no_other_
     assert statuses(Review(another))[11] == "rejected"
 
 
-def test_a_flag_stays_with_its_image_wherever_that_is(run: Run, tmp_path: Path) -> None:
-    review = Review(run)
-    verbs.decide(review, "flag", None, ["03.png", "09.png"], by="ann")
-    other = write_small(
-        tmp_path / "other",
-        ids=(0, 0, 0, 0, 1, 1, 2, 2, 2, 0, 1, 2),
-        names=("gull", "heron", "tern"),
-    )
-    _, misfits = replay_review(run.path, other, by="ann")
-    assert misfits == []
-    assert [row for row, status in enumerate(statuses(Review(other))) if status == "flagged"] == [
-        3,
-        9,
-    ]
-
-
 def test_a_run_made_anew_in_its_folder_takes_its_own_review_over(run: Run) -> None:
     reviewed(run)
     old = (run.path / "review.jsonl").read_bytes()
@@ -244,46 +228,6 @@ def test_of_a_split_that_the_answer_has_made_by_itself_decided_images_follow_as_
     assert after.state.entry(int(after.state.images.decided[2])).by == "bob"
 
 
-def test_a_part_that_the_answer_has_found_by_itself_gets_its_name(run: Run, tmp_path: Path) -> None:
-    """The part's images are mostly a novel category of their own; the review of the part goes on
-    there."""
-    review = Review(run)
-    verbs.split(review, "gull", {"tern": ["01.png", "02.png"]}, by="ann")
-    verbs.decide(review, "confirm", None, ["01.png"], by="bob")
-    ids = (0, 4, 4, 1, 1, 1, 2, 2, 2, 3, 3, 3)
-    other = write_small(tmp_path / "other", ids=ids, names=(*NAMES, "novel-003"))
-    _, misfits = replay_review(run.path, other, by="ann")
-    after = Review(other)
-    assert misfits == []
-    assert names(after) == {**names(review), "gull": [0], "tern": [1, 2]}
-    assert statuses(after)[:3] == ["predicted", "confirmed", "predicted"]
-
-
-def test_a_part_none_of_whose_images_are_there_still_takes_what_was_confirmed_in_it(
-    run: Run, tmp_path: Path
-) -> None:
-    review = Review(run)
-    verbs.split(review, "gull", {"herring gull": ["01.png", "02.png"]}, by="ann")
-    verbs.decide(review, "confirm", None, ["01.png"], by="ann")
-    other = write_small(tmp_path / "other", ids=(0, 1, 1, 1, 1, 1, 2, 2, 2, 3, 3, 3))
-    _, misfits = replay_review(run.path, other, by="ann")
-    assert [misfit.reason for misfit in misfits] == [f"2 of 2 images of herring gull {NOT_SPLIT}"]
-    assert (names(Review(other))["herring gull"], names(Review(other))["heron"]) == (
-        [1],
-        [2, 3, 4, 5],
-    )
-
-
-def test_a_split_of_what_is_not_there_any_more_is_told_and_makes_no_empty_category(
-    run: Run, tmp_path: Path
-) -> None:
-    verbs.split(Review(run), "novel-002", {"skua": ["09.png"], "tern": ["10.png"]}, by="ann")
-    other = write_small(
-        tmp_path / "other", ids=(0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 1, 2), names=NAMES[:3]
-    )
-    entries, (misfit,) = replay_review(run.path, other, by="ann")
-    assert (entries, misfit.reason.split("; ")[0]) == ([], f"1 of 1 image of skua {NOT_SPLIT}")
-    assert [*names(Review(other))] == [*NAMES[:3]]
 
 
 def test_a_part_that_nobody_named_goes_by_what_its_category_is_called_here(
@@ -357,25 +301,6 @@ def test_confirmed_images_of_a_named_category_keep_its_name_where_the_answer_has
     merged = write_small(tmp_path / "merged", ids=within, names=NAMES[:3])
     _, misfits = replay_review(run.path, merged, by="ann")
     assert (misfits, names(Review(merged))["heron"]) == ([], [0, 3, 4, 5, 6, 7, 8])
-
-
-def test_a_category_with_a_name_of_labels_is_not_given_that_of_a_novel_one(
-    run: Run, tmp_path: Path
-) -> None:
-    review = Review(run)
-    verbs.rename(review, "novel-001", "egret", by="ann")
-    known = ("gull", "heron", "tern", "novel-001")
-    other = write_small(tmp_path / "other", names=known)
-    _, misfits = replay_review(run.path, other, by="ann")
-    assert [misfit.reason for misfit in misfits] == [
-        "there is no category for novel-001 any more; its images are in tern here"
-    ]
-    assert set(names(Review(other))) == set(known)
-    verbs.decide(review, "confirm", None, ["06.png", "07.png"], by="ann")
-    again = write_small(tmp_path / "again", names=known)
-    _, misfits = replay_review(run.path, again, by="ann")
-    assert misfits == []
-    assert (names(Review(again))["egret"], names(Review(again))["tern"]) == ([6, 7], [8])
 
 
 def test_a_category_that_a_person_named_is_the_one_that_labels_call_so(
@@ -478,23 +403,6 @@ def test_a_name_that_the_answer_has_made_up_is_not_that_of_a_category_of_a_perso
         [11],
         [4],
     ]
-
-
-def test_two_novel_categories_that_are_one_now_do_not_take_turns_in_naming_it(
-    run: Run, tmp_path: Path
-) -> None:
-    review = Review(run)
-    verbs.rename(review, "novel-001", "tern", by="ann")
-    verbs.rename(review, "novel-002", "skua", by="ann")
-    verbs.merge(review, ["tern", "gull"], into="skua", by="bob")
-    ids = (0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 2)
-    _, misfits = replay_review(
-        run.path, other := write_small(tmp_path / "other", ids=ids, names=NAMES[:3]), by="ann"
-    )
-    reason = "there is no category for {} any more; its images are in tern here"
-    expected = [("rename", reason.format("novel-002")), ("merge", reason.format("skua"))]
-    assert [(misfit.action, misfit.reason) for misfit in misfits] == expected
-    assert names(Review(other))["tern"] == [6, 7, 8, 9, 10, 11]
 
 
 def test_a_part_is_split_off_where_the_images_of_its_category_are_in_another_one(

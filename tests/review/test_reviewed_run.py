@@ -97,39 +97,6 @@ def photos(run: Run, tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("photos")
-def test_exports_have_the_reviewed_categories(reviewed: ReviewedRun, tmp_path: Path) -> None:
-    export_run(reviewed, "imagefolder", tmp_path / "sorted")
-    found = {
-        file.relative_to(tmp_path / "sorted").as_posix()
-        for file in (tmp_path / "sorted").glob("*/*")
-    }
-    assert {"unlabeled/02.png", "egret/05.png", "herring gull/00.png", "novel-001/11.png"} <= found
-    assert len(found) == 12
-    export_run(reviewed, "csv", tmp_path / "csv")
-    assert read_rows(Assignment, tmp_path / "csv" / "assignments.csv")[2].status == "rejected"
-    export_run(reviewed, "fiftyone", tmp_path / "fiftyone")
-    labels = json.loads((tmp_path / "fiftyone" / "labels.json").read_text())["labels"]
-    assert labels["00000002"] is None
-    assert labels["00000005"] == {"label": "egret", "confidence": 1.0}
-    export_run(reviewed, "labelstudio", tmp_path / "ls")
-    tasks = json.loads((tmp_path / "ls" / "tasks.json").read_text())
-    said = {task["data"]["path"]: task.get("annotations") for task in tasks}
-    choices = {
-        path: found and found[0]["result"][0]["value"]["choices"] for path, found in said.items()
-    }
-    assert [choices[path] for path in ("00.png", "01.png", "02.png", "04.png", "05.png")] == [
-        ["herring gull"],
-        None,
-        None,
-        ["heron"],
-        ["egret"],
-    ]
-    assert "predictions" not in tasks[2]
-    export_run(reviewed, "hf", tmp_path / "hf")
-    assert (tmp_path / "hf" / "metadata.csv").read_text().splitlines()[3].startswith("02.png,,")
-
-
-@pytest.mark.usefixtures("photos")
 @pytest.mark.parametrize(
     ("name", "file"),
     [
@@ -156,29 +123,6 @@ def test_every_exported_table_says_who_decided_what_and_when(
     assert found["05.png"]["classified_at"].endswith("+00:00")
 
 
-@pytest.mark.usefixtures("photos")
-def test_a_category_called_unlabeled_is_not_mixed_with_images_without_one(
-    run: Run, tmp_path: Path
-) -> None:
-    review = Review(run)
-    verbs.rename(review, "novel-001", "unlabeled")
-    verbs.rename(review, "novel-002", "Unknown")
-    verbs.decide(review, "reject", None, ["00.png"])
-    export_run(ReviewedRun.open(run.path), "imagefolder", tmp_path / "sorted")
-    folders = {
-        folder.name: len(list(folder.iterdir()))
-        for folder in (tmp_path / "sorted").iterdir()
-        if folder.is_dir()
-    }
-    assert folders["unlabeled"] == 1
-    assert {unquote(name): n for name, n in folders.items() if "%" in name} == {
-        "unlabeled": 3,
-        "Unknown": 3,
-    }
-    rows = csv.DictReader((tmp_path / "sorted" / "export.csv").read_text().splitlines())
-    assert {row["path"]: row["category"] for row in rows} == {
-        row.path: row.category for row in ReviewedRun.open(run.path).assignments
-    }
 
 
 def test_a_novel_category_without_images_is_no_known_one_and_no_choice(
@@ -207,13 +151,6 @@ def test_a_label_that_a_person_overruled_is_not_kept(run: Run, tmp_path: Path) -
     found = export_run(ReviewedRun.open(run.path), "csv", tmp_path / "csv")
     assert found.n_disagreeing == 0
     assert read_rows(Assignment, tmp_path / "csv" / "assignments.csv")[0].category == "heron"
-
-
-def test_the_report_shows_what_was_decided(reviewed: ReviewedRun) -> None:
-    text = render_report(Run(reviewed.path))
-    assert "Reviewed: 1 confirmed, 1 rejected, 1 moved, 1 flagged." in text
-    assert "herring gull" in text
-    assert "novel-002" not in text
 
 
 def test_the_score_is_that_of_the_reviewed_categories(run: Run) -> None:
@@ -270,27 +207,6 @@ def test_a_classifier_decides_about_no_category_that_people_made_or_emptied(
         "skua",
         "gull",
     ]  # of the last one it is sure
-
-
-def test_new_images_go_to_the_reviewed_categories(reviewed: ReviewedRun, run: Run) -> None:
-    (run.path / "config.yaml").write_text("inference: {shift: {n_neighbors: 2}}\n")
-    new = points(np.array([0, 1, 2, 3]), seed=5)
-    found = Assigner(reviewed, outlier_share=0, device="cpu").assign_embeddings(
-        ["a", "b", "c", "d"], new
-    )
-    assert {(row.category_id, row.category) for row in found} <= {
-        (0, "herring gull"),
-        (1, "heron"),
-        (2, "novel-001"),
-        (4, "egret"),
-        (-1, ""),
-    }
-    plain = Assigner(Run(run.path), outlier_share=0, device="cpu").assign_embeddings(
-        ["a", "b", "c", "d"], new
-    )
-    assert [row.category_id for row in plain] == [0, 1, 2, 3]
-    assert found[0].category_id == 0
-    assert [row.category for row in found][2:] == ["novel-001"] * 2
 
 
 def test_a_review_of_another_answer_is_refused_where_it_would_be_lost_and_told_in_the_report(

@@ -55,14 +55,6 @@ def test_a_rejected_image_has_no_category_and_is_remembered_not_to_be_in_its_old
     assert review.state.images.category.tolist() == [-1, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
-def test_moving_to_a_name_that_is_new_makes_a_category(review: Review) -> None:
-    verbs.move(review, ["06.png", "09.png"], "tern")
-    assert review.state.find("tern") == 4
-    assert review.state.members(4).tolist() == [6, 9]
-    verbs.move(review, ["07.png"], "tern")
-    assert review.state.members(4).tolist() == [6, 7, 9]
-
-
 def test_rename_refuses_a_name_that_is_taken(review: Review) -> None:
     verbs.rename(review, "novel-001", "tern")
     assert review.state.categories[2].name == "tern"
@@ -122,30 +114,6 @@ def test_merged_categories_end_and_keep_what_was_decided(review: Review) -> None
         verbs.merge(review, ["gull"], into="gull")
 
 
-def test_one_category_is_merged_into_another_by_its_name_or_number_alone(review: Review) -> None:
-    verbs.merge(review, "novel-001", "heron")
-    verbs.merge(review, np.int64(3), into="heron")
-    assert set(review.state.categories) == {0, 1}
-    assert review.state.members(1).tolist() == [3, 4, 5, 6, 7, 8, 9, 10, 11]
-
-
-def test_split_parts_a_category_where_the_tree_does(review: Review) -> None:
-    verbs.merge(review, ["novel-001", "novel-002"])
-    verbs.split(review, "novel-001", 2)
-    parts = {
-        record.name: review.state.members(c).tolist()
-        for c, record in review.state.categories.items()
-    }
-    assert parts == {
-        "gull": [0, 1, 2],
-        "heron": [3, 4, 5],
-        "novel-001": [6, 7, 8],
-        "novel-001 (2)": [9, 10, 11],
-    }
-    verbs.split(review, "gull", {"young gull": ["02.png"]})
-    assert review.state.members(0).tolist() == [0, 1]
-
-
 def test_a_split_without_a_part_or_an_image_is_refused(review: Review) -> None:
     with pytest.raises(UsageError) as refused:
         verbs.split(review, "gull", {})
@@ -200,13 +168,6 @@ def test_what_somebody_else_has_built_on_is_not_undone(review: Review) -> None:
     verbs.move(review, ["06.png"], "gull", by="bob")
     with pytest.raises(Conflict):
         review.again("redo", by="ann")
-
-
-def test_undoing_a_merge_refuses_a_name_that_was_given_again(review: Review) -> None:
-    verbs.merge(review, ["heron", "novel-001"], by="ann")
-    verbs.rename(review, "novel-002", "novel-001", by="bob")
-    with pytest.raises(UsageError):
-        review.again("undo", by="ann")
 
 
 def test_an_action_chosen_on_an_old_view_is_refused_where_it_matters_and_only_there(

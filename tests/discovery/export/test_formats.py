@@ -7,7 +7,6 @@ import json
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import numpy as np
@@ -174,24 +173,6 @@ def test_label_studio_gets_a_task_per_image_and_choices_for_all_categories(
     assert view.find("Choices").get("name") == tasks[0]["predictions"][0]["result"][0]["from_name"]
 
 
-def test_label_studio_is_told_to_serve_the_folder_above_the_images_and_to_add_theirs(
-    run: Run, tmp_path: Path
-) -> None:
-    """It serves what lies in a storage of the project, and takes no storage that is the document
-    root itself."""
-    found = export_run(run, "labelstudio", tmp_path / "out")
-    served = next(line for line in found.steps if "DOCUMENT_ROOT=" in line).partition(
-        "DOCUMENT_ROOT="
-    )[2]
-    tasks = json.loads((found.folder / "tasks.json").read_text(encoding="utf-8"))
-    for task, path in zip(tasks, IMAGES, strict=True):
-        file = Path(served) / unquote(task["data"]["image"].partition("?d=")[2])
-        assert file.read_bytes().decode() == path
-    storage = next(line for line in found.steps if "absolute path" in line)
-    assert f"absolute path {tmp_path / 'photos'};" in storage
-    assert export_run(run, "csv", tmp_path / "csv").steps == ()
-
-
 @pytest.mark.parametrize(
     ("name", "file"),
     [
@@ -260,17 +241,6 @@ def test_what_people_split_off_or_threw_out_is_exported_so_whatever_its_label(
     assert rows(again.folder / "assignments.csv")[1]["category"] == ""
 
 
-def test_label_studio_gets_the_label_and_the_prediction(run: Run, tmp_path: Path) -> None:
-    run.write_assignments(
-        replace(row, label_given="cat" if row.path == "y/2.png" else "") for row in run.assignments
-    )
-    task = json.loads(
-        (export_run(run, "labelstudio", tmp_path / "out").folder / "tasks.json").read_text("utf-8")
-    )[2]
-    assert task["annotations"][0]["result"][0]["value"]["choices"] == ["cat"]
-    assert task["predictions"][0]["result"][0]["value"]["choices"] == ["hot/cold"]
-
-
 def test_label_studio_gets_what_the_run_found_beside_what_people_said(
     run: Run, tmp_path: Path
 ) -> None:
@@ -323,14 +293,6 @@ def test_an_edited_run_cannot_reach_out_of_its_folders(run: Run, tmp_path: Path)
     assert not list(tmp_path.rglob("out/**/secret.png"))
 
 
-def test_images_that_moved_are_found_where_the_user_says(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "photos").rename(tmp_path / "moved")
-    with pytest.raises(DataError, match="say with --images where it is now"):
-        export_run(run, "hf", tmp_path / "out")
-    out = export_run(run, "hf", tmp_path / "out", images=tmp_path / "moved").folder
-    assert (out / "z.png").read_bytes() == b"z.png"
-
-
 def test_what_cannot_be_exported_is_said(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="no format 'huggingface'; known: csv, fiftyone"):
         export_run(run, "huggingface", tmp_path / "out")
@@ -373,17 +335,6 @@ def test_images_are_not_exported_among_those_that_the_next_discovery_reads(
     export_run(run, name, tmp_path / "photos-sorted")
 
 
-def test_beside_two_folders_and_where_images_were_listed_one_by_one_there_is_room_for_an_export(
-    run: Run, tmp_path: Path
-) -> None:
-    run.write_json("provenance", {**run.provenance, "folders": ["x", "y"]})
-    with pytest.raises(UsageError, match="would find every image twice"):
-        export_run(run, "imagefolder", tmp_path / "photos" / "y" / "sorted")
-    export_run(run, "imagefolder", tmp_path / "photos" / "sorted")
-    run.write_json("provenance", {**run.provenance, "folders": []})
-    export_run(run, "imagefolder", tmp_path / "photos" / "y" / "sorted")
-
-
 ODD = ["export.csv", "..", "é" * 200, "hot/cold", "Hot/cold", ".export.tmp", "dot. ", "EXPORT.csv"]
 
 
@@ -400,17 +351,6 @@ def recast(run: Run, categories: list[str], folder: Path) -> None:
         for i, name, path in both
     )
     run.write_categories(replace(category, category_id=i, category=name) for i, name, _ in both)
-
-
-def test_categories_with_the_oddest_names_have_a_folder_each(run: Run, tmp_path: Path) -> None:
-    recast(run, ODD, tmp_path / "photos")
-    export_run(run, "imagefolder", tmp_path / "out")
-    found = rows(tmp_path / "out" / "export.csv")
-    assert {row["category"] for row in found} == set(ODD)
-    assert len({row["file"].split("/")[0] for row in found}) == len(ODD)
-    for row in found:
-        assert (tmp_path / "out" / row["file"]).read_bytes() == row["path"].encode()
-    assert len(list((tmp_path / "out").iterdir())) == len(ODD) + 1
 
 
 @pytest.mark.parametrize("is_there", [True, False])

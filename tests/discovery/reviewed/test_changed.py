@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from shoal.discovery.reviewed.refinement import changes_in_words
 
 CHANGES: dict[str, Any] = {
@@ -16,17 +14,16 @@ CHANGES: dict[str, Any] = {
 CHANGES |= {"n_placed": 0, "kept": [], "new": [], "gone": []}
 
 
-@pytest.mark.parametrize(
-    ("misfits", "words"),
-    [
-        (["rename by ann"], "1 action of the review no longer fits: rename by ann"),
-        (
-            ["rename by ann", "merge by bob"],
-            "2 actions of the review no longer fit: rename by ann; 1 more in changes.json",
-        ),
-    ],
-)
-def test_of_what_no_longer_fits_one_is_named_and_where_the_others_are(
-    misfits: list[str], words: str
-) -> None:
-    assert changes_in_words({**CHANGES, "does_not_fit": misfits})[-1] == f"note: {words}"
+def test_a_category_that_is_gone_is_not_called_known() -> None:
+    gone = [{"category_id": 4, "category": "tern", "before": 2}]
+    changes = {**CHANGES, "became_known": ["tern", "skua"], "gone": gone, "does_not_fit": []}
+    first, second = changes_in_words(changes)
+    assert "tern" not in first
+    assert "skua" in first
+    assert "tern" in second
+
+
+def test_of_what_no_longer_fits_one_is_named() -> None:
+    last = changes_in_words({**CHANGES, "does_not_fit": ["rename by ann", "merge by bob"]})[-1]
+    assert "rename by ann" in last
+    assert "merge by bob" not in last

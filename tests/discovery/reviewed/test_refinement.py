@@ -2,16 +2,13 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import shoal
 from shoal.discovery.discovered_run import DiscoveredRun
-from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.facts import collect_facts
-from shoal.discovery.reporter import Reporter
 from shoal.discovery.reviewed.refinement import Refinement
 from shoal.errors import DataError, UsageError
 from shoal.runs import Run, RunView
@@ -159,36 +156,6 @@ def test_an_image_that_came_later_and_a_label_that_came_later_are_taken(
     assert run.provenance["n_images"] == 61
     settings = run.config
     assert settings["n_clusters"] == 6  # there are more known ones now than were given
-
-
-def test_before_training_it_is_said_which_named_category_has_no_image_to_know_it_by(
-    discover_same,
-) -> None:
-    run = shoal.load(discover_same())
-    first = next(row.category for row in run.categories if row.is_novel)
-    run.rename(first, "teal")
-    with (run.path / "review.jsonl").open("a") as file:
-        file.write('{"seq":2')
-
-    def said(*, train: bool) -> list[str]:
-        lines: list[str] = []
-        refinement = Refinement.open(run.path)
-        settings = replace(run.config_as(DiscoverySettings), train=train)
-        refinement.settings(
-            settings,
-            refinement.collection(refinement.images()),
-            Reporter(lines.append),
-            is_asked=True,
-        )
-        return lines
-
-    (half,) = said(train=False)
-    assert half.startswith("note: half a line at the end of ")
-    assert said(train=True)[1].startswith(
-        "note: 1 known category has no labeled or confirmed image (teal): training"
-    )
-    run.confirm("teal")
-    assert said(train=True) == []
 
 
 @pytest.mark.slow
