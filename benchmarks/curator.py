@@ -143,7 +143,7 @@ class Curator:
 
     def paths(self, rows: Ints) -> list[str]:
         """Images as verbs take them."""
-        return [self.review.answer.paths[row] for row in rows.tolist()]
+        return [self.review.state.paths[row] for row in rows.tolist()]
 
     def put(self, rows: Ints, own: int) -> None:
         """Move images to the category of a class, which is made where there is none."""
@@ -278,7 +278,7 @@ class Curator:
     def _open(self, number: int) -> Ints:
         """The undecided images of a category, least typical first."""
         is_open = (self.categories == number) & ~self.is_told & (~self.is_given | self.is_misplaced)
-        order = self.review.answer.typical_order[::-1]
+        order = self.review.state.typical_order[::-1]
         found: Ints = order[is_open[order]]
         return found
 

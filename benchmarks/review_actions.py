@@ -104,7 +104,7 @@ def measure(root: Path, features: Path | None, seed: int, args: argparse.Namespa
 
 def review_only(first: Run, truth: Ints, is_given: Any) -> Curves:
     """Return the curves of the two ways that do not train on the way."""
-    answer = Review(first).answer
+    answer = Review(first).state
     confidence = np.asarray(answer.columns["confidence"])
     one_by_one = Curve()
     label_one_by_one(one_by_one, answer.category_ids, confidence, truth, is_given)

@@ -7,7 +7,7 @@ from typing import Any
 from chromium import Page
 from shoal.review.actions import STATUSES
 from shoal.review.review import Review
-from shoal.runs import RunView
+from shoal.runs import Run
 
 TOO_EARLY = "document.getElementById('said').textContent.includes('pressed before this was shown')"
 
@@ -107,7 +107,7 @@ def change(page: Page, element_id: str, value: str) -> None:
 
 
 def state(run: Path) -> Review:
-    return Review(RunView(run))
+    return Review(Run(run))
 
 
 def spoken(page: Page) -> list[dict[str, Any]]:

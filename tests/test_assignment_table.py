@@ -18,7 +18,7 @@ from shoal.errors import DataError, MissingError
 from shoal.report.page import render_report
 from shoal.review.review import Review
 from shoal.review.reviewed_run import ReviewedRun
-from shoal.runs import Run, RunView, table_files
+from shoal.runs import Run, table_files
 from small_runs import embedded_five
 
 NAMES = [f"assignments-0000{part}-of-00003.parquet" for part in range(3)]
@@ -75,9 +75,9 @@ def outputs(run: Run, out: Path) -> dict[str, object]:
         "export": [(out / name).read_bytes() for name in ("assignments.csv", "categories.csv")],
         "pandas": public.to_pandas().to_csv(),
         "assigned": Assigner(opened, device="cpu").assign_embeddings(["new"] * 60, x[::-1]),
-        "facts": {k: v for k, v in collect_facts(RunView(run.path)).items() if k != "files"},
+        "facts": {k: v for k, v in collect_facts(Run(run.path)).items() if k != "files"},
         "score": score_run(opened, truth),
-        "review": Review(RunView(run.path)).answer.checksum,
+        "review": Review(Run(run.path)).state.checksum,
     }
 
 
@@ -94,7 +94,7 @@ def test_all_that_reads_a_run_reads_parts(
     for what, value in expected.items():
         assert found[what] == value, what
     assert [file.name for file in sorted((tmp_path / "parts").glob("*.parquet"))] == NAMES
-    assert [*collect_facts(RunView(run.path))["files"]][:3] == NAMES
+    assert [*collect_facts(Run(run.path))["files"]][:3] == NAMES
 
 
 def test_a_review_of_parts_is_written_and_read(run: Run, parts: None) -> None:

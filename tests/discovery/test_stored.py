@@ -22,7 +22,7 @@ from shoal.discovery.reviewed.refinement import Refinement
 from shoal.errors import UsageError
 from shoal.review import verbs
 from shoal.review.review import Review
-from shoal.runs import Run, RunView
+from shoal.runs import Run
 from shoal.server.pictures import Originals
 from stores import object_store, upload, use_store, web_server, write_parquets, write_tars
 
@@ -126,7 +126,7 @@ def test_the_original_of_an_image_is_found_again_for_the_review(
     }
     run = discover(places[kind](), labels_of(photos), tmp_path / "run", untrained)
     paths = [row.path for row in run.assignments]
-    originals = Originals(RunView.open(run.path), [*paths[:3], "../secret.png"])
+    originals = Originals(Run.open(run.path), [*paths[:3], "../secret.png"])
     assert originals.is_there
     for row in range(3):
         shown = Image.open(io.BytesIO(originals.get(row, 512)))
@@ -147,7 +147,7 @@ def test_later_images_of_a_bucket_are_assigned_and_watched(
     for name in names[:2]:
         (inbox / name).write_bytes((photos.folder / name).read_bytes())
     address = upload(inbox, "later")
-    assigner = Assigner(RunView.open(run.path), device="cpu")
+    assigner = Assigner(Run.open(run.path), device="cpu")
     here, _ = assigner.assign(inbox)
     there, _ = assigner.assign(address)
     assert there == here
@@ -171,7 +171,7 @@ def test_a_review_goes_on_from_the_bucket_and_links_need_a_folder(
         export_run(run, "imagefolder", tmp_path / "sorted")
     export_run(run, "imagefolder", tmp_path / "sorted", images=photos.folder)
     assert len(list((tmp_path / "sorted").rglob("*.png"))) == len(photos.truth)
-    verbs.rename(Review(RunView.open(run.path)), 0, "scarlet", by="me")
+    verbs.rename(Review(Run.open(run.path)), 0, "scarlet", by="me")
     images = Refinement.open(run.path).images()
     assert images.names == tuple(sorted(photos.truth))
     assert images.where == "s3://refined/photos"

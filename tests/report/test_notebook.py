@@ -6,19 +6,19 @@ from sklearn.datasets import load_digits
 
 from digit_runs import picture
 from shoal.report.notebook import run_html
-from shoal.runs import RunView
+from shoal.runs import Run
 from small_runs import write_small
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunView:
+def run(tmp_path: Path) -> Run:
     """Four categories of three images each, one of them with a name that is no HTML."""
     made = write_small(tmp_path / "run", names=("gull", "<b>heron & co", "novel-001", "novel-002"))
     made.write_thumbnails(picture(image) for image in load_digits().images[:12])
-    return RunView(made.path)
+    return Run(made.path)
 
 
-def test_it_shows_the_answer_and_a_strip_of_pictures_per_category(run: RunView) -> None:
+def test_it_shows_the_answer_and_a_strip_of_pictures_per_category(run: Run) -> None:
     text = run_html(run, "2 known categories found, 2 likely new")
     html5lib.HTMLParser(strict=True).parseFragment(text)
     assert "2 known categories found, 2 likely new" in text

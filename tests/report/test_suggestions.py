@@ -13,7 +13,7 @@ from shoal.report.suggestions import ONE_GROUP, separation, suggested_merges, su
 from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.review.reviewed_run import ReviewedRun
-from shoal.runs import Assignment, Category, Run, RunView
+from shoal.runs import Assignment, Category, Run
 
 
 def rows(
@@ -117,8 +117,8 @@ def test_a_label_that_binds_is_suspicious_among_images_of_another_category(
 
 
 def test_a_label_that_a_person_has_decided_on_is_no_longer_suspicious(run_of_labels: Run) -> None:
-    verbs.decide(Review(RunView(run_of_labels.path)), "confirm", None, ["0"], by="ann")
-    verbs.merge(Review(RunView(run_of_labels.path)), ["gull", "novel-1"], by="ann")
+    verbs.decide(Review(Run(run_of_labels.path)), "confirm", None, ["0"], by="ann")
+    verbs.merge(Review(Run(run_of_labels.path)), ["gull", "novel-1"], by="ann")
     assert suspicious_labels(ReviewedRun.of(run_of_labels)) == []
 
 

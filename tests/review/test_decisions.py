@@ -144,7 +144,7 @@ def test_a_part_that_nobody_named_or_confirmed_is_not_known(review: Review) -> N
     verbs.split(review, "novel-001", 2, by="ann")
     assert decisions_of(review.state).known == (0, 1)
     (part,) = review.state.members(4).tolist()
-    verbs.decide(review, "confirm", None, [review.answer.paths[part]], by="ann")
+    verbs.decide(review, "confirm", None, [review.state.paths[part]], by="ann")
     assert decisions_of(review.state).known == (0, 1, 4)
     review.again("undo", by="ann")
     verbs.rename(review, "novel-001 (2)", "tern", by="ann")

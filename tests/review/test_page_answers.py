@@ -1,14 +1,11 @@
 """What the page is told of a review, without a server: words, evidence, what can be undone, who is
 put apart."""
 
-from pathlib import Path
-
 from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.runs import Run
 from shoal.server import columns
 from shoal.server.search import Search
-from small_runs import NAMES, write_small
 
 
 def words(review: Review) -> list[str]:
@@ -38,8 +35,6 @@ def test_the_page_is_told_what_undo_will_undo_and_what_it_skips(review: Review) 
         "flag 1 image of gull (skipped 1 later action: undo of assign by bob (action 2): "
         "confirm by ann (action 3) rests on it; undo that first)"
     )
-
-
 
 
 def test_what_was_rejected_in_an_earlier_review_is_not_offered_again(run: Run) -> None:

@@ -228,8 +228,6 @@ def test_of_a_split_that_the_answer_has_made_by_itself_decided_images_follow_as_
     assert after.state.entry(int(after.state.images.decided[2])).by == "bob"
 
 
-
-
 def test_a_part_that_nobody_named_goes_by_what_its_category_is_called_here(
     run: Run, tmp_path: Path
 ) -> None:

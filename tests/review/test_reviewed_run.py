@@ -5,7 +5,6 @@ import csv
 import json
 import re
 from pathlib import Path
-from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -121,8 +120,6 @@ def test_every_exported_table_says_who_decided_what_and_when(
     ]
     assert told == [("predicted", ""), ("rejected", "bob"), ("moved", "bob")]
     assert found["05.png"]["classified_at"].endswith("+00:00")
-
-
 
 
 def test_a_novel_category_without_images_is_no_known_one_and_no_choice(

@@ -20,7 +20,7 @@ from review_page import (
 from served import served
 from shoal.review import verbs
 from shoal.review.review import Review
-from shoal.runs import RunView
+from shoal.runs import Run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -93,8 +93,8 @@ def test_the_image_in_focus_stays_in_focus_while_somebody_else_takes_others_out(
         shown = rows(page)
         page.key("ArrowRight")
         page.key("ArrowRight")
-        review = Review(RunView(run))
-        verbs.decide(review, "reject", None, [review.answer.paths[shown[0]]], by="ben")
+        review = Review(Run(run))
+        verbs.decide(review, "reject", None, [review.state.paths[shown[0]]], by="ben")
         wait_for(page, 1)
         assert page.run("shoal.grid.focused") == shown[2]
         page.key("x")

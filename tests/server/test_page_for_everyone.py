@@ -48,7 +48,7 @@ def test_two_windows_see_each_other_and_conflicts_are_refused(opened: Opened, ru
             "window.asked = fetch, window.fetch = (of, how) => asked(of, of === '/api/act' ? "
             f"{old} : how), true"
         )
-        verbs.move(state(run), [state(run).answer.paths[shown[1]]], 0, by="eve")
+        verbs.move(state(run), [state(run).state.paths[shown[1]]], 0, by="eve")
         bob.key("f")
         bob.wait("document.getElementById('said').className.includes('error')")
         assert "by eve (action 2) has changed this meanwhile" in text(bob, "#said")
@@ -322,7 +322,7 @@ def test_a_whole_review_of_the_digits(opened: Opened, digits: Path, tmp_path: Pa
             wait_for(page, done)
         assert page.complaints() == []
     after = state(run)
-    assert after.state.images.category.tolist() == after.answer.category_ids.tolist()
+    assert after.state.images.category.tolist() == after.state.category_ids.tolist()
     assert not after.state.images.status.any()
 
 

@@ -11,7 +11,7 @@ from shoal.review.actions import STATUSES
 from shoal.review.decisions import decisions_of
 from shoal.review.review import Review
 from shoal.review.reviewed_run import ReviewedRun
-from shoal.runs import Run, RunView
+from shoal.runs import Run
 
 pytestmark = pytest.mark.browser
 
@@ -61,7 +61,7 @@ def test_confirm_reject_and_flag_by_one_key_each(page: Page, run: Path) -> None:
 def test_a_split_asks_what_becomes_of_labels_that_would_leave(
     page: Page, run: Path, relabels: bool
 ) -> None:
-    answer = Review(RunView(run)).answer
+    answer = Review(Run(run)).state
     here = go_to(page, "zero")
     ask(page, "s")
     slider = "document.querySelector('#dialog input[type=range]')"
@@ -133,7 +133,7 @@ def test_move_new_rename_merge_split_by_keys_alone(page: Page, run: Path) -> Non
         page.key("u")
         wait_for(page, done)
     found = state(run).state
-    plain = Review(RunView(run)).answer
+    plain = Review(Run(run)).state
     assert found.images.category.tolist() == plain.category_ids.tolist()
     assert {c: r.name for c, r in found.categories.items()} == {
         c.category_id: c.category for c in plain.found

@@ -15,7 +15,7 @@ from served import served
 from shoal.review import verbs
 from shoal.review.actions import STATUSES
 from shoal.review.review import Review
-from shoal.runs import RunView
+from shoal.runs import Run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -29,8 +29,8 @@ def refused(opened: Callable[..., object], run: Path) -> Iterator[Page]:
 
 
 def by_ben(run: Path, kind: str, *some: int) -> None:
-    review = Review(RunView(run))
-    verbs.decide(review, kind, None, [review.answer.paths[row] for row in some], by="ben")
+    review = Review(Run(run))
+    verbs.decide(review, kind, None, [review.state.paths[row] for row in some], by="ben")
 
 
 def test_growing_takes_all_but_what_somebody_decided_since_it_was_asked(
@@ -162,9 +162,9 @@ def test_a_question_that_was_asked_before_somebody_acted_is_refused(
     here = page.run("shoal.view.id")
     ask(page, key)
     page.type(typed)
-    review = Review(RunView(run))
+    review = Review(Run(run))
     if key == "m":
-        verbs.decide(review, "confirm", None, [review.answer.paths[first]], by="ben")
+        verbs.decide(review, "confirm", None, [review.state.paths[first]], by="ben")
     else:
         verbs.rename(review, here, "by ben", by="ben")
     wait_for(page, 1)

@@ -15,7 +15,7 @@ from review_page import ask, rows, seen, wait_for
 from served import served
 from shoal.review import verbs
 from shoal.review.review import Review
-from shoal.runs import RunView
+from shoal.runs import Run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -62,8 +62,8 @@ def test_a_tab_behind_another_asks_for_nothing_until_it_is_shown_again(
     with served(run) as server, opened(server) as behind, opened(server) as front:
         front.call("Page.bringToFront")
         behind.wait("document.visibilityState === 'hidden'")
-        review = Review(RunView(run))
-        verbs.decide(review, "reject", None, [review.answer.paths[rows(front)[0]]], by="ben")
+        review = Review(Run(run))
+        verbs.decide(review, "reject", None, [review.state.paths[rows(front)[0]]], by="ben")
         wait_for(front, 1)
         assert behind.run("document.body.dataset.seq") == "0"
         behind.call("Page.bringToFront")

@@ -59,7 +59,7 @@ def review(
         raise UsageError(f"{images}: there is no such folder; give the one that --images shall be")
     opened = Run.open(run, checks_tables=False)  # the review reads them all, and checks them then
     opened_review, misfits = _open(opened, replay, read_only=read_only)
-    originals = Originals(opened, opened_review.answer.paths, images)
+    originals = Originals(opened, opened_review.state.paths, images)
     listening = bind(host, port)
     access = Access(host=host, port=listening.getsockname()[1], is_read_only=read_only)
 
@@ -132,6 +132,6 @@ def _tell(review: "Review", run: Path) -> None:
     review.refresh()
     n_by_status = Counter(STATUSES[status] for status in review.state.images.status.tolist())
     said = [f"{n_by_status[one]:,} {one}" for one in STATUSES[1:] if n_by_status[one]]
-    images = count(len(review.answer), "image")
+    images = count(len(review.state), "image")
     say(f"of {images} {', '.join(said) or 'none was decided on'}")
     say(f"next: shoal export {shlex.quote(str(run))} --to imagefolder --out sorted/")

@@ -172,7 +172,7 @@ def suspicious_labels(run: ReviewedRun) -> list[SuspiciousLabel]:
     as_found = {name: run.column(name) for name in JUDGED_BY}
     names: dict[str, str] = {}
     if run.review is not None:
-        as_found = run.review.answer.columns
+        as_found = run.review.state.columns
         names = names_today(run.review.state)
     suspects = []
     for row, found in suspected(as_found, run.column("status"), names).items():

@@ -39,11 +39,6 @@ class Review:
         self._is_open = False
         self.refresh()
 
-    @property
-    def answer(self) -> State:
-        """The state, which holds what the run has found too."""
-        return self.state
-
     def refresh(self) -> bool:
         """Take in what others have added; says whether there was anything."""
         with self.lock:

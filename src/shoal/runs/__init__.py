@@ -26,9 +26,6 @@ from shoal.runs.run import ANSWERS, COMPARED, PARTS, Run
 from shoal.runs.run_files import Damaged, damaged, read_arrays, read_vectors, reading
 from shoal.runs.thumbnails import Thumbnails, drop_thumbnails, thumbnail_files
 
-RunView = Run
-"""The same class; callers are moving to the one name."""
-
 __all__ = [
     "ANSWERS",
     "COMPARED",
@@ -42,7 +39,6 @@ __all__ = [
     "Category",
     "Damaged",
     "Run",
-    "RunView",
     "Skip",
     "Thumbnails",
     "check_columns",

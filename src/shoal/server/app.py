@@ -92,7 +92,7 @@ class PageHandlers:
 
     def _prepare(self) -> None:
         """Compute, while the browser loads the page, what it and the first action ask for."""
-        answer = self.review.answer
+        answer = self.review.state
         _ = answer.typical_order, answer.checksum
 
     def page(self, _request: Request) -> Response:
@@ -119,7 +119,7 @@ class PageHandlers:
             facts = {
                 "version": _version(run, self.originals.root),
                 "title": shown(run.path.resolve().name),
-                "n_images": len(self.review.answer),
+                "n_images": len(self.review.state),
                 "statuses": STATUSES,
                 "sure": columns.SURE,
                 "unsure_below": UNSURE_BELOW,
@@ -176,7 +176,7 @@ class PageHandlers:
     def original(self, request: Request) -> Response:
         """The image of a row as it is in the collection; `whole` has all of its pixels."""
         row = request.path_params["row"]
-        if not 0 <= row < len(self.review.answer):
+        if not 0 <= row < len(self.review.state):
             return Response("no such image", 404)
         if "whole" in request.query_params:
             image = self.originals.whole(row)
@@ -187,7 +187,7 @@ class PageHandlers:
     def similar(self, request: Request) -> Response:
         """Images like one."""
         row = number(request.query_params.get("row"))
-        if not 0 <= row < len(self.review.answer):
+        if not 0 <= row < len(self.review.state):
             raise UsageError(f"row {row}: there is none")
         return _json(self.search.similar(row))
 
@@ -209,7 +209,7 @@ class PageHandlers:
         text = request.query_params.get("text", "")
         if not text:
             return _json([])
-        return _json(pack_rows(self.search.paths(text), len(self.review.answer)))
+        return _json(pack_rows(self.search.paths(text), len(self.review.state)))
 
     def map(self, _request: Request) -> Response:
         """Where a sample of the images lies."""
@@ -287,7 +287,7 @@ class PageHandlers:
         return checked_who(by)
 
     def _rows(self, request: Request) -> list[int]:
-        return row_numbers(request.query_params.get("rows", ""), len(self.review.answer))
+        return row_numbers(request.query_params.get("rows", ""), len(self.review.state))
 
     def _category(self, request: Request) -> int:
         category = number(request.query_params.get("category"))

@@ -43,7 +43,7 @@ def columns(review: Review) -> bytes:
     """
     with review.lock:
         state = review.state
-        answer = review.answer
+        answer = review.state
         known = answer.id_of
         given, around = (
             np.array([known.get(name, NO_CATEGORY) if name else NO_CATEGORY for name in names])
@@ -71,9 +71,9 @@ def category(number: int, record: Record) -> dict[str, object]:
 
 def categories(review: Review) -> list[dict[str, object]]:
     """Every category that ever was, with what the run says of it."""
-    answered = {c.category_id: c for c in review.answer.found}
-    ids = review.answer.id_of
-    is_labeled = np.array([bool(label) for label in review.answer.columns["label_given"]])
+    answered = {c.category_id: c for c in review.state.found}
+    ids = review.state.id_of
+    is_labeled = np.array([bool(label) for label in review.state.columns["label_given"]])
     rows = []
     for number, record in review.state.records.items():
         row = category(number, record)
@@ -103,7 +103,7 @@ def changes(review: Review, since: int, by: str, window: Window | None = None) -
             moved = pack_numbers(state.images.category[rows])
         return {
             "seq": state.seq,
-            "rows": pack_rows(rows, len(review.answer)),
+            "rows": pack_rows(rows, len(review.state)),
             "category": moved,
             "status": pack_numbers(state.images.status[rows]),
             "categories": [category(n, state.records[n]) for n in touched if n in state.records],
@@ -219,7 +219,7 @@ def images(review: Review, rows: list[int]) -> list[dict[str, object]]:
 
 def _image(review: Review, row: int, names: dict[str, str]) -> dict[str, object]:
     state = review.state
-    column = review.answer.columns
+    column = review.state.columns
 
     def named(field: str) -> str:
         first = column[field][row]
@@ -227,7 +227,7 @@ def _image(review: Review, row: int, names: dict[str, str]) -> dict[str, object]
 
     decided = int(state.images.decided[row])
     entry = state.entry(decided) if decided else None
-    path = review.answer.paths[row]
+    path = review.state.paths[row]
     return {
         "row": row,
         "path": shown(path),

@@ -52,7 +52,7 @@ class Search:
     @cached_property
     def vectors(self) -> Floats:
         """(N, D) the embeddings, mapped into memory."""
-        return read_vectors(self.review.run.path / "embeddings.npy", len(self.review.answer))
+        return read_vectors(self.review.run.path / "embeddings.npy", len(self.review.state))
 
     @cached_property
     def _lengths(self) -> Floats:
@@ -98,7 +98,7 @@ class Search:
         some = _some(own, ROWS_AT_ONCE)
         units = np.asarray(self.vectors[some], np.float64) / self._lengths[some][:, None]
         likeness = self.likeness(units.mean(axis=0))
-        given = self.review.answer.columns["label_given"]
+        given = self.review.state.columns["label_given"]
         unlabeled = [row for row in np.flatnonzero(is_open).tolist() if not given[row]]
         rows = _highest(likeness, np.array(unlabeled, np.int64), MAX_CANDIDATES)
         return {"rows": rows.tolist(), "likeness": np.round(likeness[rows], 3).tolist()}
@@ -114,7 +114,7 @@ class Search:
             state = self.review.state
             records = state.categories
             ids = state.images.category.copy()
-            today = {c.category_id: state.today(c.category_id) for c in self.review.answer.found}
+            today = {c.category_id: state.today(c.category_id) for c in self.review.state.found}
             apart = state.distinct
         order = np.argsort(ids, kind="stable")
         starts = np.searchsorted(ids[order], [*records]).tolist()
@@ -151,7 +151,7 @@ class Search:
 
         Categories of today.
         """
-        answer = self.review.answer
+        answer = self.review.state
         first = today.get(int(answer.category_ids[row]), now)
         if first != now:
             return first
@@ -181,12 +181,12 @@ class Search:
     @cached_property
     def _position(self) -> Ints:
         """(N,) the position of each image in the typical order."""
-        return np.argsort(self.review.answer.typical_order)
+        return np.argsort(self.review.state.typical_order)
 
     def paths(self, text: str) -> Ints:
         """All images whose path holds a text, whatever its case."""
         wanted = text.casefold()
-        is_found = [wanted in shown(path).casefold() for path in self.review.answer.paths]
+        is_found = [wanted in shown(path).casefold() for path in self.review.state.paths]
         return np.flatnonzero(is_found)
 
     @cached_property
@@ -207,7 +207,7 @@ class Search:
             rows = kept[-1].rows
             points = kept[-1].points
         else:
-            rows = stratified(self.review.answer.category_ids, PCA_IMAGES)
+            rows = stratified(self.review.state.category_ids, PCA_IMAGES)
             points = principal_components(self.vectors[rows], 2)
         low = points.min(axis=0)
         high = points.max(axis=0)

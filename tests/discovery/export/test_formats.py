@@ -18,7 +18,7 @@ from shoal.errors import DataError, UnknownName, UsageError
 from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.review.reviewed_run import ReviewedRun
-from shoal.runs import Assignment, Category, Run, RunView
+from shoal.runs import Assignment, Category, Run
 
 IMAGES = {"x/1.png": "cat", "y/1.png": "cat", "y/2.png": "hot/cold", "z.png": 'tab\t"&<'}
 
@@ -214,7 +214,7 @@ def test_what_people_split_off_or_threw_out_is_exported_so_whatever_its_label(
     run.write_assignments(
         replace(row, label_given=given.get(row.path, "")) for row in run.assignments
     )
-    review = Review(RunView(run.path))
+    review = Review(Run(run.path))
     verbs.split(review, "cat", {"lynx": ["x/1.png"]}, by="ann")
     verbs.decide(review, "reject", None, ["y/2.png"], by="ann")
     kept = export_run(ReviewedRun.open(run.path), "csv", tmp_path / "kept")
@@ -245,7 +245,7 @@ def test_label_studio_gets_what_the_run_found_beside_what_people_said(
     run: Run, tmp_path: Path
 ) -> None:
     """Of z.png, alone in its category, the run's answer is no choice any more."""
-    review = Review(RunView(run.path))
+    review = Review(Run(run.path))
     verbs.move(review, ["y/1.png", "z.png"], "hot/cold", by="ann")
     verbs.rename(review, "cat", "lynx", by="ann")
     out = export_run(ReviewedRun.open(run.path), "labelstudio", tmp_path / "out").folder

@@ -11,7 +11,7 @@ from shoal.discovery.discovered_run import DiscoveredRun
 from shoal.discovery.facts import collect_facts
 from shoal.discovery.reviewed.refinement import Refinement
 from shoal.errors import DataError, UsageError
-from shoal.runs import Run, RunView
+from shoal.runs import Run
 from small_runs import write_small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -47,7 +47,7 @@ def reviewed(discover_same, tmp_path: Path) -> DiscoveredRun:
     return run
 
 
-def by_path(run: RunView) -> dict[str, tuple[str, str, str]]:
+def by_path(run: Run) -> dict[str, tuple[str, str, str]]:
     return {row.path: (row.category, row.label_given, row.status) for row in run.assignments}
 
 
@@ -75,7 +75,7 @@ def test_what_people_decided_holds_in_the_next_run(reviewed: DiscoveredRun, tmp_
     assert run.path == tmp_path / "runs" / "photos-2"
     assert {row.category: row.category_id for row in run.categories} == ids
     assert not any(row.is_novel for row in run.categories)
-    machine = by_path(RunView(run.path))  # without the review
+    machine = by_path(Run(run.path))  # without the review
     decided = {path: row for path, row in before.items() if row[2] in ("confirmed", "moved")}
     assert len(decided) > 20
     for path, (category, _, status) in decided.items():
@@ -91,9 +91,7 @@ def test_what_people_decided_holds_in_the_next_run(reviewed: DiscoveredRun, tmp_
         name for name in ids if name in {row[0] for row in decided.values()} - {"green"}
     ]
     assert changes["cannot_links"] == {rejected: [ids["red"]]}
-    (second,) = (
-        row.second_category for row in RunView(run.path).assignments if row.path == rejected
-    )
+    (second,) = (row.second_category for row in Run(run.path).assignments if row.path == rejected)
     assert second not in ("", "red", machine[rejected][0])
     assert changes["does_not_fit"] == []
     assert (changes["n_decided"], changes["n_placed"]) == (len(decided), 1)
@@ -111,7 +109,7 @@ def test_a_rejection_holds_in_the_run_after_the_next_too(
     second.flag([row.path for row in second.assignments if row.category == "red"][:1])
     third = shoal.refine(second.path, **HOW)
     assert third.path == tmp_path / "runs" / "photos-3"
-    assert by_path(RunView(third.path))[rejected][0] != "red"
+    assert by_path(Run(third.path))[rejected][0] != "red"
     assert (
         Refinement.open(third.path).decisions.apart
         == Refinement.open(second.path).decisions.apart
@@ -134,7 +132,7 @@ def test_merged_and_split_categories_stay_so(reviewed: DiscoveredRun, photos) ->
     assert ids == {row.category: row.category_id for row in reviewed.categories}
     assert "green" not in ids
     assert max(ids.values()) == 5
-    machine = by_path(RunView(run.path))
+    machine = by_path(Run(run.path))
     assert {path for path, row in machine.items() if row[0] == "dark red"} >= set(images[:8])
     assert {row[1] for row in machine.values()} == {"", *ids}
     (rows,) = run.predict([photos.folder / images[0]], device="cpu")

@@ -29,7 +29,7 @@ from review_page import (
 from served import Served
 from shoal.review import verbs
 from shoal.review.review import Review
-from shoal.runs import Run, RunView
+from shoal.runs import Run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -263,8 +263,8 @@ def test_a_key_is_not_about_what_somebody_else_has_put_in_its_place(page: Page, 
     hold_back(page, "/api/act")
     page.key("f")
     page.key("x")
-    review = Review(RunView(run))
-    verbs.decide(review, "reject", None, [review.answer.paths[second]], by="ben")
+    review = Review(Run(run))
+    verbs.decide(review, "reject", None, [review.state.paths[second]], by="ben")
     wait_for(page, before + 1)
     let_through(page)
     page.wait(TOO_EARLY)

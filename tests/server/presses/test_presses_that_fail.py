@@ -10,7 +10,7 @@ from chromium import Page
 from review_page import ask, go_to, hold_back, let_through, rows, state, statuses, text, wait_for
 from shoal.review import verbs
 from shoal.review.review import Review
-from shoal.runs import RunView
+from shoal.runs import Run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -48,8 +48,8 @@ def no_answer(page: Page) -> None:
 
 
 def ann(run: Path, kind: str, row: int) -> None:
-    review = Review(RunView(run))
-    verbs.decide(review, kind, None, [review.answer.paths[row]], by="ann")
+    review = Review(Run(run))
+    verbs.decide(review, kind, None, [review.state.paths[row]], by="ann")
 
 
 def test_what_is_pressed_behind_an_action_that_fails_is_dropped_and_said_once(
@@ -107,13 +107,13 @@ def test_a_category_that_somebody_renamed_after_the_press_is_not_confirmed(
     hold_back(page, "/api/act")
     page.key("f")
     page.key("c")
-    verbs.rename(Review(RunView(run)), page.run("shoal.view.id"), "four by ann", by="ann")
+    verbs.rename(Review(Run(run)), page.run("shoal.view.id"), "four by ann", by="ann")
     wait_for(page, before + 1)
     let_through(page)
     page.wait("document.getElementById('said').textContent.includes('rename by ann')")
     page.settle()
     assert "confirmed" not in statuses(run, shown)
-    verbs.rename(Review(RunView(run)), page.run("shoal.view.id"), "four", by="ann")
+    verbs.rename(Review(Run(run)), page.run("shoal.view.id"), "four", by="ann")
     wait_for(page, before + 2)
 
 
