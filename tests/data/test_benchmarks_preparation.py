@@ -121,19 +121,6 @@ def test_the_imagenet_tar_of_tars_yields_only_the_100_synsets(tmp_path: Path) ->
     assert len(found.parts[0].missing) == 99
 
 
-@pytest.mark.parametrize("place", ["", "devkit", "stanford_cars/devkit"])
-def test_the_labels_of_the_test_part_of_cars_are_to_be_fetched_until_they_are_there(
-    tmp_path: Path, place: str
-) -> None:
-    name = "cars_test_annos_withlabels.mat"
-    before = prepare("cars", tmp_path).to_fetch
-    assert name in before[0]
-    (tmp_path / place).mkdir(parents=True, exist_ok=True)
-    (tmp_path / place / name).write_bytes(b"")
-    after = prepare("cars", tmp_path).to_fetch
-    assert name not in after[0]
-
-
 @pytest.mark.parametrize("name", ["../out.txt", "/out.txt", "a/../../out.txt"])
 def test_a_zip_that_leads_out_of_the_folder_writes_nothing_there(tmp_path: Path, name: str) -> None:
     root = tmp_path / "root"

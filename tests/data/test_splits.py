@@ -27,12 +27,6 @@ def test_every_image_is_on_one_side_and_every_class_on_both(
         assert on_both == (size > 1)
 
 
-def test_the_share_holds_per_class_and_for_the_unlabeled() -> None:
-    y = np.repeat([0, 1, -1], [100, 10, 50])
-    split = hold_out_validation(y, share=0.2, rng=np.random.default_rng(0))
-    assert [int((y[split.validation] == label).sum()) for label in (0, 1, -1)] == [20, 2, 10]
-
-
 def test_known_images_are_labeled_by_one_global_draw() -> None:
     """The recipe of methods spelled out: seed numpy, choose int(share * n) of the known images,
     in dataset order."""

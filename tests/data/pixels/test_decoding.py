@@ -109,12 +109,6 @@ def test_every_mode_becomes_rgb(
     assert far_apart(decoded(tmp_path / name, 8), np.full((8, 8, 3), expected)) <= 1
 
 
-def test_floats_of_any_range_are_stretched_and_nan_is_black(tmp_path: Path) -> None:
-    values = np.array([[-10.0, 0.0], [10.0, np.nan]], dtype=np.float32)
-    Image.fromarray(values).save(tmp_path / "a.tif")
-    np.testing.assert_array_equal(decoded(tmp_path / "a.tif", 2)[..., 0], [[0, 128], [255, 128]])
-
-
 def test_transparent_palettes_are_laid_on_white(tmp_path: Path) -> None:
     image = Image.new("P", (8, 8), 0)
     image.putpalette([200, 0, 0, 0, 0, 200])

@@ -82,19 +82,6 @@ def test_rows_of_an_open_reader_never_change(make_images: Make, cache: Path) -> 
     np.testing.assert_array_equal(changed[:], reference(root, changed.names))
 
 
-def test_a_cache_of_mostly_dead_rows_is_given_up(make_images: Make, cache: Path) -> None:
-    root = make_images([f"{i}.png" for i in range(4)])
-    for value in range(5):
-        for i in range(4):
-            Image.new("RGB", (9, 9), (value, i, 0)).save(root / f"{i}.png")
-            os.utime(root / f"{i}.png", ns=(0, value))
-        pixels = load_pixels(read_collection(root), SIZE, cache=cache)
-        np.testing.assert_array_equal(pixels[:], reference(root, pixels.names))
-    files = list(cache.rglob("rows-*.u8"))
-    assert len(files) == 1
-    assert files[0].stat().st_size <= 12 * SIZE * SIZE * 3
-
-
 def test_broken_files_are_skipped_and_ids_do_not_shift(make_images: Make, cache: Path) -> None:
     root = make_images([f"{i}.png" for i in range(6)])
     (root / "1.png").write_bytes(b"")

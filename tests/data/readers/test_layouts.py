@@ -73,21 +73,6 @@ def test_every_way_to_say_unlabeled_is_understood(make_images: Make) -> None:
     assert (found.n_labeled, found.classes) == (1, ("cat",))
 
 
-def test_folders_and_labels_that_are_whole_numbers_are_numbered_by_number(
-    make_images: Make,
-) -> None:
-    """As text '10' would come before '2'."""
-    root = make_images(["10/a.png", "2/b.png", "1/c.png"])
-    assert read_collection(root).classes == ("1", "2", "10")
-    table = write(root / "t.csv", "path,label\n10/a.png,10.0\n2/b.png,2.0\n1/c.png,\n")
-    assert labels_by_name(read_collection(root, table)) == {
-        "10/a.png": "10",
-        "2/b.png": "2",
-        "1/c.png": None,
-    }
-    assert read_collection(root, table).classes == ("2", "10")
-
-
 def test_paths_are_relative_to_the_table_then_to_the_root(
     make_images: Make, tmp_path: Path
 ) -> None:

@@ -26,35 +26,6 @@ def test_names_are_found_as_they_stand_or_as_paths(tmp_path: Path) -> None:
     assert "t.csv, line 4: elsewhere.jpg" in found.notes[0]
 
 
-def test_accents_may_be_spelled_with_one_code_point_or_two(tmp_path: Path) -> None:
-    """A name exactly as it stands comes first, where the names hold both forms."""
-    one = "\u00e9/1.jpg"
-    two = "e\u0301/1.jpg"
-    for name, spelled in ((one, two), (two, one), (two, f"./{one}")):
-        table = write(tmp_path / "t.csv", f"path,label\n{spelled},cat\n")
-        assert read_names(table, (name,)).classes == {name: "cat"}
-    table = write(tmp_path / "t.csv", f"path,label\n{one},cat\n{two},dog\n")
-    assert read_names(table, (one, two)).classes == {one: "cat", two: "dog"}
-
-
-def test_without_a_column_of_paths_rows_are_in_the_order_of_the_names(tmp_path: Path) -> None:
-    table = write(tmp_path / "t.csv", "label\ncat\n-1\ndog\n")
-    np.save(tmp_path / "t.npy", np.array(["cat", "-1", "dog"]))
-    for file in (table, tmp_path / "t.npy"):
-        assert read_names(file, NAMES, as_filed=True).classes == {
-            "a/1.jpg": "cat",
-            "b/3.jpg": "dog",
-        }
-        assert read_names(file, ("row-0", "row-1", "row-2")).classes == {
-            "row-0": "cat",
-            "row-2": "dog",
-        }
-    with pytest.raises(DataError, match=r"t\.csv"):
-        read_names(table, NAMES[:2], as_filed=True)
-    with pytest.raises(DataError, match=r"t\.npy"):
-        read_names(tmp_path / "t.npy", NAMES[:2], as_filed=True)
-
-
 @pytest.mark.parametrize("file", ["t.csv", "t.npy"])
 def test_labels_without_paths_follow_the_rows_of_the_embeddings_file(
     tmp_path: Path, file: str

@@ -15,7 +15,7 @@ from shoal.data.readers.labels import finder
 from shoal.data.storage.addresses import Address
 from shoal.data.storage.opening import read_stored, row_of
 from shoal.data.storage.remote import Lost, file_system
-from shoal.errors import DataError, MissingError, ShoalError
+from shoal.errors import DataError, MissingError
 from stores import Web, web_server, write_parquets, write_tars
 
 pytest.importorskip("aiohttp", reason="no aiohttp; pip install aiohttp")
@@ -87,17 +87,6 @@ def test_connections_that_are_dropped_are_tried_again(web: Web, tmp_path: Path) 
     assert not pixels.skipped
     assert set(web.asked.values()) == {3}  # twice in vain, then the answer
     np.testing.assert_array_equal(pixels[:], local[:])
-
-
-@pytest.mark.slow
-def test_many_lost_in_a_row_end_the_run(
-    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = read_collection(table_of(web, tmp_path / "t.csv"))
-    web.always = (".png",)
-    monkeypatch.setattr("shoal.data.pixels.loading.MAX_LOST", 3)
-    with pytest.raises(ShoalError):
-        load_pixels(found, SIZE, n_workers=1)
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.data.storage.remote import Lost, tried
+from shoal.data.storage.remote import tried
 from shoal.errors import UsageError
 
 
@@ -25,19 +25,6 @@ class Store:
         if self.n_asked <= self.n_failures:
             raise self.error
         return "found"
-
-
-def test_a_connection_that_fails_less_often_than_it_may_gives_the_answer() -> None:
-    store = Store(2, ConnectionResetError("reset by peer"))
-    assert tried(store.ask) == "found"
-    assert store.n_asked == 3
-
-
-def test_a_connection_that_fails_as_often_as_it_may_is_lost_with_the_last_reason() -> None:
-    store = Store(3, TimeoutError())
-    with pytest.raises(Lost, match="TimeoutError"):
-        tried(store.ask)
-    assert store.n_asked == 3
 
 
 class Answer(Exception):

@@ -1,9 +1,8 @@
 """Benchmarks: the seven image sets of generalized category discovery, with the published splits."""
 
 from shoal.data.benchmarks.benchmark import Benchmark, read_benchmark
-from shoal.data.benchmarks.official_images import Part
 from shoal.data.benchmarks.preparation import Verification, prepare, verify
-from shoal.data.benchmarks.published_facts import BENCHMARKS, BenchmarkFacts, get_facts
+from shoal.data.benchmarks.published_facts import BENCHMARKS, BenchmarkFacts, Part, get_facts
 from shoal.data.benchmarks.split import ClassSplit, load_split
 
 __all__ = [

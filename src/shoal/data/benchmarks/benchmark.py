@@ -10,12 +10,11 @@ from shoal.arrays import UNLABELED
 from shoal.data.benchmarks.official_images import (
     PARTS,
     OfficialImages,
-    Part,
     ZipImages,
     find_layout,
     hint_at_pickles,
 )
-from shoal.data.benchmarks.published_facts import get_facts
+from shoal.data.benchmarks.published_facts import Part, get_facts
 from shoal.data.benchmarks.split import ClassSplit, load_split
 from shoal.data.collection import Collection, Truth
 from shoal.data.readers.folders import check_folder
@@ -64,7 +63,7 @@ def read_benchmark(
             f"{', '.join(found.missing)} ({found.layout.words}) {hint_at_pickles(folder)}; "
             f"`shoal datasets prepare {name} {folder}` says where to get it"
         )
-    official = found.layout.read(found.home, part, split)
+    official = found.read(part, split)
     if official.absent:
         raise DataError(
             f"{folder}: {len(official.absent):,} of the files and classes of {title} are not "

@@ -9,23 +9,22 @@ of the split. Only `benchmark.py` and `preparation.py` see these; everybody else
 import io
 import os
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from shoal.arrays import Ints
+from shoal.data.benchmarks.published_facts import Layout, Part, get_facts
 from shoal.data.benchmarks.split import ClassSplit
 from shoal.data.collection import Images
 from shoal.data.readers.folders import IMAGE_SUFFIXES, list_folder
 from shoal.errors import DataError
-
-Part = Literal["train", "test"]
 
 PARTS: tuple[Part, ...] = ("train", "test")
 
@@ -35,7 +34,10 @@ ORDER_IS_LOST = (
 )
 CIFAR_SIDE = 32
 PICKLES = ("cifar-10-batches-py", "cifar-100-python")
-CARS_TEST_LABELS = "cars_test_annos_withlabels.mat"
+
+
+Files = tuple[str, ...]
+"""The files and folders of a part that mark its layout, relative to its home."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,15 +61,7 @@ class OfficialImages:
 # CIFAR
 
 
-def _cifar_files(name: str, part: Part) -> tuple[str, ...]:
-    if name == "cifar100":
-        return (f"{part}.bin",)
-    if part == "test":
-        return ("test_batch.bin",)
-    return tuple(f"data_batch_{i}.bin" for i in range(1, 6))
-
-
-def _read_cifar(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
+def _read_cifar(home: Path, files: Files, part: Part, split: ClassSplit) -> OfficialImages:
     """Read the binary version: records of label bytes and 32 x 32 x 3 pixel bytes.
 
     The first label byte of CIFAR-100 is the coarse class, the second the fine one, which counts.
@@ -75,7 +69,7 @@ def _read_cifar(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
     n_label_bytes = 2 if split.name == "cifar100" else 1
     n_bytes = n_label_bytes + 3 * CIFAR_SIDE**2
     records = []
-    for name in _cifar_files(split.name, part):
+    for name in files:
         raw = np.fromfile(home / name, dtype=np.uint8)
         if not len(raw) or len(raw) % n_bytes:
             raise DataError(
@@ -104,30 +98,29 @@ def _read_cifar(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
 # A folder per class
 
 
-def _read_herbarium(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
+def _read_herbarium(home: Path, files: Files, part: Part, split: ClassSplit) -> OfficialImages:
     """Read small-train or small-validation; class ids are positions in the sorted folder names
     of small-train."""
-    folder = {"train": "small-train", "test": "small-validation"}[part]
     reference = home / "small-train"
     if not reference.is_dir():
-        reference = home / folder
+        reference = home / files[0]
     classes = sorted(entry.name for entry in reference.iterdir() if entry.is_dir())
     if len(classes) != split.n_classes:
         raise DataError(
             f"{reference}: found {len(classes)} class folders, expected {split.n_classes}; the "
             "split counts their sorted names, so all must be there: unpack the archive again"
         )
-    return _read_folders(home, folder, tuple(classes))
+    return _read_folders(home, files[0], tuple(classes))
 
 
-def _read_imagenet(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
+def _read_imagenet(home: Path, files: Files, part: Part, split: ClassSplit) -> OfficialImages:
     """Read the 100 synsets of the split from train or val; other synsets may lie beside them."""
-    return _read_folders(home, {"train": "train", "test": "val"}[part], split.class_names)
+    return _read_folders(home, files[0], split.class_names)
 
 
-def _read_class_folders(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
+def _read_class_folders(home: Path, files: Files, part: Part, split: ClassSplit) -> OfficialImages:
     """Read train/<class> or test/<class>; which image came first officially is not known."""
-    return _without_order(_read_folders(home, part, split.class_names), part)
+    return _without_order(_read_folders(home, files[0], split.class_names), part)
 
 
 def _read_folders(home: Path, part_folder: str, classes: tuple[str, ...]) -> OfficialImages:
@@ -167,7 +160,7 @@ def _without_order(official: OfficialImages, part: Part) -> OfficialImages:
 # Official lists
 
 
-def _read_cub(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
+def _read_cub(home: Path, files: Files, part: Part, split: ClassSplit) -> OfficialImages:
     """Read CUB by image id; the test images of train_test_split.txt are never part of training."""
     paths = _read_ids(home / "images.txt")
     labels = _read_ids(home / "image_class_labels.txt")
@@ -182,14 +175,12 @@ def _read_cub(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
     return _listed(home, names, [int(labels[i]) - 1 for i in chosen], classes, split)
 
 
-def _read_cars(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
+def _read_cars(home: Path, files: Files, part: Part, split: ClassSplit) -> OfficialImages:
     """Read Stanford Cars by the devkit's tables; class ids are those of cars_meta.mat, which is
     not alphabetical."""
     meta = _read_matrix(home / "devkit" / "cars_meta.mat", "class_names")
     classes = tuple(" ".join(str(name).split()) for name in meta)
-    file = home / "devkit" / {"train": "cars_train_annos.mat", "test": CARS_TEST_LABELS}[part]
-    if not file.is_file():
-        file = home / file.name  # it is distributed apart from the devkit, and often left beside it
+    file = home / files[0]
     rows = _read_matrix(file, "annotations")
     if "class" not in (rows.dtype.names or ()):
         raise DataError(
@@ -199,18 +190,14 @@ def _read_cars(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
     return _listed(home, names, [int(label) - 1 for label in rows["class"]], classes, split)
 
 
-def _read_aircraft(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
+def _read_aircraft(home: Path, files: Files, part: Part, split: ClassSplit) -> OfficialImages:
     """Read FGVC-Aircraft by variant; ids are positions among the sorted variant names, not lines
     of variants.txt."""
-    file = home / "data" / f"images_variant_{AIRCRAFT_LISTS[part]}.txt"
-    rows = _read_lines(file)
+    rows = _read_lines(home / files[0])
     classes = tuple(sorted({variant for _, variant in rows}))
     ids = {variant: i for i, variant in enumerate(classes)}
     names = [f"data/images/{image}.jpg" for image, _ in rows]
     return _listed(home, names, [ids[variant] for _, variant in rows], classes, split)
-
-
-AIRCRAFT_LISTS = {"train": "trainval", "test": "test"}
 
 
 def _listed(
@@ -322,13 +309,9 @@ class ZipImages:
         return ZipImages(self.file, [self.members[i] for i in order])
 
 
-def _zip_name(name: str, part: Part) -> str:
-    return f"{'cub200' if name == 'cub' else name}-{part}.zip"
-
-
-def _read_ordered_zip(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
+def _read_ordered_zip(home: Path, files: Files, part: Part, split: ClassSplit) -> OfficialImages:
     """Read `*-train.zip` or `*-test.zip` whose members stand in official order."""
-    file = home / _zip_name(split.name, part)
+    file = home / files[0]
     folders = [f"{part}/{_folder_of(name)}" for name in split.class_names]
     ids = {folder: i for i, folder in enumerate(folders)}
     every = _open_zip(file, os.getpid()).namelist()
@@ -352,107 +335,23 @@ def _read_ordered_zip(home: Path, part: Part, split: ClassSplit) -> OfficialImag
     return official
 
 
-def _read_zip(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
+def _read_zip(home: Path, files: Files, part: Part, split: ClassSplit) -> OfficialImages:
     """Read an archive whose members were sorted by name, so that the official order is lost."""
-    return _without_order(_read_ordered_zip(home, part, split), part)
+    return _without_order(_read_ordered_zip(home, files, part, split), part)
 
 
-# Layouts
-
-Read = Callable[[Path, Part, ClassSplit], OfficialImages]
-
-
-class Layout(NamedTuple):
-    """One form of a benchmark: the folders it may lie in, the files that mark it, its reader."""
-
-    words: str
-    homes: tuple[str, ...]
-    """Folders, relative to the root, in which to look; the empty one is the root itself."""
-    needs: Mapping[Part, tuple[str, ...]]
-    """Files and folders, relative to the home, that must be there for each part; 'a|b' means
-    either."""
-    read: Read
-
-
-def _cifar(name: str, home: str) -> tuple[Layout, ...]:
-    files: dict[Part, tuple[str, ...]] = {part: _cifar_files(name, part) for part in PARTS}
-    binary = Layout("the official binary version", ("", home), files, _read_cifar)
-    return binary, _zipped(name, _read_zip), CLASS_FOLDERS
-
-
-def _zipped(name: str, read: Read) -> Layout:
-    files: dict[Part, tuple[str, ...]] = {part: (_zip_name(name, part),) for part in PARTS}
-    return Layout("a zip archive per part", ("",), files, read)
-
-
-CLASS_FOLDERS = Layout(
-    "train/<class>/ and test/<class>/ folders",
-    ("",),
-    {"train": ("train",), "test": ("test",)},
-    _read_class_folders,
-)
-CUB_FILES = (
-    *("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt"),
-    "images",
-)
-LAYOUTS: dict[str, tuple[Layout, ...]] = {
-    "cifar10": _cifar("cifar10", "cifar-10-batches-bin"),
-    "cifar100": _cifar("cifar100", "cifar-100-binary"),
-    "imagenet100": (
-        Layout(
-            "train/<synset>/ and val/<synset>/ folders",
-            ("", "ILSVRC/Data/CLS-LOC"),
-            {"train": ("train",), "test": ("val",)},
-            _read_imagenet,
-        ),
-    ),
-    "cub": (
-        Layout(
-            "the official lists and images",
-            ("", "CUB_200_2011"),
-            {"train": CUB_FILES, "test": CUB_FILES},
-            _read_cub,
-        ),
-        _zipped("cub", _read_ordered_zip),
-        CLASS_FOLDERS,
-    ),
-    "cars": (
-        Layout(
-            "the official devkit and images",
-            ("", "stanford_cars"),
-            {
-                "train": ("devkit/cars_meta.mat", "devkit/cars_train_annos.mat", "cars_train"),
-                "test": (
-                    "devkit/cars_meta.mat",
-                    f"devkit/{CARS_TEST_LABELS}|{CARS_TEST_LABELS}",
-                    "cars_test",
-                ),
-            },
-            _read_cars,
-        ),
-        CLASS_FOLDERS,
-    ),
-    "aircraft": (
-        Layout(
-            "the official lists and images",
-            ("", "fgvc-aircraft-2013b"),
-            {
-                "train": ("data/images_variant_trainval.txt", "data/images"),
-                "test": ("data/images_variant_test.txt", "data/images"),
-            },
-            _read_aircraft,
-        ),
-        CLASS_FOLDERS,
-    ),
-    "herbarium19": (
-        Layout(
-            "small-train/<class>/ and small-validation/<class>/ folders",
-            ("", "herbarium_19", "herbarium-2019-fgvc6"),
-            {"train": ("small-train",), "test": ("small-validation",)},
-            _read_herbarium,
-        ),
-    ),
+READERS = {
+    "cifar": _read_cifar,
+    "herbarium": _read_herbarium,
+    "imagenet": _read_imagenet,
+    "class_folders": _read_class_folders,
+    "cub": _read_cub,
+    "cars": _read_cars,
+    "aircraft": _read_aircraft,
+    "ordered_zip": _read_ordered_zip,
+    "zip": _read_zip,
 }
+"""What reads each layout: from its home, the files that mark it, the part and the split."""
 
 
 class Candidate(NamedTuple):
@@ -463,6 +362,10 @@ class Candidate(NamedTuple):
     present: tuple[str, ...]
     missing: tuple[str, ...]
 
+    def read(self, part: Part, split: ClassSplit) -> OfficialImages:
+        """Read the images of a part, which is all there."""
+        return READERS[self.layout.read](self.home, self.present, part, split)
+
 
 def find_layout(name: str, root: Path, part: Part) -> Candidate:
     """The first layout that is all there; otherwise the one nearest to it, whose `missing` says
@@ -472,7 +375,7 @@ def find_layout(name: str, root: Path, part: Part) -> Candidate:
     part is.
     """
     other: Part = "test" if part == "train" else "train"
-    tried = [(layout, root / home) for layout in LAYOUTS[name] for home in layout.homes]
+    tried = [(layout, root / home) for layout in get_facts(name).layouts for home in layout.homes]
 
     def nearness(candidate: tuple[Layout, Path]) -> tuple[bool, int, bool]:
         here = _look(*candidate, part)

@@ -15,14 +15,12 @@ import numpy as np
 from shoal.data.benchmarks.archives import find_damage, unpack
 from shoal.data.benchmarks.benchmark import build, read_benchmark
 from shoal.data.benchmarks.official_images import (
-    LAYOUTS,
     PARTS,
     OfficialImages,
-    Part,
     find_layout,
     hint_at_pickles,
 )
-from shoal.data.benchmarks.published_facts import Archive, get_facts
+from shoal.data.benchmarks.published_facts import Archive, Part, get_facts
 from shoal.data.benchmarks.split import load_split
 from shoal.data.readers.folders import check_folder
 from shoal.errors import DataError
@@ -158,7 +156,7 @@ def _verify_part(name: str, root: Path, part: Part, bar: Bar) -> PartReport:
         hint = hint_at_pickles(root)
         return PartReport(part, words, found.present, found.missing, hint, (), (), False)
     try:
-        official = found.layout.read(found.home, part, load_split(name))
+        official = found.read(part, load_split(name))
     except DataError as error:
         return PartReport(part, words, found.present, (), str(error), (), (), False)
     archives = [found.home / file for file in found.present if file.endswith(".zip")]
@@ -245,7 +243,7 @@ def _write_index(name: str, root: Path) -> str:
 
 def _what_to_fetch(name: str, root: Path) -> tuple[str, ...]:
     facts = get_facts(name)
-    homes = {root / home for layout in LAYOUTS[name] for home in layout.homes}
+    homes = {root / home for layout in facts.layouts for home in layout.homes}
     absent = [
         archive
         for archive in facts.archives

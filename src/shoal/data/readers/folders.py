@@ -117,7 +117,7 @@ def list_folder(root: Path) -> Listing:
         if target in read or (folder and home.is_relative_to(target)):
             listing.ignore("links to folders that are read already, not followed", folder)
             continue
-        if not target.is_relative_to(home):
+        if (root / folder).is_symlink() and not target.is_relative_to(home):
             listing.ignore("links to folders outside this one, followed", folder)
         read.add(target)
         try:

@@ -86,10 +86,11 @@ def label_rows(
     for row, (raw, label) in enumerate(zip(table.columns[path_column], labels, strict=True)):
         location = table.location(row)
         rows.add(find(raw, location), label, location, raw)
-    is_many = len(rows.absent) > max(1, MAX_ABSENT_SHARE * len(table))
+    n_absent = len(rows.absent)
+    is_many = n_absent > max(1, MAX_ABSENT_SHARE * len(table))
     if rows.labels and is_many and not allow_missing:
         raise DataError(
-            f"{table.where}: {len(rows.absent):,} of {len(table):,} rows name images that are not "
+            f"{table.where}: {n_absent:,} of {len(table):,} rows name images that are not "
             f"there ({first_few(rows.absent, separator='; ')}); correct their paths, or go on "
             "without these rows with --allow-missing (allow_missing=True in Python)"
         )

@@ -128,7 +128,9 @@ def _read_location(
 ) -> Collection:
     """Read a folder, a table or shards, on this machine or at an address."""
     where = absolute(source)
-    image_column = None if _is_table(labels) else options.path_column
+    image_column = options.path_column
+    if _is_table(labels):  # whose column it is
+        image_column = None
     if is_shards(source, image_column):
         return _read_shards(source, labels, options)
     suffix = where.suffix.lower()
@@ -252,8 +254,9 @@ def _read_two_folders(labeled: Path, unlabeled: Path, options: ReadOptions) -> C
         _refuse_none(listing)
         below = folder.relative_to(root)
         for name in listing.names:
-            label = _folder_label(name) if folder == labeled else None
-            labels[(below / name).as_posix()] = label
+            labels[(below / name).as_posix()] = None
+            if folder == labeled:
+                labels[(below / name).as_posix()] = _folder_label(name)
         for name, reason in listing.left_out.items():
             both.left_out[(below / name).as_posix()] = reason
         both.notes += [f"{folder.name}: {note}" for note in listing.notes]

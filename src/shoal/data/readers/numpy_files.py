@@ -23,12 +23,13 @@ def load_arrays(path: Path, large: str) -> dict[str, Array]:
     """The arrays of an npz file by name, of which the `large` one may be mapped into memory; that
     of an npy file is mapped, as `large`."""
     is_archive = path.suffix.lower() == ".npz"
+    expected = b"PK" if is_archive else b"\x93NUMPY"
     try:
         # Opened here, because numpy leaves open what it cannot read.
         with path.open("rb") as file:
             # numpy takes anything that it does not know for pickled objects.
             start = file.read(6)
-            if start[:2] != b"PK" if is_archive else start != b"\x93NUMPY":
+            if not start.startswith(expected):
                 raise ValueError(f"it starts with {start!r}")
             file.seek(0)
             if not is_archive:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.data.readers.labels import why_no_label
+from shoal.data.readers.tables import pick_column
 from shoal.data.storage.addresses import as_address, why_unfit
 from shoal.data.storage.opening import open_parquet
 from shoal.data.storage.remote import Lost, asking
@@ -152,14 +153,9 @@ def _features(schema: "Schema") -> dict[str, dict[str, Any]]:
 def _label_column(
     file: str, schema: "Schema", accepted: Sequence[str], chosen: str | None
 ) -> str | None:
-    if chosen is not None and chosen not in schema.names:
-        raise DataError(
-            f"{file}: no column {chosen!r} for the labels; found {', '.join(schema.names)}"
-        )
-    by_name = {name.strip().casefold(): name for name in reversed(schema.names)}
-    usual = chosen or next((by_name[name] for name in accepted if name in by_name), None)
     features = _features(schema)
     numbered = [name for name in features if features[name].get("_type") == "ClassLabel"]
+    usual = pick_column(schema.names, accepted, chosen, file)
     if usual is None and len(numbered) == 1:
         return numbered[0]
     return usual

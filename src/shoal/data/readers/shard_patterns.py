@@ -47,7 +47,9 @@ def find_shards(where: Path | Address) -> list[str]:
     for one in rests:
         body, suffix = os.path.splitext(one)  # noqa: PTH122
         stars = ".*".join(map(re.escape, body.split("*")))  # a star stands for slashes too
-        suffixes = "|".join(map(re.escape, [suffix, *COMPRESSED]))
+        suffixes = re.escape(suffix)
+        if suffix.lower() == ".tar":
+            suffixes = "|".join(map(re.escape, [suffix, *COMPRESSED]))
         wanted = re.compile(f"{re.escape(fixed)}{stars}(?i:{suffixes})", re.DOTALL)
         below = _files_below(fixed + one.partition("*")[0].rpartition("/")[0])
         names |= {file for file in below if wanted.fullmatch(file)}

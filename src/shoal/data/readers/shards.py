@@ -79,10 +79,12 @@ def read_shards(
             )
     images = [(i, image) for i, one in enumerate(indexes) for image in one.images]
     if not images:
-        reason = "no images (jpg, png, webp, tif, bmp, gif or heic)"
+        reason = (
+            f"no images (jpg, png, webp, tif, bmp, gif or heic) in {count(len(files), 'shard')}"
+        )
         if lost:
-            reason = next(iter(lost.values()))
-        raise DataError(f"{files[0]}: {reason}, nor are there in other shards of {where}")
+            reason = f"{files[0]}: {next(iter(lost.values()))}"
+        raise DataError(f"{where}: {reason}; give others")
     columns = {one.column for one in indexes if one.images}
     if len(columns) > 1:
         raise DataError(

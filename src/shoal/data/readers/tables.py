@@ -100,12 +100,7 @@ def find_column(
     A cell of it that spans lines is refused, and so is a text that spans lines and holds the path
     of an image, known by its suffix or one of `names`: there a quote is not closed.
     """
-    if chosen is not None and chosen not in table.columns:
-        raise DataError(
-            f"{table.where}: no column {chosen!r} for the {what}s; found {_listed(table.columns)}"
-        )
-    by_name = {name.strip().casefold(): name for name in reversed(list(table.columns))}
-    column = chosen or next((by_name[name] for name in accepted if name in by_name), None)
+    column = pick_column(table.columns, accepted, chosen, f"{table.where}, {what}s")
     if column is None:
         return None
     known = frozenset(names)
@@ -122,6 +117,18 @@ def find_column(
                     "it without line ends"
                 )
     return column
+
+
+def pick_column(
+    names: Iterable[str], accepted: Sequence[str], chosen: str | None, where: str
+) -> str | None:
+    """The chosen one of some columns, or the first with an accepted name, whatever its case."""
+    by_name = {name.strip().casefold(): name for name in reversed(list(names))}
+    if chosen is None:
+        return next((by_name[name] for name in accepted if name in by_name), None)
+    if chosen not in by_name.values():
+        raise DataError(f"{where}: no column {chosen!r}; found {_listed(names)}")
+    return chosen
 
 
 def require_column(
