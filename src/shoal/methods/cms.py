@@ -68,7 +68,7 @@ class CmsSettings(TrainedSettings):
     loss: LossSettings = field(default_factory=LossSettings)
     bank: BankKind = "images"
     """What the bank holds: an un-augmented embedding per image, or two random views of each
-    (released code)."""
+    (released code), which are new in every epoch: `training.views.pool` has to be null."""
 
     def __post_init__(self) -> None:
         shift = self.inference.shift

@@ -243,7 +243,8 @@ class Runner:
     def _cluster(
         self, cell: Cell, learned: Representation, task: Task, loaded: LoadedDataset
     ) -> Discovery:
-        """Cluster the images a cell was trained on, or in the inductive setup those of the test part.
+        """Cluster the images a cell was trained on, or in the inductive setup those of the test
+        part.
 
         Embeddings may be one method's and the clustering another's.
         """

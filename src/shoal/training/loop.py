@@ -24,7 +24,8 @@ from shoal.training.trainer import Trainer
 from shoal.training.validation import Validation
 
 OnProgress = Callable[[str, int, int], None]
-"""Called with what is counted, 'steps', how many of them are done, and how many there are in all."""
+"""Called with what is counted, 'steps', how many of them are done, and how many there are in
+all."""
 
 OnEpoch = Callable[[dict[str, Any]], None]
 """Called with an epoch's row of metrics."""
@@ -98,10 +99,10 @@ def train(
 
     With a `folder`, metrics.jsonl is written there after each epoch, checkpoint and best snapshot
     as often as `checkpoint.py` says. `resume` goes on from what is there; a run made with other
-    settings or data is refused. `on_epoch` is told each row of metrics, `progress` how many steps of
-    the whole run are done. Training ends as soon as `stop` returns True, in several processes after the
-    epoch: with the best snapshot so far and can then be resumed, or with `StopTraining` where no
-    epoch is finished.
+    settings or data is refused. `on_epoch` is told each row of metrics, `progress` how many steps
+    of the whole run are done. Training ends as soon as `stop` returns True, in several processes
+    after the epoch: with the best snapshot so far and can then be resumed, or with `StopTraining`
+    where no epoch is finished.
     """
     check_batch_size(settings.batch_size, len(task.training))
     model.check()

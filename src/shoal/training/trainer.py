@@ -54,7 +54,8 @@ class Trainer:
         self._recorded: RecordedStep | None = None
 
     def prepare(self, *, is_finished: bool = False) -> None:
-        """Run the trunk over the images and views, unless somebody has; comes before anything below.
+        """Run the trunk over the images and views, unless somebody has; comes before anything
+        below.
 
         A run that is finished needs no views.
         """
