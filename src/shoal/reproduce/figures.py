@@ -154,10 +154,12 @@ def build_drawing(
     seeds = sorted({cell.seed for cell in made if cell.seed is not None})
     if measure != "iterations":
         seeds = seeds[:1]
-    materials = {
-        row: [results[cell.key]["material"] for cell in cells if cell.seed in (None, *seeds)]
-        for row, cells in finished.items()
-    }
+    materials: dict[str, list[Material]] = {}
+    for name, done in finished.items():
+        shown = [results[cell.key]["material"] for cell in done if cell.seed in (None, *seeds)]
+        if measure == "iterations":  # as many shifts as all seeds could make
+            shown = [material[: min(map(len, shown))] for material in shown]
+        materials[name] = shown
     made_with = describe_making(plan, made, seeds)
     if len(seeds) > 1:
         made_with += ", mean and standard deviation"
