@@ -231,12 +231,6 @@ def test_bad_embeddings_are_refused(points, tmp_path: Path, change) -> None:
     assert (run.exit_code, run.stdout) == (3, ""), run.stderr
 
 
-def test_without_labels_the_number_of_clusters_has_to_be_given(points, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", points[0])
-    assert cluster(tmp_path / "x.npy", "--out", tmp_path / "run").exit_code == 2
-    assert cluster(tmp_path / "x.npy", "--out", tmp_path / "run", "--n-clusters", 5).exit_code == 0
-
-
 def test_a_range_is_kept_to(file: Path, tmp_path: Path) -> None:
     run = cluster(file, "--out", tmp_path / "run", "--n-clusters", "7-9", "--json")
     assert run.exit_code == 0, run.stderr

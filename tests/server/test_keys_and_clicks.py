@@ -8,37 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from chromium import CTRL, SHIFT, Page
-from review_page import ask, pictured, rows, state, text, wait_for
+from chromium import SHIFT, Page
+from review_page import ask, rows, text
 from served import served
 
 pytestmark = pytest.mark.browser
 
 Opened = Callable[..., AbstractContextManager[Page]]
-
-
-def test_caps_lock_makes_no_other_keys(page: Page, run: Path) -> None:
-    """With it a letter is large without Shift, and small with it."""
-
-    def press(key: str, modifiers: int = 0) -> None:
-        page.call("Input.dispatchKeyEvent", type="keyDown", key=key, modifiers=modifiers)
-        page.settle()
-
-    for done, (key, modifiers) in enumerate(
-        [("X", 0), ("U", 0), ("u", SHIFT), ("Z", CTRL), ("z", CTRL | SHIFT)], 1
-    ):
-        press(key, modifiers)
-        wait_for(page, done)
-    kinds = [entry.action.kind for entry in state(run).state.entries]
-    assert kinds == ["reject", "undo", "redo", "undo", "redo"]
-    press("C", SHIFT)  # no key
-    ask(page, "Enter")
-    pictured(page)
-    press("F")
-    wait_for(page, 6)
-    press("U")
-    wait_for(page, 7)
-    assert [entry.action.kind for entry in state(run).state.entries[5:]] == ["flag", "undo"]
 
 
 def test_images_are_selected_with_click_shift_drag_and_all(page: Page) -> None:

@@ -16,47 +16,12 @@ from chromium import Page
 from digit_runs import HOSTILE, NAMES, write_hostile
 from review_page import ask, go_to, rows, spoken, state, text, wait_for
 from served import served
-from shoal.review import verbs
 from shoal.runs import Run
 from small_runs import write_small
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 Opened = Callable[..., AbstractContextManager[Page]]
-
-
-def test_two_windows_see_each_other_and_conflicts_are_refused(opened: Opened, run: Path) -> None:
-    with served(run) as server, opened(server) as ann, opened(server, new_window=True) as bob:
-        for page, name in ((ann, "ann"), (bob, "bob")):
-            page.call("Page.bringToFront")
-            page.click("#who")
-            page.type(name)
-            page.key("Enter")
-            page.wait(f"document.getElementById('who').textContent === '{name}'")
-        shown = rows(ann)
-        ann.call("Page.bringToFront")
-        ann.key("x")
-        wait_for(ann, 1)
-        bob.call("Page.bringToFront")
-        wait_for(bob, 1)
-        assert rows(bob)[0] == shown[1]
-        assert text(bob, "#said").startswith("ann: reject 1 image of ")
-        bob.run(f"shoal.grid.select([{shown[1]}]), true")
-        # As if the news had not come yet, however fast it comes.
-        old = "{ ...how, body: JSON.stringify({ ...JSON.parse(how.body), base: 1 }) }"
-        bob.run(
-            "window.asked = fetch, window.fetch = (of, how) => asked(of, of === '/api/act' ? "
-            f"{old} : how), true"
-        )
-        verbs.move(state(run), [state(run).state.paths[shown[1]]], 0, by="eve")
-        bob.key("f")
-        bob.wait("document.getElementById('said').className.includes('error')")
-        assert "by eve (action 2) has changed this meanwhile" in text(bob, "#said")
-        assert ann.run("document.visibilityState") == "visible"
-        ann.wait("Number(document.body.dataset.seq) === 2")
-        assert [entry.by for entry in state(run).state.entries] == ["ann", "eve"]
-        bob.key("u")
-        bob.wait("document.getElementById('said').textContent.includes('bob has nothing to undo')")
 
 
 def test_a_killed_server_loses_nothing_it_has_answered_and_the_page_says_so(

@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from chromium import CTRL, SHIFT, Page
 from review_page import ask, change, go_to, rows, state, text, wait_for
-from shoal.review.actions import STATUSES
 from shoal.review.decisions import decisions_of
 from shoal.review.review import Review
 from shoal.review.reviewed_run import ReviewedRun
@@ -33,28 +31,6 @@ def test_the_first_view_is_a_category_with_its_least_typical_images_first(
         "nearest" in text(page, "#details").casefold()
         or "second" in text(page, "#details").casefold()
     )
-
-
-def test_confirm_reject_and_flag_by_one_key_each(page: Page, run: Path) -> None:
-    category = page.run("shoal.view.id")
-    first, second, third, *others = rows(page)
-    page.key("x")
-    wait_for(page, 1)
-    assert rows(page)[0] == second  # the next one is in focus at once
-    page.key("f")
-    wait_for(page, 2)
-    page.key("c")  # what is left, and on to the next category
-    wait_for(page, 3)
-    page.wait(f"shoal.view.id !== {category}")
-    found = state(run).state
-    words = [STATUSES[found.images.status[row]] for row in (first, second, third, *others)]
-    assert words == ["rejected", "flagged", "confirmed", *["confirmed"] * len(others)]
-    assert found.rejected[first] == {category}
-    assert page.run("document.getElementById('bar').getAttribute('aria-valuenow')") != "0"
-    page.click('[data-view="none"]')
-    assert rows(page) == [first]
-    page.click('[data-view="unsure"]')
-    assert second in rows(page)
 
 
 @pytest.mark.parametrize("relabels", [False, True])
@@ -148,28 +124,6 @@ def test_move_new_rename_merge_split_by_keys_alone(page: Page, run: Path) -> Non
         page.run("document.getElementById('undo').title")
         == f"Undo: move 1 image from {home} to {other}"
     )
-
-
-def test_growing_a_category_is_a_binary_search_of_yes_and_no(page: Page, run: Path) -> None:
-    """The answers say that the 20 most likely candidates belong."""
-    here = page.run("shoal.view.id")
-    ask(page, "g")
-    page.wait("document.querySelector('#dialog .question')")
-    candidates = page.run(
-        f"fetch('/api/candidates?category={here}').then((a) => a.json()).then((a) => a.rows)"
-    )
-    for _ in range(20):
-        if "Do all" not in text(page, "#dialog .question"):
-            break
-        words = text(page, "#dialog .grow .muted").split()
-        page.key("y" if int(words[3].replace(",", "")) <= 20 else "n")
-    assert text(page, "#dialog .question") == "20 images will be moved here."
-    page.key("Enter")
-    wait_for(page, 1)
-    found = state(run).state
-    assert set(np.flatnonzero(found.images.status == 3).tolist()) == set(candidates[:20])
-    assert (found.images.category[candidates[:20]] == here).all()
-    assert found.entries[-1].action.via == "grow"  # nobody has looked at each
 
 
 def test_similar_images_map_merges_labels_and_filters_have_an_address(page: Page) -> None:
