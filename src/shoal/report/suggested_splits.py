@@ -8,6 +8,8 @@ from shoal.arrays import Ints
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import MIXED_FROM, Category
 
+MAX_SPLITS = 12
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -21,7 +23,7 @@ class Split:
     """How many labeled images each of them has."""
 
 
-def suggested_splits(run: ReviewedRun, *, most: int = 12) -> list[Split]:
+def suggested_splits(run: ReviewedRun) -> list[Split]:
     """The marked categories, the likeliest first.
 
     One that a review has parted already is none of them.
@@ -38,4 +40,4 @@ def suggested_splits(run: ReviewedRun, *, most: int = 12) -> list[Split]:
             n_labeled = (int(run.is_labeled[stay].sum()), int(run.is_labeled[leave].sum()))
             splits.append(Split(category, (stay, leave), n_labeled))
     splits.sort(key=lambda split: (-split.category.mixed_probability, split.category.category))
-    return splits[:most]
+    return splits[:MAX_SPLITS]

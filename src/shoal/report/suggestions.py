@@ -64,7 +64,7 @@ class SuspiciousLabel:
     the confidence."""
 
 
-def suggested_merges(run: ReviewedRun, *, most: int = 12) -> list[Merge]:
+def suggested_merges(run: ReviewedRun) -> list[Merge]:
     """Pairs of categories that look like one cut in two, and the closest others.
 
     A pair of named known ones never is.
@@ -82,7 +82,7 @@ def suggested_merges(run: ReviewedRun, *, most: int = 12) -> list[Merge]:
     }
     return [
         Merge(by_id[a], by_id[b], gap, _second_choice(run, by_id[a], by_id[b]))
-        for a, b, gap in close_pairs(vectors, members, novel, most)
+        for a, b, gap in close_pairs(vectors, members, novel, AT_LEAST)
     ]
 
 
