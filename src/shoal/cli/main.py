@@ -120,7 +120,7 @@ app = typer.Typer(
     """,
 )
 SHORT_HELP: dict[Callable[..., None], str] = {
-    demo.demo: "The whole path on handwritten digits, offline.",
+    demo.demo: "The whole path on 498 photographs, offline.",
     discover.discover: "The categories of a folder of images.",
     compare.compare: "Which method is best for a folder of images?",
     cluster.cluster: "The categories of ready embeddings.",
