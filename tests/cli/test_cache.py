@@ -3,15 +3,13 @@
 import json
 from pathlib import Path
 
-from typer.testing import CliRunner
-
-from shoal.cli.main import app
+from commands import shoal
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
 
 
 def cache(*flags: str):
-    return CliRunner().invoke(app, ["cache", *flags])
+    return shoal("cache", *flags)
 
 
 def test_decoded_images_are_listed_and_deleted_and_the_originals_stay(

@@ -2,13 +2,12 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from shoal.cli.main import app
+from commands import shoal
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
-    found = CliRunner().invoke(app, ["datasets", *arguments])
+    found = shoal("datasets", *arguments)
     return found.exit_code, found.stdout, found.stderr
 
 

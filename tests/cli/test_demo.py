@@ -4,17 +4,16 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from shoal.cli.main import app
+from commands import shoal
 
 
 @pytest.mark.slow
 def test_it_ends_with_the_score_and_may_be_repeated(tmp_path: Path) -> None:
     command = ["demo", "--out", str(tmp_path / "demo"), "--no-train", "--device", "cpu"]
-    plain = CliRunner().invoke(app, command)
+    plain = shoal(*command)
     assert plain.exit_code == 0, plain.stderr
-    again = CliRunner().invoke(app, [*command, "--seed", "1", "--json"])
+    again = shoal(*command, "--seed", "1", "--json")
     found = json.loads(again.stdout)
     assert {"run", "answer", "all", "known", "novel", "n_clusters"} <= set(found)
     assert (tmp_path / "demo" / "report.html").exists()
@@ -22,6 +21,6 @@ def test_it_ends_with_the_score_and_may_be_repeated(tmp_path: Path) -> None:
 
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("")
-    run = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
+    run = shoal("demo", "--out", tmp_path)
     assert run.exit_code == 2
     assert "holds files but no run" in run.stderr

@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import shoal
-from shoal.cli.main import app
+from commands import shoal as command
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -18,9 +17,9 @@ def test_the_command_goes_on_from_a_review_and_says_what_changed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     how = ["--config", str(photos.config), "--no-train", "--n-clusters", "5", "--device", "cpu"]
-    first = CliRunner().invoke(app, ["discover", "photos", "--labels", "labels.csv", *how])
+    first = command("discover", "photos", "--labels", "labels.csv", *how)
     assert first.exit_code == 0, first.stderr
-    early = CliRunner().invoke(app, ["discover", "photos", "--review", "runs/photos"])
+    early = command("discover", "photos", "--review", "runs/photos")
     assert (early.exit_code, early.stdout) == (2, "")
     assert "nobody has reviewed it" in early.stderr
     run = shoal.load("runs/photos")
@@ -29,16 +28,12 @@ def test_the_command_goes_on_from_a_review_and_says_what_changed(
     run.confirm("teal")
     rejected = next(row.path for row in run.assignments if row.label_given == "red")
     run.reject([rejected])
-    dry = CliRunner().invoke(
-        app, ["discover", "--review", "runs/photos", "--dry-run", "--json", "--device", "cpu"]
-    )
+    dry = command("discover", "--review", "runs/photos", "--dry-run", "--json", "--device", "cpu")
     assert dry.exit_code == 0, dry.stderr
     assert json.loads(dry.stdout)["out"] == "runs/photos-2"
     assert "teal" in json.loads(dry.stdout)["classes"]
     assert not Path("runs/photos-2").exists()
-    done = CliRunner().invoke(
-        app, ["discover", "photos", "--review", "runs/photos", "--device", "cpu", "--json"]
-    )
+    done = command("discover", "photos", "--review", "runs/photos", "--device", "cpu", "--json")
     assert done.exit_code == 0, done.stderr
     n_teal = sum(row.category == "teal" for row in run.assignments)
     assert (
@@ -55,12 +50,10 @@ def test_the_command_goes_on_from_a_review_and_says_what_changed(
     assert f"{rejected} (red, " in done.stderr
     changes = json.loads(Path("runs/photos-2/changes.json").read_text())
     assert changes["changed_labels"] == [{"path": rejected, "given": "red", "now": ""}]
-    again = CliRunner().invoke(
-        app, ["discover", "photos", "--review", "runs/photos", "--device", "cpu"]
-    )
+    again = command("discover", "photos", "--review", "runs/photos", "--device", "cpu")
     assert again.exit_code == 2
     assert "holds a review of its own" in again.stderr
-    resumed = CliRunner().invoke(
-        app, ["discover", "--review", "runs/photos", "--device", "cpu", "--resume", "--json"]
+    resumed = command(
+        "discover", "--review", "runs/photos", "--device", "cpu", "--resume", "--json"
     )
     assert json.loads(resumed.stdout)["changes"] == found

@@ -2,13 +2,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from shoal.cli.main import app
+from commands import shoal
 
 
 def test_a_healthy_machine_is_told_so() -> None:
-    run = CliRunner().invoke(app, ["doctor"])
+    run = shoal("doctor")
     assert run.exit_code == 0, run.stdout
     assert run.stdout.endswith("Everything shoal needs is here. Next: shoal demo\n")
     for what in ("python", "torch", "device", "free memory"):
@@ -27,7 +26,7 @@ def test_a_torchvision_made_for_another_torch_is_detected_and_explained(
     monkeypatch.delitem(
         sys.modules, "torchvision", raising=False
     )  # an encoder loaded by another test bars it
-    run = CliRunner().invoke(app, ["doctor"])
+    run = shoal("doctor")
     assert run.exit_code == 4
     assert "BAD  torchvision" in run.stdout
     assert "operator torchvision::nms does not exist" in run.stdout

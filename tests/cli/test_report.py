@@ -2,9 +2,8 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from shoal.cli.main import app
+from commands import shoal
 from shoal.runs import Run
 from small_runs import write_small
 
@@ -15,7 +14,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_the_report_is_written_into_the_run_and_its_path_printed(run: Run) -> None:
-    done = CliRunner().invoke(app, ["report", str(run.path)])
+    done = shoal("report", run.path)
     assert done.exit_code == 0, done.stderr
     assert done.stdout == f"{run.path / 'report.html'}\n"
     assert "next: shoal report" in done.stderr
@@ -25,9 +24,7 @@ def test_the_report_is_written_into_the_run_and_its_path_printed(run: Run) -> No
 def test_another_file_figures_and_json(run: Run, tmp_path: Path) -> None:
     target = tmp_path / "new" / "birds.html"
     figures = tmp_path / "figures"
-    done = CliRunner().invoke(
-        app, ["report", str(run.path), "-o", str(target), "--figures", str(figures), "--json"]
-    )
+    done = shoal("report", run.path, "-o", target, "--figures", figures, "--json")
     assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["report"] == str(target)
@@ -38,12 +35,10 @@ def test_another_file_figures_and_json(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_run_and_one_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
-    wrong = CliRunner().invoke(app, ["report", str(tmp_path)])
+    wrong = shoal("report", tmp_path)
     assert wrong.exit_code == 3
     assert "no run here" in wrong.stderr
     (tmp_path / "taken").write_text("")
-    wrong = CliRunner().invoke(
-        app, ["report", str(run.path), "-o", str(tmp_path / "taken" / "x.html")]
-    )
+    wrong = shoal("report", run.path, "-o", tmp_path / "taken" / "x.html")
     assert wrong.exit_code == 2
     assert "is a file, expected a folder" in wrong.stderr

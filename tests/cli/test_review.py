@@ -13,11 +13,10 @@ from urllib.request import HTTPCookieProcessor, Request, build_opener, urlopen
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
+from commands import shoal
 from forks import Forked
 from served import HANGS_S, served, until
-from shoal.cli.main import app
 from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.runs import Run
@@ -179,7 +178,7 @@ def test_a_run_made_anew_replays_its_own_review(run: Run) -> None:
 
 
 def refused(*words: object) -> str:
-    done = CliRunner().invoke(app, ["review", *map(str, words), "--no-open"])
+    done = shoal("review", *words, "--no-open")
     assert done.exit_code in (2, 3), done.stderr
     return done.stderr
 

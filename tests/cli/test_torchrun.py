@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from commands import shoal
 from conftest import write_table
 from several_processes import end_first, finish_processes, start_nodes, start_processes
-from shoal.cli.main import app
 from shoal.data.readers import read_embeddings
 from shoal.runs import Run
 
@@ -34,7 +33,7 @@ main()
 
 
 def alone(*words: object) -> str:
-    found = CliRunner().invoke(app, [*map(str, words)])
+    found = shoal(*words)
     assert found.exit_code == 0, found.stderr
     return found.stdout
 
