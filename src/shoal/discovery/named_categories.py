@@ -195,22 +195,21 @@ def write_categories(
 
 def _estimate(discovery: Discovery) -> dict[str, object]:
     estimate = discovery.estimate
-    curve = None
-    if estimate is not None:
-        curve = {
-            "n_clusters": estimate.curve.n_clusters.tolist(),
-            "accuracy": estimate.curve.accuracy.tolist(),
-        }
+    if estimate is None:
+        known = {"rule": discovery.counted_by or "given", "is_given": not discovery.counted_by}
+        unknown = dict.fromkeys(("interval", "range", "by_labels", "curve"))
+        return {"n_clusters": discovery.n_clusters, **known, **unknown}
     return {
         "n_clusters": discovery.n_clusters,
-        "rule": estimate.rule if estimate is not None else discovery.counted_by or "given",
-        "is_given": estimate is None and not discovery.counted_by,
-        "interval": list(estimate.interval) if estimate is not None else None,
-        "range": list(estimate.range) if estimate is not None and estimate.range else None,
-        "by_labels": list(estimate.by_labels)
-        if estimate is not None and estimate.by_labels
-        else None,
-        "curve": curve,
+        "rule": estimate.rule,
+        "is_given": False,
+        "interval": estimate.interval,
+        "range": estimate.range or None,
+        "by_labels": estimate.by_labels or None,
+        "curve": {
+            "n_clusters": estimate.curve.n_clusters.tolist(),
+            "accuracy": estimate.curve.accuracy.tolist(),
+        },
     }
 
 

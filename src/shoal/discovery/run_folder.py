@@ -53,11 +53,10 @@ def collection_checksum(collection: Collection) -> str:
         return digest.hexdigest()
     for i in range(len(collection)):
         source = collection.source(i)
-        digest.update(
-            str(_n_bytes(source)).encode()
-            if isinstance(source, Path)
-            else np.asarray(source).tobytes()
-        )
+        if isinstance(source, Path):
+            digest.update(str(_n_bytes(source)).encode())
+        else:
+            digest.update(np.asarray(source).tobytes())
     return digest.hexdigest()
 
 

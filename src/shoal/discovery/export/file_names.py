@@ -104,12 +104,9 @@ def folder_name(category: str, n_escaped: int = 0) -> str:
 
 
 def _escape(character: str, always: bool) -> str:
-    must = character in FORBIDDEN or character == "%" or always
-    return (
-        "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogateescape"))
-        if must
-        else character
-    )
+    if not always and character != "%" and character not in FORBIDDEN:
+        return character
+    return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogateescape"))
 
 
 def inside(root: Path, path: str) -> Path:

@@ -186,11 +186,13 @@ def _draft(target: Path) -> Iterator[Path]:
 
 def _origin(run: Run) -> Path | None:
     root = str(run.provenance.get("root") or "")
-    return absolute_path(root) if root and not is_stored(root) else None
+    if not root or is_stored(root):
+        return None
+    return absolute_path(root)
 
 
 def _root(run: Run, images: Path | str | None) -> Path:
-    given = str(images) if images is not None else str(run.provenance.get("root") or "")
+    given = str(images or run.provenance.get("root") or "")
     if not given:
         raise UsageError(
             f"{run.path}: was not made from image files, so there is nothing to link; "

@@ -75,11 +75,10 @@ def file_names(paths: Sequence[str]) -> list[str]:
     """A name for each image of one folder: its own, or its escaped path where own names are not
     unique."""
     own = [path.rsplit("/", 1)[-1] for path in paths]
-    is_unique = len({name.casefold() for name in own}) == len(
-        own
-    )  # some file systems do not tell A from a
-    names = own if is_unique else [path.replace("%", "%25").replace("/", "%2F") for path in paths]
-    return [shortened(name) for name in names]
+    names = {name.casefold() for name in own}  # some file systems do not tell A from a
+    if len(names) < len(own):
+        own = [path.replace("%", "%25").replace("/", "%2F") for path in paths]
+    return [shortened(name) for name in own]
 
 
 def decided(row: Assignment) -> tuple[str, ...]:
@@ -88,6 +87,6 @@ def decided(row: Assignment) -> tuple[str, ...]:
 
 
 def _metadata(row: Assignment) -> tuple[object, ...]:
-    is_novel = "true" if row.is_novel else "false"
+    is_novel = str(row.is_novel).lower()
     scores = f"{row.confidence:.6f}", f"{row.outlier_score:.6f}"
     return row.path, row.category, row.label_given, is_novel, *scores, *decided(row)

@@ -75,4 +75,4 @@ def to_projector(job: Job) -> None:
 
 def _cell(value: Any) -> str:
     """Text on one line without tabs, which the format has no way to write."""
-    return " ".join(str(value).split()) if isinstance(value, str) else f"{value}"
+    return " ".join(str(value).split())

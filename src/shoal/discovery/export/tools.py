@@ -3,7 +3,6 @@
 import json
 import shlex
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
@@ -11,7 +10,7 @@ from shoal.discovery.export.export_job import Job, choices, contradicted, found_
 from shoal.discovery.export.file_names import inside, original, put_all
 from shoal.discovery.export.imagefolder import DECIDED, decided
 from shoal.files import write_text
-from shoal.runs import Assignment, csv_text
+from shoal.runs import csv_text
 
 DECIDED_ON = ("confirmed", "moved")
 """The statuses of images whose category is a person's word."""
@@ -29,24 +28,33 @@ def to_label_studio(job: Job) -> None:
     lies in a storage of the project, which cannot be that folder itself. So images are named from
     the folder above theirs on. labels.xml is the labeling interface that goes with the tasks.
     """
-    for row in job.run.assignments if job.root is not None else ():
-        inside(job.images, row.path)
-    folder = "" if job.root is None else f"{job.root.name}/"
+    folder = ""
+    if job.root is not None:
+        folder = f"{job.root.name}/"
+        for row in job.run.assignments:
+            inside(job.root, row.path)
     overruled = contradicted(job.run)
     offered = choices(job.run)
     own = found_by_run(job.run)
     names = {category.category for category in offered}
     tasks = []
     for row in job.run.assignments:
+        said = row.label_given
         predicted = (row.category, row.confidence)
         if row.status in DECIDED_ON:
             predicted = own.get(row.path, predicted)
-        is_choice = predicted[0] in names  # one that has lost its images is none
-        tasks.append(
-            _task(
-                row, predicted if is_choice else None, folder, is_contradicted=row.path in overruled
-            )
-        )
+        if row.status in DECIDED_ON or row.path in overruled:
+            said = row.category
+        who = dict(zip(DECIDED, decided(row), strict=True))
+        url = f"/data/local-files/?d={quote(folder + row.path)}"
+        task: dict[str, object] = {"data": {"image": url, "path": row.path, **who}}
+        if said:
+            task["annotations"] = [{"result": [_choice(said)]}]
+        if predicted[0] in names:  # one that has lost its images is no choice
+            score = round(predicted[1], 6)
+            prediction = {"result": [_choice(predicted[0])], "score": score}
+            task["predictions"] = [{"model_version": "shoal", **prediction}]
+        tasks.append(task)
     write_text(job.out / "tasks.json", json.dumps(tasks, ensure_ascii=False, indent=1) + "\n")
     listed = "\n".join(
         f"    <Choice value={quoteattr(category.category)}/>" for category in offered
@@ -60,7 +68,7 @@ def to_label_studio(job: Job) -> None:
 
 def label_studio_steps(job: Job) -> tuple[str, ...]:
     """What to do to see the images in Label Studio, line by line."""
-    root = job.root if job.root is not None else Path("/the/folder/of/the/images")
+    root = job.root or Path("/the/folder/of/the/images")
     return (
         "to see the images in Label Studio, which serves local files only when told:",
         "  export LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true",
@@ -79,16 +87,16 @@ def to_fiftyone(job: Job) -> None:
     That has the origin of each file and who decided on it. Files are numbered, because FiftyOne
     tells images apart by their name without its suffix.
     """
-    labels: dict[str, dict[str, Any] | None] = {}
+    labels: dict[str, dict[str, object] | None] = {}
     paths = []
     pairs = []
     for number, row in enumerate(job.rows):
         name = f"{number:08d}"
         file = f"data/{name}{Path(row.path).suffix}"
         pairs.append((original(job.images, row.path), file))
-        labels[name] = (
-            {"label": row.category, "confidence": row.confidence} if row.category else None
-        )
+        labels[name] = None
+        if row.category:
+            labels[name] = {"label": row.category, "confidence": row.confidence}
         paths.append((file, row.path, *decided(row)))
     put_all(pairs, job.out, job.linking)
     dataset = {"classes": None, "labels": labels}
@@ -96,21 +104,7 @@ def to_fiftyone(job: Job) -> None:
     write_text(job.out / "paths.csv", csv_text(("file", "path", *DECIDED), paths))
 
 
-def _task(
-    row: Assignment, predicted: tuple[str, float] | None, folder: str, *, is_contradicted: bool
-) -> dict[str, Any]:
-    choice = {"from_name": "category", "to_name": "image", "type": "choices"}
-    who = dict(zip(DECIDED, decided(row), strict=True))
-    url = f"/data/local-files/?d={quote(folder + row.path)}"
-    task: dict[str, Any] = {"data": {"image": url, "path": row.path, **who}}
-    said = row.category if is_contradicted or row.status in DECIDED_ON else row.label_given
-    if said:
-        task["annotations"] = [{"result": [{**choice, "value": {"choices": [said]}}]}]
-    if predicted is not None:
-        category, sure = predicted
-        prediction = {
-            "result": [{**choice, "value": {"choices": [category]}}],
-            "score": round(sure, 6),
-        }
-        task["predictions"] = [{"model_version": "shoal", **prediction}]
-    return task
+def _choice(category: str) -> dict[str, object]:
+    """A category as Label Studio writes what was chosen."""
+    choice: dict[str, object] = {"from_name": "category", "to_name": "image", "type": "choices"}
+    return {**choice, "value": {"choices": [category]}}

@@ -113,12 +113,12 @@ def keep_apart(
     Such a row goes to the category with the nearest center, as it was before any row left. One that
     may be in no category with images gets the number K, all of these the same one.
     """
-    wrong = {
-        row: forbidden for row, forbidden in apart.items() if int(categories[row]) in forbidden
-    }
+    wrong = {row: ids for row, ids in apart.items() if int(categories[row]) in ids}
     moved = categories.copy()
     for row, best in _nearest_but(points, categories, n_categories, wrong).items():
-        moved[row] = n_categories if best is None else best
+        moved[row] = n_categories
+        if best is not None:
+            moved[row] = best
     return moved
 
 
@@ -134,7 +134,9 @@ def second_but(
     }
     chosen = second.copy()
     for row, best in _nearest_but(points, categories, n_categories, own).items():
-        chosen[row] = NONE if best is None else best
+        chosen[row] = NONE
+        if best is not None:
+            chosen[row] = best
     return chosen
 
 
@@ -152,6 +154,7 @@ def _nearest_but(
     nearest_of: dict[int, int | None] = {}
     for row, near in zip(forbidden, cosines, strict=True):
         near[sorted(forbidden[row])] = -np.inf
-        best = int(near.argmax())
-        nearest_of[row] = best if np.isfinite(near[best]) else None
+        nearest_of[row] = None
+        if np.isfinite(near).any():
+            nearest_of[row] = int(near.argmax())
     return nearest_of
