@@ -89,19 +89,6 @@ def test_small_clusters_are_joined_as_by_a_slow_loop_over_their_images(n_cluster
         assert same_parts(joined.cut(cut), slow_join(rows.numpy(), groups, cut))
 
 
-def test_ward_and_too_many_clusters_leave_the_tree_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = points(30)
-    tree = unit_tree(rows)
-    assert join_small(rows, tree, 4, "ward") is tree
-    assert join_small(rows, tree, 30, "average") is tree
-    monkeypatch.setattr(average, "MAX_SMALL", 4)
-    assert join_small(rows, tree, 4, "average") is tree
-    settings = InferenceSettings(shift=FEW_NEIGHBORS)
-    labels = np.full(30, -1)
-    found = infer(rows.numpy(), labels, 4, settings, n_shifts=0, linkage_method="average")
-    assert found.linkage_method == "ward", "what was done is said, not what was asked for"
-
-
 @pytest.fixture
 def few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a small drawn collection choose."""

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from shoal.clustering import calibration as module
 from shoal.clustering.calibration import (
     UNCHECKED_CONFIDENCE,
     Calibration,
-    _trust,
     calibrate,
 )
 from shoal.clustering.categories import number_clusters, other_neighbors, same_category_share
@@ -70,16 +68,6 @@ def task() -> Task:
     truth = np.where(digits % 2 == 1, digits // 2, 5 + digits // 2)  # odd digits are 0 … 4
     labels = np.where((truth < 5) & (rng.random(len(truth)) < 0.5), truth, -1)
     return make_task(images, truth, labels, 8)
-
-
-def draw_task(seed: int, labeled: float, n_clusters: int) -> Task:
-    """400 digits, five random ones known, a share of their images labeled."""
-    images, digits = load_digits(return_X_y=True)
-    rng = np.random.default_rng(seed)
-    kept = np.sort(rng.permutation(len(digits))[:400])
-    truth = np.argsort(rng.permutation(10))[digits[kept]]
-    labels = np.where((truth < 5) & (rng.random(400) < labeled), truth, -1)
-    return make_task(images[kept], truth, labels, n_clusters)
 
 
 def error(confidence: np.ndarray, right: np.ndarray) -> float:
@@ -141,33 +129,6 @@ def test_what_was_written_is_read_back(task: Task) -> None:
     assert (
         found.confidence(share, at, at < 0).tolist() == again.confidence(share, at, at < 0).tolist()
     )
-
-
-def test_what_classes_agree_on_counts_and_what_hangs_on_some_of_them_does_not() -> None:
-    change = np.full(6, -0.3)
-    same = np.full(6, -0.3)
-    assert _trust(change, [same] * 5) == 1
-    assert _trust(change, [same, same, same, 0 * same, 2 * same]) == 0
-    assert 0.2 < _trust(change, [same, 1.2 * same, 0.9 * same, 0.9 * same, same]) < 0.9
-    assert _trust(np.zeros(0), [np.zeros(0)] * 5) == 0
-    assert _trust(np.zeros(6), [same] * 5) == 0
-
-
-@pytest.mark.parametrize(
-    "draw", [(1, 0.2, 10), (3, 0.2, 10), (7, 0.5, 14), (8, 0.5, 14), (9, 0.2, 10)], ids=str
-)
-def test_few_labels_of_few_classes_make_confidence_no_worse_than_the_share_of_neighbors(
-    draw, monkeypatch
-) -> None:
-    """Draws of digits in which what the labels say, taken at its word, is farther from the truth
-    than the share."""
-    small = draw_task(*draw)
-    free = small.labels < 0
-    plain = error(small.share[free], small.right[free])
-    for n_errors, is_worse in ((2.0, False), (0.0, True)):
-        monkeypatch.setattr(module, "N_ERRORS", n_errors)
-        said = small.calibrate().confidence(small.share, small.categories, ~free)
-        assert (error(said[free], small.right[free]) > plain + 0.02) == is_worse
 
 
 @pytest.mark.slow

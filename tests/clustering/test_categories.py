@@ -10,11 +10,7 @@ from shoal.clustering.categories import (
     describe,
     number_clusters,
     other_neighbors,
-    outlier_scores,
-    same_category_share,
-    vote,
 )
-from shoal.clustering.neighbors import k_nearest
 
 
 def at(*degrees: float) -> torch.Tensor:
@@ -143,25 +139,6 @@ def test_members_and_newcomers_are_described_alike_on_cpu_and_gpu(crowd) -> None
         for rows in (points, points.cuda())
     ]
     assert bits(placed[1]) == bits(placed[0])
-
-
-def test_votes_shares_and_scores_agree_with_a_loop() -> None:
-    rng = np.random.default_rng(0)
-    points = torch.nn.functional.normalize(torch.from_numpy(rng.normal(size=(40, 5))), dim=1)
-    categories = rng.integers(0, 4, 40)
-    lists = k_nearest(points, points, 6, exclude=torch.arange(40))
-    for i in range(40):
-        names = [int(categories[j]) for j in lists.indices[i]]
-        most = max(names.count(name) for name in names)
-        assert vote(lists, categories)[i] == next(
-            name for name in names if names.count(name) == most
-        )
-        assert (
-            same_category_share(lists, categories, categories)[i]
-            == names.count(int(categories[i])) / 6
-        )
-        mean = sum(float(points[i] @ points[j]) for j in lists.indices[i]) / 6
-        assert outlier_scores(lists)[i] == pytest.approx(1 - mean)
 
 
 def test_known_clusters_take_their_classs_number_and_novel_ones_follow_by_falling_size() -> None:

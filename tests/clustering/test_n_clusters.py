@@ -208,7 +208,6 @@ def test_copies_of_every_image_do_not_pass_for_clusters(copies: int, n_labels: i
 @pytest.mark.parametrize(
     "labels",
     [
-        np.full(120, -1),
         np.where(np.arange(120) < 9, 5, -1),
         np.zeros(119, dtype=int),
         np.full(120, -2),

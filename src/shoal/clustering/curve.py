@@ -79,7 +79,8 @@ def accuracy_curve(
             "matrix"
         )
     # (N,) 0 … C-1, -1 for unlabeled
-    known = known_classes(as_labels(labels, tree.n_leaves, name="labels"))
+    labels = as_labels(labels, tree.n_leaves, name="labels")
+    known = known_classes(labels, min_clusters, max_clusters)
     class_sizes = np.bincount(known[known != UNLABELED])
     least, most = _range(tree, len(class_sizes), min_clusters, max_clusters)
     n_clusters = np.arange(least, most + 1)
@@ -102,22 +103,16 @@ def usual_most(n_classes: int) -> int:
 
 def _range(tree: Tree, n_classes: int, least: int | None, most: int | None) -> tuple[int, int]:
     """The smallest and the largest K to try."""
-    first = n_classes if least is None else as_count(least, name="min_clusters")
-    last = max(usual_most(n_classes), first)
-    if most is not None:
-        last = as_count(most, name="max_clusters")
-    if min(last, tree.n_leaves) < n_classes:
-        raise UsageError(
-            f"max_clusters: found {last} with {n_classes} known classes, expected {n_classes} or "
-            "more"
-        )
-    last = max(min(last, tree.n_distinct), n_classes)
+    if most is None:
+        most = max(usual_most(n_classes), least or 0)
+    last = max(min(as_count(most, name="max_clusters"), tree.n_distinct), n_classes)
+    first = max(as_count(least or n_classes, name="min_clusters"), n_classes)
     if first > last:
         raise UsageError(
             f"min_clusters: found {first}, expected at most {last}, the largest number of clusters "
             f"that may be tried of {count(tree.n_distinct, 'distinct image')}"
         )
-    return max(first, n_classes), last
+    return first, last
 
 
 def _sweep(merges: Merges, known: Ints, n_classes: int, n_steps: int) -> tuple[Ints, Floats]:
@@ -279,13 +274,26 @@ class _Fits:
         return float(np.sqrt(self.best).mean())
 
 
-def known_classes(labels: Ints) -> Ints:
-    """Renumber the classes that occur 0 … C-1."""
+def known_classes(labels: Ints, least: int | None = None, most: int | None = None) -> Ints:
+    """Renumber the classes that occur in `labels` (N,) 0 … C-1; refuse labels, and a range, by
+    which no number of clusters can be estimated."""
     classes = np.unique(labels[labels != UNLABELED])
-    if len(classes) < 2:
+    n_classes = len(classes)
+    if n_classes == 0:
+        raise UsageError(
+            "n_clusters: found no number and no labels; give the number of clusters, or labels of "
+            "some images to estimate it"
+        )
+    if n_classes == 1:
         raise DataError(
-            f"labels: found {count(len(classes), 'class')}, expected two or more, or nothing says "
-            "how many clusters there are; label images of another class or give the number of "
-            "clusters"
+            "labels: found one class, which never asks for a second cluster; label images of "
+            "another class or give the number of clusters"
+        )
+    first = least or n_classes
+    last = most or len(labels)
+    if last < n_classes or first > len(labels):
+        raise UsageError(
+            f"n_clusters: found the range {first:,} to {last:,}, expected one between the "
+            f"{n_classes:,} known categories and the {len(labels):,} images"
         )
     return np.where(labels == UNLABELED, UNLABELED, np.searchsorted(classes, labels))

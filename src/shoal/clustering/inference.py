@@ -28,7 +28,6 @@ from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
 from shoal.clustering.n_clusters import (
     DEFAULT_RULE,
     NClustersEstimate,
-    check_estimable,
     check_n_clusters,
     check_rule,
     estimate_n_clusters,
@@ -326,8 +325,7 @@ def check_task(known: Ints, n_clusters: int | None, settings: InferenceSettings)
     if n_clusters is not None:
         check_n_clusters(n_clusters, known, len(known))
     else:
-        check_estimable(settings.min_clusters, settings.max_clusters, known)
-        known_classes(known)
+        known_classes(known, settings.min_clusters, settings.max_clusters)
 
 
 def _check_neighbors(n_rows: int, moves: ShiftSettings) -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, random_neighbors, shift
+from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, find_neighbors, shift
 from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import ROWS_AT_ONCE
 from shoal.clustering.tree import Tree
@@ -111,9 +111,7 @@ def iterates(
         yield Iterate(points, near, lists.first(MAX_WARD_LIST), n_added)
         n_added = 1 + n_averaged
         if moves.retrieval == "random":
-            lists = random_neighbors(
-                points, points, moves.n_neighbors, exclude=own, generator=generator
-            )
+            lists = find_neighbors(points, points, moves, exclude=own, generator=generator)
         parts = []
         for start in range(0, len(points), ROWS_AT_ONCE):
             rows = slice(start, start + ROWS_AT_ONCE)

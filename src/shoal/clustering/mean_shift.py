@@ -140,48 +140,27 @@ def find_neighbors(
     bank: Tensor,
     settings: ShiftSettings,
     *,
-    exclude: Tensor | None = None,
+    exclude: Tensor,
     exact: bool = True,
     generator: torch.Generator | None = None,
 ) -> Neighbors:
-    """The neighbors that one step with these settings looks at; `generator` draws the random
-    ones."""
-    if settings.retrieval == "random":
-        return random_neighbors(
-            points, bank, settings.n_neighbors, exclude=exclude, generator=generator
-        )
-    k = settings.list_length(len(bank) - (exclude is not None))
-    return k_nearest(points, bank, k, exclude=exclude, exact=exact)
+    """The neighbors that one step with these settings looks at, never the bank row that `exclude`
+    (N,) names.
 
-
-def random_neighbors(
-    points: Tensor,
-    bank: Tensor,
-    k: int,
-    *,
-    exclude: Tensor | None = None,
-    generator: torch.Generator | None = None,
-) -> Neighbors:
-    """k different bank rows per point drawn at random, never the excluded one (-1: none), with
-    their similarities."""
-    others = len(bank) - (exclude is not None)
-    assert 1 <= k <= others, (k, others)
-    # Drawn on the CPU, so that every device is given the same neighbors; in blocks that depend on
-    # the bank alone.
-    blocks = torch.split(torch.arange(len(points)), max(1, DRAWN_AT_ONCE // others))
-    drawn = torch.cat(
-        [torch.rand(len(b), others, generator=generator).topk(k, dim=1).indices for b in blocks]
-    )
-    drawn = drawn.to(bank.device)  # (N, k)
-    if exclude is not None:
-        left_out = exclude
-        if bool((exclude < 0).any()):
-            # Whoever may have all rows leaves out one at random: else it would never be given the
-            # last.
-            other = torch.randint(len(bank), (len(points),), generator=generator)
-            left_out = torch.where(exclude < 0, other.to(exclude.device), exclude)
-        drawn = drawn + (drawn >= left_out[:, None])
-    return Neighbors(drawn, similarities(points, bank, drawn))
+    Random ones are drawn on the CPU by the `generator`, so that every device is given the same, in
+    blocks that depend on the bank alone.
+    """
+    others = len(bank) - 1
+    if settings.retrieval == "nearest":
+        k = settings.list_length(others)
+        return k_nearest(points, bank, k, exclude=exclude, exact=exact)
+    drawn = []
+    for block in torch.split(exclude, max(1, DRAWN_AT_ONCE // others)):
+        numbers = torch.rand(len(block), others, generator=generator)
+        drawn.append(numbers.topk(settings.n_neighbors, dim=1).indices)
+    indices = torch.cat(drawn).to(bank.device)  # (N, k)
+    indices = indices + (indices >= exclude[:, None])
+    return Neighbors(indices, similarities(points, bank, indices))
 
 
 def shift(

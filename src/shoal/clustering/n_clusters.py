@@ -332,8 +332,7 @@ def search_n_clusters(
     """
     from scipy.optimize import minimize_scalar
 
-    check_estimable(least, most, labels)
-    n_known = int(known_classes(labels).max()) + 1
+    n_known = int(known_classes(labels, least, most).max()) + 1
     is_labeled = labels != UNLABELED
     low = max(n_known, least or 0)
     high = min(n_known + int((~is_labeled).sum()), most or usual_most(n_known))
@@ -392,24 +391,6 @@ def check_n_clusters(n_clusters: int, known: Ints, n_rows: int) -> int:
             f"expected {least} to {n_rows}"
         )
     return int(n_clusters)
-
-
-def check_estimable(least: int | None, most: int | None, known: Ints) -> None:
-    """Refuse to estimate without labels (N,), -1 for unlabeled, and a range in which no number of
-    clusters can be."""
-    n_known = len(np.unique(known[known != UNLABELED]))
-    if n_known == 0:
-        raise UsageError(
-            "n_clusters: found no number and no labels; give the number of clusters, or labels of "
-            "some images to estimate it"
-        )
-    first = least or n_known
-    last = most or len(known)
-    if last < n_known or first > len(known):
-        raise UsageError(
-            f"n_clusters: found the range {first:,} to {last:,}, expected one between the "
-            f"{n_known:,} known categories and the {len(known):,} images"
-        )
 
 
 def keep_to(n_clusters: int, least: int | None, most: int | None) -> int:

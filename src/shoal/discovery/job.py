@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from shoal.clustering.n_clusters import check_estimable, check_n_clusters
+from shoal.clustering.curve import known_classes
+from shoal.clustering.n_clusters import check_n_clusters
 from shoal.data.collection import Collection, check_for_discovery
 from shoal.data.pixels import Pixels
 from shoal.device import computing_device
@@ -112,7 +113,7 @@ def check_collection(collection: Collection, settings: DiscoverySettings) -> Non
     if settings.n_clusters is None:
         check_for_discovery(collection)
         inference = settings.of_method.inference
-        check_estimable(inference.min_clusters, inference.max_clusters, collection.labels)
+        known_classes(collection.labels, inference.min_clusters, inference.max_clusters)
     else:
         check_n_clusters(settings.n_clusters, collection.labels, len(collection))
     n_neighbors = settings.shift.n_neighbors
