@@ -58,7 +58,8 @@ triton_rounds.MOST_CLUSTERS = 8192
 draws = np.random.default_rng(0)
 for draw in range(12):
     rows = np.linalg.qr(draws.normal(size=(40, 40)))[0]
-    if draw in (1, 8, 9):  # of which two had another tree, and one none, when only unions told their nearest
+    # Of which two had another tree, and one none, when only unions told their nearest.
+    if draw in (1, 8, 9):
         triton_scan.IS_WANTED = False
         expected = ward_linkage(rows)
         triton_scan.IS_WANTED = True
