@@ -9,7 +9,7 @@ import pytest
 from scipy.io import savemat
 
 from shoal.data.benchmarks import load_split, read_benchmark
-from shoal.data.benchmarks.official_images import ORDER_IS_LOST, Part
+from shoal.data.benchmarks.official_images import Part
 from shoal.data.splits import known_novel_split
 from shoal.errors import DataError
 
@@ -281,24 +281,6 @@ def test_cars_without_test_labels_name_the_file_that_has_them(tmp_path: Path) ->
     with pytest.raises(DataError):
         read_benchmark("cars", tmp_path, part="test")
     assert len(read_benchmark("cars", tmp_path).collection) == len(made.names["train"])
-
-
-def test_cars_in_class_folders_are_matched_by_name_because_folders_sort_otherwise(
-    tmp_path: Path,
-) -> None:
-    classes = names_of("cars")
-    folders = [name.replace("/", "-") for name in classes]  # Ram C/V … cannot be a folder
-    made = make_folders(tmp_path, folders, {"train": "train", "test": "test"}, ".jpg", (2, 1))
-    found = read_benchmark("cars", tmp_path)
-    expected = dict(
-        zip(
-            made.names["train"],
-            load_split("cars").positions[made.class_ids["train"]].tolist(),
-            strict=True,
-        )
-    )
-    assert dict(zip(found.truth.names, found.truth.labels.tolist(), strict=True)) == expected
-    assert ORDER_IS_LOST in found.collection.notes
 
 
 def test_another_edition_of_the_classes_is_refused(tmp_path: Path) -> None:

@@ -104,11 +104,3 @@ def test_the_splits_agree_with_the_independent_copies_beside_the_images(
     )
     split = load_split(name)
     assert (list(split.known), list(split.novel)) == (facts["known"], novel)
-
-
-@pytest.mark.data
-def test_the_cars_names_agree_with_the_devkit(data_dir: Path) -> None:
-    facts = json.loads(
-        (data_dir / "splits" / "stanford_cars_class_names.json").read_text(encoding="utf-8")
-    )
-    assert load_split("cars").class_names == tuple(facts["class_names"])

@@ -41,12 +41,3 @@ def test_known_images_are_labeled_by_one_global_draw() -> None:
     for i in chosen:
         expected[pool[i]] = known.index(truth[pool[i]])
     np.testing.assert_array_equal(labels, expected)
-
-
-def test_classes_may_be_names() -> None:
-    truth = ["cat", "dog", "cat", "eel", "dog", "cat"]
-    by_name = known_novel_split(truth, ["dog", "cat"], 0.5, seed=1)
-    by_object = known_novel_split(np.array(truth, dtype=object), ["dog", "cat"], 0.5, seed=1)
-    np.testing.assert_array_equal(by_name, by_object)
-    assert (by_name >= 0).sum() == 2
-    assert by_name[3] == -1

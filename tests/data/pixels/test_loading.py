@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -123,18 +122,6 @@ def test_a_cache_that_cannot_be_written_is_explained(make_images: Make, tmp_path
     collection = read_collection(make_images(["a.png"]))
     with pytest.raises(ShoalError, match="SHOAL_CACHE"):
         load_pixels(collection, SIZE, cache=tmp_path / "file")
-
-
-def test_a_cache_that_cannot_fit_is_refused_before_any_work(
-    make_images: Make, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 100, 300_000)
-    )
-    collection = read_collection(make_images(["a.png", "b.png"]))
-    with pytest.raises(ShoalError, match="SHOAL_CACHE"):
-        load_pixels(collection, 500, cache=cache)
-    assert not list(cache.rglob("index.json"))
 
 
 # In memory

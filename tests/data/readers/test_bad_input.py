@@ -147,17 +147,6 @@ def test_a_file_with_two_labels_is_refused_with_both_places(make_images: Make) -
         read_collection([root / "a.png", root / "a.png"], ["cat", "dog"])
 
 
-def test_duplicate_paths_are_counted_and_the_label_wins_over_none(make_images: Make) -> None:
-    root = make_images(["a.png", "b.png"])
-    table = write(root / "t.csv", "path,label\na.png,\na.png,cat\na.png,cat\na.png,\n")
-    found = read_collection(root, table)
-    assert found.n_labeled == 1
-    assert found.notes[0].startswith("3 rows")
-    listed = read_collection([root / "a.png", root / "a.png"], [None, "cat"])
-    assert (len(listed), listed.n_labeled) == (1, 1)
-    assert listed.notes[0].startswith("1 row")
-
-
 @pytest.mark.parametrize(
     ("name", "text", "place"),
     [

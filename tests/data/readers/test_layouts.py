@@ -160,15 +160,6 @@ def test_two_roots_are_one_collection(make_images: Make, tmp_path: Path) -> None
     assert read_collection([str(tmp_path / "photos/pile/d.png")]).folders == ()
 
 
-def test_other_files_are_counted_not_lost(make_images: Make) -> None:
-    root = make_images(["cat/a.png", ".hidden.png", ".dog/a.png", "cat/.old/a.png"])
-    for name in ("x.psd", "y.psd", "notes.txt"):
-        write(root / name, "")
-    text = read_collection(root).describe()
-    assert "3 with other suffixes ignored: notes.txt, x.psd, y.psd" in text
-    assert "3 with a leading dot ignored: .dog, .hidden.png, cat/.old" in text
-
-
 # Hugging Face
 
 

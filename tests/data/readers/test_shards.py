@@ -224,27 +224,6 @@ def test_a_truncated_parquet_shard_is_left_out(make_images: Make, tmp_path: Path
         read_collection(second)
 
 
-@pytest.mark.parametrize("label", ["two\nlines", "old\rline", ["a", "b"]])
-def test_a_label_of_a_parquet_shard_is_refused_as_one_of_a_table(
-    label, make_images: Make, tmp_path: Path
-) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
-    data = (make_images(["a.png"]) / "a.png").read_bytes()
-    labels = [label, ["wren"] if isinstance(label, list) else "wren"]
-    rows = [
-        {"image": {"bytes": data, "path": f"{i}.png"}, "label": one} for i, one in enumerate(labels)
-    ]
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "s.parquet")
-    with pytest.raises(DataError, match=r"s.parquet"):
-        read_collection(tmp_path / "s.parquet")
-    found = read_collection(tmp_path / "s.parquet", allow_missing=True)
-    assert found.labels[0] == -1
-    assert "0.png" in dict(found.left_out)["s.parquet, row 0, label"]
-    assert read_collection(tmp_path / "s.parquet", {"0.png": "owl"}).classes == ("owl",)
-
-
 def test_rows_without_paths_of_their_own_are_named_by_their_number(
     make_images: Make, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from shoal.cli.main import app
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
 from shoal.data.storage.remote import file_system
-from stores import object_store, upload, use_store, web_server, write_parquets, write_tars
+from stores import object_store, upload, use_store, web_server
 
 pytest.importorskip("s3fs", reason="no s3fs; pip install s3fs")
 pytestmark = pytest.mark.slow
@@ -54,19 +54,6 @@ def test_a_bucket_is_the_same_collection_as_its_folder(make_images: Make, tmp_pa
     assert facts(found) == facts(read_collection(folder, folder / "labels.csv"))
     expected = load_pixels(read_collection(folder), SIZE, n_workers=2)
     np.testing.assert_array_equal(load_pixels(found, SIZE, n_workers=2)[:], expected[:])
-
-
-@pytest.mark.parametrize("kind", ["tar", "parquet"])
-def test_shards_in_a_bucket_are_the_same_collection_as_their_folder(
-    kind: str, make_images: Make, tmp_path: Path
-) -> None:
-    folder = make_images(NAMES)
-    (write_tars if kind == "tar" else write_parquets)(folder, LABELS, tmp_path / f"{kind}s")
-    address = upload(tmp_path / f"{kind}s", "shards")
-    found = read_collection(address)
-    expected = read_collection(folder, LABELS)
-    assert facts(found) == facts(expected)
-    np.testing.assert_array_equal(load_pixels(found, SIZE)[:], load_pixels(expected, SIZE)[:])
 
 
 def test_a_second_run_reads_no_image_and_a_changed_one_is_read_again(
