@@ -1,7 +1,9 @@
-"""The answers of a discovery, by the encoder as it comes and as it was trained, and how they become runs.
+"""The answers of a discovery, by the encoder as it comes and as it was trained, and how they become
+runs.
 
-The first answer, without training, is kept inside the run as a run of its own while training goes on, to be looked at,
-exported and assigned to like any run. In the end the answer that stands is the run, and the other is kept inside it.
+The first answer, without training, is kept inside the run as a run of its own while training goes
+on, to be looked at, exported and assigned to like any run. In the end the answer that stands is the
+run, and the other is kept inside it.
 
 N images, D columns.
 """
@@ -52,20 +54,24 @@ class Answer:
     discovery: Discovery
     named: NamedCategories
     frozen_weight: float = 0.0
-    """Of a trained answer: the weight of the frozen encoder's embeddings beside the trained ones."""
+    """Of a trained answer: the weight of the frozen encoder's embeddings beside the trained
+    ones."""
     n_tail_blocks: int | None = None
-    """Of a trained answer: how many blocks were trained; None: what the encoder's catalog entry says."""
+    """Of a trained answer: how many blocks were trained; None: what the encoder's catalog entry
+    says."""
     trained_in: Path | None = None
     """Of a trained answer: the folder with its networks and metrics."""
     shape: TaskShape | None = None
     """Of a trained answer: the shape of the task that its model was made for."""
 
     def in_words(self, run: Run) -> str:
-        """The same as `answer_in_words` of the run that holds it, whose rows need not be read for that."""
+        """The same as `answer_in_words` of the run that holds it, whose rows need not be read for
+        that."""
         return answer_in_words(run, int((self.named.members.confidence < UNSURE_BELOW).sum()))
 
     def write(self, run: Run, settings: DiscoverySettings) -> None:
-        """Give a run the tables and arrays and, where something was trained, networks and metrics."""
+        """Give a run the tables and arrays and, where something was trained, networks and
+        metrics."""
         write_categories(
             run,
             self.named,
@@ -92,7 +98,8 @@ class Answer:
     def _classifier(self, predicted: Ints) -> list[int]:
         """The category of most images of each output of the model's classifier, -1 without any."""
         is_free = self.named.given == UNLABELED
-        # A labeled image may be in another category than the one predicted, so it counts where there is no other.
+        # A labeled image may be in another category than the one predicted, so it counts where
+        # there is no other.
         counts = is_free | ~np.isin(predicted, predicted[is_free])
         both = np.stack([predicted, self.named.categories])[:, counts]
         pairs, sizes = np.unique(both, axis=1, return_counts=True)
@@ -150,9 +157,11 @@ def make_answer(
 def keep_answer(
     run: Run, answer: Answer, settings: DiscoverySettings, folder: Path | None = None, **more: Any
 ) -> Run:
-    """Write an answer as a finished run of its own with its report, inside the run whose thumbnails it shares.
+    """Write an answer as a finished run of its own with its report, inside the run whose thumbnails
+    it shares.
 
-    It goes to `folder`, the one of its name if not given; `more` is noted in its provenance.json.
+    It goes to `folder`, the one of its name if not given; `more` is noted in its
+    provenance.json.
     """
     other = Run.create(folder or run.path / answer.name, force=True)
     origin = run.provenance
@@ -171,9 +180,11 @@ def keep_answer(
 
 
 def write_answers(job: Job, answer: Answer, other: Answer | None) -> None:
-    """Write the answer that stands, and see to it that the other one, where there is one, is kept beside it.
+    """Write the answer that stands, and see to it that the other one, where there is one, is kept
+    beside it.
 
-    A run that was stopped early and goes on has an answer already; what is not written again of it is removed.
+    A run that was stopped early and goes on has an answer already; what is not written again of it
+    is removed.
     """
     run = job.run
     run.drop("accuracy.json", "map.npz", "model.safetensors", "model.json", "report.html")
@@ -191,7 +202,8 @@ def write_answers(job: Job, answer: Answer, other: Answer | None) -> None:
 
 
 def write_report(run: Run, file: Path | None = None, *, tsne: bool | None = None) -> Path:
-    """Write a run as one HTML page, report.html in its folder if no file is given; returns its path."""
+    """Write a run as one HTML page, report.html in its folder if no file is given; returns its
+    path."""
     from shoal.report.page import render_report
 
     target = file if file is not None else run.path / "report.html"
@@ -202,7 +214,8 @@ def write_report(run: Run, file: Path | None = None, *, tsne: bool | None = None
 
 
 def answer_in_words(run: Run, n_unsure: int | None = None) -> str:
-    """The answer of a run: '14 known categories found, 9 likely new, 212 images unsure', and how sure K is.
+    """The answer of a run: '14 known categories found, 9 likely new, 212 images unsure', and how
+    sure K is.
 
     To know `n_unsure` already spares reading a row per image.
     """

@@ -71,9 +71,11 @@ def discover(
     Parameters
     ----------
     images
-        A folder, a table or data frame of paths and labels, a list of paths, PIL images or arrays, or an array.
+        A folder, a table or data frame of paths and labels, a list of paths, PIL images or arrays,
+        or an array.
     labels
-        A table, data frame or mapping of paths to labels, or one label per image; -1, None or NaN: unlabeled.
+        A table, data frame or mapping of paths to labels, or one label per image; -1, None or NaN:
+        unlabeled.
     labeled
         With `unlabeled`, instead of `images`: a folder with a folder per category.
     unlabeled
@@ -83,7 +85,8 @@ def discover(
     label_column
         The column of the table that holds the labels, likewise.
     allow_missing
-        Go on where more than a few per cent of a table's rows name images that are not there, or shards are damaged.
+        Go on where more than a few per cent of a table's rows name images that are not there, or
+        shards are damaged.
     review
         A reviewed run of these images, to go on from: as `refine`.
     out
@@ -95,16 +98,17 @@ def discover(
     force
         Overwrite a run that is there.
     verbose
-        Show on stderr what was found and what happens, with progress; else it goes to the logger `shoal`, at
-        level INFO, notes at level WARNING.
+        Show on stderr what was found and what happens, with progress; else it goes to the logger
+        `shoal`, at level INFO, notes at level WARNING.
     reporter
         Says it elsewhere instead.
     tensorboard
         Write each epoch's metrics for TensorBoard into the run folder.
     **settings
-        `n_clusters` (one number, or a range to estimate it in, (30, 50)), `method`, `encoder`, `epochs`,
-        `train`, `seed`, `recipe`, `config`, `protocol`, `input_size`, `answer` ('better' or 'trained'), `changes`
-        ({"training.lr": 0.1}, as `--set`) and the other flags of `shoal discover`.
+        `n_clusters` (one number, or a range to estimate it in, (30, 50)), `method`, `encoder`,
+        `epochs`, `train`, `seed`, `recipe`, `config`, `protocol`, `input_size`, `answer` ('better'
+        or 'trained'), `changes` ({"training.lr": 0.1}, as `--set`) and the other flags of `shoal
+        discover`.
 
     Returns
     -------
@@ -155,13 +159,15 @@ def refine(
     labels: Any = None,
     **options: Any,
 ) -> DiscoveredRun:
-    """Discover again with what people decided about a run, into a new run: runs/photos-2 after runs/photos.
+    """Discover again with what people decided about a run, into a new run: runs/photos-2 after
+    runs/photos.
 
-    Confirmed and moved images are labels, and given labels count until somebody decides about that very image.
-    Categories that a person has named or confirmed images of are known, and rejected images stay out of those they were
-    thrown out of. There are as many categories as people left, unless `n_clusters` asks for another number; without
-    training it goes on from these. Names and ids stay wherever a category has mostly the same images; changes.json in
-    the new run says what changed, and its review is the old one, done again.
+    Confirmed and moved images are labels, and given labels count until somebody decides about that
+    very image. Categories that a person has named or confirmed images of are known, and rejected
+    images stay out of those they were thrown out of. There are as many categories as people left,
+    unless `n_clusters` asks for another number; without training it goes on from these. Names and
+    ids stay wherever a category has mostly the same images; changes.json in the new run says what
+    changed, and its review is the old one, done again.
 
     Parameters
     ----------

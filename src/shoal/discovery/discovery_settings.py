@@ -45,36 +45,45 @@ class DiscoverySettings:
     n_clusters: int | None = None
     """How many categories there are; none: estimated from the labels."""
     train: bool | None = None
-    """Whether to train. None: only where held-out labels could show that it helps. False: the frozen encoder's
-    embeddings are clustered."""
+    """Whether to train. None: only where held-out labels could show that it helps. False: the
+    frozen encoder's embeddings are clustered."""
     validation_share: float = 0.2
-    """Share of the labeled and of the unlabeled images set aside to choose the snapshot, and K by the paper's rule."""
+    """Share of the labeled and of the unlabeled images set aside to choose the snapshot, and K by
+    the paper's rule."""
     hidden_share: float = 0.2
-    """Share of the known categories whose labels are kept from training, to see whether it helps with categories it has
-    no labels of; where it does not, the frozen encoder's answer stands. 0: none, and the trained answer stands."""
+    """Share of the known categories whose labels are kept from training, to see whether it helps
+    with categories it has no labels of; where it does not, the frozen encoder's answer stands. 0:
+    none, and the trained answer stands."""
     depths: tuple[int, ...] = ()
-    """How many of the encoder's last blocks are trained: each number is tried, and labels that training does not see
-    choose. None given: the recipe's and, with the default encoder on a GPU, five."""
+    """How many of the encoder's last blocks are trained: each number is tried, and labels that
+    training does not see choose. None given: the recipe's and, with the default encoder on a GPU,
+    five."""
     max_minutes: float | None = None
-    """Minutes after which training is stopped, as by Ctrl-C, with the best result so far; none: it is not."""
+    """Minutes after which training is stopped, as by Ctrl-C, with the best result so far; none: it
+    is not."""
     must_link: bool = True
-    """Whether the labeled images of a category begin as one cluster, and no cluster holds two; not in the paper."""
+    """Whether the labeled images of a category begin as one cluster, and no cluster holds two; not
+    in the paper."""
     try_average: bool = True
-    """Whether clusters may be joined by average linkage where labels say that is better; not in the paper."""
+    """Whether clusters may be joined by average linkage where labels say that is better; not in the
+    paper."""
     split_mixtures: bool = True
-    """Whether a known category that likely holds a novel one is split where K is estimated; not in the paper."""
+    """Whether a known category that likely holds a novel one is split where K is estimated; not in
+    the paper."""
     pixel_size: int = 256
     """Side at which decoded images are kept."""
     seed: int = 0
     """Decides every draw."""
     recipe: str = "default"
-    """The name of the recipe, or the path of the file, that the method's settings were begun with."""
+    """The name of the recipe, or the path of the file, that the method's settings were begun
+    with."""
     method: str = DEFAULT_METHOD
     """The name of a method; config.yaml holds its settings under that name."""
     method_settings: MethodSettings | None = field(
         default=None, metadata=named_by("method", _settings_classes)
     )
-    """Encoder, training, inference and what else the method has; its default recipe if not given."""
+    """Encoder, training, inference and what else the method has; its default recipe if not
+    given."""
 
     def __post_init__(self) -> None:
         if not 0 < self.validation_share < 1:
@@ -117,7 +126,8 @@ class DiscoverySettings:
 
     @property
     def n_tail_blocks(self) -> int | None:
-        """How many of the encoder's last blocks are trained; None: what the encoder's catalog entry says."""
+        """How many of the encoder's last blocks are trained; None: what the encoder's catalog entry
+        says."""
         return self.trained.n_tail_blocks if get_method(self.method).trains else None
 
     @property
@@ -132,7 +142,8 @@ class DiscoverySettings:
 
 
 def shorter_on_cpu(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `choose_settings` for a CPU: with the short recipe, where they say nothing of training."""
+    """The arguments of `choose_settings` for a CPU: with the short recipe, where they say nothing
+    of training."""
     usual = {"encoder": DEFAULT_ENCODER, "protocol": "shoal"}
     is_usual = all(given.get(name) in (None, value) for name, value in usual.items())
     is_free = all(given.get(name) is None for name in ("recipe", "config", "epochs"))
@@ -156,15 +167,17 @@ def choose_settings(
     changes: Mapping[str, Any] | None = None,
     **given: Any,
 ) -> DiscoverySettings:
-    """Settings from a recipe by name, or from a YAML file such as another run's config.yaml, then single values.
+    """Settings from a recipe by name, or from a YAML file such as another run's config.yaml, then
+    single values.
 
-    A method that is not the config's takes only the encoder, its input size and the range of K from it. `given` are
-    fields of `DiscoverySettings`; None leaves a value as it is. `n_clusters`, also in a file and in `changes`, may be a
-    range, (30, 50) or '30-50', that the estimate keeps to: it becomes `min_clusters` and `max_clusters` of the method's
-    `inference`. `protocol` is a name in `PROTOCOLS`; the paper and the released code hide no category from training, so
-    that their protocols do not either. `answer` is 'better', which hides some to compare, or 'trained', which hides
-    none and lets the trained answer stand. `changes` are any settings by dotted name, as in {"training.lr": 0.1}; they
-    come last.
+    A method that is not the config's takes only the encoder, its input size and the range of K from
+    it. `given` are fields of `DiscoverySettings`; None leaves a value as it is. `n_clusters`, also
+    in a file and in `changes`, may be a range, (30, 50) or '30-50', that the estimate keeps to: it
+    becomes `min_clusters` and `max_clusters` of the method's `inference`. `protocol` is a name in
+    `PROTOCOLS`; the paper and the released code hide no category from training, so that their
+    protocols do not either. `answer` is 'better', which hides some to compare, or 'trained', which
+    hides none and lets the trained answer stand. `changes` are any settings by dotted name, as in
+    {"training.lr": 0.1}; they come last.
     """
     if recipe is not None and config is not None:
         raise UsageError(
@@ -205,7 +218,8 @@ def choose_settings(
 def _with_method(
     settings: DiscoverySettings, recipe: str | None, method: str | None, *, keeps_encoder: bool
 ) -> DiscoverySettings:
-    """The same with another recipe, or another method, which may take the encoder and the range of K over."""
+    """The same with another recipe, or another method, which may take the encoder and the range of
+    K over."""
     before = settings.of_method
     recipe = recipe or "default"
     name = method or settings.method
@@ -218,7 +232,8 @@ def _with_method(
 
 
 def _with_answer(settings: DiscoverySettings, answer: str) -> DiscoverySettings:
-    """The same with no category hidden, or as many as were, the default share where that was none."""
+    """The same with no category hidden, or as many as were, the default share where that was
+    none."""
     if answer == "trained":
         return replace(settings, hidden_share=0.0)
     if answer != "better":
@@ -230,7 +245,8 @@ def _with_answer(settings: DiscoverySettings, answer: str) -> DiscoverySettings:
 
 
 def _with_changes(settings: DiscoverySettings, changes: Mapping[str, Any]) -> DiscoverySettings:
-    """The same with other values by dotted name: fields of `DiscoverySettings`, or settings of its method."""
+    """The same with other values by dotted name: fields of `DiscoverySettings`, or settings of its
+    method."""
     own = {one.name for one in fields(DiscoverySettings)} - {"recipe", "method", "method_settings"}
     of_method = {name: value for name, value in changes.items() if name not in own}
     for name in of_method:

@@ -26,7 +26,8 @@ from shoal.errors import UsageError, missing_package
 from shoal.files import atomic_file, cache_folder, check_writable, scratch_array, writing
 
 DTYPES = ("float32", "float16")
-"""Numbers in which embeddings are kept; float16 takes half the disk, and moves each by 0.05 % at most."""
+"""Numbers in which embeddings are kept; float16 takes half the disk, and moves each by 0.05 % at
+most."""
 
 ROWS_AT_ONCE = 65_536
 """Rows of a parquet file that are held while it is written."""
@@ -63,10 +64,12 @@ def embed_collection(
     device: str | torch.device | None = None,
     reporter: Reporter | None = None,
 ) -> Embedded:
-    """Embed a collection with an encoder as it comes; images that cannot be read are left out and listed.
+    """Embed a collection with an encoder as it comes; images that cannot be read are left out and
+    listed.
 
-    Embeddings are kept as float32 or float16, past 1 GiB in a mapped file, a block of rows at a time. Several processes
-    share the work: those of a machine that decodes wait for it, all embed, and the main one gets everything.
+    Embeddings are kept as float32 or float16, past 1 GiB in a mapped file, a block of rows at a
+    time. Several processes share the work: those of a machine that decodes wait for it, all embed,
+    and the main one gets everything.
     """
     check_dtype(dtype)
     reporter = reporter or Reporter()
@@ -114,7 +117,8 @@ def check_target(file: Path, *, force: bool) -> None:
 
 
 def write_embeddings(embedded: Embedded, file: Path) -> None:
-    """Write embeddings by suffix: npz with X, paths and, where some are labeled, y; parquet; npy with X alone."""
+    """Write embeddings by suffix: npz with X, paths and, where some are labeled, y; parquet; npy
+    with X alone."""
     WRITERS[file.suffix.lower()](embedded, file)
 
 

@@ -75,7 +75,8 @@ def _changes(run: Run) -> dict[str, Any] | None:
 
 
 def _estimate(run: Run) -> dict[str, Any] | None:
-    """How K came about, whether on few labels, and the numbers that fit them nearly as well; the file has the curve."""
+    """How K came about, whether on few labels, and the numbers that fit them nearly as well; the
+    file has the curve."""
     if not run.has("estimate.json"):
         return None
     estimate = run.json("estimate")
@@ -93,7 +94,8 @@ def _estimate(run: Run) -> dict[str, Any] | None:
 
 
 def _confidence(run: Run) -> dict[str, Any] | None:
-    """Whether confidence was calibrated and on how many labels held back; the file has the curves."""
+    """Whether confidence was calibrated and on how many labels held back; the file has the
+    curves."""
     if not run.has("calibration.json"):
         return None
     calibration = run.json("calibration")
@@ -121,7 +123,8 @@ def _merges(run: Run) -> list[dict[str, Any]]:
 
 
 def _splits(run: Run) -> list[dict[str, Any]]:
-    """Categories that may hold another one, with the images that would stay and those that would leave."""
+    """Categories that may hold another one, with the images that would stay and those that would
+    leave."""
     snapshot = ReviewedRun.of(run)
     return [
         {
@@ -135,7 +138,8 @@ def _splits(run: Run) -> list[dict[str, Any]]:
 
 
 def doubt_estimate(run: Run) -> str | None:
-    """Why not to trust an estimate: few labels, a wide interval, labels that are against a range."""
+    """Why not to trust an estimate: few labels, a wide interval, labels that are against a
+    range."""
     estimate = run.json("estimate")
     if estimate["is_given"] or estimate["rule"] == COUNTED_BY:
         return None

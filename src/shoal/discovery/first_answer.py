@@ -1,4 +1,5 @@
-"""The first answer, by the encoder as it comes, and how well that encoder tells the known categories apart.
+"""The first answer, by the encoder as it comes, and how well that encoder tells the known
+categories apart.
 
 The latter is measured by given labels alone; where it hardly does, it is said what to do.
 
@@ -32,12 +33,13 @@ MIN_JUDGED = 20
 """Labeled images below which nothing is said."""
 
 HARDLY = 0.35
-"""Share of the way from chance to no error; below it an encoder hardly sees the categories (benchmarks/results,
-chosen on CUB-200 and Flowers-102)."""
+"""Share of the way from chance to no error; below it an encoder hardly sees the categories
+(benchmarks/results, chosen on CUB-200 and Flowers-102)."""
 
 
 def answer_first(job: Job, images: EmbeddedImages) -> Answer:
-    """The answer without training. Where another will follow it is a run of its own at once, to be looked at."""
+    """The answer without training. Where another will follow it is a run of its own at once, to be
+    looked at."""
     collection = images.collection
     say = job.reporter.say
     with job.reporter.progress(CLUSTERING):
@@ -67,7 +69,8 @@ def answer_first(job: Job, images: EmbeddedImages) -> Answer:
 def answer_frozen(
     frozen: Representation, collection: Collection, settings: DiscoverySettings
 ) -> Answer:
-    """The answer by the encoder as it comes; after a review it goes on from the categories that people left."""
+    """The answer by the encoder as it comes; after a review it goes on from the categories that
+    people left."""
     number = None if collection.earlier is None else reviewed_number(collection, settings)
     discovery = cluster_frozen(frozen, collection.labels, settings, number)
     if number is not None:
@@ -78,7 +81,8 @@ def answer_frozen(
 def cluster_frozen(
     frozen: Representation, labels: Ints, settings: DiscoverySettings, n_clusters: int | None = None
 ) -> Discovery:
-    """Put images into clusters by the encoder as it comes: in one way, whatever method will train it."""
+    """Put images into clusters by the encoder as it comes: in one way, whatever method will train
+    it."""
     if not get_method(settings.method).trains:
         return cluster(frozen, labels, settings, n_clusters)
     return shift_and_cut(
@@ -108,7 +112,8 @@ class NearestLabelAccuracy:
 
 
 def nearest_label_accuracy(embeddings: Tensor, labels: Ints) -> NearestLabelAccuracy | None:
-    """Compare each labeled image with its nearest labeled one; None where there are too few, or one category.
+    """Compare each labeled image with its nearest labeled one; None where there are too few, or one
+    category.
 
     `embeddings` (N, D) are unit rows, `labels` (N,) are -1 for unlabeled.
     """
@@ -130,7 +135,8 @@ def nearest_label_accuracy(embeddings: Tensor, labels: Ints) -> NearestLabelAccu
 
 
 def advise_encoder(measured: NearestLabelAccuracy, encoder: str) -> str | None:
-    """What to do about an encoder that hardly sees the categories; nothing where it does, or is of the other's kind."""
+    """What to do about an encoder that hardly sees the categories; nothing where it does, or is of
+    the other's kind."""
     if measured.share >= HARDLY or encoder.partition("-")[0] == OTHER.partition("-")[0]:
         return None
     how = f"--encoder {OTHER} may"

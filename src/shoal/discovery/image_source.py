@@ -44,7 +44,8 @@ class ImageSource:
 
     @property
     def default_folder(self) -> Path:
-        """The default run folder: runs/<name of the folder or file>, runs/images for images in memory."""
+        """The default run folder: runs/<name of the folder or file>, runs/images for images in
+        memory."""
         images = self.unlabeled if self.images is None else self.images
         if not isinstance(images, str | os.PathLike):
             return Path("runs") / "images"

@@ -49,7 +49,8 @@ class Job:
 
     collection: Collection
     settings: DiscoverySettings
-    """Of a comparison: those of the frozen encoder, which decide whatever is the same for all methods."""
+    """Of a comparison: those of the frozen encoder, which decide whatever is the same for all
+    methods."""
     run: Run
     encoder_device: torch.device
     """Where frozen encoders run."""
@@ -82,7 +83,8 @@ class Job:
         check_collection(collection, self.settings)
 
     def load_encoder(self) -> Encoder:
-        """The encoder, split for the first method; what another method cannot split is refused too."""
+        """The encoder, split for the first method; what another method cannot split is refused
+        too."""
         chosen = self.settings.of_method
         splits = dict.fromkeys(each.n_tail_blocks for each in self.methods)
         encoders = [
@@ -96,7 +98,8 @@ class Job:
         raise NotImplementedError
 
     def answer(self, images: EmbeddedImages) -> dict[str, Any]:
-        """Answer, and write that; returns what is noted in provenance.json when the run is finished."""
+        """Answer, and write that; returns what is noted in provenance.json when the run is
+        finished."""
         raise NotImplementedError
 
     @property

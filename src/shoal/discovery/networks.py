@@ -1,4 +1,5 @@
-"""What embeds images as a finished run did: its encoder, and where it was trained its model with the weights."""
+"""What embeds images as a finished run did: its encoder, and where it was trained its model with
+the weights."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +25,8 @@ from shoal.training.model import Model, TaskShape
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Networks:
-    """What embeds images as a run did: the encoder as it comes, what was trained, or both at once."""
+    """What embeds images as a run did: the encoder as it comes, what was trained, or both at
+    once."""
 
     frozen: Encoder | None
     """The encoder as it comes, where it has a part."""
@@ -33,7 +35,8 @@ class Networks:
     frozen_weight: float = 1.0
     """The weight of the encoder as it comes beside the model."""
     classifier: Ints | None = None
-    """The category of each output of the model's classifier, -1 for one without images; None where it has none."""
+    """The category of each output of the model's classifier, -1 for one without images; None where
+    it has none."""
 
     def embed(self, pixels: ImageRows) -> Tensor:
         """Unit embeddings (M, D) as the run made them."""
@@ -46,7 +49,8 @@ class Networks:
         return blend(embed(pixels, self.frozen), trained, self.frozen_weight)
 
     def predict(self, embeddings: Tensor) -> Ints | None:
-        """(M,) categories of unit embeddings by the model's classifier, -1 for an output that no image of the run has.
+        """(M,) categories of unit embeddings by the model's classifier, -1 for an output that no
+        image of the run has.
 
         None where the run was not answered by a classifier.
         """
@@ -61,7 +65,8 @@ class Networks:
 
 
 def read_model(run: Run) -> dict[str, Any] | None:
-    """What model.json says of a run's model; None where nothing trained is used. A part that is missing is refused."""
+    """What model.json says of a run's model; None where nothing trained is used. A part that is
+    missing is refused."""
     answer = run.provenance.get("answer")
     if answer not in (None, *ANSWERS):
         what = f"answer: found {answer!r}, expected {' or '.join(ANSWERS)}"
@@ -83,7 +88,8 @@ def read_model(run: Run) -> dict[str, Any] | None:
 
 
 def load_networks(run: Run, settings: DiscoverySettings, device: torch.device) -> Networks:
-    """The encoder of a run and, where it was trained, the model with its weights, which runs where is computed."""
+    """The encoder of a run and, where it was trained, the model with its weights, which runs where
+    is computed."""
     about = read_model(run)
     chosen = settings.of_method
     try:

@@ -1,7 +1,8 @@
 """Images and some labels in, a finished run folder out: `shoal discover`.
 
-The frozen encoder gives a first answer; then comes training, with the snapshot chosen on validation images set aside
-from the loss, and Algorithm 1 with the first answer's K. A killed run goes on where it stopped.
+The frozen encoder gives a first answer; then comes training, with the snapshot chosen on validation
+images set aside from the loss, and Algorithm 1 with the first answer's K. A killed run goes on
+where it stopped.
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ from shoal.runs import Run
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DiscoveryJob(Job):
-    """A discovery that nothing stands against yet: it can be looked at with `preview`, or done with `run_job`."""
+    """A discovery that nothing stands against yet: it can be looked at with `preview`, or done with
+    `run_job`."""
 
     refinement: Refinement | None = None
     """The review to go on from."""
@@ -66,7 +68,8 @@ class DiscoveryJob(Job):
         return not self.report or self.run.has("report.html")
 
     def conclude(self) -> None:
-        """Write beside the answer what a review has changed, and the report where it is asked for."""
+        """Write beside the answer what a review has changed, and the report where it is asked
+        for."""
         if self.refinement is not None:
             self.refinement.conclude(self.run, self.reporter)
         if self.report:
@@ -89,8 +92,8 @@ def discover_images(
 ) -> Run:
     """Discover the categories of a collection and write what was found to the run folder `out`.
 
-    `resume` goes on with a run that was interrupted, and leaves a finished one as it is; `force` starts over in a
-    folder that holds one.
+    `resume` goes on with a run that was interrupted, and leaves a finished one as it is; `force`
+    starts over in a folder that holds one.
     """
     job = DiscoveryJob(
         collection=collection,

@@ -1,4 +1,5 @@
-"""The reporter says what happens: to a person on stderr, with bars on a terminal, or to the log of `shoal`."""
+"""The reporter says what happens: to a person on stderr, with bars on a terminal, or to the log of
+`shoal`."""
 
 import logging
 import sys
@@ -13,7 +14,8 @@ Listener = Callable[[str], None]
 """Takes a line of text."""
 
 ShowProgress = Callable[[str, str], AbstractContextManager[Progress]]
-"""Takes the name of something long and the plural of what is counted, and makes a progress callback."""
+"""Takes the name of something long and the plural of what is counted, and makes a progress
+callback."""
 
 log = logging.getLogger("shoal")
 
@@ -43,16 +45,16 @@ def _log_progress(what: str, unit: str) -> Iterator[Progress]:
 class Reporter:
     """Takes lines for a person, and makes a progress callback for something long that has a name.
 
-    The default logs lines at level INFO, notes at level WARNING and details at level DEBUG to the logger `shoal`:
-    `logging.basicConfig(level="INFO")` shows them in Python.
+    The default logs lines at level INFO, notes at level WARNING and details at level DEBUG to the
+    logger `shoal`: `logging.basicConfig(level="INFO")` shows them in Python.
 
     Parameters
     ----------
     say
         Takes a line.
     show
-        Takes the name of something long and the plural of what is counted; a context manager that gives a callback
-        (done, total).
+        Takes the name of something long and the plural of what is counted; a context manager that
+        gives a callback (done, total).
     detail
         Takes what only someone who asks wants to hear, such as a line per epoch.
 
@@ -75,7 +77,8 @@ class Reporter:
         return self.show(what, unit)
 
     def also_to(self, listener: Listener) -> "Reporter":
-        """Return a reporter that also sends every line, detail and progress message to `listener`."""
+        """Return a reporter that also sends every line, detail and progress message to
+        `listener`."""
         say = _both(self.say, listener)
         detail = _both(self.detail, listener)
 

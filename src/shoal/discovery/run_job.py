@@ -1,4 +1,5 @@
-"""How a job is done: checked, decoded, embedded, answered, written; by one process, or by several that torchrun started.
+"""How a job is done: checked, decoded, embedded, answered, written; by one process, or by several
+that torchrun started.
 
 The main process leads. The others wait for its word: to embed, or to train what it trains.
 """
@@ -58,10 +59,11 @@ def run_job(job: Job) -> None:
 
 
 def preview(job: Job) -> dict[str, Any]:
-    """Refuse what a job would refuse before it decodes images, and say what it would do; writes nothing.
+    """Refuse what a job would refuse before it decodes images, and say what it would do; writes
+    nothing.
 
-    The encoder is loaded, unless that would take a download. Of the images the first bytes are read: what breaks off
-    later is counted as readable here.
+    The encoder is loaded, unless that would take a download. Of the images the first bytes are
+    read: what breaks off later is counted as readable here.
     """
     collection = job.collection
     encoder = job.settings.of_method.encoder
@@ -173,7 +175,8 @@ def _interruption_logged(run: Run) -> Iterator[None]:
 
 
 def _leave(job: Job) -> None:
-    """Say of a finished run that there is nothing left to do, and remove what a kill right after its end has left."""
+    """Say of a finished run that there is nothing left to do, and remove what a kill right after
+    its end has left."""
     run = job.run
     job.reporter.say(f"{run.path} is finished, there is nothing left to do")
     if run.has_checkpoints or run.has(LOCK) or not job.is_concluded:
@@ -184,7 +187,8 @@ def _leave(job: Job) -> None:
 
 
 def _follow(job: Job) -> None:
-    """Embed and train what the main process does, whenever it says so, until it has nothing more to say."""
+    """Embed and train what the main process does, whenever it says so, until it has nothing more to
+    say."""
     pixels: Pixels | None = None
     learned: Representation | None = None
     while flag_from_main(False, job.device):

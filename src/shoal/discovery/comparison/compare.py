@@ -44,7 +44,8 @@ def compare(
     reporter: Reporter | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Compare methods on a partly labeled collection, by labels that are kept from all of them alike.
+    """Compare methods on a partly labeled collection, by labels that are kept from all of them
+    alike.
 
     Parameters
     ----------
@@ -53,7 +54,8 @@ def compare(
     labels
         A table, data frame or mapping of paths to labels, or one label per image.
     methods
-        Names, 'cms,gcd' or a list; cms, simgcd and gcd if not given. The encoder as it comes is compared too.
+        Names, 'cms,gcd' or a list; cms, simgcd and gcd if not given. The encoder as it comes is
+        compared too.
     labeled
         With `unlabeled`, instead of `images`: a folder with a folder per category.
     unlabeled
@@ -81,7 +83,8 @@ def compare(
     reporter
         Says it elsewhere instead.
     **settings
-        `n_clusters`, `encoder`, `epochs`, `seed`, `input_size`, `config` and `changes`, for all methods.
+        `n_clusters`, `encoder`, `epochs`, `seed`, `input_size`, `config` and `changes`, for all
+        methods.
 
     Returns
     -------
@@ -135,7 +138,8 @@ def prepare_comparison(
     reporter: Reporter,
     **settings: Any,
 ) -> ComparisonJob:
-    """Read the images and choose the settings of all methods; the arguments are those of `compare`."""
+    """Read the images and choose the settings of all methods; the arguments are those of
+    `compare`."""
     compared = choose_comparison(methods, draws=draws, max_minutes=max_minutes, **settings)
     usual = source.default_folder
     folder = usual.with_name(f"{usual.name}-compare") if out is None else Path(out)
@@ -154,7 +158,8 @@ def prepare_comparison(
 
 
 def command_of(method: str, source: ImageSource, settings: Mapping[str, Any]) -> str:
-    """The command that runs a method on everything; a call of Python where the images are no files."""
+    """The command that runs a method on everything; a call of Python where the images are no
+    files."""
     own = {name: value for name, value in settings.items() if value is not None}
     changes = _changes_of(method, own.pop("changes", None) or {})
     if method == FROZEN or not get_method(method).trains:
@@ -184,7 +189,8 @@ def command_of(method: str, source: ImageSource, settings: Mapping[str, Any]) ->
 
 
 def _changes_of(method: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes that one method takes, without its name in front; of the frozen encoder those for all methods."""
+    """The changes that one method takes, without its name in front; of the frozen encoder those for
+    all methods."""
     own = {}
     for name, value in changes.items():
         if method == FROZEN:
@@ -198,7 +204,8 @@ def _changes_of(method: str, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _written(value: object) -> str:
-    """As one would type it: a range as 30-50, an address with both its slashes, of which a `Path` has one."""
+    """As one would type it: a range as 30-50, an address with both its slashes, of which a `Path`
+    has one."""
     if isinstance(value, tuple | list):
         return "-".join(map(str, value))
     if isinstance(value, os.PathLike):

@@ -1,8 +1,10 @@
-"""Methods compared on one collection: images and some labels in, a folder with a run of each method and a table out.
+"""Methods compared on one collection: images and some labels in, a folder with a run of each method
+and a table out.
 
-Images are decoded and embedded once. Labels are kept from all methods alike; every method trains without them, on the
-same tokens and views, and its answer is a run of its own inside the comparison's folder. A killed comparison goes on
-where it stopped: finished methods stay, the others go on from their last epoch.
+Images are decoded and embedded once. Labels are kept from all methods alike; every method trains
+without them, on the same tokens and views, and its answer is a run of its own inside the
+comparison's folder. A killed comparison goes on where it stopped: finished methods stay, the others
+go on from their last epoch.
 """
 
 import time
@@ -68,7 +70,8 @@ class Entry:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ComparisonJob(Job):
-    """A comparison that nothing stands against yet: it can be looked at with `preview`, or done with `run_job`."""
+    """A comparison that nothing stands against yet: it can be looked at with `preview`, or done
+    with `run_job`."""
 
     compared: ComparisonSettings
     command_for: Callable[[str], str]
@@ -85,7 +88,8 @@ class ComparisonJob(Job):
         return self.compared.methods
 
     def check(self, collection: Collection) -> None:
-        """Refuse a collection from which too few labels can be kept, or too little is left for a method."""
+        """Refuse a collection from which too few labels can be kept, or too little is left for a
+        method."""
         self.draw_labels(collection)
         for each in self.methods:
             withhold_labels(collection, each)
@@ -153,7 +157,8 @@ class ComparisonJob(Job):
         return f"draw {draw + 1} of {n_draws}: " if n_draws > 1 else ""
 
     def _answer_frozen(self, images: EmbeddedImages, draw: int, kept: LabelDraw) -> int:
-        """Keep the answer of the frozen encoder, whose number of categories is that of every method."""
+        """Keep the answer of the frozen encoder, whose number of categories is that of every
+        method."""
         given = kept.given
         began = time.perf_counter()
         discovery = cluster_frozen(images.frozen, given.labels, self.settings)

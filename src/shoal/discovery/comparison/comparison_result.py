@@ -1,4 +1,5 @@
-"""What a comparison found: a row per method with its rank, ties in words, and the command that runs the first."""
+"""What a comparison found: a row per method with its rank, ties in words, and the command that runs
+the first."""
 
 import math
 from collections.abc import Mapping
@@ -43,8 +44,9 @@ class Row:
     n_clusters
         The number of categories it was asked for, in each draw.
     seconds
-        Training and clustering; the mean of the draws. Without reading and embedding the images and making views, which
-        rows share. Where K is estimated, that of the encoder as it came has estimated it for all.
+        Training and clustering; the mean of the draws. Without reading and embedding the images and
+        making views, which rows share. Where K is estimated, that of the encoder as it came has
+        estimated it for all.
     run
         The folder of its run, in the first draw.
     failed
@@ -88,7 +90,8 @@ class Comparison:
     rows
         A row per method.
     pairs
-        Each method against each other below it: the difference of All, its interval, and whether it is a tie.
+        Each method against each other below it: the difference of All, its interval, and whether it
+        is a tie.
     kept
         How many labels were kept, and which categories were kept whole, in each draw.
     n_clusters
@@ -219,9 +222,11 @@ class Comparison:
         return [words]
 
     def _quicker(self) -> Row | None:
-        """Find the quickest of the methods that tie with the first, where it is clearly quicker than the first.
+        """Find the quickest of the methods that tie with the first, where it is clearly quicker
+        than the first.
 
-        Without training there are no views to make, which no row's seconds count, because trainings share them.
+        Without training there are no views to make, which no row's seconds count, because trainings
+        share them.
         """
         tied = [row for row in self.rows if row.method in (self.best.method, *self.best.ties)]
         untrained = [row for row in tied if row.method not in self.epochs]

@@ -1,4 +1,5 @@
-"""What `shoal compare` can be told: the methods with the settings of each, how often, and for how long."""
+"""What `shoal compare` can be told: the methods with the settings of each, how often, and for how
+long."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -27,7 +28,8 @@ NOT_HERE = {
 """Settings of `shoal discover` that mean nothing in a comparison, or something else."""
 
 SAME_FOR_ALL = ("encoder", "input_size")
-"""Settings of methods in which they must not differ: then the images, the first answer and K are the same."""
+"""Settings of methods in which they must not differ: then the images, the first answer and K are
+the same."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,11 +37,13 @@ class ComparisonSettings:
     """What is compared; a comparison's config.yaml holds all of it."""
 
     methods: tuple[DiscoverySettings, ...]
-    """As `shoal discover` would run each; the first is the encoder as it comes, which trains nothing."""
+    """As `shoal discover` would run each; the first is the encoder as it comes, which trains
+    nothing."""
     draws: int = 1
     """How often labels are kept anew, and every method trained; more say more about chance."""
     max_minutes: float | None = None
-    """Most minutes that all trainings together may take by what is measured before them: then all take fewer epochs."""
+    """Most minutes that all trainings together may take by what is measured before them: then all
+    take fewer epochs."""
 
     def __post_init__(self) -> None:
         as_count(self.draws, name="draws", least=1)
@@ -78,8 +82,9 @@ def choose_comparison(
 ) -> ComparisonSettings:
     """The settings of each method by name, and of the encoder as it comes.
 
-    `given` are arguments of `choose_settings`, for all of them. `changes` are settings by dotted name: for every method
-    that has the setting or, with a method's name in front, for that one; what none of them has is refused.
+    `given` are arguments of `choose_settings`, for all of them. `changes` are settings by dotted
+    name: for every method that has the setting or, with a method's name in front, for that one;
+    what none of them has is refused.
     """
     names = read_methods(methods)
     changes = dict(changes or {})

@@ -1,4 +1,5 @@
-"""Judging: what each method has found, by the labels that were kept from it. Nothing here reaches a method.
+"""Judging: what each method has found, by the labels that were kept from it. Nothing here reaches a
+method.
 
 J images whose labels were kept, in all draws together.
 """
@@ -61,7 +62,8 @@ def run_folder(path: Path, method: str, draw: int) -> Path:
 
 
 def judge(path: Path, method: str, draws: Sequence[LabelDraw]) -> Judged | None:
-    """Read the runs of a method and judge them by the kept labels; None where one is not finished."""
+    """Read the runs of a method and judge them by the kept labels; None where one is not
+    finished."""
     runs = tuple(Run(run_folder(path, method, draw)) for draw in range(len(draws)))
     if not all(run.is_finished for run in runs):
         return None
@@ -76,9 +78,9 @@ def judge(path: Path, method: str, draws: Sequence[LabelDraw]) -> Judged | None:
 def kept_right(kept: LabelDraw, rows: Sequence[Assignment]) -> Bools:
     """(J,) which of the kept images a method has put right, by what its run says of them.
 
-    An image of a known category is right in the category of that name. A category that was kept whole has no name
-    there: it is matched with one novel category, so that the most images agree; those that were put into known ones
-    are wrong.
+    An image of a known category is right in the category of that name. A category that was kept
+    whole has no name there: it is matched with one novel category, so that the most images agree;
+    those that were put into known ones are wrong.
     """
     labels = np.array([kept.classes[label] for label in kept.labels], dtype=object)
     names = np.array([row.category for row in rows], dtype=object)
@@ -100,7 +102,8 @@ def _kept_rows(run: Run, kept: LabelDraw) -> list[Assignment]:
 def rank_methods(
     judged: Sequence[Judged], draws: Sequence[LabelDraw], seed: int
 ) -> tuple[tuple[Row, ...], tuple[dict[str, Any], ...]]:
-    """The rows of the table, the best first and those that failed last, and each method against those below it."""
+    """The rows of the table, the best first and those that failed last, and each method against
+    those below it."""
     good = [one for one in judged if not one.failed]
     names = [one.method for one in good]
     is_novel = np.concatenate([kept.is_novel for kept in draws])
@@ -130,7 +133,8 @@ def rank_methods(
 
 
 def kept_table(judged: Sequence[Judged], draws: Sequence[LabelDraw]) -> str:
-    """The kept labels as CSV: a row per image and draw, where each method has put it, and whether that is right."""
+    """The kept labels as CSV: a row per image and draw, where each method has put it, and whether
+    that is right."""
     good = [one for one in judged if not one.failed]
     out = io.StringIO()
     write = csv.writer(out, lineterminator="\n").writerow

@@ -1,7 +1,8 @@
-"""The labels that are withheld from every method alike: those of some images, and of some whole categories.
+"""The labels that are withheld from every method alike: those of some images, and of some whole
+categories.
 
-They are drawn as `shoal discover` draws those that judge its training. What methods are given is a collection without
-them, in which a category that was kept whole has no name either.
+They are drawn as `shoal discover` draws those that judge its training. What methods are given is a
+collection without them, in which a category that was kept whole has no name either.
 
 N images, J of them kept.
 """
@@ -45,7 +46,8 @@ class LabelDraw:
 
     @property
     def units(self) -> Ints:
-        """(J,) a number for what was drawn as one: an image, or a whole category; the same one in every draw."""
+        """(J,) a number for what was drawn as one: an image, or a whole category; the same one in
+        every draw."""
         return np.where(self.is_novel, len(self.given) + self.labels, self.rows)
 
     @property
@@ -69,7 +71,8 @@ class LabelDraw:
 def withhold_labels(
     collection: Collection, settings: DiscoverySettings, draw: int = 0
 ) -> LabelDraw:
-    """Draw the labels that methods do not see; the first draw is that of `shoal discover` with the same seed."""
+    """Draw the labels that methods do not see; the first draw is that of `shoal discover` with the
+    same seed."""
     held_out = hold_out(collection, replace(settings, seed=settings.seed + draw))
     rows = held_out.rows
     if len(rows) < MIN_KEPT:

@@ -1,8 +1,9 @@
-"""Which method puts more images right, and how sure that is: intervals by a bootstrap, ties by flips of signs.
+"""Which method puts more images right, and how sure that is: intervals by a bootstrap, ties by
+flips of signs.
 
-Every method is judged by the same images, so two of them are compared image by image. What is drawn again, or flipped,
-is what was drawn before: single images of known categories, and whole categories where a whole category was kept,
-because its images stand or fall together.
+Every method is judged by the same images, so two of them are compared image by image. What is drawn
+again, or flipped, is what was drawn before: single images of known categories, and whole categories
+where a whole category was kept, because its images stand or fall together.
 
 M methods, P pairs of them, J images that judge, U units that are drawn as one, R resamples.
 """
@@ -43,7 +44,8 @@ class Ranking:
     difference_interval: Floats
     """(2, M, M) where that likely lies, of this pair alone."""
     is_tie: Bools
-    """(M, M) whether neither of two is better beyond what chance would do in any pair of the table."""
+    """(M, M) whether neither of two is better beyond what chance would do in any pair of the
+    table."""
 
     @property
     def order(self) -> list[int]:
@@ -60,9 +62,9 @@ class Ranking:
 def rank(right: Bools, units: Ints, is_novel: Bools, *, seed: int = 0) -> Ranking:
     """Rank M methods by what they put `right` (M, J).
 
-    Images of the same number in `units` (J,) are drawn together; those of novel categories and the others are drawn
-    apart, as many units of either as there are. Where there is one of a kind, all are drawn from one bag: drawn apart,
-    it would come every time, as if it were certain.
+    Images of the same number in `units` (J,) are drawn together; those of novel categories and the
+    others are drawn apart, as many units of either as there are. Where there is one of a kind, all
+    are drawn from one bag: drawn apart, it would come every time, as if it were certain.
     """
     numbers, at = np.unique(units, return_inverse=True)  # (U,) and (J,)
     sizes = np.bincount(at)  # (U,)
@@ -91,7 +93,8 @@ def rank(right: Bools, units: Ints, is_novel: Bools, *, seed: int = 0) -> Rankin
 def _resampled_shares(n_right: Ints, sizes: Ints, novel: Bools, rng: np.random.Generator) -> Floats:
     """(R, M) the share that each method puts right when units are drawn again, with replacement.
 
-    `n_right` (M, U) of the `sizes` (U,) images of a unit; `novel` (U,) which units are whole categories.
+    `n_right` (M, U) of the `sizes` (U,) images of a unit; `novel` (U,) which units are whole
+    categories.
     """
     strata = [rows for rows in (np.flatnonzero(novel), np.flatnonzero(~novel)) if len(rows)]
     if min(map(len, strata)) == 1:
@@ -107,7 +110,8 @@ def _resampled_shares(n_right: Ints, sizes: Ints, novel: Bools, rng: np.random.G
 
 
 def _ties(by_unit: Ints) -> Bools:
-    """(M, M) which methods cannot be told apart; ranks rest on all pairs, so all of them share one level."""
+    """(M, M) which methods cannot be told apart; ranks rest on all pairs, so all of them share one
+    level."""
     first, second = np.triu_indices(len(by_unit), k=1)  # (P,) each
     p_values = np.array([sign_flip_p(one) for one in by_unit[first, second]])
     is_tie = np.zeros(by_unit.shape[:2], dtype=bool)
@@ -116,11 +120,13 @@ def _ties(by_unit: Ints) -> Bools:
 
 
 def sign_flip_p(by_unit: Ints) -> float:
-    """How often equally good methods would differ in sum by as much as in `by_unit` (U,), one way or the other.
+    """How often equally good methods would differ in sum by as much as in `by_unit` (U,), one way
+    or the other.
 
-    Of equals, the sign of each difference is a toss of a coin. All 2^U tosses are counted: the sum of a toss of ±d has
-    the characteristic function cos(t d), that of all tosses their product, and its Fourier transform is how often each
-    sum comes. Units without a difference say nothing. One that speaks more for the better never makes this larger.
+    Of equals, the sign of each difference is a toss of a coin. All 2^U tosses are counted: the sum
+    of a toss of ±d has the characteristic function cos(t d), that of all tosses their product, and
+    its Fourier transform is how often each sum comes. Units without a difference say nothing. One
+    that speaks more for the better never makes this larger.
     """
     sizes, times = np.unique(np.abs(by_unit[by_unit != 0]), return_counts=True)
     observed = abs(int(by_unit.sum()))
@@ -137,7 +143,8 @@ def sign_flip_p(by_unit: Ints) -> float:
 
 
 def are_clear(p_values: Floats) -> Bools:
-    """(P,) which differences are called, by Holm's method: in at most `MAX_FALSE` of all tables any that is none."""
+    """(P,) which differences are called, by Holm's method: in at most `MAX_FALSE` of all tables any
+    that is none."""
     order = np.argsort(p_values, kind="stable")
     is_rare = p_values[order] < MAX_FALSE / np.arange(len(p_values), 0, -1)
     clear = np.zeros(len(p_values), dtype=bool)

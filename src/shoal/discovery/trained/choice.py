@@ -1,9 +1,10 @@
 """Does training help, and how much of the frozen encoder is kept? Decided by held-out labels.
 
-Labels of known categories that training does see say little: they are found better and better while novel categories
-fall apart. So whole known categories are hidden from a first training and stand in for novel ones. Images are then
-clustered by the frozen encoder, by the trained one and by both at once, and the held-out labels say which is best.
-Nothing here sees a label that the user does not have.
+Labels of known categories that training does see say little: they are found better and better while
+novel categories fall apart. So whole known categories are hidden from a first training and stand in
+for novel ones. Images are then clustered by the frozen encoder, by the trained one and by both at
+once, and the held-out labels say which is best. Nothing here sees a label that the user does not
+have.
 
 J held-out images.
 """
@@ -33,20 +34,24 @@ def is_significant(right: Bools, other: Bools) -> bool:
 
 
 def can_be_significant(right: Bools) -> bool:
-    """Whether any result could be significantly better than one in which these images are `right` (J,)."""
+    """Whether any result could be significantly better than one in which these images are `right`
+    (J,)."""
     return is_significant(np.ones_like(right), right)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Choice:
-    """How much of the frozen encoder is kept, and why; all of it unless training is significantly better."""
+    """How much of the frozen encoder is kept, and why; all of it unless training is significantly
+    better."""
 
     hidden: tuple[str, ...]
     """Known categories that stood in for novel ones."""
     tried: Sequence[TriedWeight]
-    """What the held-out images say of each weight of the frozen encoder; the last is 1, that encoder alone."""
+    """What the held-out images say of each weight of the frozen encoder; the last is 1, that
+    encoder alone."""
     is_collapsed: bool = False
-    """Whether training has brought all embeddings to nearly one direction: then no weight with training is tried."""
+    """Whether training has brought all embeddings to nearly one direction: then no weight with
+    training is tried."""
 
     @property
     def frozen(self) -> TriedWeight:

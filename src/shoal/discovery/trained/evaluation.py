@@ -39,7 +39,8 @@ MOMENTS = (0.25, 0.5, 0.75)
 """Shares of the epochs after which a trial is evaluated before its end."""
 
 FEW_WEIGHTS = (USUAL_WEIGHT,)
-"""Weights of the frozen encoder that are tried then. One says whether to go on, and each costs up to seven trees."""
+"""Weights of the frozen encoder that are tried then. One says whether to go on, and each costs up
+to seven trees."""
 
 TRAINED_WEIGHTS = tuple(weight for weight in WEIGHTS if weight < 1)
 """Weights that are tried in the end."""
@@ -48,7 +49,8 @@ OWN_WEIGHTS = (0.0, USUAL_WEIGHT)
 """The same where a method clusters its own way, which may take as long as training."""
 
 Rights = Mapping[int, Bools | None]
-"""By epoch: (J,) which held-out images the best weight with training puts right; None where none could be tried."""
+"""By epoch: (J,) which held-out images the best weight with training puts right; None where none
+could be tried."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -66,7 +68,8 @@ class Evaluation:
 
     @cached_property
     def of_frozen(self) -> Sequence[TriedWeight]:
-        """What the labels say of the frozen embeddings alone; nothing where these are too much alike."""
+        """What the labels say of the frozen embeddings alone; nothing where these are too much
+        alike."""
         return self._try(self.frozen.embeddings, (1.0,))
 
     @property
@@ -82,8 +85,9 @@ class Evaluation:
     def compare(self, trained: Tensor, predicted: Ints | None, weights: Sequence[float]) -> Choice:
         """Try weights below 1 of the frozen embeddings beside the trained (N, E).
 
-        Of collapsed embeddings nothing is tried. Where a classifier has `predicted` clusters (N,), these stand for the
-        trained encoder, and there is nothing between them and the frozen one.
+        Of collapsed embeddings nothing is tried. Where a classifier has `predicted` clusters
+        (N,), these stand for the trained encoder, and there is nothing between them and the
+        frozen one.
         """
         has_collapsed = is_collapsed(trained)
         tried: Sequence[TriedWeight]
@@ -153,7 +157,8 @@ class Evaluation:
 
 
 def known_cuts(first: Discovery) -> tuple[Ints, ...]:
-    """The clusters of the first result after each shift; none where fewer images, or another K, are looked at."""
+    """The clusters of the first result after each shift; none where fewer images, or another K, are
+    looked at."""
     is_whole = looks_at_all(len(first.clusters), first.n_clusters)
     if is_whole and all(int(cut.max()) + 1 == first.n_clusters for cut in first.cuts):
         return first.cuts
@@ -164,7 +169,8 @@ def known_cuts(first: Discovery) -> tuple[Ints, ...]:
 class TrialStopping:
     """Ends a trial early that cannot help, that helped more before, or that can rise no further.
 
-    What is found is kept in the trial's judged.json, so that a resumed trial ends where an uninterrupted one does.
+    What is found is kept in the trial's judged.json, so that a resumed trial ends where an
+    uninterrupted one does.
     """
 
     evaluation: Evaluation

@@ -18,7 +18,8 @@ MAX_NAMED = 5
 """How many categories a note lists."""
 
 MIN_CATEGORIES = 5
-"""Known categories from which on some are hidden: with fewer, too little would be left to learn from."""
+"""Known categories from which on some are hidden: with fewer, too little would be left to learn
+from."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -32,13 +33,15 @@ class HeldOut:
     hidden: tuple[int, ...] = ()
     """Known categories whose labels the loss never sees, as if they were novel."""
     rows: Ints
-    """Rows whose label the loss never sees: labeled validation images, and those of hidden categories."""
+    """Rows whose label the loss never sees: labeled validation images, and those of hidden
+    categories."""
     too_small: tuple[int, ...] = ()
     """Categories with a single labeled image, which validation cannot see."""
 
 
 def hold_out(collection: Collection, settings: DiscoverySettings) -> HeldOut:
-    """Draw validation images and hidden categories with the seed; where no image is labeled there is nothing to draw.
+    """Draw validation images and hidden categories with the seed; where no image is labeled there
+    is nothing to draw.
 
     Categories are hidden where at least five have two labeled images or more.
     """

@@ -1,8 +1,10 @@
-"""The trained result: the encoder's tail and a head trained on the collection, and whether it is kept.
+"""The trained result: the encoder's tail and a head trained on the collection, and whether it is
+kept.
 
-Training is evaluated on held-out labels in a trial. What they choose is done again with all labels, on the trunk's
-tokens that are there already. Where no category can be hidden there is no trial: the encoder is trained once, if the
-user asks for it, and the frozen embeddings have the usual weight beside the trained ones.
+Training is evaluated on held-out labels in a trial. What they choose is done again with all labels,
+on the trunk's tokens that are there already. Where no category can be hidden there is no trial: the
+encoder is trained once, if the user asks for it, and the frozen embeddings have the usual weight
+beside the trained ones.
 """
 
 from collections.abc import Sequence
@@ -45,8 +47,9 @@ DEEP = 5
 """Blocks of the default encoder that are trained in a second trial on a GPU."""
 
 LAST_SHARE = 0.4
-"""Epochs of the training with all labels, as a share of a trial's, where it goes on from the trial. Held-out labels
-cannot tell it from a whole training that begins anew (benchmarks/results/2026-11-17_h200_short_trainings.md)."""
+"""Epochs of the training with all labels, as a share of a trial's, where it goes on from the trial.
+Held-out labels cannot tell it from a whole training that begins anew
+(benchmarks/results/2026-11-17_h200_short_trainings.md)."""
 
 SAID_SHORT = (
     f"the recipe {SHORT_RECIPE} trains less, as is usual without a GPU; "
@@ -79,10 +82,11 @@ class Trial:
 
 
 def answer_trained(job: Job, images: EmbeddedImages, first: Answer) -> Answers:
-    """Train, and cluster by what was learned: the result that is kept, that or the frozen one, and the other.
+    """Train, and cluster by what was learned: the result that is kept, that or the frozen one, and
+    the other.
 
-    There is no other where nothing was trained, or training has brought images together so that no cut makes as many
-    categories.
+    There is no other where nothing was trained, or training has brought images together so that no
+    cut makes as many categories.
     """
     collection = images.collection
     held_out = hold_out(collection, job.settings)
@@ -91,7 +95,8 @@ def answer_trained(job: Job, images: EmbeddedImages, first: Answer) -> Answers:
     settings = fit_batch(job.settings, len(collection), job.reporter)
     job = replace(job, settings=settings)
     evaluation = None
-    # Learned attention fits one embedding alone, which cannot be blended with another to compare them.
+    # Learned attention fits one embedding alone, which cannot be blended with another to compare
+    # them.
     if held_out.hidden and settings.shift.aggregation != "attention":
         evaluation = Evaluation(
             frozen=images.frozen,
@@ -136,7 +141,8 @@ def answer_trained(job: Job, images: EmbeddedImages, first: Answer) -> Answers:
 
 
 def reason_not_to_train(settings: DiscoverySettings, evaluation: Evaluation | None) -> str:
-    """Why training cannot be shown to help, so that it is not started unless asked for; nothing where it can.
+    """Why training cannot be shown to help, so that it is not started unless asked for; nothing
+    where it can.
 
     `evaluation` is None where no category can be held out.
     """
@@ -158,7 +164,8 @@ def reason_not_to_train(settings: DiscoverySettings, evaluation: Evaluation | No
 def _train_once(
     job: Job, images: EmbeddedImages, first: Answer, training: Training, held_out: HeldOut
 ) -> Answers:
-    """Train without a trial; the labels of validation images, which the loss does not see, choose the snapshot."""
+    """Train without a trial; the labels of validation images, which the loss does not see, choose
+    the snapshot."""
     job.reporter.say(_announcement(training.settings))
     learned = train(job, images, training)
     is_asked_for = job.settings.hidden_share == 0
@@ -191,7 +198,8 @@ def _train_once(
 def _train_by_trial(
     job: Job, images: EmbeddedImages, first: Answer, training: Training, evaluation: Evaluation
 ) -> Answers:
-    """Train without the held-out labels, let these choose, and train again with all labels where that helps."""
+    """Train without the held-out labels, let these choose, and train again with all labels where
+    that helps."""
     trial = run_trials(job, images, training, evaluation)
     if trial is None:
         job.reporter.say(KEEPING_FROZEN)
@@ -253,7 +261,8 @@ def run_trials(
 
 
 def depths_to_try(settings: DiscoverySettings, device: torch.device) -> tuple[int | None, ...]:
-    """How many blocks are trained, one trial each: those asked for, else the recipe's and, on a GPU, more."""
+    """How many blocks are trained, one trial each: those asked for, else the recipe's and, on a
+    GPU, more."""
     usual = settings.n_tail_blocks
     depths: tuple[int | None, ...] = settings.depths or (usual,)
     is_default = settings.of_method.encoder == DEFAULT_ENCODER and device.type == "cuda"
@@ -267,7 +276,8 @@ def depths_to_try(settings: DiscoverySettings, device: torch.device) -> tuple[in
 def _trial_training(
     job: Job, images: EmbeddedImages, training: Training, depth: int | None
 ) -> Training:
-    """The trial of a depth, which shares its views with the training with all labels that may follow."""
+    """The trial of a depth, which shares its views with the training with all labels that may
+    follow."""
     settings = replace(training.settings, n_tail_blocks=depth)
     # Held-out labels choose the snapshot, not validation accuracy.
     settings = replace(settings, training=replace(settings.training, snapshot="last"))
@@ -296,7 +306,8 @@ def _train_with_all_labels(
 ) -> tuple[Training, Representation] | None:
     """Train again after a trial, with the labels that were held out from it.
 
-    None where the trial did not help, or the last training was stopped or has collapsed: the result is the trial's.
+    None where the trial did not help, or the last training was stopped or has collapsed: the result
+    is the trial's.
     """
     if trial.choice.kept != TRAINED or not trial.learned.is_done:
         return None
@@ -401,7 +412,8 @@ def _cluster_blend(
     weight: float,
     n_shifts: int | None = None,
 ) -> Discovery:
-    """Cluster by frozen and trained embeddings at once; K and the linkage are those of the first result.
+    """Cluster by frozen and trained embeddings at once; K and the linkage are those of the first
+    result.
 
     Where the number of shifts is not chosen, given labels choose it.
     """
@@ -429,7 +441,8 @@ def _with_first_number(
 def _cluster_alone(
     job: Job, images: EmbeddedImages, first: Answer, learned: Representation, held_out: HeldOut
 ) -> Discovery:
-    """Cluster by what was trained, with K of the first result unless that is given or the paper's rule estimates it."""
+    """Cluster by what was trained, with K of the first result unless that is given or the paper's
+    rule estimates it."""
     labels = images.collection.labels
     settings = job.settings
     learned = replace(learned, linkage_method="ward")  # labels that training saw cannot say
@@ -445,9 +458,9 @@ def _cluster_alone(
 def takes_first_number(settings: DiscoverySettings) -> bool:
     """Whether the number of categories after training is that of the first result.
 
-    Training draws together what it has labels of, so that known categories are no longer like novel ones and say too
-    little about them. The paper's rule goes with the paper's images, validation, and is left alone. A method with a
-    classifier has to know the number before it trains.
+    Training draws together what it has labels of, so that known categories are no longer like novel
+    ones and say too little about them. The paper's rule goes with the paper's images, validation,
+    and is left alone. A method with a classifier has to know the number before it trains.
     """
     if settings.n_clusters is not None:
         return False

@@ -1,4 +1,5 @@
-"""One training of a job: what it learns from, who hears of it, and how it is stopped with the best result so far."""
+"""One training of a job: what it learns from, who hears of it, and how it is stopped with the best
+result so far."""
 
 import os
 import signal
@@ -76,7 +77,8 @@ def train(
     start: Model[Any] | None = None,
     early_stopping: EarlyStopping | None = None,
 ) -> Representation | None:
-    """Train, with progress, in all processes; None where it was stopped before an epoch was finished.
+    """Train, with progress, in all processes; None where it was stopped before an epoch was
+    finished.
 
     `start` has the weights to begin with.
     """
@@ -92,7 +94,8 @@ def train(
     collapse = describe_collapse(collapse_statistics(learned.embeddings))
     if collapse is not None:
         job.reporter.say(NOTE + collapse)
-    # What is there need not be embedded again, which processes that help would have to take part in.
+    # What is there need not be embedded again, which processes that help would have to take part
+    # in.
     return replace(learned, frozen=lambda: images.frozen.embeddings)
 
 
@@ -148,10 +151,12 @@ def note_stopped(job: Job, training: Training, n_epochs: int) -> None:
 
 @contextmanager
 def stop_request(max_minutes: float | None = None) -> Iterator[Callable[[], bool]]:
-    """Yield a function that says whether to stop: after the first Ctrl-C, or when the minutes are over.
+    """Yield a function that says whether to stop: after the first Ctrl-C, or when the minutes are
+    over.
 
-    The second Ctrl-C interrupts. It goes round all trainings and what lies between them, so that Ctrl-C costs a result
-    at no moment. Where there are several processes, or this is not the main thread, Ctrl-C does what it always does.
+    The second Ctrl-C interrupts. It goes round all trainings and what lies between them, so that
+    Ctrl-C costs a result at no moment. Where there are several processes, or this is not the main
+    thread, Ctrl-C does what it always does.
     """
     deadline = float("inf")
     if max_minutes is not None:
@@ -194,7 +199,8 @@ def _bars(reporter: Reporter) -> Iterator[OnProgress]:
 
 
 def _epoch_listener(job: Job, training: Training) -> OnEpoch | None:
-    """Tells the metrics of an epoch to whoever listens to details, to TensorBoard, and once how long it will take."""
+    """Tells the metrics of an epoch to whoever listens to details, to TensorBoard, and once how
+    long it will take."""
     if not is_main():
         return None
     writer = None
@@ -226,7 +232,8 @@ def _epoch_listener(job: Job, training: Training) -> OnEpoch | None:
 
 
 def check_tensorboard(settings: DiscoverySettings) -> None:
-    """Refuse to write for TensorBoard where it is not installed, or where there will be no epoch to write."""
+    """Refuse to write for TensorBoard where it is not installed, or where there will be no epoch to
+    write."""
     if not settings.is_trained:
         raise UsageError(
             "tensorboard: nothing is to be trained, so there is nothing to write; leave out "
@@ -236,7 +243,8 @@ def check_tensorboard(settings: DiscoverySettings) -> None:
 
 
 def tensorboard_writer() -> "type[SummaryWriter]":
-    """The class that writes event files; a missing package is an error that says how to install it."""
+    """The class that writes event files; a missing package is an error that says how to install
+    it."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
