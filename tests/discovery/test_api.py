@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 import shoal
 from conftest import write_table
 from shoal.cli.discover import discover as command
-from shoal.cli.main import app
 from shoal.discovery.answers import answer_in_words
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.image_source import ImageSource
@@ -47,49 +45,6 @@ def test_three_lines_give_categories_assignments_and_a_report(
     assert str(again.assignments) == str(run.assignments)
     rows, _ = again.assigner(device="cpu").assign(unchanged_photos.folder)
     assert len(rows) == 60
-
-
-@pytest.mark.slow
-def test_the_log_and_the_shell_say_the_same_and_each_thing_once(
-    photos, tmp_path: Path, monkeypatch, caplog, capsys
-) -> None:
-    """What was found, what is strange about it, and the answer; the shell has the answer on stdout
-    instead."""
-    # How far something long has come is said by the clock: on a busy machine in one of the two and
-    # not in the other.
-    monkeypatch.setattr("shoal.progress.FIRST_LINE_S", float("inf"))
-    (photos.folder / "empty.jpg").write_bytes(b"")
-    photos.labels.write_text(f"{photos.labels.read_text().rstrip()}\ngone.png,red\n")
-    monkeypatch.chdir(tmp_path)
-    with caplog.at_level(logging.INFO, logger="shoal"):
-        run = shoal.discover(
-            "photos", "labels.csv", config=photos.config, train=False, device="cpu", verbose=False
-        )
-    assert capsys.readouterr() == ("", "")
-    told = [record.message for record in caplog.records if record.name == "shoal"]
-    assert told[:2] == [
-        "60 images, 18 labeled in 3 categories, 42 unlabeled, 1 unreadable",
-        "read as a folder and the labels of labels.csv (columns 'path' and 'label')",
-    ]
-    assert told[-1] == f"{answer_in_words(run)}; written to runs/photos"
-    notes = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert [note[:24] for note in notes] == ["note: 1 row names images", "note: the number of cate"]
-    assert "not there (labels.csv, line 20: gone.png)" in notes[0]
-    assert "rests on 3 known categories" in notes[1]
-    assert len(set(told)) == len(told)
-    words = [
-        "photos",
-        "--labels",
-        "labels.csv",
-        "--config",
-        str(photos.config),
-        "--no-train",
-        "--device",
-        "cpu",
-    ]
-    shell = CliRunner().invoke(app, ["discover", *words, "--out", str(run.path), "--force"])
-    assert [line for line in shell.stderr.splitlines() if not line.endswith(" …")][:-1] == told[:-1]
-    assert shell.stdout.splitlines()[0] == answer_in_words(run)
 
 
 def test_what_is_strange_about_the_images_is_said_before_they_are_refused(

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from photo_runs import run_on
-from shoal.clustering.estimators import MeanShiftClustering
 from shoal.clustering.tree import Tree
 from shoal.data.readers import read_collection
 from shoal.discovery.api import load
@@ -68,14 +67,3 @@ def test_it_can_be_reviewed_split_and_takes_later_images(both, photos) -> None:
     later, skipped = found.assigner(device="cpu").assign_images(read_collection(photos.folder))
     assert not skipped
     assert {row.category for row in later} <= set(sizes)
-
-
-def test_the_estimator_says_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.clustering.inference.choose_linkage", lambda *_: "average")
-    rows = np.random.default_rng(0).normal(size=(60, 5))
-    labels = np.where(np.arange(60) < 20, np.arange(60) % 4, -1)
-    assert MeanShiftClustering(n_clusters=6).fit(rows, labels).linkage_method_ == "average"
-    assert (
-        MeanShiftClustering(n_clusters=6, try_average=False).fit(rows, labels).linkage_method_
-        == "ward"
-    )

@@ -6,15 +6,10 @@ import pytest
 
 from shoal.clustering.inference import InferenceSettings
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
-from shoal.errors import UnknownName, UsageError
+from shoal.errors import UsageError
 from shoal.methods.registry import METHODS, load_recipe
 from shoal.methods.setting_changes import read_changes
 from shoal.settings import dump_settings, from_dict, to_dict
-
-
-def test_nothing_said_is_the_default_recipe() -> None:
-    assert choose_settings() == DiscoverySettings()
-    assert choose_settings().method_settings == load_recipe("default")
 
 
 def test_single_values_win_over_a_recipe_and_none_leaves_a_value() -> None:
@@ -34,10 +29,6 @@ def test_a_runs_config_is_read_back_whole(tmp_path: Path) -> None:
     settings = choose_settings(recipe="cifar100", hidden_share=0.5, seed=4, input_size=64)
     (tmp_path / "config.yaml").write_text(dump_settings(settings))
     assert choose_settings(config=tmp_path / "config.yaml") == settings
-
-
-def test_one_seed_decides_for_training_too() -> None:
-    assert choose_settings(seed=5).of_method.training.seed == 5
 
 
 def test_the_settings_of_a_method_stand_under_its_name_in_a_config(tmp_path: Path) -> None:
@@ -93,32 +84,6 @@ def test_the_better_answer_hides_some_where_a_protocol_or_a_config_hides_none(
     for share, expected in ((0.0, DiscoverySettings().hidden_share), (0.5, 0.5)):
         file.write_text(dump_settings(choose_settings(hidden_share=share)))
         assert choose_settings(config=file, answer="better").hidden_share == expected
-
-
-def test_the_released_codes_protocol_is_its_losses_head_and_bank() -> None:
-    found = choose_settings(protocol="reference").of_method
-    assert (found.loss.denominator, found.loss.detach_norm) == ("reference", True)
-    assert (found.head.kind, found.bank, found.inference.rule) == (
-        "bottleneck",
-        "views",
-        "paper",
-    )
-    assert (found.training.views.pool, found.training.views.jitter, found.training.views.hue) == (
-        None,
-        0,
-        0,
-    )
-    papers = choose_settings(protocol="paper").of_method
-    assert (papers.training.views.pool, papers.training.views.jitter) == (
-        None,
-        load_recipe().training.views.jitter,
-    )
-    assert (papers.loss.denominator, papers.head.kind, papers.bank) == (
-        "paper",
-        "paper",
-        "images",
-    )
-    assert papers.loss.temperature == load_recipe().loss.temperature
 
 
 @pytest.mark.parametrize(
@@ -183,11 +148,6 @@ def test_settings_of_a_method_that_is_not_used_are_refused() -> None:
     plain = to_dict(choose_settings())
     with pytest.raises(UsageError, match="unknown setting 'gcd'"):
         from_dict(DiscoverySettings, plain | {"gcd": to_dict(load_recipe(method="gcd"))})
-
-
-def test_an_unknown_recipe_lists_the_known_ones() -> None:
-    with pytest.raises(UnknownName, match=r"known: .*cub.*default"):
-        choose_settings(recipe="cubs")
 
 
 def test_any_setting_is_changed_by_its_name() -> None:
@@ -266,18 +226,3 @@ def test_a_range_of_n_clusters_means_the_same_in_a_file_with_set_and_as_a_flag(
     )
     config.write_text(f"n_clusters: {written}\n")
     assert choose_settings(config=config, method=method) == as_flag  # kept under another method
-
-
-def test_a_range_in_a_file_that_cannot_be_read_names_the_file(tmp_path: Path) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text("n_clusters: 50-30\n")
-    with pytest.raises(UsageError, match=r"config\.yaml: n_clusters: found"):
-        choose_settings(config=config)
-    with pytest.raises(UsageError, match="--set: n_clusters: found 'many'"):
-        choose_settings(changes={"n_clusters": "many"})
-
-
-@pytest.mark.parametrize(("name", "value"), [("epochs", "x"), ("epochs", 2.5), ("input_size", "a")])
-def test_single_values_of_the_wrong_type_are_refused(name, value) -> None:
-    with pytest.raises(UsageError, match=f"{name}: found {value!r}, expected a whole number"):
-        choose_settings(**{name: value})

@@ -4,13 +4,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from shoal import files
 from shoal.data.readers import read_collection, read_embeddings
-from shoal.discovery import embed_collection as module
 from shoal.discovery.embed_collection import check_target, embed_collection, write_embeddings
 from shoal.errors import DataError, MissingError, UsageError
 
@@ -63,22 +61,6 @@ def test_a_large_collection_goes_through_a_mapped_file_to_the_same_bytes(
     assert isinstance(blocks.x.base, np.memmap)
     write_embeddings(blocks, tmp_path / f"blocks{suffix}")
     assert (tmp_path / f"blocks{suffix}").read_bytes() == (tmp_path / f"whole{suffix}").read_bytes()
-
-
-def test_parquet_in_blocks_is_the_table_of_one(
-    found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_embeddings(found, tmp_path / "one.parquet")
-    monkeypatch.setattr(module, "ROWS_AT_ONCE", 7)
-    write_embeddings(found, tmp_path / "blocks.parquet")
-    one, blocks = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("one", "blocks"))
-    assert blocks.equals(one)
-    assert pq.ParquetFile(tmp_path / "blocks.parquet").num_row_groups == 9
-
-
-def test_npy_holds_the_rows_alone(found, tmp_path: Path) -> None:
-    write_embeddings(found, tmp_path / "x.npy")
-    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), found.x)
 
 
 def test_rows_are_unit_and_unreadable_images_are_listed(found) -> None:

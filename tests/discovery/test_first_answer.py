@@ -14,7 +14,6 @@ from shoal.discovery import first_answer as module
 from shoal.discovery.facts import collect_facts
 from shoal.discovery.first_answer import (
     NearestLabelAccuracy,
-    advise_encoder,
     nearest_label_accuracy,
 )
 from shoal.discovery.reporter import Reporter
@@ -48,38 +47,6 @@ def test_the_nearest_labeled_image_counts_and_never_the_image_itself() -> None:
         assert nearest_label_accuracy(rows, unlabeled) == NearestLabelAccuracy(
             accuracy=0.0, chance=pytest.approx(1 / 3), n_images=4
         )
-
-
-def test_few_labels_or_one_category_say_nothing() -> None:
-    rows, labels = points(0.1)
-    assert nearest_label_accuracy(rows, np.where(np.arange(100) % 20 < 3, labels, -1)) is None
-    assert nearest_label_accuracy(rows, np.where(labels == 0, 0, -1)) is None
-    assert nearest_label_accuracy(rows, np.full(100, -1)) is None
-    single = np.where(np.arange(100) < 40, labels, -1)
-    single[99] = 4  # the only one of its class: nothing can be nearest to it
-    assert nearest_label_accuracy(rows, single).n_images == 40
-
-
-def test_an_encoder_that_hardly_sees_is_said_with_what_to_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    weak = NearestLabelAccuracy(accuracy=0.2, chance=0.01, n_images=300)
-    good = NearestLabelAccuracy(accuracy=0.8, chance=0.01, n_images=300)
-    monkeypatch.setattr(module, "is_available", lambda name: False)
-    said = advise_encoder(weak, "efficientnet-lite2")
-    assert said.startswith(
-        "efficientnet-lite2 hardly tells the categories apart: of 300 labeled images 20 % have"
-    )
-    assert said.endswith(
-        "by chance 1 %; dinov2-small may: `shoal encoders get dinov2-small` downloads it (88 MB), "
-        "once"
-    )
-    monkeypatch.setattr(module, "is_available", lambda name: True)
-    assert advise_encoder(weak, "efficientnet-lite2").endswith(
-        "by chance 1 %; --encoder dinov2-small may"
-    )
-    assert advise_encoder(good, "efficientnet-lite2") is None
-    assert advise_encoder(weak, "dinov2-base") is None
 
 
 def test_discover_says_it_and_keeps_what_it_rests_on(

@@ -128,18 +128,6 @@ def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw(
         assert len(found.thumbnails(range(60))) == 60
 
 
-@pytest.mark.slow
-def test_a_run_that_starts_over_without_training_leaves_no_other_answer(
-    photos, settings, tmp_path: Path
-) -> None:
-    run = run_on(photos, tmp_path / "run", settings)
-    alone = run_on(photos, tmp_path / "alone", replace(settings, train=False))
-    assert tables(Run.open(run.path / "frozen")) == tables(alone)
-    run_on(photos, run.path, replace(settings, train=False), force=True)
-    assert not (run.path / "frozen").exists()
-    assert tables(run) == tables(alone)
-
-
 def test_a_finished_run_survives_a_start_over_with_images_that_cannot_be_read(
     photos, settings, tmp_path: Path
 ) -> None:
@@ -151,43 +139,6 @@ def test_a_finished_run_survives_a_start_over_with_images_that_cannot_be_read(
     with pytest.raises(DataError, match="can be decoded"):
         run_on(photos, run.path, settings, force=True)
     assert tables(Run.open(run.path)) == before
-
-
-@pytest.mark.slow
-def test_the_comparison_is_made_by_labels_and_written_down(
-    known_colors, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = []
-    compare = Evaluation.compare
-
-    def judge(images, *args, **how):
-        seen.append(images)
-        return compare(images, *args, **how)
-
-    monkeypatch.setattr(Evaluation, "compare", judge)
-    lines = (
-        known_colors.labels.read_text().splitlines()
-    )  # every fourth is called red, so not all can be put right
-    wrong = [
-        f"{line.partition(',')[0]},red" if row % 4 == 1 else line for row, line in enumerate(lines)
-    ]
-    known_colors.labels.write_text("\n".join(wrong))
-    run = run_on(known_colors, tmp_path / "run", settings)
-    found = run.json("choice")
-    names = [row.label_given for row in run.assignments]
-    given = np.array(
-        [sorted({*names}).index(name) for name in names]
-    )  # "" of the unlabeled ones is 0
-    (expected,) = replace(seen[-1], labels=given).of_frozen
-    assert found["accuracy"]["frozen"] == expected.right.mean() < 1
-    (hidden,) = found["hidden"]
-    judged = [names[row] for row in seen[-1].held_out.rows]
-    assert len(judged) == found["n_images"]
-    assert judged.count(hidden) == names.count(hidden)
-    assert {*judged} == {*names} - {""}  # and a validation image or two of each of the other four
-    assert not run_on(known_colors, tmp_path / "all", replace(settings, hidden_share=0.0)).has(
-        "choice.json"
-    )
 
 
 @pytest.mark.parametrize("method", ["gcd", "agglomerative"])
@@ -213,35 +164,6 @@ def test_other_methods_find_the_colors_too_and_take_new_images(
         load_pixels(read_collection(photos.folder, False), 16)
     )
     assert np.allclose(again.numpy(), run.array("embeddings"), atol=1e-6)
-
-
-def test_what_is_said_and_every_epoch_are_in_the_log_of_the_run(
-    photos, settings, tmp_path: Path
-) -> None:
-    heard: list[str] = []
-    run = run_on(
-        photos,
-        tmp_path / "run",
-        settings,
-        reporter=Reporter(heard.append, detail=lambda text: None),
-    )
-    lines = (run.path / "train.log").read_text().splitlines()
-    told = [line.split("  ", 1)[1] for line in lines if "  " in line]
-    assert [line for line in heard if line not in told] == []
-    assert told[0] == "60 images, 18 labeled in 3 categories, 42 unlabeled"
-    assert [line.split(":")[0] for line in told if line.startswith("epoch")] == [
-        "epoch 1",
-        "epoch 2",
-    ]
-    assert told[-1] == answer_in_words(run)
-    # Clustering takes minutes where there are many images: it is named before the first answer and
-    # after training.
-    first, last = (i for i, line in enumerate(told) if line == "finding categories …")
-    assert told[first + 1] == "writing the first report …"
-    assert [line.split(":")[0] for line in told[:last] if line.startswith("epoch")] == [
-        "epoch 1",
-        "epoch 2",
-    ]
 
 
 @pytest.mark.slow
@@ -311,14 +233,6 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_file_order_and_the_work
     assert tables(first) == tables(second)
     assert first.provenance["fingerprint"] == second.provenance["fingerprint"]
     assert decoded_by == [1]
-
-
-@pytest.mark.slow
-def test_another_seed_trains_another_network(photos, settings, tmp_path: Path) -> None:
-    first = run_on(photos, tmp_path / "first", settings)
-    second = run_on(photos, tmp_path / "second", replace(settings, seed=1))
-    assert not np.array_equal(first.array("embeddings"), second.array("embeddings"))
-    assert np.array_equal(first.array("frozen"), second.array("frozen"))
 
 
 @pytest.mark.slow
@@ -399,18 +313,6 @@ def test_without_labels_the_given_number_is_found(photos, settings, tmp_path: Pa
     assert answer_in_words(run).startswith("0 known categories found, 5 likely new")
 
 
-def test_a_category_with_one_labeled_image_is_named(photos, settings, tmp_path: Path) -> None:
-    """Also a novel category that the labels name once: it is then a known one."""
-    yellow = next(name for name, color in photos.truth.items() if color == "yellow")
-    photos.labels.write_text(photos.labels.read_text() + f"{yellow},yellow\n")
-    heard: list[str] = []
-    run = run_on(
-        photos, tmp_path / "run", replace(settings, n_clusters=5), reporter=Reporter(heard.append)
-    )
-    assert "note: 1 category has a single labeled image (yellow)" in "\n".join(heard)
-    assert sum(not category.is_novel for category in run.categories) == 4
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("n_images", [14, 20])
 def test_twenty_images_are_enough_and_batches_shrink_to_fit(
@@ -427,20 +329,6 @@ def test_twenty_images_are_enough_and_batches_shrink_to_fit(
         ["note: batches of 14 images instead of 16, because there are no more to train on"]
         * (n_images == 14)
     )
-
-
-def test_too_few_images_to_train_on_are_refused_before_anything_is_written(
-    make_photos, tmp_path: Path
-) -> None:
-    photos = make_photos(12)
-    settings = choose_settings(config=photos.config)
-    wide = replace(
-        settings.method_settings.inference, shift=replace(settings.shift, n_neighbors=12)
-    )
-    settings = replace(settings, method_settings=replace(settings.method_settings, inference=wide))
-    with pytest.raises(DataError, match="needs more than 12 images, found 12"):
-        run_on(photos, tmp_path / "run", settings)
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("n_clusters", [2, 61])
@@ -477,12 +365,3 @@ def test_more_trained_blocks_than_the_encoder_has_are_refused_before_any_image_i
     with pytest.raises(UsageError, match=r"n_tail_blocks: found 3, but .* has 2 blocks; give 0–2"):
         run_on(photos, tmp_path / "run", too_many)
     assert not (tmp_path / "run").exists()
-
-
-def test_one_known_category_is_refused(photos, settings, tmp_path: Path) -> None:
-    rows = [
-        row for row in photos.labels.read_text().splitlines() if not row.endswith(("red", "green"))
-    ]
-    photos.labels.write_text("\n".join(rows))
-    with pytest.raises(DataError, match="needs labeled images of at least 2 categories, found 1"):
-        run_on(photos, tmp_path / "run", settings)

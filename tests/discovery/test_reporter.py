@@ -1,7 +1,6 @@
 """A library caller finds it in the log; the command line hears everything."""
 
 import logging
-from contextlib import contextmanager
 
 from shoal.discovery.reporter import Reporter
 
@@ -28,21 +27,6 @@ def test_a_note_is_a_warning(caplog) -> None:
     assert [(record.levelname, record.message) for record in caplog.records] == [
         ("WARNING", "note: 1 of 2 images was 100 % black")
     ]
-
-
-def test_what_is_said_and_done_reaches_the_given_callables() -> None:
-    heard = []
-
-    @contextmanager
-    def show(what, unit):
-        heard.append((what, unit))
-        yield lambda done, total: heard.append((done, total))
-
-    reporter = Reporter(heard.append, show)
-    reporter.say("hello")
-    with reporter.progress("working") as progress:
-        progress(1, 2)
-    assert heard == ["hello", ("working", ""), (1, 2)]
 
 
 def test_a_second_listener_hears_lines_and_details_too() -> None:

@@ -118,7 +118,7 @@ def discover(
     Examples
     --------
     >>> import shoal
-    >>> run = shoal.discover("photos/", labels="labels.csv", n_clusters=5, train=False, verbose=False)
+    >>> run = shoal.discover("photos/", "labels.csv", n_clusters=5, train=False, verbose=False)
     >>> run.n_clusters, len(run.assignments)
     (5, 60)
     >>> run.report("report.html").name

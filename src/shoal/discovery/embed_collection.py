@@ -111,7 +111,8 @@ def check_target(file: Path, *, force: bool) -> None:
     """Refuse a file that cannot or must not be written, before the work."""
     if file.suffix.lower() not in WRITERS:
         raise UsageError(
-            f"{file}: found the suffix {file.suffix or 'none'!r}, expected {', '.join(WRITERS)}; rename it"
+            f"{file}: found the suffix {file.suffix or 'none'!r}, expected {', '.join(WRITERS)}; "
+            "rename it"
         )
     check_writable(file, force=force)
 

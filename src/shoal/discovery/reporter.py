@@ -62,7 +62,7 @@ class Reporter:
     --------
     >>> import shoal
     >>> lines = []
-    >>> reporter = shoal.Reporter(say=lines.append)  # for shoal.discover("photos/", reporter=reporter)
+    >>> reporter = shoal.Reporter(say=lines.append)  # for shoal.discover(…, reporter=reporter)
     >>> reporter.say("419 images")
     >>> lines
     ['419 images']

@@ -40,61 +40,7 @@ def comparison(*rows: Row) -> Comparison:
     )
 
 
-@pytest.mark.parametrize(
-    ("ties", "headline"),
-    [
-        ([], "First: CMS"),
-        (["gcd"], "A tie for first: CMS and GCD"),
-        (["gcd", "pim", "uno"], "A tie for first: CMS, GCD, PIM and UNO+"),
-        (["gcd", "pim", "uno", "orca", "frozen"], "A tie for first: CMS, GCD, PIM and 3 more"),
-    ],
-)
-def test_the_headline_names_a_few_of_those_who_tie_and_counts_the_rest(
-    ties: list[str], headline: str
-) -> None:
-    found = comparison(row("cms", ties), *(row(name, ["cms"]) for name in ties))
-    assert found.headline == headline
-    assert all(title_of(name) in found.sentences[0] for name in ties), "the sentence names all"
-
-
-@pytest.mark.parametrize(
-    ("first", "others", "quickest"),
-    [
-        (("cms", 9.0), {"gcd": 3.0, "simgcd": 5.0}, "GCD"),
-        (("cms", 9.0), {"gcd": 8.0}, None),  # another time it may be the other way round
-        (
-            ("cms", 9.0),
-            {"frozen": 12.0, "gcd": 1.0},
-            "the encoder as it came",
-        ),  # views for GCD are not in its second
-        (("frozen", 9.0), {"gcd": 1.0}, None),
-        (("frozen", 9.0), {"agglomerative": 1.0}, "Agglomerative"),
-    ],
-)
-def test_the_quickest_of_those_who_tie_is_named_where_that_is_no_chance(
-    first, others, quickest
-) -> None:
-    rows = [row(name, ["frozen"], seconds=taken) for name, taken in others.items()]
-    sentence = comparison(row(first[0], list(others), seconds=first[1]), *rows).sentences[0]
-    if quickest is None:
-        assert "quickest" not in sentence
-    else:
-        assert f"The quickest of them is {quickest}" in sentence
-
-
 CHANCE = "No training was repeated: chance in training is in no interval and no rank."
-
-
-@pytest.mark.parametrize(
-    ("methods", "n_draws", "is_said"),
-    [("cms", 1, True), ("cms", 3, False), ("agglomerative", 1, False)],
-)
-def test_one_draw_says_that_it_leaves_out_chance_in_training(
-    methods: str, n_draws: int, is_said: bool
-) -> None:
-    found = comparison(row(methods, []), row("frozen", []))
-    found = replace(found, kept=found.kept | {"n_draws": n_draws})
-    assert (CHANCE in found.in_words().splitlines()) == is_said
 
 
 def test_without_a_command_the_words_say_why_and_the_numbers_are_null(tmp_path: Path) -> None:

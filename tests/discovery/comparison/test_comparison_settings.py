@@ -8,7 +8,6 @@ from shoal.discovery.comparison.comparison_settings import (
     name_of,
     read_methods,
 )
-from shoal.discovery.discovery_settings import choose_settings
 from shoal.errors import UsageError
 from shoal.settings import differences, dump_settings, load_settings
 
@@ -25,11 +24,6 @@ from shoal.settings import differences, dump_settings, load_settings
 def test_methods_are_two_or_more_that_exist_each_once(methods: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         read_methods(methods)
-
-
-def test_names_may_come_as_text_or_as_a_list_and_three_come_by_themselves() -> None:
-    assert read_methods("gcd, cms") == read_methods(["gcd", "cms"]) == ("gcd", "cms")
-    assert read_methods(None) == ("cms", "simgcd", "gcd")
 
 
 def test_the_encoder_as_it_comes_is_the_first_row() -> None:
@@ -70,14 +64,6 @@ def test_what_means_something_for_one_method_alone_is_refused(given) -> None:
         choose_comparison("cms,gcd", **given)
 
 
-def test_what_a_config_says_of_trials_is_left_out(tmp_path) -> None:
-    config = tmp_path / "config.yaml"
-    chosen = choose_settings(depths=(1, 2))
-    config.write_text(dump_settings(chosen), encoding="utf-8")
-    for each in choose_comparison("cms,uno", config=config).methods:
-        assert each.depths == ()
-
-
 def test_one_encoder_serves_all() -> None:
     with pytest.raises(
         UsageError, match=r"encoder: found dinov2-small for gcd and efficientnet-lite2 .* --encoder"
@@ -109,9 +95,3 @@ def test_settings_come_back_from_yaml_and_a_difference_is_named(tmp_path) -> Non
     assert differences(other, found) == [
         f"methods[{i}].{name}.training.epochs: 4, was 3" for i, name in ((1, "cms"), (2, "gcd"))
     ]
-
-
-@pytest.mark.parametrize("methods", [5, ["cms", 3]])
-def test_methods_that_are_no_names_are_refused(methods) -> None:
-    with pytest.raises(UsageError, match=r"methods: found .*, expected names, as in cms,gcd"):
-        choose_comparison(methods=methods)

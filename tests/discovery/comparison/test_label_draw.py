@@ -1,7 +1,5 @@
 """The labels that no method sees, and how they judge."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,6 @@ from shoal.discovery.comparison.comparison_settings import choose_comparison
 from shoal.discovery.comparison.judge_methods import kept_right
 from shoal.discovery.comparison.label_draw import (
     LabelDraw,
-    doubt_draw,
     withhold_labels,
     without_labels,
 )
@@ -134,18 +131,3 @@ def test_what_would_be_left_for_a_method_is_checked(collection, settings) -> Non
         DataError, match=r"without the labels that are kept to judge by, .* at least 2 categories"
     ):
         withhold_labels(one, settings)
-
-
-def test_every_image_may_be_labeled(collection, settings) -> None:
-    """The kept ones are then what is unlabeled."""
-    labels = np.arange(len(collection)) % 5
-    whole = Collection(collection.names, labels, collection.classes, images=collection.images)
-    assert withhold_labels(whole, settings).given.n_labeled < len(whole)
-
-
-def test_few_or_no_whole_categories_are_doubted(collection, settings) -> None:
-    kept = withhold_labels(collection, settings)
-    assert "only 1 category is kept whole, which says little about novel ones" in doubt_draw([kept])
-    none = replace(kept, hidden=())
-    assert "nothing tells how methods do on novel ones" in doubt_draw([none])
-    assert none.in_words() == f"{len(kept.rows)} labels kept from every method"

@@ -88,25 +88,6 @@ def test_the_same_seed_gives_the_same_intervals_and_a_longer_interval_means_fewe
     assert pytest.approx(high, abs=0.015) == 0.60
 
 
-def test_one_whole_category_is_one_toss_of_a_coin() -> None:
-    """Five single images and a category of seven: a method that misses the category alone has
-    missed one unit."""
-    units = np.minimum(np.arange(12), 5)
-    is_novel = np.arange(12) >= 5
-    found = rank(np.stack([np.ones(12, dtype=bool), ~is_novel]), units, is_novel)
-    assert found.is_tie[0, 1]
-    assert found.low[1] < 5 / 12 < found.high[1]
-
-
-@pytest.mark.parametrize(("n_categories", "is_clear"), [(5, False), (6, True)])
-def test_whole_categories_tell_methods_apart_as_single_images_do(
-    n_categories: int, is_clear: bool
-) -> None:
-    units = np.repeat(np.arange(n_categories), 7)
-    right = np.stack([np.ones(len(units), dtype=bool), np.zeros(len(units), dtype=bool)])
-    assert rank(right, units, np.ones(len(units), dtype=bool)).is_tie[0, 1] != is_clear
-
-
 def test_all_right_or_all_wrong_is_no_certainty() -> None:
     """Twelve of twelve: p is in Wilson's interval where |1 - p| is at most 1.96 standard errors √(p
     (1 - p) / 12)."""
@@ -119,29 +100,6 @@ def test_all_right_or_all_wrong_is_no_certainty() -> None:
     assert found.low[2] < low, "eleven of twelve are less"
     one_category = rank(right[:1], np.zeros(12, dtype=int), np.ones(12, dtype=bool))
     assert one_category.low == pytest.approx(0.2066, abs=0.001)
-
-
-def better_on(n_images: int, n_of_category: int, n_categories: int, size: int = 20) -> bool:
-    """Whether a method is clear that puts so many more of 40 known images right, and so many more
-    of each category."""
-    units = np.concatenate([np.arange(40), np.repeat(100 + np.arange(n_categories), size)])
-    other = np.ones(len(units), dtype=bool)
-    other[:n_images] = False
-    for category in range(n_categories):
-        first = 40 + category * size
-        other[first : first + n_of_category] = False
-    right = np.stack([np.ones(len(units), dtype=bool), other])
-    return not rank(right, units, units >= 100).is_tie[0, 1]
-
-
-@pytest.mark.parametrize(
-    ("n_images", "n_of_category", "n_categories"), [(6, 8, 1), (12, 20, 1), (8, 20, 2)]
-)
-def test_who_is_also_better_on_whole_categories_is_as_clear(
-    n_images: int, n_of_category: int, n_categories
-) -> None:
-    assert better_on(n_images, 0, n_categories)
-    assert better_on(n_images, n_of_category, n_categories)
 
 
 def test_more_methods_take_more_evidence() -> None:

@@ -11,7 +11,6 @@ from shoal.discovery.job import check_collection
 from shoal.discovery.trained.held_out import describe_held_out, hold_out
 from shoal.discovery.trained.train_and_answer import takes_first_number
 from shoal.errors import DataError, UsageError
-from shoal.words import doubt_labels
 
 
 def collection_of(labels: list[int]) -> Collection:
@@ -82,24 +81,6 @@ def test_k_after_training_is_that_of_the_first_answer_unless_it_is_given_or_the_
     )
     others = choose_settings(protocol="paper"), choose_settings(n_clusters=5), on_collection
     assert not any(takes_first_number(other) for other in others)
-
-
-def test_five_labels_of_each_of_eight_known_categories_are_not_few() -> None:
-    assert [doubt_labels(*counts) for counts in ((40, 8), (0, 0))] == [None, None]
-    assert doubt_labels(35, 7) == (
-        "the number of categories rests on 7 known categories; give --n-clusters or label images "
-        "of others"
-    )
-    assert doubt_labels(14, 3) == (
-        "the number of categories rests on few labels, 14 labeled images for 3 known categories; "
-        "give --n-clusters or label more"
-    )
-
-
-def test_categories_with_one_labeled_image_are_named_up_to_five() -> None:
-    collection = collection_of([0, 0, *range(1, 8)] + [-1] * 20)
-    note = describe_held_out(collection, hold_out(collection, choose_settings()))[-1]
-    assert "(b, c, d, e, f, …)" in note
 
 
 def test_neighbors_need_images() -> None:

@@ -18,7 +18,6 @@ from shoal.discovery.trained.choice import Choice
 from shoal.discovery.trained.evaluation import Evaluation
 from shoal.discovery.trained.train_and_answer import reason_not_to_train
 from shoal.methods.registry import load_recipe
-from shoal.runs import Run
 from shoal.training.loop import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -118,28 +117,6 @@ def test_a_training_that_leaves_nothing_to_cluster_is_not_used(
     assert not (run.path / "frozen").exists()
     assert not (run.path / "trained").exists()
     assert not run.has("model.safetensors")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["gcd", "dccl"])
-def test_with_the_papers_rule_a_method_that_counts_itself_does_so(
-    photos, settings, tmp_path: Path, method
-) -> None:
-    """With any other the number is that of the first result, and so is its interval."""
-    cms = settings.of_method
-    own = load_recipe(method=method)
-    common = {
-        "encoder": cms.encoder,
-        "input_size": cms.input_size,
-        "head": cms.head,
-        "training": cms.training,
-    }
-    for rule in ("paper", "pairs"):
-        chosen = replace(own, **common, inference=replace(cms.inference, rule=rule))
-        asked = DiscoverySettings(method=method, pixel_size=16, method_settings=chosen, train=True)
-        found = run_on(photos, tmp_path / rule, asked).json("estimate")
-        assert not found["is_given"]
-        assert (found["interval"] is None) == (rule == "paper")
 
 
 def test_a_trial_that_is_not_significantly_better_leaves_the_frozen_result(
@@ -267,18 +244,3 @@ def test_of_a_last_training_that_collapsed_nothing_is_taken(
     kept = load_file(run.path / "model.safetensors")[WATCHED]
     assert torch.equal(kept, ends[0]), "the weights of the trial"
     assert not torch.equal(kept, ends[1])
-
-
-def test_where_held_out_images_are_all_alike_nothing_is_trained(
-    photos, settings, tmp_path: Path, monkeypatch
-) -> None:
-    monkeypatch.setattr(Evaluation, "of_frozen", ())
-    run = run_on(photos, tmp_path / "run", hiding(settings, monkeypatch))
-    assert run.is_finished
-    assert not run.has("model.safetensors")
-
-
-def test_what_a_resumed_run_was_begun_with_is_stored(photos, settings, tmp_path: Path) -> None:
-    wanted = replace(settings, n_clusters=5, train=False, recipe="cpu")
-    run = run_on(photos, tmp_path / "run", wanted)
-    assert Run(run.path).config_as(DiscoverySettings).recipe == "cpu"

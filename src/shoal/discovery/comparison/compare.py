@@ -94,7 +94,7 @@ def compare(
     Examples
     --------
     >>> import shoal
-    >>> comparison = shoal.compare("photos/", "labels.csv", methods="cms,simgcd,gcd")  # doctest: +SKIP
+    >>> comparison = shoal.compare("photos/", "labels.csv", methods="cms,gcd")  # doctest: +SKIP
     >>> comparison.best.method, comparison.best.ties, comparison.command  # doctest: +SKIP
     """
     if reporter is None:

@@ -19,9 +19,6 @@ PAGE = "compare.html"
 MAX_NAMED = 4
 """Methods in a headline."""
 
-CLEARLY_LESS = 0.8
-"""A share of the time of another; the same work takes more or less by as much on a busy machine."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -54,8 +51,9 @@ class Row:
 
     Examples
     --------
-    >>> rest = {"accuracy": None, "interval": None, "ties": (), "n_clusters": (5,), "seconds": 1.5, "run": "gcd"}
-    >>> Row(method="gcd", title="GCD", ranks=(1, 3), **rest).rank
+    >>> shares = {"accuracy": None, "interval": None, "ties": ()}
+    >>> about = {"n_clusters": (5,), "seconds": 1.5, "run": "gcd"}
+    >>> Row(method="gcd", title="GCD", ranks=(1, 3), **shares, **about).rank
     '1–3'
     """
 
@@ -107,10 +105,13 @@ class Comparison:
 
     Examples
     --------
-    >>> shares = {"interval": (0.4, 0.6), "ties": (), "n_clusters": (5,), "seconds": 1.5, "run": "gcd"}
-    >>> row = Row(method="gcd", title="GCD", accuracy=Accuracy(all=0.5, known=0.75, novel=0.25), ranks=(1, 1), **shares)
-    >>> rest = {"pairs": (), "n_clusters": {}, "epochs": {"gcd": 10}, "unfinished": (), "notes": (), "command": ""}
-    >>> comparison = Comparison(path=Path("runs/compared"), rows=(row,), kept={"n_images": 40}, **rest)
+    >>> accuracy = Accuracy(all=0.5, known=0.75, novel=0.25)
+    >>> shares = {"accuracy": accuracy, "interval": (0.4, 0.6), "ranks": (1, 1), "ties": ()}
+    >>> about = {"n_clusters": (5,), "seconds": 1.5, "run": "gcd"}
+    >>> row = Row(method="gcd", title="GCD", **shares, **about)
+    >>> kept = {"pairs": (), "kept": {"n_images": 40}, "n_clusters": {}, "epochs": {"gcd": 10}}
+    >>> rest = {"unfinished": (), "notes": (), "command": ""}
+    >>> comparison = Comparison(path=Path("runs/compared"), rows=(row,), **kept, **rest)
     >>> comparison.headline
     'First: GCD'
     >>> comparison.best.accuracy.all
@@ -216,25 +217,7 @@ class Comparison:
             return [f"{has}, more than every other method beyond what chance would do."]
         tied = listed([title_of(name) for name in best.ties])
         words = f"{has}; {tied} cannot be told from it by these labels: that is a tie."
-        quicker = self._quicker()
-        if quicker is not None:
-            words += f" The quickest of them is {quicker.title}."
         return [words]
-
-    def _quicker(self) -> Row | None:
-        """Find the quickest of the methods that tie with the first, where it is clearly quicker
-        than the first.
-
-        Without training there are no views to make, which no row's seconds count, because trainings
-        share them.
-        """
-        tied = [row for row in self.rows if row.method in (self.best.method, *self.best.ties)]
-        untrained = [row for row in tied if row.method not in self.epochs]
-        least = min(untrained or tied, key=lambda row: row.seconds)
-        is_other_kind = (self.best.method in self.epochs) != (least.method in self.epochs)
-        if is_other_kind or least.seconds < CLEARLY_LESS * self.best.seconds:
-            return least
-        return None
 
     def _about_training(self) -> list[str]:
         frozen = next((row for row in self.rows if row.method == FROZEN), None)

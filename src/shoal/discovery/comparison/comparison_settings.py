@@ -92,7 +92,8 @@ def choose_comparison(
     for taken in (*sorted(NOT_HERE), "answer", "recipe", "protocol"):
         if given.get(taken) is not None:
             raise UsageError(
-                f"{taken}: found {given[taken]!r}, but a comparison takes the default recipe of each method"
+                f"{taken}: found {given[taken]!r}, but a comparison takes the default recipe of "
+                "each method"
             )
     chosen = [_choose(name, epochs, changes, given) for name in names]
     of_default = {
@@ -121,8 +122,8 @@ def read_methods(methods: str | Sequence[str] | None) -> tuple[str, ...]:
     if len(names) < 2:
         only = f"only {names[0]}" if names else "none"
         raise UsageError(
-            f"methods: found {only}, expected two or more, as in cms,gcd; `shoal discover --method NAME` compares one "
-            "with the encoder as it comes"
+            f"methods: found {only}, expected two or more, as in cms,gcd; `shoal discover --method "
+            "NAME` compares one with the encoder as it comes"
         )
     return names
 
@@ -157,6 +158,6 @@ def _check_same(first: DiscoverySettings, other: DiscoverySettings) -> None:
         theirs = getattr(other.of_method, name)
         if ours != theirs:
             raise UsageError(
-                f"{name}: found {theirs} for {other.method} and {ours} for the encoder as it comes; give one for all "
-                f"with --{name.replace('_', '-')}"
+                f"{name}: found {theirs} for {other.method} and {ours} for the encoder as it "
+                f"comes; give one for all with --{name.replace('_', '-')}"
             )

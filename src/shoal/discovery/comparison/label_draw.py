@@ -65,7 +65,8 @@ class LabelDraw:
         whole = (
             f"{count(n_novel, 'image')} of {count(len(self.hidden), 'whole category')} ({names})"
         )
-        return f"{count(len(self.rows), 'label')} kept from every method: those of {some} of known categories, and {whole}"
+        labels = f"{count(len(self.rows), 'label')} kept from every method"
+        return f"{labels}: those of {some} of known categories, and {whole}"
 
 
 def withhold_labels(
@@ -77,8 +78,8 @@ def withhold_labels(
     rows = held_out.rows
     if len(rows) < MIN_KEPT:
         raise DataError(
-            f"{collection.count()}: {count(len(rows), 'label')} could be kept to judge by, and a comparison needs "
-            f"{MIN_KEPT}; label more images, two or more of a category"
+            f"{collection.count()}: {count(len(rows), 'label')} could be kept to judge by, and a "
+            f"comparison needs {MIN_KEPT}; label more images, two or more of a category"
         )
     kept = LabelDraw(
         given=without_labels(collection, rows),
@@ -110,10 +111,10 @@ def doubt_draw(draws: Sequence[LabelDraw]) -> str | None:
     whole = {label for kept in draws for label in kept.hidden}
     if not whole:
         return (
-            f"with fewer than {MIN_CATEGORIES} known categories of two labeled images or more none can be kept whole, "
-            "so nothing tells how methods do on novel ones"
+            f"with fewer than {MIN_CATEGORIES} known categories of two labeled images or more none "
+            "can be kept whole, so nothing tells how methods do on novel ones"
         )
     if len(whole) < MIN_CATEGORIES:
-        few = count(len(whole), "category")
-        return f"only {few} {plural(len(whole), 'is')} kept whole, which says little about novel ones; try --draws 3"
+        few = f"{count(len(whole), 'category')} {plural(len(whole), 'is')}"
+        return f"only {few} kept whole, which says little about novel ones; try --draws 3"
     return None
