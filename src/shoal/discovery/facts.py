@@ -22,6 +22,7 @@ def collect_facts(run: Run) -> dict[str, Any]:
     best = [row for row in run.metrics if row.get("is_best")]
     n_labeled = sum(map(bool, column(rows, "label_given")))
     others = [run.path / name for name in ANSWERS if Run(run.path / name).is_finished]
+    names = (*(file.name for file in table_files(run.path)), *FILES)
     return {
         "run": str(run.path),
         "answer": answer_in_words(run),
@@ -47,31 +48,24 @@ def collect_facts(run: Run) -> dict[str, Any]:
         "encoder_sees": about.get("encoder_sees"),
         "seconds": about.get("seconds"),
         **{name: about.get(name) for name in ("started", "finished", "seed", "device", "encoder")},
-        "files": {name: str(run.path / name) for name in (*_tables(run), *FILES) if run.has(name)},
+        "files": {name: str(run.path / name) for name in names if run.has(name)},
     }
 
 
 def linkage_method_of(run: Run) -> str | None:
     """How clusters were joined: 'ward' or 'average'; None where a method does it in its own way."""
-    linkage_method: str | None = (
-        run.json("shifts").get("linkage_method") if run.has("shifts.json") else None
-    )
+    if not run.has("shifts.json"):
+        return None
+    linkage_method: str | None = run.json("shifts").get("linkage_method")
     return linkage_method
-
-
-def _tables(run: Run) -> list[str]:
-    return [file.name for file in table_files(run.path)]
 
 
 def _changes(run: Run) -> dict[str, Any] | None:
     """What a review has changed, without a row per image."""
     if not run.has("changes.json"):
         return None
-    return {
-        name: value
-        for name, value in run.json("changes").items()
-        if name not in ("moved", "changed_labels", "cannot_links")
-    }
+    long = ("moved", "changed_labels", "cannot_links")
+    return {name: value for name, value in run.json("changes").items() if name not in long}
 
 
 def _estimate(run: Run) -> dict[str, Any] | None:
@@ -81,12 +75,9 @@ def _estimate(run: Run) -> dict[str, Any] | None:
         return None
     estimate = run.json("estimate")
     near = numbers_near_best(estimate)
+    names = ("is_given", "rule", "interval", "range", "by_labels")
     return {
-        "is_given": estimate["is_given"],
-        "rule": estimate["rule"],
-        "interval": estimate.get("interval"),
-        "range": estimate.get("range"),
-        "by_labels": estimate.get("by_labels"),
+        **{name: estimate.get(name) for name in names},
         "doubt": doubt_estimate(run),
         "near_best": [min(near), max(near)] if near else None,
         "file": str(run.path / "estimate.json"),
@@ -94,20 +85,18 @@ def _estimate(run: Run) -> dict[str, Any] | None:
 
 
 def _confidence(run: Run) -> dict[str, Any] | None:
-    """Whether confidence was calibrated and on how many labels held back; the file has the
-    curves."""
+    """Whether confidence was calibrated and on how many labels held back; the file has the curves."""
     if not run.has("calibration.json"):
         return None
     calibration = run.json("calibration")
-    counts = {
-        f"n_{name}": round(sum(calibration[name]["n_images"])) for name in ("labeled", "novel")
-    }
-    about = {
+    return {
         "is_calibrated": calibration["is_calibrated"],
         "label_rate": calibration.get("label_rate"),
+        "is_of_first": bool(calibration.get("is_of_first")),
+        "n_labeled": round(sum(calibration["labeled"]["n_images"])),
+        "n_novel": round(sum(calibration["novel"]["n_images"])),
+        "file": str(run.path / "calibration.json"),
     }
-    about["is_of_first"] = bool(calibration.get("is_of_first"))
-    return {**about, **counts, "file": str(run.path / "calibration.json")}
 
 
 def _merges(run: Run) -> list[dict[str, Any]]:
@@ -144,9 +133,10 @@ def doubt_estimate(run: Run) -> str | None:
     if estimate["is_given"] or estimate["rule"] == COUNTED_BY:
         return None
     labels = [label for label in column(run.assignments, "label_given") if label]
+    said = [doubt_labels(len(labels), len(set(labels)))]
     interval = estimate.get("interval")
-    wide = f"{span(interval)} categories are likely" if interval and is_wide(interval) else None
-    by_labels = estimate.get("by_labels")
-    against = against_range(by_labels) if by_labels else None
-    said = [one for one in (doubt_labels(len(labels), len(set(labels))), wide, against) if one]
-    return "; ".join(said) or None
+    if interval and is_wide(interval):
+        said.append(f"{span(interval)} categories are likely")
+    if estimate.get("by_labels"):
+        said.append(against_range(estimate["by_labels"]))
+    return "; ".join(filter(None, said)) or None
