@@ -4,7 +4,6 @@ truth."""
 import shutil
 import sys
 import types
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from shoal.data.pixels.workers import WorkerPool
 from shoal.data.readers import read_collection
 from shoal.discovery.answers import answer_in_words
 from shoal.discovery.assign import Assigner
-from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.pipeline import discover_images
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.scoring import score_run
@@ -311,24 +310,6 @@ def test_without_labels_the_given_number_is_found(photos, settings, tmp_path: Pa
     assert run.n_clusters == 5
     assert all(category.is_novel for category in run.categories)
     assert answer_in_words(run).startswith("0 known categories found, 5 likely new")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_images", [14, 20])
-def test_twenty_images_are_enough_and_batches_shrink_to_fit(
-    make_photos: Callable, tmp_path: Path, n_images: int
-) -> None:
-    photos = make_photos(n_images)
-    settings = choose_settings(config=photos.config)
-    heard: list[str] = []
-    run = run_on(photos, tmp_path / "run", settings, reporter=Reporter(heard.append))
-    assert len(run.assignments) == n_images
-    assert len(run.metrics) == 2
-    shrunk = [line for line in heard if line.startswith("note: batches of")]
-    assert shrunk == (
-        ["note: batches of 14 images instead of 16, because there are no more to train on"]
-        * (n_images == 14)
-    )
 
 
 @pytest.mark.parametrize("n_clusters", [2, 61])

@@ -68,20 +68,24 @@ class Trunk:
         views = np.empty(0, dtype=np.int64)
         if has_pool and (split not in self.pools or self.pools[split][0] != key):
             views = functools.reduce(np.union1d, [_views(*one) for one in lessons])
-        n_images = 0 if split in self.tokens else n_own(len(self.pixels))
+        is_missing = split not in self.tokens
+        if is_missing or len(views):
+            encoder = self._load(split)
+            pixels = resident(self.pixels, self.device)
+        n_images = n_own(len(self.pixels)) if is_missing else 0
         total = n_images + n_own(len(views))
-        if split not in self.tokens:
+        if is_missing:
             self.tokens[split] = cache_tokens(
-                resident(self.pixels, self.device),
-                self._load(split),
+                pixels,
+                encoder,
                 batch_size=size,
                 progress=count_after(progress, 0, total),
             ).tokens
         if len(views):
             self.pools.pop(split, None)  # its memory is needed
             pool = pool_views(
-                resident(self.pixels, self.device),
-                self._load(split),
+                pixels,
+                encoder,
                 settings.training.views,
                 generator=EpochDraws(task.training_labels, settings.training).for_pool(),
                 only=views,

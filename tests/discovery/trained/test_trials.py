@@ -44,11 +44,6 @@ def test_two_depths_are_tried_on_a_gpu_or_those_that_are_asked_for(given, device
     assert depths_to_try(DiscoverySettings(**given), device) == depths
 
 
-def test_several_processes_try_the_first_depth_alone(monkeypatch) -> None:
-    monkeypatch.setattr(trials, "is_started", lambda: True)
-    assert depths_to_try(DiscoverySettings(depths=(5, 1)), CPU) == (5,)
-
-
 def assert_same(resumed, whole) -> None:
     held = [name for name in SAME if whole.has(name)]
     for name in held:
