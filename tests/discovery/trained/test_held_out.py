@@ -99,9 +99,6 @@ def test_neighbors_need_images() -> None:
 def test_a_range_that_cannot_be_is_refused_at_the_door() -> None:
     collection = collection_of([0] * 5 + [1] * 5 + [2] * 5 + [-1] * 15)
     check_collection(collection, choose_settings(n_clusters=(2, 100)))
-    for numbers, said in (
-        ((1, 2), "ends at 2, below the 3 known"),
-        ((31, 40), "begins at 31, above the 30 images"),
-    ):
-        with pytest.raises(UsageError, match=said):
+    for numbers in ((1, 2), (31, 40)):
+        with pytest.raises(UsageError, match="n_clusters: found the range"):
             check_collection(collection, choose_settings(n_clusters=numbers))
