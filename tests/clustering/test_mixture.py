@@ -98,3 +98,19 @@ def test_copies_and_tiny_clusters_are_not_split():
         points, np.zeros(12, int), np.full(12, -1), prior, concentration=1.0, generator=generator
     )
     assert found.tolist() == [0] * 12
+
+
+def test_no_part_of_a_split_has_five_points_or_fewer():
+    """Five points far away are a cluster of their own in every respect but their number."""
+    points = np.concatenate([POINTS[TRUTH == 3], CENTERS[4] + RNG.normal(size=(6, 3))])
+    for n_far, n_expected in ((5, 1), (6, 2)):
+        some = points[: 40 + n_far]
+        found = split_and_merge(
+            some,
+            np.zeros(len(some), dtype=np.int64),
+            np.full(len(some), -1),
+            PRIOR,
+            concentration=1.0,
+            generator=torch.Generator().manual_seed(0),
+        )
+        assert len(np.unique(found)) == n_expected

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -22,7 +23,7 @@ SMALL = SimGcdSettings(head=HeadSettings(kind="mlp", width=16, dim=8))
 def slow_loss(cosines, views, epoch):
     """Six rows, two views of three images, the sum written out row by row."""
     n = len(cosines)
-    sharp = 0.07 + min(1, epoch / 30) * (0.04 - 0.07)
+    sharp = np.linspace(0.07, 0.04, 30)[min(epoch, 29)]  # 0.04 from the thirtieth epoch on
     probabilities = [torch.softmax(row / 0.1, dim=0) for row in cosines]
     taught = 0.0
     for i in range(n):

@@ -21,8 +21,8 @@ from torch import Tensor
 from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.kmeans import semi_supervised_kmeans
 
-SMALLEST_SPLIT = 6
-"""Points from which on a cluster may be split."""
+SMALLEST_PART = 6
+"""Points that each part of a split has at least."""
 
 VAGUE_MEAN = 1e-4
 VAGUE_WIDTH = 0.005
@@ -144,11 +144,13 @@ def _try_split(
     rows themselves."""
     given = np.where(labels[rows] == UNLABELED, UNLABELED, 0)
     own = points[rows]
-    if len(rows) < SMALLEST_SPLIT or not given.any() or not np.ptp(own, axis=0).any():
+    if len(rows) < 2 * SMALLEST_PART or not given.any() or not np.ptp(own, axis=0).any():
         return [rows]
     halves = semi_supervised_kmeans(
         torch.from_numpy(own), torch.from_numpy(given), 2, generator=generator, n_init=1
     ).labels.numpy()  # (n,)
+    if np.bincount(halves, minlength=2).min() < SMALLEST_PART:
+        return [rows]
     ratio = log_split_ratio(own, own[halves == 0], own[halves == 1], prior, concentration)
     if not _accepts(ratio, generator):
         return [rows]

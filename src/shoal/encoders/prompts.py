@@ -39,8 +39,11 @@ class TokenPrompts(nn.Module):
                 torch.cat([tokens[:, :1], own, tokens[:, 1:]], dim=1)
             ).split([1, own.shape[1], tokens.shape[1] - 1], dim=1)
             tokens = torch.cat([first, rest], dim=1)
-        ensembled = prompts[:, :N_ENSEMBLED].mean(dim=1, keepdim=True)  # (b, 1, C)
-        return {"features": finish(tokens), "prompt_features": finish(ensembled)}
+        # Each prompt is normed by itself, then they are averaged.
+        ensembled = [
+            finish(prompts[:, i : i + 1]) for i in range(min(N_ENSEMBLED, prompts.shape[1]))
+        ]
+        return {"features": finish(tokens), "prompt_features": torch.stack(ensembled).mean(dim=0)}
 
 
 class BorderPrompt(nn.Module):

@@ -30,6 +30,7 @@ from shoal.methods.gcd import Gcd, GcdSettings, clustering_by_kmeans
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
 from shoal.training.model import Batch, Epoch, TaskShape
+from shoal.training.train_settings import ramp
 
 COUNTED_BY = "the number of communities"
 """How K is found where that is searched for."""
@@ -79,8 +80,8 @@ class DcclSettings(GcdSettings):
 
     def concept_weight_at(self, epoch: int) -> float:
         """The weight of the concept loss in an epoch, counted from 0."""
-        share = self.training.risen(epoch, self.concept_ramp)
-        return self.first_concept_weight + share * (self.concept_weight - self.first_concept_weight)
+        n_epochs = round(self.concept_ramp * self.training.epochs)
+        return ramp(epoch, self.first_concept_weight, self.concept_weight, n_epochs)
 
 
 class Dccl(Gcd[DcclSettings]):

@@ -50,7 +50,7 @@ class GpcSettings(GcdSettings):
     """Novel clusters that training begins with, beside the known classes."""
     mixture_columns: int = 64
     """Directions of most variance in which clusters are Gaussians."""
-    concentration: float = 10.0
+    concentration: float = 1.0
     """α: the larger, the more clusters."""
     prototype_weight: float = 1.0
     """Of the prototype loss beside GCD's."""
@@ -160,7 +160,7 @@ def spread_of(points: Tensor, clusters: Tensor, prototypes: Tensor) -> Tensor:
     """(K,) how wide each cluster is: mean distance to the prototype over log(size + 10), cut to the
     middle 80 %.
 
-    Their mean is 1.
+    A cluster of one image has no width of its own and counts as the widest. Their mean is 1.
     """
     n_clusters = len(prototypes)
     distances = (
@@ -170,6 +170,7 @@ def spread_of(points: Tensor, clusters: Tensor, prototypes: Tensor) -> Tensor:
     # On the CPU: a GPU adds into rows in no fixed order.
     sums = torch.zeros(n_clusters, dtype=torch.float64).index_add_(0, clusters.cpu(), distances)
     widths = sums / sizes.clamp_min(1) / (sizes + SMOOTH).log()
+    widths[sizes < 2] = widths.max()
     low, high = torch.quantile(widths, torch.tensor([0.1, 0.9], dtype=torch.float64))
     widths = widths.clamp(low, high).clamp_min(1e-6)
     return (widths / widths.mean()).float().to(points.device)
@@ -196,4 +197,5 @@ METHOD = Method(
     title="GPC",
     model=Gpc,
     cluster=clustering_by_kmeans(count_gaussians, COUNTED_BY),
+    uses_n_clusters=True,
 )

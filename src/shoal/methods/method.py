@@ -127,6 +127,8 @@ class Method(Generic[S]):
     """Whether its clustering shifts, so that K too is estimated on shifted embeddings."""
     needs_n_clusters: bool = False
     """Whether K has to be known before training, because a classifier has as many outputs."""
+    uses_n_clusters: bool = False
+    """Whether training is another where K is given."""
     goes_on_from_trial: bool = False
     """Whether a training with all labels may begin with the weights of one with fewer classes. Not
     where a classifier or a memory knows the classes by number, which are others then."""

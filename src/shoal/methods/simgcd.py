@@ -30,7 +30,7 @@ from shoal.settings import check_numbers
 from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, TaskShape
 from shoal.training.sgd import Sgd
-from shoal.training.train_settings import TrainSettings, risen
+from shoal.training.train_settings import TrainSettings, ramp
 
 
 def _head() -> HeadSettings:
@@ -70,9 +70,7 @@ class SimGcdSettings(ClassifierSettings):
     def teacher_temperature_at(self, epoch: int) -> float:
         """τ_t of an epoch, counted from 0."""
         n_falling = min(self.teacher_warmup, self.training.epochs // 2)
-        return self.first_teacher_temperature + risen(epoch, n_falling) * (
-            self.teacher_temperature - self.first_teacher_temperature
-        )
+        return ramp(epoch, self.first_teacher_temperature, self.teacher_temperature, n_falling)
 
 
 class SimGcd(ClassifierModel[SimGcdSettings]):
@@ -97,24 +95,24 @@ class SimGcd(ClassifierModel[SimGcdSettings]):
         cosines = batch.gather(batch.outputs["cosines"])  # (2B, K)
         views = batch.gather(batch.outputs["projections"])  # (2B, D)
         logits = cosines / settings.student_temperature
-        taught = self.taught_loss(cosines, logits, batch.epoch)
-        spread = math.log(logits.shape[1]) - entropy_of_mean(logits.softmax(dim=1))
-        classified = labeled_cross_entropy(logits, batch.labels)
+        distillation = self.distillation_loss(cosines, logits, batch.epoch)
+        mean_entropy = math.log(logits.shape[1]) - entropy_of_mean(logits.softmax(dim=1))
+        classification = labeled_cross_entropy(logits, batch.labels)
         contrastive = contrastive_loss(views, settings.loss.temperature)
         supervised = supervised_loss(
             views, batch.labels, settings.loss.supervised_temperature, with_positives=True
         )
-        unsupervised = taught + settings.entropy_weight * spread + contrastive
+        unsupervised = distillation + settings.entropy_weight * mean_entropy + contrastive
         return {
-            "loss": (1 - weight) * unsupervised + weight * (classified + supervised),
-            "loss_taught": taught,
-            "loss_spread": spread,
-            "loss_classified": classified,
+            "loss": (1 - weight) * unsupervised + weight * (classification + supervised),
+            "loss_distillation": distillation,
+            "loss_mean_entropy": mean_entropy,
+            "loss_classification": classification,
             "loss_contrastive": contrastive,
             "loss_supervised": supervised,
         }
 
-    def taught_loss(self, cosines: Tensor, logits: Tensor, epoch: int) -> Tensor:
+    def distillation_loss(self, cosines: Tensor, logits: Tensor, epoch: int) -> Tensor:
         """Each view's prediction against the sharpened one of the other view, which is a target: no
         gradient."""
         sharpness = self.settings.teacher_temperature_at(epoch)

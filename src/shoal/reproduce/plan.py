@@ -281,8 +281,9 @@ def make_cell(
     if not get_method(learns).trains:
         seed = 0
     selection = row.selection
-    if get_method(learns).needs_n_clusters:
-        selection = row.n_clusters  # its classifier is told K before it trains, where it is given
+    method = get_method(learns)
+    if method.needs_n_clusters or method.uses_n_clusters:
+        selection = row.n_clusters  # it trains with K where that is given
     share = 0.0
     if row.setup == "inductive":
         share = INDUCTIVE_SHARE

@@ -53,11 +53,6 @@ class TrainSettings:
         if self.seed < 0:
             raise UsageError(f"seed: found {self.seed}, expected 0 or more")
 
-    def risen(self, epoch: int, share: float) -> float:
-        """How far something has risen, from 0 to 1, before an epoch, counted from 0; it takes a
-        share of all epochs."""
-        return risen(epoch, share * self.epochs)
-
     def lr_at(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0."""
         wave = (1 + math.cos(math.pi * epoch / self.epochs)) / 2
@@ -67,6 +62,14 @@ class TrainSettings:
 def risen(epoch: int, n_epochs: float) -> float:
     """How far something that rises for so many epochs has risen, from 0 to 1."""
     return min(1.0, epoch / n_epochs) if n_epochs else 1.0
+
+
+def ramp(epoch: int, first: float, last: float, n_epochs: int) -> float:
+    """The value of an epoch, counted from 0: from `first` to `last` in `n_epochs` equal steps, both
+    ends included, then `last`."""
+    if epoch >= n_epochs - 1:
+        return last
+    return first + (last - first) * epoch / (n_epochs - 1)
 
 
 def check_batch_size(batch_size: int, n_images: int | None = None) -> None:
