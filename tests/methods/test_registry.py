@@ -56,7 +56,17 @@ def test_the_recipe_follows_the_family_of_the_encoder():
         ("promptcal", "cub", {"n_neighbors": 5, "quantile": 0.8, "restarts_lr": True}),
         ("promptcal", "cifar100", {"n_neighbors": 10, "quantile": 0.5, "first_stage": 0.74074}),
         ("promptcal", "imagenet100", {"n_neighbors": 10, "quantile": 0.5, "first_stage": 0.58824}),
-        ("promptcal", "herbarium19", {"n_neighbors": 7, "quantile": 0.8, "first_stage": 0.5}),
+        (
+            "promptcal",
+            "herbarium19",
+            {
+                "n_neighbors": 7,
+                "quantile": 0.8,
+                "first_stage": 0.5,
+                "memory_size": 20000,
+                "n_negatives": 5000,
+            },
+        ),
         ("rankstats", "cifar10", {"consistency_weight": 5.0, "consistency_ramp": 0.25}),
         ("rankstats", "cifar100", {"consistency_weight": 50.0, "consistency_ramp": 0.75}),
     ],

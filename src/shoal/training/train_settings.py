@@ -53,6 +53,11 @@ class TrainSettings:
         if self.seed < 0:
             raise UsageError(f"seed: found {self.seed}, expected 0 or more")
 
+    def risen(self, epoch: int, share: float) -> float:
+        """How far something has risen, from 0 to 1, before an epoch, counted from 0; it takes a
+        share of all epochs."""
+        return risen(epoch, share * self.epochs)
+
     def lr_at(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0."""
         wave = (1 + math.cos(math.pi * epoch / self.epochs)) / 2
