@@ -281,7 +281,7 @@ class Scanner:
             value = torch.cat([value, best], 1)
             index = torch.cat([index, at + columns.start], 1)
             if columns.start:
-                value, order = value.topk(n_best, 1)
+                value, order = value.topk(min(n_best, value.shape[1]), 1)
                 index = index.gather(1, order)
             half.append(theirs.half)
             reach.append(theirs.reach)
