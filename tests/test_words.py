@@ -17,7 +17,7 @@ from shoal.words import count, duration, first_few, number, percent, span
         (duration(4.25), "4.2 s"),
         (duration(200), "3 min 20 s"),
         (duration(7500), "2 h 05 min"),
-        (span([3, 1, 2]), "1 to 3"),
+        (span([3, 1, 2]), "1–3"),
         (span([5, 5]), "5"),
     ],
 )

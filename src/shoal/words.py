@@ -80,42 +80,25 @@ def duration(seconds: float) -> str:
 
 
 def span(values: Sequence[int]) -> str:
-    """A range: '9 to 12', or '9' where there is only one."""
+    """A range: '9–12', or '9' where there is only one."""
     low = min(values)
     high = max(values)
     if low == high:
         return f"{low}"
-    return f"{low} to {high}"
+    return f"{low}–{high}"
 
 
-def likely(
-    n_clusters: int,
-    interval: Sequence[int],
-    asked: Sequence[int] | None = None,
-    by_labels: Sequence[int] | None = None,
-) -> str:
-    """An estimated number of categories with its 80 % interval, and whether that says little.
-
-    `asked` is the range that a user gave, which both keep to; `by_labels` the interval without it,
-    where that is outside of it.
-    """
-    low, high = interval
-    within = ""
+def interval_in_words(interval: Sequence[int], asked: Sequence[int] | None = None) -> str:
+    """The 80 % interval of an estimate, and the range that a user asked for, which it keeps to."""
+    said = f"80 % interval {span(interval)}"
     if asked:
-        within = f" within the {span(asked)} that were given"
-    if by_labels:
-        within += f" ({against_range(by_labels)})"
-    if not low <= n_clusters <= high:
-        return f"{count(n_clusters, 'category')}, though {span(interval)} are likely{within}"
-    said = f"about {count(n_clusters, 'category')}, {span(interval)} likely{within}"
-    if is_wide(interval):
-        said += ": the labels hardly say how many"
+        said += f", within {span(asked)} as given"
     return said
 
 
 def against_range(by_labels: Sequence[int]) -> str:
     """Say that labels speak against the range that was given."""
-    return f"by the labels {span(by_labels)} are likely, outside of the given range"
+    return f"the labels suggest {span(by_labels)} categories, outside the given range"
 
 
 def is_wide(interval: Sequence[int]) -> bool:
@@ -129,7 +112,7 @@ def doubt_labels(n_labeled: int, n_known: int) -> str | None:
     remedy = "give --n-clusters or label"
     if n_labeled < FEW_LABELS * n_known:
         few = f"{count(n_labeled, 'labeled image')} for {known}"
-        return f"the number of categories rests on few labels, {few}; {remedy} more"
+        return f"the number of categories is estimated from few labels, {few}; {remedy} more"
     if 0 < n_known < FEW_KNOWN:
-        return f"the number of categories rests on {known}; {remedy} images of others"
+        return f"the number of categories is estimated from {known}; {remedy} images of others"
     return None

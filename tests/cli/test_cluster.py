@@ -40,15 +40,11 @@ def test_five_bundles_are_found_when_three_are_known(file: Path, points, tmp_pat
         run.stderr.splitlines()[0]
         == "60 embeddings of 5 numbers, 18 labeled in 3 categories, 42 unlabeled"
     )
-    assert (
-        "note: the number of categories rests on 3 known categories; give --n-clusters or label"
-        in run.stderr
-    )
+    assert "note: the number of categories is estimated from 3 known categories" in run.stderr
     answer, path = run.stdout.splitlines()
     assert answer == (
-        "3 known categories found, 2 likely new, 0 images unsure; about 5 categories, 5 to 6 "
-        "likely; "
-        "too few labels to check confidence, so none is above 0.95"
+        "Found 5 categories (80 % interval 5–6): 3 known, 2 novel. 0 images are uncertain. There "
+        "are too few labels to check confidence, so none is above 0.95."
     )
     found = Run.open(path)
     assert found.n_clusters == 5

@@ -21,18 +21,15 @@ def test_it_says_what_it_found_and_ends_with_the_answer_the_run_and_the_next_com
     assert run.exit_code == 0, run.stderr
     lines = run.stderr.splitlines()
     assert lines[0] == "60 images, 18 labeled in 3 categories, 42 unlabeled"
-    assert any(
-        line.startswith("first answer, without training: 3 known categories found")
-        for line in lines
-    )
+    assert any(line.startswith("Frozen result: Found 5 categories") for line in lines)
     assert (
         lines[-1]
         == f"next: shoal report {tmp_path / 'run'} --open, then shoal review {tmp_path / 'run'}"
     )
     answer, path, report = run.stdout.splitlines()
     assert "<!doctype html>" in Path(report).read_text("utf-8")[:200].lower()
-    assert answer.startswith("3 known categories found, 2 likely new, ")
-    assert "unsure" in answer
+    assert answer.startswith("Found 5 categories")
+    assert "3 known, 2 novel" in answer
     assert Run.open(path).n_clusters == 5
 
 
@@ -187,7 +184,7 @@ def test_an_interrupted_run_asks_for_resume_and_other_settings_are_listed(
     refused(
         discover(*given),
         2,
-        "holds an unfinished run; give --resume to go on with it, or --force to start over",
+        "holds an unfinished run; give --resume to continue it, or --force to start over",
     )
     refused(discover(*given, "--resume", "--epochs", 9), 2, "cms.training.epochs: 9, was 1")
     assert discover(*given, "--resume", "--epochs", 1).exit_code == 0

@@ -101,7 +101,7 @@ def test_ctrl_c_once_keeps_the_best_answer_so_far_and_resume_goes_on_to_the_same
     assert not run.has("model.safetensors")  # fewer than three epochs teach nothing
     refused = discover(*given)
     assert refused.exit_code == 2
-    assert "give --resume to go on with its training, --force to" in refused.stderr
+    assert "give --resume to continue its training, --force to" in refused.stderr
     resumed = discover(*given, "--resume", "--json")
     assert resumed.exit_code == 0, resumed.stderr
     assert json.loads(resumed.stdout)["stopped_early"] is None

@@ -42,7 +42,7 @@ def found() -> NamedCategories:
     )
 
 
-COUNTS = "1 known category found (of 2), 2 likely new, 1 image unsure"
+COUNTS = "Found 3 categories: 1 of 2 known, 2 novel. 1 image is uncertain."
 
 
 def write(found: NamedCategories, folder: Path) -> Run:

@@ -39,7 +39,7 @@ def test_console_python_csv_report_and_json_agree_on_how_many_categories_there_a
     words = ["discover", *given, "--out", tmp_path / "run", "--device", "cpu"]
     console = CliRunner().invoke(app, [str(word) for word in words])
     assert console.exit_code == 0, console.stderr
-    assert console.stdout.startswith("3 known categories found (of 4), 2 likely new, ")
+    assert console.stdout.startswith("Found 5 categories: 3 of 4 known, 2 novel. ")
     run = shoal.load(tmp_path / "run")
     assert (run.n_clusters, run.n_known, run.n_novel) == (5, 3, 2)
     rows = list(csv.DictReader((run.path / "categories.csv").read_text().splitlines()))

@@ -52,9 +52,7 @@ def test_five_colors_are_found_when_three_are_known(photos, settings, tmp_path: 
     assert score.accuracy.all > 0.9, score.in_words()
     assert [category.category for category in run.categories[:3]] == ["blue", "green", "red"]
     assert [category.is_novel for category in run.categories] == [False] * 3 + [True] * 2
-    assert heard[2].startswith(
-        "first answer, without training: 3 known categories found, 2 likely new"
-    )
+    assert heard[2].startswith("Frozen result: Found 5 categories")
     held = {file.name for file in run.path.iterdir()}
     assert {
         "config.yaml",
@@ -309,7 +307,7 @@ def test_without_labels_the_given_number_is_found(photos, settings, tmp_path: Pa
     )
     assert run.n_clusters == 5
     assert all(category.is_novel for category in run.categories)
-    assert answer_in_words(run).startswith("0 known categories found, 5 likely new")
+    assert answer_in_words(run).startswith("Found 5 categories: 0 known, 5 novel.")
 
 
 @pytest.mark.parametrize("n_clusters", [2, 61])

@@ -42,10 +42,8 @@ def test_the_first_answer_is_a_finished_run_with_its_report_before_training_star
         first = Run.open(tmp_path / "run" / "frozen")
         assert len(first.assignments) == len(first.thumbnails(range(60))) == 60
         assert "5 categories in 60 images" in (first.path / "report.html").read_text()
-        assert heard[-1].startswith(
-            "first answer, without training: 3 known categories found, 2 likely new"
-        )
-        assert heard[-1].endswith(f"; open {first.path / 'report.html'} while training goes on")
+        assert heard[-1].startswith("Frozen result: Found 5 categories")
+        assert heard[-1].endswith(f"Open {first.path / 'report.html'} while training continues.")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "answer_trained", look)
@@ -60,7 +58,7 @@ def test_the_first_answer_is_a_finished_run_with_its_report_before_training_star
     assert (
         log.read_text()
         .splitlines()[-1]
-        .endswith("interrupted; the same command with --resume goes on")
+        .endswith("interrupted; the same command with --resume continues")
     )
     with pytest.raises(
         KeyboardInterrupt

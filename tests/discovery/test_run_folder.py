@@ -22,7 +22,7 @@ def test_an_unfinished_run_is_taken_up_only_when_asked(photos, settings, tmp_pat
     run = Run.create(tmp_path / "run")
     run.start(settings, seed=0, device="cpu", command="")
     with pytest.raises(
-        UsageError, match="holds an unfinished run; give --resume to go on with it, or --force"
+        UsageError, match="holds an unfinished run; give --resume to continue it, or --force"
     ):
         run_on(photos, run.path, settings)
     assert run_on(photos, run.path, replace(settings, train=False), force=True).is_finished

@@ -36,13 +36,15 @@ from shoal.runs import (
 )
 from shoal.text import shown
 from shoal.training.model import TaskShape
-from shoal.words import count, first_few, likely
+from shoal.words import against_range, count, first_few, interval_in_words, is_wide, plural
 
 FROZEN, TRAINED = ANSWERS
 
-UNCHECKED = f"too few labels to check confidence, so none is above {UNCHECKED_CONFIDENCE}"
+UNCHECKED = (
+    f"There are too few labels to check confidence, so none is above {UNCHECKED_CONFIDENCE}."
+)
 
-IN_WORDS = {FROZEN: "the first answer, without training,", TRAINED: "the trained answer"}
+IN_WORDS = {FROZEN: "the frozen result", TRAINED: "the trained result"}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -213,29 +215,38 @@ def write_report(run: Run, file: Path | None = None, *, tsne: bool | None = None
     return target
 
 
-def answer_in_words(run: Run, n_unsure: int | None = None) -> str:
-    """The answer of a run: '14 known categories found, 9 likely new, 212 images unsure', and how
-    sure K is.
+def answer_in_words(run: Run, n_uncertain: int | None = None) -> str:
+    """Summarize a run: 'Found 23 categories (80 % interval 20–26): 14 known, 9 novel. 212 images
+    are uncertain.'
 
-    To know `n_unsure` already spares reading a row per image.
+    A known `n_uncertain` spares reading a row per image.
     """
-    if n_unsure is None:
-        n_unsure = sum(sure < UNSURE_BELOW for sure in column(run.assignments, "confidence"))
+    if n_uncertain is None:
+        n_uncertain = sum(sure < UNSURE_BELOW for sure in column(run.assignments, "confidence"))
     categories = run.categories
-    known = [row.size > 0 for row in categories if not row.is_novel]
+    has_images = [row.size > 0 for row in categories if not row.is_novel]
+    n_known = sum(has_images)
     n_novel = sum(row.size > 0 for row in categories if row.is_novel)
-    found = f"{count(sum(known), 'known category')} found"
-    if not all(known):
-        found += f" (of {len(known)})"
-    words = [f"{found}, {n_novel} likely new, {count(n_unsure, 'image')} unsure"]
+    known = f"{n_known} known"
+    if not all(has_images):
+        known = f"{n_known} of {len(has_images)} known"
     estimate = run.json("estimate") if run.has("estimate.json") else {}
     interval = estimate.get("interval")
+    found = f"Found {count(n_known + n_novel, 'category')}"
     if interval:
-        asked = (estimate.get("range"), estimate.get("by_labels"))
-        words.append(likely(estimate["n_clusters"], interval, *asked))
+        found += f" ({interval_in_words(interval, estimate.get('range'))})"
+    sentences = [
+        f"{found}: {known}, {n_novel} novel.",
+        f"{count(n_uncertain, 'image')} {plural(n_uncertain, 'is')} uncertain.",
+    ]
+    if estimate.get("by_labels"):
+        sentences.append(f"However, {against_range(estimate['by_labels'])}.")
+    if interval and is_wide(interval):
+        sentences.append("The labels say little about the number of categories.")
     if run.has("calibration.json") and not run.json("calibration")["is_calibrated"]:
-        words.append(UNCHECKED)
+        sentences.append(UNCHECKED)
     mixed = [shown(row.category) for row in categories if row.mixed_probability >= MIXED_FROM]
     if mixed:
-        words.append(f"{count(len(mixed), 'category')} may hold another one: {first_few(mixed)}")
-    return "; ".join(words)
+        may = f"{count(len(mixed), 'category')} may hold another one"
+        sentences.append(f"{may}: {first_few(mixed)}.")
+    return " ".join(sentences)

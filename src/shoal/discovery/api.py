@@ -149,7 +149,7 @@ def discover(
     run_job(job)
     run = DiscoveredRun(job.run.path)
     if is_main():
-        reporter.say(f"{answer_in_words(run)}; written to {run.path}")
+        reporter.say(f"{answer_in_words(run)} Written to {run.path}.")
     return run
 
 

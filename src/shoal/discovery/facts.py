@@ -85,7 +85,8 @@ def _estimate(run: Run) -> dict[str, Any] | None:
 
 
 def _confidence(run: Run) -> dict[str, Any] | None:
-    """Whether confidence was calibrated and on how many labels held back; the file has the curves."""
+    """Whether confidence was calibrated and on how many labels held back; the file has the
+    curves."""
     if not run.has("calibration.json"):
         return None
     calibration = run.json("calibration")
@@ -136,7 +137,7 @@ def doubt_estimate(run: Run) -> str | None:
     said = [doubt_labels(len(labels), len(set(labels)))]
     interval = estimate.get("interval")
     if interval and is_wide(interval):
-        said.append(f"{span(interval)} categories are likely")
+        said.append(f"the 80 % interval of the number of categories is {span(interval)}")
     if estimate.get("by_labels"):
         said.append(against_range(estimate["by_labels"]))
     return "; ".join(filter(None, said)) or None

@@ -51,7 +51,7 @@ def answer_first(job: Job, images: EmbeddedImages) -> Answer:
             with job.reporter.progress("writing the first report"):
                 keep_answer(job.run, answer, job.settings)
         words = answer.in_words(first)
-        say(f"first answer, without training: {words}; open {page} while training goes on")
+        say(f"Frozen result: {words} Open {page} while training continues.")
     if joined := linkage_in_words(answer.discovery):
         say(joined)
     if answer.discovery.estimate is not None:
@@ -144,7 +144,7 @@ def advise_encoder(measured: NearestLabelAccuracy, encoder: str) -> str | None:
         size = f"{get_info(OTHER).size_mb} MB"
         how = f"{OTHER} may: `shoal encoders get {OTHER}` downloads it ({size}), once"
     return (
-        f"{encoder} hardly tells the categories apart: of {measured.n_images:,} labeled images "
+        f"{encoder} barely tells the categories apart: of {measured.n_images:,} labeled images "
         f"{100 * measured.accuracy:.0f} % have a nearest labeled image of their own category, "
         f"by chance {100 * measured.chance:.0f} %; {how}"
     )

@@ -29,7 +29,7 @@ from shoal.clustering.never_seen import SeenProbability
 from shoal.data.collection import PreviousCategories
 from shoal.discovery.reviewed.category_names import name_as_before, second_but
 from shoal.methods.clusters import Discovery
-from shoal.runs import Assignment, Category, Run
+from shoal.runs import MIXED_FROM, Assignment, Category, Run
 
 N_EXEMPLARS = 5
 """Images named as typical of a category."""
@@ -216,6 +216,8 @@ def _estimate(discovery: Discovery) -> dict[str, object]:
 def assignment_rows(named: NamedCategories) -> Iterator[Assignment]:
     """A row per image, in their order, each made when it is asked for."""
     members = named.members
+    is_marked = named.mixtures.probability >= MIXED_FROM
+    is_apart = named.mixtures.is_apart & is_marked[named.categories]
     for i, name in enumerate(named.names):
         yield Assignment(
             path=name,
@@ -228,7 +230,7 @@ def assignment_rows(named: NamedCategories) -> Iterator[Assignment]:
             nearest_known=_name(named, int(members.nearest_known[i])),
             nearest_known_similarity=float(members.nearest_known_similarity[i]),
             second_category=_name(named, int(members.second[i])),
-            is_apart=bool(named.mixtures.is_apart[i]),
+            is_apart=bool(is_apart[i]),
         )
 
 

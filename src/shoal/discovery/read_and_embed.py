@@ -1,7 +1,9 @@
-"""The first stage of a job: images are decoded, embedded by the frozen encoder, and made small for reports.
+"""The first stage of a job: images are decoded, embedded by the frozen encoder, and made small for
+reports.
 
-Images that cannot be decoded are listed. A resumed run finds its embeddings again. They belong to certain pixels and
-weights, which provenance.json names before the first embedding is made: other ones are refused.
+Images that cannot be decoded are listed. A resumed run finds its embeddings again. They belong to
+certain pixels and weights, which provenance.json names before the first embedding is made: other
+ones are refused.
 """
 
 import io
@@ -35,7 +37,8 @@ THUMBNAIL_SIDE = 64
 """Pixels along a side of a thumbnail, which a report shows: it needs nothing but the run folder."""
 
 WEBP_EFFORT = 2
-"""How hard WebP looks for a smaller file, from 0 to 6: at this size 4 takes twice as long and saves 2 %."""
+"""How hard WebP looks for a smaller file, from 0 to 6: at this size 4 takes twice as long and saves
+2 %."""
 
 N_AT_ONCE = 1024
 """Images handed to the threads at once."""
@@ -124,7 +127,8 @@ def _list_skipped(job: Job, pixels: Pixels, readable: Collection) -> None:
 
 
 def record_inputs(run: Run, pixels: Pixels, encoder: Encoder) -> None:
-    """Write down the pixels and the weights that a run is made from; other ones than it was begun with are refused.
+    """Write down the pixels and the weights that a run is made from; other ones than it was begun
+    with are refused.
 
     Every pixel is read: 20 GB for 100,000 images of 256 x 256.
     """
@@ -162,10 +166,12 @@ def engine_of(run: Run) -> str | None:
 
 
 def _embed_frozen(job: Job, pixels: Pixels, encoder: Encoder) -> tuple[torch.Tensor, Trunk]:
-    """(N, D) by the frozen encoder, and what its trunk has computed; a resumed run has the former already.
+    """(N, D) by the frozen encoder, and what its trunk has computed; a resumed run has the former
+    already.
 
-    Where something will be trained, the trunk's tokens are kept, if they are the same bits as those of a resumed run:
-    an engine's do not depend on the batch that an image is in, and torch's may.
+    Where something will be trained, the trunk's tokens are kept, if they are the same bits as
+    those of a resumed run: an engine's do not depend on the batch that an image is in, and
+    torch's may.
     """
     run = job.run
     trunk = new_trunk(job, pixels)
@@ -208,7 +214,8 @@ def _read_frozen(run: Run, n_images: int, device: torch.device) -> torch.Tensor:
 
 
 def make_thumbnails(pixels: Pixels) -> Iterator[bytes]:
-    """The images as small WebP files, in their order; pictures smaller than a thumbnail keep their size."""
+    """The images as small WebP files, in their order; pictures smaller than a thumbnail keep their
+    size."""
 
     def make(row: int) -> bytes:
         image = Image.fromarray(pixels[row])

@@ -1,4 +1,5 @@
-"""The run folder of a discovery: a new one, an interrupted one taken up again, or one that is finished already."""
+"""The run folder of a discovery: a new one, an interrupted one taken up again, or one that is
+finished already."""
 
 import hashlib
 from dataclasses import replace
@@ -20,7 +21,8 @@ def check_run_folder(
     """Refuse a folder that a job would not take; makes and removes nothing."""
     if resume and force:
         raise UsageError(
-            "resume and force: found both; one goes on with a run, the other deletes it; give one of them"
+            "resume and force: found both; one continues a run, the other deletes it; give one of "
+            "them"
         )
     run = Run(Path(out))
     if not force and run.has("config.yaml") and run.has("provenance.json"):
@@ -28,7 +30,8 @@ def check_run_folder(
             _check_same(run, settings, images)
         elif not run.is_finished:
             raise UsageError(
-                f"{out}: holds an unfinished run; give --resume to go on with it, or --force to start over"
+                f"{out}: holds an unfinished run; give --resume to continue it, or --force to "
+                "start over"
             )
         if resume and run.is_finished:  # with nothing to do, or with more training
             return run
@@ -39,10 +42,12 @@ def check_run_folder(
 def collection_checksum(collection: Collection) -> str:
     """A checksum of the images' names and sizes, labels and classes.
 
-    Images in memory count with their content, those on a network or in shards with what the store says of them.
+    Images in memory count with their content, those on a network or in shards with what the store
+    says of them.
 
-    It costs one look at each file and tells most mistakes before anything is decoded. A file replaced by another of the
-    same size is told apart by its pixels, which `read_and_embed.record_inputs` compares before any embedding is used again.
+    It costs one look at each file and tells most mistakes before anything is decoded. A file
+    replaced by another of the same size is told apart by its pixels, which
+    `read_and_embed.record_inputs` compares before any embedding is used again.
     """
     digest = hashlib.sha256(digest_names(collection.names, collection.labels).encode())
     digest.update("\0".join(collection.classes).encode("utf-8", "surrogateescape"))
@@ -68,7 +73,8 @@ def _check_same(run: Run, settings: Any, images: str) -> None:
         different.append("the images or their labels")
     if different:
         raise UsageError(
-            f"{run.path}: cannot be resumed, because the run was made with other settings: {'; '.join(different)}; "
+            f"{run.path}: cannot be resumed, because the run was made with other settings: "
+            f"{'; '.join(different)}; "
             "use those, or give --force to start over"
         )
 

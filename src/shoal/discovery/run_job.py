@@ -170,7 +170,7 @@ def _interruption_logged(run: Run) -> Iterator[None]:
     except KeyboardInterrupt:
         if run.has("train.log"):
             with suppress(ShoalError):  # a full disk must not hide that it was Ctrl-C
-                run.log("interrupted; the same command with --resume goes on")
+                run.log("interrupted; the same command with --resume continues")
         raise
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from shoal.review.decisions import COUNTED_BY
 from shoal.review.reviewed_run import ReviewedRun
-from shoal.words import against_range, count, doubt_labels, is_wide, plural, span
+from shoal.words import against_range, count, doubt_labels, is_wide, span
 
 CLOSE_TO_BEST = 0.01
 """Numbers of clusters whose labeled accuracy is this close to the best fit nearly as well."""
@@ -25,17 +25,18 @@ def how_sure(run: ReviewedRun) -> str:
         return f"The number of categories, {k}, is what the review left."
     sentence = f"The number of categories, {k}, was estimated"
     if estimate.get("range"):
-        sentence += f", within the {span(estimate['range'])} that were given"
+        sentence += f", within {span(estimate['range'])} as given"
     sentences = [f"{sentence}."]
     interval = estimate.get("interval")
     if interval:
-        end = ": the labels hardly say how many" if is_wide(interval) else ""
         sentences.append(
-            f"{span(interval)} {plural(max(interval), 'is')} likely, with a chance of 80 % if new "
-            f"ones are as large as known{end}."
+            f"The 80 % interval is {span(interval)}, if novel categories are as large as known "
+            "ones."
         )
+        if is_wide(interval):
+            sentences.append("The labels say little about it.")
     if estimate.get("by_labels"):
-        sentences.append(f"But {against_range(estimate['by_labels'])}.")
+        sentences.append(f"However, {against_range(estimate['by_labels'])}.")
     labels = [label for label in run.column("label_given") if label]
     doubt = doubt_labels(len(labels), len(set(labels)))
     if doubt:
@@ -68,12 +69,12 @@ def confidence_words(run: ReviewedRun) -> str:
     n_novel = round(sum(calibration["novel"]["n_images"]))
     on = ""
     if calibration.get("is_of_first"):
-        on = ", on the answer without training (too few were kept from training)"
+        on = ", on the frozen result (too few labels were held out from training)"
     few = "; so few say little" if min(n_known, n_novel) < FEW_LABELS else ""
     return (
         "Of images at confidence 0.9, about nine in ten should be right: in a known category, of "
         "its class; in a novel one, that share of the category is of one class with the image. "
-        f"Checked with labels held back{on}, {count(n_known, 'image')} in known categories and "
+        f"Checked with held-out labels{on}, {count(n_known, 'image')} in known categories and "
         f"{n_novel:,} in what would be novel without them{few}. Images in the part of a category "
         "that may be another one are given less."
     )

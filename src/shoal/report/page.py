@@ -135,7 +135,7 @@ def _on_page(figure: Figure, name: str) -> dict[str, str]:
 
 def _title(folder: Path) -> str:
     """The name of a run's folder; an answer inside a run goes by the name of that."""
-    what = {ANSWERS[0]: "the answer without training", ANSWERS[1]: "the trained answer"}
+    what = {ANSWERS[0]: "the frozen result", ANSWERS[1]: "the trained result"}
     if folder.name in what and (folder.parent / "provenance.json").is_file():
         return f"{folder.parent.name}: {what[folder.name]}"
     return folder.name

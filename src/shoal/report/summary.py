@@ -71,11 +71,11 @@ def _unsure(run: ReviewedRun) -> str:
     n = int(run.is_unsure.sum())
     if n:
         limit = f"confidence below {UNSURE_BELOW}, or possibly new"
-        said = f"{count(n, 'image')} {plural(n, 'is')} unsure ({limit})."
+        said = f"{count(n, 'image')} {plural(n, 'is')} uncertain ({limit})."
     else:
         said = f"Every image has a confidence of at least {UNSURE_BELOW}."
     if not run.json("calibration")["is_calibrated"]:
-        said += " Labels cannot say how far confidence can be trusted."
+        said += " There are too few labels to check confidence, so none is above 0.95."
     return said
 
 

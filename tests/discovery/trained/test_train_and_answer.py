@@ -210,7 +210,7 @@ def test_where_the_last_training_is_stopped_the_trial_is_the_result_and_a_resume
     wanted = hiding(settings, monkeypatch, epochs=5)
 
     def press(line: str) -> None:
-        if line.startswith("training goes on"):
+        if line.startswith("training continues"):
             press_ctrl_c()
 
     run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(press))

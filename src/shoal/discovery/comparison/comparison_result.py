@@ -194,7 +194,7 @@ class Comparison:
         ]
         if self.unfinished:
             left = listed([title_of(name) for name in self.unfinished])
-            sentences.append(f"Not finished: {left}; the same command with --resume goes on.")
+            sentences.append(f"Not finished: {left}; the same command with --resume continues.")
         if self.kept["n_draws"] == 1 and any(row.method in self.epochs for row in self.rows):
             sentences.append(
                 "No training was repeated: chance in training is in no interval and no rank."

@@ -317,7 +317,7 @@ def _train_with_all_labels(
         note_stopped(job, training, 0)
         return None
     epochs = count(training.settings.training.epochs, "epoch")
-    job.reporter.say(f"training goes on for {epochs}, with the labels that were held out")
+    job.reporter.say(f"training continues for {epochs}, with all labels")
     learned = train(job, images, training, start=start)
     if learned is None or not learned.is_done:
         return None
@@ -362,7 +362,7 @@ def _announcement(settings: TrainedSettings, depths: Sequence[int | None] = ()) 
         epochs += f" for each of {listed([_blocks(depth) for depth in depths])}"
     return (
         f"training {epochs}; Ctrl-C once stops it and keeps the best result so far, "
-        "Ctrl-C twice quits, and --resume goes on after either"
+        "Ctrl-C twice quits, and --resume continues after either"
     )
 
 

@@ -145,7 +145,7 @@ def note_stopped(job: Job, training: Training, n_epochs: int) -> None:
     job.run.note(stopped_early={"epochs": n_epochs, "of": of})
     job.reporter.say(
         f"training was stopped after {n_epochs} of {of} epochs; "
-        "the same command with --resume goes on with it"
+        "the same command with --resume continues it"
     )
 
 

@@ -103,7 +103,7 @@ def training_curves(run: Run) -> Figure:
     for at, label in enumerate(drawn):
         axes = plain(figure.add_subplot(len(drawn), 1, at + 1, sharex=first))
         if first is None and run.has("choice.json") and run.json("choice")["kept"] != "trained":
-            unused = "not used: the answer without training stands"
+            unused = "not used: the frozen result is kept"
             axes.set_title(unused, loc="right", fontsize=8.5, color=INK, pad=14)
         first = first or axes
         for key, name, style, color in PANELS[label]:

@@ -96,7 +96,7 @@ const KEYS = [
   ["c", "confirm the selected images; with none selected everything undecided in the category, and go to the next one; "
     + "in a list across categories the image in focus"],
   ["x", "reject the selected images, or the one in focus: it does not belong here"],
-  ["f", "flag them: looked at, unsure"],
+  ["f", "flag them: looked at, uncertain"],
   ["m", "move them to another category; a new name makes a new one"],
   ["n", "new category of them"],
   ["2", "move the image in focus to its second choice"],

@@ -129,7 +129,7 @@ function drawNothing(n) {
 }
 
 const TITLES = {
-  all: "All images", unsure: "Unsure", none: "Without category", labels: "Suspected labels",
+  all: "All images", unsure: "Uncertain", none: "Without category", labels: "Suspected labels",
   merges: "Suggested merges", map: "Map", similar: "Similar images", lasso: "From the map",
 };
 const ABOUT = {

@@ -13,7 +13,7 @@ function viewsOf() {
   }
   return [
     ["all", "All images", store.n],
-    ["unsure", "Unsure", unsure],
+    ["unsure", "Uncertain", unsure],
     ["none", "Without category", data.sizeOf(data.NONE)],
     ["labels", "Suspected labels", suspected],
     ["merges", "Suggested merges", null],
