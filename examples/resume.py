@@ -1,4 +1,4 @@
-"""A run that is killed goes on where it stopped, and ends as if nothing had happened.
+"""A run that is killed continues where it stopped, and ends as if nothing had happened.
 
 python examples/resume.py
 """
@@ -40,7 +40,8 @@ def discover(out, take_line=lambda line: None, **options):
         str(digit) if digit < 5 and i % 2 == 0 else None
         for i, digit in enumerate(digits.target[:60])
     ]
-    small = {"recipe": "digits", "epochs": 3, "n_clusters": 10, "pixel_size": 40, "input_size": 40}
+    small = {"epochs": 3, "n_clusters": 10, "pixel_size": 40, "input_size": 40}
+    small["changes"] = {"training.batch_size": 32, "training.views.pool": 2}
     small["train"] = True  # so few labels could not show that it helps
     try:
         return shoal.discover(

@@ -180,7 +180,7 @@ def test_metrics_reach_tensorboard_when_asked(
         ("loss", 2),
     ]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(MissingError, match="pip install 'shoal"):
+    with pytest.raises(MissingError, match="pip install tensorboard"):
         run_on(photos, tmp_path / "other", settings, tensorboard=True)
     assert not (tmp_path / "other").exists()
 
