@@ -59,7 +59,7 @@ def test_discover_says_it_and_keeps_what_it_rests_on(
     run = run_on(
         photos, tmp_path / "run", replace(settings, train=False), reporter=Reporter(heard.append)
     )
-    said = [line for line in heard if "hardly tells the categories apart" in line]
+    said = [line for line in heard if "barely tells the categories apart" in line]
     assert len(said) == 1
     assert said[0].startswith("note: ")
     assert "of 18 labeled images" in said[0]
