@@ -105,7 +105,7 @@ def test_a_method_a_protocol_and_its_recipe_are_flags(
     assert "cms" not in config
     inference = config["agglomerative"]["inference"]
     assert (inference["rule"], inference["estimate_shifts"]) == ("paper", 0)
-    assert "first answer" not in run.stderr  # it would be the same as the last
+    assert "Frozen result:" not in run.stderr  # it would be the same as the last
 
 
 def test_resuming_a_finished_run_shows_its_answer_again(given) -> None:

@@ -309,7 +309,7 @@ class Run:
         """Refuse a folder that `create` would not take; makes and removes nothing."""
         # A run that cannot be read is cleared by force like any other.
         if not force and self.is_finished:
-            go_on = "--resume to go on with its training, " if self.is_stopped else ""
+            go_on = "--resume to continue its training, " if self.is_stopped else ""
             raise UsageError(
                 f"{self.path}: holds a finished run; give {go_on}--force to overwrite it, or "
                 "another --out"

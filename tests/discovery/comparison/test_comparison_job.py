@@ -298,7 +298,7 @@ def test_ctrl_c_once_compares_what_is_finished_and_resume_goes_on(
         found = compared()
     assert {row.method for row in found.rows} == {"frozen", "cms"}
     assert found.unfinished == ("simgcd",)
-    assert "Not finished: SimGCD; the same command with --resume goes on." in found.sentences
+    assert "Not finished: SimGCD; the same command with --resume continues." in found.sentences
     assert Run(found.path).is_stopped
     assert untimed(compared(resume=True)) == untimed(whole)
 

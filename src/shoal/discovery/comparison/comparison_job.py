@@ -196,7 +196,7 @@ class ComparisonJob(Job):
             self.reporter.say(
                 f"{count(len(entries), 'training')} of {count(n_epochs, 'epoch')} in all. Ctrl-C "
                 "once stops and compares the methods that are finished, Ctrl-C twice quits; "
-                "--resume goes on"
+                "--resume continues"
             )
             for entry in entries:
                 title = get_method(entry.settings.method).title
