@@ -107,7 +107,7 @@ def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, A
     }
     settings = choose_settings(**given_settings)
     if arguments.recipe is not None:
-        settings = replace(settings, depths=(settings.of_method.n_tail_blocks,))
+        settings = replace(settings, depths=(settings.trained.n_tail_blocks,))
     tried: list[Any] = []
     choose = Evaluation.choose
 

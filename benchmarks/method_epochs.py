@@ -89,7 +89,6 @@ def main() -> None:
     for work in (measure_once, *(partial(measure, name) for name in chosen.methods)):
         for what, (wall, cpu) in work(loaded).items():
             print(f"| {what} | {wall:.2f} | {cpu:.2f} |", flush=True)
-    loaded.close()
 
 
 if __name__ == "__main__":
