@@ -47,7 +47,7 @@ def make_settings() -> DiscoverySettings:
     )
 
 
-def load_small(name: str, input_size: int | None) -> tuple[Parts, InputFormat]:
+def load_small(name: str) -> tuple[Parts, InputFormat]:
     """A convolution and two blocks, the same on every call."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -55,7 +55,7 @@ def load_small(name: str, input_size: int | None) -> tuple[Parts, InputFormat]:
         blocks = [nn.Sequential(nn.Conv2d(12, 12, 3, padding=1), nn.GELU()) for _ in range(2)]
     finish = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
     parts = Parts(stem=stem, blocks=blocks, finish=finish, is_finish_trained=False, feature_dim=12)
-    return parts, InputFormat(size=input_size or SIZE, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    return parts, InputFormat(size=SIZE, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 
 
 def prepare(files: Files, place: Path) -> str | None:
@@ -66,6 +66,7 @@ def prepare(files: Files, place: Path) -> str | None:
         torch.backends.mkldnn.set_flags(False)
     os.environ |= {"SHOAL_ENGINE": "torch"}
     catalog._load_other = load_small
+    catalog.split_model = lambda parts, size: parts  # it is in parts already
     code = fork(files, place / "warm", listing=place / "modules")
     code = code or fork(files, place / "finished", settings=replace(files.settings, train=False))
     if code:
