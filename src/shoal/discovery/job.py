@@ -3,6 +3,7 @@
 `discover`, `refine` and `compare` build one and hand it down; `run_job.py` does it.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,7 @@ def _never() -> bool:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Job:
+class Job(ABC):
     """What `discover` and `compare` have in common."""
 
     collection: Collection
@@ -93,20 +94,20 @@ class Job:
         ]
         return encoders[0]
 
+    @abstractmethod
     def plan(self, readable: Collection) -> dict[str, Any]:
-        """What --dry-run says beside what is said of every job."""
-        raise NotImplementedError
+        """What --dry-run reports beside what it reports of every job."""
 
+    @abstractmethod
     def answer(self, images: EmbeddedImages) -> dict[str, Any]:
-        """Answer, and write that; returns what is noted in provenance.json when the run is
-        finished."""
-        raise NotImplementedError
+        """Find and write the result; return what provenance.json records of the finished run."""
 
     @property
     def is_concluded(self) -> bool:
         """Whether a finished run has what `conclude` writes."""
         return True
 
+    @abstractmethod
     def conclude(self) -> None:
         """Write what comes after a run is finished."""
 

@@ -23,7 +23,8 @@ BROKEN = (
     EOFError,
     NotImplementedError,
 )
-"""What reading a damaged archive, or what is none, ends with."""
+"""Errors of reading a damaged or unknown archive; zipfile raises NotImplementedError for a
+compression that it does not know."""
 
 
 def find_damage(archive: Path) -> str:

@@ -134,6 +134,9 @@ class ComparisonJob(Job):
         self._judge(images.collection, draws, sorted(set(asked)), notes)
         return {}
 
+    def conclude(self) -> None:
+        """Do nothing more: the table and its page are written with the result."""
+
     def _entry(self, settings: DiscoverySettings, draw: int, kept: LabelDraw, asked: int) -> Entry:
         settings = replace(settings, n_clusters=asked)
         if settings.is_trained:
