@@ -54,7 +54,7 @@ fuzz: $(READY)
 bench: $(READY) $(BENCH_READY)
 	$(BIN)/python benchmarks/pixels.py
 	$(BIN)/python benchmarks/ward.py
-	$(BIN)/python benchmarks/clustering.py knn sweep
+	$(BIN)/python benchmarks/clustering.py knn
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(f"shoal needs Python 3.11 or newer, found {sys.version.split()[0]}; set PYTHON=…" if sys.version_info < (3, 11) else 0)'

@@ -1,11 +1,12 @@
-"""Measure `shoal discover` stage by stage; two checkouts side by side, taking turns.
+"""Measure the stages of `shoal discover`, alternating between two checkouts.
 
 python benchmarks/discover.py [--n 1000] [--images FOLDER_OR_ZIP] [--device cpu]
     [--src OTHER/src] [--rounds 1] [--record FILE] [-- OPTIONS OF shoal discover]
 
 Images are generated, or taken evenly from a folder or zip with a folder per class; half of the
 classes are known, half of their images labeled. A stage begins where the command reports it on
-stderr. Each run starts with an empty cache of pixels; a converted encoder stays cached.
+stderr. Each run starts without cached pixels, embeddings and views; a converted encoder stays
+cached.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from PIL import Image
 
 from records import commit_of, write_table
 
-OWN = Path(__file__).resolve().parent.parent / "src"
+THIS_SOURCE = Path(__file__).resolve().parent.parent / "src"
 SEED = 0
 N_CLASSES = 20
 SIDE = 320
@@ -35,7 +36,7 @@ WIDTH = 30
 
 @dataclass
 class Stage:
-    """What happened between two lines of the command."""
+    """The cost between two lines of output."""
 
     name: str
     wall_s: float
@@ -44,9 +45,9 @@ class Stage:
 
 
 def draw_image(rng: np.random.Generator, base: np.ndarray) -> bytes:
-    """A JPEG of a class: its coarse pattern, moved and mixed with a pattern of the image's own."""
-    own = rng.integers(0, 256, base.shape, dtype=np.uint8)
-    mixed = (0.6 * np.roll(base, rng.integers(0, 3, 2), axis=(0, 1)) + 0.4 * own).astype(np.uint8)
+    """Return a JPEG with a coarse pattern of its class mixed with a random one."""
+    noise = rng.integers(0, 256, base.shape, dtype=np.uint8)
+    mixed = (0.6 * np.roll(base, rng.integers(0, 3, 2), axis=(0, 1)) + 0.4 * noise).astype(np.uint8)
     large = np.asarray(
         Image.fromarray(mixed).resize((SIDE, SIDE), Image.Resampling.BICUBIC), dtype=np.float32
     )
@@ -56,8 +57,8 @@ def draw_image(rng: np.random.Generator, base: np.ndarray) -> bytes:
     return out.getvalue()
 
 
-def drawn(n_images: int) -> dict[str, bytes]:
-    """Names, the class first, and files."""
+def generated_images(n_images: int) -> dict[str, bytes]:
+    """Return generated images by name, which starts with the class."""
     rng = np.random.default_rng(SEED)
     bases = rng.integers(0, 256, (N_CLASSES, 8, 8, 3), dtype=np.uint8)
     return {
@@ -66,8 +67,8 @@ def drawn(n_images: int) -> dict[str, bytes]:
     }
 
 
-def taken(source: Path, n_images: int) -> dict[str, bytes]:
-    """As many images, evenly from all of a folder or a zip."""
+def sampled_images(source: Path, n_images: int) -> dict[str, bytes]:
+    """Return images sampled evenly from a folder or a zip, by name, which starts with the class."""
     if source.is_dir():
         files = sorted(file for file in source.rglob("*") if file.is_file())
         chosen = [files[i] for i in np.linspace(0, len(files) - 1, n_images).astype(int)]
@@ -86,23 +87,23 @@ def write_images(files: dict[str, bytes], folder: Path) -> Path:
     known = set(rng.permutation(classes)[: len(classes) // 2])
     rows = ["path,label"]
     for i, (name, content) in enumerate(files.items()):
-        kind = name.split("/")[0]
-        place = f"{i:06d}{Path(name).suffix}"
-        (folder / "photos" / place).write_bytes(content)
-        if kind in known and rng.random() < 0.5:
-            rows.append(f"{place},{kind}")
+        label = name.split("/")[0]
+        file = f"{i:06d}{Path(name).suffix}"
+        (folder / "photos" / file).write_bytes(content)
+        if label in known and rng.random() < 0.5:
+            rows.append(f"{file},{label}")
     (folder / "labels.csv").write_text("\n".join(rows) + "\n")
     return folder / "photos"
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of a process and of its children that have ended."""
+    """Return the CPU seconds of a process and of its finished children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def take_peak_mb(pid: int) -> float:
-    """The most memory it had since the last call."""
+    """Return the peak memory since the last call."""
     status = dict(
         line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
     )
@@ -111,10 +112,10 @@ def take_peak_mb(pid: int) -> float:
 
 
 def run(source: Path, folder: Path, device: str, options: list[str]) -> list[Stage]:
-    """One run of the command of a checkout."""
+    """Run the command of a checkout once."""
     cache = folder / "cache"
     out = folder / "run"
-    for old in (cache / "pixels", out):
+    for old in (cache / "pixels", cache / "embeddings", cache / "views", out):
         shutil.rmtree(old, ignore_errors=True)
     command = [sys.executable, "-m", "shoal", "discover", str(folder / "photos")]
     command += ["--labels", str(folder / "labels.csv"), "--out", str(out)]
@@ -133,25 +134,25 @@ def run(source: Path, folder: Path, device: str, options: list[str]) -> list[Sta
     name = "start: imports, encoder, reading the folder"
     wall = time.perf_counter()
     cpu = 0.0
-    said: list[str] = []
+    output: list[str] = []
     for line in iter(process.stderr.readline, ""):
-        said.append(line)
+        output.append(line)
         text = line.strip()
-        is_stage = text.endswith("…") or text.startswith("first answer")
-        # A process that has ended has no peak memory any more.
+        is_training = text.startswith("Frozen result")
+        is_stage = text.endswith("…") or is_training
+        # A process that has ended no longer reports its peak memory.
         is_running = "VmHWM" in Path(f"/proc/{process.pid}/status").read_text()
         if not (is_stage and is_running):
             continue
         now = time.perf_counter()
         spent = cpu_seconds(process.pid)
         stages.append(Stage(name, now - wall, spent - cpu, take_peak_mb(process.pid)))
-        name = text.removesuffix("…").strip()
+        name = "after the frozen result" if is_training else text.removesuffix("…").strip()
         wall = now
         cpu = spent
-        name = "training begins" if name.startswith("first answer") else name
     _, status, used = os.wait4(process.pid, 0)
     if status != 0:
-        sys.exit("".join(said))
+        sys.exit("".join(output))
     wall_s = time.perf_counter() - wall
     cpu_s = used.ru_utime + used.ru_stime - cpu
     return [*stages, Stage(f"{name}, to the end", wall_s, cpu_s, used.ru_maxrss / 1024)]
@@ -177,21 +178,24 @@ def main() -> None:
     )
     parser.add_argument("--n", type=int, default=1000, help="images")
     parser.add_argument(
-        "--images", type=Path, help="a folder or zip to take them from; drawn unless given"
+        "--images", type=Path, help="a folder or zip to sample from; generated unless given"
     )
     parser.add_argument("--device", default="cpu")
     parser.add_argument(
-        "--src", type=Path, help="the src folder of another checkout, to run in turn with this one"
+        "--src", type=Path, help="the src folder of another checkout to alternate with"
     )
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--record", type=Path, help="write the result to this file")
-    parser.add_argument("options", nargs="*", help="options of shoal discover, behind --")
+    parser.add_argument("options", nargs="*", help="options of shoal discover, after --")
     arguments = parser.parse_args()
-    sources = [source for source in (arguments.src, OWN) if source is not None]
+    sources = [source for source in (arguments.src, THIS_SOURCE) if source is not None]
     load = os.getloadavg()[0]
     found: dict[Path, list[list[Stage]]] = {source: [] for source in sources}
     with tempfile.TemporaryDirectory(prefix="discover-") as scratch:
-        files = taken(arguments.images, arguments.n) if arguments.images else drawn(arguments.n)
+        if arguments.images:
+            files = sampled_images(arguments.images, arguments.n)
+        else:
+            files = generated_images(arguments.n)
         write_images(files, Path(scratch))
         for _ in range(arguments.rounds):
             for source in sources:
@@ -203,7 +207,7 @@ def main() -> None:
         best = min(rounds, key=lambda stages: sum(stage.cpu_s for stage in stages))
         rows += [*render(best, f"commit {commit_of(source)}"), ""]
     notes = (
-        f"Seed {SEED}; the fewest CPU seconds of {arguments.rounds} round(s), commits in turn; "
+        f"Seed {SEED}; the fewest CPU seconds of {arguments.rounds} round(s), alternating commits; "
         f"load average at the start {load:.1f}."
     )
     write_table(rows[:-1], arguments.record, notes)

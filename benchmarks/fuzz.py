@@ -26,111 +26,107 @@ from fuzz_runs import fork, make_settings, prepare, try_full_disk, try_kills
 from records import write_table
 
 DISK_EVERY = 3
-"""Rounds of kills for each full disk."""
+"""Rounds of kills per full disk."""
 
-Seen = dict[str, Counter[str]]
-"""Kind of try -> what came of it, and how often."""
+Outcomes = dict[str, Counter[str]]
+"""Kind of test -> how often each outcome occurred."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one process is to do: numbers of inputs and kills, or seconds."""
+    """The work of one process: numbers of inputs and kills, or seconds."""
 
-    place: Path
+    folder: Path
     finished: Path
     """A finished run without training."""
     seed: str
     inputs: int | None
     kills: int | None
     seconds: float | None
-    """A half of them for inputs, the rest for runs."""
+    """Half of them are for inputs, half for runs."""
 
 
-def fuzz(share: Share) -> tuple[Seen, list[str]]:
-    """Try a share in a folder of its own; what was seen, and what must not be."""
-    files = Files(share.place / "files", make_settings())
-    faults = list[str]()
+def fuzz(share: Share) -> tuple[Outcomes, list[str]]:
+    """Run a share of the tests in a folder; return the outcomes and the failures."""
+    files = Files(share.folder / "files", make_settings())
+    failures = list[str]()
     rng = random.Random(share.seed)
-    shutil.copytree(
-        share.finished, share.place / "finished"
-    )  # its files are mutated in their place
-    seen = _try_inputs(share, files, rng, faults)
-    return seen | _try_runs(share, files, rng, faults), faults
+    shutil.copytree(share.finished, share.folder / "finished")  # its files are mutated in place
+    outcomes = _try_inputs(share, files, rng, failures)
+    return outcomes | _try_runs(share, files, rng, failures), failures
 
 
-def _try_inputs(share: Share, files: Files, rng: random.Random, faults: list[str]) -> Seen:
-    readers = files.readers(share.place / "finished")
+def _try_inputs(share: Share, files: Files, rng: random.Random, failures: list[str]) -> Outcomes:
+    readers = files.readers(share.folder / "finished")
     began = time.monotonic()
     n_tried = 0
-    seen: Seen = {kind: Counter() for kind in readers}
-    while _goes_on(share.inputs, n_tried, share.seconds and share.seconds / 2, began):
-        for kind, (sound, read) in readers.items():
-            seen[kind][try_input(rng.choice(sound), read, rng, faults)] += 1
+    outcomes: Outcomes = {kind: Counter() for kind in readers}
+    while _has_more(share.inputs, n_tried, share.seconds and share.seconds / 2, began):
+        for kind, (valid, read) in readers.items():
+            outcomes[kind][try_input(rng.choice(valid), read, rng, failures)] += 1
             n_tried += 1
-    return seen
+    return outcomes
 
 
-def _try_runs(share: Share, files: Files, rng: random.Random, faults: list[str]) -> Seen:
+def _try_runs(share: Share, files: Files, rng: random.Random, failures: list[str]) -> Outcomes:
     began = time.monotonic()
     rounds = 0
-    whole = share.place / "whole"
-    seen: Seen = {"kills": Counter(), "full disks": Counter()}
+    whole = share.folder / "whole"
+    outcomes: Outcomes = {"kills": Counter(), "full disks": Counter()}
     if code := fork(files, whole):
-        faults.append(f"a run that nobody disturbs ends with {code}")
-        return seen
-    lasts = time.monotonic() - began
-    while _goes_on(
-        share.kills, seen["kills"]["killed"], share.seconds and share.seconds / 2, began
+        failures.append(f"an undisturbed run exits with {code}")
+        return outcomes
+    max_delay = time.monotonic() - began
+    while _has_more(
+        share.kills, outcomes["kills"]["killed"], share.seconds and share.seconds / 2, began
     ):
-        tried = try_kills(files, whole, lasts, rng, faults)
-        # About seven in ten kills come before the end, so that they come at every moment of a run.
-        lasts *= 1.1 ** tried["killed"] * 0.8 ** tried["done before"]
-        seen["kills"].update(tried)
+        tried = try_kills(files, whole, max_delay, rng, failures)
+        # Adapt so that about seven in ten kills come before the end of a run, at any moment of it.
+        max_delay *= 1.1 ** tried["killed"] * 0.8 ** tried["finished before"]
+        outcomes["kills"].update(tried)
         if rounds % DISK_EVERY == 0:
-            seen["full disks"].update(try_full_disk(files, whole, rng, faults))
+            outcomes["full disks"].update(try_full_disk(files, whole, rng, failures))
         rounds += 1
-    return seen
+    return outcomes
 
 
-def _goes_on(wanted: int | None, done: int, seconds: float | None, began: float) -> bool:
-    """Whether there is more to try; there is at least one try of everything that is wanted."""
+def _has_more(wanted: int | None, done: int, seconds: float | None, began: float) -> bool:
+    """Return whether there are tests left; every requested kind runs at least once."""
     if wanted is not None:
         return done < wanted
     return not done or time.monotonic() - began < (seconds or 0)
 
 
 def fuzz_together(
-    place: Path, jobs: int, seed: int, inputs: int | None, kills: int | None, seconds: float | None
-) -> tuple[Seen, list[str]]:
-    """Share the work among processes; each draws from a seed of its own."""
-    if wrong := prepare(Files(place / "files", make_settings()), place):
-        return {}, [wrong]
+    folder: Path, jobs: int, seed: int, inputs: int | None, kills: int | None, seconds: float | None
+) -> tuple[Outcomes, list[str]]:
+    """Share the work among processes, each with its own seed."""
+    if error := prepare(Files(folder / "files", make_settings()), folder):
+        return {}, [error]
     n_inputs, n_kills = ((None if n is None else -(-n // jobs)) for n in (inputs, kills))
     shares = [
-        Share(place / str(job), place / "finished", f"{seed}-{job}", n_inputs, n_kills, seconds)
+        Share(folder / str(job), folder / "finished", f"{seed}-{job}", n_inputs, n_kills, seconds)
         for job in range(jobs)
     ]
-    # Forks of a process that has computed nothing: they fork in turn.
+    # The workers fork further, which is safe only in processes that have computed nothing yet.
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork")) as pool:
-        found = list(pool.map(fuzz, shares))
-    seen: Seen = {}
-    for one, _ in found:
-        for kind, counts in one.items():
-            seen.setdefault(kind, Counter()).update(counts)
-    return seen, [fault for _, faults in found for fault in faults]
+        results = list(pool.map(fuzz, shares))
+    total: Outcomes = {}
+    for outcomes, _ in results:
+        for kind, counts in outcomes.items():
+            total.setdefault(kind, Counter()).update(counts)
+    return total, [failure for _, failures in results for failure in failures]
 
 
-def to_table(seen: Seen) -> list[str]:
-    """Return the rows of a table of what was tried and what came of it."""
-    lines = ["| what | tried | what came of it |", "|---|---|---|"]
-    for kind, counts in seen.items():
-        n_tried = (
-            counts["killed"] + counts["done before"] if kind == "kills" else sum(counts.values())
-        )
-        if kind == "full disks":
+def to_table(outcomes: Outcomes) -> list[str]:
+    """Return the rows of a table of tests and outcomes."""
+    lines = ["| test | tried | outcomes |", "|---|---|---|"]
+    for kind, counts in outcomes.items():
+        n_tried = sum(counts.values())
+        if kind in ("kills", "full disks"):  # each also counts the comparison after a resume
             n_tried -= counts["same bytes"] + counts["lost"]
-        outcomes = ", ".join(f"{n:,} {what}" for what, n in sorted(counts.items()))
-        lines.append(f"| {kind} | {n_tried:,} | {outcomes} |")
+        counted = ", ".join(f"{n:,} {what}" for what, n in sorted(counts.items()))
+        lines.append(f"| {kind} | {n_tried:,} | {counted} |")
     return lines
 
 
@@ -138,36 +134,42 @@ def _read_command() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, help="for all of it; 60 where nothing is said")
-    parser.add_argument("--inputs", type=int, help="mutated inputs to try, instead of a time")
-    parser.add_argument("--kills", type=int, help="kills to do, instead of a time")
+    parser.add_argument("--seconds", type=float, help="total time; 60 by default")
+    parser.add_argument("--inputs", type=int, help="number of mutated inputs, instead of a time")
+    parser.add_argument("--kills", type=int, help="number of kills, instead of a time")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the work")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--record", type=Path, help="Markdown file to write the table to")
-    asked = parser.parse_args()
-    if asked.inputs is None and asked.kills is None:
-        asked.seconds = asked.seconds or 60.0
-    elif asked.seconds is not None:
+    arguments = parser.parse_args()
+    if arguments.inputs is None and arguments.kills is None:
+        arguments.seconds = arguments.seconds or 60.0
+    elif arguments.seconds is not None:
         parser.error("give a time, or numbers of inputs and kills")
     else:
-        asked.inputs = asked.inputs or 0
-        asked.kills = asked.kills or 0
-    return asked
+        arguments.inputs = arguments.inputs or 0
+        arguments.kills = arguments.kills or 0
+    return arguments
 
 
 def main() -> int:
-    """Parse, fuzz, print."""
-    asked = _read_command()
+    """Run the fuzzer and print its table."""
+    arguments = _read_command()
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
-        seen, faults = fuzz_together(
-            Path(place), asked.jobs, asked.seed, asked.inputs, asked.kills, asked.seconds
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        outcomes, failures = fuzz_together(
+            Path(folder),
+            arguments.jobs,
+            arguments.seed,
+            arguments.inputs,
+            arguments.kills,
+            arguments.seconds,
         )
-    took = f"{os.cpu_count()} processors; {time.monotonic() - began:.0f} s, {len(faults)} faults"
-    write_table(to_table(seen), asked.record, took)
-    for fault in faults[:20]:
-        print(f"fault: {fault}", file=sys.stderr)
-    return 1 if faults else 0
+    seconds = time.monotonic() - began
+    note = f"{os.cpu_count()} processors; {seconds:.0f} s, {len(failures)} failures"
+    write_table(to_table(outcomes), arguments.record, note)
+    for failure in failures[:20]:
+        print(f"failure: {failure}", file=sys.stderr)
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Mutated files for `fuzz.py`: sound ones of every kind that Shoal reads, and their readers."""
+"""Mutated files for `fuzz.py`: valid files of every kind that Shoal reads, and their readers."""
 
 import io
 import random
@@ -21,7 +21,7 @@ from shoal.settings import dump_settings, load_settings
 
 N_IMAGES = 48
 N_KNOWN = 6
-HANGS_S = 60
+TIMEOUT_S = 60
 TOKENS = (
     b"\0",
     b'"',
@@ -39,30 +39,31 @@ TOKENS = (
 )
 
 Readers = dict[str, tuple[list[Path], Callable[[Path], object]]]
-"""Kind of input -> sound files of it, and what takes one."""
+"""Kind of input -> valid files, and the function that reads one."""
 
 
 class Hang(Exception):
-    """An input that took longer than any should."""
+    """Reading an input took too long."""
 
 
 def mutate(content: bytes, rng: random.Random) -> bytes:
-    """Content with one to four faults: bytes changed, cut off, taken out, doubled or put in."""
+    """Return content with one to four random changes: bytes replaced, truncated, deleted,
+    repeated, inserted or set to zero."""
     found = bytearray(content)
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(found) + 1)
         n = rng.choice((1, 2, 8, 64))
-        fault = rng.randrange(6)
-        if fault == 0 and found:
+        change = rng.randrange(6)
+        if change == 0 and found:
             for _ in range(n):
                 found[rng.randrange(len(found))] = rng.randrange(256)
-        elif fault == 1:
+        elif change == 1:
             del found[at:]
-        elif fault == 2:
+        elif change == 2:
             del found[at : at + n]
-        elif fault == 3:
+        elif change == 3:
             found[at:at] = found[at : at + n]
-        elif fault == 4:
+        elif change == 4:
             found[at:at] = rng.choice(TOKENS)
         else:
             found[at : at + n] = bytes(len(found[at : at + n]))
@@ -70,7 +71,7 @@ def mutate(content: bytes, rng: random.Random) -> bytes:
 
 
 class Files:
-    """Sound files of every kind in a folder; a mutated copy replaces a file for one try."""
+    """Valid files of every kind in a folder; a mutated copy replaces a file for one test."""
 
     def __init__(self, place: Path, settings: DiscoverySettings) -> None:
         self.place = place
@@ -104,7 +105,7 @@ class Files:
             picture.save(place / f"picture.{kind}")
 
     def readers(self, run: Path) -> Readers:
-        """What takes each kind of input; `run` is a finished run folder."""
+        """Return the function that reads each kind of input; `run` is a finished run folder."""
         at = self.place
         parts = [
             file
@@ -124,7 +125,7 @@ class Files:
 
 
 def read_run(folder: Path) -> None:
-    """Everything that a user reads of a run."""
+    """Read the tables, arrays and records of a run."""
     run = Run.open(folder)
     tables = ("assignments", "categories", "skipped")
     for name in (*tables, "n_clusters", "metrics", "config", "provenance"):
@@ -135,28 +136,28 @@ def read_run(folder: Path) -> None:
 
 
 def try_input(
-    source: Path, read: Callable[[Path], object], rng: random.Random, faults: list[str]
+    source: Path, read: Callable[[Path], object], rng: random.Random, failures: list[str]
 ) -> str:
-    """Read a mutated copy in the place of a sound file: 'taken', 'refused' or 'traceback'."""
-    sound = source.read_bytes()
-    broken = mutate(sound, rng)
-    source.write_bytes(broken)
+    """Read a file with mutated content; return 'accepted', 'refused' or 'traceback'."""
+    valid = source.read_bytes()
+    mutated = mutate(valid, rng)
+    source.write_bytes(mutated)
     signal.signal(signal.SIGALRM, _hang)
-    signal.alarm(HANGS_S)
+    signal.alarm(TIMEOUT_S)
     try:
         with redirect_stderr(io.StringIO()):
             read(source)
-        return "taken"
+        return "accepted"
     except (ShoalError, Unreadable):
         return "refused"
     except BaseException as error:
-        faults.append(
-            f"{source.name}: {''.join(traceback.format_exception(error)[-3:])}\n{broken[:300]!r}"
+        failures.append(
+            f"{source.name}: {''.join(traceback.format_exception(error)[-3:])}\n{mutated[:300]!r}"
         )
         return "traceback"
     finally:
         signal.alarm(0)
-        source.write_bytes(sound)
+        source.write_bytes(valid)
 
 
 def _hang(number: int, frame: object) -> None:

@@ -1,14 +1,17 @@
-"""Measure how often a novel category is hidden in another one, whether that is pointed out, and
-what confidence is worth.
+"""Measure how often novel classes are hidden in other categories, how many of these categories are
+marked as mixed, and whether confidence is calibrated.
 
-    python benchmarks/hidden_categories.py flowers102.zip cub200-train.zip --draws 24 --trained 6
+    shoal embed flowers102 --out flowers102.npz
+    python benchmarks/hidden_categories.py flowers102.npz cub200-train.npz --samples 24
+    python benchmarks/hidden_categories.py flowers102.zip --samples 6
 
-An archive holds a folder per class; ':50' takes the first 50 images of each. A draw samples 8 to 40
-classes, half or 70 % of them known, and labels two, five or half of the images of each known class;
-K is estimated. A novel class is hidden if more than half of its images are in a known category, or
-in the same novel category as more than half of another novel class. It is pointed out if that
-category is marked. A mark is false on a known category that hides none. Images of classes outside
-of the draw and as many later ones of the draw are assigned to the finished run.
+Embeddings of the frozen encoder are clustered; on an archive, which contains a folder per class,
+the encoder is trained; ':50' takes the first 50 images of each class. A sample has 8 to 40 classes,
+half or 70 % of them known, with two, five or half of the images of each known class labeled; K is
+estimated. A novel class is hidden if more than half of its images are in a known category, or in
+the same novel category as more than half of another novel class. A known category that hides no
+class should not be marked. Every sixth image of the sampled classes, and as many images of other
+classes, are assigned to the finished run. --unsplit does not split categories.
 """
 
 import argparse
@@ -19,6 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,190 +31,260 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from answers import unpack
+from accuracy import unpack
 from records import write_table
 from shoal.clustering.matching import gcd_accuracy
 from shoal.data.readers import read_collection
+from shoal.data.readers.embeddings import Embeddings, read_embeddings
+from shoal.data.readers.labels import encode
 from shoal.discovery.assign import Assigner
+from shoal.discovery.cluster_embeddings import ClusterSettings, cluster_embeddings
+from shoal.discovery.discovery_job import discover_images
 from shoal.discovery.discovery_settings import choose_settings
-from shoal.discovery.pipeline import discover_images
 from shoal.discovery.reporter import SILENT
+from shoal.runs import MIXED_FROM, Assignment, Run
 
 KINDS = list(itertools.product((8, 12, 20, 40), (0.5, 0.7), (2, 5, "half")))
-MARKED_FROM = 0.1
-LATER = 6
-"""Every sixth image is not in the run but assigned to it later."""
-SURE = 0.9
+"""Number of classes, share of known ones, and labels per known class."""
+ASSIGNED_EVERY = 6
+"""Every sixth image is not in the run but assigned to it."""
+CERTAIN = 0.9
+"""Confidence from which an image counts as certain."""
 
 
-def link_images(files: list[Path], folder: Path) -> None:
-    """Make a folder of images in class folders, without copies."""
-    for file in files:
-        (folder / file.parent.name).mkdir(parents=True, exist_ok=True)
-        os.link(file, folder / file.parent.name / file.name)
+class FrozenTask:
+    """Clusters embeddings of the frozen encoder."""
+
+    def __init__(self, source: Path) -> None:
+        self.embeddings = read_embeddings(source)
+        self.names = self.embeddings.names
+        self._row_of = {name: row for row, name in enumerate(self.names)}
+
+    def _x(self, names: Sequence[str]) -> np.ndarray:
+        return self.embeddings.x[[self._row_of[name] for name in names]]
+
+    def run(self, labels: dict[str, str | None], folder: Path, sample: int, split: bool) -> Run:
+        """Cluster the images of `labels`, and keep the assigner of the run."""
+        names = sorted(labels)
+        codes, classes = encode([labels[name] for name in names])
+        task = Embeddings(tuple(names), self._x(names), codes, classes, np.arange(len(names)))
+        settings = ClusterSettings()
+        settings = replace(settings, inference=replace(settings.inference, split_mixtures=split))
+        run = cluster_embeddings(task, folder / "run", settings, device="cpu", reporter=SILENT)
+        self.assigner = Assigner(run, device="cpu")
+        return run
+
+    def assign(self, names: Sequence[str], folder: Path) -> list[Assignment]:
+        """Assign new images to the run."""
+        return self.assigner.assign_embeddings(names, self._x(names))
 
 
-def measure(root: Path, draw: int, *, train: bool, device: str | None) -> dict[str, Any]:
-    """Discover one draw and compare everything with the truth."""
-    n_classes, known_share, n_labeled = KINDS[draw % len(KINDS)]
-    rng = np.random.default_rng([draw, train])
-    names = rng.permutation(sorted(folder.name for folder in root.iterdir())).tolist()
-    chosen = names[:n_classes]
-    others = names[n_classes : n_classes + max(3, n_classes // 2)]
+class TrainedTask:
+    """Discovers the categories of images with training."""
+
+    def __init__(self, root: Path, device: str | None) -> None:
+        self.root = root
+        self.device = device
+        self.names = sorted(f"{file.parent.name}/{file.name}" for file in root.glob("*/*"))
+
+    def _link(self, names: Sequence[str], folder: Path) -> None:
+        """Create a folder of links to images in class folders."""
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            os.link(self.root / name, folder / name)
+
+    def run(self, labels: dict[str, str | None], folder: Path, sample: int, split: bool) -> Run:
+        """Discover the categories of the images of `labels`, and keep the assigner of the run."""
+        self._link(list(labels), folder / "images")
+        settings = choose_settings(seed=sample, split_mixtures=split)
+        collection = read_collection(folder / "images", labels)
+        run = discover_images(
+            collection, folder / "run", settings, device=self.device, reporter=SILENT
+        )
+        self.assigner = Assigner(run, device=self.device)
+        return run
+
+    def assign(self, names: Sequence[str], folder: Path) -> list[Assignment]:
+        """Assign new images to the run."""
+        self._link(names, folder)
+        return self.assigner.assign_images(read_collection(folder, False))[0]
+
+
+def measure(
+    task: FrozenTask | TrainedTask, sample: int, out: Path, *, split: bool
+) -> dict[str, Any]:
+    """Discover the categories of a sample, and evaluate them by true classes."""
+    n_classes, known_share, n_labeled = KINDS[sample % len(KINDS)]
+    rng = np.random.default_rng([sample, isinstance(task, TrainedTask)])
+    members_of: dict[str, list[str]] = defaultdict(list)
+    for name in task.names:
+        members_of[name.split("/")[0]].append(name)
+    classes = rng.permutation(sorted(members_of)).tolist()
+    chosen = classes[:n_classes]
+    others = classes[n_classes : n_classes + max(3, n_classes // 2)]
     n_known = round(known_share * n_classes)
-    with tempfile.TemporaryDirectory(dir=root.parent) as folder:
-        images = [file for name in chosen for file in sorted((root / name).iterdir())]
-        strangers = [file for name in others for file in sorted((root / name).iterdir())]
-        later = images[::LATER]
-        link_images([file for file in images if file not in set(later)], Path(folder) / "images")
-        link_images(later, Path(folder) / "later")
-        link_images(rng.permutation(strangers)[: len(later)].tolist(), Path(folder) / "strangers")
-        whole = read_collection(Path(folder) / "images")
-        truth = np.array([chosen.index(name.split("/")[0]) for name in whole.names])
-        is_labeled = np.zeros(len(truth), dtype=bool)
-        for known in range(n_known):
-            members = rng.permutation(np.flatnonzero(truth == known))
-            n = len(members) // 2 if n_labeled == "half" else min(int(n_labeled), len(members) - 1)
-            is_labeled[members[:n]] = True
-        given = {
-            name: chosen[label] if labeled else None
-            for name, label, labeled in zip(whole.names, truth, is_labeled, strict=True)
-        }
-        collection = read_collection(Path(folder) / "images", given)
-        settings = choose_settings(seed=draw)
-        if not train:
-            settings = replace(settings, train=False)
-        out = Path(folder) / "run"
-        run = discover_images(collection, out, settings, device=device, reporter=SILENT)
+    images = [name for label in chosen for name in members_of[label]]
+    unseen = [name for label in others for name in members_of[label]]
+    new = images[::ASSIGNED_EVERY]
+    unseen = rng.permutation(unseen)[: len(new)].tolist()
+    names = sorted(set(images) - set(new))
+    truth = np.array([chosen.index(name.split("/")[0]) for name in names])
+    is_labeled = np.zeros(len(truth), dtype=bool)
+    for known in range(n_known):
+        members = rng.permutation(np.flatnonzero(truth == known))
+        n = len(members) // 2 if n_labeled == "half" else min(int(n_labeled), len(members) - 1)
+        is_labeled[members[:n]] = True
+    labels = {
+        name: chosen[label] if labeled else None
+        for name, label, labeled in zip(names, truth, is_labeled, strict=True)
+    }
+    with tempfile.TemporaryDirectory(dir=out) as path:
+        folder = Path(path)
+        run = task.run(labels, folder, sample, split)
         found = compare(run, chosen, truth, is_labeled, n_known)
         class_of = found.pop("class_of")
-        assigner = Assigner(run, device=device)
-        seen, _ = assigner.assign_images(read_collection(Path(folder) / "later", False))
-        never, _ = assigner.assign_images(read_collection(Path(folder) / "strangers", False))
-        is_right = [class_of.get(row.category_id) == row.path.split("/")[0] for row in seen]
-        n_right = sum(
-            right and row.confidence >= SURE for right, row in zip(is_right, seen, strict=True)
-        )
-        n_sure = sum(row.confidence >= SURE for row in (*seen, *never))
-        found["assigned"] = [n_right, n_sure, len(seen) + len(never)]
-        is_seen = [1] * len(seen) + [0] * len(never)
-        found["auroc"] = roc_auc_score(is_seen, [row.confidence for row in (*seen, *never)])
+        seen_rows = task.assign(new, folder / "seen classes")
+        unseen_rows = task.assign(unseen, folder / "unseen classes")
+    certain = [row for row in seen_rows if row.confidence >= CERTAIN]
+    n_correct = sum(class_of.get(row.category_id) == row.path.split("/")[0] for row in certain)
+    n_certain = len(certain) + sum(row.confidence >= CERTAIN for row in unseen_rows)
+    found["assigned"] = [n_correct, n_certain, len(seen_rows) + len(unseen_rows)]
+    is_seen = [1] * len(seen_rows) + [0] * len(unseen_rows)
+    confidences = [row.confidence for row in (*seen_rows, *unseen_rows)]
+    found["auroc"] = roc_auc_score(is_seen, confidences)
     return {"labels": n_labeled, "n_classes": n_classes, **found}
 
 
 def compare(
     run: Any, chosen: list[str], truth: np.ndarray, is_labeled: np.ndarray, n_known: int
 ) -> dict[str, Any]:
-    """Counts of hidden classes, marks and sure images of one run, and its accuracy."""
+    """Return counts of hidden classes, marks and certain images of a run, and its accuracy."""
     rows = run.assignments
     categories = {row.category_id: row for row in run.categories}
-    placed = np.array([row.category_id for row in rows])
+    predicted = np.array([row.category_id for row in rows])
     confidence = np.array([row.confidence for row in rows])
-    marked = {
-        number
-        for number, row in categories.items()
-        if getattr(row, "mixed_probability", 0.0) >= MARKED_FROM
-    }
-    home = {}  # the category that holds more than half of a novel class
+    marked = {number for number, row in categories.items() if row.mixed_probability >= MIXED_FROM}
+    category_of = {}  # the category with more than half of a novel class
     for novel in range(n_known, len(chosen)):
-        numbers, sizes = np.unique(placed[truth == novel], return_counts=True)
+        numbers, sizes = np.unique(predicted[truth == novel], return_counts=True)
         if 2 * sizes.max() > sizes.sum():
-            home[novel] = int(numbers[sizes.argmax()])
-    homes = list(home.values())
-    hidden = {n: h for n, h in home.items() if not categories[h].is_novel or homes.count(h) > 1}
-    swallowed = {n: h for n, h in hidden.items() if not categories[h].is_novel}
-    in_swallowed = [(truth == n) & (placed == h) for n, h in swallowed.items()]
+            category_of[novel] = int(numbers[sizes.argmax()])
+    shared = Counter(category_of.values())
+    hidden = {
+        novel: number
+        for novel, number in category_of.items()
+        if not categories[number].is_novel or shared[number] > 1
+    }
+    in_known = {
+        novel: number for novel, number in hidden.items() if not categories[number].is_novel
+    }
+    hidden_in_known = [
+        (truth == novel) & (predicted == number) for novel, number in in_known.items()
+    ]
     known = {number for number, row in categories.items() if not row.is_novel and row.size}
-    innocent = known - set(swallowed.values())
+    pure = known - set(in_known.values())
     class_of = {}
     for number, row in categories.items():
-        members = truth[placed == number]
+        members = truth[predicted == number]
         if not row.is_novel:
             class_of[number] = chosen.index(row.category)
         elif len(members):
             class_of[number] = int(np.bincount(members).argmax())
-    is_right = np.array([class_of[number] for number in placed]) == truth
-    is_in_known = np.isin(placed, list(known))
+    is_correct = np.array([class_of[number] for number in predicted]) == truth
+    is_in_known = np.isin(predicted, list(known))
     free = ~is_labeled
-    scores = gcd_accuracy(truth[free], placed[free], truth[free] < n_known)
-    sure = {}
+    scores = gcd_accuracy(truth[free], predicted[free], truth[free] < n_known)
+    certain = {}
     for part, members in (("known", free & is_in_known), ("novel", free & ~is_in_known)):
-        is_sure = members & (confidence >= SURE)
-        sure[part] = [int(is_right[is_sure].sum()), int(is_sure.sum()), int(members.sum())]
+        is_certain = members & (confidence >= CERTAIN)
+        n_correct = int(is_correct[is_certain].sum())
+        certain[part] = [n_correct, int(is_certain.sum()), int(members.sum())]
+    mean_confidence = None
+    if hidden_in_known:
+        mean_confidence = float(np.mean([confidence[rows].mean() for rows in hidden_in_known]))
     return {
         "class_of": {number: chosen[label] for number, label in class_of.items()},
         "n_novel": len(chosen) - n_known,
         "n_hidden": len(hidden),
-        "n_swallowed": len(swallowed),
-        "n_pointed_out": sum(h in marked for h in hidden.values()),
-        "confidence": float(np.mean([confidence[m].mean() for m in in_swallowed]))
-        if in_swallowed
-        else None,
-        "n_innocent": len(innocent),
-        "n_false_marks": len(innocent & marked),
+        "n_in_known": len(in_known),
+        "n_marked": sum(number in marked for number in hidden.values()),
+        "confidence": mean_confidence,
+        "n_pure": len(pure),
+        "n_false_marks": len(pure & marked),
         "accuracy": [scores.all, scores.known, scores.novel],
         "k_error": (run.n_clusters - len(chosen)) / len(chosen),
-        "sure": sure,
+        "certain": certain,
     }
 
 
 def work(arguments: argparse.Namespace) -> None:
-    """Take the next draw that no other worker has, until there is none or the time is over."""
+    """Measure samples that no other worker has taken, within the time budget."""
     arguments.out.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
-    modes = [(False, draw) for draw in range(arguments.draws)]
-    modes += [(True, draw) for draw in range(arguments.trained)]
-    for (train, draw), archive in itertools.product(modes, arguments.archives):
-        name = Path(archive.partition(":")[0]).stem
-        file = arguments.out / f"{name}-{'trained' if train else 'frozen'}-{draw}.json"
+    tasks: dict[str, FrozenTask | TrainedTask] = {}
+    for sample, source in itertools.product(range(arguments.samples), arguments.sources):
+        train = not source.endswith(".npz")
+        name = Path(source.partition(":")[0]).stem
+        file = arguments.out / f"{name}-{'trained' if train else 'frozen'}-{sample}.json"
         try:
             os.close(os.open(f"{file}.taken", os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             continue
         if time.perf_counter() - began > arguments.budget:
             break
-        root = arguments.out / "images" / Path(archive.partition(":")[0]).stem
-        if ":" in archive:
-            root = root.with_name(f"{root.name}-{archive.partition(':')[2]}")
-        row = measure(root, draw, train=train, device=arguments.device)
+        if source not in tasks and train:
+            root = unpack(source, arguments.out / "images")
+            tasks[source] = TrainedTask(root, arguments.device)
+        elif source not in tasks:
+            tasks[source] = FrozenTask(Path(source))
+        row = measure(tasks[source], sample, arguments.out, split=not arguments.unsplit)
         file.write_text(json.dumps({"collection": name, "train": train, **row}))
 
 
 def table(out: Path) -> list[str]:
-    """A row per collection, frozen and trained."""
+    """Return a table with a row per collection, frozen and trained."""
     rows = [json.loads(file.read_text()) for file in sorted(out.glob("*.json"))]
-    lines = [
-        "| collection | draws | novel classes hidden | in a known one | confidence there | pointed "
-        "out | "
-        "false marks | right of sure, known | novel | assigned | AUROC | All / Known / Novel | K "
-        "off |",
-        "|" + "---|" * 13,
+    heads = [
+        "collection",
+        "samples",
+        "novel classes hidden",
+        "in a known category",
+        "confidence there",
+        "marked",
+        "false marks",
+        *(f"correct of certain, {part}" for part in ("known", "novel", "assigned")),
+        "AUROC",
+        "All / Known / Novel",
+        "error of K",
     ]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name, train in sorted({(row["collection"], row["train"]) for row in rows}):
-        own = [row for row in rows if (row["collection"], row["train"]) == (name, train)]
+        group = [row for row in rows if (row["collection"], row["train"]) == (name, train)]
 
-        def total(key: str, rows: list[dict[str, Any]] = own) -> int:
+        def total(key: str, rows: list[dict[str, Any]] = group) -> int:
             return sum(row[key] for row in rows)
 
-        sure = {p: np.sum([row["sure"][p] for row in own], axis=0) for p in ("known", "novel")}
-        assigned = np.sum([row["assigned"] for row in own], axis=0)
-        there = [row["confidence"] for row in own if row["confidence"] is not None]
-        accuracy = 100 * np.mean([row["accuracy"] for row in own], axis=0)
+        certain = [
+            np.sum([row["certain"][part] for row in group], axis=0) for part in ("known", "novel")
+        ]
+        certain.append(np.sum([row["assigned"] for row in group], axis=0))
+        confidences = [row["confidence"] for row in group if row["confidence"] is not None]
+        accuracy = 100 * np.mean([row["accuracy"] for row in group], axis=0)
         cells = [
             f"{name}, {'trained' if train else 'frozen'}",
-            len(own),
+            len(group),
             f"{total('n_hidden')} of {total('n_novel')}",
-            total("n_swallowed"),
-            f"{np.mean(there):.2f}" if there else "–",
-            f"{total('n_pointed_out')} of {total('n_hidden')}",
-            f"{total('n_false_marks')} of {total('n_innocent')}",
+            total("n_in_known"),
+            f"{np.mean(confidences):.2f}" if confidences else "–",
+            f"{total('n_marked')} of {total('n_hidden')}",
+            f"{total('n_false_marks')} of {total('n_pure')}",
             *(
-                f"{100 * s[0] / max(1, s[1]):.1f} % of {s[1]} of {s[2]}"
-                for s in (*sure.values(), assigned)
+                f"{100 * n_correct / max(1, n_certain):.1f} % of {n_certain} of {n_images}"
+                for n_correct, n_certain, n_images in certain
             ),
-            f"{np.mean([row['auroc'] for row in own]):.3f}",
+            f"{np.mean([row['auroc'] for row in group]):.3f}",
             " / ".join(f"{value:.1f}" for value in accuracy),
-            f"{100 * np.mean(np.abs([row['k_error'] for row in own])):.1f} %",
+            f"{100 * np.mean(np.abs([row['k_error'] for row in group])):.1f} %",
         ]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return lines
@@ -219,19 +294,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("archives", nargs="+")
-    parser.add_argument("--draws", type=int, default=24, help="without training, per collection")
-    parser.add_argument("--trained", type=int, default=0, help="with training, per collection")
+    parser.add_argument("sources", nargs="+", help="npz files of embeddings, or archives")
+    parser.add_argument("--samples", type=int, default=24, help="per source")
+    parser.add_argument("--unsplit", action="store_true")
     parser.add_argument("--device")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument(
-        "--budget", type=float, default=float("inf"), help="seconds to start draws in"
+        "--budget", type=float, default=float("inf"), help="seconds after which none is started"
     )
     parser.add_argument("--out", type=Path, default=Path("runs/hidden_categories"))
     parser.add_argument("--record", type=Path, help="file to append the table to")
     arguments = parser.parse_args()
-    for archive in arguments.archives:
-        unpack(archive, arguments.out / "images")
+    for source in arguments.sources:
+        if not source.endswith(".npz"):
+            unpack(source, arguments.out / "images")
     if arguments.workers > 1:
         command = [sys.executable, *sys.argv, "--workers", "1"]
         workers = [subprocess.Popen(command) for _ in range(arguments.workers)]

@@ -1,4 +1,4 @@
-"""Time the pixel cache beside a bare Pillow loop over as many processes.
+"""Time the pixel cache against a plain Pillow loop with as many processes.
 
 python benchmarks/pixels.py [--n 5000] [--size 256] [--workers 2] [--repeats 3] [--record FILE]
 """
@@ -30,7 +30,7 @@ N_DISTINCT = 500
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one piece of work cost."""
+    """The cost of one measurement."""
 
     what: str
     wall_s: float
@@ -50,7 +50,7 @@ def write_jpegs(folder: Path, n_images: int) -> None:
 
 
 def jpeg(rng: np.random.Generator) -> bytes:
-    """One JPEG: smooth shapes, edges and fine grain."""
+    """Return a JPEG with smooth shapes, edges and fine grain."""
     coarse, fine = (
         Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)).resize(
             EXTENT, Image.Resampling.BICUBIC
@@ -69,7 +69,7 @@ def jpeg(rng: np.random.Generator) -> bytes:
 
 
 def bare_decode(task: tuple[str, int]) -> int:
-    """What anybody would write: open, convert, resize the shorter side, crop the center."""
+    """Decode with plain Pillow: open, convert, resize the shorter side, crop the center."""
     path, size = task
     with Image.open(path) as image:
         image = image.convert("RGB")
@@ -92,9 +92,9 @@ def bare_loop(paths: list[str], size: int, n_workers: int) -> None:
 
 
 def measure(what: str, n_images: int, work: Callable[[], None]) -> Measurement:
-    """Time one piece of work in its own process, so that CPU seconds and peak memory are its alone.
+    """Time a function in a separate process, to measure its CPU seconds and peak memory alone.
 
-    Peak memory is that of its largest process; pages of a mapped file that it read count too.
+    Peak memory is that of the largest process, including the pages of a mapped file that it read.
     """
     queue = multiprocessing.get_context("fork").SimpleQueue()
     process = multiprocessing.get_context("fork").Process(target=_measured, args=(queue, work))
@@ -133,7 +133,7 @@ def run(n_images: int, size: int, n_workers: int, repeats: int) -> list[Measurem
                 assert checksum > 0
 
         found = []
-        # In turns, so that a busy moment does not fall on one of them only.
+        # Alternate, so that a busy moment does not affect only one of them.
         for repeat in range(repeats):
             cache = Path(scratch) / f"cache-{repeat}"
             found.append(
@@ -149,7 +149,7 @@ def run(n_images: int, size: int, n_workers: int, repeats: int) -> list[Measurem
 
 
 def best(found: list[Measurement]) -> list[Measurement]:
-    """The fastest of each kind: noise only ever adds time."""
+    """Return the fastest measurement of each kind, because noise only adds time."""
     kinds = dict.fromkeys(m.what for m in found)
     return [min((m for m in found if m.what == kind), key=lambda m: m.wall_s) for kind in kinds]
 
@@ -161,7 +161,7 @@ def render(found: list[Measurement], title: str) -> list[str]:
         "|---|---|---|---|---|---|",
     ]
     for m in found:
-        bare = m if m.what == bare.what else bare  # each turn beside its own
+        bare = m if m.what == bare.what else bare  # the loop of the same round
         share = m.images_per_s / bare.images_per_s
         costs = f"{m.wall_s:.2f} | {m.cpu_s:.2f} | {m.peak_mb:.0f} | {m.images_per_s:,.0f}"
         lines.append(f"| {m.what} | {costs} | {share:.2f} x |")
@@ -173,18 +173,18 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=5000, help="images")
     parser.add_argument("--size", type=int, default=256, help="pixels along a side")
     parser.add_argument("--workers", type=int, default=2, help="processes, for both")
-    parser.add_argument("--repeats", type=int, default=3, help="turns of each measurement")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds of all measurements")
     parser.add_argument("--record", type=Path, help="write the result to this file")
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
     found = run(arguments.n, arguments.size, arguments.workers, arguments.repeats)
-    rows = [*render(best(found), f"{arguments.n:,} images"), "", *render(found, "every turn")]
+    rows = [*render(best(found), f"{arguments.n:,} images"), "", *render(found, "every round")]
     width, height = EXTENT
     n_distinct = min(arguments.n, N_DISTINCT)
     notes = (
         f"{arguments.n:,} generated JPEGs ({n_distinct} distinct) of {width} x {height}, quality "
-        f"{QUALITY}, seed {SEED}; Pillow {PIL.__version__}; load average {load:.2f}. The three "
-        "take turns, the first table has the fastest of each; files are in the page cache."
+        f"{QUALITY}, seed {SEED}; Pillow {PIL.__version__}; load average {load:.2f}. Measurements "
+        "alternate; the first table has the fastest of each. Files are in the page cache."
     )
     write_table(rows, arguments.record, notes)
 

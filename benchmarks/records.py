@@ -1,6 +1,6 @@
-"""What the other scripts share: commit and hardware for a record, and writing it.
+"""Write the record of a measurement, with its command, commit and hardware.
 
-torch is imported where it is needed: scripts that measure memory do without it.
+torch is imported only where it is needed, so that it does not add to measured memory.
 """
 
 import platform
@@ -14,14 +14,14 @@ import numpy as np
 
 
 def commit_of(folder: Path = Path(__file__).parent) -> str:
-    """The short hash of the commit that is checked out in `folder`, or 'unknown'."""
+    """Return the short hash of the commit that is checked out in `folder`, or 'unknown'."""
     command = ["git", "-C", str(folder), "rev-parse", "--short", "HEAD"]
-    asked = subprocess.run(command, capture_output=True, text=True, check=False)
-    return asked.stdout.strip() or "unknown"
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    return completed.stdout.strip() or "unknown"
 
 
 def hardware() -> str:
-    """The processor's model, torch's threads, and the GPU where there is one."""
+    """Return the processor, the number of torch threads, and the GPU if there is one."""
     import torch
 
     listed = subprocess.run(["lscpu"], capture_output=True, text=True, check=False).stdout
@@ -36,7 +36,7 @@ def hardware() -> str:
 
 
 def header(argv: list[str]) -> list[str]:
-    """Time and commit, then command, hardware and versions."""
+    """Return time and commit, then command, hardware and versions."""
     import torch
 
     versions = f"torch {torch.__version__}, numpy {np.__version__}"

@@ -1,4 +1,4 @@
-"""Time and memory of exact Ward beside scipy and fastcluster, the trees compared.
+"""Measure time and memory of exact Ward against scipy and fastcluster, and compare the trees.
 
     python benchmarks/ward.py --device cpu                 # 2,000 to 30,000 rows, every tool
     python benchmarks/ward.py --device cpu --sizes 127000 --tools shoal
@@ -7,10 +7,10 @@
     python benchmarks/ward.py --device cuda                # GPU = CPU bit for bit, 6k to 1.28M rows
     python benchmarks/ward.py --device cuda --columns 256 --sizes 1280000 5000000
 
-Every measurement runs in its own process, so that its peak memory is its own, interpreter and data
-included. CPU seconds are summed over threads. Data: 200 clusters, d = 768, unit norm, spectrum
-i^-0.5, noise 1.45; `shifted` moves every row twelve times halfway to the mean of its 8 nearest;
-`tight` rows lie around 20 places, a millionth of their length apart.
+Every measurement runs in a separate process; its peak memory includes the interpreter and the data.
+CPU seconds are summed over threads. Data: 200 clusters, d = 768, unit norm, spectrum i^-0.5, noise
+1.45; `shifted` moves every row twelve times halfway to the mean of its 8 nearest; `tight` rows lie
+around 20 centers, at a distance of about 1e-6.
 """
 
 import argparse
@@ -32,18 +32,17 @@ D = 768
 N_CENTERS = 200
 NOISE = 1.45
 SEED = 0
-TOOLS = ("shoal", "shoal ready", "shoal shifted", "BLAS + fastcluster", "fastcluster", "scipy")
+TOOLS = ("shoal", "shoal shifted", "fastcluster", "scipy")
 TIGHT_TOOLS = ("shoal tight", "scipy tight")
 ONE_HOT_TOOLS = ("shoal one-hot", "scipy one-hot")
 MATRIX_LIMIT = dict.fromkeys(("scipy", "scipy tight", "fastcluster"), 20_000)
-MATRIX_LIMIT["BLAS + fastcluster"] = 30_000
 CPU_SIZES = [2_000, 5_000, 10_000, 20_000, 30_000]
 CUDA_SIZES = [6_000, 12_000, 50_000, 127_000, 1_280_000]
 TIMEOUT_S = 3600
 
 
 def make_rows(n: int, shifted: bool = False) -> np.ndarray:
-    """(n, D) float32, made in chunks so that making it does not add to the peak memory."""
+    """Return (n, D) float32, created in chunks to keep the peak memory low."""
     rng = np.random.default_rng(SEED)
     spectrum = (np.arange(1, D + 1) ** -0.5).astype(np.float32)
     centers = rng.normal(size=(N_CENTERS, D)).astype(np.float32)
@@ -58,12 +57,12 @@ def make_rows(n: int, shifted: bool = False) -> np.ndarray:
     return shift(rows) if shifted else rows
 
 
-def tight_rows(n: int, n_places: int = 20, gap: float = 1e-6) -> np.ndarray:
-    """(n, D) float32 of length 1 around a few places."""
+def tight_rows(n: int, n_centers: int = 20, gap: float = 1e-6) -> np.ndarray:
+    """Return (n, D) float32 unit rows around a few centers."""
     rng = np.random.default_rng(SEED)
-    places = rng.normal(size=(n_places, D))
-    places /= np.linalg.norm(places, axis=1, keepdims=True)
-    rows = places[rng.integers(n_places, size=n)] + gap * rng.normal(size=(n, D)) / D**0.5
+    centers = rng.normal(size=(n_centers, D))
+    centers /= np.linalg.norm(centers, axis=1, keepdims=True)
+    rows = centers[rng.integers(n_centers, size=n)] + gap * rng.normal(size=(n, D)) / D**0.5
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
@@ -80,43 +79,8 @@ def shift(rows: np.ndarray, n_steps: int = 12, k: int = 8) -> np.ndarray:
     return moved.numpy()
 
 
-def blas_distances(rows: np.ndarray) -> np.ndarray:
-    """The condensed distances, by blocks of float64 products."""
-    wide = rows.astype(np.float64)
-    norms = (wide * wide).sum(1)
-    n = len(rows)
-    condensed = np.empty(n * (n - 1) // 2)
-    at = 0
-    for start in range(0, n, 256):
-        block = wide[start : start + 256] @ wide[start:].T
-        for i in range(len(block)):
-            squared = norms[start + i] + norms[start + i + 1 :] - 2 * block[i, i + 1 :]
-            condensed[at : at + len(squared)] = np.sqrt(np.maximum(squared, 0))
-            at += len(squared)
-    return condensed
-
-
-def exact_neighbors(rows: np.ndarray, k: int) -> Any:
-    import torch
-
-    from shoal.clustering.neighbors import Neighbors
-
-    wide = torch.as_tensor(rows).double()
-    indices = []
-    values = []
-    for start in range(0, len(rows), 512):
-        products = wide[start : start + 512] @ wide.T
-        products[
-            torch.arange(len(products)), torch.arange(start, start + len(products))
-        ] = -torch.inf
-        best = products.topk(k, 1)
-        indices.append(best.indices)
-        values.append(best.values)
-    return Neighbors(torch.cat(indices), torch.cat(values))
-
-
 def prepared(tool: str, n: int) -> Callable[[], np.ndarray]:
-    """Return the call to time; imports, data and a first small tree are done before."""
+    """Import a tool, make the data and build a small tree to warm up; return the call to time."""
     if tool.endswith("one-hot"):
         rows = np.eye(n, dtype=np.float32)
     elif tool.endswith("tight"):
@@ -127,13 +91,6 @@ def prepared(tool: str, n: int) -> Callable[[], np.ndarray]:
         from shoal.clustering.ward import ward_linkage
 
         ward_linkage(rows[:300], device="cpu")
-        if tool == "shoal ready":
-            import torch
-
-            from shoal.clustering.ward.linkage import link_rows
-
-            neighbors = exact_neighbors(rows, 16)
-            return lambda: link_rows(torch.as_tensor(rows), neighbors)
         return lambda: ward_linkage(rows, device="cpu")
     if tool.startswith("scipy"):
         from scipy.cluster.hierarchy import linkage
@@ -141,12 +98,11 @@ def prepared(tool: str, n: int) -> Callable[[], np.ndarray]:
         return lambda: linkage(rows, "ward")
     import fastcluster
 
-    if tool == "fastcluster":
-        return lambda: fastcluster.linkage(rows.astype(np.float64), "ward")
-    return lambda: fastcluster.linkage(blas_distances(rows), "ward", preserve_input=False)
+    return lambda: fastcluster.linkage(rows.astype(np.float64), "ward")
 
 
 def measure_here(tool: str, n: int, tree_file: str) -> dict[str, float]:
+    """Measure a tool in this process, and write its tree."""
     call = prepared(tool, n)
     wall = time.perf_counter()
     cpu = time.process_time()
@@ -162,6 +118,7 @@ def measure_here(tool: str, n: int, tree_file: str) -> dict[str, float]:
 
 
 def measure(tool: str, n: int, tree_file: Path) -> dict[str, float]:
+    """Measure a tool in a new process."""
     command = [sys.executable, __file__, "--one", tool, str(n), str(tree_file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     if done.returncode:
@@ -170,7 +127,7 @@ def measure(tool: str, n: int, tree_file: Path) -> dict[str, float]:
 
 
 def compare(ours: np.ndarray, theirs: np.ndarray) -> str:
-    """Largest relative difference of heights, and whether the flat clusters are the same."""
+    """Return the largest relative difference of heights, and whether flat clusters are equal."""
     from shoal.clustering.tree import Tree
 
     error = float((np.abs(ours[:, 2] - theirs[:, 2]) / theirs[:, 2].clip(1e-12)).max())
@@ -233,7 +190,7 @@ def check_gpu() -> list[str]:
 
 
 def cuda_rows(n: int, n_columns: int) -> Any:
-    """The same kind of data, made on the device from a fixed seed."""
+    """Return data like that of `make_rows`, created on the GPU."""
     import torch
 
     generator = torch.Generator("cuda").manual_seed(SEED)
@@ -253,10 +210,10 @@ def cuda_table(sizes: list[int], n_columns: int) -> list[str]:
     from shoal.clustering.ward import triton_scan, ward_linkage
 
     lines = [
-        "| N | kernel | wall s | best of | peak GiB on the card | same tree |",
+        "| N | kernel | wall s | best of | peak GiB of the GPU | same tree |",
         "|---|---|---|---|---|---|",
     ]
-    ward_linkage(cuda_rows(40_000, n_columns))  # which compiles the kernels
+    ward_linkage(cuda_rows(40_000, n_columns))  # compiles the kernels
     for n in sizes:
         rows = cuda_rows(n, n_columns)
         expected = None
@@ -270,7 +227,7 @@ def cuda_table(sizes: list[int], n_columns: int) -> list[str]:
             walls = []
             torch.cuda.reset_peak_memory_stats()
             triton_scan.IS_WANTED = is_fused
-            for _ in range(repeats + is_small):  # of small ones the first warms up
+            for _ in range(repeats + is_small):  # for small sizes, the first run warms up
                 torch.cuda.synchronize()
                 start = time.perf_counter()
                 Z = ward_linkage(rows)

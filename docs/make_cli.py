@@ -1,4 +1,4 @@
-"""Write docs/cli.md, the reference of the command line, from what `--help` prints: `make docs`."""
+"""Write docs/cli.md, the reference of the command line, from `--help`: `make docs`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,22 +12,22 @@ TARGET = Path(__file__).with_name("cli.md")
 
 HEADER = """# The command line
 
-Written by `make docs` from what `--help` prints; a test compares. Results go to stdout, everything
-else to stderr. `--quiet`, `--verbose`, `--no-color` and `--debug` go with every command, before or
-behind it. Exit codes: 0 ok, 1 failure, 2 usage, 3 bad data, 4 a package or weights missing, 130
-interrupted.
+This is the output of `--help`, written by `make docs`. Results go to stdout, everything else to
+stderr. Every command also accepts `--quiet`, `--verbose`, `--no-color` and `--debug`, before or
+after its name. Exit codes: 0 success, 1 failure, 2 usage error, 3 bad data, 4 missing package or
+weights, 130 interrupted.
 """
 
 
 def commands(group: object, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every command as the words that call it, groups before their commands."""
+    """Yield the words of every command, a group before its commands."""
     yield words
     for name, command in getattr(group, "commands", {}).items():
         yield from commands(command, (*words, name))
 
 
 def render() -> str:
-    """The reference as Markdown."""
+    """Return the reference as Markdown."""
     parts = [HEADER]
     for words in commands(get_command(app)):
         found = CliRunner().invoke(

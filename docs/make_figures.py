@@ -21,7 +21,7 @@ N_KNOWN = 5
 
 
 def labeled_digits() -> Embeddings:
-    """The first digits as rows of pixels, half of those below 5 labeled."""
+    """Return the first digits as rows of pixels, with half of those below 5 labeled."""
     found = load_digits()
     rng = np.random.default_rng(0)
     digits = found.target[:N_DIGITS]
@@ -36,7 +36,7 @@ def labeled_digits() -> Embeddings:
 
 
 def main() -> None:
-    """Cluster, and keep the figures that the page shows."""
+    """Cluster the digits, and copy the figures of the page to docs/images."""
     with tempfile.TemporaryDirectory() as folder:
         run = cluster_embeddings(labeled_digits(), Path(folder) / "run", device="cpu")
         write_figures(run, Path(folder) / "figures")

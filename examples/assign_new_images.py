@@ -1,7 +1,7 @@
-"""Images that come later: put them into the categories of a finished run, or hear that they may be
-new.
+"""Assign new images to the categories of a finished run; outliers are possibly new.
 
-The images are handwritten digits, written out as files: 0 to 4 are labeled in part, 5 to 9 are not.
+The images are handwritten digits, saved as files. Half of the digits 0 to 4 are labeled; 5 to 9 are
+novel.
     python examples/assign_new_images.py
 """
 
@@ -42,7 +42,7 @@ def main() -> None:
             pixel_size=40,
             verbose=False,
         )
-        assigner = run.assigner()  # loads the model once; call it as often as images come
+        assigner = run.assigner()  # loads the model once for all calls
         for first in (300, 350):
             rows, _unreadable = assigner.assign(
                 write_images(images[first : first + 50], work / f"from-{first}")

@@ -1,7 +1,7 @@
-"""A folder of images and a table of labels: which categories are there, and which are new?
+"""Discover the categories of a folder of images, some of them labeled in a table.
 
-The images are the embedded handwritten digits, written out as files: 0 to 2 are labeled in part, 3
-and 4 are not.
+The images are handwritten digits, saved as files. Half of the digits 0 to 2 are labeled; 3 and 4
+are novel.
     python examples/folder_with_csv.py
 """
 
@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 
 import shoal
 
-FEW = {"input_size": 40, "pixel_size": 40, "train": False}  # no training: an answer in seconds
+FAST = {"input_size": 40, "pixel_size": 40, "train": False}  # a result in seconds
 
 
 def write_photos(folder: Path) -> None:
@@ -31,10 +31,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         write_photos(work / "photos")
-        run = shoal.discover(work / "photos", labels=work / "labels.csv", out=work / "run", **FEW)
+        run = shoal.discover(work / "photos", labels=work / "labels.csv", out=work / "run", **FAST)
         print(f"{run.n_clusters} categories")
         for category in run.categories:
-            kind = "new" if category.is_novel else "known"
+            kind = "novel" if category.is_novel else "known"
             images = f"{category.size:>3} images, such as {category.exemplars[:1]}"
             print(f"  {category.category:<10} {kind:<6} {images}")
         first = run.assignments[0]

@@ -1,4 +1,4 @@
-"""A run that is killed continues where it stopped, and ends as if nothing had happened.
+"""Resume a run that was killed; its result equals that of an uninterrupted run.
 
 python examples/resume.py
 """
@@ -15,24 +15,24 @@ from sklearn.datasets import load_digits
 import shoal
 
 
-class Lines(logging.Handler):
-    """Passes on what a run logs; at level DEBUG that is a line per epoch too."""
+class LineHandler(logging.Handler):
+    """Calls a function with each line that a run logs."""
 
-    def __init__(self, take) -> None:
+    def __init__(self, on_line) -> None:
         super().__init__()
-        self.take = take
+        self.on_line = on_line
 
     def emit(self, record) -> None:
-        """Take one line."""
-        self.take(record.getMessage())
+        """Call the function with the message of a record."""
+        self.on_line(record.getMessage())
 
 
-def discover(out, take_line=lambda line: None, **options):
-    """Discover the categories of a few digits, a small network input: seconds, not minutes."""
-    torch.set_num_threads(1)  # both processes must round alike
+def discover(out, on_line=lambda line: None, **options):
+    """Discover the categories of 60 small images, which takes seconds."""
+    torch.set_num_threads(1)  # with other numbers of threads, sums are rounded differently
     logger = logging.getLogger("shoal")
-    handler = Lines(take_line)
-    logger.setLevel(logging.DEBUG)
+    handler = LineHandler(on_line)
+    logger.setLevel(logging.DEBUG)  # includes a line per epoch
     logger.addHandler(handler)
     digits = load_digits()
     images = (digits.images[:60] * 15.9).astype("uint8")
@@ -40,44 +40,40 @@ def discover(out, take_line=lambda line: None, **options):
         str(digit) if digit < 5 and i % 2 == 0 else None
         for i, digit in enumerate(digits.target[:60])
     ]
-    small = {"epochs": 3, "n_clusters": 10, "pixel_size": 40, "input_size": 40}
-    small["changes"] = {"training.batch_size": 32, "training.views.pool": 2}
-    small["train"] = True  # so few labels could not show that it helps
+    settings = {"epochs": 3, "n_clusters": 10, "pixel_size": 40, "input_size": 40}
+    settings["changes"] = {"training.batch_size": 32, "training.views.pool": 2}
+    settings["train"] = True  # by default, training is skipped with so few labels
     try:
         return shoal.discover(
-            images, labels=labels, out=out, device="cpu", verbose=False, **small, **options
+            images, labels=labels, out=out, device="cpu", verbose=False, **settings, **options
         )
     finally:
         logger.removeHandler(handler)
 
 
 def kill_after_first_epoch(out):
-    """Start a run as a process of its own, and kill it when it says that the first epoch is
-    over."""
+    """Start a run in another process, and kill that process after the first epoch."""
     with subprocess.Popen(
         [sys.executable, __file__, out], stdout=subprocess.PIPE, text=True
     ) as child:
         for line in child.stdout:
             if line.startswith("epoch 1:"):
-                child.kill()  # it cannot tidy up: on Linux and macOS this is SIGKILL
+                child.kill()  # SIGKILL on Linux and macOS, so the process cannot clean up
     print(f"killed after epoch 1, exit code {child.returncode}")
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        whole = discover(Path(folder) / "whole")
+        uninterrupted = discover(Path(folder) / "uninterrupted")
         kill_after_first_epoch(str(Path(folder) / "run"))
         lines = []
         run = discover(Path(folder) / "run", lines.append, resume=True)
-        print(
-            "resumed with",
-            next(line for line in lines if line.startswith("epoch")).partition(":")[0],
-        )
+        first_epoch = next(line for line in lines if line.startswith("epoch"))
+        print("resumed with", first_epoch.partition(":")[0])
         print(f"{run.n_clusters} categories")
-        same = (run.path / "assignments.csv").read_bytes() == (
-            whole.path / "assignments.csv"
-        ).read_bytes()
-        print(f"the same as without the interruption: {same}")
+        table = (run.path / "assignments.csv").read_bytes()
+        is_same = table == (uninterrupted.path / "assignments.csv").read_bytes()
+        print(f"the same as without the interruption: {is_same}")
 
 
 if __name__ == "__main__":

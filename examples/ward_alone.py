@@ -1,5 +1,4 @@
-"""Ward's tree alone: the same as SciPy's, as an estimator and as a linkage that SciPy's own
-functions take.
+"""Cluster by Ward's method, with an estimator and with a linkage matrix in SciPy's format.
 
 python examples/ward_alone.py
 """
@@ -17,10 +16,12 @@ def main() -> None:
     labels = shoal.WardClustering(n_clusters=10).fit_predict(x)
     print(f"10 clusters, adjusted Rand index {adjusted_rand_score(truth, labels):.3f}")
     ours = shoal.ward_linkage(x[:500])
-    scipys = linkage(x[:500], "ward")
-    print(f"heights as SciPy's: {np.allclose(ours[:, 2], scipys[:, 2])}")
-    same = adjusted_rand_score(fcluster(ours, 10, "maxclust"), fcluster(scipys, 10, "maxclust"))
-    print(f"the cut at 10 as SciPy's: {same == 1.0}")
+    expected = linkage(x[:500], "ward")
+    print(f"heights equal SciPy's: {np.allclose(ours[:, 2], expected[:, 2])}")
+    agreement = adjusted_rand_score(
+        fcluster(ours, 10, "maxclust"), fcluster(expected, 10, "maxclust")
+    )
+    print(f"10 clusters equal SciPy's: {agreement == 1.0}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""Chromium without a window, driven over its own protocol through a pair of pipes; no package
-needed.
+"""Headless Chromium, driven over the DevTools protocol through a pair of pipes, without further
+packages.
 
-Each page records what a reader would never forgive: errors in the console, exceptions, and requests
-that leave it.
+Each page records what must never happen: console errors, exceptions, and requests to other origins.
 """
 
 import base64
@@ -33,7 +32,7 @@ FLAGS = (
     "--hide-scrollbars",
     "--force-color-profile=srgb",
     "--disable-features=Translate",
-    # A process for each tab is a fifth of what it costs to open one.
+    # A separate process per tab makes up a fifth of the cost of opening one.
     "--disable-site-isolation-trials",
     "--renderer-process-limit=1",
 )
@@ -63,7 +62,7 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 class Browser:
-    """A running Chromium; `open` gives pages."""
+    """A running Chromium; `open` yields pages."""
 
     def __init__(self, process: subprocess.Popen[bytes], reading: int, writing: int) -> None:
         self.process = process
@@ -74,7 +73,7 @@ class Browser:
         self.events: list[dict[str, Any]] = []
 
     def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
-        """Send a command and wait for its answer; events that come meanwhile are kept."""
+        """Send a command and wait for its response; events received meanwhile are stored."""
         self.n_sent += 1
         message = {"id": self.n_sent, "method": method, "params": params}
         if session:
@@ -109,10 +108,9 @@ class Browser:
         dark: bool = False,
         new_window: bool = False,
     ) -> Iterator["Page"]:
-        """Load a file from disk, or an address, and wait until it has loaded.
+        """Load a local file or a URL, and wait until it has loaded.
 
-        A tab is hidden behind the one that was opened last, or brought to the front; a new window
-        is not.
+        A tab is hidden by a tab that is opened or brought to the front later; a new window is not.
         """
         target = self.call("Target.createTarget", url="about:blank", newWindow=new_window)[
             "targetId"
@@ -134,7 +132,7 @@ class Browser:
         page.wait("document.readyState === 'complete'")
         try:
             yield page
-        finally:  # else it would lie before the pages of other tests, which then draw no frame
+        finally:  # an open tab would hide the pages of other tests, and they would render no frames
             self.call("Target.closeTarget", targetId=target)
 
 
@@ -159,7 +157,7 @@ class Page:
         )
 
     def run(self, script: str) -> Any:
-        """The value of a JavaScript expression; a promise is waited for."""
+        """Return the value of a JavaScript expression; await it if it is a promise."""
         answer = self.call(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
@@ -167,14 +165,14 @@ class Page:
         return answer["result"].get("value")
 
     def wait(self, script: str, seconds: float = WAIT_SECONDS) -> None:
-        """Wait until an expression holds."""
+        """Wait until a JavaScript expression is true."""
         until = time.monotonic() + seconds
-        while not self.run(f"Boolean({script})"):  # an element would come back as an empty object
+        while not self.run(f"Boolean({script})"):  # an element is returned as an empty object
             assert time.monotonic() < until, f"waited {seconds} s for {script}"
             time.sleep(0.02)
 
     def settle(self) -> None:
-        """Wait for two frames, after which what was asked for is drawn."""
+        """Wait for two frames, after which pending changes are rendered."""
         frame = "requestAnimationFrame"
         self.run(f"new Promise((done) => {frame}(() => {frame}(() => done(true))))")
 
@@ -197,7 +195,7 @@ class Page:
         return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
     def key(self, key: str, modifiers: int = 0) -> None:
-        """Press a key; a capital letter is pressed with Shift, as without Caps Lock."""
+        """Press a key; a capital letter is pressed with Shift."""
         if len(key) == 1 and key.isupper():
             modifiers |= SHIFT
         code = {}
@@ -214,7 +212,7 @@ class Page:
         self.settle()
 
     def type(self, text: str) -> None:
-        """Write into whatever has the focus."""
+        """Type text into the element with the focus."""
         self.call("Input.insertText", text=text)
         self.settle()
 
@@ -224,8 +222,8 @@ class Page:
         file.write_bytes(base64.b64decode(found["data"]))
 
     def complaints(self) -> list[str]:
-        """What went wrong since the page was opened: exceptions, console errors and warnings,
-        requests that left it."""
+        """Return what went wrong since the page was opened: exceptions, console errors and
+        warnings, and requests to other origins."""
         self.settle()
         own = [event for event in self.browser.events if event.get("sessionId") == self.session]
         return [text for event in own if (text := _complaint(event, self.origin))]
@@ -252,11 +250,11 @@ def _complaint(event: dict[str, Any], origin: str) -> str | None:
 
 @contextmanager
 def launched(chromium: str) -> Iterator[Browser]:
-    """Start Chromium with an empty profile, and end it."""
-    # it reads from 3 and writes to 4
+    """Start Chromium with an empty profile, and stop it on exit."""
+    # Chromium reads from descriptor 3 and writes to 4.
     to_read = os.pipe()
     to_write = os.pipe()
-    # Its children may write for a moment longer.
+    # Its child processes may still write to the profile for a moment.
     with TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         command = [chromium, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
         ends = (to_read[0], to_write[1])

@@ -1,4 +1,4 @@
-"""Commands as tests give them, and what every refusal has in common."""
+"""Run commands in tests, and check what all refusals have in common."""
 
 from typer.testing import CliRunner, Result
 
@@ -6,7 +6,7 @@ from shoal.cli.main import app
 
 
 def shoal(*arguments: object) -> Result:
-    """Give a command in this process."""
+    """Run a command in this process."""
     return CliRunner().invoke(app, list(map(str, arguments)))
 
 
@@ -15,8 +15,8 @@ def discover(*arguments: object) -> Result:
 
 
 def refused(run: Result, code: int, *words: str) -> None:
-    """One line on stderr that starts with 'error:' and says `words`; nothing on stdout, no
-    traceback.
+    """Check for a refusal: one line on stderr that starts with 'error:' and contains `words`,
+    nothing on stdout, no traceback.
     """
     assert (run.exit_code, run.stdout) == (code, ""), run.stderr
     last = run.stderr.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""Markers that need something absent are skipped with the reason; shared fixtures."""
+"""Shared fixtures; tests whose requirements are missing are skipped with the reason."""
 
 import csv
 import gc
@@ -30,14 +30,14 @@ CHROMIUM = (
 )
 DATA = Path(os.environ.get("SHOAL_DATA", ROOT.parent / "shared" / "data"))
 
-# So that the answers are the same on every machine; test_engines.py has the others.
+# One engine, so that results are the same on every machine; test_engines.py tests the others.
 os.environ["SHOAL_ENGINE"] = "torch"
 
-# Two processes with two threads each share two processors: a thread that waits lets others go on,
-# and does not spin.
+# Two processes with two threads each share two processors: waiting threads yield instead of
+# spinning.
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
 
-# Examples may take as long as a busy machine needs.
+# No deadline for hypothesis examples, because the machine may be busy.
 settings.register_profile("shoal", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shoal")
 
@@ -47,10 +47,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """As many threads on every machine, so that a timing or a rounding seen here is seen there.
+    """Use the same number of threads on every machine, so that timings and rounding agree.
 
-    The process that only hands tests out to others does without torch, which takes two seconds to
-    load.
+    The controller of pytest-xdist, which runs no tests, does not import torch, which takes two
+    seconds.
     """
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         import torch
@@ -69,17 +69,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     }
     for item in items:
         for marker, reason in absent.items():
-            # Keywords hold the names of folders too, such as tests/data.
+            # item.keywords also contains the names of folders, such as tests/data.
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What was imported and collected stays until the end: the collector of garbage need not look
-    at it each time.
+    """Exclude imported modules and collected tests from garbage collection: they stay alive until
+    the end.
 
-    pytest gives its handlers to every logger that does not propagate, six times for a test; torch
-    has dozens of them.
+    Let all loggers propagate: pytest attaches its handlers to every logger that does not, six times
+    per test, and torch has dozens of them.
     """
     for logger in logging.root.manager.loggerDict.values():
         if isinstance(logger, logging.Logger):
@@ -90,7 +90,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def no_waiting_for_the_disk() -> Iterator[None]:
-    """No test cuts the power: what is written need not reach the disk before a test goes on."""
+    """Disable fsync: no test simulates a power cut, so writes need not reach the disk."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("os.fsync", lambda descriptor: None)
         yield
@@ -107,7 +107,7 @@ NAMES = ("red", "green", "blue", "yellow", "cyan")
 
 @dataclass(frozen=True)
 class Photos:
-    """Noisy flat colors as image files whose names say nothing; three of five colors are known."""
+    """Image files of noisy flat colors with random names; three of five colors are known."""
 
     folder: Path
     labels: Path
@@ -162,7 +162,7 @@ def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @cache
 def pictures(n_images: int) -> dict[str, tuple[str, bytes]]:
-    """Name -> color and PNG file of each photo, drawn once."""
+    """Return name -> color and PNG bytes of each photo, generated once."""
     rng = np.random.default_rng(0)
     colors = {f"photo-{rng.integers(1 << 30):09d}.png": NAMES[i % 5] for i in range(n_images)}
     found = {}
@@ -175,7 +175,7 @@ def pictures(n_images: int) -> dict[str, tuple[str, bytes]]:
 
 
 def write_photos(place: Path, encoder: Path, n_images: int = 60) -> Photos:
-    """Photos, a table of labels and settings, in a folder that is there."""
+    """Write photos, a table of labels and settings to an existing folder."""
     folder = place / "photos"
     folder.mkdir()
     truth = {}
@@ -191,7 +191,7 @@ def write_photos(place: Path, encoder: Path, n_images: int = 60) -> Photos:
 
 @pytest.fixture(scope="session")
 def tiny_model(tiny_encoder: Path) -> object:
-    """The tiny encoder as it is read from its folder."""
+    """The tiny encoder, loaded from its folder."""
     from shoal.encoders.hub import load_model
 
     return load_model(str(tiny_encoder), offline="a folder is all there is")
@@ -201,11 +201,11 @@ def tiny_model(tiny_encoder: Path) -> object:
 def without_slow_parts(
     tiny_encoder: Path, tiny_model: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Leave out what takes longer than a run on photos, each about half a second of CPU time.
+    """Replace steps that take longer than a run on photos, each about half a second of CPU time.
 
-    Threads decode them instead of processes, figures of reports have words and nothing drawn, and
-    the tiny encoder is copied instead of loaded. `unchanged_photos` has the real things, and so
-    have the tests of pixels, reports and encoders.
+    Threads decode images instead of processes, the figures of reports have their text but no
+    drawing, and the tiny encoder is copied instead of loaded. `unchanged_photos` and the tests of
+    pixels, reports and encoders use the real steps.
     """
     from shoal.encoders import hub
 
@@ -231,7 +231,7 @@ def without_slow_parts(
 def make_photos(
     tmp_path: Path, tiny_encoder: Path, monkeypatch: pytest.MonkeyPatch, without_slow_parts: None
 ) -> Callable[..., Photos]:
-    """Write photos under tmp_path; the pixel cache is there too."""
+    """Return a function that writes photos to tmp_path, which also holds the pixel cache."""
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
     return lambda n_images=60: write_photos(tmp_path, tiny_encoder, n_images)
 
@@ -243,7 +243,7 @@ def photos(make_photos: Callable[..., Photos]) -> Photos:
 
 @pytest.fixture
 def unchanged_photos(tmp_path: Path, tiny_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> Photos:
-    """Photos for a run as users have it: other processes decode them, and the report has its
+    """Photos for a run without test doubles: worker processes decode them, and the report has
     figures."""
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
     return write_photos(tmp_path, tiny_encoder)
@@ -253,8 +253,8 @@ def unchanged_photos(tmp_path: Path, tiny_encoder: Path, monkeypatch: pytest.Mon
 def discovered_photos(
     tiny_encoder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Photos, Callable[[bool], Path]]:
-    """Photos that nobody writes to, decoded once, and their runs with five clusters, trained or
-    not, each made once."""
+    """Read-only photos, decoded once, and a function that returns their run with five clusters,
+    trained or frozen; each run is computed once."""
     import torch
 
     from photo_runs import run_on
@@ -270,7 +270,7 @@ def discovered_photos(
             patched.setenv("SHOAL_CACHE", str(place / "cache"))
             patched.setattr("shoal.data.pixels.workers.WorkerPool", ThreadPool)
             n_threads = torch.get_num_threads()
-            torch.set_num_threads(1)  # as in the tests that compare with it
+            torch.set_num_threads(1)  # as in the tests that compare with this run
             made = run_on(found, place / f"run-{train}", settings).path
             torch.set_num_threads(n_threads)
             return made
@@ -294,14 +294,14 @@ def same_photos(
 def discover_same(
     discovered_photos: tuple[Photos, Callable[[bool], Path]], same_photos: Photos, tmp_path: Path
 ) -> Callable[..., Path]:
-    """A copy, under tmp_path, of the run of `same_photos`."""
+    """Return a function that copies the run on `same_photos` to tmp_path."""
     return lambda train=False: Path(shutil.copytree(discovered_photos[1](train), tmp_path / "run"))
 
 
 @pytest.fixture
 def one_thread() -> object:
-    """Small networks are all overhead: on a busy machine two threads wait for each other at every
-    layer."""
+    """Run torch with one thread: in small networks on a busy machine, two threads wait for each
+    other at every layer."""
     import torch
 
     n_threads = torch.get_num_threads()

@@ -1,5 +1,5 @@
-"""Real runs to look at: the handwritten digits of scikit-learn, clustered with Ward, and smaller
-ones beside them."""
+"""Realistic runs: the handwritten digits of scikit-learn clustered with Ward linkage, and smaller
+ones."""
 
 import io
 from dataclasses import asdict, dataclass
@@ -31,7 +31,7 @@ def picture(pixels: np.ndarray, kind: str = "WEBP") -> bytes:
     small = Image.fromarray((255 - pixels.reshape(8, 8) * 15.9).astype(np.uint8))
     image = small.resize((64, 64), Image.Resampling.BICUBIC)
     file = io.BytesIO()
-    image.convert("RGB").save(file, kind, quality=80, method=0)  # the quick one of WebP
+    image.convert("RGB").save(file, kind, quality=80, method=0)  # the fastest method of WebP
     return file.getvalue()
 
 
@@ -40,7 +40,7 @@ def unit(x: np.ndarray) -> np.ndarray:
 
 
 def shift(x: np.ndarray, n_shifts: int, k: int = 8, alpha: float = 0.5) -> np.ndarray:
-    """Mean shift, the slow obvious way."""
+    """Mean shift, implemented naively."""
     for _ in range(n_shifts):
         likeness = x @ x.T
         np.fill_diagonal(likeness, -np.inf)
@@ -52,7 +52,7 @@ def shift(x: np.ndarray, n_shifts: int, k: int = 8, alpha: float = 0.5) -> np.nd
 def describe(
     paths: list[str], x: np.ndarray, clusters: np.ndarray, given: list[str]
 ) -> tuple[list[Assignment], list[Category]]:
-    """Name the clusters by the labels they hold, and say of each image how well it fits."""
+    """Name clusters after the labels matched to them, and compute how well each image fits."""
     labeled = np.array([bool(label) for label in given])
     names: dict[int, str] = {}
     if labeled.any():
@@ -114,7 +114,7 @@ def describe(
 def calibration_of(
     rows: list[Assignment], categories: list[Category], x: np.ndarray
 ) -> dict[str, object]:
-    """What confidence would rest on, from the share of eight neighbors."""
+    """Return the calibration of confidence, based on agreement among eight neighbors."""
     ids = {category.category: category.category_id for category in categories}
     found = np.array([ids[row.category] for row in rows])
     given = np.array([ids.get(row.label_given, -1) for row in rows])
@@ -128,17 +128,17 @@ def calibration_of(
 
 
 def write_digits(path: Path, n_images: int = 1797) -> Run:
-    """A whole run: 10 kinds of digit, 6 of them known from labels on half their images."""
+    """Write a complete run: 10 classes of digits; 6 are known, and half of their images labeled."""
     written = load_digits()
     pictures = written.images[:n_images]
     truth = written.target[:n_images]
     frozen = unit(pictures.reshape(-1, 64))
     within = np.stack([frozen[truth == c].mean(axis=0) for c in range(10)])[truth]
-    trained = unit(0.85 * frozen + 0.15 * within)  # images of a kind move together
+    trained = unit(0.85 * frozen + 0.15 * within)  # each image moves toward its class mean
     rng = np.random.default_rng(0)
     given = [NAMES[c] if c < N_KNOWN and rng.random() < 0.5 else "" for c in truth]
     for row in np.flatnonzero([label == "three" for label in given])[:5]:
-        given[row] = "five"  # mistakes that a report should find
+        given[row] = "five"  # label errors that a report should find
     labeled = np.array([bool(label) for label in given])
     paths = [f"digits/{row // 100:02d}/scan_{row:04d}.png" for row in range(len(truth))]
     shifts = [trained]
@@ -149,7 +149,7 @@ def write_digits(path: Path, n_images: int = 1797) -> Run:
         matched_accuracy(np.array(given)[labeled], fcluster(tree, 10, "maxclust")[labeled])
         for tree in trees
     ]
-    chosen = 1 + int(np.argmax(accuracies[1:]))  # at least one, so that there is something to see
+    chosen = 1 + int(np.argmax(accuracies[1:]))  # at least one shift, for the figures
     shifted = shifts[chosen]
     tree = trees[chosen]
     numbers = list(range(4, 31))
@@ -220,7 +220,7 @@ def write_digits(path: Path, n_images: int = 1797) -> Run:
 def write_plain(
     path: Path, rows: list[Assignment], categories: list[Category] | None = None
 ) -> Run:
-    """A run with images and what every run has; categories are counted where none are given."""
+    """Write a run with the required files only; derive the categories from `rows` if not given."""
     run = Run.create(path)
     run.start(Settings(), seed=0, device="cpu", command="shoal cluster")
     run.write_assignments(rows)
@@ -260,8 +260,8 @@ HOSTILE = (
 
 
 def write_hostile(path: Path) -> Run:
-    """A run whose images, labels and categories have the names of attacks; 6 images of each of 8
-    categories."""
+    """Write a run whose images, labels and categories have names used in attacks; 8 categories of 6
+    images."""
     rng = np.random.default_rng(0)
     rows = []
     vectors = []
@@ -294,7 +294,7 @@ def write_hostile(path: Path) -> Run:
 
 
 def write_synthetic(path: Path, n_images: int, n_categories: int, n_dimensions: int = 256) -> Run:
-    """A large run with noise for thumbnails, which compresses worse than any photograph."""
+    """Write a large run whose thumbnails are noise, which compresses worse than photographs."""
     rng = np.random.default_rng(0)
     ids = np.sort(rng.integers(0, n_categories, n_images))
     centers = rng.normal(size=(n_categories, n_dimensions))

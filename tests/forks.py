@@ -1,7 +1,7 @@
-"""`shoal …` as a process of its own, without the second that a fresh interpreter spends on imports.
+"""`shoal …` in a separate process, without the second that a fresh interpreter spends on imports.
 
-A process that has imported what `shoal review` needs, and started nothing, forks for each command:
-the same program with pipes, environment, folder and signals of its own.
+A process that has imported what `shoal review` needs, but has started nothing, forks for each
+command: the same program with its own pipes, environment, working directory and signals.
 """
 
 import atexit
@@ -33,7 +33,7 @@ IMPORTED = (
 
 
 class Forked:
-    """A command that runs: what of `subprocess.Popen` tests use."""
+    """A running command, with the part of `subprocess.Popen` that tests use."""
 
     def __init__(self, *arguments: str) -> None:
         self.stdout, out = _pipe()
@@ -57,19 +57,19 @@ class Forked:
         return True
 
     def wait(self, timeout: float = 600) -> None:
-        """Wait until it has ended; after `timeout` seconds it hangs for certain."""
+        """Wait until the command has ended; fail after `timeout` seconds."""
         until = time.monotonic() + timeout
         while self.is_alive():
             assert time.monotonic() < until, "it does not end"
             time.sleep(0.005)
 
     def communicate(self, timeout: float = 600) -> tuple[str, str]:
-        """What it wrote until it ended."""
+        """Wait until the command has ended; return its stdout and stderr."""
         self.wait(timeout)
         return self.stdout.read(), self.stderr.read()
 
     def close(self) -> None:
-        """Ask it to end, and let go of its pipes."""
+        """Terminate the command and close its pipes."""
         if self.is_alive():
             self.send_signal(signal.SIGTERM)
             self.wait()
@@ -83,8 +83,8 @@ def _pipe() -> tuple[Any, int]:
 
 
 def _line(connection: socket.socket) -> tuple[bytes, list[int]]:
-    """A line, and the descriptors that came with it; an empty one where the other side has
-    ended."""
+    """Return a line and the file descriptors received with it; the line is empty if the other side
+    has closed the connection."""
     found = b""
     ends = list[int]()
     while not found.endswith(b"\n"):
@@ -98,8 +98,8 @@ def _line(connection: socket.socket) -> tuple[bytes, list[int]]:
 
 @cache
 def _forks() -> socket.socket:
-    """The connection to the process that forks; started by whoever needs it first, it ends with
-    this one."""
+    """Return the connection to the forking process, which is started on first use and ends with
+    this process."""
     ours, its = socket.socketpair()
     command = [sys.executable, __file__, str(its.fileno())]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -119,7 +119,7 @@ def _fork_when_asked(number: int) -> None:
         importlib.import_module(name)
     CliRunner().invoke(
         importlib.import_module("shoal.cli.main").app, ["review", __file__]
-    )  # is refused: no run
+    )  # refused, because this file is not a run
     signal.signal(signal.SIGCHLD, _bury)
     connection = socket.socket(fileno=number)
     while line := _line(connection):
@@ -136,7 +136,7 @@ def _fork_when_asked(number: int) -> None:
 
 
 def _become(asked: dict[str, Any], ends: list[int]) -> None:
-    """Be the command."""
+    """Turn the forked process into the command."""
     for end, number in zip(ends, (1, 2), strict=True):
         os.dup2(end, number)
         os.close(end)

@@ -1,5 +1,5 @@
-"""A real `shoal` command in a process of its own that stops at a known point and waits for a line
-on its stdin."""
+"""A real `shoal` command in a separate process that pauses at a known point until it reads a line
+from stdin."""
 
 import os
 import signal
@@ -49,7 +49,7 @@ main.main()
 
 
 def start_held(stage: str, at: int, *arguments: object) -> "subprocess.Popen[str]":
-    """Start a command; returns when its progress in `stage` has come to `at`."""
+    """Start a command; return when its progress in `stage` has reached `at`."""
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", PROGRAM, stage, str(at), *map(str, arguments)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -70,7 +70,7 @@ with locked(sys.argv[1]):
 
 
 def hold_lock(folder: Path) -> "subprocess.Popen[str]":
-    """A process that holds the lock on a folder until it is told to go on."""
+    """Start a process that holds the lock on a folder until it reads a line from stdin."""
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     process = subprocess.Popen(
@@ -82,7 +82,7 @@ def hold_lock(folder: Path) -> "subprocess.Popen[str]":
 
 
 def ask_to_stop(process: "subprocess.Popen[str]") -> None:
-    """Send Ctrl-C to a process that is held in training, and wait until it has taken note."""
+    """Send Ctrl-C to a process that is paused in training, and wait until it has handled it."""
     process.send_signal(signal.SIGINT)
     assert process.stdout is not None
     assert process.stdout.readline() == "asked\n"

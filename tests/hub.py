@@ -1,10 +1,9 @@
-"""A stand-in for the Hugging Face Hub: what `huggingface_hub` asks of its public API for one
-dataset repository.
+"""A stand-in for the Hugging Face Hub: the part of its public API that `huggingface_hub` requests
+for one dataset repository.
 
     python hub.py FOLDER OWNER/NAME PORT
 
-Written after the Hub's documented API: what a repository is, the tree of a folder, files whole and
-in ranges.
+Follows the documented API of the Hub: repository info, folder trees, and files, whole or by range.
 """
 
 import hashlib
@@ -22,7 +21,7 @@ SHA = "0" * 40
 
 
 def entry(file: Path, folder: Path) -> dict[str, Any]:
-    """A file or folder as the tree of a repository lists it."""
+    """Return the entry of a file or folder in the tree of a repository."""
     path = file.relative_to(folder).as_posix()
     if file.is_dir():
         return {
@@ -42,7 +41,7 @@ def serve(folder: Path, name: str, port: int) -> None:
         def do_GET(self) -> None:
             path = unquote(self.path.partition("?")[0])
             if re.fullmatch(f"/api/datasets/{name}(/revision/main)?", path):
-                self.say({"id": name, "sha": SHA, "private": False, "tags": [], "siblings": []})
+                self.respond({"id": name, "sha": SHA, "private": False, "tags": [], "siblings": []})
             elif found := re.fullmatch(f"/api/datasets/{name}/tree/main(/.*)?", path):
                 self.tree(folder / (found[1] or "/").strip("/"))
             elif found := re.fullmatch(f"/datasets/{name}/resolve/main/(.+)", path):
@@ -54,11 +53,11 @@ def serve(folder: Path, name: str, port: int) -> None:
 
         def tree(self, of: Path) -> None:
             if of.is_dir():
-                self.say([entry(file, folder) for file in sorted(of.iterdir())])
+                self.respond([entry(file, folder) for file in sorted(of.iterdir())])
             else:
                 self.refuse("EntryNotFound")
 
-        def say(self, found: object) -> None:
+        def respond(self, found: object) -> None:
             body = json.dumps(found).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 
 class ThreadPool:
-    """Stands in for the pool of worker processes: the same work in threads of this process."""
+    """Replacement for the pool of worker processes that uses threads of this process."""
 
     def __init__(self, n_workers: int) -> None:
         self.executor = ThreadPoolExecutor(n_workers)

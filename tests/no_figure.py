@@ -1,11 +1,11 @@
-"""What a figure is asked while it is made, without anything drawn."""
+"""A stand-in for a matplotlib figure that draws nothing."""
 
 from collections.abc import Iterator
 from typing import Any
 
 
 class NoFigure:
-    """Stands in for a figure of matplotlib, its axes and all that they give."""
+    """Replacement for a matplotlib figure, its axes, and everything that their methods return."""
 
     def __init__(self, *size: float) -> None: ...
 

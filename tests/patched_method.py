@@ -1,4 +1,4 @@
-"""A method that learns in another way than it does, for tests."""
+"""Methods with a replaced training step, for tests."""
 
 import copy
 from dataclasses import replace
@@ -7,14 +7,14 @@ import torch
 
 
 def with_represent(method, represent):
-    """A copy of a method whose `represent` is another function."""
+    """Return a copy of a method with another `represent`."""
     patched = copy.copy(method)
     object.__setattr__(patched, "represent", represent)
     return patched
 
 
 def collapsing(method):
-    """A copy of a method whose embeddings are two points."""
+    """Return a copy of a method whose embeddings collapse to two points."""
 
     def represent(task, chosen, **options):
         learned = method.represent(task, chosen, **options)

@@ -1,11 +1,11 @@
-"""Discoveries on the generated photos, and how to interrupt one."""
+"""Run discovery on the generated photos, and interrupt it."""
 
 import signal
 from pathlib import Path
 
 from shoal.data.readers import read_collection
+from shoal.discovery.discovery_job import discover_images
 from shoal.discovery.discovery_settings import DiscoverySettings
-from shoal.discovery.pipeline import discover_images
 from shoal.runs import Run
 
 
@@ -20,8 +20,8 @@ def stop(*_args: object, **_how: object) -> None:
 
 
 def press_ctrl_c() -> None:
-    """Call the handler of Ctrl-C. A real signal has ended the process of all tests; held_runs.py
-    sends those."""
+    """Call the handler of Ctrl-C. A real signal once ended the test process itself; held_runs.py
+    sends real ones to other processes."""
     handler = signal.getsignal(signal.SIGINT)
     assert callable(handler), "Ctrl-C has a handler"
     handler(signal.SIGINT, None)

@@ -3,17 +3,17 @@
     git checkout main && python tests/regression.py --write before.json
     git checkout mine && python tests/regression.py --compare before.json --ignore-text
 
-Digests hold for one machine and one set of packages, because processors round differently: write
-the file at the commit you start from, and do not commit it.
+Digests are valid for one machine and one set of packages, because processors round differently:
+write the file at the commit you start from, and do not commit it.
 
-The file maps a case to its files, and a file to its values. A short value is stored as it is; of a
-long one the shape, mean, standard deviation and SHA-256 of the decoded content are. Times, paths,
-versions and accounts are left out. Sentences, logs, pages and figures are under the key `text` of
-their case. A changed value makes the exit status 1, a changed text does unless --ignore-text is
-given, and what is gone or new does with --strict.
+The file maps a case to its files, and a file to its values. Short values are stored unchanged, long
+ones as shape, mean, standard deviation and SHA-256 of the decoded content. Times, paths, versions
+and accounts are left out. Sentences, logs, pages and figures are under the key `text` of their
+case. The exit status is 1 if a value has changed, if a text has changed (unless --ignore-text is
+given), or, with --strict, if anything is missing or new.
 
-Everything goes through `python -m shoal`, run in this process, and names of `shoal.__all__`, so
-that the inside can change.
+All cases use `python -m shoal`, run in this process, and the names in `shoal.__all__`, so that
+internals can change.
 """
 
 import argparse
@@ -49,12 +49,12 @@ import shoal
 
 TIMES = {"started", "finished", "at", "classified_at"}
 PLACES = {"command", "device", "python", "platform", "packages", "by", "classified_by"}
-# The fingerprint is of all settings, and changes with the name of any of them.
+# The fingerprint covers all settings, and changes if one of them is renamed.
 VOLATILE = TIMES | PLACES | {"fingerprint"}
 TEXTS = (".html", ".svg", ".txt", ".log", ".md", ".tex", ".py")
 STAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(\+00:?00|Z| UTC)?")
 DURATION = re.compile(r"\b(about |a few |less than )*(an? |[\d.,]+ ?)?(s|seconds?|minutes?)\b")
-CHECKSUM = re.compile(r"(?<=_)[0-9a-f]{12}\b")  # in the names of a table's cells; paths go into it
+CHECKSUM = re.compile(r"(?<=_)[0-9a-f]{12}\b")  # in the names of table cells; it depends on paths
 PROSE = re.compile(r"\S \S+ \S")
 
 Record = dict[str, Any]
@@ -72,7 +72,7 @@ def text_digest(text: str) -> str:
 
 
 def decoded(file: Path, work: Path) -> Any:
-    """The content of a file: nested objects, rows, arrays, text or bytes."""
+    """Return the content of a file: nested objects, rows, arrays, text or bytes."""
     if file.suffix == ".npy":
         return np.load(file)
     if file.suffix == ".npz":
@@ -87,7 +87,7 @@ def decoded(file: Path, work: Path) -> Any:
     if file.suffix not in (".json", ".jsonl", ".yaml", ".csv", ".tsv", *TEXTS):
         return file.read_bytes()
     text = file.read_text(encoding="utf-8")
-    for path in (str(work), str(work).replace("_", r"\_")):  # as LaTeX writes it
+    for path in (str(work), str(work).replace("_", r"\_")):  # as escaped in LaTeX
         text = text.replace(path, "WORK")
     if file.suffix == ".json":
         return json.loads(text)
@@ -120,7 +120,7 @@ def is_prose(value: Any) -> bool:
 
 
 def described(value: Any) -> Any:
-    """What is stored of a value."""
+    """Return the stored form of a value."""
     if isinstance(value, bytes):
         return digest(value)
     if isinstance(value, list) and len(value) > 4:
@@ -134,7 +134,7 @@ def described(value: Any) -> Any:
 
 
 def column(values: list[Any]) -> np.ndarray:
-    """Numbers as an array, NaN where one is missing; anything else as an array of JSON."""
+    """Convert numbers to an array with NaN for missing ones, other values to an array of JSON."""
     try:
         return np.array([np.nan if each in (None, "") else each for each in values], dtype=float)
     except (TypeError, ValueError):
@@ -142,7 +142,7 @@ def column(values: list[Any]) -> np.ndarray:
 
 
 def record(folder: Path, work: Path) -> Record:
-    """What the files in a folder hold."""
+    """Return the stored form of all files in a folder."""
     values: Record = {}
     texts: Record = {}
     for file in sorted(folder.rglob("*")):
@@ -169,13 +169,13 @@ NOVEL = {"orange": (210, 130, 50), "gray": (120, 120, 120)}
 
 
 def draw(rng: np.random.Generator, color: Any, side: int) -> np.ndarray:
-    """A noisy patch whose color is a little off, so that some are hard to tell apart."""
+    """Return a noisy patch with a slightly shifted color, so that some are hard to tell apart."""
     pixels = np.array(color) + rng.normal(0, 18, 3) + rng.integers(-40, 41, size=(side, side, 3))
     return pixels.clip(0, 255).astype(np.uint8)
 
 
 class Work:
-    """A folder with a small collection, a tiny encoder, and a folder per case that was run."""
+    """A folder with a small collection, a tiny encoder, and a subfolder per finished case."""
 
     def __init__(self, folder: Path) -> None:
         folder = folder.resolve()
@@ -191,7 +191,7 @@ class Work:
         self.places = {"work": folder, "encoder": encoder, "photos": photos}
 
     def _write_photos(self) -> None:
-        """Eight colors, the first six of them known, half of whose photos are labeled."""
+        """Write photos of eight colors; six are known, and half of their photos are labeled."""
         rng = np.random.default_rng(0)
         colors = COLORS | NOVEL
         rows = [(f"{i * 37 % 97:03d}.png", list(colors)[i % 8]) for i in range(96)]
@@ -205,7 +205,7 @@ class Work:
                 csv.writer(out).writerows([("path", "label"), *table])
 
     def _write_cifar(self) -> None:
-        """A made-up CIFAR-100, in its binary version."""
+        """Write a synthetic CIFAR-100 in the binary format."""
         rng = np.random.default_rng(0)
         colors = rng.integers(0, 256, size=(100, 3))
         for part, n_each in (("train", 6), ("test", 1)):
@@ -216,7 +216,7 @@ class Work:
             (self.folder / "cifar" / f"{part}.bin").write_bytes(records)
 
     def _write_encoder(self) -> None:
-        """A ViT with random weights."""
+        """Write a ViT with random weights."""
         from transformers import ViTConfig, ViTModel, logging
 
         logging.disable_progress_bar()
@@ -228,11 +228,11 @@ class Work:
         (self.folder / "encoder" / "preprocessor_config.json").write_text(json.dumps(sees))
 
     def __getitem__(self, name: str) -> Any:
-        """What stands in a command for {name}: one of the places, or the run folder of a case."""
+        """Return the substitute for {name} in a command: a path, or the run folder of a case."""
         return self.places.get(name) or self.run(name) / "run"
 
     def run(self, case: str) -> Path:
-        """The folder of a case, which is run where it has not been."""
+        """Return the folder of a case; run the case first if necessary."""
         folder = self.folder / "cases" / case
         if folder.exists():
             return folder
@@ -245,12 +245,12 @@ class Work:
         return folder
 
     def words(self, folder: Path, command: str) -> list[str]:
-        """The words of a command for a case with this folder."""
+        """Return the arguments of a command for a case with this folder."""
         own = command.replace("{case}", str(folder))
         return [*shlex.split(own.format_map(self)), "--json"]
 
     def shoal(self, folder: Path, *commands: str) -> None:
-        """Run commands as `python -m shoal` does; what they print goes to files in the folder."""
+        """Run commands as `python -m shoal` does, and write their output to files in the folder."""
         for i, command in enumerate(commands):
             stdout = io.StringIO()
             stderr = io.StringIO()
@@ -270,7 +270,7 @@ class Work:
 
 
 def resume(work: Work, folder: Path) -> None:
-    """Kill a run after its first epoch and resume it: it is the run that was never killed."""
+    """Kill a run after its first epoch and resume it: it equals an uninterrupted run."""
     whole = record(work["trained"], work.folder)
     command = f"discover {{photos}} {TINY} --epochs 2 --out {{case}}/run"
     run = [sys.executable, "-m", "shoal", *work.words(folder, command)]
@@ -293,7 +293,7 @@ def evaluate(work: Work, folder: Path) -> None:
 
 
 def review(work: Work, folder: Path) -> None:
-    """Decide about a run, and discover again from what was decided."""
+    """Review a run, and run discovery again with the decisions."""
     run = shoal.load(shutil.copytree(work["frozen-k"], folder / "run"))
     names = [row.category for row in run.categories]
     members = [[row.path for row in run.assignments if row.category == name] for name in names]
@@ -355,7 +355,7 @@ COMMANDS: dict[str, list[str]] = {
     "frozen": [f"{DISCOVER} --no-train"],
     "frozen-k": [f"{DISCOVER} --no-train --n-clusters 8"],
     "trained": [f"{DISCOVER} {TINY} --epochs 2"],
-    "trained-k": [f"{DISCOVER} {TINY} --epochs 2 --n-clusters 8 --answer trained --seed 1"],
+    "trained-k": [f"{DISCOVER} {TINY} --epochs 2 --n-clusters 8 --result trained --seed 1"],
     "paper": [f"{DISCOVER} {TINY} --epochs 2 --protocol paper"],
     **{
         method: [f"{DISCOVER} --method {method} --n-clusters 8 {SMALL} {changes}"]
@@ -391,7 +391,7 @@ DRAWN = ("trained", "evaluate", "compare")
 
 
 def run_cases(cases: list[str], folder: Path) -> dict[str, Record]:
-    """Run cases in a new folder, and return what each of them has written."""
+    """Run cases in a new folder, and return the record of each."""
     os.environ |= {"SHOAL_ENGINE": "torch", "CUDA_VISIBLE_DEVICES": ""}
     torch.set_num_threads(2)
     work = Work(folder)
@@ -399,7 +399,7 @@ def run_cases(cases: list[str], folder: Path) -> dict[str, Record]:
 
 
 def differences(before: Any, after: Any, place: str = "") -> Iterator[tuple[str, str]]:
-    """Yield what happened (changed, gone or new), and where, of every value that differs."""
+    """Yield the kind (changed, gone or new) and place of every difference."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted({*before, *after}):
             where = f"{place}  {key}".strip()

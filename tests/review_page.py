@@ -1,4 +1,4 @@
-"""How tests use the page of `shoal review`."""
+"""Helpers for tests that use the page of `shoal review`."""
 
 import json
 from pathlib import Path
@@ -9,51 +9,54 @@ from shoal.review.actions import STATUSES
 from shoal.review.review import Review
 from shoal.runs import Run
 
-TOO_EARLY = "document.getElementById('said').textContent.includes('pressed before this was shown')"
+TOO_EARLY = (
+    "document.getElementById('notification').textContent.includes("
+    "'pressed before this could be seen')"
+)
 
 
 def wait_for(page: Page, seq: int) -> None:
-    """Until the page has heard that so many actions count."""
+    """Wait until the page has received `seq` actions."""
     page.wait(f"Number(document.body.dataset.seq) >= {seq}")
     seen(page)
 
 
 def seen(page: Page) -> None:
-    """Wait until every picture in sight is drawn: a decision counts for what is on the screen."""
+    """Wait until all visible pictures are drawn: a decision applies to what is on the screen."""
     page.settle()
     page.wait("shoal.grid.shownSince() < Infinity")
+    page.wait("shoal.screen.since() <= performance.now()")
     page.settle()
 
 
 def ask(page: Page, key: str) -> None:
-    """Press a key that opens a question, and wait for it."""
-    page.settle()  # a key counts for what is on the screen
+    """Press a key that opens a dialog, and wait for it."""
+    page.settle()  # a key applies to what is on the screen
     page.key(key)
     page.wait("document.getElementById('dialog').open")
 
 
 def answer(page: Page, key: str) -> None:
-    """Press a key in a question once all of its pictures are there."""
+    """Press a key in a dialog once all of its pictures are loaded."""
     pictured(page)
     page.key(key)
 
 
 def cards_pictured(page: Page) -> None:
-    """Wait until the pictures of suggested merges are drawn: a press before that counts for
-    nothing."""
+    """Wait until the pictures of suggested merges are drawn: a press before that is ignored."""
     page.wait("!document.querySelector('#panel img:not(.there, .missing)')")
     page.settle()
 
 
 def pictured(page: Page) -> None:
-    """Wait until all pictures of a question are there."""
-    page.wait("document.querySelector('#dialog :is(.grow, .facts)')")
+    """Wait until all pictures of a dialog are loaded."""
+    page.wait("document.querySelector('#dialog :is(.question, .facts)')")
     page.wait("!document.querySelector('#dialog form img:not(.there, .missing, .original)')")
     page.settle()
 
 
 def hold_back(page: Page, path: str) -> None:
-    """Let no answer to this through until `let_through`: a slow server."""
+    """Hold back all responses to `path` until `let_through`, as a slow server would."""
     held = "new Promise((done) => { window.through = done })"
     page.run(f"window.asked ??= fetch, window.held = {held}, true")
     wait = f"if (String(of[0]).startsWith('{path}')) await held"
@@ -66,7 +69,7 @@ def let_through(page: Page) -> None:
 
 
 def hold_down(page: Page, key: str, code: int = 0, modifiers: int = 0) -> None:
-    """A key that a person does not let go of at once."""
+    """Hold down a key, so that it repeats."""
     more = {"key": key, "windowsVirtualKeyCode": code, "modifiers": modifiers}
     text = {} if modifiers else {"text": "\r" if key == "Enter" else key}
     for is_again in (False, True, True, True):
@@ -92,7 +95,7 @@ def go_to(page: Page, name: str) -> int:
     page.click(f'.category[data-id="{number}"]')
     try:
         page.wait(f"shoal.view.id === {number}", seconds=20)
-    except AssertionError:  # a button that was drawn anew between press and release takes no click
+    except AssertionError:  # a button that is redrawn between press and release gets no click
         page.click(f'.category[data-id="{number}"]')
         page.wait(f"shoal.view.id === {number}")
     page.run("document.getElementById('grid').focus(), true")
@@ -101,9 +104,12 @@ def go_to(page: Page, name: str) -> int:
 
 
 def change(page: Page, element_id: str, value: str) -> None:
-    """Give a field another value, as leaving it does."""
+    """Change the value of a field, with the events that leaving it causes."""
     field = f"document.getElementById('{element_id}')"
-    page.run(f"{field}.value = '{value}', {field}.dispatchEvent(new Event('change'))")
+    page.run(
+        f"{field}.value = '{value}', {field}.dispatchEvent(new Event('input')), "
+        f"{field}.dispatchEvent(new Event('change'))"
+    )
 
 
 def state(run: Path) -> Review:
@@ -111,8 +117,8 @@ def state(run: Path) -> Review:
 
 
 def spoken(page: Page) -> list[dict[str, Any]]:
-    """What a screen reader is given: role, name and properties of everything that is not hidden
-    from it."""
+    """Return what a screen reader gets: role, name and properties of all elements that are not
+    hidden from it."""
     page.call("Accessibility.enable")
     nodes = page.call("Accessibility.getFullAXTree")["nodes"]
     return [
@@ -129,10 +135,10 @@ def spoken(page: Page) -> list[dict[str, Any]]:
 
 
 def done(page: Page) -> int:
-    """How many actions the page has heard of."""
+    """Return how many actions the page has received."""
     return int(page.run("document.body.dataset.seq"))
 
 
 def statuses(run: Path, some: list[int]) -> list[str]:
-    """The status of each of some images."""
+    """Return the status of each of these images."""
     return [STATUSES[state(run).state.images.status[row]] for row in some]

@@ -1,5 +1,5 @@
-"""`shoal review` as a process of its own, and a client that says what a browser says, or what an
-attacker would."""
+"""`shoal review` in a separate process, and a client that sends the requests of a browser or of an
+attacker."""
 
 import http.client
 import json
@@ -42,8 +42,8 @@ class Served:
         body: Any = None,
         headers: dict[str, str | None] | None = None,
     ) -> tuple[int, bytes, dict[str, str]]:
-        """Status, body and headers of an answer; `headers` change those of the page, None leaves
-        one out."""
+        """Return status, body and headers of a response; `headers` override those of the page, and
+        None removes one."""
         sent: dict[str, str | None] = {
             "Host": f"127.0.0.1:{self.port}",
             "Cookie": f"shoal-{self.port}={self.token}",
@@ -81,20 +81,22 @@ class Served:
         if not self.csrf:
             self.csrf = self.json("/api/run")["csrf"]
         base = self.json("/api/run")["seq"] if base is None else base
+        if "rows" in fields:
+            fields["images"] = fields.pop("rows")
         status, body, _ = self.ask(
             "/api/act", "POST", {"action": action, "by": by, "base": base, **fields}
         )
         return status, json.loads(body)
 
     def kill(self) -> None:
-        """End it at once, as a power cut would."""
+        """Kill the server, as a power cut would."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
 
 @contextmanager
 def served(run: Path, *options: str) -> Iterator[Served]:
-    """Review a run until the block ends."""
+    """Serve the review of a run until the block ends."""
     with closing(
         Forked("review", str(run), "--no-open", "--json", "--port", "0", *options)
     ) as process:
@@ -105,7 +107,7 @@ def served(run: Path, *options: str) -> Iterator[Served]:
 
 
 def until(holds: Any, seconds: float = HANGS_S) -> None:
-    """Wait until something holds."""
+    """Wait until `holds` returns a true value."""
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "waited too long"

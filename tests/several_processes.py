@@ -1,4 +1,4 @@
-"""Python programs started the way torchrun starts them: several processes that find each other."""
+"""Start Python programs as torchrun does: several processes that form one group."""
 
 import os
 import random
@@ -24,15 +24,15 @@ def start_processes(code: str, n: int = 2) -> list[subprocess.Popen]:
 
 
 def start_torchrun(*words: str) -> subprocess.Popen:
-    """Start torchrun itself."""
+    """Start torchrun."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     command = [sys.executable, "-m", "torch.distributed.run", *words]
     return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": PATH}, **pipes)
 
 
 def start_nodes(code: str, folder: Path, per_node: int = 1) -> list[subprocess.Popen]:
-    """Two calls of torchrun that meet at a port, as on two machines; which of them has the main
-    process is open."""
+    """Start torchrun twice with one rendezvous port, as on two machines; either may get the main
+    process."""
     script = folder / "run.py"
     script.write_text(code)
     meet = ["--nnodes", "2", "--nproc-per-node", str(per_node)]
@@ -42,34 +42,33 @@ def start_nodes(code: str, folder: Path, per_node: int = 1) -> list[subprocess.P
 
 
 def end_first(started: list[subprocess.Popen], timeout_s: float = 600) -> tuple[int, str]:
-    """Wait for the first process alone, whatever becomes of it: its exit code, and what it has said
-    on stderr."""
+    """Wait for the first process only, and kill the others; return its exit code and stderr."""
     try:
-        said = started[0].communicate(timeout=timeout_s)[1]
+        stderr = started[0].communicate(timeout=timeout_s)[1]
     finally:
         for process in started:
             process.kill()
             process.communicate()
-    return started[0].returncode, said
+    return started[0].returncode, stderr
 
 
 def finish_processes(started: list[subprocess.Popen], timeout_s: float = 600) -> list[str]:
-    """Wait for all of them; what each has printed. One that fails is an error, and takes the others
-    with it."""
+    """Wait for all processes and return the stdout of each; if one fails, kill the others and
+    fail."""
     try:
-        said = [process.communicate(timeout=timeout_s) for process in started]
+        outputs = [process.communicate(timeout=timeout_s) for process in started]
     finally:
         for process in started:
             process.kill()
     assert [process.returncode for process in started] == [0] * len(started), "\n".join(
-        errors for _, errors in said
+        errors for _, errors in outputs
     )
-    return [printed for printed, _ in said]
+    return [printed for printed, _ in outputs]
 
 
 def free_port() -> int:
-    """A port that nobody has now, and that no connection is given before the processes take it, as
-    those above are."""
+    """Return a free port below the ephemeral range, so that no outgoing connection takes it before
+    the processes do."""
     while True:
         port = random.SystemRandom().randrange(10_000, 32_000)
         with socket.socket() as tried:

@@ -17,7 +17,6 @@ SIZES = {
     "patch_size": 8,
 }
 VIT = {**SIZES, "intermediate_size": 64}
-NAFLEX = {name: value for name, value in VIT.items() if name != "image_size"}
 WINDOWS = {
     "image_size": 32,
     "patch_size": 2,
@@ -28,11 +27,6 @@ WINDOWS = {
 }
 STAGES = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 2, 1]}
 NARROW = {"depth_multiplier": 0.25, "image_size": 32}
-MOBILE = {
-    "image_size": 64,
-    "hidden_sizes": [16, 24, 32],
-    "neck_hidden_sizes": [8, 8, 8, 16, 16, 24, 32],
-}
 MAE = {"decoder_hidden_size": 16, "decoder_num_attention_heads": 2, "decoder_num_hidden_layers": 1}
 EFFICIENT = {
     "width_coefficient": 0.25,
@@ -55,16 +49,8 @@ KINDS = {
     "vit-msn": ("ViTMSNModel", "ViTMSNConfig", VIT),
     "vit-mae": ("ViTMAEModel", "ViTMAEConfig", VIT | MAE),
     "ijepa": ("IJepaModel", "IJepaConfig", VIT),
-    "beit": ("BeitModel", "BeitConfig", VIT),
-    "beit-relative": ("BeitModel", "BeitConfig", VIT | {"use_relative_position_bias": True}),
-    "beit-shared": (
-        "BeitModel",
-        "BeitConfig",
-        VIT | {"use_shared_relative_position_bias": True, "use_mean_pooling": False},
-    ),
     "clip": ("CLIPVisionModel", "CLIPVisionConfig", VIT),
     "siglip": ("SiglipVisionModel", "SiglipVisionConfig", VIT),
-    "siglip2": ("Siglip2VisionModel", "Siglip2VisionConfig", NAFLEX | {"num_patches": 16}),
     "swin": ("SwinModel", "SwinConfig", WINDOWS),
     "swinv2": ("Swinv2Model", "Swinv2Config", WINDOWS),
     "convnext": ("ConvNextModel", "ConvNextConfig", STAGES),
@@ -84,20 +70,14 @@ KINDS = {
     "efficientnet": ("EfficientNetModel", "EfficientNetConfig", EFFICIENT),
     "mobilenet-v1": ("MobileNetV1Model", "MobileNetV1Config", NARROW),
     "mobilenet-v2": ("MobileNetV2Model", "MobileNetV2Config", NARROW),
-    "mobilevit": ("MobileViTModel", "MobileViTConfig", MOBILE),
-    "mobilevitv2": (
-        "MobileViTV2Model",
-        "MobileViTV2Config",
-        {"image_size": 64, "width_multiplier": 0.25},
-    ),
     "pvt": ("PvtV2Model", "PvtV2Config", STAGES | {"num_attention_heads": [1, 1, 2, 4]}),
 }
 """Class, configuration and its sizes; the last one is none that can be split."""
 
 
 def make_model(transformers, kind):
-    """Build a model of one kind with random weights, and statistics, large enough that every path
-    matters."""
+    """Build a model of one kind with random weights and statistics, large enough that every path
+    affects the output."""
     return deepcopy(_made(transformers, kind))
 
 
@@ -116,33 +96,8 @@ def _made(transformers, kind):
     return model.eval()
 
 
-def dino_weights(width=32, n_blocks=2, patch=8, n_patches=16):
-    """Random weights under DINO's own names."""
-    generator = torch.Generator().manual_seed(0)
-
-    def draw(*shape):
-        return 0.2 * torch.randn(shape, generator=generator)
-
-    weights = {"cls_token": draw(1, 1, width), "pos_embed": draw(1, n_patches + 1, width)}
-    sizes = {
-        "attn.qkv": (3 * width, width),
-        "attn.proj": (width, width),
-        "mlp.fc1": (2 * width, width),
-    }
-    sizes |= {"mlp.fc2": (width, 2 * width), "norm1": (width,), "norm2": (width,)}
-    for number in range(n_blocks):
-        for part, shape in sizes.items():
-            weights[f"blocks.{number}.{part}.weight"] = draw(*shape)
-            weights[f"blocks.{number}.{part}.bias"] = draw(shape[0])
-    weights |= {
-        "patch_embed.proj.weight": draw(width, 3, patch, patch),
-        "patch_embed.proj.bias": draw(width),
-    }
-    return weights | {"norm.weight": draw(width), "norm.bias": draw(width)}
-
-
 def save_folder(model, folder, **preprocessor):
-    """Save a model as transformers does, with what says how its images look."""
+    """Save a model as transformers does, with the configuration of its image preprocessing."""
     model.save_pretrained(folder)
     preprocessor = {
         "image_mean": [0.1, 0.2, 0.3],

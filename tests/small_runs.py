@@ -1,5 +1,5 @@
-"""A finished run of twelve images in four categories, two known, two novel; no torch,
-milliseconds."""
+"""A finished run of twelve images in two known and two novel categories, written in milliseconds
+without torch."""
 
 import json
 from collections.abc import Collection
@@ -23,7 +23,7 @@ class Settings:
 
 
 def points(ids: np.ndarray, *, seed: int = 0) -> np.ndarray:
-    """Unit vectors around one axis per category."""
+    """Return unit vectors around one axis per category."""
     spread = np.random.default_rng(seed).normal(size=(len(ids), 8), scale=0.05)
     x = np.eye(8)[ids] + spread
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
@@ -35,13 +35,13 @@ def embedded(
     classes: tuple[str, ...] = ("a", "b", "c"),
     names: list[str] | None = None,
 ) -> Embeddings:
-    """Embeddings as they are read from a file."""
+    """Return embeddings as read from a file."""
     names = names or [f"{row:04d}" for row in range(len(x))]
     return Embeddings(tuple(names), x, labels, classes, rows=np.arange(len(x)))
 
 
 def embedded_five() -> Embeddings:
-    """60 rows of five kinds, three of them known, 18 labeled."""
+    """Return 60 rows of five classes, three of them known, with 18 labeled rows."""
     truth = np.arange(60) % 5
     x = np.eye(5)[truth] + 0.25 * np.random.default_rng(0).normal(size=(60, 5))
     return embedded(x, np.where((truth < 3) & (np.arange(60) < 30), truth, -1))
@@ -55,10 +55,10 @@ def write_small(
     labeled: Collection[int] | None = None,
     kinds: tuple[int, ...] | None = None,
 ) -> Run:
-    """Image i is 'i.png' in category ids[i]; the first of each known category came with its label,
-    or those `labeled`.
+    """Write a run: image i is 'i.png' in category ids[i]; `labeled` images have a label, by default
+    the first of each known category.
 
-    The images look like kinds[i]; like their category if not given.
+    The embedding of image i resembles kinds[i], by default its category.
     """
     n_known = sum(not name.startswith("novel") for name in names)
     x = points(np.array(kinds or ids))
@@ -104,9 +104,13 @@ def write_small(
 
 
 def write_estimates(run: Run, n_clusters: int) -> None:
-    """Write estimate.json and calibration.json: K was given, and no label could check
+    """Write estimate.json and calibration.json as if K was given and no labels could calibrate
     confidence."""
-    nothing: dict[str, list[float]] = {"confidence": [0, 1], "right": [0, 0], "n_images": [0, 0]}
+    nothing: dict[str, list[float]] = {
+        "confidence": [0, 1],
+        "n_correct": [0, 0],
+        "n_images": [0, 0],
+    }
     curves = {"known": nothing, "novel": nothing, "labeled": nothing}
     checked = {"is_calibrated": False, "label_rate": None, "weight": 1.0}
     run.write_json("calibration", {**checked, "scale": [1.0] * n_clusters, **curves})

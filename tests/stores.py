@@ -1,5 +1,5 @@
-"""Where the same images may lie: tar and parquet shards, a web server that drops connections,
-object stores."""
+"""Places where the same images may be stored: tar and parquet shards, a web server that drops
+connections, object stores."""
 
 import contextlib
 import io
@@ -33,7 +33,7 @@ def add_member(shard: tarfile.TarFile, name: str, data: bytes) -> None:
 
 
 def write_tars(folder: Path, labels: Mapping[str, str], out: Path, n_shards: int = 2) -> str:
-    """The images in WebDataset's naming, dealt out to shards; returns the pattern."""
+    """Write the images as WebDataset shards; return the pattern of their names."""
     out.mkdir(parents=True, exist_ok=True)
     for i in range(n_shards):
         with tarfile.open(out / f"photos-{i:03d}.tar", "w") as shard:
@@ -45,8 +45,8 @@ def write_tars(folder: Path, labels: Mapping[str, str], out: Path, n_shards: int
 
 
 def write_parquets(folder: Path, labels: Mapping[str, str], out: Path, n_shards: int = 2) -> Path:
-    """The images as Hugging Face writes them: bytes and path, labels as numbers whose names the
-    schema has."""
+    """Write the images as Hugging Face does: bytes and path, and integer labels whose names are in
+    the schema."""
     import pyarrow
     import pyarrow.parquet
 
@@ -71,13 +71,13 @@ def write_parquets(folder: Path, labels: Mapping[str, str], out: Path, n_shards:
 
 @dataclass
 class Web:
-    """A web server, and what was asked of it; it may close connections without an answer."""
+    """A web server and its request counts; it may close connections without a response."""
 
     address: str = ""
     n_drops: int = 0
-    """How often each path is dropped before it is answered."""
+    """How many requests for each path are dropped before one is answered."""
     always: Sequence[str] = ()
-    """Ends of paths that are never answered."""
+    """Suffixes of paths whose requests are always dropped."""
     asked: Counter[str] = field(default_factory=Counter)
 
     def drops(self, path: str) -> bool:
@@ -88,7 +88,7 @@ class Web:
 
 
 def send_file(handler: BaseHTTPRequestHandler, file: Path, *, has_ranges: bool = True) -> None:
-    """Answer with a file, whole or the range that was asked for."""
+    """Send a whole file or the requested range."""
     if not file.is_file():
         handler.send_error(404)
         return
@@ -112,7 +112,7 @@ def send_file(handler: BaseHTTPRequestHandler, file: Path, *, has_ranges: bool =
 def web_server(
     folder: Path | None = None, *, upstream: str = "", has_ranges: bool = True
 ) -> Iterator[Web]:
-    """Serve the files of a folder, whole and in ranges, or hand everything on to another server."""
+    """Serve the files of a folder, whole or by range, or forward requests to another server."""
     web = Web()
 
     class Handler(BaseHTTPRequestHandler):
@@ -164,8 +164,8 @@ def web_server(
 
 @contextlib.contextmanager
 def server_process(*words: str, ready: str) -> Iterator[str]:
-    """A server as a process of its own, given a free port for PORT; yields its address once it
-    answers at `ready`."""
+    """Start a server in a separate process with a free port in place of PORT; yield its address
+    once it responds at `ready`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -194,7 +194,7 @@ def server_process(*words: str, ready: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def object_store() -> Iterator[str]:
-    """moto's S3 server; yields its address."""
+    """Start the S3 server of moto; yield its address."""
     pytest.importorskip("moto.server", reason="no moto; pip install 'moto[s3]' flask flask-cors")
     with server_process(
         "-m", "moto.server", "-H", "127.0.0.1", "-p", "PORT", ready="/moto-api/"
@@ -204,8 +204,8 @@ def object_store() -> Iterator[str]:
 
 @contextlib.contextmanager
 def google_store(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """A folder in a bucket of an emulator of Google's store: its address, and the environment of
-    who asks for it."""
+    """Copy a folder to a bucket of a Google Cloud Storage emulator; yield its address and the
+    environment that clients need."""
     pytest.importorskip("gcsfs", reason="no gcsfs; pip install gcsfs")
     pytest.importorskip(
         "gcp_storage_emulator", reason="no emulator; pip install gcp-storage-emulator"
@@ -222,8 +222,8 @@ def google_store(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
                 urllib.request.Request(where, file.read_bytes(), method="POST")
             ):
                 pass
-        # The emulator speaks HTTP alone, and gcsfs asks Google's other interface what kind of
-        # bucket it is.
+        # The emulator supports the HTTP API only; without this, gcsfs asks for the type of the
+        # bucket over gRPC.
         alone = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
         yield (
             f"gs://bucket/{folder.name}",
@@ -233,7 +233,7 @@ def google_store(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 @contextlib.contextmanager
 def hub_store(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """The same in a dataset repository of a stand-in for the Hugging Face Hub."""
+    """The same for a dataset repository of a stand-in for the Hugging Face Hub."""
     pytest.importorskip("huggingface_hub", reason="no huggingface_hub; pip install huggingface_hub")
     hub = str(Path(__file__).with_name("hub.py"))
     with server_process(
@@ -246,7 +246,7 @@ def hub_store(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def use_store(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask this store from now on, in this process and those it starts."""
+    """Use this store from now on, in this process and its child processes."""
     from shoal.data.storage.remote import file_system
 
     file_system.cache_clear()
@@ -262,7 +262,7 @@ def use_store(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def upload(folder: Path, bucket: str) -> str:
-    """Put a folder into a bucket of the store in use; returns the address."""
+    """Upload a folder to a bucket of the current store; return its address."""
     from shoal.data.storage.remote import file_system
 
     store = file_system("s3")

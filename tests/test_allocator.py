@@ -8,8 +8,8 @@ import pytest
 
 TAKE_AND_FREE = """
 import resource, time
-from shoal.allocator import keep_freed_memory
-keep_freed_memory()
+from shoal.allocator import reuse_freed_memory
+reuse_freed_memory()
 import numpy, torch
 def faults(take, times):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -1,4 +1,4 @@
-"""The layers hold: imports go down only, light packages load no torch."""
+"""The architecture: imports go down the layers only, and light packages do not import torch."""
 
 import ast
 import subprocess
@@ -12,7 +12,9 @@ PACKAGE = ROOT / "src" / "shoal"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 BASE = {
+    "array_cache",
     "allocator",
+    "boxes",
     "errors",
     "files",
     "arrays",
@@ -35,11 +37,13 @@ BELOW_REPORT = {
     "words",
     "runs",
     "clustering.matching",
-    "clustering.tree",
+    "clustering.category_tree",
 }
 MAY_IMPORT = {
     "errors": set(),
     "allocator": set(),
+    "boxes": set(),
+    "array_cache": {"errors", "files", "checksums"},
     "arrays": {"errors", "words"},
     "device": {"errors"},
     "distributed": {"errors", "heartbeat"},
@@ -60,7 +64,14 @@ MAY_IMPORT = {
     "review": {"errors", "arrays", "files", "text", "words", "runs"},
     "report": BELOW_REPORT | {"checksums", "review"},
     "discovery": BASE | PEERS | {"training", "methods", "review", "report"},
-    "server": {*BELOW_REPORT, "review", "report", "data.pixels.decoding", "data.readers.originals"},
+    "server": {
+        *BELOW_REPORT,
+        "boxes",
+        "review",
+        "report",
+        "data.pixels.decoding",
+        "data.readers.shards",
+    },
     "cli": BASE
     | PEERS
     | {"training", "methods", "discovery", "reproduce", "review", "report", "server"},
@@ -73,7 +84,7 @@ def package_of(file: Path) -> str:
 
 
 def modules_imported_by(file: Path) -> set[str]:
-    """Every shoal module a file names in an import, at any depth of the file, without the leading
+    """Return all shoal modules that a file imports, at any level of nesting, without the prefix
     'shoal.'."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -95,7 +106,7 @@ def is_allowed(module: str, package: str) -> bool:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
 def test_imports_go_down_only(file: Path) -> None:
     package = package_of(file)
-    if package == "__init__":  # names all public ones; a test elsewhere sees that it imports late
+    if package == "__init__":  # exports all public names; another test checks its lazy imports
         return
     wrong = sorted(
         module for module in modules_imported_by(file) if not is_allowed(module, package)
@@ -104,7 +115,7 @@ def test_imports_go_down_only(file: Path) -> None:
 
 
 def test_no_file_imports_itself_by_way_of_others() -> None:
-    """At any depth of a file: an import inside a function may not hide a circle."""
+    """Imports inside functions count too, so that they cannot hide an import cycle."""
     modules = {".".join(file.relative_to(PACKAGE).with_suffix("").parts): file for file in FILES}
     imports = {
         name: {found for one in modules_imported_by(file) if (found := _file_of(one, set(modules)))}
@@ -118,16 +129,16 @@ def test_no_file_imports_itself_by_way_of_others() -> None:
 
 
 def _file_of(name: str, modules: set[str]) -> str | None:
-    """The file that a name such as 'runs.Run', 'runs' or 'files' is imported from; a package is its
-    __init__.py."""
+    """Return the module that a name such as 'runs.Run', 'runs' or 'files' is imported from; for a
+    package, its __init__.py."""
     parent = name.rpartition(".")[0]
     places = [name, f"{name}.__init__", parent, f"{parent}.__init__"]
     return next((place for place in places if place in modules), None)
 
 
 def test_a_test_file_mirrors_every_package() -> None:
-    """Each package that holds code is tested by a folder, each file of the base layer by a file, of
-    the same name."""
+    """Each package with code has a test folder of the same name, and each file of the base layer a
+    test file of the same name."""
     packages = {package_of(file) for file in FILES} - {"__init__", "__main__", "recipes"}
     tests = {
         path.name.removeprefix("test_").removesuffix(".py") for path in (ROOT / "tests").iterdir()
@@ -153,7 +164,7 @@ def test_light_modules_load_no_torch(module: str) -> None:
 
 
 def _imported(node: ast.AST) -> set[str]:
-    """The top-level modules that an import statement names."""
+    """Return the top-level modules of an import statement."""
     if isinstance(node, ast.ImportFrom):
         return {(node.module or "").partition(".")[0]}
     return (
@@ -164,8 +175,8 @@ def _imported(node: ast.AST) -> set[str]:
 
 
 def test_nothing_pickles() -> None:
-    """No pickle is written or read: foreign weights are opened with weights_only, arrays without
-    allow_pickle."""
+    """No pickle is written or read: weights from others are loaded with weights_only, arrays
+    without allow_pickle."""
     for file in FILES:
         text = file.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(text)):

@@ -10,7 +10,6 @@ from shoal.arrays import (
     as_embeddings,
     as_labels,
     as_number,
-    fold_unlabeled,
     name_rows,
     nan_to_null,
     sort_classes,
@@ -39,8 +38,8 @@ def test_embeddings_keep_float32_and_float64_and_convert_the_rest(given: str, ke
 )
 def test_embeddings_that_cannot_be_used_are_refused_with_the_place(x: object, words: str) -> None:
     with pytest.raises(DataError) as caught:
-        as_embeddings(x, name="bank")
-    assert str(caught.value).startswith("bank: ")
+        as_embeddings(x)
+    assert str(caught.value).startswith("X: ")
     assert words in str(caught.value)
 
 
@@ -59,7 +58,7 @@ def test_every_mark_for_unlabeled_means_it() -> None:
     numbers = [None, pd.NA, pd.NaT, np.nan, np.float32(np.nan), -1, -1.0, np.int8(-1)]
     texts = ["", "  ", "-1", "-1.0", " -1.00", "nan", "NaN", "unlabeled", "Unknown"]
     for label in [*numbers, *texts]:
-        assert as_class(label, fold_unlabeled()) is None, label
+        assert as_class(label) is None, label
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,7 @@ def test_every_mark_for_unlabeled_means_it() -> None:
 def test_whole_numbers_are_ints_or_digits_and_other_texts_stay(
     label: object, expected: object
 ) -> None:
-    found = as_class(label, fold_unlabeled())
+    found = as_class(label)
     assert (found, type(found)) == (expected, type(expected))
 
 
@@ -98,14 +97,18 @@ def test_fractions_and_numbers_below_minus_one_are_no_class() -> None:
     fractions = [0.5, -0.5, np.float32(1.5), np.inf, "0.5", " 1.50 ", "-7.25", Decimal("1.5")]
     for label in [*fractions, -2, -2.0, np.int64(-7), "-2", "-2.0"]:
         with pytest.raises(DataError, match="labels: found"):
-            as_class(label, fold_unlabeled())
+            as_class(label)
 
 
 def test_classes_that_are_all_whole_numbers_are_sorted_by_number_as_text_too() -> None:
     assert sort_classes({10, 2, 1}) == [1, 2, 10]
     assert sort_classes({"10", "2", "1"}) == ["1", "2", "10"]
     assert sort_classes({"10", "2", "002"}) == ["002", "2", "10"]
-    assert sort_classes({"10", "2", "cat"}) == ["10", "2", "cat"]  # one is a name, so all are
+    assert sort_classes({"10", "2", "cat"}) == [
+        "10",
+        "2",
+        "cat",
+    ]  # one is a name, so all sort as names
     assert sort_classes([]) == []
 
 

@@ -1,4 +1,4 @@
-"""The table of a large run in parts: the same rows, and everything that reads a run reads them."""
+"""Assignments split into several files have the same rows, and all readers of runs read them."""
 
 import sys
 from dataclasses import replace
@@ -27,7 +27,7 @@ TRUTH = np.arange(60) % 5
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """A finished run of 60 images, with a table as small runs have it."""
+    """A finished run of 60 images, with a single table as in all small runs."""
     names = tuple(f'a,"é {i:02d}".png' for i in range(60))
     given = replace(embedded_five(), names=names)
     return cluster_embeddings(given, tmp_path / "run", device="cpu")
@@ -35,9 +35,9 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of 25 rows, of which 10 are held at a time."""
+    """Split tables into parts of 25 rows, with blocks of 10 rows in memory."""
     monkeypatch.setattr("shoal.runs.file_parts.PART_ROWS", 25)
-    monkeypatch.setattr("shoal.runs.assignment_table.ROWS_AT_ONCE", 10)
+    monkeypatch.setattr("shoal.runs.assignment_table.BLOCK_ROWS", 10)
 
 
 def test_parts_hold_the_rows_of_the_table_they_stand_for(run: Run, parts: None) -> None:
@@ -64,7 +64,7 @@ def test_what_clustering_writes_is_the_same_in_parts(run: Run, parts: None, tmp_
 
 
 def outputs(run: Run, out: Path) -> dict[str, object]:
-    """What everything that reads a run makes of it."""
+    """Return the output of everything that reads a run."""
     truth = {f'a,"é {i:02d}".png': "abcde"[TRUTH[i]] for i in range(60)}
     opened = ReviewedRun.open(run.path)
     x = np.array(run.embeddings())
@@ -112,18 +112,18 @@ def test_a_lost_or_damaged_part_is_named_with_the_remedy(run: Run, parts: None) 
     second.write_bytes(whole[:-20])
     with pytest.raises(
         DataError,
-        match=rf"{NAMES[1]}: damaged or edited, .*; put back a copy of it, or make the run",
+        match=rf"{NAMES[1]}: damaged or edited, .*; restore a copy, or run again",
     ):
         Run.open(run.path)
     second.unlink()
-    with pytest.raises(DataError, match=rf"{NAMES[1]}: .*part 2 of 3 is not there; put back"):
+    with pytest.raises(DataError, match=rf"{NAMES[1]}: .*part 2 of 3 is missing; restore"):
         Run.open(run.path)
     table = pq.read_table(run.path / NAMES[0])
     pq.write_table(table.drop_columns(["confidence"]), second)
     with pytest.raises(DataError, match=rf"{NAMES[1]}: .*no column confidence"):
         Run.open(run.path)
     pq.write_table(table, second)
-    with pytest.raises(DataError, match="is an image of two rows"):
+    with pytest.raises(DataError, match="two rows have the path"):
         Run.open(run.path)
 
 

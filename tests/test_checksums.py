@@ -1,4 +1,4 @@
-"""Equal checksums for the same names and rows, whatever holds them; other ones for anything
+"""Checksums are equal for the same names and rows in any container, and differ for anything
 else."""
 
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_rows_are_told_apart_by_shape() -> None:
 
 @pytest.mark.parametrize("row", [0, 1, 550, 998, 999])
 def test_one_pixel_of_any_image_makes_them_other_images(row: int) -> None:
-    """A thousand images, of which no sample looks at every one."""
+    """The checksum reads all of a thousand images, not a sample of them."""
     pixels = np.zeros((1000, 2, 2, 3), dtype=np.uint8)
     changed = pixels.copy()
     changed[row, 1, 1, 2] = 1
@@ -39,7 +39,7 @@ def test_a_checksum_does_not_depend_on_the_size_of_a_block_nor_on_what_holds_the
     pixels = PIXELS
     whole = digest_rows(pixels)
     np.save(tmp_path / "pixels.npy", pixels)
-    # 48 images: the last block is short
+    # 48 images in blocks of five: the last block is shorter.
     monkeypatch.setattr("shoal.checksums.BLOCK_NUMBERS", 5 * pixels[0].size)
     assert digest_rows(pixels) == whole
     assert digest_rows(np.load(tmp_path / "pixels.npy", mmap_mode="r")) == whole

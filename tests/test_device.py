@@ -7,20 +7,18 @@ import torch
 from shoal.device import (
     _left_in_container,
     choose_device,
-    encoder_device,
     seed_everything,
 )
 from shoal.errors import MissingError, UsageError
 
 
 def test_auto_takes_cuda_where_there_is_one() -> None:
-    # The CPU beside Apple's GPU too: that one runs encoders alone.
     expected = "cuda" if torch.cuda.is_available() else "cpu"
     assert choose_device().type == choose_device("auto").type == expected
 
 
 def test_a_device_that_is_not_one_is_a_usage_error() -> None:
-    for name in ("gpu", "meta", "cuda:x", []):
+    for name in ("gpu", "meta", "mps", "cuda:x", []):
         with pytest.raises(UsageError):
             choose_device(name)
 
@@ -30,23 +28,9 @@ def test_a_cuda_device_that_is_absent_is_missing() -> None:
         choose_device("cuda:99")
 
 
-def test_apples_gpu_runs_encoders_and_the_cpu_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    for name in (None, "auto", "mps", torch.device("mps")):
-        assert encoder_device(name).type == "mps"
-        assert choose_device(name) == torch.device("cpu")
-    assert encoder_device("cpu") == torch.device("cpu")
-    monkeypatch.setenv("WORLD_SIZE", "2")  # two processes would share it
-    assert encoder_device() == torch.device("cpu")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert encoder_device() == choose_device() == torch.device("cuda")
-
-
 def test_the_memory_of_a_container_is_what_its_limit_leaves(tmp_path: Path) -> None:
-    """A limit of 1,000 bytes, 700 used, 200 of them files that make room; without a limit there is
-    no bound."""
+    """Of a limit of 1,000 bytes, 700 are used, 200 of them by cached files that can be evicted.
+    Without a limit, memory is unbounded."""
     assert _left_in_container(tmp_path) == float("inf")
     (tmp_path / "memory.max").write_text("1000\n")
     (tmp_path / "memory.current").write_text("700\n")

@@ -50,11 +50,11 @@ with d.processes(torch.device("cpu")):
 
 @pytest.mark.slow
 def test_each_process_takes_any_rows_from_those_that_hold_them() -> None:
-    for said in finish_processes(start_processes(TAKING, 3)):
-        assert said.split() == ["True"] * 6
+    for stdout in finish_processes(start_processes(TAKING, 3)):
+        assert stdout.split() == ["True"] * 6
 
 
-def test_a_process_without_a_gpu_of_its_own_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_without_its_own_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "3")
     monkeypatch.setenv("LOCAL_RANK", "2")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -113,7 +113,7 @@ dist.destroy_process_group()
 
 @pytest.mark.gpu
 def test_nccl_carries_every_kind_of_message_that_is_sent(tmp_path: Path) -> None:
-    """One process is a group too; more would need more GPUs."""
+    """A group of one process suffices; more processes would need more GPUs."""
     found = subprocess.run(
         [sys.executable, "-c", NCCL, f"file://{tmp_path}/meet"],
         capture_output=True,

@@ -40,3 +40,13 @@ def test_known_names_are_listed_by_their_numbers() -> None:
 
 def test_a_missing_package_comes_with_the_command_that_installs_it() -> None:
     assert "pip install pyarrow" in str(errors.missing_package("pyarrow", "reading parquet"))
+
+
+def test_messages_name_python_arguments_except_on_the_command_line() -> None:
+    error = errors.UsageError(
+        "give --resume, --no-train or another --n-clusters; see `shoal --help`"
+    )
+    assert str(error) == "give resume=True, train=False or another n_clusters; see `shoal --help`"
+    with errors.command_line():
+        assert "--resume" in str(error)
+    assert "--resume" not in str(error)

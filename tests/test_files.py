@@ -47,7 +47,7 @@ def test_a_writer_killed_in_the_middle_leaves_the_old_file(tmp_path: Path) -> No
 
 @pytest.mark.skipif(os.name != "posix", reason="needs RLIMIT_FSIZE")
 def test_a_full_disk_is_an_error_that_says_so_and_keeps_the_old_file(tmp_path: Path) -> None:
-    """A limit on the file size makes the operating system refuse the write as a full disk does."""
+    """A limit on the file size makes the write fail as on a full disk."""
     file = tmp_path / "a.txt"
     write_text(file, "old")
     code = (
@@ -74,7 +74,7 @@ def test_a_place_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None
 
 @pytest.mark.skipif(os.name != "posix", reason="needs users and modes")
 def test_a_read_only_folder_is_a_usage_error(tmp_path: Path) -> None:
-    """In a process of an ordinary user, because root may write anywhere."""
+    """Runs in a process of an ordinary user, because root may write anywhere."""
     code = (
         "import os, pathlib; from shoal.files import write_text\n"
         f"os.chdir({str(tmp_path)!r}); os.chmod('.', 0o555)\n"
@@ -111,7 +111,7 @@ def test_a_file_that_cannot_be_written_is_refused_beforehand(place: str) -> None
 def test_looking_whether_a_file_can_be_written_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("old")
     check_writable(tmp_path / "a.csv", force=True)
-    with pytest.raises(UsageError, match="is there already; give --force"):
+    with pytest.raises(UsageError, match="force=True"):
         check_writable(tmp_path / "a.csv", force=False)
     check_writable(tmp_path / "new" / "b.csv", force=False)
     assert (tmp_path / "a.csv").read_text() == "old"

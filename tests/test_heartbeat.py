@@ -1,4 +1,4 @@
-"""Signs of life, in one process and between two."""
+"""Heartbeats, in one process and between two."""
 
 import pytest
 from torch.distributed import HashStore
@@ -20,25 +20,23 @@ with d.processes(torch.device("cpu")):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
-def test_a_process_thatis_lost_ends_the_others_with_a_word(how: str) -> None:
-    """A dead one closes its connections; one that hangs, as if its machine had gone, only gives no
-    more signs."""
-    code, said = end_first(start_processes(LOSING.replace("HOW", how)))
+def test_a_lost_process_ends_the_others_with_a_message(how: str) -> None:
+    """A killed process closes its connections; a stopped one, like one on a lost machine, only
+    sends no more heartbeats."""
+    code, stderr = end_first(start_processes(LOSING.replace("HOW", how)))
     assert code == 1
-    assert "process 0 of 2 ends, because another one has ended" in said
+    assert "process 0 of 2 ends because another process has ended" in stderr
 
 
 @pytest.mark.parametrize(("sign", "lost"), [(ENDED, True), (LEFT, False)])
-def test_who_could_not_finishis_lost_at_once_and_who_has_finished_never(
-    sign: str, lost: bool
-) -> None:
+def test_a_failed_process_is_lost_at_once_and_a_finished_one_never(sign: str, lost: bool) -> None:
     store = HashStore()
     store.set("shoal/alive/1", sign)
     heartbeat = Heartbeat(store, 0, 2)
     assert [heartbeat.is_lost(1) for _ in range(2 * N_MISSED)] == [lost] * 2 * N_MISSED
 
 
-def test_who_gives_no_new_signis_lost_after_some_and_found_again_with_the_next() -> None:
+def test_a_silent_process_is_lost_until_its_next_beat() -> None:
     store = HashStore()
     found = []
     heartbeat = Heartbeat(store, 0, 2)

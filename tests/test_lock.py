@@ -1,5 +1,5 @@
-"""The lock on a run folder, held by real processes: the living are respected and named, the dead
-are not."""
+"""The lock on a run folder, held by real processes: locks of running processes are respected and
+reported, those of ended ones are not."""
 
 import os
 import socket
@@ -43,7 +43,7 @@ def test_a_living_process_is_named_with_its_host_and_since_when(tmp_path: Path, 
 def test_the_systems_lock_alone_keeps_others_out_where_the_file_names_nobody(
     tmp_path: Path, holder
 ) -> None:
-    (tmp_path / "run" / LOCK).write_text("")  # as a full disk, or an editor, may leave it
+    (tmp_path / "run" / LOCK).write_text("")  # as left by a full disk or an editor
     for look in (check_not_held, take):
         with pytest.raises(UsageError, match="another process"):
             look(tmp_path / "run")
@@ -61,7 +61,7 @@ def test_a_killed_process_holds_nothing_though_its_file_is_there(tmp_path: Path,
 def test_one_process_at_a_time_has_it_though_each_removes_the_file_in_the_end(
     tmp_path: Path,
 ) -> None:
-    """A lock on a file that its last holder has just removed would keep nobody out."""
+    """A lock on a file that its last holder has just removed would exclude no process."""
     (tmp_path / "keep").touch()
     log = tmp_path / "log"
     code = (
@@ -87,7 +87,7 @@ def test_one_process_at_a_time_has_it_though_each_removes_the_file_in_the_end(
 def test_a_link_in_the_place_of_the_lock_is_refused_and_what_it_leads_to_is_kept(
     tmp_path: Path,
 ) -> None:
-    """Somebody who gives away a run folder must not choose which of our files is written."""
+    """The author of a shared run folder must not be able to make us overwrite another file."""
     mine = tmp_path / "mine.txt"
     mine.write_text("precious")
     (tmp_path / "run").mkdir()

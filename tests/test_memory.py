@@ -1,8 +1,7 @@
-"""What is held whole in the host's memory: the growth of the largest resident set of a process of
-its own.
+"""Peak memory of the host, measured as the growth of the resident set of a separate process.
 
-Pages of a mapped file count while they are in memory, so a bound is the file and what may be held
-beside it.
+Pages of a mapped file count while they are in memory, so a bound is the size of the file plus the
+allowed memory.
 """
 
 import subprocess
@@ -42,7 +41,7 @@ IN_FLOAT32 = 410 * MB
 
 
 def growth(before: str, code: str) -> int:
-    """Bytes by which the resident set has grown at most while code ran, after what came before."""
+    """Return by how many bytes the resident set peaked in `code` above its size after `before`."""
     words = [sys.executable, "-c", MEASURED.format(before=before, code=code)]
     found = subprocess.run(words, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
@@ -60,21 +59,21 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_file_is_checked_and_named_without_being_converted(large: Path) -> None:
-    """400,000 names take 50 MB; the numbers in float32 would take 410."""
+    """400,000 names take 50 MB; a float32 copy of the array would take 410 MB."""
     read = "from shoal.data.readers import read_embeddings"
     assert growth(read, f"found = read_embeddings({str(large)!r})") < FILE + 130 * MB
 
 
 def test_of_unit_rows_nothing_is_held_whole_but_themselves(large: Path) -> None:
-    """A second copy of the rows would take 410 MB; blocks of them take 80 to 150, as the allocator
-    keeps them."""
+    """A second copy of the rows would take 410 MB; blocks of them take 80 to 150 MB, depending on
+    what the allocator retains."""
     load = f"x = np.load({str(large)!r}, mmap_mode='r')"
     before = f"from shoal.clustering.sums import unit_points\n{load}\nunit_points(x[:10])"
     assert growth(before, "points = unit_points(x)") < FILE + IN_FLOAT32 + 250 * MB
 
 
 def test_vectors_are_exported_line_by_line(tmp_path: Path) -> None:
-    """100,000 x 48 numbers are 40 MB of text, and as much again for each copy of it."""
+    """100,000 x 48 numbers would take 40 MB as text, and each copy of it as much again."""
     x = np.random.default_rng(0).normal(size=(100_000, 48)).astype(np.float16)
     np.save(tmp_path / "x.npy", x)
     before = f"""
@@ -87,3 +86,39 @@ job = SimpleNamespace(run=SimpleNamespace(embeddings=lambda: x), out=out, rows=[
     assert growth(before, "to_projector(job)") < x.nbytes + 20 * MB
     with (tmp_path / "vectors.tsv").open() as lines:
         assert next(lines).split("\t")[0] == f"{x[0, 0]:.6g}"
+
+
+def test_a_checkpoint_is_written_tensor_by_tensor(tmp_path: Path) -> None:
+    """The checkpoint has 20 tensors of 10 MB; the whole file in memory would take 200 MB."""
+    before = f"""
+from pathlib import Path
+from shoal.training.checkpoint import write_checkpoint
+tensors = {{str(i): torch.ones(2_500_000) for i in range(20)}}
+file = Path({str(tmp_path / "checkpoint.safetensors")!r})
+"""
+    assert growth(before, "write_checkpoint(file, tensors, {})") < 40 * MB
+
+
+def test_a_batch_is_embedded_a_few_images_at_a_time() -> None:
+    """256 images of 224 x 224 pixels take 154 MB in float32, and 462 MB with the copies made by
+    preprocessing.
+
+    32 at a time take a sixth of that, or more until the allocator returns their blocks.
+    """
+    before = """
+from torch import nn
+from shoal.encoders.embed import embed
+from shoal.encoders.vision import Encoder, InputFormat, Parts
+parts = Parts(
+    stem=nn.AvgPool2d(224),
+    blocks=[],
+    finish=nn.Flatten(),
+    is_finish_trained=False,
+    feature_dim=3,
+)
+input_format = InputFormat(size=224, mean=(0.5,) * 3, std=(0.5,) * 3)
+encoder = Encoder("mean", parts, input_format, 0)
+pixels = np.ones((256, 256, 256, 3), dtype=np.uint8)
+embed(pixels[:1], encoder)
+"""
+    assert growth(before, "embed(pixels, encoder, batch_size=256)") < 300 * MB

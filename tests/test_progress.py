@@ -1,12 +1,13 @@
-"""How long something will still take, by a clock that the tests set, and who is told when."""
+"""Estimates of the remaining time, by a clock that the tests set, and when they are reported."""
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
-from shoal.discovery.reporter import Reporter, stderr_reporter
+from shoal.discovery.reporter import Reporter, default_reporter
 from shoal.progress import FIRST_LINE_S, LINE_S, about, lines, show
 
 
@@ -26,46 +27,46 @@ def clock() -> Clock:
 def test_speed_is_measured_from_the_first_report_on_so_that_a_slow_start_does_not_count(
     clock,
 ) -> None:
-    told = []
-    with lines("training", "steps", told.append, clock) as update:
-        clock.now += 500  # something is loaded, or an earlier run has done some
+    reported = []
+    with lines("training", "steps", reported.append, clock) as update:
+        clock.now += 500  # loading, or work done by an earlier run
         update(10, 110)
-        assert told == []
+        assert reported == []
         clock.now += 10
         update(20, 110)
-    assert told == ["training: 20 of 110 steps, about 2 minutes left"]
+    assert reported == ["training: 20 of 110 steps, about 2 minutes left"]
 
 
 def test_a_machine_that_becomes_slower_is_noticed(clock) -> None:
-    told = []
-    with lines("training", "", told.append, clock) as update:
-        for done in range(100):  # one a second
+    reported = []
+    with lines("training", "", reported.append, clock) as update:
+        for done in range(100):  # one per second
             update(done, 1000)
             clock.now += 1
-        for done in range(100, 140):  # one in ten seconds
+        for done in range(100, 140):  # one per ten seconds
             update(done, 1000)
             clock.now += 10
-    assert told[0].endswith(f", {about(995)} left")
-    assert told[-1].endswith(f", {about(10 * (1000 - 135))} left")
+    assert reported[0].endswith(f", {about(995)} left")
+    assert reported[-1].endswith(f", {about(10 * (1000 - 135))} left")
 
 
 def test_lines_come_after_a_few_seconds_and_then_every_minute(clock) -> None:
-    told = []
-    with lines("embedding images", "images", told.append, clock) as update:
+    reported = []
+    with lines("embedding images", "images", reported.append, clock) as update:
         for second in range(200):
             clock.now = 100.0 + second
             update(second, 1000)
-    assert len(told) == 1 + int((199 - FIRST_LINE_S) // LINE_S)
-    assert told[0] == "embedding images: 5 of 1,000 images, about 17 minutes left"
-    assert told[1] == "embedding images: 65 of 1,000 images, about 16 minutes left"
+    assert len(reported) == 1 + int((199 - FIRST_LINE_S) // LINE_S)
+    assert reported[0] == "embedding images: 5 of 1,000 images, about 17 minutes left"
+    assert reported[1] == "embedding images: 65 of 1,000 images, about 16 minutes left"
 
 
 def test_what_is_over_at_once_has_no_line(clock) -> None:
-    told = []
-    with lines("decoding images", "images", told.append, clock) as update:
+    reported = []
+    with lines("decoding images", "images", reported.append, clock) as update:
         clock.now += 100
         update(7, 7)
-    assert told == []
+    assert reported == []
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,9 @@ def test_a_second_listener_hears_how_something_goes_on(monkeypatch) -> None:
         update(1, 10)
         update(2, 10)
     assert first == []
+    peak = second.pop()
     assert second == ["training …", "training: 2 of 10 steps, a few seconds left"]
+    assert re.fullmatch(r"training: peak memory \d+\.\d\d GB so far", peak)
 
 
 DRAW = """
@@ -119,12 +122,12 @@ def test_on_a_terminal_a_bar_is_drawn_with_its_unit() -> None:
 
 
 def _read_all(terminal: int) -> str:
-    """What is drawn until nobody holds the other end any more."""
+    """Return all output to a terminal until its other end is closed."""
     found = b""
     while True:
         try:
             part = os.read(terminal, 4096)
-        except OSError:  # Linux says so that the other end is closed
+        except OSError:  # Linux raises this once the other end is closed
             part = b""
         if not part:
             return found.decode()
@@ -132,12 +135,12 @@ def _read_all(terminal: int) -> str:
 
 
 def test_off_a_terminal_it_is_said_what_begins(capsys) -> None:
-    reporter = stderr_reporter()
-    reporter.say("hello\x1b]0;owned\x07")
+    reporter = default_reporter(verbose=True)
+    reporter.report("hello\x1b]0;owned\x07")
     with reporter.progress("decoding images") as update:
         update(1, 1)
     assert capsys.readouterr() == ("", "hello␛]0;owned␇\ndecoding images …\n")
-    said: list[str] = []
-    with show("training", "steps", said.append) as update:
+    reported: list[str] = []
+    with show("training", "steps", reported.append) as update:
         update(1, 10)
-    assert said == ["training …"]
+    assert reported == ["training …"]

@@ -2,7 +2,7 @@ import shoal
 
 
 def test_all_is_exactly_what_can_be_imported() -> None:
-    assert sorted(shoal.__all__) == sorted(shoal._HOMES)
+    assert sorted(shoal.__all__) == sorted(shoal._MODULES)
     for name in shoal.__all__:
         assert getattr(shoal, name) is not None
     assert dir(shoal) == sorted([*shoal.__all__, "__version__"])

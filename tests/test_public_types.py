@@ -1,4 +1,4 @@
-"""What a type checker sees of the package: the types of results, and names that do not exist."""
+"""The package under a type checker: types of results are known, unknown names are errors."""
 
 import subprocess
 import sys

@@ -1,5 +1,4 @@
-"""The script that compares two commits: it finds nothing where nothing changed, and names what
-did."""
+"""The script that compares two commits: it reports all changes, and nothing without a change."""
 
 import json
 import subprocess
@@ -12,7 +11,7 @@ import regression
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run some of its cases in a process of their own, as users do."""
+    """Run some cases of the script in a separate process, as users do."""
     command = [sys.executable, regression.__file__, "--only", "cluster", "--only", "estimators"]
     return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True)
 

@@ -1,4 +1,4 @@
-"""The thumbnails of a run: one archive or parts of it, read alike."""
+"""The thumbnails of a run, read from one archive or from several parts."""
 
 import zipfile
 from contextlib import closing
@@ -25,7 +25,7 @@ def got(run: Run, rows: list[int]) -> list[bytes]:
 def test_an_archive_is_read_as_zipfile_reads_it_without_listing_its_members(
     tmp_path: Path, n_images: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More than 65,535 entries are counted in another place."""
+    """With more than 65,535 entries, their number is stored in the zip64 record."""
     run = written(tmp_path / "run", n_images)
     rows = [0, 1, n_images - 1]
     with zipfile.ZipFile(run.path / "thumbnails.zip") as archive:
@@ -57,13 +57,13 @@ def test_of_many_images_there_are_parts_that_are_read_as_one(
 def test_parts_of_which_one_is_missing_are_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a run leaves them that was killed: it makes them anew when it goes on."""
+    """A killed run leaves incomplete parts; it writes them again when resumed."""
     monkeypatch.setattr("shoal.runs.file_parts.PART_ROWS", 4)
     run = written(tmp_path / "run", 10)
     (run.path / "thumbnails-00002-of-00003.zip").unlink()
     assert not run.has_thumbnails
     assert got(run, [0]) == [b""]
-    with pytest.raises(DataError, match=r"thumbnails\.zip: not in this run"):
+    with pytest.raises(DataError, match=r"thumbnails\.zip"):
         run.thumbnails([0])
     run.write_thumbnails((b"%d" % row for row in range(3)), 3)
     assert [file.name for file in run.path.glob("thumb*")] == ["thumbnails.zip"]
@@ -77,7 +77,5 @@ def test_a_byte_that_a_disk_has_changed_is_noticed(
     file = run.path / "thumbnails-00001-of-00003.zip"
     file.write_bytes(file.read_bytes().replace(b"000000055", b"00000005x", 1))
     assert got(run, [4, 5, 6]) == [b"4", b"", b"6"]
-    with pytest.raises(
-        DataError, match=r"00001-of-00003\.zip: damaged.*bad checksum.*; delete it to do without it"
-    ):
+    with pytest.raises(DataError, match=r"00001-of-00003\.zip: damaged.*bad checksum"):
         run.thumbnails([5])

@@ -1,13 +1,17 @@
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Literal
 
 import pytest
 
 from shoal.errors import UsageError
 from shoal.settings import (
-    check_numbers,
+    Count,
+    Fraction,
+    NonNegative,
+    Positive,
+    Temperature,
+    check_ranges,
     differences,
     dump_settings,
     from_dict,
@@ -103,18 +107,29 @@ def test_differences_are_listed_by_their_place() -> None:
     ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    count: Count = 1
+    weight: NonNegative = 0.0
+    width: Positive = 0.5
+    share: Fraction = 1.0
+    temperature: Temperature = 10.0
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
 @pytest.mark.parametrize(
-    ("how", "bad"),
+    ("name", "bad"),
     [
-        ("counts", 0),
-        ("not_negative", -0.5),
-        ("positive", 0.0),
-        ("shares", 1.5),
-        ("temperatures", 11.0),
-        ("shares", float("nan")),
+        ("count", 0),
+        ("weight", -0.5),
+        ("width", 0.0),
+        ("share", 1.5),
+        ("temperature", 11.0),
+        ("share", float("nan")),
     ],
 )
-def test_a_number_out_of_its_range_is_refused_by_name(how: str, bad: float) -> None:
-    check_numbers(SimpleNamespace(it=1), **{how: ["it"]})
-    with pytest.raises(UsageError, match=f"it: found {bad}"):
-        check_numbers(SimpleNamespace(it=bad), **{how: ["it"]})
+def test_a_number_out_of_its_range_is_refused_by_name(name: str, bad: float) -> None:
+    with pytest.raises(UsageError, match=f"{name}: found {bad}"):
+        Numbers(**{name: bad})

@@ -10,7 +10,7 @@ def test_a_name_keeps_every_letter_that_can_be_seen_and_shows_the_rest() -> None
 
 
 def test_a_name_cannot_turn_the_writing_direction_in_secret() -> None:
-    """U+202E makes a browser draw 'gnp.exe' as 'exe.png'."""
+    """U+202E makes a browser display 'gnp.exe' as 'exe.png'."""
     assert shown("\u202egnp.exe") == "‹U+202E›gnp.exe"
 
 

@@ -1,8 +1,6 @@
-"""Pages of the site that lie outside of docs/: README, CONTRIBUTING, CHANGELOG and the records of
-measurements.
+"""Add README, CONTRIBUTING, CHANGELOG and the records of measurements to the site.
 
-They are read where they are, and links between them and the pages of docs/ lead to where the site
-has them.
+These files are outside of docs/, so links between them and the pages of docs/ are rewritten.
 """
 
 import re
@@ -16,7 +14,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "benchmarks" / "results"
 
-ELSEWHERE = {
+OUTSIDE_PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
@@ -25,9 +23,11 @@ ELSEWHERE = {
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that lie elsewhere, and an index of the records."""
+    """Add the pages from outside of docs/, and an index of the records."""
     records = sorted(RECORDS.glob("*.md"))
-    added = {page: (ROOT / file).read_text(encoding="utf-8") for file, page in ELSEWHERE.items()}
+    added = {
+        page: (ROOT / file).read_text(encoding="utf-8") for file, page in OUTSIDE_PAGES.items()
+    }
     added |= {f"records/{record.name}": record.read_text(encoding="utf-8") for record in records}
     added["records/index.md"] = index_of(records)
     linked = [ROOT / "CITATION.cff", *sorted((ROOT / "examples").glob("*.py"))]
@@ -40,13 +40,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def index_of(records: list[Path]) -> str:
-    """A list of the records, newest first, by their titles."""
+    """Return a page that lists the titles of the records, newest first."""
     lines = [
         "# Records",
         "",
-        "What was measured, each with command, commit, hardware and seeds. A command runs at the "
-        "commit",
-        "that is named with it; a script may be gone since.",
+        "Measurements, each with command, commit, hardware and seeds. Check out the commit to run",
+        "the command: some scripts have been deleted since.",
         "",
     ]
     for record in reversed(records):
@@ -56,21 +55,22 @@ def index_of(records: list[Path]) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Lead links to where the site has what they mean."""
+    """Rewrite the links of a page for the site."""
     depth = page.file.src_uri.count("/")
     return re.sub(
         r"(\]\()([^)\s]+)(\))",
-        lambda found: f"{found[1]}{moved(found[2], depth)}{found[3]}",
+        lambda found: f"{found[1]}{site_link(found[2], depth)}{found[3]}",
         markdown,
     )
 
 
-def moved(link: str, depth: int) -> str:
-    """The address on the site of a link in the repository; `depth` folders lie above the page."""
+def site_link(link: str, depth: int) -> str:
+    """Return the address on the site of a link in the repository, from a page `depth` folders
+    deep."""
     up = "../" * depth
     path, mark, anchor = link.partition("#")
     name = re.sub(r"^(\.\./)+", "", path)
-    for file, target in ELSEWHERE.items():
+    for file, target in OUTSIDE_PAGES.items():
         if name == file:
             return f"{up}{target}{mark}{anchor}"
     if name.rstrip("/") == "benchmarks/results":

@@ -21,7 +21,7 @@ __version__ = "0.1.0"
 
 # Public name -> the module that defines it. Names are imported on first use, so that `shoal --help`
 # and readers of run folders start without torch. `__all__` is checked against this by a test.
-_HOMES = {
+_MODULES = {
     "UNLABELED": "shoal.arrays",
     "Accuracy": "shoal.clustering.matching",
     "Comparison": "shoal.discovery.comparison.comparison_result",
@@ -65,8 +65,8 @@ __all__ = [
 if not TYPE_CHECKING:  # a checker that sees __getattr__ accepts every name
 
     def __getattr__(name: str) -> object:
-        if name in _HOMES:
-            return getattr(import_module(_HOMES[name]), name)
+        if name in _MODULES:
+            return getattr(import_module(_MODULES[name]), name)
         raise AttributeError(f"module 'shoal' has no attribute {name!r}")
 
 

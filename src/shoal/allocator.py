@@ -1,9 +1,7 @@
-"""The memory allocator told to keep what is freed: a batch takes the same large blocks as the batch
-before it.
+"""Settings of the memory allocator, so that freed blocks are reused by the next batch; peak memory.
 
-By default allocators hand large blocks back to the system at once and have them faulted in again,
-page by page and zeroed, with the next batch. That was a sixth to nearly a half of the CPU time of
-embedding.
+By default, allocators return large blocks to the system immediately, or after 10 ms, and each batch
+faults them in again, page by page.
 """
 
 import ctypes
@@ -12,23 +10,36 @@ import sys
 
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
-"""What glibc calls two of its settings, in malloc.h."""
+"""Two settings of glibc, from malloc.h."""
 
-LARGEST_KEPT = 1 << 30
-"""Bytes of the largest block that is kept; larger ones, such as a pool of views, go back to the
-system."""
+PURGE_DELAY_MS = 1000
+"""Milliseconds after which mimalloc returns a block that no batch has reused, such as those of the
+previous stage."""
+
+MAX_REUSED_BYTES = 1 << 30
+"""Larger blocks, such as a pool of views, are returned to the system."""
 
 
-def keep_freed_memory() -> None:
-    """Let the process keep the blocks that it frees; only for a process that is ours, and before
-    torch is imported.
+def reuse_freed_memory() -> None:
+    """Set the allocator to reuse freed blocks; only in the process of a command, before torch is
+    imported.
 
-    torch brings mimalloc on some platforms, which reads its settings from the environment when it
-    is loaded, and uses the C library's allocator on others. What a user has set stays.
+    torch uses mimalloc on some platforms, which reads the environment when it is loaded, and the C
+    library's allocator on others. Settings of the user are respected.
     """
-    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", str(PURGE_DELAY_MS))
     if sys.platform == "linux" and not any(name.startswith("MALLOC_") for name in os.environ):
         library = ctypes.CDLL(None)
         if hasattr(library, "gnu_get_libc_version"):
-            library.mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
+            library.mallopt(M_MMAP_THRESHOLD, MAX_REUSED_BYTES)
             library.mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+def peak_memory() -> int:
+    """Return the largest resident memory of this process so far, in bytes; 0 on Windows."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,6 +1,6 @@
-"""Embeddings and labels as numpy arrays: the checks at the entry points.
+"""Checks of embeddings and labels at the entry points; all other code trusts its input.
 
-N rows, D columns. Unlabeled is -1. Everything behind these checks trusts its input.
+Shapes: N rows, D columns. Unlabeled is -1.
 """
 
 import re
@@ -24,16 +24,13 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 UNLABELED = -1
-"""The label of an image that has none."""
+"""The label of an unlabeled image, and the class of an image that belongs to none."""
 
-UNLABELED_NAMES = ("", "-1", "-1.0", "nan", "unlabeled", "unlabelled", "unknown")
-"""Texts that mean 'no label', whatever their case.
-
-numpy makes '-1.0' and 'nan' of numbers in a list of names.
-"""
+UNLABELED_NAMES = ("nan", "unlabeled", "unlabelled", "unknown")
+"""Strings that mean 'no label', in any case; numpy turns NaN in a list of names into a string."""
 
 NUMBER = re.compile(r"\s*(-?\d+)(\.\d*)?\s*", re.ASCII)
-"""A text that reads as a number; pandas writes whole numbers beside missing ones as '3.0'."""
+"""A string that is a number; pandas writes integers as '3.0' if a column has missing values."""
 
 DAMAGED = (
     ValueError,
@@ -45,27 +42,27 @@ DAMAGED = (
     # numpy reads the header of an npy as Python text
     tokenize.TokenError,
     SyntaxError,
-    # an npz that is damaged, encrypted or of an unknown version
+    # a damaged or encrypted npz, or one of an unknown version
     zipfile.BadZipFile,
     zlib.error,
     RuntimeError,
     struct.error,
 )
-"""What numpy may raise over a damaged npy or npz file."""
+"""Exceptions that numpy raises for a damaged npy or npz file."""
 
 BLOCK_NUMBERS = 1 << 22
-"""Numbers of a matrix that are checked at a time; it may be a file larger than the memory."""
+"""Numbers of a matrix checked per block; it may be a file larger than the memory."""
 
 MAX_ROWS_NAMED = 5
-"""How many bad rows an error message lists."""
+"""Maximum number of rows that an error message lists."""
 
 
 def archive_arrays(
     archive: NpzFile, mapped: Mapping[str, NDArray[Any]] | None = None
 ) -> dict[str, NDArray[Any]]:
-    """The arrays of an open npz, less those that are `mapped` into memory, and these.
+    """Return the arrays of an open npz; those in `mapped` are returned from there.
 
-    A member that is no array, which numpy returns as bytes, is an error.
+    A member that is not an array is an error; numpy returns it as bytes.
     """
     arrays = dict(mapped or {})
     for name in archive.files:
@@ -76,21 +73,22 @@ def archive_arrays(
     return arrays
 
 
-def as_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
-    """Check an (N, D) matrix of finite numbers; float32 and float64 stay as they are.
+def as_embeddings(x: ArrayLike) -> Floats:
+    """Return a checked (N, D) matrix of finite numbers, as float32 or float64.
 
-    float16 becomes float32, because no arithmetic is done in half precision on the CPU; anything
-    else becomes float64.
+    float16 becomes float32, because the CPU has no arithmetic in half precision; integers become
+    float64.
     """
-    rows = as_stored_embeddings(x, name=name, min_rows=min_rows)
+    rows = as_stored_embeddings(x)
     if rows.dtype == np.float16:
         return rows.astype(np.float32)
     return rows
 
 
-def as_stored_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
-    """The same, but float16 stays: a memory map of it is not read into memory."""
-    matrix = as_matrix(x, name=name, min_rows=min_rows)
+def as_stored_embeddings(x: ArrayLike, *, name: str = "X") -> Floats:
+    """Return a checked (N, D) matrix of finite numbers; float16 stays, so that a memory map is not
+    read into memory."""
+    matrix = as_matrix(x, name=name)
     bad = ~each_row(matrix, lambda rows: np.isfinite(rows).all(axis=1))
     if bad.any():
         raise DataError(f"{name}: NaN or infinity in {name_rows(bad)}; remove or repair them")
@@ -98,7 +96,7 @@ def as_stored_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) ->
 
 
 def each_row(x: NDArray[Any], holds: Callable[[NDArray[Any]], Bools | np.bool_]) -> Bools:
-    """(N,) whether `holds` for each row of `x` (N, D), which is read in blocks."""
+    """Return whether `holds` for each row of `x` (N, D), which is read in blocks: (N,)."""
     step = max(1, BLOCK_NUMBERS // max(1, x.shape[1]))
     found = np.zeros(len(x), dtype=bool)
     for start in range(0, len(x), step):
@@ -107,9 +105,8 @@ def each_row(x: NDArray[Any], holds: Callable[[NDArray[Any]], Bools | np.bool_])
 
 
 def as_matrix(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
-    """Check dtype and shape of (N, D) numbers, not their values; others than floats become
-    float64.
-    """
+    """Return an (N, D) matrix of numbers with dtype and shape checked, not its values; integers
+    become float64."""
     try:
         matrix = np.asarray(x)
     except ValueError as error:
@@ -129,7 +126,7 @@ def as_matrix(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
 
 
 def as_labels(y: ArrayLike, n_rows: int, *, name: str = "y") -> Ints:
-    """Check N integer labels, -1 for unlabeled and nothing below."""
+    """Return N checked integer labels, -1 for unlabeled and none below."""
     labels = np.asarray(y)
     if labels.shape != (n_rows,):
         raise DataError(
@@ -150,40 +147,33 @@ def as_labels(y: ArrayLike, n_rows: int, *, name: str = "y") -> Ints:
     return labels.astype(np.int64)
 
 
-def fold_unlabeled(names: Iterable[str] = UNLABELED_NAMES) -> frozenset[str]:
-    """The texts that mean 'no label', ready for `as_class`."""
-    return frozenset(name.strip().casefold() for name in names)
-
-
 def is_missing(label: object) -> bool:
-    """Whether a label is None, NaN, NA or NaT."""
+    """Return whether a label is None, NaN, NA or NaT."""
     if isinstance(label, float | np.floating | Decimal):
         return bool(label != label)
-    # pandas' own, known without importing it
+    # pandas' types, without importing pandas
     return label is None or type(label).__name__ in ("NAType", "NaTType")
 
 
 def nan_to_null(value: Any) -> Any:
-    """Replace NaN, which JSON does not have, by None, in mappings and lists; a tuple becomes a
-    list.
-    """
+    """Replace NaN, which JSON does not have, by None, in mappings and lists; tuples become
+    lists."""
     if isinstance(value, Mapping):
-        return {name: nan_to_null(one) for name, one in value.items()}
+        return {name: nan_to_null(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [nan_to_null(one) for one in value]
+        return [nan_to_null(item) for item in value]
     if isinstance(value, float) and value != value:
         return None
     return value
 
 
-def as_class(label: object, unlabeled: frozenset[str]) -> Any:
-    """The class that one label names, or None for 'unlabeled': the same for arrays and for files.
+def as_class(label: object) -> Any:
+    """Return the class of a label from an array or a file, None for unlabeled.
 
-    Unlabeled are None, NaN, NA, NaT, the number -1, blank text and the texts in `unlabeled`,
-    whatever their case. A whole number becomes an int, and a text that reads as one its digits:
-    '3.0' is '3'. Any other text is kept as it stands. True and False are the names 'True' and
-    'False', as tables write them. Fractions and numbers below -1 are refused, as text too. Anything
-    else comes back as it is, for the caller to judge.
+    Unlabeled are None, NaN, NA, NaT, the number -1, blank strings and `UNLABELED_NAMES`, in any
+    case. An integral number becomes an int, and a string of one its digits: '3.0' is '3'.
+    True and False are the names 'True' and 'False', as tables write them. Fractions and numbers
+    below -1 raise an error, also as strings. Anything else is returned unchanged.
     """
     if is_missing(label):
         return None
@@ -196,7 +186,7 @@ def as_class(label: object, unlabeled: frozenset[str]) -> Any:
     if not isinstance(label, str):
         return label
     text = label.strip()
-    if not text or text.casefold() in unlabeled:
+    if not text or text.casefold() in UNLABELED_NAMES:
         return None
     number = NUMBER.fullmatch(label)
     if number is None:
@@ -217,7 +207,7 @@ def _class_of_number(label: float) -> int | None:
 
 
 def sort_classes(classes: Iterable[Any]) -> list[Any]:
-    """Sort classes; by number where all names are whole numbers, so that '2' is before '10'."""
+    """Return the classes sorted, by number if all names are integers: '2' before '10'."""
     names = list(classes)
     if all(isinstance(name, str) and name.isascii() and name.isdecimal() for name in names):
         return sorted(names, key=lambda name: (int(name), name))
@@ -225,7 +215,7 @@ def sort_classes(classes: Iterable[Any]) -> list[Any]:
 
 
 def as_count(value: object, *, name: str, least: int | None = None) -> int:
-    """Check a whole number, of at least `least`; 4.0, '4' and True are none."""
+    """Return a checked integer of at least `least`; 4.0, '4' and True raise an error."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool):
         raise UsageError(f"{name}: found {value!r}, expected a whole number")
     if least is not None and value < least:
@@ -234,14 +224,14 @@ def as_count(value: object, *, name: str, least: int | None = None) -> int:
 
 
 def as_number(value: object, *, name: str) -> float:
-    """Check a real number; NaN passes, so compare with the bounds that it must lie in."""
+    """Return a checked real number; NaN passes, so the caller compares it with its bounds."""
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
         raise UsageError(f"{name}: found {value!r}, expected a number")
     return float(value)
 
 
 def name_rows(mask: Bools) -> str:
-    """Name the first few True rows and how many there are: 'rows 3, 8, 9 (3 of 100)'."""
+    """Describe the True rows by the first few and their number: 'rows 3, 8, 9 (3 of 100)'."""
     rows = np.flatnonzero(mask)
     named = first_few([str(row) for row in rows[: MAX_ROWS_NAMED + 1]], MAX_ROWS_NAMED)
     return f"{plural(len(rows), 'row')} {named} ({len(rows):,} of {len(mask):,})"

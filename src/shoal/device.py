@@ -1,4 +1,4 @@
-"""Where tensors live, and from which seed: the one place that asks the hardware."""
+"""Devices, their free memory, and seeds."""
 
 import os
 import random
@@ -9,30 +9,21 @@ import torch
 
 from shoal.errors import MissingError, UsageError
 
-EXPECTED = "expected cpu, cuda, cuda:N or mps"
+EXPECTED = "expected cpu, cuda or cuda:N"
 
 
 def choose_device(name: str | torch.device | None = None) -> torch.device:
-    """Turn 'cpu', 'cuda', 'cuda:1', 'mps' or None (CUDA when there is one) into the device that
-    trains and clusters."""
-    return computing_device(encoder_device(name))
-
-
-def encoder_device(name: str | torch.device | None = None) -> torch.device:
-    """The device that frozen encoders run on: the same, or Apple's GPU where there is one."""
+    """Return the device that 'cpu', 'cuda' or 'cuda:1' names; for None, CUDA if available."""
     if name is None or name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if has_mps() else "cpu")
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
         raise UsageError(f"device: found {name!r}, {EXPECTED}") from error
-    if device.type not in ("cpu", "cuda", "mps"):
+    if device.type not in ("cpu", "cuda"):
         raise UsageError(f"device: found {name!r}, {EXPECTED}")
     n_gpus = torch.cuda.device_count()
-    is_absent = device.type == "cuda" and (device.index or 0) >= n_gpus
-    if is_absent or (device.type == "mps" and not has_mps()):
+    if device.type == "cuda" and (device.index or 0) >= n_gpus:
         raise MissingError(
             f"device: found {name!r}, but torch {torch.__version__} sees {n_gpus} CUDA devices and "
             "no such GPU; use cpu, or install a build of torch for it"
@@ -40,53 +31,38 @@ def encoder_device(name: str | torch.device | None = None) -> torch.device:
     return device
 
 
-def computing_device(device: torch.device) -> torch.device:
-    """Where tensors are worked on whose encoder runs on `device`: the CPU beside Apple's GPU, which
-    has no float64."""
-    return torch.device("cpu") if device.type == "mps" else device
-
-
-def has_mps() -> bool:
-    """Whether torch sees a GPU of Apple's; several processes would share it, so they use none."""
-    return torch.backends.mps.is_available() and int(os.environ.get("WORLD_SIZE", "1")) == 1
-
-
-def device_in_words(device: torch.device) -> str:
-    """Which device an encoder is given, and why."""
+def describe_device(device: torch.device) -> str:
+    """Return a description of a device, with the reason."""
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
-    if device.type == "mps":
-        return "mps (embeds images; training and clustering need float64, so the CPU does them)"
-    why = "a GPU is there" if torch.cuda.is_available() else "torch sees no GPU"
+    why = "a GPU is available" if torch.cuda.is_available() else "torch sees no GPU"
     return f"cpu ({torch.get_num_threads()} threads; {why})"
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Whether this is a CPU that multiplies bfloat16 tiles in hardware (AMX); on others float32 is
-    as fast."""
+    """Return whether this CPU multiplies bfloat16 tiles in hardware (AMX); on others float32 is as
+    fast."""
     return device.type == "cpu" and torch.cpu._is_amx_tile_supported()
 
 
 def check_seed(seed: int) -> None:
-    """Refuse a seed that `seed_everything` would not take."""
+    """Raise an error for a seed that is out of range."""
     if not 0 <= seed < 1 << 32:
         raise UsageError(f"seed: found {seed}, expected a whole number from 0 to {(1 << 32) - 1}")
 
 
 def seed_everything(seed: int) -> None:
-    """Seed python, numpy and torch (all devices); functions that draw still take their own
-    generator."""
+    """Seed python, numpy and torch on all devices; our own functions take a generator instead."""
     check_seed(seed)
     random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002  (third-party code draws from numpy's global state)
+    np.random.seed(seed)  # noqa: NPY002  (third-party code uses numpy's global state)
     torch.manual_seed(seed)
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can still be taken on `device`: free CUDA memory, or what Linux and a container's
-    limit leave.
+    """Return the free bytes on `device`: CUDA memory, or host memory within a container's limit.
 
-    The processes that torchrun has started on a machine share its memory, and have a GPU each.
+    Processes of torchrun share the memory of a machine, and have a GPU each.
     """
     if device.type == "cuda":
         free, _total = torch.cuda.mem_get_info(device)
@@ -104,10 +80,10 @@ def _available_host_memory() -> int:
 
 
 def _left_in_container(root: Path = Path("/sys/fs/cgroup")) -> float:
-    """Bytes left below the memory limit of a container (its control group, v2); infinity where
-    there is none.
+    """Return the bytes left below the memory limit of a container (cgroup v2); infinity without a
+    limit.
 
-    Cached files count as used there, but make room when it is asked for.
+    Cached files count as used there, but are evicted when memory is needed.
     """
     try:
         limit = int((root / "memory.max").read_text())

@@ -1,11 +1,10 @@
-"""Several processes as one: rank, shards, gathers, calls. Alone, every call is a no-op, so there is
-one code path.
+"""Processes started by `torchrun`: ranks, shards, gathers and calls. In a single process every
+function is a no-op, so that there is one code path.
 
-Processes are started by `torchrun`, whose environment variables `processes` reads; nothing else
-sets them up. This is the only file that imports torch.distributed.
+This is the only module that imports torch.distributed.
 
-The main process leads: while the others wait for its next word (`flag_from_main`), it can have them
-take part in a function (`tell_others`), which then runs in all processes at once.
+The main process leads: while the others wait for its next message (`flag_from_main`), it can have
+them call a function (`call_others`), which then runs in all processes.
 """
 
 import datetime
@@ -22,52 +21,49 @@ from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from shoal.errors import ShoalError
-from shoal.heartbeat import Heartbeat, lost
+from shoal.heartbeat import Heartbeat, lost_message
 
 CALL = 2
-"""The main process's word for: a function is to be called now. Its other words are flags, 0 and 1.
-"""
+"""The message of the main process that a function is to be called; other messages are the flags 0
+and 1."""
 
 JOIN_S = 1800.0
-"""How long a process waits for the others to start."""
+"""Seconds that a process waits for the others to start."""
 
 MAX_WAIT_S = 7 * 24 * 3600.0
-"""How long one waits for a word of another that is alive: the main one may decode or cluster for
+"""Seconds that a process waits for a message of another that is alive; the main one may cluster for
 days."""
 
 Result = TypeVar("Result")
 
 
 class _Others:
-    """What the other processes do, as far as this one knows: nothing that it could use, unless it
-    is said."""
+    """Whether the other processes can take part in a computation; set by the contexts below."""
 
     are_waiting = False
-    """For the main process's word, in `flag_from_main`."""
-    do_the_same = False
-    """Every call that this one makes, with the same values."""
+    """Whether they wait for a message of the main process, in `flag_from_main`."""
+    are_in_lockstep = False
+    """Whether they make every call that this one makes, with the same values."""
 
 
 class ProcessLost(ShoalError):
-    """Another process of the group has ended, so that this one cannot go on."""
+    """Another process of the group has ended, so this one cannot continue."""
 
     def __init__(self) -> None:
-        super().__init__(lost(rank(), world_size()))
+        super().__init__(lost_message(rank(), world_size()))
 
 
 @contextmanager
 def processes(device: torch.device) -> Iterator[None]:
-    """Join the group that torchrun announced (NCCL on CUDA, gloo on the CPU), and leave it at the
-    end.
+    """Join the process group of torchrun (NCCL on CUDA, gloo on the CPU), and leave it at the end.
 
-    Each process of a machine then has a GPU of its own under the name "cuda". One that dies, or
-    whose machine does, ends the others within a minute. They end too when torchrun tells them to,
-    as if Ctrl-C had been pressed.
+    Each process of a machine then has its own GPU under the name "cuda". When a process or its
+    machine dies, the others end within a minute. A signal of torchrun ends them as Ctrl-C does.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or is_started():
         yield
         return
-    if str(device) == "cuda":  # no number: each process takes its own
+    if str(device) == "cuda":  # without a number, each process takes its own GPU
         _take_gpu(int(os.environ.get("LOCAL_RANK", "0")))
     try:
         store, number, n_processes = next(
@@ -93,8 +89,7 @@ def processes(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _interrupted_by_torchrun() -> Iterator[None]:
-    """Let the signal with which torchrun ends processes interrupt this one, so that it says what to
-    do next."""
+    """Handle SIGTERM, which torchrun sends, as Ctrl-C, so that a message explains how to resume."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -115,48 +110,42 @@ def _take_gpu(number: int) -> None:
 
 
 def is_started() -> bool:
-    """Whether this process belongs to a group."""
+    """Return whether this process belongs to a group."""
     return dist.is_available() and dist.is_initialized()
 
 
 def rank() -> int:
-    """This process's number, 0 alone."""
+    """Return the number of this process, 0 without a group."""
     if not is_started():
         return 0
     return dist.get_rank()
 
 
 def world_size() -> int:
-    """How many processes there are, 1 alone."""
+    """Return the number of processes, 1 without a group."""
     if not is_started():
         return 1
     return dist.get_world_size()
 
 
 def is_main() -> bool:
-    """Whether this process is the one that writes files and prints; torchrun's know it before they
-    have joined."""
+    """Return whether this process writes files and prints; known from the environment before it has
+    joined."""
     return rank() == 0 if is_started() else os.environ.get("RANK", "0") == "0"
 
 
 def flag_from_main(value: bool, device: torch.device) -> bool:
-    """What the main process says, in every process; others wait for it, and take part in what it
-    calls meanwhile."""
+    """Return the value of the main process in every process; while the others wait
+    for it, they take part in its collective calls."""
     if not is_started():
         return value
-    while (word := _word_from_main(int(value), device)) == CALL:
+    while (message := _message_from_main(int(value), device)) == CALL:
         _take_part(device)
-    return bool(word)
-
-
-def number_from_main(value: int | None, device: torch.device) -> int | None:
-    """A count, or none, as the main process knows it, in every process."""
-    number: int | None = object_from_main(value, device)
-    return number
+    return bool(message)
 
 
 def object_from_main(value: object, device: torch.device) -> Any:
-    """What the main process holds, in every process; it can be pickled."""
+    """Return the object of the main process, which is pickled, in every process."""
     if not is_started():
         return value
     message = [value]
@@ -167,7 +156,7 @@ def object_from_main(value: object, device: torch.device) -> Any:
 
 @contextmanager
 def others_waiting(are_waiting: bool = True) -> Iterator[None]:
-    """Say, in the main process, whether the others wait for its word in `flag_from_main`."""
+    """Mark, in the main process, that the others wait for its message in `flag_from_main`."""
     before = _Others.are_waiting
     _Others.are_waiting = are_waiting and is_started() and is_main()
     try:
@@ -177,20 +166,19 @@ def others_waiting(are_waiting: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def together() -> Iterator[None]:
-    """Say that all processes do the same meanwhile: make every call, in the same order, with the
-    same values."""
-    before = _Others.do_the_same
-    _Others.do_the_same = is_started()
+def in_lockstep() -> Iterator[None]:
+    """Mark that all processes make the same calls, in the same order, with the same values."""
+    before = _Others.are_in_lockstep
+    _Others.are_in_lockstep = is_started()
     try:
         yield
     finally:
-        _Others.do_the_same = before
+        _Others.are_in_lockstep = before
 
 
-def by_main(work: Callable[[], Result], device: torch.device) -> Result | None:
-    """Let the main process do some work, and call the others for a part of it; they return None
-    when it has ended."""
+def run_on_main(work: Callable[[], Result], device: torch.device) -> Result | None:
+    """Run `work` in the main process, which can call the others to take part; they return None at
+    its end."""
     result = None
     if is_main():
         with others_waiting():
@@ -200,9 +188,9 @@ def by_main(work: Callable[[], Result], device: torch.device) -> Result | None:
 
 
 def can_share(device: torch.device, n_products: float, least: float) -> bool:
-    """Whether work on a device can be shared with the other processes, and is worth it: `least`
-    products are."""
-    if not (_Others.are_waiting or _Others.do_the_same) or n_products < least:
+    """Return whether the other processes can share work on a device of at least `least`
+    products."""
+    if not (_Others.are_waiting or _Others.are_in_lockstep) or n_products < least:
         return False
     return dist.get_backend() == _backend(device)
 
@@ -211,21 +199,21 @@ def _backend(device: torch.device) -> str:
     return "nccl" if device.type == "cuda" else "gloo"
 
 
-def tell_others(
+def call_others(
     function: Callable[..., object],
     tensors: dict[str, Tensor],
     device: torch.device,
     **options: int,
 ) -> None:
-    """Have every other process call a function of a module with these tensors and options.
+    """Have every other process call a module-level function with these tensors and options.
 
-    The main process goes on at once, and must send and receive what the function does. A process
-    that does the same anyway is not told.
+    The main process continues immediately, and must take part in the function's communication.
+    Processes in lockstep call it anyway.
     """
-    if _Others.do_the_same:
+    if _Others.are_in_lockstep:
         return
     sent = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    _word_from_main(CALL, device)
+    _message_from_main(CALL, device)
     shapes = {name: torch.empty_like(tensor, device="meta") for name, tensor in sent.items()}
     object_from_main((function, shapes, options), device)
     for tensor in sent.values():
@@ -233,7 +221,7 @@ def tell_others(
 
 
 def _take_part(device: torch.device) -> None:
-    """Call what the main process calls."""
+    """Call the function that the main process sends."""
     function, shapes, options = object_from_main(None, device)
     tensors = {name: torch.empty_like(shape, device=device) for name, shape in shapes.items()}
     for tensor in tensors.values():
@@ -241,10 +229,10 @@ def _take_part(device: torch.device) -> None:
     function(**tensors, **options)
 
 
-def _word_from_main(word: int, device: torch.device) -> int:
-    message = torch.tensor([word], device=device)
-    _broadcast(message)
-    return int(message)
+def _message_from_main(message: int, device: torch.device) -> int:
+    tensor = torch.tensor([message], device=device)
+    _broadcast(tensor)
+    return int(tensor)
 
 
 def _broadcast(tensor: Tensor) -> None:
@@ -254,7 +242,7 @@ def _broadcast(tensor: Tensor) -> None:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turn what torch says when another process is gone into one sentence."""
+    """Turn the error of torch when another process is gone into one sentence."""
     try:
         yield
     except RuntimeError as error:
@@ -262,15 +250,15 @@ def _explained() -> Iterator[None]:
 
 
 def barrier() -> None:
-    """Wait for the others."""
+    """Wait for the other processes."""
     if is_started():
         with _explained():
             dist.barrier()
 
 
 def shard(n_rows: int, of: int | None = None) -> slice:
-    """The contiguous share of `n_rows` rows of this process, or of another; they differ by at most
-    one row."""
+    """Return the contiguous share of `n_rows` rows of this process, or of process `of`; shares
+    differ by at most one row."""
     base, extra = divmod(n_rows, world_size())
     number = of
     if number is None:
@@ -279,21 +267,21 @@ def shard(n_rows: int, of: int | None = None) -> slice:
     return slice(start, start + base + (number < extra))
 
 
-def n_own(n_rows: int) -> int:
-    """How many of `n_rows` rows are this process's share."""
-    mine = shard(n_rows)
-    return int(mine.stop - mine.start)
+def n_local(n_rows: int) -> int:
+    """Return how many of `n_rows` rows are in the share of this process."""
+    share = shard(n_rows)
+    return int(share.stop - share.start)
 
 
 def gather_rows(rows: Tensor) -> Tensor:
-    """Concatenate every process's rows (their numbers may differ) in rank order; each process gets
-    all of them."""
+    """Return the rows of all processes in rank order, in every process; their numbers may
+    differ."""
     if not is_started():
         return rows
-    own = torch.tensor([len(rows)], device=rows.device)
-    n_each = [torch.empty_like(own) for _ in range(world_size())]
+    n_rows = torch.tensor([len(rows)], device=rows.device)
+    n_each = [torch.empty_like(n_rows) for _ in range(world_size())]
     with _explained():
-        dist.all_gather(n_each, own)
+        dist.all_gather(n_each, n_rows)
         padded = rows.new_zeros((int(max(n_each)), *rows.shape[1:]))
         padded[: len(rows)] = rows
         parts = [torch.empty_like(padded) for _ in n_each]
@@ -302,30 +290,30 @@ def gather_rows(rows: Tensor) -> Tensor:
 
 
 def take_rows(read: Callable[[Tensor], Tensor], n_rows: int, wanted: Tensor) -> Tensor:
-    """Rows `wanted` (b,) of an array of `n_rows`, of which each process holds its `shard`; all of
-    them call this.
+    """Return the rows `wanted` (b,) of an array of `n_rows`, of which each process holds its
+    `shard`; all processes call this.
 
-    `read` gives rows of the own share, by their position in it. Each process may want other rows,
-    and any number.
+    `read` returns rows of this process's share by their position in it. Each process may want
+    different rows, and any number.
     """
     if not is_started():
         return read(wanted)
     stops = [shard(n_rows, of).stop for of in range(world_size())]
     ends = torch.tensor(stops, device=wanted.device)
-    holder = torch.searchsorted(ends, wanted, right=True)  # (b,) who has each
+    holder = torch.searchsorted(ends, wanted, right=True)  # (b,) the process that holds each
     order = holder.argsort(stable=True)
     n_wanted = torch.bincount(holder, minlength=world_size())  # (P,) from each process
     one_each = [1] * world_size()
     from_each = n_wanted.tolist()
     to_each = _exchange(n_wanted, one_each, one_each).tolist()
-    asked = _exchange(wanted[order], from_each, to_each)
-    rows = _exchange(read(asked - shard(n_rows).start), to_each, from_each)
+    requested = _exchange(wanted[order], from_each, to_each)
+    rows = _exchange(read(requested - shard(n_rows).start), to_each, from_each)
     return torch.empty_like(rows).index_copy_(0, order, rows)
 
 
 def _exchange(rows: Tensor, to_each: list[int], from_each: list[int]) -> Tensor:
-    """Send so many rows to each process, in their order, and receive as many as each has for this
-    one."""
+    """Send `to_each` rows to each process, in their order, and return the `from_each` rows that
+    each sends."""
     received = rows.new_empty((sum(from_each), *rows.shape[1:]))
     with _explained():
         dist.all_to_all_single(received, rows.contiguous(), from_each, to_each)
@@ -333,7 +321,7 @@ def _exchange(rows: Tensor, to_each: list[int], from_each: list[int]) -> Tensor:
 
 
 def mean_over_processes(value: Tensor) -> Tensor:
-    """The mean of one tensor over all processes, in every process."""
+    """Return the mean of a tensor over all processes, in every process."""
     if not is_started():
         return value
     total = value.clone()
@@ -343,7 +331,7 @@ def mean_over_processes(value: Tensor) -> Tensor:
 
 
 def any_over_processes(flags: Tensor) -> Tensor:
-    """Combine flags over all processes: one is set in every process where it is set in any."""
+    """Return flags that are set where they are set in any process, in every process."""
     if not is_started():
         return flags
     counted = flags.to(torch.uint8)

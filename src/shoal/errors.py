@@ -1,29 +1,73 @@
-"""What can go wrong through no fault of the program, and the exit code each has.
+"""Errors that a user can cause, and their exit codes.
 
     ShoalError                 1  failure
     ├── UsageError             2  an argument, flag or setting that cannot be used
     │   └── UnknownName        2  a name that is not known
     ├── DataError              3  images, labels or embeddings that cannot be used
-    │   └── TooFewDistinct     3  embeddings of which fewer differ than clusters are asked for
-    ├── Diverged               1  a training whose loss is no number any more
-    └── MissingError           4  a package or weights that are not here
+    │   └── TooFewDistinct     3  fewer distinct embeddings than clusters
+    ├── Diverged               1  a training whose loss is NaN or infinite
+    └── MissingError           4  a package, weights or a device that is missing
 
-Every message says where, what was found, what was expected and what to do. Mistakes of our own are
-`assert`s.
+Every message says where the error is, what was found, what was expected and what to do. Messages
+name options as on the command line; outside of it, `name_arguments` replaces them by Python's
+arguments. Our own mistakes are `assert`s.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+
+SWITCHES = ("resume", "force", "train", "allow-missing", "tensorboard")
+"""Options without a value that are arguments in Python."""
+
+_on_command_line = False
+
+
+@contextmanager
+def command_line() -> Iterator[None]:
+    """Leave the options in messages as they are typed on the command line."""
+    global _on_command_line
+    before = _on_command_line
+    _on_command_line = True
+    try:
+        yield
+    finally:
+        _on_command_line = before
+
+
+def name_arguments(text: str) -> str:
+    """Replace the options in a message by Python's arguments: `--force` by `force=True`.
+
+    Commands in backticks, and all messages on the command line, remain as they are.
+    """
+    if _on_command_line:
+        return text
+    parts = re.split("(`[^`]*`)", text)
+    parts[::2] = [re.sub(r"(?<!\S)--([a-z][a-z-]*)", _argument, part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def _argument(option: re.Match[str]) -> str:
+    name = option[1]
+    if name == "no-train":
+        return "train=False"
+    if name == "set":
+        return "changes"
+    argument = name.replace("-", "_")
+    return f"{argument}=True" if name in SWITCHES else argument
 
 
 class ShoalError(Exception):
-    """Base of everything a user can cause."""
+    """Base class of all errors that a user can cause."""
 
     exit_code = 1
 
+    def __str__(self) -> str:
+        return name_arguments(super().__str__())
 
-# scikit-learn and its callers expect ValueError for a bad argument or bad data, so both are one.
+
+# scikit-learn and its callers expect a ValueError for a bad argument or bad data.
 class UsageError(ShoalError, ValueError):
     """An argument, flag or setting that cannot be used."""
 
@@ -44,7 +88,7 @@ class DataError(ShoalError, ValueError):
 
 
 class TooFewDistinct(DataError):
-    """Fewer distinct embeddings than clusters: copies, or a training that has collapsed."""
+    """Fewer distinct embeddings than clusters: copies, or a collapsed training."""
 
 
 class Diverged(ShoalError):
@@ -52,20 +96,20 @@ class Diverged(ShoalError):
 
 
 class MissingError(ShoalError):
-    """A package or weights that are not on this machine; the message says how to get them."""
+    """A package, weights or a device that is missing; the message says how to get it."""
 
     exit_code = 4
 
 
 def missing_package(package: str, what: str) -> MissingError:
-    """The error for an optional package that is missing, with the command that installs it."""
+    """Return the error for a missing optional package, with the command that installs it."""
     return MissingError(
         f"{what} needs the package {package!r}, which is not installed; pip install {package}"
     )
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The tail of an error message: the nearest known names, then all of them."""
+    """Return the end of an error message: the nearest known names, then all of them."""
     names = sorted(known, key=_by_number)
     near = get_close_matches(name, names, n=2, cutoff=0.5)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ";"
@@ -73,7 +117,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:
-    """Sort '2' before '10', and 'table2' before 'table10'."""
+    """Return a sort key that puts '2' before '10', and 'table2' before 'table10'."""
     return [
         (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
     ]

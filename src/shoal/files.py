@@ -1,6 +1,5 @@
-"""Files written whole: after a crash there is the old file or the new one, never half of one.
-
-Also where caches lie.
+"""Atomic writes (after a crash there is the old file or the new one, never a part of one), scratch
+arrays, and the folder of caches.
 """
 
 import errno
@@ -15,23 +14,23 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from shoal.errors import ShoalError, UsageError
 
-if TYPE_CHECKING:  # workers that decode images start without numpy
+if TYPE_CHECKING:  # worker processes that decode images start without numpy
     from numpy.typing import DTypeLike, NDArray
 
 MAX_SCRATCH_BYTES = 1 << 30
-"""Arrays that are not kept and take more than this go to a temporary file."""
+"""Larger scratch arrays are mapped to a temporary file."""
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that takes its name only when it is complete and on the disk.
+    """Open a file for writing that gets its name only when it is complete and on the disk.
 
-    The bytes go to a hidden neighbor first; leaving the block without an error renames it over
-    `path`. Leaving with one, or being killed, keeps what was there before.
+    The bytes go to a hidden file in the same folder, which replaces `path` at the end of the block.
+    After an error, or if the process is killed, `path` is unchanged.
     """
     draft = _draft(path)
     with writing(path):
-        file = open(draft, "wb", opener=open_own)  # noqa: SIM115
+        file = open(draft, "wb", opener=open_no_follow)  # noqa: SIM115
         try:
             with file:
                 yield file
@@ -48,7 +47,7 @@ def _draft(path: Path) -> Path:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename survive a power cut; systems that cannot open folders do without."""
+    """Write a rename to the disk, on systems that can open folders."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -57,44 +56,42 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def open_own(path: str, flags: int) -> int:
-    """Open a file of our own, as the opener of `open`; a link in its place is not followed."""
+def open_no_follow(path: str, flags: int) -> int:
+    """Open a file without following a link, as the opener of `open`."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def absolute_path(path: str | os.PathLike[str]) -> Path:
-    """A path from the root on; links keep their names, which `Path.resolve` would replace."""
+    """Return an absolute path; unlike `Path.resolve`, links are not resolved."""
     return Path(os.path.abspath(path))  # noqa: PTH100
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text whole, line ends as given."""
+    """Write UTF-8 text atomically, with the line ends of `text`."""
     with atomic_file(path) as file:
         file.write(text.encode("utf-8"))
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn the operating system's refusal to write at `path` into an error that says what to do."""
+    """Convert an OSError while writing `path` into an error with a remedy."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise ShoalError(
-                f"{path}: no space left on the disk; free some, or write somewhere else"
+                f"{path}: no space left on the disk; free some, or choose another path"
             ) from error
         reason = error.strerror or error
-        if error.errno == errno.ELOOP:  # from `open_own`
-            reason = "is a link where a file of our own belongs"
+        if error.errno == errno.ELOOP:  # from `open_no_follow`
+            reason = "is a link"
         raise UsageError(f"{path}: cannot be written ({reason}); choose another path") from error
 
 
 def check_writable(path: Path, *, force: bool) -> None:
-    """Refuse a file that cannot be written, or exists without `force`, before any work is done."""
+    """Refuse a file that cannot be written, or that exists, without `force`."""
     if path.is_file() and not force:
-        raise UsageError(
-            f"{path}: is there already; give --force to overwrite it, or another --out"
-        )
+        raise UsageError(f"{path}: exists already; give --force to overwrite it, or another --out")
     make_folder(path.parent)
     with writing(path):
         if path.is_dir():
@@ -115,10 +112,9 @@ def make_folder(path: Path) -> None:
 
 
 def scratch_array(shape: tuple[int, ...], dtype: "DTypeLike", folder: Path) -> "NDArray[Any]":
-    """Room for numbers that are not kept: memory, or past a limit a nameless file in `folder`.
+    """Return an uninitialized array in memory, or mapped to a temporary file if it is large.
 
-    The file is gone when nobody uses the array; the system writes to it what does not fit into
-    memory.
+    The file has no name, and disappears with the array.
     """
     import numpy as np
 
@@ -128,16 +124,16 @@ def scratch_array(shape: tuple[int, ...], dtype: "DTypeLike", folder: Path) -> "
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as file:
         if hasattr(os, "posix_fallocate"):
-            # A mapped file that outgrows the disk later would kill the process.
+            # If the disk were full later, a write to the map would kill the process.
             os.posix_fallocate(file.fileno(), 0, n_bytes)
         return np.asarray(np.memmap(file, dtype=dtype, mode="w+", shape=shape))
 
 
 def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
-    """The folder of all caches: the given one, $SHOAL_CACHE, or shoal in the platform's folder."""
-    given = cache or os.environ.get("SHOAL_CACHE")
-    if given:
-        return Path(given).expanduser()
+    """Return the folder of all caches: `cache`, $SHOAL_CACHE, or shoal in the platform's folder."""
+    chosen = cache or os.environ.get("SHOAL_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
         return Path(local) / "shoal" / "Cache"

@@ -1,8 +1,8 @@
 """A heartbeat between processes: each sends one every few seconds, and ends when another is silent.
 
-A process that dies closes its connections, which those that talk to it notice at once. A machine
-that loses its power or its network closes nothing, and neither does a GPU that waits for another;
-for these there is this.
+A process that dies closes its connections, which its peers notice immediately. A machine that loses
+its power or its network does not, and a GPU may wait for another forever; the heartbeat covers
+both.
 """
 
 import contextlib
@@ -18,30 +18,31 @@ BEAT_S = 5.0
 """Seconds between two beats."""
 
 N_MISSED = 9
-"""Beats in a row that a process may miss; whoever counts waits as long, so sleep does not count."""
+"""Beats in a row that a process may miss. They are counted in beats of this process, so that time
+in which the machine sleeps does not count."""
 
 FAILED = 1
-"""The exit code of a process that has lost another."""
+"""The exit code after another process was lost."""
 
 ENDED = "ended"
 LEFT = "left"
-"""Last beats: of a process that could not finish, and of one that has."""
+"""Last beats of a process: after an error, and after it has finished."""
 
 
-def lost(rank: int, n_processes: int) -> str:
-    """The message of a process that ends because another one has."""
+def lost_message(rank: int, n_processes: int) -> str:
+    """Return the message of a process that ends because another one has."""
     return (
-        f"process {rank} of {n_processes} ends, because another one has ended; see what that one "
-        "said, then give the command again (`shoal discover` and `shoal compare` go on with "
-        "--resume)"
+        f"process {rank} of {n_processes} ends because another process has ended; see the error of "
+        "that one, then run the command again (`shoal discover` and `shoal compare` with --resume)"
     )
 
 
 class Heartbeat:
-    """A context in which one thread sends beats and reads those of the others; another one watches.
+    """A context in which one thread sends beats and reads those of the others, while another thread
+    watches the first.
 
-    `store` is a connection of its own. Reading may wait for a machine that is gone, so the thread
-    that watches does not read.
+    `store` is a separate connection. Reading may block when a machine is gone, so the watcher does
+    not read.
     """
 
     def __init__(self, store: "Store", rank: int, n_processes: int) -> None:
@@ -49,32 +50,32 @@ class Heartbeat:
         self.rank = rank
         self.n_processes = n_processes
         self._stop = threading.Event()
-        self._talker = threading.Thread(target=self._talk, daemon=True)
+        self._sender = threading.Thread(target=self._send_and_read, daemon=True)
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._beats: dict[int, str] = {}
         self._n_same = [0] * n_processes
-        """How often in a row the last beat of each process was found."""
+        """How often in a row the same beat of each process was read."""
         self._found_lost = False
         self._n_waits = 0
-        """Waits of the watcher since the store has last answered."""
+        """Waits of the watcher since the store last answered."""
 
     def __enter__(self) -> None:
         self._send("0")
-        self._talker.start()
+        self._sender.start()
         self._watcher.start()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stop.set()
         self._watcher.join()
-        self._talker.join(BEAT_S)
-        if not self._talker.is_alive():  # else the store does not answer
+        self._sender.join(BEAT_S)
+        if not self._sender.is_alive():  # else the store does not answer
             with contextlib.suppress(RuntimeError):
                 self._send(LEFT if kind is None else ENDED)
 
     def _send(self, beat: str) -> None:
         self.store.set(f"shoal/alive/{self.rank}", beat)
 
-    def _talk(self) -> None:
+    def _send_and_read(self) -> None:
         n_beats = 0
         while not self._stop.wait(BEAT_S):
             n_beats += 1
@@ -88,12 +89,16 @@ class Heartbeat:
         while not self._stop.wait(BEAT_S):
             self._n_waits += 1
             if self._found_lost or self._n_waits > N_MISSED:
-                print(f"error: {lost(self.rank, self.n_processes)}", file=sys.stderr, flush=True)
+                print(
+                    f"error: {lost_message(self.rank, self.n_processes)}",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 # The main thread may wait for another process in a call that nothing interrupts.
                 os._exit(FAILED)
 
     def is_lost(self, other: int) -> bool:
-        """Whether another process could not finish, or is silent for too long."""
+        """Return whether another process has failed, or is silent for too long."""
         beat = bytes(self.store.get(f"shoal/alive/{other}")).decode()
         if beat == self._beats.get(other):
             self._n_same[other] += 1

@@ -1,4 +1,4 @@
-"""Progress with the time left: a bar on a terminal, elsewhere a line about every minute."""
+"""Progress with the remaining time: a bar on a terminal, otherwise a line about every minute."""
 
 import sys
 import time
@@ -9,24 +9,24 @@ Progress = Callable[[int, int], None]
 """Called with (done, total)."""
 
 LINE_S = 60.0
-"""Seconds between two lines."""
+"""Seconds between two lines of progress."""
 
 FIRST_LINE_S = 5.0
-"""Seconds until the first one."""
+"""Seconds until the first line."""
 
 RECENT_S = 60.0
 """Seconds over which speed is measured."""
 
 
 def count_after(progress: Progress | None, before: int, total: int) -> Progress | None:
-    """Count what comes after `before` others, of `total` in all."""
+    """Return a progress callback that adds `before` and replaces the total."""
     if progress is None:
         return None
     return lambda done, _: progress(before + done, total)
 
 
 def about(seconds: float) -> str:
-    """A rounded time span: 'about 40 seconds', 'about 4 minutes', 'about 2 h 10 min'."""
+    """Return a rounded time span: 'about 40 seconds', 'about 4 minutes', 'about 2 h 10 min'."""
     if seconds < 5:
         return "a few seconds"
     if seconds < 20:
@@ -43,10 +43,10 @@ def about(seconds: float) -> str:
 def lines(
     what: str,
     unit: str,
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Progress]:
-    """Tell a line after a few seconds, and then about every minute; `unit` is a plural."""
+    """Log a line after a few seconds, and then about every minute; `unit` is a plural."""
     from rich.progress import Progress as Bars
 
     bars = Bars(disable=True, get_time=clock, speed_estimate_period=RECENT_S)
@@ -58,10 +58,10 @@ def lines(
         nonlocal next_at
         bars.update(task.id, completed=done, total=total)
         left = task.time_remaining
-        # The first line waits for a speed to tell.
+        # The first line waits until the speed is known.
         if clock() >= next_at and done < total and left is not None:
             counted = f"{done:,} of {total:,} {unit}".rstrip()
-            tell(f"{what}: {counted}, {about(left)} left")
+            log(f"{what}: {counted}, {about(left)} left")
             next_at = clock() + LINE_S
 
     yield update
@@ -71,15 +71,15 @@ def lines(
 def show(
     what: str,
     unit: str,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     *,
     has_bar: bool = True,
     has_color: bool = True,
 ) -> Iterator[Progress]:
-    """Draw a bar on stderr where that is a terminal, unless told not to; else say lines."""
+    """Draw a progress bar on stderr if that is a terminal and `has_bar`; otherwise log lines."""
     if not has_bar or sys.stderr is None or not sys.stderr.isatty():
-        say(f"{what} …")
-        with lines(what, unit, say) as progress:
+        log(f"{what} …")
+        with lines(what, unit, log) as progress:
             yield progress
         return
     from rich.console import Console

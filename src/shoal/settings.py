@@ -1,18 +1,17 @@
-"""Settings: YAML on one side, frozen dataclasses on the other, nothing unknown in between.
+"""Convert settings between YAML and frozen dataclasses; unknown keys are refused.
 
-Settings classes live beside the code they set; this file only carries them across. A field's type
-says what is accepted: int, float, str, bool, Literal, `X | None`, tuples of these, and dataclasses
-nested to any depth. A field with the metadata of `named_by` holds settings whose class, and whose
-key in YAML, another field names.
+Settings classes are defined next to the code that uses them. A field's type decides which values
+are accepted: int, float, str, bool, Literal, `X | None`, tuples of these, and nested dataclasses.
+The class of a field with the metadata of `named_by`, and its key in YAML, depend on another field.
 """
 
 import dataclasses
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -29,21 +28,20 @@ TYPE_NAMES: dict[object, str] = {
 
 
 def named_by(other: str, classes: Callable[[], Mapping[str, type]]) -> dict[str, object]:
-    """The metadata of a field for settings of the class that the field `other` names.
+    """Return the metadata of a field whose class is chosen by the field `other`.
 
-    That is its key in YAML too: `method: cms` goes with a block `cms`, and no other block of
-    `classes`.
+    The value of `other` is also the key in YAML: `method: cms` requires a block `cms`.
     """
     return {"named_by": other, "classes": classes}
 
 
 def load_settings(cls: type[Settings], file: Path | str) -> Settings:
-    """Read a YAML file into `cls`; a run's own config.yaml is accepted as it is."""
+    """Read a YAML file, such as a run's config.yaml, into settings of class `cls`."""
     return from_dict(cls, read_yaml(file), where=str(Path(file)))
 
 
 def read_yaml(file: Path | str) -> object:
-    """Read a YAML file; an empty one is an empty mapping."""
+    """Return the content of a YAML file; of an empty file, an empty mapping."""
     path = Path(file)
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -57,12 +55,12 @@ def read_yaml(file: Path | str) -> object:
 
 
 def dump_settings(settings: object) -> str:
-    """Write settings as YAML, every field with its resolved value, in the order of the class."""
+    """Return settings as YAML, with every field in the order of the class."""
     return yaml.safe_dump(to_dict(settings), sort_keys=False, allow_unicode=True)
 
 
 def to_dict(settings: Any) -> dict[str, Any]:
-    """Turn settings into plain dictionaries and lists."""
+    """Return settings as plain dictionaries and lists."""
     plain = {}
     for field in dataclasses.fields(settings):
         key = field.name
@@ -81,7 +79,7 @@ def _plain(value: object) -> object:
 
 
 def from_dict(cls: type[Settings], plain: object, *, where: str = "settings") -> Settings:
-    """Build `cls` from a mapping; an unknown key or a value of the wrong type is an error."""
+    """Return settings of class `cls` from a mapping; refuse unknown keys and wrong types."""
     if not isinstance(plain, Mapping):
         raise UsageError(
             f"{where}: found {show(plain)}, expected keys and values of {cls.__name__}"
@@ -102,7 +100,7 @@ def from_dict(cls: type[Settings], plain: object, *, where: str = "settings") ->
 
 
 def _accepted(cls: type, plain: Mapping[str, object]) -> dict[str, tuple[str, object]]:
-    """The name and the type of the field that each key of YAML stands for."""
+    """Return the field name and the type for each key that YAML may contain."""
     accepted = {}
     for field in dataclasses.fields(cls):
         key = field.name
@@ -117,12 +115,12 @@ def _accepted(cls: type, plain: Mapping[str, object]) -> dict[str, tuple[str, ob
 
 @cache
 def _types(cls: type) -> dict[str, Any]:
-    """The types of the fields of a class; finding them takes longer than checking the values."""
+    """Return the types of the fields of a class, cached because resolving them is slow."""
     return get_type_hints(cls)
 
 
 def convert(hint: object, value: object, where: str) -> object:
-    """Make a value from YAML or JSON one of the type `hint`; an error names its place, `where`."""
+    """Return a value from YAML or JSON as the type `hint`; an error starts with `where`."""
     origin = get_origin(hint)
     args = get_args(hint)
     if origin in (Union, types.UnionType):
@@ -161,49 +159,51 @@ def _convert_tuple(args: tuple[object, ...], value: object, where: str) -> tuple
     return tuple(convert(kind, item, f"{where}[{i}]") for i, (kind, item) in pairs)
 
 
-def differences(ours: object, theirs: object) -> list[str]:
-    """List the fields in which two settings of one class differ: 'training.epochs: 20, was 10'."""
-    return list(_changes(to_dict(ours), to_dict(theirs), ""))
+def differences(new: object, old: object) -> list[str]:
+    """Return where settings, or nested mappings, differ, such as 'training.epochs: 20, was 10'."""
+    return list(_differences(_plain(new), _plain(old), ""))
 
 
-def _changes(ours: object, theirs: object, name: str) -> Iterator[str]:
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        for key in {**ours, **theirs}:
-            yield from _changes(ours.get(key), theirs.get(key), f"{name}.{key}".lstrip("."))
-    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        for i, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-            yield from _changes(one, other, f"{name}[{i}]")
-    elif ours != theirs:
-        yield f"{name}: {show(ours)}, was {show(theirs)}"
+def _differences(new: object, old: object, name: str) -> Iterator[str]:
+    if isinstance(new, dict) and isinstance(old, dict):
+        for key in {**new, **old}:
+            yield from _differences(new.get(key), old.get(key), f"{name}.{key}".lstrip("."))
+    elif isinstance(new, list) and isinstance(old, list) and len(new) == len(old):
+        for i, pair in enumerate(zip(new, old, strict=True)):
+            yield from _differences(*pair, f"{name}[{i}]")
+    elif new != old:
+        yield f"{name}: {show(new)}, was {show(old)}"
 
 
 def show(value: object) -> str:
-    """A value as an error quotes it, cut short."""
+    """Return a value as text for an error message, shortened to 60 characters."""
     text = repr(value)
     if len(text) > 60:
         return f"{text[:57]}..."
     return text
 
 
-def check_numbers(
-    settings: object,
-    *,
-    counts: Sequence[str] = (),
-    not_negative: Sequence[str] = (),
-    positive: Sequence[str] = (),
-    shares: Sequence[str] = (),
-    temperatures: Sequence[str] = (),
-) -> None:
-    """Refuse settings whose numbers, by name, are out of range; NaN is out of every one."""
-    ranges: tuple[tuple[Sequence[str], Callable[[float], bool], str], ...] = (
-        (counts, lambda value: value >= 1, "at least 1"),
-        (not_negative, lambda value: value >= 0, "0 or more"),
-        (positive, lambda value: value > 0, "a number above 0"),
-        (shares, lambda value: 0 <= value <= 1, "a number in [0, 1]"),
-        (temperatures, lambda value: 0 < value <= 10, "a number in (0, 10], say 0.1"),
-    )
-    for names, is_in_range, expected in ranges:
-        for name in names:
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The values that a setting may have; NaN is in no range."""
+
+    expected: str
+    contains: Callable[[Any], bool]
+
+
+Count = Annotated[int, Range("at least 1", lambda value: value >= 1)]
+NonNegativeInt = Annotated[int, Range("0 or more", lambda value: value >= 0)]
+NonNegative = Annotated[float, Range("0 or more", lambda value: value >= 0)]
+Positive = Annotated[float, Range("a number above 0", lambda value: value > 0)]
+Fraction = Annotated[float, Range("a number in [0, 1]", lambda value: 0 <= value <= 1)]
+BelowOne = Annotated[float, Range("a number in [0, 1)", lambda value: 0 <= value < 1)]
+Temperature = Annotated[float, Range("a number in (0, 10], say 0.1", lambda value: 0 < value <= 10)]
+
+
+def check_ranges(settings: object) -> None:
+    """Refuse settings with a value outside the range of its type."""
+    for name, hint in get_type_hints(type(settings), include_extras=True).items():
+        for valid in getattr(hint, "__metadata__", ()):
             value = getattr(settings, name)
-            if not is_in_range(value):
-                raise UsageError(f"{name}: found {value}, expected {expected}")
+            if not valid.contains(value):
+                raise UsageError(f"{name}: found {value}, expected {valid.expected}")

@@ -1,23 +1,23 @@
-"""Text of users and their files made safe to print: nothing hidden, nothing steers a terminal."""
+"""Make names and text of users safe to print: control characters become visible."""
 
 import json
 import re
 import unicodedata
 
-TURNS = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
-"""Characters that turn the writing direction, with which gnp.exe is read as exe.png."""
+DIRECTION_CODES = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+"""Characters that change the writing direction, so that gnp.exe is displayed as exe.png."""
 
-NOTHING = ("Cc", "Cs", "Co", "Cn", "Zl", "Zp")
-"""Unicode categories of characters that draw nothing: control, surrogate, private, unassigned,
-line and paragraph."""
+INVISIBLE = ("Cc", "Cs", "Co", "Cn", "Zl", "Zp")
+"""Unicode categories of invisible characters: control, surrogate, private, unassigned, line and
+paragraph."""
 
 
 def shown(text: str, longest: int | None = None) -> str:
-    """Make a name or a line of text printable without hiding anything.
+    """Return text with every invisible character replaced by a visible one.
 
-    A line break becomes ␊, an escape ␛, a letter that turns the writing direction its code, any
-    other control character �. With `longest`, the middle of a longer name gives way to an ellipsis,
-    so that its extension stays.
+    A line break becomes ␊, an escape ␛, a change of the writing direction its code, any other
+    control character �. The middle of a text that is longer than `longest` becomes an ellipsis, so
+    that a file keeps its suffix.
     """
     if not text.isprintable():
         text = "".join(_visible(letter) for letter in text)
@@ -28,7 +28,7 @@ def shown(text: str, longest: int | None = None) -> str:
 
 
 def escaped_json(text: str) -> str:
-    """JSON with the same meaning in which characters that steer a terminal are escaped."""
+    """Return JSON with the same meaning in which control characters are escaped."""
     return re.sub(r"[^\x20-\x7e]", _escaped, text)
 
 
@@ -42,8 +42,13 @@ def _visible(letter: str) -> str:
     code = ord(letter)
     if code < 0x20:
         return chr(0x2400 + code)  # the control pictures block draws each of these
-    if code in TURNS:
+    if code in DIRECTION_CODES:
         return f"‹U+{code:04X}›"
-    if unicodedata.category(letter) in NOTHING:
+    if unicodedata.category(letter) in INVISIBLE:
         return "\N{REPLACEMENT CHARACTER}"
     return letter
+
+
+def one_line(error: BaseException, longest: int | None = None) -> str:
+    """Return the message of an error on one line, or the name of its class if it has none."""
+    return " ".join(str(error).split())[:longest] or type(error).__name__

@@ -1,9 +1,10 @@
-"""Numbers and their nouns as a person reads them."""
+"""Numbers and lists as text for people."""
 
 import math
 from collections.abc import Sequence
 
 PLURALS = {
+    "box": "boxes",
     "category": "categories",
     "class": "classes",
     "is": "are",
@@ -13,27 +14,29 @@ PLURALS = {
     "fits": "fit",
     "lies": "lie",
     "names": "name",
+    "needs": "need",
     "repeats": "repeat",
 }
 
 FEW_LABELS = 5
 FEW_KNOWN = 8
-"""Labeled images per known category, and known categories, that are few for an estimate of K."""
+"""With fewer labeled images per known category, or fewer known categories, an estimate of K is
+uncertain."""
 
 AVERAGE_LINKAGE = (
-    "clusters are joined by average linkage: it puts more of the labeled images, taken alone, "
-    "right than Ward's"
+    "average linkage is used, because its accuracy on the labeled images is higher than that of "
+    "Ward's linkage"
 )
-"""What is said where labels chose it."""
+"""The note on a run whose labels chose average linkage."""
 
 
 def count(n: int, noun: str) -> str:
-    """A number with its noun: '1 image', '1,234 images'."""
+    """Return a number with its noun: '1 image', '1,234 images'."""
     return f"{n:,} {plural(n, noun)}"
 
 
 def plural(n: int, word: str) -> str:
-    """The word as it stands after `n`; of several the last one changes."""
+    """Return the plural of a word, or of the last one of several, unless `n` is 1."""
     if n == 1:
         return word
     before, space, last = word.rpartition(" ")
@@ -41,7 +44,7 @@ def plural(n: int, word: str) -> str:
 
 
 def first_few(names: Sequence[str], most: int = 3, separator: str = ", ") -> str:
-    """The first names, and that there are more: 'a, b, c, …'."""
+    """Return the first names, with an ellipsis if there are more: 'a, b, c, …'."""
     named = list(names[:most])
     if len(names) > most:
         named.append("…")
@@ -49,28 +52,28 @@ def first_few(names: Sequence[str], most: int = 3, separator: str = ", ") -> str
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as a sentence has them: 'cms', 'cms and gcd', 'cms, gcd and pim'."""
+    """Return names for a sentence: 'cms', 'cms and gcd', 'cms, gcd and pim'."""
     if len(names) == 1:
         return names[0]
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def percent(share: float) -> str:
-    """A share of one as '81.2 %'; a dash for NaN."""
+    """Return a share in percent, '81.2 %'; a dash for NaN."""
     if not math.isfinite(share):
         return "–"
     return f"{100 * share:.1f} %"
 
 
 def number(value: float, digits: int = 2) -> str:
-    """A number with fixed decimals; a dash for NaN."""
+    """Return a number with fixed decimals; a dash for NaN."""
     if not math.isfinite(value):
         return "–"
     return f"{value:.{digits}f}"
 
 
 def duration(seconds: float) -> str:
-    """A time span in its two largest units: '2 h 05 min', '3 min 20 s', '4.2 s'."""
+    """Return a time span in its two largest units: '2 h 05 min', '3 min 20 s', '4.2 s'."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -80,7 +83,7 @@ def duration(seconds: float) -> str:
 
 
 def span(values: Sequence[int]) -> str:
-    """A range: '9–12', or '9' where there is only one."""
+    """Return the range of values: '9–12', or '9' if they are all the same."""
     low = min(values)
     high = max(values)
     if low == high:
@@ -88,26 +91,21 @@ def span(values: Sequence[int]) -> str:
     return f"{low}–{high}"
 
 
-def interval_in_words(interval: Sequence[int], asked: Sequence[int] | None = None) -> str:
-    """The 80 % interval of an estimate, and the range that a user asked for, which it keeps to."""
-    said = f"80 % interval {span(interval)}"
-    if asked:
-        said += f", within {span(asked)} as given"
-    return said
-
-
-def against_range(by_labels: Sequence[int]) -> str:
-    """Say that labels speak against the range that was given."""
-    return f"the labels suggest {span(by_labels)} categories, outside the given range"
+def interval_in_words(interval: Sequence[int], given_range: Sequence[int] | None = None) -> str:
+    """Return the 80 % interval of an estimate, with the range that a user gave for it."""
+    text = f"80 % interval {span(interval)}"
+    if given_range:
+        text += f", within the given range {span(given_range)}"
+    return text
 
 
 def is_wide(interval: Sequence[int]) -> bool:
-    """Whether an interval says little: its upper end is more than twice the lower one."""
+    """Return whether the upper end of an interval is more than twice the lower one."""
     return max(interval) > 2 * min(interval)
 
 
 def doubt_labels(n_labeled: int, n_known: int) -> str | None:
-    """Say that an estimate of K rests on few labels, or on few known categories, where it does."""
+    """Return a note if K is estimated from few labels or few known categories, else None."""
     known = count(n_known, "known category")
     remedy = "give --n-clusters or label"
     if n_labeled < FEW_LABELS * n_known:

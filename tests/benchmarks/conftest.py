@@ -1,4 +1,4 @@
-"""The scripts of benchmarks/ as modules."""
+"""Load the scripts of benchmarks/ as modules."""
 
 import importlib
 import sys
@@ -11,8 +11,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 @pytest.fixture(scope="module")
 def load_script():
-    """Import a script by its name, with those that it imports; all are forgotten after the tests of
-    a file."""
+    """Import a script by name; the scripts are removed from `sys.modules` after each test file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(FOLDER))
         yield importlib.import_module

@@ -1,4 +1,4 @@
-"""The script that measures `shoal discover` runs, with a handful of images."""
+"""The script that times `shoal discover` records every stage, run on 24 images."""
 
 import subprocess
 import sys

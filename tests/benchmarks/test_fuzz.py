@@ -1,4 +1,4 @@
-"""The fuzzer finds what it is made to find."""
+"""The fuzzer is reproducible and reports failures."""
 
 import os
 import random
@@ -15,31 +15,31 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 @pytest.fixture(scope="module")
 def fuzz(load_script):
-    """The names of the fuzzer's parts."""
+    """Everything that the modules of the fuzzer define, in one namespace."""
     parts = [vars(load_script(part)) for part in ("fuzz_inputs", "fuzz_runs", "fuzz")]
     return SimpleNamespace(**{name: value for part in parts for name, value in part.items()})
 
 
-def test_the_same_seed_gives_the_same_faults_and_something_always_changes(fuzz) -> None:
+def test_mutations_are_reproducible_and_nearly_always_change_the_content(fuzz) -> None:
     content = bytes(range(256)) * 4
     made = [[fuzz.mutate(content, random.Random(seed)) for seed in range(200)] for _ in range(2)]
     assert made[0] == made[1]
     assert sum(broken != content for broken in made[0]) > 190
 
 
-def test_a_reader_that_trips_is_a_fault_and_the_sound_file_is_put_back(
+def test_an_exception_of_a_reader_is_a_failure_and_the_valid_file_is_restored(
     fuzz, tmp_path: Path
 ) -> None:
     file = tmp_path / "x.npy"
-    faults = []
+    failures = []
     np.save(file, np.ones(3))
-    sound = file.read_bytes()
-    assert fuzz.try_input(file, lambda file: 1 // 0, random.Random(0), faults) == "traceback"
-    assert "ZeroDivisionError" in faults[0]
-    assert file.read_bytes() == sound
+    valid = file.read_bytes()
+    assert fuzz.try_input(file, lambda file: 1 // 0, random.Random(0), failures) == "traceback"
+    assert "ZeroDivisionError" in failures[0]
+    assert file.read_bytes() == valid
 
 
-def test_files_that_differ_or_are_missing_are_named(fuzz, tmp_path: Path) -> None:
+def test_different_and_missing_files_are_listed(fuzz, tmp_path: Path) -> None:
     for place, text in (("run", "1"), ("whole", "2")):
         (tmp_path / place).mkdir()
         (tmp_path / place / "a.csv").write_text(text)

@@ -1,4 +1,4 @@
-"""Archives of images, as the scripts of benchmarks/ unpack them."""
+"""How the scripts of benchmarks/ unpack archives of images."""
 
 import zipfile
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def unpack(load_script):
-    return load_script("answers").unpack
+    return load_script("accuracy").unpack
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def archive(tmp_path: Path) -> Path:
         (":1", ["gull/1.webp", "heron/1.webp", "tern/1.webp"]),
     ],
 )
-def test_classes_are_folders_in_one_named_as_the_archive(
+def test_classes_are_unpacked_as_folders_below_the_name_of_the_archive(
     unpack, archive: Path, tmp_path: Path, limit, wanted
 ) -> None:
     root = unpack(f"{archive}{limit}", tmp_path / "out")
@@ -35,14 +35,14 @@ def test_classes_are_folders_in_one_named_as_the_archive(
     assert (root / "heron" / "1.webp").read_text() == "heron/1.webp"
 
 
-def test_classes_are_drawn_by_the_seed_and_a_folder_that_is_there_is_left(
+def test_the_seed_samples_classes_and_an_existing_folder_is_left_unchanged(
     unpack, archive: Path, tmp_path: Path
 ) -> None:
-    drawn = [
-        sorted(one.name for one in unpack(str(archive), tmp_path / str(seed), 2, seed).iterdir())
+    sampled = [
+        sorted(path.name for path in unpack(str(archive), tmp_path / str(seed), 2, seed).iterdir())
         for seed in range(9)
     ]
-    assert {len(kinds) for kinds in drawn} == {2}
-    assert len({tuple(kinds) for kinds in drawn}) > 1
+    assert {len(classes) for classes in sampled} == {2}
+    assert len({tuple(classes) for classes in sampled}) > 1
     (tmp_path / "0" / "birds" / "mark").touch()
     assert (unpack(str(archive), tmp_path / "0", 2, 0) / "mark").exists()

@@ -1,4 +1,4 @@
-"""What several commands are given."""
+"""Arguments of several commands."""
 
 from pathlib import Path
 
@@ -7,6 +7,6 @@ import pytest
 
 @pytest.fixture
 def given(photos, tmp_path: Path) -> list[object]:
-    """Photos, their labels, small settings, and a folder to write."""
+    """The arguments of `shoal discover`: photos, labels, small settings and --out."""
     where = ["--config", photos.config, "--out", tmp_path / "run"]
     return [photos.folder, "--labels", photos.labels, *where]

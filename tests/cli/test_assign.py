@@ -1,4 +1,4 @@
-"""`shoal assign`: new images onto a finished run."""
+"""`shoal assign`: assign new images to a finished run."""
 
 import csv
 import io
@@ -33,7 +33,7 @@ def test_the_table_is_printed_or_written(run: Path, photos, tmp_path: Path) -> N
     assert [row["category_id"] for row in rows] == [
         str(row.category_id) for row in Run.open(run).assignments
     ]
-    assert "60 images assigned, 0 of them possibly new (outlier score above" in printed.stderr
+    assert "assigned 60 images, 0 of them possibly new (outlier score above" in printed.stderr
     written = shoal("assign", run, photos.folder, "--out", tmp_path / "new.csv", "--device", "cpu")
     assert written.stdout == f"{tmp_path / 'new.csv'}\n"
     assert (tmp_path / "new.csv").read_text() == printed.stdout
@@ -44,7 +44,7 @@ def test_json_is_one_object_with_a_row_per_image(run: Path, photos) -> None:
     assert (found["n_images"], found["n_possibly_new"], len(found["assignments"])) == (60, 0, 60)
 
 
-def test_an_unfinished_run_is_not_used(run: Path, photos) -> None:
+def test_an_unfinished_run_is_refused(run: Path, photos) -> None:
     opened = Run(run)
     opened.write_json("provenance", {**opened.provenance, "finished": None})
     assert shoal("assign", run, photos.folder).exit_code == 3
@@ -52,7 +52,7 @@ def test_an_unfinished_run_is_not_used(run: Path, photos) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [[], ["--json"], ["--out"]], ids=["rows", "json", "file"])
-def test_a_watched_folder_is_read_until_it_is_interrupted(
+def test_a_folder_is_watched_until_ctrl_c(
     run: Path, photos, tmp_path: Path, monkeypatch, flags
 ) -> None:
     inbox = tmp_path / "inbox"
@@ -73,7 +73,7 @@ def test_a_watched_folder_is_read_until_it_is_interrupted(
     flags = [*flags, out] if flags == ["--out"] else flags
     found = shoal("assign", run, inbox, "--watch", "--device", "cpu", *flags)
     assert found.exit_code == 0, found.stderr
-    assert found.stderr.splitlines() == [f"watching {inbox}; Ctrl-C ends it", "2 images assigned"]
+    assert found.stderr.splitlines() == [f"watching {inbox}; Ctrl-C stops", "assigned 2 images"]
     expected = [row.category_id for row in Run.open(run).assignments[:2]]
     if "--json" in flags:
         assert [json.loads(line)["category_id"] for line in found.stdout.splitlines()] == expected
@@ -82,7 +82,7 @@ def test_a_watched_folder_is_read_until_it_is_interrupted(
     assert [int(row["category_id"]) for row in csv.DictReader(io.StringIO(table))] == expected
 
 
-def test_a_file_that_is_there_is_not_overwritten_unless_told(run, photos, tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten_unless_forced(run, photos, tmp_path: Path) -> None:
     out = tmp_path / "mine.csv"
     out.write_text("mine\n")
     refused = shoal("assign", run, photos.folder, "--out", out, "--device", "cpu")
@@ -96,7 +96,7 @@ def test_a_file_that_is_there_is_not_overwritten_unless_told(run, photos, tmp_pa
     assert out.read_text() != "mine\n"
 
 
-def test_a_watch_that_is_started_again_keeps_the_rows_of_images_moved_away(
+def test_a_restarted_watch_keeps_the_rows_of_moved_images(
     run: Path, photos, tmp_path: Path, monkeypatch
 ) -> None:
     first, second = sorted(photos.truth)[:2]
@@ -117,8 +117,7 @@ def test_a_watch_that_is_started_again_keeps_the_rows_of_images_moved_away(
     out.write_text("mine\n")
     refused = shoal("assign", run, inbox, "--watch", "--out", out, "--device", "cpu")
     assert refused.exit_code == 3
-    assert refused.stderr.endswith("; give --force to begin it anew, or another --out\n")
-    assert "make the run again" not in refused.stderr
+    assert "--force" in refused.stderr
     assert out.read_text() == "mine\n"
 
 
@@ -135,10 +134,9 @@ def _raise(error: type[BaseException] | None) -> None:
         ("nowhere IMAGES", 3),
         ("RUN IMAGES --outlier-share 2", 2),
         ("RUN IMAGES --device tpu", 2),
-        ("RUN IMAGES --every 5", 2),
     ],
 )
-def test_a_mistake_is_one_line(run: Path, photos, arguments: str, code: int) -> None:
+def test_user_errors_are_one_line(run: Path, photos, arguments: str, code: int) -> None:
     places = {"RUN": run, "IMAGES": photos.folder}
     found = shoal("assign", *[places.get(word, word) for word in arguments.split()])
     assert (found.exit_code, found.stdout) == (code, ""), found.stderr

@@ -1,4 +1,4 @@
-"""`shoal cache`: what is kept, and gone when asked."""
+"""`shoal cache`: list and clear the cache."""
 
 import json
 from pathlib import Path
@@ -12,9 +12,7 @@ def cache(*flags: str):
     return shoal("cache", *flags)
 
 
-def test_decoded_images_are_listed_and_deleted_and_the_originals_stay(
-    photos, tmp_path: Path
-) -> None:
+def test_the_cache_is_listed_and_cleared_and_originals_stay(photos, tmp_path: Path) -> None:
     pixels = tmp_path / "cache" / "pixels"
     assert cache().stdout == f"      0.0 MB  of 50 GB in {pixels.parent}\n"
     load_pixels(read_collection(photos.folder, False), 64)
@@ -29,6 +27,6 @@ def test_decoded_images_are_listed_and_deleted_and_the_originals_stay(
     listed = cache()
     assert Path(found["stores"][0]["folder"]).name in listed.stdout
     assert "shoal cache --clear" in listed.stderr
-    assert cache("--clear").stdout.endswith(f" MB deleted from {pixels.parent}\n")
+    assert cache("--clear").stdout.startswith("deleted ")
     assert list(pixels.iterdir()) == list(converted.parent.iterdir()) == []
     assert len(list(photos.folder.iterdir())) == 60

@@ -17,7 +17,7 @@ def cluster(*arguments: object) -> Result:
 
 @pytest.fixture
 def points() -> tuple[np.ndarray, np.ndarray]:
-    """Five bundles of directions, twelve rows each."""
+    """Unit vectors around five directions, twelve rows each."""
     rng = np.random.default_rng(0)
     truth = np.arange(60) % 5
     return (np.eye(5)[truth] + 0.1 * rng.normal(size=(60, 5))).astype(np.float32), truth
@@ -33,7 +33,7 @@ def file(points, tmp_path: Path) -> Path:
     return tmp_path / "features.npz"
 
 
-def test_five_bundles_are_found_when_three_are_known(file: Path, points, tmp_path: Path) -> None:
+def test_five_bundles_are_found_with_three_known(file: Path, points, tmp_path: Path) -> None:
     run = cluster(file, "--out", tmp_path / "run")
     assert run.exit_code == 0, run.stderr
     assert (
@@ -41,10 +41,10 @@ def test_five_bundles_are_found_when_three_are_known(file: Path, points, tmp_pat
         == "60 embeddings of 5 numbers, 18 labeled in 3 categories, 42 unlabeled"
     )
     assert "note: the number of categories is estimated from 3 known categories" in run.stderr
-    answer, path = run.stdout.splitlines()
-    assert answer == (
+    summary, path = run.stdout.splitlines()
+    assert summary == (
         "Found 5 categories (80 % interval 5–6): 3 known, 2 novel. 0 images are uncertain. There "
-        "are too few labels to check confidence, so none is above 0.95."
+        "are too few labels to calibrate confidence, so it is at most 0.95."
     )
     found = Run.open(path)
     assert found.n_clusters == 5
@@ -57,9 +57,7 @@ def test_five_bundles_are_found_when_three_are_known(file: Path, points, tmp_pat
     }
 
 
-def test_the_papers_protocol_is_one_flag_and_a_rule_given_beside_it_wins(
-    file: Path, tmp_path: Path
-) -> None:
+def test_the_protocol_is_a_flag_and_rule_overrides_it(file: Path, tmp_path: Path) -> None:
     for flags, expected in ([], ("paper", 0)), (["--rule", "pairs"], ("pairs", 0)):
         run = cluster(file, "--out", tmp_path / "run", "--protocol", "paper", "--force", *flags)
         assert run.exit_code == 0, run.stderr
@@ -67,7 +65,7 @@ def test_the_papers_protocol_is_one_flag_and_a_rule_given_beside_it_wins(
         assert (inference["rule"], inference["estimate_shifts"]) == expected
 
 
-def test_labels_may_come_from_a_table_and_json_is_one_object(points, tmp_path: Path) -> None:
+def test_labels_from_a_table_and_json_output(points, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", points[0])
     cells = [str(label) if label < 3 and i < 30 else "-1" for i, label in enumerate(points[1])]
     (tmp_path / "labels.csv").write_text("label\n" + "\n".join(cells) + "\n")
@@ -90,13 +88,9 @@ def evaluate(run: Path, truth: Path) -> Result:
     return shoal("evaluate", run, "--truth", truth, "--json")
 
 
-def test_scrambled_hidden_labels_change_nothing_but_the_score(points, tmp_path: Path) -> None:
-    """The file's own y is the whole truth, of which --labels gives the part that a user has.
-
-    Twice the same, once with the hidden part shuffled, and again after each was evaluated: every
-    file of the run is the same to the last byte. Only the score tells the two apart, so the shuffle
-    was one.
-    """
+def test_scrambled_hidden_labels_change_only_the_score(points, tmp_path: Path) -> None:
+    """`y` in the file has all labels, --labels those that a user has. Two runs, one with shuffled
+    hidden labels, have the same bytes, also after each was evaluated. Only their scores differ."""
     x, truth = points
     names = [f"img-{i:02d}" for i in range(60)]
     is_labeled = (truth < 3) & (np.arange(60) < 30)
@@ -135,7 +129,7 @@ def test_scrambled_hidden_labels_change_nothing_but_the_score(points, tmp_path: 
 
 
 def parts(run: Path) -> dict[str, bytes]:
-    """What a run holds, without the score and the times."""
+    """Return the files of a run without scores and times."""
     return {
         file.name: file.read_bytes()
         for file in run.iterdir()
@@ -143,7 +137,7 @@ def parts(run: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_dry_run_stops_after_the_counts(file: Path, tmp_path: Path) -> None:
+def test_a_dry_run_prints_counts_and_writes_nothing(file: Path, tmp_path: Path) -> None:
     run = cluster(file, "--dry-run", "--out", tmp_path / "run")
     assert run.exit_code == 0
     assert run.stdout.startswith("60 embeddings of ")
@@ -160,7 +154,7 @@ def test_a_dry_run_stops_after_the_counts(file: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_the_order_of_the_rows_changes_nothing(file: Path, points, tmp_path: Path) -> None:
+def test_row_order_does_not_change_the_result(file: Path, points, tmp_path: Path) -> None:
     order = np.random.default_rng(1).permutation(60)
     with np.load(file) as found:
         np.savez(tmp_path / "other.npz", **{name: found[name][order] for name in found.files})
@@ -177,7 +171,7 @@ def bad(x: np.ndarray, row: int, value: float) -> np.ndarray:
     return changed
 
 
-def test_a_finished_run_is_kept_unless_forced(file: Path, tmp_path: Path) -> None:
+def test_a_finished_run_is_not_overwritten_unless_forced(file: Path, tmp_path: Path) -> None:
     assert cluster(file, "--out", tmp_path / "run").exit_code == 0
     again = cluster(file, "--out", tmp_path / "run")
     assert again.exit_code == 2
@@ -203,7 +197,7 @@ def test_a_finished_run_is_kept_unless_forced(file: Path, tmp_path: Path) -> Non
     ],
 )
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["run", "dry run"])
-def test_a_mistake_is_refused_before_anything_is_written(
+def test_user_errors_are_refused_before_anything_is_written(
     file: Path, tmp_path: Path, flags: str, code: int, dry: list[str]
 ) -> None:
     run = cluster(file, "--out", tmp_path / "run", *flags.split(), *dry)
@@ -227,9 +221,9 @@ def test_bad_embeddings_are_refused(points, tmp_path: Path, change) -> None:
     assert (run.exit_code, run.stdout) == (3, ""), run.stderr
 
 
-def test_a_range_is_kept_to(file: Path, tmp_path: Path) -> None:
+def test_the_estimate_stays_in_a_given_range(file: Path, tmp_path: Path) -> None:
     run = cluster(file, "--out", tmp_path / "run", "--n-clusters", "7-9", "--json")
     assert run.exit_code == 0, run.stderr
     found = json.loads(run.stdout)
     assert 7 <= found["interval"][0] <= found["n_clusters"] <= found["interval"][1] <= 9
-    assert (found["range"], found["by_labels"]) == ([7, 9], [5, 6])
+    assert found["range"] == [7, 9]

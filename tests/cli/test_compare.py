@@ -1,6 +1,4 @@
-"""`shoal compare`: what it prints where, what it says to each mistake, and what kill -9 does to
-it.
-"""
+"""`shoal compare`: output, user errors and kills."""
 
 import csv
 import json
@@ -30,7 +28,7 @@ def run_compare(*arguments: object) -> Result:
 
 @pytest.fixture
 def given(make_photos, tmp_path: Path) -> list[object]:
-    """120 photos of five known colors, half of them labeled; small trainings of two methods."""
+    """120 photos of five known colors, half of them labeled, and short training of two methods."""
     photos = make_photos(120)
     labels = tmp_path / "half.csv"
     with labels.open("w", encoding="utf-8", newline="") as out:
@@ -41,19 +39,29 @@ def given(make_photos, tmp_path: Path) -> list[object]:
 
 
 @pytest.mark.slow
-def test_it_prints_a_table_ties_and_a_command_that_works_and_resume_prints_it_again(
+def test_a_comparison_prints_a_table_and_a_working_command_and_resume_prints_it_again(
     given, tmp_path: Path
 ) -> None:
     run = run_compare(*given)
     assert run.exit_code == 0, run.stderr
     lines = run.stdout.splitlines()
-    assert lines[0].split() == ["rank", "method", "All", "95", "%", "Known", "Novel", "seconds"]
-    assert {line.split()[1] for line in lines[1:4]} == {"the", "CMS", "GCD"}
+    assert lines[0].split() == [
+        "rank",
+        "method",
+        "All",
+        "95",
+        "%",
+        "interval",
+        "Known",
+        "Novel",
+        "seconds",
+    ]
+    assert {line.split()[1] for line in lines[1:4]} == {"frozen", "CMS", "GCD"}
     assert lines[-1] == str(tmp_path / "run" / "compare.html")
-    assert lines[-3] == "to run the first on everything:"
-    said = run.stderr.splitlines()
-    announced = next(at for at, line in enumerate(said) if line.startswith("2 trainings"))
-    assert any("labels kept from every method" in line for line in said[:announced])
+    assert lines[-3] == "to run the best method with all labels:"
+    messages = run.stderr.splitlines()
+    announced = next(at for at, line in enumerate(messages) if line.startswith("2 trainings"))
+    assert any("labels held out from every method" in line for line in messages[:announced])
     again = run_compare(*given, "--resume")
     assert (again.exit_code, again.stdout) == (0, run.stdout)
     found = json.loads(run_compare(*given, "--resume", "--json").stdout)
@@ -64,13 +72,13 @@ def test_it_prints_a_table_ties_and_a_command_that_works_and_resume_prints_it_ag
     assert done.exit_code == 0, done.stderr
 
 
-def test_a_dry_run_says_what_would_be_done_and_writes_nothing(given, tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_plan_and_writes_nothing(given, tmp_path: Path) -> None:
     run = run_compare(*given, "--dry-run", "--json")
     assert run.exit_code == 0, run.stderr
     found = json.loads(run.stdout)
     assert found["methods"] == ["frozen", "cms", "gcd"]
     assert (found["n_trainings"], found["epochs"]) == (2, {"cms": 2, "gcd": 2})
-    assert "kept from every method" in found["kept"][0]
+    assert "held out from every method" in found["held_out"][0]
     assert not (tmp_path / "run").exists()
     assert (
         run_compare(*given, "--dry-run").stdout.splitlines()[1]
@@ -79,12 +87,11 @@ def test_a_dry_run_says_what_would_be_done_and_writes_nothing(given, tmp_path: P
 
 
 @pytest.mark.slow
-def test_killed_in_the_second_method_and_resumed_equals_uninterrupted(
+def test_a_comparison_killed_in_the_second_method_resumes_to_the_same_bytes(
     given, tmp_path: Path
 ) -> None:
-    """Only gcd has a 16th step. A finished method stays as it is; a second process was refused
-    meanwhile.
-    """
+    """The command is killed in gcd, the only method with a 16th step. A second process is refused
+    meanwhile, and the finished method is unchanged."""
     longer = [*given, "--set", "gcd.training.epochs=3"]
     whole = run_compare(*longer, "--out", tmp_path / "whole")
     assert whole.exit_code == 0, whole.stderr
@@ -106,7 +113,7 @@ def test_killed_in_the_second_method_and_resumed_equals_uninterrupted(
         if part.name in (
             "assignments.csv",
             "categories.csv",
-            "kept.csv",
+            "held_out.csv",
             "embeddings.npy",
             "model.safetensors",
         ):
@@ -120,14 +127,16 @@ def test_killed_in_the_second_method_and_resumed_equals_uninterrupted(
         "--methods cms",
         "--methods cms,cms",
         "--methods cms,nonsense",
-        "--draws 0",
+        "--repeats 0",
         "--set depths=[1]",
         "--n-clusters 2",
         "--resume --force",
         "--set n_tail_blocks=99",
     ],
 )
-def test_mistakes_are_refused_before_anything_is_written(given, tmp_path: Path, flags: str) -> None:
+def test_user_errors_are_refused_before_anything_is_written(
+    given, tmp_path: Path, flags: str
+) -> None:
     refused(run_compare(*given, *flags.split()), 2)
     refused(run_compare(*given, *flags.split(), "--dry-run"), 2)
     assert not (tmp_path / "run").exists()

@@ -19,17 +19,6 @@ def test_verify_as_json_is_one_object(tmp_path: Path) -> None:
     assert found["parts"][0]["missing"] == ["train.bin"]
 
 
-def test_a_broken_download_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "cifar-10-binary.tar.gz").write_bytes(b"no archive")
-    code, text, error = run("prepare", "cifar10", str(tmp_path))
-    assert (code, text) == (3, "")
-    assert len(error.splitlines()) == 1
-    code, text, error = run("verify", "cifar10", str(tmp_path))
-    assert code == 3
-    assert "BAD      " in text
-    assert error == "checking cifar-10-binary.tar.gz …\n"
-
-
 @pytest.mark.parametrize("command", ["verify", "prepare"])
 def test_user_errors_are_one_line_with_their_exit_code(command: str, tmp_path: Path) -> None:
     code, text, error = run(command, "cubb", str(tmp_path))

@@ -1,4 +1,4 @@
-"""`shoal discover`: what it prints where, and what it says to each mistake."""
+"""`shoal discover`: output and user errors."""
 
 import json
 from pathlib import Path
@@ -8,13 +8,13 @@ import pytest
 from PIL import Image
 
 from commands import discover, refused, shoal
-from shoal.discovery.answers import answer_in_words
+from shoal.discovery.results import summarize_run
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_it_says_what_it_found_and_ends_with_the_answer_the_run_and_the_next_command(
+def test_discover_prints_counts_the_summary_the_run_and_the_next_command(
     given, tmp_path: Path
 ) -> None:
     run = discover(*given, "--n-clusters", 5)
@@ -26,15 +26,15 @@ def test_it_says_what_it_found_and_ends_with_the_answer_the_run_and_the_next_com
         lines[-1]
         == f"next: shoal report {tmp_path / 'run'} --open, then shoal review {tmp_path / 'run'}"
     )
-    answer, path, report = run.stdout.splitlines()
+    summary, path, report = run.stdout.splitlines()
     assert "<!doctype html>" in Path(report).read_text("utf-8")[:200].lower()
-    assert answer.startswith("Found 5 categories")
-    assert "3 known, 2 novel" in answer
+    assert summary.startswith("Found 5 categories")
+    assert "3 known, 2 novel" in summary
     assert Run.open(path).n_clusters == 5
 
 
 @pytest.mark.slow
-def test_json_is_one_object_with_counts_doubts_choice_times_and_paths(
+def test_json_output_has_counts_doubts_choice_times_and_paths(
     given, photos, tmp_path: Path
 ) -> None:
     (photos.folder / "zzz.jpg").write_bytes(b"")
@@ -42,7 +42,7 @@ def test_json_is_one_object_with_counts_doubts_choice_times_and_paths(
     assert run.exit_code == 0, run.stderr
     found = json.loads(run.stdout)
     opened = Run.open(tmp_path / "run")
-    assert (found["run"], found["answer"]) == (str(opened.path), answer_in_words(opened))
+    assert (found["run"], found["summary"]) == (str(opened.path), summarize_run(opened))
     assert [found[f"n_{what}"] for what in ("images", "labeled", "unlabeled", "unreadable")] == [
         60,
         18,
@@ -52,7 +52,7 @@ def test_json_is_one_object_with_counts_doubts_choice_times_and_paths(
     assert found["n_clusters"] == found["n_known"] + found["n_novel"] == opened.n_clusters
     assert tuple(found["estimate"]["interval"]) == opened.n_clusters_interval
     assert found["validation_accuracy"] == opened.metrics[-1]["validation_accuracy"]
-    assert (found["choice"], found["other_answer"]) == (None, str(opened.path / "frozen"))
+    assert (found["choice"], found["other_result"]) == (None, str(opened.path / "frozen"))
     assert found["seconds"] > 0
     assert found["files"]["report.html"] == str(opened.path / "report.html")
     assert all(
@@ -60,15 +60,17 @@ def test_json_is_one_object_with_counts_doubts_choice_times_and_paths(
     )
 
 
-def test_a_dry_run_says_what_was_found_once_and_writes_nothing(given, tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_counts_once_and_writes_nothing(given, tmp_path: Path) -> None:
     run = discover(*given, "--dry-run")
     assert run.exit_code == 0
-    assert run.stdout == "60 images, 18 labeled in 3 categories, 42 unlabeled\n"
+    counted, *categories = run.stdout.splitlines()
+    assert counted == "60 images, 18 labeled in 3 categories, 42 unlabeled"
+    assert [line.split() for line in categories] == [["6", "blue"], ["6", "green"], ["6", "red"]]
     assert "read as" in run.stderr
     assert "60 images" not in run.stderr
     found = json.loads(discover(*given, "--dry-run", "--json").stdout)
     assert (found["n_images"], found["n_labeled"], found["class_sizes"]) == (60, 18, [6, 6, 6])
-    assert (found["trains"], found["encoder_is_here"], found["out"]) == (
+    assert (found["trains"], found["encoder_is_installed"], found["out"]) == (
         True,
         True,
         str(tmp_path / "run"),
@@ -77,7 +79,7 @@ def test_a_dry_run_says_what_was_found_once_and_writes_nothing(given, tmp_path: 
 
 
 @pytest.mark.slow
-def test_flags_win_over_the_config(given, tmp_path: Path) -> None:
+def test_flags_override_the_config(given, tmp_path: Path) -> None:
     run = discover(*given, "--epochs", 1, "--seed", 3, "--n-clusters", 6, "--input-size", 24)
     assert run.exit_code == 0, run.stderr
     config = Run.open(tmp_path / "run").config
@@ -85,7 +87,7 @@ def test_flags_win_over_the_config(given, tmp_path: Path) -> None:
     assert (config["cms"]["training"]["epochs"], config["cms"]["input_size"]) == (1, 24)
 
 
-def test_a_method_a_protocol_and_its_recipe_are_flags(
+def test_method_protocol_and_recipe_are_flags(
     photos, given, tiny_encoder: Path, tmp_path: Path
 ) -> None:
     flags = [
@@ -105,17 +107,17 @@ def test_a_method_a_protocol_and_its_recipe_are_flags(
     assert "cms" not in config
     inference = config["agglomerative"]["inference"]
     assert (inference["rule"], inference["estimate_shifts"]) == ("paper", 0)
-    assert "Frozen result:" not in run.stderr  # it would be the same as the last
+    assert "Frozen result:" not in run.stderr  # it would equal the final result
 
 
-def test_resuming_a_finished_run_shows_its_answer_again(given) -> None:
+def test_resuming_a_finished_run_prints_its_result(given) -> None:
     first = discover(*given, "--no-train")
     again = discover(*given, "--no-train", "--resume")
     assert (again.exit_code, again.stdout) == (0, first.stdout)
-    assert "is finished, there is nothing left to do" in again.stderr
+    assert "is finished; there is nothing left to do" in again.stderr
 
 
-def test_folders_are_labels_too_and_the_run_is_named_after_the_folder(
+def test_subfolders_are_labels_and_the_run_is_named_after_the_folder(
     photos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, color in list(photos.truth.items())[:20]:
@@ -127,17 +129,20 @@ def test_folders_are_labels_too_and_the_run_is_named_after_the_folder(
     assert run.exit_code == 0, run.stderr
     assert run.stdout.splitlines()[1:] == ["runs/photos", "runs/photos/report.html"]
     assert (tmp_path / "runs" / "photos" / "report.html").is_file()
-    run = discover("photos", "--config", photos.config, "--no-train")
-    refused(run, 2, "runs/photos: holds a finished run; give --force")
+    again = discover("photos", "--config", photos.config, "--no-train")
+    assert (again.exit_code, again.stdout) == (0, run.stdout)
+    refused(
+        discover("photos", "--no-train", "--seed", "1"), 2, "runs/photos:", "give another --out"
+    )
 
 
-def test_a_folder_that_is_not_there_and_one_without_images(tmp_path: Path) -> None:
+def test_missing_folders_and_folders_without_images_are_refused(tmp_path: Path) -> None:
     refused(discover(tmp_path / "nowhere"), 3, "no such folder")
     (tmp_path / "empty").mkdir()
     refused(discover(tmp_path / "empty"), 3, "no images")
 
 
-def test_one_known_category_and_too_few_images_are_refused_with_the_number_needed(
+def test_too_few_categories_or_images_are_refused_with_the_number_needed(
     make_photos, tmp_path: Path
 ) -> None:
     photos = make_photos(60)
@@ -165,36 +170,32 @@ def test_one_known_category_and_too_few_images_are_refused_with_the_number_neede
     refused(discover(*given, "--allow-missing"), 3, "discovery needs at least 10 images; add 2")
 
 
-def test_an_interrupted_run_asks_for_resume_and_other_settings_are_listed(
+def test_an_interrupted_run_requires_resume_and_the_same_settings(
     given, tmp_path: Path, monkeypatch
 ) -> None:
-    from shoal.discovery import pipeline as images
+    from shoal.discovery import discovery_job as images
 
     def interrupt(*_arguments: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(images, "answer_trained", interrupt)
+        patched.setattr(images, "train_and_choose", interrupt)
         stopped = discover(*given, "--epochs", 1)
     assert stopped.exit_code == 130
-    last = stopped.stderr.splitlines()[-1]
-    assert last.startswith(
-        "interrupted; `shoal discover` and `shoal compare` go on with --resume, every other command"
-    )
+    assert "--resume" in stopped.stderr.splitlines()[-1]
     refused(
         discover(*given),
         2,
-        "holds an unfinished run; give --resume to continue it, or --force to start over",
+        "found an unfinished run; give --resume to continue it, or --force to start over",
     )
     refused(discover(*given, "--resume", "--epochs", 9), 2, "cms.training.epochs: 9, was 1")
     assert discover(*given, "--resume", "--epochs", 1).exit_code == 0
 
 
 @pytest.mark.slow
-def test_images_of_every_odd_kind_are_read_or_listed(photos, given, tmp_path: Path) -> None:
-    """1 x 1 pixels, gray, 16 bit and long ones are read; a 20,000 x 20,000 one, an empty and a
-    cut one are listed.
-    """
+def test_unusual_images_are_read_or_listed(photos, given, tmp_path: Path) -> None:
+    """Images of 1 x 1 pixels, gray, 16-bit and elongated ones are read; an image of 20,000 x 20,000
+    pixels, an empty one and a truncated one are listed as skipped."""
     names = sorted(photos.truth)
     Image.fromarray(np.full((1, 1, 3), 200, dtype=np.uint8)).save(photos.folder / names[0])
     Image.fromarray(np.full((20, 20), 120, dtype=np.uint8)).save(photos.folder / names[1])
@@ -216,16 +217,14 @@ def test_images_of_every_odd_kind_are_read_or_listed(photos, given, tmp_path: Pa
     assert counts == ["1 unreadable", f"3 unreadable, listed in {tmp_path / 'run' / 'skipped.csv'}"]
     assert run.stderr.splitlines()[0].endswith(
         " unlabeled, 1 unreadable"
-    )  # by its first bytes; others when decoded
+    )  # detected by its first bytes; the others are detected when decoded
 
 
-def test_images_none_or_too_few_of_which_can_be_read_are_refused_and_leave_no_run(
-    photos, given, tmp_path
-) -> None:
+def test_too_few_readable_images_are_refused_and_leave_no_run(photos, given, tmp_path) -> None:
     names = sorted(photos.truth)
     for name in names[:-3]:
         (photos.folder / name).write_bytes(b"no image")
-    refused(discover(*given), 3, "at least 10 images", f"(57 unreadable, such as {names[0]}: ")
+    refused(discover(*given), 3, "at least 10 images", "57 unreadable", names[0])
     assert not (tmp_path / "run").exists()
     for name in names[-3:]:
         (photos.folder / name).write_bytes(b"no image")
@@ -234,7 +233,7 @@ def test_images_none_or_too_few_of_which_can_be_read_are_refused_and_leave_no_ru
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_said_in_words_and_the_run_can_be_resumed(
+def test_a_full_disk_is_reported_and_the_run_can_be_resumed(
     given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import errno
@@ -251,11 +250,9 @@ def test_a_full_disk_is_said_in_words_and_the_run_can_be_resumed(
 
 
 @pytest.mark.slow
-def test_hidden_labels_change_nothing_that_is_predicted(photos, given, tmp_path: Path) -> None:
-    """The truth lies in the very table that `discover` reads, as a column it was not told of,
-    and enters with `evaluate` alone: scrambled, it changes the score and not a byte of a second
-    run.
-    """
+def test_hidden_labels_do_not_affect_predictions(photos, given, tmp_path: Path) -> None:
+    """The table that `discover` reads has the true classes in another column, which only `evaluate`
+    uses: scrambling it changes the score, but no byte of a second run."""
     labels = dict(line.split(",") for line in photos.labels.read_text().splitlines()[1:])
     colors = list(photos.truth.values())
     parts = ("assignments.csv", "categories.csv", "estimate.json", "shifts.json", "embeddings.npy")
@@ -296,12 +293,12 @@ def test_hidden_labels_change_nothing_that_is_predicted(photos, given, tmp_path:
         ("--recipe cub", 2),
         ("--method kmeans", 2),
         ("--method agglomerative --epochs 3", 2),
-        ("--method agglomerative --answer better", 2),
+        ("--method agglomerative --result better", 2),
         ("--method agglomerative --train", 2),
         ("--protocol papers", 2),
         ("--epochs 0", 2),
         ("--epochs 5 --no-train", 2),
-        ("--answer trained --no-train", 2),
+        ("--result trained --no-train", 2),
         ("--tensorboard --no-train", 2),
         ("--labels nowhere.csv", 3),
         ("--config nowhere.yaml", 2),
@@ -311,7 +308,7 @@ def test_hidden_labels_change_nothing_that_is_predicted(photos, given, tmp_path:
     ],
 )
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["run", "dry run"])
-def test_a_mistake_is_refused_before_anything_is_written(
+def test_user_errors_are_refused_before_anything_is_written(
     given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, code: int, dry: list[str]
 ) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))

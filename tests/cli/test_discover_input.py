@@ -1,7 +1,9 @@
-"""`shoal discover` on tables and names that are not what they should be."""
+"""`shoal discover` on unusual tables, names and files."""
 
 import json
 import os
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,30 +14,28 @@ from shoal.cli import console
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_a_table_with_many_paths_to_nothing_stops_before_anything_is_done_unless_allowed(
-    given, photos
-) -> None:
+def test_a_table_with_many_missing_images_is_refused_unless_allowed(given, photos) -> None:
     photos.labels.write_text(photos.labels.read_text().rstrip() + "\ngone.png,red\nlost.png,red\n")
     refused(
         discover(*given, "--dry-run"),
         3,
-        "2 of 20 rows name images that are not there",
+        "2 of 20 rows name missing images",
         "--allow-missing",
     )
     allowed = discover(*given, "--dry-run", "--allow-missing")
     assert allowed.exit_code == 0, allowed.stderr
-    assert "note: 2 rows name images that are not there" in allowed.stderr
+    assert "note: 2 rows without an image" in allowed.stderr
 
 
-def test_every_line_for_a_person_is_made_visible_where_it_is_printed(
+def test_control_characters_in_messages_are_made_visible(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for speak in (console.say, console.complain):
+    for speak in (console.log, console.log_error):
         speak("heron\x1b]0;owned\x07.jpg")
         assert capsys.readouterr().err == "heron␛]0;owned␇.jpg\n"
 
 
-def test_a_result_is_made_visible_on_a_terminal_and_is_as_it_is_for_a_program(
+def test_control_characters_in_results_are_made_visible_only_on_a_terminal(
     capsys, monkeypatch
 ) -> None:
     for is_terminal, expected in (
@@ -52,7 +52,9 @@ def test_a_result_is_made_visible_on_a_terminal_and_is_as_it_is_for_a_program(
     [["discover", "--no\x1b]0;owned\x07"], ["rep\x1b]0;owned\x07ort"]],
     ids=["option", "command"],
 )
-def test_a_word_that_is_no_option_or_command_is_made_visible_too(words: list[str]) -> None:
+def test_control_characters_in_unknown_options_and_commands_are_made_visible(
+    words: list[str],
+) -> None:
     run = shoal(*words)
     assert run.exit_code == 2
     assert "]0;owned" in run.stderr
@@ -67,17 +69,16 @@ def test_dead_links_and_pipes_are_listed_in_skipped_csv(given, photos, tmp_path:
     assert found.exit_code == 0, found.stderr
     listed = (tmp_path / "run" / "skipped.csv").read_text().splitlines()
     assert listed[1:] == [
-        "dead.png,a link to nothing",
-        'pipe.png,"no plain file (a pipe, a socket or a device)"',
+        "dead.png,a broken link",
+        "pipe.png,not a regular file",
     ]
 
 
-def test_names_that_steer_a_terminal_are_made_visible_wherever_they_are_said(
+def test_control_characters_in_names_are_made_visible_everywhere(
     given, photos, tmp_path: Path
 ) -> None:
-    """An escape that would set the title, a bell, letters turned around; in a folder's name a
-    line break too.
-    """
+    """Names contain an escape sequence that sets the terminal title, a bell and reversed text; the
+    name of a folder also contains a line break."""
     evil = "\x1b]0;owned\x07error: all gone \u202egnp.exe\x9b31m"
     visible = "␛]0;owned␇error: all gone ‹U+202E›gnp.exe�31m"
     labels = photos.labels.read_text().replace(",red", f',"red{evil}"').rstrip()
@@ -93,3 +94,28 @@ def test_names_that_steer_a_terminal_are_made_visible_wherever_they_are_said(
     assert listed.rstrip("\n").isprintable()
     assert f"red{evil}" in json.loads(listed)["classes"]
     refused(discover(tmp_path / f"no\nerror{evil}"), 3, f"no␊error{visible}: no such folder")
+
+
+def test_a_dry_run_counts_categories_and_heic_files_without_their_package(
+    given, photos, monkeypatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    for i in range(2):
+        (photos.folder / f"{i}.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    found = discover(*given, "--dry-run")
+    assert "note: 2 HEIC files need pip install pillow-heif" in found.stderr
+    assert [line.split() for line in found.stdout.splitlines()[1:]] == [
+        ["6", "blue"],
+        ["6", "green"],
+        ["6", "red"],
+    ]
+    facts = json.loads(discover(*given, "--dry-run", "--json").stdout)
+    assert facts["categories"] == {"blue": 6, "green": 6, "red": 6}
+
+
+def test_exact_copies_of_images_are_counted(given, photos) -> None:
+    first = min(photos.folder.glob("*.png"))
+    shutil.copy(first, photos.folder / "zz-copy.png")
+    found = discover(*given, "--no-train", "--n-clusters", 5)
+    assert "the same pixels as another one" in found.stderr
+    assert "zz-copy.png" in found.stderr

@@ -6,18 +6,18 @@ import pytest
 from commands import shoal
 
 
-def test_a_healthy_machine_is_told_so() -> None:
+def test_a_complete_installation_passes() -> None:
     run = shoal("doctor")
     assert run.exit_code == 0, run.stdout
-    assert run.stdout.endswith("Everything shoal needs is here. Next: shoal demo\n")
+    assert run.stdout.endswith("Next: shoal demo\n")
     for what in ("python", "torch", "device", "free memory"):
         assert f"ok   {what}" in run.stdout
 
 
-def test_a_torchvision_made_for_another_torch_is_detected_and_explained(
+def test_a_torchvision_built_for_another_torch_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A package of that name which fails on import, as a mismatched build does."""
+    """A fake torchvision fails on import, as a mismatched build does."""
     (tmp_path / "torchvision.py").write_text(
         "raise RuntimeError('operator torchvision::nms does not exist')"
     )
@@ -25,7 +25,7 @@ def test_a_torchvision_made_for_another_torch_is_detected_and_explained(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(
         sys.modules, "torchvision", raising=False
-    )  # an encoder loaded by another test bars it
+    )  # another test may have imported the real one
     run = shoal("doctor")
     assert run.exit_code == 4
     assert "BAD  torchvision" in run.stdout

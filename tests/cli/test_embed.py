@@ -1,4 +1,4 @@
-"""`shoal embed`: a file that `shoal cluster` takes."""
+"""`shoal embed`: write a file for `shoal cluster`."""
 
 import json
 from pathlib import Path
@@ -29,8 +29,14 @@ def test_embed_then_cluster(photos, tiny_encoder: Path, tmp_path: Path) -> None:
         "--json",
     )
     assert run.exit_code == 0, run.stderr
-    told = {"out": str(out), "n_images": 60, "n_columns": 16, "dtype": "float32", "n_skipped": 0}
-    assert json.loads(run.stdout) == told
+    expected = {
+        "out": str(out),
+        "n_images": 60,
+        "n_columns": 16,
+        "dtype": "float32",
+        "n_skipped": 0,
+    }
+    assert json.loads(run.stdout) == expected
     assert run.stderr.splitlines()[-1] == f"next: shoal cluster {out}"
     clustered = invoke("cluster", out, "--n-clusters", 5, "--out", tmp_path / "run")
     assert clustered.exit_code == 0, clustered.stderr
@@ -40,7 +46,7 @@ def test_embed_then_cluster(photos, tiny_encoder: Path, tmp_path: Path) -> None:
     )
 
 
-def test_mistakes_come_before_the_work(photos, tmp_path: Path) -> None:
+def test_user_errors_are_raised_before_the_work(photos, tmp_path: Path) -> None:
     (tmp_path / "there.npz").write_bytes(b"")
     for folder, out, flags, code in (
         (photos.folder, "x.txt", "", 2),

@@ -1,4 +1,4 @@
-"""`shoal evaluate`: a run against the truth."""
+"""`shoal evaluate`: score a run by true classes."""
 
 import json
 from dataclasses import dataclass
@@ -24,9 +24,7 @@ class Nothing:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Image a is labeled; of the other five b, c and f were put with the cats, d and e in a
-    novel category.
-    """
+    """Image a is labeled; b, c and f are in the category cat, d and e in a novel category."""
     run = Run.create(tmp_path / "run")
     run.start(Nothing(), seed=0, device="cpu", command="")
     run.write_assignments(
@@ -61,24 +59,21 @@ def evaluate(run: Run, truth: Path, *flags: str) -> Result:
 def test_only_unlabeled_images_count_and_clusters_are_matched_once(
     run: Run, tmp_path: Path
 ) -> None:
-    """Matched: novel-001 with owl, which is right for d and e; the cats' cluster, with one
-    unlabeled image of each class, with cat or with dog: so between none and 1 of 1 known image
-    is right, and between 2 and 3 of 4 novel ones.
-    """
+    """novel-001 is matched with owl, which is correct for d and e. The category cat has one
+    unlabeled image of each class and is matched with cat or dog, so 0 or 1 of 1 known image and 2
+    or 3 of 4 novel images are correct."""
     found = evaluate(run, write_truth(tmp_path / "truth.csv", TRUTH))
     assert found.exit_code == 0, found.stderr
     assert found.stdout == (
-        "All 60.0 / Known 50.0 / Novel 62.5 on 5 unlabeled images; 2 categories found, 3 true "
-        "classes among them\n"
+        "All 60.0 / Known 50.0 / Novel 62.5 on 5 unlabeled images of 3 true classes; 2 categories "
+        "found\n"
     )
     assert (
         found.stderr == f"written to {run.path / 'accuracy.json'}; next: shoal report {run.path}\n"
     )
 
 
-def test_json_holds_the_same_numbers_and_they_are_kept_with_the_run(
-    run: Run, tmp_path: Path
-) -> None:
+def test_json_output_and_accuracy_json_have_the_same_numbers(run: Run, tmp_path: Path) -> None:
     found = json.loads(evaluate(run, write_truth(tmp_path / "truth.csv", TRUTH), "--json").stdout)
     assert (found["all"], found["known"], found["novel"]) == (0.6, 0.5, 0.625)
     assert (found["n_images"], found["n_classes"], found["n_clusters"]) == (5, 3, 2)
@@ -96,7 +91,7 @@ def test_images_without_a_true_class_are_left_out(run: Run, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("truth", ["x,cat\n", "a,cat\n", "b,\nc,\n", "b,cat\nb,dog\n", ""])
-def test_a_truth_that_cannot_be_used_is_one_line(run: Run, tmp_path: Path, truth: str) -> None:
+def test_an_invalid_truth_is_refused_in_one_line(run: Run, tmp_path: Path, truth: str) -> None:
     (tmp_path / "truth.csv").write_text(f"path,label\n{truth}")
     found = evaluate(run, tmp_path / "truth.csv")
     assert (found.exit_code, found.stdout) == (3, "")

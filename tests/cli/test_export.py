@@ -1,4 +1,4 @@
-"""`shoal export`: a run for other programs."""
+"""`shoal export`: export a run for other programs."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,9 @@ def run(discover_same) -> Path:
     return discover_same()
 
 
-def test_every_image_is_in_the_folder_of_its_category(run: Path, photos, tmp_path: Path) -> None:
+def test_every_image_is_exported_to_the_folder_of_its_category(
+    run: Path, photos, tmp_path: Path
+) -> None:
     found = shoal("export", run, "--to", "imagefolder", "--out", tmp_path / "sorted", "--json")
     assert found.exit_code == 0, found.stderr
     n = sum(row.label_given not in ("", row.category) for row in Run.open(run).assignments)
@@ -38,7 +40,7 @@ def test_every_image_is_in_the_folder_of_its_category(run: Path, photos, tmp_pat
     assert all(file.resolve().parent == photos.folder for file in files)
 
 
-def test_mistakes_are_one_line(run: Path, photos, tmp_path: Path) -> None:
+def test_user_errors_are_one_line(run: Path, photos, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for arguments, code in (
         ([run, "--to", "csvv", "--out", out], 2),

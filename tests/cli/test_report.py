@@ -13,7 +13,7 @@ def run(tmp_path: Path) -> Run:
     return write_small(tmp_path / "birds")
 
 
-def test_the_report_is_written_into_the_run_and_its_path_printed(run: Run) -> None:
+def test_the_report_is_written_to_the_run_folder_and_its_path_printed(run: Run) -> None:
     done = shoal("report", run.path)
     assert done.exit_code == 0, done.stderr
     assert done.stdout == f"{run.path / 'report.html'}\n"
@@ -21,7 +21,7 @@ def test_the_report_is_written_into_the_run_and_its_path_printed(run: Run) -> No
     assert (run.path / "report.html").read_text("utf-8").startswith("<!DOCTYPE html>")
 
 
-def test_another_file_figures_and_json(run: Run, tmp_path: Path) -> None:
+def test_output_file_figures_and_json(run: Run, tmp_path: Path) -> None:
     target = tmp_path / "new" / "birds.html"
     figures = tmp_path / "figures"
     done = shoal("report", run.path, "-o", target, "--figures", figures, "--json")
@@ -34,10 +34,10 @@ def test_another_file_figures_and_json(run: Run, tmp_path: Path) -> None:
     assert not (run.path / "report.html").exists()
 
 
-def test_a_folder_that_is_no_run_and_one_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
+def test_folders_without_a_run_and_unwritable_files_are_refused(run: Run, tmp_path: Path) -> None:
     wrong = shoal("report", tmp_path)
     assert wrong.exit_code == 3
-    assert "no run here" in wrong.stderr
+    assert "not a run folder" in wrong.stderr
     (tmp_path / "taken").write_text("")
     wrong = shoal("report", run.path, "-o", tmp_path / "taken" / "x.html")
     assert wrong.exit_code == 2

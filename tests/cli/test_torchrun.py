@@ -1,6 +1,5 @@
-"""Commands in two processes, as torchrun starts them: the answer of one process, and one of them
-that speaks.
-"""
+"""Commands in two processes, started as by torchrun, give the same result as in one process, and
+only the main process prints."""
 
 import json
 from collections.abc import Callable
@@ -34,7 +33,7 @@ main()
 
 
 def alone(*words: object) -> str:
-    """The command in this process, which links trees as two do, however small they are."""
+    """Run a command in this process, with the distributed linkage even for small trees."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(linkage, "FEW_PRODUCTS", 0)
         patched.setitem(rounds.FEW, "cpu", 20)
@@ -51,38 +50,40 @@ def in_processes(*words: object) -> str:
 
 @pytest.fixture(params=["processes", "nodes"])
 def in_two(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., str]:
-    """A command in two processes of a machine, or on two nodes with a process each."""
+    """Run a command in two processes on one machine, or on two nodes with one process each."""
 
     def in_nodes(*words: object) -> str:
-        said = finish_processes(start_nodes(SHOAL.format(words=[*map(str, words)]), tmp_path))
-        assert said.count("") == 1
-        return max(said)
+        output = finish_processes(start_nodes(SHOAL.format(words=[*map(str, words)]), tmp_path))
+        assert output.count("") == 1
+        return max(output)
 
     return in_processes if request.param == "processes" else in_nodes
 
 
 @pytest.fixture
 def features(tmp_path: Path) -> Path:
-    draw = np.random.default_rng(0)
-    truth = draw.integers(0, 6, 300)
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 6, 300)
     file = tmp_path / "features.npz"
-    rows = draw.normal(size=(300, 16)) + 2 * draw.normal(size=(6, 16))[truth]
+    rows = rng.normal(size=(300, 16)) + 2 * rng.normal(size=(6, 16))[truth]
     np.savez(
         file,
         X=rows.astype(np.float32),
-        y=np.where((truth < 3) & (draw.random(300) < 0.5), truth, -1),
+        y=np.where((truth < 3) & (rng.random(300) < 0.5), truth, -1),
     )
     return file
 
 
-def test_cluster_writes_the_same_bytes_once(in_two, features: Path, tmp_path: Path) -> None:
+def test_cluster_writes_the_same_bytes_in_two_processes(
+    in_two, features: Path, tmp_path: Path
+) -> None:
     one = tmp_path / "one"
     two = tmp_path / "two"
-    said = [
+    output = [
         run("cluster", features, "--out", out, "--device", "cpu")
         for run, out in ((alone, one), (in_two, two))
     ]
-    assert said[0].replace(str(one), str(two)) == said[1]
+    assert output[0].replace(str(one), str(two)) == output[1]
     for name in (
         "assignments.csv",
         "categories.csv",
@@ -97,7 +98,7 @@ def assert_same(one: Path, two: Path) -> None:
     assert one.read_bytes() == two.read_bytes(), one.name
 
 
-def test_embed_gives_the_same_rows_to_rounding(in_two, photos, tmp_path: Path) -> None:
+def test_embed_gives_the_same_rows_up_to_rounding(in_two, photos, tmp_path: Path) -> None:
     files = [tmp_path / "one.npz", tmp_path / "two.npz"]
     for run, file in zip((alone, in_two), files, strict=True):
         assert (
@@ -109,7 +110,7 @@ def test_embed_gives_the_same_rows_to_rounding(in_two, photos, tmp_path: Path) -
     np.testing.assert_allclose(one.x, two.x, atol=1e-5)
 
 
-def test_discover_then_assign(in_two, photos, tmp_path: Path) -> None:
+def test_discover_and_assign_in_two_processes(in_two, photos, tmp_path: Path) -> None:
     given = [
         photos.folder,
         "--labels",
@@ -140,13 +141,13 @@ def test_discover_then_assign(in_two, photos, tmp_path: Path) -> None:
 
 
 def half_labeled(make_photos, folder: Path) -> tuple[Any, Path]:
-    """Photos with labels enough to keep some of them for a comparison."""
+    """Return photos with half of them labeled, which is enough for `compare`."""
     photos = make_photos(120)
     return photos, write_table(folder / "half.csv", dict(sorted(photos.truth.items())[::2]))
 
 
 def comparison_of(make_photos, folder: Path) -> list[object]:
-    """The words of a small comparison of two methods."""
+    """Return the arguments of a small comparison of two methods."""
     photos, labels = half_labeled(make_photos, folder)
     changes = [
         "training.epochs=2",
@@ -170,8 +171,8 @@ def comparison_of(make_photos, folder: Path) -> list[object]:
     return ["compare", *given, *small, "--n-clusters", 5, "--json"]
 
 
-def ranks(said: str) -> list[tuple[Any, ...]]:
-    return [(row["method"], row["rank"], row["accuracy"]) for row in json.loads(said)["rows"]]
+def ranks(output: str) -> list[tuple[Any, ...]]:
+    return [(row["method"], row["rank"], row["accuracy"]) for row in json.loads(output)["rows"]]
 
 
 def test_compare_ranks_the_same_methods_by_the_same_numbers(
@@ -183,16 +184,14 @@ def test_compare_ranks_the_same_methods_by_the_same_numbers(
     )
 
 
-def test_a_comparison_whose_process_was_killed_goes_on_with_one(
-    make_photos, tmp_path: Path
-) -> None:
+def test_a_killed_comparison_resumes_in_one_process(make_photos, tmp_path: Path) -> None:
     words = comparison_of(make_photos, tmp_path)
     code = DYING.format(rank="1") + SHOAL.format(
         words=[*map(str, words), "--out", str(tmp_path / "run")]
     )
-    status, said = end_first(start_processes(code))
+    status, output = end_first(start_processes(code))
     assert status == 1
-    assert "error: process 0 of 2 ends, because another one has ended" in said.splitlines()[-1]
+    assert "error: process 0 of 2 ends because another process has ended" in output.splitlines()[-1]
     assert not Run(tmp_path / "run").is_finished
     resumed = ranks(alone(*words, "--out", tmp_path / "run", "--resume"))
     assert resumed == ranks(alone(*words, "--out", tmp_path / "whole"))
@@ -200,25 +199,23 @@ def test_a_comparison_whose_process_was_killed_goes_on_with_one(
 
 DYING = """
 import os, signal
-from shoal.training.checkpoint import Journal
-write = Journal.write
+from shoal.training.checkpoint import Checkpointer
+write = Checkpointer.write
 
 def die(self, *rest, **how):
     write(self, *rest, **how)
     if self.n_epochs == 2 and os.environ["RANK"] == {rank!r}:
         os.kill(os.getpid(), signal.SIGKILL)
 
-Journal.write = die
+Checkpointer.write = die
 """
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
-def test_a_run_whose_process_was_killed_goes_on_with_another_number_of_them(
+def test_a_killed_run_resumes_with_another_number_of_processes(
     photos, tmp_path: Path, before: int, after: int
 ) -> None:
-    """The last process is killed after its second epoch; the main one, where there are two, says
-    so and ends.
-    """
+    """The last process is killed after its second epoch; the main process reports it and exits."""
     given = [
         photos.folder,
         "--labels",
@@ -232,10 +229,13 @@ def test_a_run_whose_process_was_killed_goes_on_with_another_number_of_them(
     ]
     words = ["discover", *given, "--epochs", 4, "--out", tmp_path / "run"]
     code = DYING.format(rank=str(before - 1)) + SHOAL.format(words=[*map(str, words)])
-    status, said = end_first(start_processes(code, before))
+    status, output = end_first(start_processes(code, before))
     if before == 2:
         assert status == 1
-        assert "error: process 0 of 2 ends, because another one has ended" in said.splitlines()[-1]
+        assert (
+            "error: process 0 of 2 ends because another process has ended"
+            in output.splitlines()[-1]
+        )
     else:
         assert status == -9
     assert not Run(tmp_path / "run").is_finished
@@ -264,10 +264,10 @@ Heartbeat.__enter__ = die
 
 
 @pytest.mark.parametrize("command", ["embed", "cluster", "assign", "compare"])
-def test_a_process_that_dies_ends_every_command_with_a_word(
+def test_a_dead_process_ends_every_command_with_a_message(
     command: str, make_photos, discovered_photos, features: Path, tmp_path: Path
 ) -> None:
-    """It dies when all have found each other; what `discover` does then is above."""
+    """The process dies after all processes have joined the group; `discover` is tested above."""
     photos, labels = half_labeled(make_photos, tmp_path)
     out = ["--out", tmp_path / "out.npz", "--device", "cpu"]
     words = {
@@ -276,25 +276,23 @@ def test_a_process_that_dies_ends_every_command_with_a_word(
         "assign": ["assign", discovered_photos[1](False), photos.folder, *out],
         "compare": ["compare", photos.folder, "--labels", labels, "--config", photos.config, *out],
     }[command]
-    code, said = end_first(start_processes(DEAD + SHOAL.format(words=[*map(str, words)])))
+    code, output = end_first(start_processes(DEAD + SHOAL.format(words=[*map(str, words)])))
     assert code == 1
-    assert "error: process 0 of 2 ends, because another one has ended" in said.splitlines()[-1]
+    assert "error: process 0 of 2 ends because another process has ended" in output.splitlines()[-1]
 
 
-def test_two_nodes_of_two_processes_cluster_as_one_process_does(
-    features: Path, tmp_path: Path
-) -> None:
+def test_two_nodes_cluster_like_one_process(features: Path, tmp_path: Path) -> None:
     one = tmp_path / "one"
     two = tmp_path / "two"
     alone("cluster", features, "--out", one, "--device", "cpu")
     code = SHOAL.format(words=["cluster", str(features), "--out", str(two), "--device", "cpu"])
     started = start_nodes(code, tmp_path, per_node=2)
-    assert sum(said.count(str(two)) for said in finish_processes(started)) == 1
+    assert sum(output.count(str(two)) for output in finish_processes(started)) == 1
     for name in ("assignments.csv", "tree.npy"):
         assert_same(one / name, two / name)
 
 
-def test_a_command_that_nothing_is_shared_of_is_done_once(features: Path, tmp_path: Path) -> None:
+def test_other_commands_run_in_the_main_process_only(features: Path, tmp_path: Path) -> None:
     alone("cluster", features, "--out", tmp_path / "run", "--device", "cpu")
-    said = in_processes("export", tmp_path / "run", "--to", "csv", "--out", tmp_path / "out.csv")
-    assert said.count("out.csv") == 1
+    output = in_processes("export", tmp_path / "run", "--to", "csv", "--out", tmp_path / "out.csv")
+    assert output.count("out.csv") == 1

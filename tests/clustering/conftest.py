@@ -1,10 +1,10 @@
-"""Which way a tree is linked."""
+"""A fixture that selects how a tree is linked."""
 
 import pytest
 
 
 @pytest.fixture
 def many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Link few and tied rows as if they were many and were not: by lists and scans."""
+    """Link small or tied inputs with neighbor lists and scans, like large inputs without ties."""
     monkeypatch.setattr("shoal.clustering.ward.linkage.FEW_PRODUCTS", 0)
     monkeypatch.setattr("shoal.clustering.ward.linkage.MAX_TIED", 0)

@@ -16,7 +16,8 @@ def test_affinities_are_those_of_the_definition_and_rows_that_do_not_exist_count
 
 
 def test_two_groups_are_two_in_the_graph():
-    """Three nodes point right and three up: each belongs with the two others of its group."""
+    """Three nodes point right and three up; each node is linked to all nodes of its group and to no
+    other."""
     nodes = F.normalize(torch.tensor([[9.0, 0], [9, 1], [9, 2], [0, 9], [1, 9], [2, 9]]), dim=1)
     exists = torch.ones(6, dtype=torch.bool)
     found = strongest(affinities(nodes, exists, 6, 2), exists, 0.0)
@@ -34,8 +35,8 @@ def test_the_limit_is_a_quantile_of_those_over_the_mean(quantile):
 
 
 def test_a_batch_of_a_thousand_images_has_its_strongest_affinities_too():
-    """2,000 views and 9,000 nodes: more numbers than torch.quantile takes."""
+    """2,000 views and 9,000 nodes are more values than torch.quantile accepts."""
     found = torch.zeros(2000, 9000)
     found[:, :10] = torch.arange(1.0, 11)
     chosen = strongest(found, torch.ones(9000, dtype=torch.bool), 0.5)
-    assert torch.equal(chosen, found >= 6)  # of 1 … 10, all over the mean, half lie above 5.5
+    assert torch.equal(chosen, found >= 6)  # of 1 … 10, all above the mean, half exceed 5.5

@@ -1,4 +1,4 @@
-"""Confidence against the truth on digits, of which half of the images of half of the classes are
+"""Confidence against true accuracy on digits; half of the images of half of the classes are
 labeled."""
 
 import os
@@ -22,8 +22,8 @@ from shoal.clustering.sums import unit_points
 
 @dataclass
 class Task:
-    """Digits in fewer categories than there are, so that a good part is put wrong; odd ones are
-    known."""
+    """Digits in fewer categories than classes, so that many are misplaced. Odd digits are the known
+    classes."""
 
     rows: np.ndarray
     truth: np.ndarray
@@ -42,8 +42,8 @@ class Task:
 
     @property
     def right(self) -> np.ndarray:
-        """In a known category whether the class is its own; in a novel one which share of it is of
-        the same class."""
+        """In a known category, whether the image is correct; in a novel one, the share of the other
+        images that have its class."""
         counts = np.zeros((self.n_categories, 10))
         np.add.at(counts, (self.categories, self.truth), 1)
         alike = (counts[self.categories, self.truth] - 1) / np.maximum(
@@ -71,7 +71,7 @@ def task() -> Task:
 
 
 def error(confidence: np.ndarray, right: np.ndarray) -> float:
-    """The expected calibration error over ten bins."""
+    """Return the expected calibration error over ten bins."""
     bins = np.minimum((confidence * 10).astype(int), 9)
     gaps = [
         abs(confidence[bins == b].mean() - right[bins == b].mean()) * (bins == b).mean()
@@ -133,7 +133,7 @@ def test_what_was_written_is_read_back(task: Task) -> None:
 
 @pytest.mark.slow
 def test_discovering_imports_no_scikit_learn() -> None:
-    """It takes with it pandas and scipy.stats: half as long again as torch."""
+    """scikit-learn imports pandas and scipy.stats, which takes half as long again as torch."""
     code = (
         "import sys, shoal.discovery.api; sys.exit('sklearn' in sys.modules or 'pandas' in "
         "sys.modules)"

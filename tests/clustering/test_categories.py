@@ -1,4 +1,4 @@
-"""Six points on a circle, three categories, every number worked out by hand."""
+"""Six points on a circle in three categories; all expected values are computed by hand."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 
 from shoal.clustering.categories import (
     Membership,
-    assign_newcomers,
+    assign_new,
     describe,
     number_clusters,
     other_neighbors,
@@ -14,15 +14,13 @@ from shoal.clustering.categories import (
 
 
 def at(*degrees: float) -> torch.Tensor:
-    """Unit vectors at these angles."""
+    """Return unit vectors at these angles."""
     angles = torch.deg2rad(torch.tensor(degrees, dtype=torch.float64))
     return torch.stack([angles.cos(), angles.sin()], dim=1)
 
 
 POINTS = at(0, 10, 20, 90, 100, 180)
-CATEGORIES = np.array(
-    [0, 0, 0, 2, 2, 3]
-)  # category 1 is known but nothing was put in it; 2 and 3 are novel
+CATEGORIES = np.array([0, 0, 0, 2, 2, 3])  # category 1 is known but empty; 2 and 3 are novel
 N_KNOWN = 2
 
 
@@ -60,10 +58,10 @@ def test_members_are_described_as_worked_out_by_hand() -> None:
     )
 
 
-def test_newcomers_join_by_vote_and_the_nearest_decides_ties() -> None:
-    # 57°: nearest 90° (33°), then 20° (37°): one vote each, so category 2. 12°: among category 0
-    # alone.
-    chosen, members, _ = assign_newcomers(at(57, 12), POINTS, CATEGORIES, N_KNOWN, 2)
+def test_new_rows_join_by_vote_and_the_nearest_decides_ties() -> None:
+    # 57°: the nearest are 90° (33° away) and 20° (37°), one vote each, so category 2. 12°: all
+    # neighbors are in category 0.
+    chosen, members, _ = assign_new(at(57, 12), POINTS, CATEGORIES, N_KNOWN, 2)
     assert chosen.tolist() == [2, 0]
     assert members.confidence.tolist() == [0.5, 1]
     assert members.outlier_score[0] == pytest.approx(1 - (cosine(33) + cosine(37)) / 2)
@@ -73,8 +71,8 @@ def test_newcomers_join_by_vote_and_the_nearest_decides_ties() -> None:
 
 @pytest.fixture(scope="module")
 def crowd() -> tuple[torch.Tensor, np.ndarray]:
-    """600 float32 rows of 96 columns in 12 categories: sums of 50 rows, products of 96 columns, all
-    inexact."""
+    """600 float32 rows of 96 columns in 12 categories, so that sums of 50 rows and products of 96
+    columns are all rounded."""
     generator = torch.Generator().manual_seed(0)
     categories = torch.randint(0, 12, (600,), generator=generator)
     rows = torch.randn(12, 96, generator=generator)[categories] + 2 * torch.randn(
@@ -106,10 +104,10 @@ def test_members_are_described_alike_whatever_the_order_of_rows_and_the_number_o
 @pytest.mark.parametrize("batch", [1, 7, 100])
 def test_newcomers_are_described_alike_however_many_come_at_once(crowd, batch: int) -> None:
     points, categories = crowd
-    whole = assign_newcomers(points[:100], points[100:], categories[100:], 7, 10)
+    whole = assign_new(points[:100], points[100:], categories[100:], 7, 10)
     for start in range(0, 100, batch):
         part = slice(start, min(start + batch, 100))
-        found = assign_newcomers(points[part], points[100:], categories[100:], 7, 10)
+        found = assign_new(points[part], points[100:], categories[100:], 7, 10)
         assert found[0].tolist() == whole[0][part].tolist()
         assert bits(found[1]) == bits(whole[1], part)
 
@@ -135,15 +133,15 @@ def test_members_and_newcomers_are_described_alike_on_cpu_and_gpu(crowd) -> None
     on_cpu, on_gpu = (describe_members(rows, categories, 7, 10) for rows in (points, points.cuda()))
     assert bits(on_gpu) == bits(on_cpu)
     placed = [
-        assign_newcomers(rows[:100], rows[100:], categories[100:], 7, 10)[1]
+        assign_new(rows[:100], rows[100:], categories[100:], 7, 10)[1]
         for rows in (points, points.cuda())
     ]
     assert bits(placed[1]) == bits(placed[0])
 
 
 def test_known_clusters_take_their_classs_number_and_novel_ones_follow_by_falling_size() -> None:
-    # Cluster 0 holds no label (2 rows), 1 is class 1, 2 is class 0, 3 holds no label (3 rows);
-    # class 2 has no cluster.
+    # Clusters 0 (2 rows) and 3 (3 rows) are unlabeled, 1 is class 1 and 2 is class 0; class 2
+    # has no cluster.
     clusters = np.array([0, 0, 1, 1, 2, 2, 3, 3, 3])
     labels = np.array([-1, -1, 1, -1, 0, 0, -1, -1, -1])
     found, n_novel = number_clusters(clusters, labels, 3, np.arange(9.0)[:, None])
@@ -155,7 +153,7 @@ def test_known_clusters_take_their_classs_number_and_novel_ones_follow_by_fallin
 def test_novel_clusters_of_one_size_are_ordered_by_whichever_column_tells_them_apart(
     column: int,
 ) -> None:
-    """Two clusters of two rows, alike but for one column, in which the second cluster's rows are
+    """Two clusters of two rows differ in one column only, where the rows of the second cluster are
     smaller."""
     rows = np.zeros((4, 31))
     rows[:, column] = [5, 4, 3, 9]
@@ -167,8 +165,8 @@ def test_novel_clusters_of_one_size_are_ordered_by_whichever_column_tells_them_a
 def test_a_tie_of_the_matching_goes_to_the_larger_cluster_and_then_by_rows_whatever_the_order() -> (
     None
 ):
-    """One labeled image in each of two clusters: class 0 takes the larger one; of equals, the one
-    with smaller rows."""
+    """Two clusters have one labeled image each. Class 0 is matched to the larger cluster, or if
+    both are equally large, to the one with smaller rows."""
     for sizes, expected in ((2, 3), 1), ((2, 2), 0):
         clusters = np.repeat([0, 1], sizes)
         labels = np.where(np.diff(clusters, prepend=-1) > 0, 0, -1)  # the first row of each
@@ -177,7 +175,7 @@ def test_a_tie_of_the_matching_goes_to_the_larger_cluster_and_then_by_rows_whate
             _, renumbered = np.unique(clusters[order], return_inverse=True)
             renumbered = (
                 renumbered if order[0] == 0 else 1 - renumbered
-            )  # by first image, as a cut numbers them
+            )  # by first image, as in a cut
             found, n_novel = number_clusters(renumbered, labels[order], 1, rows[order])
             assert found.tolist() == (clusters[order] != expected).astype(int).tolist()
             assert n_novel == 1

@@ -1,11 +1,11 @@
-"""The number of classes by pairs of labeled images: the sums are those of loops over pairs, and the
-interval holds."""
+"""Estimate the number of classes from pairs of labeled images: the probabilities equal those of a
+loop over pairs, and the interval has its stated coverage."""
 
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage
 
-from shoal.clustering.class_pairs import _chances, _Cut, pair_terms
+from shoal.clustering.class_pairs import _Cut, _probabilities, pair_terms
 from shoal.clustering.curve import accuracy_curve
 from shoal.clustering.n_clusters import choose, estimate_n_clusters
 from shoal.clustering.tree import Tree
@@ -14,7 +14,8 @@ from shoal.clustering.tree import Tree
 def clouds(
     seed: int, *, n_classes: int = 24, noise: float = 1.0, is_long_tailed: bool = False
 ) -> tuple[Tree, np.ndarray, np.random.Generator]:
-    """Clouds in 24 dimensions that overlap, 20 images each, or 8 to 120."""
+    """Sample overlapping classes in 24 dimensions, with 20 images each or with a long tail of 8 to
+    120."""
     rng = np.random.default_rng(seed)
     sizes = np.full(n_classes, 20)
     if is_long_tailed:
@@ -27,7 +28,8 @@ def clouds(
 def label(
     y: np.ndarray, rng: np.random.Generator, n_known: int, n_each: int | None = None
 ) -> np.ndarray:
-    """Label half of the images of some classes, drawn regardless of class, or so many of each."""
+    """Label each image of `n_known` random classes with probability one half, or `n_each` images of
+    each of these classes."""
     known = rng.permutation(y.max() + 1)[:n_known]
     if n_each is None:
         return np.where(np.isin(y, known) & (rng.random(len(y)) < 0.5), y, -1)
@@ -41,15 +43,15 @@ def renumbered(labels: np.ndarray) -> np.ndarray:
     return np.where(labels < 0, -1, np.searchsorted(np.unique(labels[labels >= 0]), labels))
 
 
-def test_the_chances_are_those_of_a_loop_over_pairs_of_labeled_images() -> None:
-    """An image weighs 1 / the size of its cluster, and its pairs within a class as many as the
-    class has labels."""
+def test_the_probabilities_are_those_of_a_loop_over_pairs_of_labeled_images() -> None:
+    """An image weighs 1 / the size of its cluster; its pairs within a class together weigh as much
+    as the class has labels."""
     tree, y, rng = clouds(0, n_classes=6)
     known = renumbered(label(y, rng, 4))
     clusters = tree.cut(9)
     labels = np.bincount(known[known >= 0]).astype(float)
     sizes = np.bincount(clusters)
-    # weight of the pairs that share a cluster, and of all
+    # weights of the pairs that share a cluster, and of all pairs
     same = np.zeros(2)
     different = np.zeros(2)
     for i in np.flatnonzero(known >= 0):
@@ -58,7 +60,7 @@ def test_the_chances_are_those_of_a_loop_over_pairs_of_labeled_images() -> None:
                 pair = same if known[i] == known[j] else different
                 share = labels[known[i]] / (labels[known[i]] - 1) if known[i] == known[j] else 1.0
                 pair += share * np.array([clusters[i] == clusters[j], 1]) / sizes[clusters[i]]
-    own, found_same, found_different = _chances(_Cut.of(clusters, known, 4), labels, labels)
+    own, found_same, found_different = _probabilities(_Cut.of(clusters, known, 4), labels, labels)
     weights = [(1 / sizes[clusters[known == c]]).sum() for c in range(4)]
     assert own == pytest.approx(weights)
     assert found_same[0] == pytest.approx(same[0] / same[1])
@@ -70,8 +72,8 @@ def test_the_chances_are_those_of_a_loop_over_pairs_of_labeled_images() -> None:
 def test_the_interval_holds_the_truth_in_about_four_of_five_draws(
     n_each: int | None, n_held: int
 ) -> None:
-    """40 draws of overlapping clouds, long-tailed ones every other time, of which half or two
-    thirds are known."""
+    """40 samples of overlapping classes, every other one long-tailed, with half or two thirds of
+    the classes known."""
     held = 0
     for seed in range(40):
         tree, y, rng = clouds(seed, noise=1.2, is_long_tailed=seed % 2 == 1)
@@ -95,8 +97,8 @@ def test_classes_that_overlap_much_are_counted_where_rules_that_look_at_clusters
 
 @pytest.mark.parametrize("n_each", [None, 5], ids=["half", "five each"])
 def test_the_interval_reaches_the_truth_where_few_classes_are_known(n_each: int | None) -> None:
-    """Four of 32 known: without the end by pairs alone 11 and 10 of 20 intervals held it, the
-    others lay below."""
+    """4 of 32 classes are known. Without the upper end from pairs alone, only 11 (half labeled) and
+    10 (five each) of 20 intervals contained the true number; the others lay below it."""
     held = 0
     for seed in range(20):
         tree, y, rng = clouds(seed, n_classes=32, noise=1.1)
@@ -126,8 +128,8 @@ def test_the_order_of_rows_and_the_names_of_classes_change_nothing() -> None:
     "labels", [[0, 0, 0, 1, 1, 1], [0, 1, 2, 3], [0, 0, 1, 2, 3]], ids=["two", "single", "one pair"]
 )
 def test_too_few_labels_say_nothing_and_the_interval_is_wide(labels: list[int]) -> None:
-    """Two classes, none of which can be left out; classes with one label each; one class with
-    two."""
+    """Two classes, too few for the jackknife; classes with one label each; one class with two
+    labels and others with one."""
     tree, y, _ = clouds(0)
     known = np.full(len(y), -1)
     known[np.arange(len(labels)) * 20] = labels
@@ -139,11 +141,11 @@ def test_too_few_labels_say_nothing_and_the_interval_is_wide(labels: list[int]) 
 
 @pytest.mark.parametrize("seed", [1, 8, 12])
 def test_labels_of_which_no_two_of_a_class_share_a_cluster_say_nothing(seed: int) -> None:
-    """Two labels of each of four classes that overlap much: the likelihood of every K was NaN, and
-    K that of known."""
+    """Two labels in each of four classes that overlap heavily. The likelihood used to be NaN for
+    every K, and the estimate the number of known classes."""
     tree, y, rng = clouds(seed, noise=1.5)
     labels = label(y, rng, 4, 2)
     assert pair_terms(tree, renumbered(labels)) is None
-    found = estimate_n_clusters(tree, labels)  # a warning of numpy fails the test
+    found = estimate_n_clusters(tree, labels)  # a numpy warning fails the test
     assert found.rule != "pairs"
     assert found.interval[1] > 1.5 * found.interval[0]

@@ -21,8 +21,8 @@ def links(graph):
 
 
 def test_each_point_is_linked_with_its_nearest_once_and_by_their_cosine():
-    """Six points in two groups: 0, 10, 20 and 90, 100, 115 degrees. The two nearest of 20 are 10
-    and 0, …"""
+    """Six points in two groups, at 0, 10, 20 and 90, 100, 115 degrees. The two nearest of each
+    point are the others of its group."""
     points = on_circle(0, 10, 20, 90, 100, 115)
     found = links(link_neighbors(points, NOBODY, n_neighbors=2, min_similarity=0.5))
     pairs = [(0, 1, 10), (0, 2, 20), (1, 2, 10), (3, 4, 10), (3, 5, 25), (4, 5, 15)]
@@ -44,7 +44,7 @@ def test_labels_part_neighbors_of_two_classes_and_join_those_of_one():
 
 
 def test_communities_are_the_two_rings_of_a_graph_drawn_by_hand():
-    """Two squares with diagonals, joined by one link; a pair apart; one image alone."""
+    """Two squares with diagonals, joined by one link; a separate pair; an isolated image."""
     squares = [(a + o, b + o) for o in (0, 4) for a in range(4) for b in range(a + 1, 4)]
     ends = np.array([*squares, (3, 4), (8, 9)])
     upper = csr_matrix((np.ones(len(ends)), ends.T), shape=(11, 11))

@@ -15,14 +15,14 @@ Clouds = tuple[np.ndarray, np.ndarray]
 
 
 def on_circle(*degrees: float) -> np.ndarray:
-    """Unit rows at these angles."""
+    """Return unit rows at these angles."""
     radians = np.deg2rad(degrees)
     return np.stack([np.cos(radians), np.sin(radians)], axis=1)
 
 
 @pytest.fixture
 def clouds() -> Clouds:
-    """Four well-separated groups of 15, 20, 25 and 30 rows: rows and group of each."""
+    """Four well-separated groups of 15, 20, 25 and 30 rows, and the group of each row."""
     rng = np.random.default_rng(0)
     group = np.repeat(np.arange(4), [15, 20, 25, 30])
     return 5 * np.eye(4, 8)[group] + 0.4 * rng.normal(size=(90, 8)), group
@@ -30,7 +30,7 @@ def clouds() -> Clouds:
 
 @pytest.fixture
 def names(clouds: Clouds) -> np.ndarray:
-    """Half of groups 1 ('wren') and 3 ('auk') are named."""
+    """Half of the rows of group 1 ('wren') and of group 3 ('auk') are labeled."""
     y = np.full(90, None, dtype=object)
     y[np.flatnonzero(clouds[1] == 1)[::2]] = "wren"
     y[np.flatnonzero(clouds[1] == 3)[::2]] = "auk"
@@ -41,7 +41,7 @@ def names(clouds: Clouds) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.parametrize("n_clusters", [None, 3])
 def test_scikit_learn_accepts_the_estimator(n_clusters: int | None) -> None:
-    """Every check of scikit-learn, none declared as failing."""
+    """All of scikit-learn's estimator checks pass, with no expected failures."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = check_estimator(MeanShiftClustering(n_clusters=n_clusters), on_skip=None)
@@ -49,7 +49,8 @@ def test_scikit_learn_accepts_the_estimator(n_clusters: int | None) -> None:
 
 
 def test_known_classes_come_first_and_novel_ones_by_size(clouds: Clouds, names: np.ndarray) -> None:
-    """Known: auk is group 3, wren is group 1. Novel: group 2 has 25 rows, group 0 has 15."""
+    """Known classes are auk (group 3) and wren (group 1); novel ones are group 2 with 25 rows and
+    group 0 with 15."""
     rows, group = clouds
     model = MeanShiftClustering(n_clusters=4).fit(rows, names)
     assert model.classes_.tolist() == ["auk", "wren", "novel-001", "novel-002"]
@@ -76,8 +77,8 @@ def test_the_order_of_rows_changes_no_category(clouds: Clouds, names: np.ndarray
 
 
 def test_confidence_is_the_share_of_neighbors_that_agree() -> None:
-    """Directions 0, 1, 2 and 50 degrees in two clusters: 50 is alone, so none of its two neighbors
-    agrees."""
+    """Points at 0, 1, 2 and 50 degrees in two clusters: both neighbors of the point at 50 are in
+    the other cluster."""
     model = MeanShiftClustering(n_clusters=2, n_neighbors=2, max_shifts=0).fit(
         on_circle(0, 1, 2, 50), [0, -1, -1, 1]
     )
@@ -96,8 +97,8 @@ def test_predict_gives_existing_categories_and_minus_one_far_away(
     near = 5 * np.eye(4, 8)
     assert model.predict(near).tolist() == [3, 1, 2, 0]
     assert model.predict(-near).tolist() == [-1] * 4  # opposite to everything
-    assert model.predict(np.eye(8)[7:]).tolist() == [-1]  # at a right angle to everything
-    # A fitted row meets itself here, so it never looks lonelier than it was.
+    assert model.predict(np.eye(8)[7:]).tolist() == [-1]  # orthogonal to everything
+    # A fitted row is its own neighbor here, so its outlier score cannot rise.
     assert (model.predict(rows)[model.outlier_score_ <= model.threshold_] >= 0).all()
 
 
@@ -110,7 +111,7 @@ def test_the_stated_share_of_fitted_rows_lies_beyond_the_threshold(
 
 
 def test_predict_asks_the_rows_where_they_were_given_not_where_they_were_shifted() -> None:
-    """Rows at 0, 30 | 70, 80 degrees; one shift brings them to 15, 15 | 75, 75.
+    """Rows at 0, 30 | 70, 80 degrees; one shift moves them to 15, 15 | 75, 75.
 
     46 degrees is nearer to 30 than to 70, but nearer to 75 than to 15.
     """
@@ -123,8 +124,8 @@ def test_predict_asks_the_rows_where_they_were_given_not_where_they_were_shifted
 
 
 def test_duplicates_rounded_to_float32_are_not_far_from_themselves() -> None:
-    """Each of three directions many times: every outlier score is 0 but for rounding, and so is the
-    threshold."""
+    """Ten copies of each of three directions: all outlier scores, and so the threshold, are 0
+    except for rounding."""
     directions = np.random.default_rng(0).normal(size=(3, 50))
     rows = np.repeat(directions, 10, axis=0)
     model = MeanShiftClustering(n_clusters=3).fit(rows)
@@ -135,7 +136,7 @@ def test_duplicates_rounded_to_float32_are_not_far_from_themselves() -> None:
 def test_a_fitted_model_holds_nothing_of_a_device_and_predicts_alike_once_loaded(
     clouds: Clouds, names: np.ndarray
 ) -> None:
-    """A pickle without a tensor can be loaded where there is no GPU, wherever the model was
+    """A pickle without tensors can be loaded on a machine without a GPU, wherever the model was
     fitted."""
     model = MeanShiftClustering(n_clusters=4).fit(clouds[0], names)
     stored = pickle.dumps(model)
@@ -207,7 +208,7 @@ def test_bad_input_is_refused(clouds: Clouds, names: np.ndarray) -> None:
         *({"alpha": 2}, {"n_neighbors": 90}, {"n_clusters": 1}, {"n_clusters": 91}),
         *({"rule": "papr"}, {"n_clusters": 4, "rule": "papr"}, {"rule": ["paper"]}),
         *({"n_clusters": 4.0}, {"n_clusters": "4"}, {"n_clusters": True}, {"n_neighbors": None}),
-        *({"alpha": "0.5"}, {"max_shifts": 2.0}, {"max_clusters": "9"}, {"outlier_share": 1.0}),
+        *({"alpha": "0.5"}, {"max_shifts": 2.0}, {"outlier_share": 1.0}),
         *({"outlier_share": None}, {"alpha": 1j}),
     ],
     ids=str,
@@ -222,8 +223,8 @@ def test_a_parameter_that_cannot_be_used_is_refused(
 def test_what_is_set_after_fitting_waits_for_the_next_fit_and_a_device_that_is_none_is_refused(
     clouds: Clouds,
 ) -> None:
-    """The threshold belongs to the k that was fitted: with another one every row would be near, or
-    far."""
+    """The threshold was computed with the k of the fit; with another k it would accept or reject
+    every row."""
     model = MeanShiftClustering(n_clusters=4).fit(clouds[0])
     before = model.predict(clouds[0]).tolist()
     assert model.set_params(n_neighbors=60).predict(clouds[0]).tolist() == before
@@ -231,8 +232,8 @@ def test_what_is_set_after_fitting_waits_for_the_next_fit_and_a_device_that_is_n
         model.set_params(device=[]).predict(clouds[0])
 
 
-def test_the_rule_that_decided_is_told(clouds: Clouds) -> None:
-    few = np.where(np.isin(np.arange(90), [0, 15, 35]), clouds[1], -1)  # one of each of three
+def test_the_rule_that_decided_is_reported(clouds: Clouds) -> None:
+    few = np.where(np.isin(np.arange(90), [0, 15, 35]), clouds[1], -1)  # one each in three groups
     assert MeanShiftClustering().fit(clouds[0], few).rule_ == "gap"
     assert MeanShiftClustering(rule="paper").fit(clouds[0], few).rule_ == "paper"
     assert MeanShiftClustering(n_clusters=4).fit(clouds[0]).rule_ is None
@@ -241,7 +242,7 @@ def test_the_rule_that_decided_is_told(clouds: Clouds) -> None:
 def test_a_novel_category_never_takes_the_name_of_a_known_one(
     clouds: Clouds,
 ) -> None:
-    """Somebody goes on with names found earlier: 'novel-001' is known now."""
+    """The labels include the name of a category found earlier, so 'novel-001' is now known."""
     y = np.where((clouds[1] == 1) & (np.arange(90) % 2 == 0), "novel-001", "")
     assert MeanShiftClustering(n_clusters=4).fit(clouds[0], y).classes_.tolist() == [
         *("novel-001", "novel-002", "novel-003", "novel-004"),
@@ -250,14 +251,15 @@ def test_a_novel_category_never_takes_the_name_of_a_known_one(
 
 @pytest.mark.parametrize("container", [np.array, np.ndarray.tolist, pd.DataFrame])
 def test_whole_numbers_may_have_rows_of_zeros_whatever_holds_them(container: Callable) -> None:
-    """Counts of nothing are data; they take the direction that prefers no column, and are named."""
+    """Counts may all be zero in a row; such rows get the direction with equal entries, and a
+    warning names them."""
     counts = np.array([[3, 0], [4, 0], [0, 2], [0, 5], [0, 0], [1, 1]])
     model = MeanShiftClustering(n_clusters=3, n_neighbors=1, max_shifts=0)
     with pytest.warns(
         UserWarning, match=r"only zeros in row 4 \(1 of 6\), so no direction; taken for"
-    ) as told:
+    ) as warned:
         model.fit(container(counts))
-    assert told[0].filename == __file__
+    assert warned[0].filename == __file__
     assert model.labels_[4] == model.labels_[5]
     with pytest.warns(UserWarning, match=r"only zeros in row 0 \(1 of 1\)"):
         assert model.predict(container(np.zeros((1, 2), dtype=int)))[0] in (-1, model.labels_[4])

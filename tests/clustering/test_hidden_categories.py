@@ -1,4 +1,5 @@
-"""A novel category inside a known one is found by where its images and the labels lie."""
+"""A novel category inside a known one is found from the positions of its images and of the labeled
+ones."""
 
 import math
 
@@ -22,7 +23,8 @@ BULLDOG = 0
 
 
 def breeds(n_breeds: int = 8, spread: float = 0.5, gap: float = 1.0) -> np.ndarray:
-    """`N_EACH` rows of each breed; the last lies `gap` beside the first, the others far apart."""
+    """Return `N_EACH` rows of each breed. The last breed is `gap` away from the first; all others
+    are far apart."""
     rng = np.random.default_rng(0)
     centers = 3 * np.eye(n_breeds, 32)
     centers[-1] = centers[0] + gap * np.eye(32)[-1]
@@ -66,7 +68,7 @@ def test_a_likely_mixture_is_split_and_keeps_its_labeled_images() -> None:
     parted = split_mixtures(merged, labels, mixtures)
     assert np.array_equal(parted, breed)
     assert np.array_equal(parted[labels != UNLABELED], merged[labels != UNLABELED])
-    assert np.array_equal(split_mixtures(merged, labels, mixtures, most=0), merged)
+    assert np.array_equal(split_mixtures(merged, labels, mixtures, max_splits=0), merged)
     unlabeled = np.full(len(breed), UNLABELED)
     assert np.array_equal(split_mixtures(merged, unlabeled, mixtures), merged)
 

@@ -1,5 +1,5 @@
-"""Rows that are equal, or become so by shifting, are never told apart: their order in the file
-would decide."""
+"""Rows that are equal, or become equal by shifting, share a cluster; otherwise their order in the
+file would decide."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from shoal.errors import DataError
 
 KERNELS = {
     "knn": ShiftSettings(),
-    # A shift takes 15 rows to their mean at once.
+    # One shift moves 15 rows onto their mean.
     "whole groups": ShiftSettings(n_neighbors=14, alpha=14 / 15),
     "uniform": ShiftSettings(kernel="uniform"),
     "gaussian": ShiftSettings(kernel="gaussian"),
@@ -24,8 +24,8 @@ KERNELS = {
 
 
 def draw_groups(dtype: str, n_groups: int = 4, noise: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
-    """15 rows around each of a few directions: shifting with any kernel brings each group onto one
-    point."""
+    """Sample 15 rows around each of a few directions; shifting with any kernel moves each group
+    onto one point."""
     rng = np.random.default_rng(2)
     group = np.arange(15 * n_groups) % n_groups
     rows = rng.normal(size=(n_groups, 16))[group] + noise * rng.normal(size=(len(group), 16))
@@ -34,8 +34,8 @@ def draw_groups(dtype: str, n_groups: int = 4, noise: float = 0.2) -> tuple[np.n
 
 
 def n_apart(found: Inference) -> int:
-    """Rows that differ from all before them by more than rounding, some hundred times what float32
-    resolves."""
+    """Count the rows that differ from all earlier ones by more than rounding, some hundred times
+    the float32 resolution."""
     rows = found.embeddings.double().numpy()
     kept: list[np.ndarray] = []
     for row in rows:
@@ -63,8 +63,8 @@ def test_the_order_of_rows_changes_nothing_for_any_kernel(
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_an_iterate_with_fewer_places_than_clusters_ends_the_shifting(dtype: str) -> None:
-    """One shift takes 4 groups of 15 onto 4 points. At K = 4 they are judged as ever; at K = 5 no
-    shift is possible."""
+    """One shift moves 4 groups of 15 onto 4 points. K = 4 allows the usual shifts, K = 5 allows
+    none."""
     rows, labels = draw_groups(dtype)
     settings = InferenceSettings(shift=KERNELS["whole groups"])
     assert len(infer(rows, labels, 4, settings).accuracies) == 3
@@ -74,10 +74,10 @@ def test_an_iterate_with_fewer_places_than_clusters_ends_the_shifting(dtype: str
 
 
 def test_k_is_estimated_before_known_classes_fall_together() -> None:
-    """The first of three shifts leaves 4 points for 5 known classes: K is read off the tree before
-    it."""
+    """The first of three shifts leaves 4 points for 5 known classes, so K is estimated on the tree
+    before it."""
     rows, _ = draw_groups("float64", 5, noise=0.01)
-    rows[4::5] = rows[3::5] + 0.02  # the fifth group lies beside the fourth
+    rows[4::5] = rows[3::5] + 0.02  # the fifth group is next to the fourth
     labels = np.where(np.arange(75) < 50, np.arange(75) % 5, -1)
     moves = ShiftSettings(kernel="uniform")
     with_none = infer(rows, labels, settings=InferenceSettings(shift=moves, estimate_shifts=0))
@@ -88,7 +88,7 @@ def test_k_is_estimated_before_known_classes_fall_together() -> None:
 
 @pytest.mark.parametrize("noise", [0.0, 1e-8])
 def test_more_clusters_than_distinct_rows_are_refused(noise: float) -> None:
-    """20 rows, ten times each: equal, or but for rounding to float32."""
+    """20 rows, each ten times: exact copies, or copies that differ by float32 rounding only."""
     rng = np.random.default_rng(0)
     rows = np.repeat(rng.normal(size=(20, 8)), 10, axis=0)
     rows = (rows + noise * rng.normal(size=rows.shape)).astype(np.float32)
@@ -103,13 +103,13 @@ def test_more_clusters_than_distinct_rows_are_refused(noise: float) -> None:
 
 
 def test_rounding_makes_no_clusters_where_k_is_estimated() -> None:
-    """8 places with 6 rows each, apart by rounding: no K above 8 is tried, and the gap below is
-    none."""
+    """8 places with 6 rows each that differ by rounding only: no K above 8 is tried, and the gap at
+    K = 8 is zero."""
     rng = np.random.default_rng(0)
     group = np.repeat(np.arange(8), 6)
     rows = torch.from_numpy(rng.normal(size=(8, 16))[group])
     linkage = ward_linkage(rows + 1e-9 * torch.from_numpy(rng.normal(size=rows.shape)))
-    # One label each: "gap" decides.
+    # With one label per class, the rule is "gap".
     labels = np.where((np.arange(48) % 6 == 0) & (group < 3), group, -1)
     curve = estimate_n_clusters(Tree(linkage, rounding=1e-6), labels).curve
     assert (curve.n_distinct, curve.n_clusters[-1], curve.gap[-1]) == (8, 8, 0.0)

@@ -19,7 +19,8 @@ from shoal.errors import DataError
 
 
 def all_best_matchings(y_true: np.ndarray, y_pred: np.ndarray) -> list[np.ndarray]:
-    """Which images are right, for every one-to-one assignment that gets the most right."""
+    """Return which images are correct, for every one-to-one matching with the most correct
+    images."""
     clusters = np.unique(y_pred).tolist()
     classes = np.unique(y_true).tolist()
     width = max(len(clusters), len(classes))
@@ -38,20 +39,12 @@ def all_best_matchings(y_true: np.ndarray, y_pred: np.ndarray) -> list[np.ndarra
     return [right for right in rights if right.sum() == most]
 
 
-@pytest.mark.parametrize("n_clusters", [1, 3, 4, 6])
-@pytest.mark.parametrize("seed", range(5))
-def test_the_matching_is_the_best_of_all_permutations(n_clusters: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    y_true = rng.integers(0, 4, 30)
-    y_pred = rng.integers(0, n_clusters, 30)
-    assert matched_accuracy(y_true, y_pred) == all_best_matchings(y_true, y_pred)[0].mean()
-
-
 def test_one_matching_serves_known_and_novel() -> None:
-    """Six images: cluster 5 holds a, a, b and cluster 7 holds b, c, c. Best: 5=a, 7=c, four of six
-    right.
+    """Six images: cluster 5 holds a, a, b and cluster 7 holds b, c, c. The best matching is 5=a,
+    7=c, with four of six correct.
 
-    Known are a and b: a is right twice, b is wrong twice, so 2 of 4. Novel is c: 2 of 2.
+    Known are a and b: both images of a are correct and both of b wrong, so 2 of 4. Novel is c: 2 of
+    2.
     """
     y_true = np.array(["a", "a", "b", "b", "c", "c"])
     y_pred = np.array([5, 5, 5, 7, 7, 7])
@@ -71,7 +64,7 @@ def middle(values: list[float]) -> float:
     return (min(values) + max(values)) / 2
 
 
-@pytest.mark.parametrize("n_clusters", [1, 3, 4, 5])
+@pytest.mark.parametrize("n_clusters", [1, 3, 4, 6])
 @pytest.mark.parametrize("seed", range(6))
 def test_known_and_novel_are_the_middle_over_all_best_permutations(
     n_clusters: int, seed: int
@@ -82,7 +75,7 @@ def test_known_and_novel_are_the_middle_over_all_best_permutations(
     known = y_true < 2
     best = all_best_matchings(y_true, y_pred)
     found = gcd_accuracy(y_true, y_pred, known)
-    assert found.all == best[0].mean()
+    assert found.all == best[0].mean() == matched_accuracy(y_true, y_pred)
     assert found.known == pytest.approx(middle([float(right[known].mean()) for right in best]))
     assert found.novel == pytest.approx(middle([float(right[~known].mean()) for right in best]))
 
@@ -95,8 +88,8 @@ Labels = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6)), min_size=1, m
 def test_no_name_and_no_order_of_images_changes_an_accuracy(
     pairs: list[tuple[int, int]], random: object
 ) -> None:
-    """Small counts make many ties between matchings; none may be broken by a name or by the order
-    of files."""
+    """Small counts make many ties between matchings; neither names nor the order of images may
+    break them."""
     y_true, y_pred = np.array(pairs).T
     rng = np.random.default_rng(random.getrandbits(32))
     classes = rng.permutation(6)
@@ -127,7 +120,8 @@ def test_the_mark_of_unlabeled_images_is_not_scored_as_a_class(y_true: object) -
 
 
 def test_recall_asks_for_one_neighbor_of_the_same_class() -> None:
-    """Query 0 (class a) finds b, a: right from k = 2 on. Query 1 (class b) finds a, a: never."""
+    """The neighbors of query 0 (class a) are b, a: a hit from k = 2 on. Those of query 1 (class b)
+    are a, a: never a hit."""
     bank = np.array(["b", "a", "a"])
     neighbors = np.array([[0, 1], [1, 2]])
     assert recall_at_k(neighbors[:, :1], ["a", "b"], bank) == 0.0
@@ -146,8 +140,7 @@ def test_readers_of_run_folders_need_no_torch(name: str) -> None:
         ([0, 1], [0, 1, 2], [True, True]),
         ([0, 1], [0, 1], [1, 0]),
         ([0, 1], [0, 1], [True, True, False]),
-        (np.array(["wren", 1], dtype=object), [0, 1], [True, False]),
-        ([0, 1], [[0], [0, 1]], [True, False]),
+        ([0, 1], [[0], [1]], [True, False]),
     ],
 )
 def test_bad_input_is_refused(y_true: object, y_pred: object, is_known: object) -> None:

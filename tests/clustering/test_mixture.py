@@ -30,8 +30,8 @@ def same_groups(first, second):
 
 
 def test_the_evidence_is_the_product_of_what_each_point_was_predicted_with():
-    """Each point is predicted from those before it by Student's t, and then the four numbers are
-    updated."""
+    """Each point has a Student's t predictive density given the earlier points; then the four
+    parameters of the prior are updated."""
     mean = np.array([0.3, -0.2, 0.1])
     weight = 0.7
     freedom = 6.5
@@ -101,7 +101,7 @@ def test_copies_and_tiny_clusters_are_not_split():
 
 
 def test_no_part_of_a_split_has_five_points_or_fewer():
-    """Five points far away are a cluster of their own in every respect but their number."""
+    """Five far-away points would be a cluster of their own but for their number; six are one."""
     points = np.concatenate([POINTS[TRUTH == 3], CENTERS[4] + RNG.normal(size=(6, 3))])
     for n_far, n_expected in ((5, 1), (6, 2)):
         some = points[: 40 + n_far]

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from shoal.clustering import neighbors as module
-from shoal.clustering import sums
+from shoal.clustering import products, sums
 from shoal.clustering.neighbors import Neighbors, _rounded, k_nearest
 from shoal.clustering.products import Points, Precision
 from shoal.clustering.sums import similarities
@@ -21,7 +21,7 @@ def points() -> Tensor:
 def slow_k_nearest(
     queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None = None
 ) -> Neighbors:
-    """Every pair's similarity, then a full sort by (-similarity, index)."""
+    """Compute all similarities, then sort each row by (-similarity, index)."""
     everything = torch.arange(len(bank)).expand(len(queries), -1)
     scores = similarities(queries, bank, everything)
     if exclude is not None:
@@ -78,15 +78,15 @@ def test_neighbors_do_not_depend_on_the_order_of_rows(points: Tensor) -> None:
 
 
 def test_ties_go_to_the_lowest_index() -> None:
-    """All six bank rows are the same point, so the k nearest are the first k."""
+    """All six bank rows are equal, so the k nearest are the first k."""
     bank = angles(40, 40, 40, 40, 40, 40)
     assert k_nearest(angles(0, 40), bank, 3).indices.tolist() == [[0, 1, 2], [0, 1, 2]]
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-9, 1e-7, 1e-5])
 def test_crowds_of_near_duplicates_are_told_apart(points: Tensor, noise: float) -> None:
-    """30 copies of a point are closer than the float32 bound: float64 products decide which 5 of
-    them are nearest."""
+    """30 copies of a point differ by less than the float32 error bound, so float64 products decide
+    which 5 are nearest."""
     shake = noise * torch.randn(30, 24, generator=torch.Generator().manual_seed(2))
     bank = torch.cat([points, points[:1] + shake])
     own = torch.arange(90)
@@ -122,8 +122,8 @@ def test_a_lower_matmul_precision_set_by_the_caller_changes_nothing(points: Tens
 
 
 def with_tiles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Try bfloat16 first whatever the CPU and the size; returns what is tried: bits and rows of
-    each product."""
+    """Try bfloat16 first, whatever the CPU and the size; return the list to which each product
+    appends its bits and rows."""
     tried: list[tuple[int, int]] = []
 
     def rounded(rows: Tensor, precision: Precision) -> Points:
@@ -143,7 +143,7 @@ def with_tiles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 def test_bfloat16_proposes_and_changes_no_bit(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, scale: float
 ) -> None:
-    """400 rows in 20 clumps: most queries are settled by the first product, some need the second,
+    """400 rows in 20 clumps: the first product settles most queries, some need the second, and
     copies the third."""
     generator = torch.Generator().manual_seed(5)
     clumps = torch.randn(20, 64, generator=generator).repeat(20, 1)
@@ -155,7 +155,7 @@ def test_bfloat16_proposes_and_changes_no_bit(
     assert_same(expected, slow_k_nearest(bank, bank, 8, own))
     tried = with_tiles(monkeypatch)
     assert_same(k_nearest(bank, bank, 8, exclude=own, block_rows=90), expected)
-    by_query = tried[2:]  # after the bank in both formats
+    by_query = tried[2:]  # the first two are the bank in both formats
     assert sum(n for bits, n in by_query if bits == 8) == 400
     assert 0 < sum(n for bits, n in by_query if bits == 24) < 200
 
@@ -164,9 +164,9 @@ def test_bfloat16_proposes_and_changes_no_bit(
 def test_neighbors_found_by_groups_are_those_of_a_full_sort(
     points: Tensor, monkeypatch: pytest.MonkeyPatch, n_copies: int
 ) -> None:
-    """Groups of 2 columns, so that 60 rows are many; copies of all rows tie, and go to the lowest
+    """With groups of 2 columns, 60 rows take many groups; copies tie, and ties go to the lowest
     index."""
-    monkeypatch.setattr(module, "GROUP", 2)
+    monkeypatch.setitem(products.GROUP, "cpu", 2)
     bank = points.repeat(n_copies, 1)
     own = torch.arange(len(bank))
     for block_rows in (7, len(bank)):

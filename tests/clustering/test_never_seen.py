@@ -1,10 +1,10 @@
-"""New images far from everything are of no category of the run."""
+"""New images that are far from all images of a run belong to none of its categories."""
 
 import numpy as np
 import torch
 
 from shoal.clustering.categories import other_neighbors, outlier_scores
-from shoal.clustering.never_seen import SeenProbability, _scores_without_own
+from shoal.clustering.never_seen import SeenProbability, _scores_from_others
 from shoal.clustering.sums import unit_points
 
 
@@ -24,7 +24,7 @@ def test_scores_without_the_own_category_are_those_of_a_loop() -> None:
         others = points[torch.from_numpy(categories != categories[row])]
         nearest = (others @ points[row]).sort(descending=True).values[:5]
         expected.append(1 - float(nearest.mean()))
-    assert np.allclose(_scores_without_own(points, categories, sample, 5), expected, atol=1e-6)
+    assert np.allclose(_scores_from_others(points, categories, sample, 5), expected, atol=1e-6)
 
 
 def test_images_of_the_run_are_likely_seen_and_those_of_a_category_left_out_are_not() -> None:

@@ -1,5 +1,5 @@
-"""Two processes that share Ward's scans and the search for neighbors find, bit for bit, what one
-does."""
+"""Two processes that share Ward's scans and the neighbor search give the same bits as one
+process."""
 
 import pytest
 
@@ -54,4 +54,4 @@ def test_shared_scans_and_searches_give_the_bits_of_one_process() -> None:
     first, second = finish_processes(start_processes(SCRIPT))
     same, n_first = first.splitlines()
     assert same == str([True] * 7)
-    assert (int(n_first), int(second)) == (200, 200)  # each has scanned half of the first 400 rows
+    assert (int(n_first), int(second)) == (200, 200)  # each scanned half of the 400 rows

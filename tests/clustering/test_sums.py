@@ -15,15 +15,15 @@ def test_every_term_is_added_once(width: int) -> None:
 
 
 def test_the_order_of_additions_is_the_halving_one() -> None:
-    """Five terms: 0 + 2 and 1 + 3, the last to the first of these, then both: (1 + 2^-53) + 2^-53
-    would round to 1."""
+    """Of five terms, 0 + 2 and 1 + 3 are added first, then the last to the former sum, then both
+    sums. From left to right, (1 + 2^-53) + 2^-53 would round to 1."""
     tiny = 2.0**-53
     terms = torch.tensor([[1.0, tiny, tiny, tiny, 0.0]], dtype=torch.float64)
     assert halving_sum(terms).item() == 1 + 2 * tiny  # (1 + tiny) is 1, tiny + tiny is not lost
 
 
 def test_a_root_is_the_nearest_number_for_any_size_and_stride() -> None:
-    """torch's own is off by one bit in about one of a hundred on a CPU."""
+    """On a CPU, about one in a hundred of torch's own roots is off by one bit."""
     squares = (
         torch.rand(30_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 10
     )
@@ -59,7 +59,7 @@ def test_sums_of_groups_are_those_of_a_loop_and_have_the_same_bits_in_any_order(
         torch.randn(3000, 7, dtype=dtype, generator=generator), dim=1
     )
     groups = torch.randint(0, 4, (3000,), generator=generator)
-    groups[groups == 2] = 3  # nobody is in group 2
+    groups[groups == 2] = 3  # group 2 is empty
     found = grouped_sums(rows, groups, 4)
     expected = [
         [math.fsum(rows[groups == group, column].tolist()) for column in range(7)]
@@ -96,7 +96,7 @@ def test_unit_rows_do_not_depend_on_how_rows_lie_in_memory_or_on_blocks(
 ) -> None:
     x = np.random.default_rng(0).normal(size=(7, 3))
     expected = unit_points(x)
-    monkeypatch.setattr(sums, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(sums, "BLOCK_ROWS", 2)
     for same in (x, np.asfortranarray(x), torch.from_numpy(x)):
         assert torch.equal(unit_points(same), expected)
-    assert torch.equal(unit_points(x[::-1]), expected.flip(0))  # of which the last block is one row
+    assert torch.equal(unit_points(x[::-1]), expected.flip(0))  # the last block is one row

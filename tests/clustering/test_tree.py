@@ -41,33 +41,28 @@ def test_tied_heights_still_give_exactly_the_clusters_asked_for() -> None:
         assert len(np.unique(tree.cut(n_clusters))) == n_clusters
 
 
-def test_a_cut_at_a_height_includes_merges_of_that_height() -> None:
-    tree = Tree(FIVE)
-    assert tree.cut_at(0.5).tolist() == [0, 1, 2, 3, 4]
-    assert tree.cut_at(2).tolist() == [0, 1, 2, 0, 1]
-    assert tree.cut_at(np.inf).tolist() == [0] * 5
-
-
 def test_following_the_merges_visits_every_cut() -> None:
     tree = random_tree(40)
-    for first in (None, 40, 17, 1):
-        merges = tree.merges(first)
-        slots = merges.start.copy()
-        assert np.array_equal(slots, tree.cut(first or 40))
-        for kept, gone, n_clusters in zip(merges.kept, merges.gone, merges.n_clusters, strict=True):
+    for first in (40, 17, 1):
+        start, all_kept, all_gone = tree.merges(first)
+        slots = start.copy()
+        assert np.array_equal(slots, tree.cut(first))
+        n_clusters = first
+        for kept, gone in zip(all_kept, all_gone, strict=True):
+            n_clusters -= 1
             assert kept < gone
             assert (slots == gone).any()
             assert (slots == kept).any()
             slots[slots == gone] = kept
             assert np.array_equal(np.unique(slots, return_inverse=True)[1], tree.cut(n_clusters))
-        assert len(merges) == (first or 40) - 1
+        assert len(all_kept) == first - 1
 
 
 def test_a_single_leaf_is_a_tree() -> None:
     tree = Tree(np.zeros((0, 4)))
     assert tree.n_leaves == 1
-    assert tree.cut(1).tolist() == tree.cut_at(1.0).tolist() == [0]
-    assert len(tree.merges()) == 0
+    assert tree.cut(1).tolist() == [0]
+    assert [len(part) for part in tree.merges(1)] == [1, 0, 0]
     assert tree.heights.shape == (0,)
 
 
@@ -91,20 +86,15 @@ def test_an_impossible_number_of_clusters_is_refused(n_clusters: int) -> None:
     [
         [[0, 1, 1.0]],
         [[0, 1, np.nan, 2]],
-        [[0, 3, 1, 2], [1, 2, 2, 3]],  # a node before it is made
+        [[0, 3, 1, 2], [1, 2, 2, 3]],  # a node before it exists
         [[0, 1, 1, 2], [0, 2, 2, 3]],  # a node twice
-        [[0, 1, 2, 2], [2, 3, 1, 3]],  # heights fall
+        [[0, 1, 2, 2], [2, 3, 1, 3]],  # decreasing heights
         [[0, 1, 1, 2], [2, 3, 2, 4]],  # a wrong number of leaves
     ],
 )
 def test_a_matrix_that_is_no_tree_is_refused(linkage_matrix: list[list[float]]) -> None:
     with pytest.raises(DataError):
         Tree(linkage_matrix)
-
-
-def test_a_nan_height_is_refused() -> None:
-    with pytest.raises(UsageError):
-        Tree(FIVE).cut_at(float("nan"))
 
 
 @pytest.mark.parametrize("value", [2.0, "2", None, True])

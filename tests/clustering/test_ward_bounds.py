@@ -1,4 +1,4 @@
-"""The bounds are true: a low never exceeds the distance, in rational arithmetic."""
+"""The bounds are valid: in rational arithmetic, a `low` never exceeds the distance."""
 
 from fractions import Fraction
 
@@ -14,10 +14,11 @@ from shoal.clustering.products import (
     TENSOR_TFLOAT32,
     Points,
     Precision,
+    largest_columns,
 )
 from shoal.clustering.ward.bounds import Margins, merged_low
 from shoal.clustering.ward.exact import Geometry
-from shoal.clustering.ward.scan import Scanner, top
+from shoal.clustering.ward.scan import Scanner
 from shoal.clustering.workers import Scratch, Workers, matmul_precision
 
 ALL = {
@@ -39,7 +40,7 @@ def true_height(a: torch.Tensor, b: torch.Tensor, s: float, t: float) -> Fractio
 def scanner() -> Scanner:
     rng = np.random.default_rng(0)
     rows = torch.as_tensor(rng.normal(size=(60, 37))) / 8
-    # Near pairs, where bounds are tight.
+    # Pairs of near points, for which bounds are tight.
     rows[30:] = rows[:30] + 1e-4 * torch.as_tensor(rng.normal(size=(30, 37)))
     sizes = torch.as_tensor(rng.integers(1, 9, size=60)).double()
     return Scanner(
@@ -85,8 +86,8 @@ def test_distances_are_symmetric_and_within_eta(scanner: Scanner) -> None:
 
 
 def test_lows_of_unions_never_exceed_the_distance() -> None:
-    """A and B mutually nearest, every other point a C; A's and B's distances themselves are the
-    tightest lows."""
+    """A and B are mutual nearest neighbors and each other point is a C. The distances of A and B to
+    C are the tightest possible lows."""
     rng = np.random.default_rng(1)
     margins = Margins.of(5, 4.0)
     for _ in range(200):
@@ -150,7 +151,7 @@ def test_rounded_numbers_fit_their_bits(precision: Precision) -> None:
 
 
 def test_reduced_products_of_rounded_points_are_summed_in_float32() -> None:
-    """The claim behind BFLOAT16 on this machine: only summation errs, by less than γ."""
+    """BFLOAT16 assumes that only the summation errs, by less than γ; this holds on this machine."""
     generator = torch.Generator().manual_seed(0)
     a, b = (
         BFLOAT16.round(torch.randn(200, 300, dtype=torch.float64, generator=generator))
@@ -167,6 +168,6 @@ def test_reduced_products_of_rounded_points_are_summed_in_float32() -> None:
 @pytest.mark.parametrize(("n_columns", "k"), [(5, 3), (64, 3), (100, 5), (1003, 17), (4096, 9)])
 def test_the_two_stage_top_k_is_the_top_k(n_columns: int, k: int) -> None:
     values = torch.randn(7, n_columns, generator=torch.Generator().manual_seed(1))
-    best, columns = top(values, k, Scratch(torch.device("cpu")))
+    best, columns = largest_columns(values, k, Scratch(torch.device("cpu")))
     assert torch.equal(best, values.topk(k, 1).values)
     assert torch.equal(values.gather(1, columns), best)

@@ -1,4 +1,4 @@
-"""Lists through a round of merges: their lows stay below the distances, and rise where the formula
+"""Neighbor lists after a round of merges: lows stay below the distances, and rise where the formula
 says so."""
 
 import numpy as np
@@ -25,7 +25,8 @@ def all_distances(geometry: Geometry) -> Tensor:
 
 
 def nearest_lists(geometry: Geometry, k: int) -> Lists:
-    """The k nearest of every cluster, with the distances themselves, less a rounding, as lows."""
+    """Return the k nearest of every cluster; the lows are the distances, less the rounding
+    error."""
     low, index = all_distances(geometry).sort(1)
     low = MARGINS.low(low)
     return Lists(index[:, :k].contiguous(), low[:, :k].contiguous(), low[:, k].contiguous())
@@ -43,7 +44,7 @@ def mutual(geometry: Geometry) -> Pairs:
 def floors_of(
     geometry: Geometry, is_live: Tensor | None = None, margins: Margins = MARGINS
 ) -> Tensor:
-    """What is known of every cluster once its nearest is: nobody is nearer."""
+    """Return the floor of every cluster: the distance to its nearest, less the rounding error."""
     distance = all_distances(geometry)
     if is_live is not None:
         distance[:, ~is_live] = torch.inf
@@ -51,7 +52,7 @@ def floors_of(
 
 
 def check(lists: Lists, rows: Tensor, geometry: Geometry, is_live: Tensor) -> None:
-    """Whatever is listed is not below its smallest low, whatever is not listed is not below
+    """The distance to a listed cluster is at least its smallest low; to any other, at least
     `outside`."""
     distance = all_distances(geometry)
     for at, row in enumerate(rows.tolist()):
@@ -102,10 +103,11 @@ COARSE = Margins(MARGINS.eta, 1e-3)
 
 
 def test_lows_of_entries_stay_true_when_every_round_moves_unions_against_us() -> None:
-    """Round after round unions are stored κ nearer to a large cluster that waits far off and has
-    them all in its list.
+    """In every round, unions are stored κ nearer to a large, distant cluster that merges with none
+    and lists them all.
 
-    Lance and Williams' formula would double what is owed each time, if anything were.
+    If lows were not lowered for this at once, the Lance-Williams formula would double the error in
+    every round.
     """
     n = 64
     rows = torch.zeros(n + 1, 2, dtype=torch.float64)
@@ -139,9 +141,9 @@ def test_lows_of_entries_stay_true_when_every_round_moves_unions_against_us() ->
 
 @pytest.mark.parametrize("n_pairs", [1, 2], ids=["one pair merges", "both pairs merge"])
 def test_what_is_outside_a_list_stays_true_when_unions_are_moved_against_us(n_pairs: int) -> None:
-    """The corners of a tetrahedron, D = 1 between any two, and still 1 between a corner and the
-    union of two others and between the unions of two pairs. Each union is stored κ nearer to the
-    rest, and nobody has anybody in its list."""
+    """The corners of a tetrahedron have D = 1 between any two, between a corner and the union of
+    two others, and between the unions of two pairs. Each union is stored κ nearer to the rest, and
+    all lists are empty."""
     rise = 0.125**0.5
     rows = torch.tensor(
         [[-0.5, 0, -rise], [0.5, 0, -rise], [0, -0.5, rise], [0, 0.5, rise], [9, 9, 9]]
@@ -173,9 +175,9 @@ def test_what_is_outside_a_list_stays_true_when_unions_are_moved_against_us(n_pa
 def test_a_cluster_that_waits_is_not_taken_to_have_the_nearest_of_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """0 and 1 merge, and their union is stored κ nearer to 2 than 3 is, which 2 has waited for. Its
-    own nearest is another union, so 2 hears nothing of it and merges with 3: lows of 0 must not
-    rest on 3 being 2's nearest."""
+    """0 and 1 merge, and their union is stored κ nearer to 2 than 3 is, with which 2 waits to
+    merge. The nearest of that union is another union, so 2 does not find out and merges with 3:
+    lows of 0 must not assume that 3 is the nearest of 2."""
     kappa = 1e-3
     rise = 0.125**0.5
     e = torch.eye(8, dtype=torch.float64)
@@ -220,14 +222,14 @@ def test_a_cluster_that_waits_is_not_taken_to_have_the_nearest_of_all(
         torch.arange(10),
         10,
     )
-    at_work.start(None, lambda n_rows: None)
+    at_work.start(None)
     was_misled = False
     for _ in range(2):
         at_work.step()
         distance = all_distances(geometry)
-        distance[:, ~at_work.is_live] = torch.inf
-        live = at_work.is_live.nonzero()[:, 0]
+        distance[:, ~at_work.scanner.is_live] = torch.inf
+        live = at_work.scanner.is_live.nonzero()[:, 0]
         was_misled |= bool((at_work.decision.distance[live] > distance[live].amin(1)).any())
-        check(at_work.lists.take(live), live, geometry, at_work.is_live)
+        check(at_work.lists.take(live), live, geometry, at_work.scanner.is_live)
         assert (at_work.floors[live] <= distance[live].amin(1)).all()
-    assert was_misled  # else this proves nothing
+    assert was_misled  # otherwise the test proves nothing

@@ -1,4 +1,4 @@
-"""The fused kernels in Triton's interpreter, in a process of its own: the switch is read when
+"""The fused kernels in Triton's interpreter, in a separate process because the switch is read when
 triton is imported."""
 
 import os

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shoal.clustering.ward import ward_linkage
-from shoal.clustering.workers import Scratch, Workers
+from shoal.clustering.workers import Workers
 
 CPU = torch.device("cpu")
 
@@ -45,24 +45,10 @@ def test_an_error_in_a_worker_reaches_the_caller_and_frees_the_threads() -> None
     assert torch.get_num_threads() == before
 
 
-def test_scratch_memory_is_reused_within_a_thread_and_not_shared_between_threads() -> None:
-    scratch = Scratch(CPU)
-    first = scratch.array("a", (4, 5), torch.float32)
-    assert scratch.array("a", (2, 3), torch.float32).data_ptr() == first.data_ptr()
-    assert scratch.array("b", (4, 5), torch.float32).data_ptr() != first.data_ptr()
-    seen: list[int] = []
-    thread = threading.Thread(
-        target=lambda: seen.append(scratch.array("a", (4, 5), torch.float32).data_ptr())
-    )
-    thread.start()
-    thread.join()
-    assert seen != [first.data_ptr()]
-
-
 @pytest.mark.slow
 def test_two_trees_at_once_are_those_grown_alone() -> None:
-    """Both change the number of torch's threads and the precision of its products, which are the
-    whole process's."""
+    """Both trees change torch's number of threads and matmul precision, which are settings of the
+    whole process."""
     draw = torch.Generator().manual_seed(0)
     many = [torch.nn.functional.normalize(torch.randn(3200, 256, generator=draw)) for _ in range(2)]
     alone = [ward_linkage(rows) for rows in many]

@@ -1,4 +1,4 @@
-"""Small real image files, made on the spot."""
+"""Small real image files, written by the tests."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Each benchmark in a small stand-in of its official layout: all classes, a few images of each."""
+"""Each benchmark is read from a small stand-in with its official layout: all classes, a few images
+of each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from shoal.errors import DataError
 
 @dataclass(frozen=True)
 class StandIn:
-    """What a stand-in holds: image names in official order with official class ids, per part."""
+    """The content of a stand-in: per part, image names in official order, official class ids."""
 
     root: Path
     names: dict[Part, list[str]]
@@ -48,7 +49,8 @@ def touch(root: Path, names: list[str]) -> None:
 def write_bins(
     root: Path, files: list[str], class_ids: list[int], label_bytes: Callable[[int], list[int]]
 ) -> None:
-    """Record i has every red byte i, every green byte its class, blue a ramp along each row."""
+    """In record i, every red byte is i, every green byte is its class, and blue is a ramp along
+    each row."""
     planes = np.zeros((len(class_ids), 3, 32, 32), dtype=np.uint8)
     planes[:, 0] = np.arange(len(class_ids)).reshape(-1, 1, 1) % 256
     planes[:, 1] = np.array(class_ids).reshape(-1, 1, 1)
@@ -79,8 +81,8 @@ def make_cifar(root: Path, name: str) -> StandIn:
 
 
 def make_cub(root: Path, _: str) -> StandIn:
-    """Ids count over both parts, and inside a class neither names nor parts are in order, as in
-    the original."""
+    """As in the original, ids continue over both parts, and neither names nor parts are sorted
+    within a class."""
     home = root / "CUB_200_2011"
     classes = names_of("cub")
     ids = np.repeat(np.arange(200), N_TRAIN + N_TEST).tolist()
@@ -218,7 +220,7 @@ MAKERS = {
 
 @pytest.fixture(scope="session")
 def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StandIn]:
-    """Made once and only read."""
+    """Stand-ins that are written once and only read."""
     return {name: make(tmp_path_factory.mktemp(name), name) for name, make in MAKERS.items()}
 
 
@@ -227,7 +229,7 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StandIn]:
 def test_every_image_is_read_with_its_class_and_the_published_draw_is_labeled(
     stand_ins: dict[str, StandIn], name: str, part: Part
 ) -> None:
-    """The released code chooses its model by labels of the test part; here it has none."""
+    """The test part has no labels here; the released code uses them to choose its model."""
     made = stand_ins[name]
     split = load_split(name)
     found = read_benchmark(name, made.root, part=part)
@@ -296,7 +298,7 @@ def test_listed_images_that_are_absent_are_an_error_not_another_split(tmp_path: 
     for name in made.names["train"][:2]:
         (tmp_path / "CUB_200_2011" / name).unlink()
     with pytest.raises(
-        DataError, match=rf"2 of the files .*{made.names['train'][0]}.*datasets verify cub"
+        DataError, match=rf"2 files .*{made.names['train'][0]}.*datasets verify cub"
     ):
         read_benchmark("cub", tmp_path)
     assert len(read_benchmark("cub", tmp_path, part="test").collection) == len(made.names["test"])

@@ -1,4 +1,4 @@
-"""The real archives."""
+"""The benchmarks read from their real archives."""
 
 import json
 import zipfile
@@ -43,9 +43,9 @@ def test_real_images_are_read_in_place_and_stay_closed_until_asked_for(
 
 @pytest.mark.data
 def test_the_labeled_cub_images_are_drawn_in_the_order_of_the_archive(data_dir: Path) -> None:
-    """Not in the order of the names: images.txt begins with …_0046_18 (test), …_0009_34,
-    …_0002_55 (test), …_0074_59, …_0014_89, and so do the archives. The draw is repeated here
-    step by step from the facts beside the images."""
+    """Archives and images.txt are not sorted by name, but begin with …_0046_18 (test), …_0009_34,
+    …_0002_55 (test), …_0074_59, …_0014_89. The labeled images are sampled again here, step by step,
+    from the names in the archive and the known classes."""
     with zipfile.ZipFile(data_dir / "cub200-train.zip") as archive:
         members = archive.namelist()
     assert [Path(member).stem[-7:] for member in members[:3]] == ["0009_34", "0074_59", "0014_89"]

@@ -1,9 +1,9 @@
-"""Runs that are killed, started by test_killed_runs.py as a program: one import of torch serves all
-of them.
+"""Runs that are killed, in a program started by test_killed_runs.py, so that torch is imported only
+once.
 
-Each run is a fork of this process, which has trained nothing yet. A run that is to die kills itself
-with SIGKILL, so nothing of it can tidy up; then another one resumes. Prints a JSON object: moment
--> how the two ended.
+Each run is a fork of this process, which has trained nothing yet. A run kills itself with SIGKILL,
+so it cannot clean up; a second one then resumes it. Prints a JSON object that maps each moment to
+both exit codes.
 """
 
 import json
@@ -17,11 +17,11 @@ import torch
 from filelock import BaseFileLock
 
 from shoal.data.readers import read_collection
-from shoal.discovery import answers, run_job
-from shoal.discovery import pipeline as discovery
+from shoal.discovery import discovery_job as discovery
+from shoal.discovery import results, run_job
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.trained.choice import Choice
+from shoal.discovery.trained.evaluation import Choice
 from shoal.runs import LOCK, Run
 from shoal.training import checkpoint
 
@@ -31,7 +31,7 @@ def die(*_args, **_options):
 
 
 def die_in(bar, at):
-    """Die when the progress of something named `bar` reaches `at`, or when it begins."""
+    """Die when the progress bar `bar` reaches `at`, or when it starts if `at` is None."""
 
     @contextmanager
     def show(what, outlook):
@@ -43,23 +43,22 @@ def die_in(bar, at):
 
 
 def die_before_metrics():
-    """Die between two epochs: the checkpoint is the new one, metrics.jsonl is not written yet."""
+    """Die between two epochs: the new checkpoint is written, metrics.jsonl is not."""
     checkpoint.write_text = die
     return Reporter()
 
 
-def die_in_tables(of_first):
-    """Die when assignments.csv is written and categories.csv is not: of the first answer, or of the
-    one that stands."""
+def die_in_tables(of_frozen):
+    """Die between writing assignments.csv and categories.csv of the frozen result or of the run."""
     write = Run.write_categories
     Run.write_categories = lambda run, rows: (
-        die() if (run.path.name == "frozen") == of_first else write(run, rows)
+        die() if (run.path.name == "frozen") == of_frozen else write(run, rows)
     )
     return Reporter()
 
 
 def die_holding():
-    """Die when everything is done but the lock on the run folder is still held."""
+    """Die after the last step, with the run folder still locked."""
     release = BaseFileLock.release
 
     def release_or_die(held, force=False):
@@ -73,25 +72,25 @@ def die_holding():
 
 
 def die_at(module, name):
-    """Die where a function would be called."""
+    """Die when a function is called."""
     setattr(module, name, die)
     return Reporter()
 
 
 MOMENTS = {
-    "at the start": lambda: die_at(run_job, "embed_images"),
+    "at the start": lambda: die_at(run_job, "_embed"),
     "decoding": lambda: die_in("decoding images", 30),
     "frozen embedding": lambda: die_in("embedding images", 1),
     "thumbnails": lambda: die_in("making thumbnails", None),
-    "first tables": lambda: die_in_tables(of_first=True),
-    "first report": lambda: die_at(answers, "write_report"),
+    "first tables": lambda: die_in_tables(of_frozen=True),
+    "first report": lambda: die_at(results, "write_report"),
     "before training": lambda: die_in("preparing views", None),
     "trunk": lambda: die_in("preparing views", 1),
     "epoch 1": lambda: die_in("training", 1),
     "between epochs": die_before_metrics,
     "epoch 2": lambda: die_in("training", 4),
-    "after training": lambda: die_at(discovery, "write_answers"),
-    "writing tables": lambda: die_in_tables(of_first=False),
+    "after training": lambda: die_at(discovery, "write_results"),
+    "writing tables": lambda: die_in_tables(of_frozen=False),
     "holding the lock": die_holding,
     "finished": lambda: die_at(Run, "drop_checkpoints"),
 }
@@ -116,21 +115,21 @@ def run_forked(arguments, cache, make_reporter, resume):
 def main(folder, labels, config, runs, *moments):
     torch.set_num_threads(1)
     Choice.is_significant = (
-        True  # so few labels show nothing; training with all labels is to follow
+        True  # so few labels cannot show a significant gain, but the final training must run
     )
     torch.backends.mkldnn.set_flags(
         False
-    )  # its threads on ARM do not survive a fork, and children wait for them
+    )  # on ARM its threads do not survive a fork, and children would wait for them
     runs = Path(runs)
     os.environ["SHOAL_CACHE"] = str(runs / "cache")
     given = folder, labels, config
-    # Everything that is imported late is imported here. Without training, because autograd starts
-    # threads.
+    # This run performs all late imports. It does not train, because autograd starts threads.
     discover(*given, runs / "warm", Reporter(), settings={"train": False})
     ends = {"whole": [run_forked((*given, runs / "whole"), runs / "cache", Reporter, False)]}
     for moment in moments:
         arguments = (*given, runs / moment)
-        cache = runs / ("new-cache" if moment == "decoding" else "cache")
+        # Results cached by another run would skip the step in which this one is killed.
+        cache = runs / f"cache of {moment}"
         ends[moment] = [
             run_forked(arguments, cache, MOMENTS[moment], False),
             run_forked(arguments, cache, Reporter, True),

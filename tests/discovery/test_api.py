@@ -1,4 +1,4 @@
-"""`shoal.discover`: three lines of Python."""
+"""`shoal.discover` and the run it returns."""
 
 import logging
 from dataclasses import fields
@@ -12,16 +12,16 @@ from PIL import Image
 import shoal
 from conftest import write_table
 from shoal.cli.discover import discover as command
-from shoal.discovery.answers import answer_in_words
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
-from shoal.discovery.image_source import ImageSource
+from shoal.discovery.job import ImageSource
+from shoal.discovery.results import summarize_run
 from shoal.errors import DataError, UsageError
 from shoal.report.figures.curves import training_curves
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_three_lines_give_categories_assignments_and_a_report(
+def test_discover_writes_categories_assignments_and_a_report(
     unchanged_photos, tmp_path: Path, monkeypatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -34,37 +34,34 @@ def test_three_lines_give_categories_assignments_and_a_report(
     report = run.report("deep/report.html")
     page = report.read_text(encoding="utf-8")
     assert page.startswith("<!")
-    assert page.count("<path") > 50  # of figures that are drawn
-    printed, said = capsys.readouterr()
+    assert page.count("<path") > 50  # in the figures
+    printed, output = capsys.readouterr()
     assert printed == ""
-    assert said.splitlines()[0] == "60 images, 18 labeled in 3 categories, 42 unlabeled"
-    assert "training …" in said.splitlines()
+    assert output.splitlines()[0] == "60 images, 18 labeled in 3 categories, 42 unlabeled"
+    assert "training …" in output.splitlines()
     again = shoal.load("runs/photos")
     assert again._repr_html_().count("<tr>") == 1 + 5
-    assert answer_in_words(again) in again._repr_html_()
+    assert summarize_run(again) in again._repr_html_()
     assert str(again.assignments) == str(run.assignments)
+    assert again.plot()._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
     rows, _ = again.assigner(device="cpu").assign(unchanged_photos.folder)
     assert len(rows) == 60
 
 
-def test_what_is_strange_about_the_images_is_said_before_they_are_refused(
-    photos, tmp_path: Path, caplog
-) -> None:
+def test_notes_are_reported_before_images_are_refused(photos, tmp_path: Path, caplog) -> None:
     photos.labels.write_text(
         "path,label\ngone.png,red\n" + photos.labels.read_text().splitlines()[1]
     )
-    how = {"out": tmp_path / "run", "device": "cpu", "verbose": False}
+    options = {"out": tmp_path / "run", "device": "cpu", "verbose": False}
     with (
         caplog.at_level(logging.INFO, logger="shoal"),
         pytest.raises(DataError, match="at least 2 categories"),
     ):
-        shoal.discover(photos.folder, photos.labels, config=photos.config, **how)
-    assert any(
-        "1 row names images that are not there" in record.message for record in caplog.records
-    )
+        shoal.discover(photos.folder, photos.labels, config=photos.config, **options)
+    assert any("1 row without an image" in record.message for record in caplog.records)
 
 
-def test_images_in_memory_with_a_label_each_are_fine_too(photos, tmp_path: Path) -> None:
+def test_images_in_memory_can_be_discovered(photos, tmp_path: Path) -> None:
     names = sorted(photos.truth)
     images = np.stack([np.asarray(Image.open(photos.folder / name)) for name in names])
     known = [
@@ -79,7 +76,7 @@ def test_images_in_memory_with_a_label_each_are_fine_too(photos, tmp_path: Path)
     assert given == known
 
 
-def test_a_setting_that_does_not_exist_is_refused(photos) -> None:
+def test_an_unknown_setting_is_refused(photos) -> None:
     with pytest.raises(UsageError, match="unknown setting 'n_epochs'; did you mean 'epochs'"):
         shoal.discover(photos.folder, n_epochs=3)
 
@@ -96,17 +93,19 @@ def test_a_setting_that_does_not_exist_is_refused(photos) -> None:
         ("https://example.org/table.csv", "table"),
     ],
 )
-def test_a_run_is_named_after_its_images(images, name: str, tmp_path: Path, monkeypatch) -> None:
+def test_the_default_run_folder_is_named_after_the_images(
+    images, name: str, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "birds.2024").mkdir()
     assert ImageSource(images=images).default_folder == Path("runs") / name
 
 
 @pytest.mark.slow
-def test_a_trained_run_shows_its_losses_its_learning_rate_and_its_snapshot(
+def test_the_report_of_a_trained_run_shows_losses_learning_rate_and_snapshot(
     unchanged_photos, tmp_path: Path
 ) -> None:
-    """The report and the trainer agree on what the rows of metrics.jsonl are called."""
+    """The report and the trainer use the same names of metrics."""
     photos = unchanged_photos
     run = shoal.discover(
         photos.folder, photos.labels, config=photos.config, out=tmp_path / "run", device="cpu"
@@ -115,6 +114,7 @@ def test_a_trained_run_shows_its_losses_its_learning_rate_and_its_snapshot(
     assert [axes.get_ylabel() for axes in panels] == [
         "loss",
         "validation accuracy, %",
+        "estimated K",
         "learning rate",
     ]
     assert [line.get_label() for line in panels[0].get_lines()[:3]] == [
@@ -125,7 +125,7 @@ def test_a_trained_run_shows_its_losses_its_learning_rate_and_its_snapshot(
     assert any("snapshot: epoch" in text.get_text() for text in panels[0].texts)
 
 
-def test_a_run_without_any_label_has_a_report_too(photos, tmp_path: Path) -> None:
+def test_a_run_without_labels_has_a_report(photos, tmp_path: Path) -> None:
     run = shoal.discover(
         photos.folder,
         False,
@@ -136,24 +136,24 @@ def test_a_run_without_any_label_has_a_report_too(photos, tmp_path: Path) -> Non
         device="cpu",
     )
     page = (run.path / "report.html").read_text(encoding="utf-8")
-    assert "no image was labeled to measure it with" in page
+    assert "Found 5 categories" in page
     assert "Before training" not in page
 
 
-def test_columns_with_other_names_are_named(photos, tmp_path: Path) -> None:
+def test_columns_of_a_table_can_be_named(photos, tmp_path: Path) -> None:
     photos.labels.write_text(photos.labels.read_text().replace("path,label", "where,bird", 1))
-    how = {"config": photos.config, "train": False, "out": tmp_path / "run", "device": "cpu"}
+    options = {"config": photos.config, "train": False, "out": tmp_path / "run", "device": "cpu"}
     with pytest.raises(DataError, match="path_column"):
-        shoal.discover(photos.folder, photos.labels, **how)
+        shoal.discover(photos.folder, photos.labels, **options)
     run = shoal.discover(
-        photos.folder, photos.labels, path_column="where", label_column="bird", **how
+        photos.folder, photos.labels, path_column="where", label_column="bird", **options
     )
     assert sum(bool(row.label_given) for row in run.assignments) == 18
 
 
-def test_the_command_and_python_take_the_same() -> None:
-    """But for what only a shell has, and the listener that only Python has; `settings` stands for
-    more names."""
+def test_discover_has_the_same_arguments_in_python_and_on_the_command_line() -> None:
+    """Exceptions: options that only a shell needs, and the reporter in Python. `settings` accepts
+    further names."""
     ours, theirs, settings = (
         set(signature(one).parameters) for one in (shoal.discover, command, choose_settings)
     )
@@ -163,9 +163,9 @@ def test_the_command_and_python_take_the_same() -> None:
     assert ours - {"reporter", "verbose", "settings"} <= theirs
 
 
-def test_a_run_is_read_scored_exported_and_takes_images(photos, tmp_path: Path) -> None:
-    how = {"config": photos.config, "train": False, "device": "cpu", "n_clusters": 5}
-    run = shoal.discover(photos.folder, photos.labels, out=tmp_path / "run", **how)
+def test_a_run_can_be_read_scored_exported_and_used_to_assign(photos, tmp_path: Path) -> None:
+    options = {"config": photos.config, "train": False, "device": "cpu", "n_clusters": 5}
+    run = shoal.discover(photos.folder, photos.labels, out=tmp_path / "run", **options)
     again = shoal.load(run.path)
     table = again.to_pandas()
     categories = again.to_pandas("categories")

@@ -1,5 +1,4 @@
-"""Average linkage from the answer to what is made of it: tables, facts, report, review, later
-images."""
+"""Runs with average linkage: tables, facts, report, review and new images."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,43 +21,37 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def both(
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Run, Run, list[str]]:
-    """The same photos with Ward's linkage, and as if labels had chosen average linkage; what is
-    said of that."""
+    """Runs of the same photos with Ward's and with average linkage, and the messages of the
+    latter."""
     wanted = replace(settings, n_clusters=5, train=False)
-    heard = list[str]()
+    messages = list[str]()
     ward = run_on(photos, tmp_path / "ward", wanted)
     monkeypatch.setattr("shoal.clustering.inference.choose_linkage", lambda *_: "average")
     return (
         ward,
-        run_on(photos, tmp_path / "average", wanted, reporter=Reporter(heard.append), report=True),
-        heard,
+        run_on(
+            photos, tmp_path / "average", wanted, reporter=Reporter(messages.append), report=True
+        ),
+        messages,
     )
 
 
-def test_a_run_says_how_its_clusters_were_joined_and_its_tree_is_the_one_that_was_cut(
-    both, photos
-) -> None:
-    ward, average, heard = both
+def test_the_linkage_is_reported_and_the_tree_is_the_one_that_was_cut(both, photos) -> None:
+    ward, average, messages = both
     assert [collect_facts(run)["linkage"] for run in both[:2]] == ["ward", "average"]
-    assert (
-        sum(
-            line.startswith("clusters are joined by average linkage: it puts more")
-            for line in heard
-        )
-        == 1
-    )
+    assert sum(line.startswith("average linkage is used") for line in messages) == 1
     trees = [Tree(np.array(run.array("tree"))) for run in (ward, average)]
     n_small = 6 * 5
     np.testing.assert_array_equal(trees[0].cut(n_small), trees[1].cut(n_small))
     assert not np.array_equal(trees[0].heights[-5:], trees[1].heights[-5:])
     assert (np.diff(trees[1].heights) >= 0).all()
-    assert "dendrogram" in (average.path / "report.html").read_text(encoding="utf-8")
+    assert 'class="tree"' in (average.path / "report.html").read_text(encoding="utf-8")
 
 
-def test_it_can_be_reviewed_split_and_takes_later_images(both, photos) -> None:
+def test_a_run_with_average_linkage_can_be_reviewed_split_and_used_to_assign(both, photos) -> None:
     run = load(both[1].path)
     largest = max(run.categories, key=lambda category: category.size)
-    run.split(largest.category, 2)  # down the tree
+    run.split(largest.category, 2)  # at a node of the tree
     run.rename(largest.category, "of all")
     found = load(run.path)
     sizes = {category.category: category.size for category in found.categories}

@@ -1,4 +1,4 @@
-"""The cache of decoded images stays within bounds, and what is used is kept."""
+"""The size limit of the cache."""
 
 import os
 from pathlib import Path
@@ -8,10 +8,10 @@ import pytest
 from shoal.data.pixels import load_pixels
 from shoal.data.pixels.store import store_folder
 from shoal.data.readers import read_collection
-from shoal.discovery.cache import KEPT_S, bound_cache, list_stores
+from shoal.discovery.cache import RECENT_S, bound_cache, list_stores
 from shoal.errors import UsageError
 
-DAY = KEPT_S + 1
+DAY = RECENT_S + 1
 
 
 def fill(cache: Path, name: str, n_bytes: int, used: float) -> Path:
@@ -30,11 +30,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_what_was_not_used_for_longest_goes_first_and_only_as_much_as_must(
+def test_the_least_recently_used_folders_are_deleted_until_the_rest_fits(
     cache: Path, tmp_path: Path
 ) -> None:
-    """Of 400 + 400 + 400 bytes the oldest must go; the one of 100 that is older still fits again
-    and stays."""
+    """Of three folders with 400 bytes each, the oldest is deleted. An even older one with 100 bytes
+    fits and stays."""
     now = 100 * DAY
     own = fill(cache, store_folder(cache, tmp_path, 16).name, 400, 0)
     newer = fill(cache, "newer", 400, now - 2 * DAY)
@@ -42,14 +42,14 @@ def test_what_was_not_used_for_longest_goes_first_and_only_as_much_as_must(
     small = fill(cache, "small", 100, now - 4 * DAY)
     assert [store.folder for store in bound_cache(tmp_path, 16, now=now)] == [older]
     assert [folder.exists() for folder in (own, newer, older, small)] == [True, True, False, True]
-    assert list_stores()[0].folder == own  # used last
+    assert list_stores()[0].folder == own  # most recently used
 
 
-def test_what_is_in_use_stays_however_large(cache: Path, tmp_path: Path) -> None:
-    """The images at hand, and what another run used within a day."""
+def test_folders_in_use_are_not_deleted(cache: Path, tmp_path: Path) -> None:
+    """Neither the folder of this run nor one that another run used within a day is deleted."""
     now = 100 * DAY
     own = fill(cache, store_folder(cache, tmp_path, 16).name, 5000, 0)
-    other = fill(cache, "other", 5000, now - KEPT_S / 2)
+    other = fill(cache, "other", 5000, now - RECENT_S / 2)
     assert bound_cache(tmp_path, 16, now=now) == []
     assert own.exists()
     assert other.exists()
@@ -63,7 +63,7 @@ def test_a_cache_of_real_images_is_listed_with_its_size(photos) -> None:
 
 
 @pytest.mark.parametrize("given", ["much", "-1", "nan"])
-def test_a_bound_that_is_no_number_is_refused(
+def test_an_invalid_cache_limit_is_refused(
     cache: Path, tmp_path: Path, monkeypatch, given: str
 ) -> None:
     monkeypatch.setenv("SHOAL_CACHE_GB", given)

@@ -1,4 +1,4 @@
-"""A method with a classifier, from the labels that people gave to images that come later."""
+"""Runs of a method with a classifier, and new images."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def learned(predicted: list[int], n_known: int) -> Representation:
-    """What a classifier that knows so many classes predicts; its embeddings do not matter."""
+    """Return the representation of a classifier with `n_known` classes; its embeddings do not
+    matter."""
     model = torch.nn.Module()
     model.shape = TaskShape(n_images=len(predicted), n_known=n_known, n_clusters=4)
     rows = torch.nn.functional.normalize(torch.arange(2.0 * len(predicted)).reshape(-1, 2) + 1)
@@ -29,27 +30,26 @@ def learned(predicted: list[int], n_known: int) -> Representation:
     )
 
 
-def test_where_labels_bind_a_labeled_image_is_in_the_cluster_of_its_class() -> None:
-    """Classes 3 and 7 are outputs 0 and 1; a classifier that has not seen both of them is left
-    alone."""
+def test_with_must_links_labeled_images_are_in_the_cluster_of_their_class() -> None:
+    """Classes 3 and 7 are outputs 0 and 1; a classifier that was not trained on both is not
+    changed."""
     settings = load_recipe(method="uno")
     bound = replace(settings, inference=replace(settings.inference, must_link=True))
     labels = np.array([3, 7, -1, -1])
     predicted = [2, 1, 0, 2]
-    how = {"n_clusters": None, "device": torch.device("cpu")}
-    found = cluster_by_classifier(learned(predicted, 2), labels, bound, **how)
+    found = cluster_by_classifier(learned(predicted, 2), labels, bound, None)
     assert found.clusters.tolist() == [0, 1, 0, 2]
     assert found.unlinked is not None
     assert found.unlinked.tolist() == predicted
     for other, chosen in ((learned(predicted, 2), settings), (learned(predicted, 1), bound)):
-        assert cluster_by_classifier(other, labels, chosen, **how).clusters.tolist() == predicted
+        assert cluster_by_classifier(other, labels, chosen, None).clusters.tolist() == predicted
 
 
-def test_every_label_that_was_given_is_kept_and_later_images_go_where_images_of_the_same_output_are(
+def test_labels_are_kept_and_new_images_follow_the_images_of_their_output(
     photos, settings, tmp_path: Path
 ) -> None:
-    """After one epoch at a rate that teaches nothing, the classifier is wrong about most labels."""
-    cms = settings.of_method
+    """After one epoch with a tiny learning rate, the classifier contradicts most labels."""
+    cms = settings.method_settings
     training = replace(cms.training, epochs=1, lr=1e-9)
     chosen = replace(
         load_recipe(method="uno"), encoder=cms.encoder, input_size=cms.input_size, training=training

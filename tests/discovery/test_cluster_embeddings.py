@@ -1,4 +1,4 @@
-"""Ready embeddings in, a finished run folder out."""
+"""Precomputed embeddings in, a finished run folder out."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ def given() -> Embeddings:
     return embedded_five()
 
 
-def test_the_run_says_what_the_estimator_says(given: Embeddings, tmp_path: Path) -> None:
+def test_the_run_equals_the_result_of_the_estimator(given: Embeddings, tmp_path: Path) -> None:
     run = cluster_embeddings(given, tmp_path / "run", device="cpu")
     model = MeanShiftClustering(device="cpu").fit(np.asarray(given.x), given.labels)
     assert [row.category_id for row in run.assignments] == model.labels_.tolist()
@@ -41,12 +41,12 @@ def test_the_run_says_what_the_estimator_says(given: Embeddings, tmp_path: Path)
     np.testing.assert_array_equal(run.array("tree"), model.tree_.linkage)
 
 
-def test_a_file_of_float16_gives_the_answer_of_its_values_in_memory(
+def test_a_float16_file_gives_the_same_result_as_its_values_in_memory(
     given: Embeddings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half = np.asarray(given.x).astype(np.float16)
     np.save(tmp_path / "x.npy", half)
-    monkeypatch.setattr(sums, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(sums, "BLOCK_ROWS", 7)
     mapped = read_embeddings(tmp_path / "x.npy").x
     assert (mapped.dtype, isinstance(mapped.base, np.memmap)) == (np.float16, True)
     runs = {}
@@ -57,25 +57,25 @@ def test_a_file_of_float16_gives_the_answer_of_its_values_in_memory(
         assert len({(run.path / part).read_bytes() for run in runs.values()}) == 1
 
 
-def test_copies_of_large_tensors_go_to_a_mapped_file(
+def test_copies_of_large_tensors_are_in_a_mapped_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = torch.from_numpy(np.random.default_rng(0).normal(size=(20, 3)))
     plain = to_numpy(rows)
     monkeypatch.setattr(files, "MAX_SCRATCH_BYTES", 0)
-    monkeypatch.setattr(clusters, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(clusters, "BLOCK_ROWS", 7)
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path))
     mapped = to_numpy(rows)
     assert (plain.base is None, isinstance(mapped.base, np.memmap)) == (True, True)
     np.testing.assert_array_equal(mapped, plain)
     own = rows.float()
-    assert np.shares_memory(to_numpy(own), own.numpy())  # already what is asked for
+    assert np.shares_memory(to_numpy(own), own.numpy())  # already float32 on the CPU
 
 
-def test_neighbors_that_clustering_has_looked_up_are_those_of_the_rows_that_are_written(
+def test_neighbors_of_the_clustering_are_those_of_the_written_rows(
     given: Embeddings,
 ) -> None:
-    # What is written of float64 rows is rounded, and may have other neighbors.
+    # float64 rows are rounded when written, after which they may have other neighbors.
     for dtype in (torch.float32, torch.float64):
         points = unit_points(torch.tensor(given.x, dtype=dtype))
         found = as_discovery(infer(points, given.labels, 5, is_unit=True), points)
@@ -86,11 +86,10 @@ def test_neighbors_that_clustering_has_looked_up_are_those_of_the_rows_that_are_
             assert torch.equal(found.neighbors.similarities, lists.similarities)
 
 
-def test_novel_categories_of_one_size_have_the_same_names_whatever_the_order_of_rows(
+def test_names_of_equally_large_novel_categories_do_not_depend_on_row_order(
     tmp_path: Path,
 ) -> None:
-    """Three bundles of ten rows along columns 20, 21 and 22: the first twenty columns say
-    nothing."""
+    """Three bundles of ten rows along columns 20, 21 and 22; the first twenty columns are equal."""
     bundle = np.repeat([20, 21, 22], 10)
     x = np.eye(24)[bundle]
     x[:, 23] = np.random.default_rng(0).normal(scale=0.01, size=30)
@@ -109,8 +108,8 @@ def test_novel_categories_of_one_size_have_the_same_names_whatever_the_order_of_
 
 
 @pytest.mark.slow
-def test_the_order_of_rows_changes_no_bit_of_what_is_written(tmp_path: Path) -> None:
-    """1,500 float32 rows, a few of them twice, shuffled with their names and labels."""
+def test_row_order_does_not_change_the_written_bits(tmp_path: Path) -> None:
+    """1,500 float32 rows with a few duplicates, shuffled with their names and labels."""
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 12, 1500)
     x = (rng.normal(size=(12, 64))[truth] + 1.2 * rng.normal(size=(1500, 64))).astype(np.float32)
@@ -128,7 +127,7 @@ def test_the_order_of_rows_changes_no_bit_of_what_is_written(tmp_path: Path) -> 
     assert found[0] == found[1] == found[2]
 
 
-def test_the_run_can_be_opened_and_names_its_settings(given: Embeddings, tmp_path: Path) -> None:
+def test_the_run_can_be_opened_with_its_settings(given: Embeddings, tmp_path: Path) -> None:
     cluster_embeddings(
         given,
         tmp_path / "run",
@@ -144,23 +143,21 @@ def test_the_run_can_be_opened_and_names_its_settings(given: Embeddings, tmp_pat
     assert run.n_clusters_interval is None
 
 
-def test_a_run_holds_the_interval_of_the_number_that_it_estimated(
-    given: Embeddings, tmp_path: Path
-) -> None:
+def test_the_interval_of_the_estimate_is_written(given: Embeddings, tmp_path: Path) -> None:
     run = cluster_embeddings(given, tmp_path / "run", device="cpu")
     assert run.n_clusters_interval == tuple(run.json("estimate")["interval"])
     assert run.n_clusters_interval[0] <= run.n_clusters <= run.n_clusters_interval[1]
 
 
 @pytest.mark.parametrize(("n_each", "rule"), [(1, "gap"), (2, None), (12, None)])
-def test_it_is_said_when_labels_are_too_few_for_the_rule(
+def test_a_note_reports_too_few_labels_for_the_rule(
     n_each: int, rule: str | None, tmp_path: Path
 ) -> None:
     truth = np.arange(125) % 5
     x = np.eye(5)[truth] + 0.25 * np.random.default_rng(0).normal(size=(125, 5))
     labels = np.where((truth < 3) & (np.arange(125) < 5 * n_each), truth, -1)
-    said: list[str] = []
-    reporter = Reporter(say=said.append)
+    output: list[str] = []
+    reporter = Reporter(report=output.append)
     run = cluster_embeddings(embedded(x, labels), tmp_path / "run", device="cpu", reporter=reporter)
     assert run.json("estimate")["rule"] == (rule or "pairs")
-    assert any("too few" in line for line in said) == bool(rule)
+    assert any("too few" in line for line in output) == bool(rule)

@@ -1,7 +1,5 @@
-"""Whatever is done to a file of a run, every command ends with its answer or names that file; none
-with a traceback."""
+"""On a run with a damaged file, every command succeeds or names that file, without a traceback."""
 
-import json
 import shutil
 from collections.abc import Callable
 from itertools import cycle
@@ -16,22 +14,15 @@ from photo_runs import run_on
 from shoal.cli.main import app
 from shoal.clustering.blend import TriedWeight
 from shoal.discovery.discovery_settings import choose_settings
-from shoal.discovery.trained.choice import Choice
+from shoal.discovery.trained.evaluation import Choice
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 Damage = Callable[[Path], None]
 
-TRIALS = [TriedWeight(weight=weight, n_shifts=1, right=np.arange(9) < 7) for weight in (0.65, 1.0)]
-
-
-def in_json(change: Callable[[dict], object]) -> Damage:
-    def edit(file: Path) -> None:
-        found = json.loads(file.read_text())
-        change(found)
-        file.write_text(json.dumps(found))
-
-    return edit
+TRIALS = [
+    TriedWeight(weight=weight, n_shifts=1, is_correct=np.arange(9) < 7) for weight in (0.65, 1.0)
+]
 
 
 def replaced(old: str, new: str) -> Damage:
@@ -56,27 +47,12 @@ ANY: dict[str, Damage] = {
     "gone": Path.unlink,
 }
 OWN: dict[str, dict[str, Damage]] = {
-    "provenance.json": {
-        "times": in_json(lambda found: found.update(seconds="long", folders=3)),
-        "stopped": in_json(lambda found: found.update(stopped_early=[1])),
-        "answer": in_json(lambda found: found.update(answer="best")),
-    },
-    "estimate.json": {
-        "no K": in_json(lambda found: found.pop("n_clusters")),
-        "curve": in_json(lambda found: found.update(curve=[1])),
-        "interval": in_json(lambda found: found.update(interval=[9])),
-        "range": in_json(lambda found: found.update(range="30-50")),
-    },
-    "shifts.json": {
-        "accuracies": in_json(lambda found: found.update(accuracies="high", chosen="last"))
-    },
-    "calibration.json": {
-        "scale": in_json(lambda found: found.update(scale=[1.0])),
-        "curve": in_json(lambda found: found.update(known={"confidence": []})),
-        "no rate": in_json(lambda found: found.pop("label_rate")),
-    },
-    "choice.json": {"kept": in_json(lambda found: found.pop("kept"))},
-    "metrics.jsonl": {"words": replaced('"epoch": 1', '"epoch": "first"')},
+    "provenance.json": {},
+    "estimate.json": {},
+    "shifts.json": {},
+    "calibration.json": {},
+    "choice.json": {},
+    "metrics.jsonl": {},
     "config.yaml": {
         "name": replaced("n_neighbors", "neighborhood"),
         "number": replaced("n_neighbors: 4", "n_neighbors: four"),
@@ -97,21 +73,18 @@ OWN: dict[str, dict[str, Damage]] = {
     "frozen.npy": {"shape": lambda file: np.save(file, np.ones((3, 2), np.float32))},
     "thumbnails.zip": {},
     "model.safetensors": {},
-    "model.json": {
-        "blocks": in_json(lambda found: found.update(n_tail_blocks=99)),
-        "shape": in_json(lambda found: found.update(shape={"n_images": None})),
-        "weight": in_json(lambda found: found.update(frozen_weight="half")),
-    },
+    "model.json": {},
     "skipped.csv": {},
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_each", [1, 7])
-def test_every_command_on_a_damaged_run_answers_or_names_the_file(
+def test_every_command_on_a_damaged_run_succeeds_or_names_the_file(
     photos, tmp_path: Path, n_each: int
 ) -> None:
-    """All of the damages; in the quick one each meets one of the seven commands, in turn."""
+    """Every damage with every command; without --slow, each damage with one of the seven
+    commands."""
     (photos.folder / "zzz.png").write_bytes(b"")
     config = choose_settings(config=photos.config)
     made = run_on(photos, tmp_path / "whole", config)

@@ -1,4 +1,4 @@
-"""The demo: real photographs, the truth handed to the scoring alone."""
+"""The demo: photographs whose true classes are used only for scoring."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from shoal.errors import UsageError
 from shoal.runs import Run
 
 
-def test_the_photographs_are_those_of_the_truth_and_small() -> None:
+def test_demo_photographs_match_the_truth_and_are_small() -> None:
     files = sorted(PHOTOS.glob("*.webp"))
     assert [file.name for file in files] == sorted(demo_truth())
     assert sum(file.stat().st_size for file in files) < 4e6
@@ -40,20 +40,20 @@ def test_a_run_that_is_not_a_demo_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_about_as_right_as_measured_and_a_scrambled_truth_changes_the_score_alone(
+def test_demo_accuracy_is_as_measured_and_a_scrambled_truth_changes_only_the_score(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Measured with seed 0: see docs/results.md. Random clusters would score about 10 %."""
     labels = demo_labels(demo_truth())
-    first = run_demo(tmp_path / "a", device="cpu")
-    assert first.score.accuracy.all > 0.85
-    assert first.run.json("accuracy")["all"] == first.score.accuracy.all
-    assert abs(first.run.n_clusters - 16) <= 2
+    first, score = run_demo(tmp_path / "a", device="cpu")
+    assert score.accuracy.all > 0.85
+    assert first.json("accuracy")["all"] == score.accuracy.all
+    assert abs(first.n_clusters - 16) <= 2
     truth = demo_truth()
     shuffled = np.random.default_rng(0).permutation(list(truth.values())).tolist()
     monkeypatch.setattr(module, "demo_truth", lambda: dict(zip(truth, shuffled, strict=True)))
     monkeypatch.setattr(module, "demo_labels", lambda truth, seed: labels)
-    second = run_demo(tmp_path / "b", device="cpu")
-    assert second.score.accuracy.all < 0.3
+    second, score = run_demo(tmp_path / "b", device="cpu")
+    assert score.accuracy.all < 0.3
     for name in ("assignments.csv", "categories.csv", "estimate.json", "embeddings.npy"):
-        assert (first.run.path / name).read_bytes() == (second.run.path / name).read_bytes(), name
+        assert (first.path / name).read_bytes() == (second.path / name).read_bytes(), name

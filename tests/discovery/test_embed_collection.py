@@ -1,4 +1,4 @@
-"""Embeddings as files that `shoal cluster` and others read back."""
+"""Files of embeddings for `shoal cluster` and other programs."""
 
 import sys
 from pathlib import Path
@@ -23,7 +23,7 @@ def found(photos, tiny_encoder):
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
-def test_what_is_written_is_read_back_with_names_and_labels(
+def test_written_embeddings_are_read_with_names_and_labels(
     found, photos, tmp_path: Path, suffix: str
 ) -> None:
     file = tmp_path / f"features{suffix}"
@@ -36,9 +36,7 @@ def test_what_is_written_is_read_back_with_names_and_labels(
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".npy", ".parquet"])
-def test_float16_is_written_and_read_as_such(
-    photos, tiny_encoder, found, tmp_path: Path, suffix: str
-) -> None:
+def test_float16_is_preserved(photos, tiny_encoder, found, tmp_path: Path, suffix: str) -> None:
     collection = read_collection(photos.folder, photos.labels)
     half = embed_collection(
         collection, str(tiny_encoder), pixel_size=16, device="cpu", dtype="float16"
@@ -51,7 +49,7 @@ def test_float16_is_written_and_read_as_such(
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".npy", ".parquet"])
-def test_a_large_collection_goes_through_a_mapped_file_to_the_same_bytes(
+def test_a_large_collection_gives_the_same_bytes_through_a_mapped_file(
     photos, tiny_encoder, found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     write_embeddings(found, tmp_path / f"whole{suffix}")
@@ -69,30 +67,27 @@ def test_rows_are_unit_and_unreadable_images_are_listed(found) -> None:
     assert [skip.name for skip in found.skipped] == ["broken.png"]
 
 
-def test_images_in_which_the_encoder_sees_nothing_are_named_with_what_helps(tmp_path: Path) -> None:
-    """At 32 px a gray picture leaves every feature of the default encoder at zero; at 64 px it does
+def test_images_with_zero_features_are_named_with_a_remedy(tmp_path: Path) -> None:
+    """At 32 px all features of a gray picture are zero in the default encoder; at 64 px they are
     not."""
     for i in range(4):
         Image.new("RGB", (40, 40), (128, 128, 128)).save(tmp_path / f"gray{i}.png")
     collection = read_collection(tmp_path)
-    said = (
-        r"gray0.png, gray1.png, gray2.png, …: .* only zeros at 32 px \(4 of 4 images\), .*; raise "
-        r"--input-size"
-    )
-    with pytest.raises(DataError, match=said):
+    named = r"gray0.png, gray1.png, gray2.png, …: .*4 of 4 images.*input_size"
+    with pytest.raises(DataError, match=named):
         embed_collection(collection, input_size=32, pixel_size=40, device="cpu")
     assert (
         embed_collection(collection, input_size=64, pixel_size=40, device="cpu").x.any(axis=1).all()
     )
 
 
-def test_a_file_of_another_kind_or_one_that_is_there_is_refused_before_the_work(
+def test_invalid_and_existing_files_are_refused_before_the_work(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(UsageError, match=r"found the suffix '.txt', expected .npz, .npy, .parquet"):
         check_target(tmp_path / "x.txt", force=False)
     (tmp_path / "x.npz").write_bytes(b"")
-    with pytest.raises(UsageError, match="is there already; give --force"):
+    with pytest.raises(UsageError, match="force=True"):
         check_target(tmp_path / "x.npz", force=False)
     check_target(tmp_path / "x.npz", force=True)
     (tmp_path / "file").touch()
@@ -100,7 +95,7 @@ def test_a_file_of_another_kind_or_one_that_is_there_is_refused_before_the_work(
         check_target(tmp_path / "file" / "x.npz", force=False)
 
 
-def test_parquet_without_pyarrow_says_what_to_install(found, tmp_path: Path, monkeypatch) -> None:
+def test_parquet_without_pyarrow_names_the_package(found, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingError):
         write_embeddings(found, tmp_path / "x.parquet")

@@ -1,4 +1,4 @@
-"""One number of categories, wherever it is said."""
+"""All outputs report the same number of categories."""
 
 import csv
 import json
@@ -15,11 +15,11 @@ from shoal.cli.main import app
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_console_python_csv_report_and_json_agree_on_how_many_categories_there_are(
+def test_console_python_csv_report_and_json_agree_on_the_number_of_categories(
     photos, tmp_path: Path
 ) -> None:
-    """Half of the red ones are labeled crimson, so one of these two gets no image: it is named, and
-    not counted."""
+    """Half of the red images are labeled crimson, so one of the two categories has no image: it is
+    named but not counted."""
     lines = photos.labels.read_text().splitlines()
     reds = [line for line in lines if line.endswith(",red")]
     photos.labels.write_text(
@@ -35,7 +35,7 @@ def test_console_python_csv_report_and_json_agree_on_how_many_categories_there_a
         "--n-clusters",
         5,
     ]
-    given += ["--set", "must_link=false"]  # with links both would get the images labeled so
+    given += ["--set", "must_link=false"]  # must-links would fill both categories
     words = ["discover", *given, "--out", tmp_path / "run", "--device", "cpu"]
     console = CliRunner().invoke(app, [str(word) for word in words])
     assert console.exit_code == 0, console.stderr
@@ -49,7 +49,7 @@ def test_console_python_csv_report_and_json_agree_on_how_many_categories_there_a
     page = (run.path / "report.html").read_text("utf-8")
     assert re.search(r"<h1[^>]*>(.*?)</h1>", page)[1] == "5 categories in 60 images"
     assert re.search(r"<title>(.*?) ·", page)[1] == "5 categories in 60 images"
-    assert f"1 known category got no image ({empty}) and is not counted." in page
+    assert f"1 category without images ({empty}) is not counted." in page
     assert re.findall(r"(known|novel)</dt><dd>(\d+)</dd>", page) == [("known", "3"), ("novel", "2")]
     facts = json.loads(
         CliRunner().invoke(app, [str(word) for word in [*words, "--resume", "--json"]]).stdout

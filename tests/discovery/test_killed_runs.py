@@ -1,5 +1,4 @@
-"""Killed with SIGKILL at any moment and resumed, a run gives the same bytes as one that was left
-alone."""
+"""A run killed with SIGKILL at any moment resumes to the same bytes as an uninterrupted one."""
 
 import json
 import os
@@ -66,10 +65,10 @@ def assert_same(resumed: Run, whole: Run, moment: str) -> None:
     )
 
 
-def test_interrupted_between_two_epochs_and_resumed_equals_uninterrupted(
+def test_a_run_interrupted_between_epochs_resumes_to_the_same_bytes(
     same_photos, discover_same, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The checkpoint is the new one, metrics.jsonl is not written yet."""
+    """The new checkpoint is already written, metrics.jsonl is not."""
     settings = choose_settings(config=same_photos.config, n_clusters=5)
     with monkeypatch.context() as patched:
         patched.setattr("shoal.training.checkpoint.write_text", stop)
@@ -82,14 +81,14 @@ def test_interrupted_between_two_epochs_and_resumed_equals_uninterrupted(
 
 
 @pytest.mark.slow
-def test_killed_and_resumed_equals_uninterrupted(photos, tmp_path: Path) -> None:
-    # Five known categories, of which one is hidden from training, so that the answers are compared
-    # as well.
+def test_a_killed_run_resumes_to_the_same_bytes(photos, tmp_path: Path) -> None:
+    # One of five known categories is hidden from training, so that frozen and trained results are
+    # compared as well.
     labeled = list(photos.truth.items())[:40]
     photos.labels.write_text(
         "\n".join(["path,label", *(f"{name},{color}" for name, color in labeled)])
     )
-    # The last snapshot, whatever validation says of it: what a resume has lost would show there.
+    # The last snapshot, whatever its validation accuracy, shows any state that a resume has lost.
     photos.config.write_text(
         photos.config.read_text().replace("epochs: 2,", "epochs: 5, snapshot: last,")
     )

@@ -1,14 +1,14 @@
-"""A library caller finds it in the log; the command line hears everything."""
+"""Reporters: the log in Python, and further listeners."""
 
 import logging
 
 from shoal.discovery.reporter import Reporter
 
 
-def test_nothing_is_printed_and_the_log_has_it(capsys, caplog) -> None:
+def test_messages_are_logged_and_not_printed(capsys, caplog) -> None:
     reporter = Reporter()
     with caplog.at_level(logging.INFO, logger="shoal"):
-        reporter.say("hello\x1b]0;owned")
+        reporter.report("hello\x1b]0;owned")
         reporter.detail("a trifle")
     assert [(record.levelname, record.message) for record in caplog.records] == [
         ("INFO", "hello␛]0;owned")
@@ -21,18 +21,18 @@ def test_nothing_is_printed_and_the_log_has_it(capsys, caplog) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_note_is_a_warning(caplog) -> None:
+def test_notes_are_logged_as_warnings(caplog) -> None:
     with caplog.at_level(logging.INFO, logger="shoal"):
-        Reporter().say("note: 1 of 2 images was 100 % black")
+        Reporter().report("note: 1 of 2 images was 100 % black")
     assert [(record.levelname, record.message) for record in caplog.records] == [
         ("WARNING", "note: 1 of 2 images was 100 % black")
     ]
 
 
-def test_a_second_listener_hears_lines_and_details_too() -> None:
+def test_a_second_listener_receives_lines_and_details() -> None:
     first = []
     second = []
     reporter = Reporter(first.append, detail=lambda text: None).also_to(second.append)
-    reporter.say("hello")
+    reporter.report("hello")
     reporter.detail("a trifle")
     assert (first, second) == (["hello"], ["hello", "a trifle"])

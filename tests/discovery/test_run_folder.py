@@ -1,4 +1,4 @@
-"""The folder of a run: a new one, an interrupted one taken up again, a finished one left alone."""
+"""The run folder: new, interrupted and resumed, or finished."""
 
 import shutil
 from dataclasses import replace
@@ -8,29 +8,28 @@ import pytest
 
 from photo_runs import run_on, stop
 from shoal.data.readers import read_collection
-from shoal.discovery import pipeline as module
-from shoal.discovery import read_and_embed as reading
-from shoal.discovery.reporter import Reporter
-from shoal.discovery.run_folder import collection_checksum
+from shoal.discovery import discovery_job as module
+from shoal.discovery import run_job as reading
+from shoal.discovery.run_job import collection_checksum
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_an_unfinished_run_is_taken_up_only_when_asked(photos, settings, tmp_path: Path) -> None:
+def test_an_unfinished_run_is_continued_only_with_resume(photos, settings, tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run")
     run.start(settings, seed=0, device="cpu", command="")
     with pytest.raises(
-        UsageError, match="holds an unfinished run; give --resume to continue it, or --force"
+        UsageError, match=r"found an unfinished run; give resume=True .*, or force=True"
     ):
         run_on(photos, run.path, settings)
     assert run_on(photos, run.path, replace(settings, train=False), force=True).is_finished
-    with pytest.raises(UsageError, match="holds a finished run; give --force"):
+    with pytest.raises(UsageError, match=r"train: True, was False.* force=True"):
         run_on(photos, run.path, settings)
 
 
-def test_a_full_cache_leaves_no_run_so_that_the_same_call_works_when_there_is_room(
+def test_a_full_disk_of_the_cache_leaves_no_run(
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = replace(settings, train=False)
@@ -42,7 +41,7 @@ def test_a_full_cache_leaves_no_run_so_that_the_same_call_works_when_there_is_ro
     assert run_on(photos, tmp_path / "run", settings).is_finished
 
 
-def test_what_fails_before_embeddings_are_kept_leaves_a_run_only_where_it_may_still_be_resumed(
+def test_a_failure_before_embeddings_are_stored_leaves_only_a_resumable_run(
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_args: object, **_how: object) -> None:
@@ -59,33 +58,32 @@ def test_what_fails_before_embeddings_are_kept_leaves_a_run_only_where_it_may_st
         with pytest.raises(KeyboardInterrupt):
             run_on(photos, tmp_path / "run", settings)
     with monkeypatch.context() as patched:
-        patched.setattr(reading, "record_inputs", refuse)
+        patched.setattr(reading, "_record_inputs", refuse)
         with pytest.raises(UsageError, match="choose another path"):
             run_on(photos, tmp_path / "run", settings, resume=True)
     assert run_on(photos, tmp_path / "run", settings, resume=True).is_finished
 
 
-def test_a_finished_run_is_left_as_it_is_when_it_is_resumed(
-    photos, settings, tmp_path: Path
+@pytest.mark.parametrize("resume", [False, True])
+def test_the_same_call_returns_the_finished_run_unchanged(
+    photos, settings, tmp_path: Path, resume: bool
 ) -> None:
     settings = replace(settings, train=False)
     before = {
         file.name: file.read_bytes()
         for file in run_on(photos, tmp_path / "run", settings).path.iterdir()
     }
-    heard: list[str] = []
-    run = run_on(photos, tmp_path / "run", settings, resume=True, reporter=Reporter(heard.append))
-    assert heard[2:] == [f"{run.path} is finished, there is nothing left to do"]
+    run = run_on(photos, tmp_path / "run", settings, resume=resume)
     assert {file.name: file.read_bytes() for file in run.path.iterdir()} == before
-    with pytest.raises(UsageError, match="made with other settings: train: True, was False"):
-        run_on(photos, run.path, replace(settings, train=True), resume=True)
+    with pytest.raises(UsageError, match="train: True, was False"):
+        run_on(photos, run.path, replace(settings, train=True), resume=resume)
 
 
-def test_a_resumed_run_must_be_the_same_run_and_differences_are_listed(
+def test_resuming_with_other_inputs_is_refused_with_the_differences(
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(module, "answer_trained", stop)
+        patched.setattr(module, "train_and_choose", stop)
         with pytest.raises(KeyboardInterrupt):
             run_on(photos, tmp_path / "run", settings)
     longer = replace(
@@ -97,17 +95,17 @@ def test_a_resumed_run_must_be_the_same_run_and_differences_are_listed(
         )
     assert "seed: 3, was 0; cms.training.epochs: 7, was 2" in str(refused.value)
     photos.labels.write_text(photos.labels.read_text().replace("blue", "navy"))
-    with pytest.raises(UsageError, match="the images or their labels"):
+    with pytest.raises(UsageError, match="other images or labels"):
         run_on(photos, tmp_path / "run", settings, resume=True)
     config = tmp_path / "run" / "config.yaml"
     config.write_text(config.read_text().replace("seed: 0", "seed: first"))
     with pytest.raises(
-        DataError, match=r"config.yaml, line \d+: damaged or edited, seed: found 'first', expected"
+        DataError, match=r"config.yaml: damaged or edited, seed: found 'first', expected"
     ):
         run_on(photos, tmp_path / "run", settings, resume=True)
 
 
-def test_images_that_changed_in_size_are_other_images(photos, settings) -> None:
+def test_images_with_another_file_size_are_detected(photos, settings) -> None:
     before = collection_checksum(read_collection(photos.folder, photos.labels))
     name = next(iter(photos.truth))
     (photos.folder / name).write_bytes((photos.folder / name).read_bytes() + b"\0")

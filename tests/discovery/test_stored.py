@@ -1,5 +1,4 @@
-"""Discoveries on images in a bucket and in shards: the answer is that of the same images in a
-folder."""
+"""Discovery on images in a bucket or in shards gives the same result as on a folder."""
 
 import csv
 import io
@@ -13,11 +12,11 @@ from PIL import Image
 from photo_runs import stop
 from shoal.data.readers import read_collection
 from shoal.data.storage.remote import file_system
-from shoal.discovery import pipeline as discovering
-from shoal.discovery.assign import Assigner, Watch
+from shoal.discovery import discovery_job as discovering
+from shoal.discovery.assign import Assigner
+from shoal.discovery.discovery_job import discover_images
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.export.formats import export_run
-from shoal.discovery.pipeline import discover_images
 from shoal.discovery.reviewed.refinement import Refinement
 from shoal.errors import UsageError
 from shoal.review import verbs
@@ -53,8 +52,8 @@ def labels_of(photos) -> dict[str, str]:
         return {row["path"]: row["label"] for row in csv.DictReader(table)}
 
 
-def discover(source, labels, out: Path, settings: DiscoverySettings, **how) -> Run:
-    return discover_images(read_collection(source, labels), out, settings, device="cpu", **how)
+def discover(source, labels, out: Path, settings: DiscoverySettings, **options) -> Run:
+    return discover_images(read_collection(source, labels), out, settings, device="cpu", **options)
 
 
 def assigned(run: Run) -> bytes:
@@ -83,13 +82,13 @@ def test_a_run_on_a_bucket_resumes_and_refuses_images_that_changed(
     address = upload(photos.folder, "resumed")
     out = tmp_path / "run"
     with monkeypatch.context() as patched:
-        patched.setattr(discovering, "answer_first", stop)
+        patched.setattr(discovering, "make_frozen_result", stop)
         with pytest.raises(KeyboardInterrupt):
             discover(address, photos.labels, out, untrained)
     first, second = sorted(photos.truth)[:2]
     image = (photos.folder / first).read_bytes()
     file_system("s3").pipe_file(f"resumed/photos/{first}", (photos.folder / second).read_bytes())
-    with pytest.raises(UsageError, match=r"cannot be resumed, .* the images or their labels"):
+    with pytest.raises(UsageError, match="other images or labels"):
         discover(address, photos.labels, out, untrained, resume=True)
     file_system("s3").pipe_file(f"resumed/photos/{first}", image)
     found = discover(address, photos.labels, out, untrained, resume=True)
@@ -98,7 +97,7 @@ def test_a_run_on_a_bucket_resumes_and_refuses_images_that_changed(
     )
 
 
-def test_what_could_not_be_read_is_in_skipped_csv(
+def test_unreadable_images_are_listed_in_skipped_csv(
     photos, tmp_path: Path, untrained, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = upload(photos.folder, "lost")
@@ -116,9 +115,7 @@ def test_what_could_not_be_read_is_in_skipped_csv(
 
 
 @pytest.mark.parametrize("kind", ["bucket", "tar", "parquet"])
-def test_the_original_of_an_image_is_found_again_for_the_review(
-    kind: str, photos, tmp_path: Path, untrained
-) -> None:
+def test_the_review_finds_original_images(kind: str, photos, tmp_path: Path, untrained) -> None:
     places = {
         "bucket": lambda: upload(photos.folder, "reviewed"),
         "tar": lambda: write_tars(photos.folder, {}, tmp_path / "tars"),
@@ -127,24 +124,22 @@ def test_the_original_of_an_image_is_found_again_for_the_review(
     run = discover(places[kind](), labels_of(photos), tmp_path / "run", untrained)
     paths = [row.path for row in run.assignments]
     originals = Originals(Run.open(run.path), [*paths[:3], "../secret.png"])
-    assert originals.is_there
+    assert originals.is_available
     for row in range(3):
         shown = Image.open(io.BytesIO(originals.get(row, 512)))
         file = photos.folder / paths[row]
         with Image.open(file) as there:
             assert shown.size == there.size
-    with pytest.raises(Exception, match=r"leads out of the collection|is not in .* any more"):
+    with pytest.raises(Exception, match=r"leads out of the collection|no longer in"):
         originals.get(3, 512)
 
 
-def test_later_images_of_a_bucket_are_assigned_and_watched(
-    photos, tmp_path: Path, untrained
-) -> None:
+def test_new_images_of_a_bucket_are_assigned(photos, tmp_path: Path, untrained) -> None:
     run = discover(photos.folder, photos.labels, tmp_path / "run", untrained)
-    names = sorted(photos.truth)[:3]
+    names = sorted(photos.truth)[:2]
     inbox = tmp_path / "inbox"
     inbox.mkdir()
-    for name in names[:2]:
+    for name in names:
         (inbox / name).write_bytes((photos.folder / name).read_bytes())
     address = upload(inbox, "later")
     assigner = Assigner(Run.open(run.path), device="cpu")
@@ -153,21 +148,13 @@ def test_later_images_of_a_bucket_are_assigned_and_watched(
     assert there == here
     one, _ = assigner.assign(f"{address}/{names[0]}")
     assert [row.path for row in one] == names[:1]
-    watch = Watch(assigner, address)
-    assert watch.poll() == ([], ())
-    assert watch.poll()[0] == here
-    file_system("s3").pipe_file(f"later/inbox/{names[2]}", (photos.folder / names[2]).read_bytes())
-    assert watch.poll() == ([], ())
-    assert [row.path for row in watch.poll()[0]] == names[2:]
 
 
-def test_a_review_goes_on_from_the_bucket_and_links_need_a_folder(
+def test_a_review_of_a_bucket_can_be_refined_and_exports_need_a_folder(
     photos, tmp_path: Path, untrained
 ) -> None:
     run = discover(upload(photos.folder, "refined"), photos.labels, tmp_path / "run", untrained)
-    with pytest.raises(
-        UsageError, match=r"its images lie in s3://refined/photos, .* copy them to a folder"
-    ):
+    with pytest.raises(UsageError, match=r"s3://refined/photos"):
         export_run(run, "imagefolder", tmp_path / "sorted")
     export_run(run, "imagefolder", tmp_path / "sorted", images=photos.folder)
     assert len(list((tmp_path / "sorted").rglob("*.png"))) == len(photos.truth)

@@ -1,4 +1,4 @@
-"""Small pictures, in the order of the images."""
+"""Thumbnails in the order of the images."""
 
 import io
 
@@ -7,8 +7,8 @@ from PIL import Image
 
 from shoal.data.collection import Collection
 from shoal.data.pixels import load_pixels
-from shoal.discovery.read_and_embed import THUMBNAIL_SIDE as SIDE
-from shoal.discovery.read_and_embed import make_thumbnails
+from shoal.discovery.thumbnails import THUMBNAIL_SIDE as SIDE
+from shoal.discovery.thumbnails import make_thumbnails
 
 COLORS = np.array([[250, 10, 10], [10, 250, 10], [10, 10, 250]], dtype=np.uint8)
 
@@ -18,7 +18,7 @@ def collection(side: int) -> Collection:
     return Collection(("a", "b", "c"), np.full(3, -1), (), images=images)
 
 
-def test_each_image_has_its_own_small_picture() -> None:
+def test_each_image_has_a_thumbnail() -> None:
     for side in (SIDE // 2, 4 * SIDE):
         pictures = [
             Image.open(io.BytesIO(one))

@@ -1,4 +1,4 @@
-"""What is public is documented as numpydoc asks: every parameter, and an example that runs."""
+"""Public names have numpydoc docstrings with every parameter and an example that runs."""
 
 import doctest
 import inspect
@@ -13,65 +13,69 @@ import shoal
 
 DOCUMENTED = sorted({*shoal.__all__} - {"UNLABELED", "ShoalError"})
 ON_PHOTOS = ("discover", "load", "refine")
-"""Their examples go on from each other, in this order."""
+"""Each of their examples continues the previous one."""
 METHODS = [
     name
-    for name, of in vars(shoal.DiscoveredRun).items()
-    if inspect.isfunction(of) and name[0] != "_"
+    for name, member in vars(shoal.DiscoveredRun).items()
+    if inspect.isfunction(member) and name[0] != "_"
 ]
-"""Of a run; their examples go on from that of the class, in this order."""
+"""Methods of a run; each of their examples continues the previous one, the first that of the
+class."""
 
 
 def section(text: str, title: str) -> str:
-    """What stands under a heading, up to the next one."""
+    """Return the text under a heading of a docstring."""
     found = re.search(rf"(?ms)^{title}\n-+\n(.*?)(?=^\w+\n-{{3,}}\n|\Z)", inspect.cleandoc(text))
     return found[1] if found else ""
 
 
-def check_parameters(of: Callable[..., object]) -> None:
-    listed = re.findall(r"(?m)^\**(\w+)$", section(of.__doc__ or "", "Parameters"))
+def check_parameters(function: Callable[..., object]) -> None:
+    listed = re.findall(r"(?m)^\**(\w+)$", section(function.__doc__ or "", "Parameters"))
     assert listed == [
-        parameter for parameter in inspect.signature(of).parameters if parameter != "self"
+        parameter for parameter in inspect.signature(function).parameters if parameter != "self"
     ]
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
-def test_every_parameter_is_documented_and_what_a_function_returns(name: str) -> None:
-    of = getattr(shoal, name)
-    check_parameters(of)
-    assert section(of.__doc__, "Returns") or inspect.isclass(of)
+def test_parameters_and_return_values_are_documented(name: str) -> None:
+    public = getattr(shoal, name)
+    check_parameters(public)
+    assert section(public.__doc__, "Returns") or inspect.isclass(public)
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_parameter_of_a_method_of_a_run_is_documented_and_what_it_returns(name: str) -> None:
-    of = getattr(shoal.DiscoveredRun, name)
-    check_parameters(of)
-    assert bool(section(of.__doc__, "Returns")) == (
-        inspect.signature(of).return_annotation is not None
+def test_parameters_and_return_values_of_methods_of_a_run_are_documented(name: str) -> None:
+    method = getattr(shoal.DiscoveredRun, name)
+    check_parameters(method)
+    assert bool(section(method.__doc__, "Returns")) == (
+        inspect.signature(method).return_annotation is not None
     )
 
 
 PUBLIC_METHODS = [
     (kind.__name__, name)
     for kind in (shoal.MeanShiftClustering, shoal.WardClustering, shoal.Tree)
-    for name, of in vars(kind).items()
-    if inspect.isfunction(of) and name[0] != "_" and len(inspect.signature(of).parameters) > 1
+    for name, member in vars(kind).items()
+    if inspect.isfunction(member)
+    and name[0] != "_"
+    and len(inspect.signature(member).parameters) > 1
 ]
 
 
 @pytest.mark.parametrize(("kind", "name"), PUBLIC_METHODS)
-def test_every_parameter_of_a_method_of_clustering_is_documented(kind: str, name: str) -> None:
-    of = getattr(getattr(shoal, kind), name)
-    check_parameters(of)
-    assert section(of.__doc__, "Returns")
+def test_parameters_and_return_values_of_estimators_are_documented(kind: str, name: str) -> None:
+    method = getattr(getattr(shoal, kind), name)
+    check_parameters(method)
+    assert section(method.__doc__, "Returns")
 
 
-def run_examples(of: Callable[..., object], names: dict[str, object] | None = None) -> None:
-    """Run the examples of a docstring with the names of its module, or with others, to which it
-    adds its own."""
-    assert ">>>" in section(of.__doc__ or "", "Examples")
+def run_examples(public: Callable[..., object], names: dict[str, object] | None = None) -> None:
+    """Run the examples of a docstring with the names of its module, or with `names`, to which the
+    examples add their own."""
+    assert ">>>" in section(public.__doc__ or "", "Examples")
     finder = doctest.DocTestFinder(recurse=False)
-    for test in finder.find(of, of.__name__, module=inspect.getmodule(of), globs=names):
+    module = inspect.getmodule(public)
+    for test in finder.find(public, public.__name__, module=module, globs=names):
         assert doctest.DocTestRunner().run(test, clear_globs=False).failed == 0
         if names is not None:
             names |= test.globs
@@ -92,8 +96,9 @@ def test_the_examples_of_a_run_and_its_methods_run_one_after_the_other(
     shutil.copytree(discover_same(), tmp_path / "runs" / "photos")
     (tmp_path / "photos").symlink_to(same_photos.folder)
     names: dict[str, object] = {}
-    for of in (shoal.DiscoveredRun, *(getattr(shoal.DiscoveredRun, name) for name in METHODS)):
-        run_examples(of, names)
+    run_examples(shoal.DiscoveredRun, names)
+    for name in METHODS:
+        run_examples(getattr(shoal.DiscoveredRun, name), names)
 
 
 @pytest.mark.slow

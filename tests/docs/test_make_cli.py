@@ -1,4 +1,4 @@
-"""The reference of the command line is what `--help` prints."""
+"""docs/cli.md is the output of `--help`, and links between pages work."""
 
 import importlib.util
 import re
@@ -21,22 +21,22 @@ def make_cli() -> ModuleType:
     return module
 
 
-def test_the_reference_is_what_help_prints(make_cli: ModuleType) -> None:
-    """Typer lays out help in its own way in every version; the reference is written with the pinned
-    one."""
+def test_the_reference_is_the_output_of_help(make_cli: ModuleType) -> None:
+    """The layout of help depends on the version of typer; the reference has the layout of the
+    pinned version."""
     pinned = re.search(r"(?m)^typer==(\S+)", (ROOT / "constraints.txt").read_text())
     assert pinned is not None
     if version("typer") != pinned[1]:
-        pytest.skip(f"typer {version('typer')}, the reference is written with {pinned[1]}")
+        pytest.skip(f"typer {version('typer')}, but the reference was written with {pinned[1]}")
     assert make_cli.TARGET.read_text(encoding="utf-8") == make_cli.render(), (
-        "docs/cli.md is old; run make docs"
+        "docs/cli.md is out of date; run make docs"
     )
 
 
 @pytest.mark.parametrize(
     "page", sorted([*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]), ids=str
 )
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
+def test_links_between_pages_are_not_broken(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     broken = [
         link for link in links if not link.startswith("http") and not (page.parent / link).exists()

@@ -1,4 +1,4 @@
-"""Records of measurements are quoted, and files that pages name are there."""
+"""Records of measurements are quoted, and files that pages name exist."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ def test_every_record_has_a_table_and_is_quoted() -> None:
         assert "\n|---" in record.read_text(encoding="utf-8"), record
 
 
-def test_files_that_pages_name_are_there() -> None:
+def test_files_that_pages_name_exist() -> None:
     packages = {path.name for path in PACKAGE.iterdir()}
     names = {
         path.name

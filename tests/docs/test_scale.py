@@ -1,5 +1,4 @@
-"""The job scripts of docs/scale.md: a shell reads the one, and the other is what Kubernetes
-expects."""
+"""The job scripts of docs/scale.md are valid for a shell and consistent for Kubernetes."""
 
 import re
 import shutil
@@ -17,7 +16,7 @@ def block(language: str) -> str:
     return found
 
 
-def test_the_slurm_script_is_one_and_nothing_is_wrong_with_it(tmp_path: Path) -> None:
+def test_the_slurm_script_is_valid(tmp_path: Path) -> None:
     script = tmp_path / "job.sh"
     script.write_text(block("bash"), encoding="utf-8")
     subprocess.run(["bash", "-n", script], check=True)

@@ -12,8 +12,7 @@ from small_models import make_model
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    """Small networks are all overhead: on a busy machine two threads wait for each other at every
-    layer."""
+    """With small networks on a busy machine, several threads only wait for each other."""
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

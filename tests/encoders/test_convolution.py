@@ -1,4 +1,4 @@
-"""Convolutions in the form that is fast to train are torch's own, to rounding."""
+"""Convolutions in the form that trains fast equal torch's up to rounding."""
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def test_values_and_gradients_are_those_of_torch(
     ours = convolution.convolve(*given, stride, padding, groups, has_activation=has_activation)
     theirs = F.conv2d(*given, stride, padding, 1, groups)
     if has_activation:
-        assert bool((theirs > 6).any() and (theirs < 0).any())  # both ends are cut
+        assert bool((theirs > 6).any() and (theirs < 0).any())  # ReLU6 clips at both ends
         theirs = F.relu6(theirs)
     else:
         assert (type(ours.grad_fn) is type(theirs.grad_fn)) == (not is_other)
@@ -51,12 +51,12 @@ def test_values_and_gradients_are_those_of_torch(
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
-def test_the_mean_over_places_is_that_of_torch_bit_for_bit_with_its_gradient() -> None:
+def test_the_mean_over_positions_is_that_of_torch_bit_for_bit_with_its_gradient() -> None:
     features = (
         torch.randn(3, 5, 7, 7).contiguous(memory_format=torch.channels_last).requires_grad_()
     )
     toward = torch.randn(3, 5)
-    ours = convolution.mean_over_places(features)
+    ours = convolution.mean_over_positions(features)
     theirs = features.mean(dim=(2, 3))
     assert torch.equal(ours, theirs)
     assert torch.equal(*(torch.autograd.grad(each, features, toward)[0] for each in (ours, theirs)))

@@ -92,7 +92,7 @@ def test_a_memory_map_and_a_tensor_give_what_an_array_gives(tmp_path, pixels):
 
 
 def test_blocks_as_they_come_are_the_rows_of_the_whole(pixels, monkeypatch):
-    monkeypatch.setattr(module, "BATCHES_AT_ONCE", 2)
+    monkeypatch.setattr(module, "BLOCK_BATCHES", 2)
     encoder = tiny_encoder()
     found = [(rows, block.clone()) for rows, block in embed_blocks(pixels, encoder, batch_size=4)]
     assert [(rows.start, rows.stop) for rows, _ in found] == [(0, 8), (8, 16), (16, 23)]
@@ -120,33 +120,6 @@ def test_a_batch_of_nothing_is_refused(pixels):
         embed(pixels, tiny_encoder(), batch_size=0)
 
 
-@pytest.mark.parametrize("fault", ["wrong", "absent"])
-def test_a_device_that_gives_other_features_or_none_leaves_the_encoder_on_the_cpu(
-    monkeypatch, caplog, fault
-):
-    encoder = tiny_encoder()
-    calls = []
-
-    def forward(images):
-        calls.append(images)
-        features = Encoder.forward(encoder, images)
-        if len(calls) > 1 and fault == "absent":
-            raise NotImplementedError(
-                "The operator 'aten::x' is not implemented for the MPS device"
-            )
-        return features.flip(1) if len(calls) > 1 else features
-
-    monkeypatch.setattr(module, "UNTRIED", ("cpu",))
-    monkeypatch.setattr(encoder, "forward", forward)
-    assert module.move_encoder(encoder, torch.device("cpu")).device == torch.device("cpu")
-    said = {
-        "wrong": "its features differ from the CPU's by",
-        "absent": "'aten::x' is not implemented",
-    }
-    assert said[fault] in caplog.text
-    assert "so the CPU does" in caplog.text
-
-
 def test_out_of_gpu_memory_names_the_setting_to_lower():
     with (
         pytest.raises(ShoalError),
@@ -164,7 +137,7 @@ from shoal.encoders import embed as module
 from shoal.encoders.embed import embed
 torch.set_num_threads(1)
 # 12 and 11 rows by 4: three rounds, the last one with rows of one process fewer.
-module.BATCHES_AT_ONCE = 1
+module.BLOCK_BATCHES = 1
 with processes(torch.device("cpu")):
     pixels = np.random.default_rng(0).integers(0, 256, size=(23, 16, 16, 3), dtype=np.uint8)
     found = embed(pixels, tiny_encoder(), batch_size=4)

@@ -1,4 +1,4 @@
-"""A tiny encoder and five flat colors with noise, three of them known."""
+"""A tiny encoder and images of five flat colors with noise, three of them known."""
 
 import numpy as np
 import pytest
@@ -26,8 +26,7 @@ def tiny_encoder():
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    """Small networks are all overhead: on a busy machine two threads wait for each other at every
-    layer."""
+    """With small networks on a busy machine, several threads only wait for each other."""
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -65,8 +64,8 @@ def task():
 
 @pytest.fixture
 def dim_task():
-    """Twice as many images in very different light, which the frozen encoder takes for different
-    colors; the truth."""
+    """200 images with very different brightness, which the frozen encoder mistakes for color; and
+    the truth."""
     rng = np.random.default_rng(0)
     truth = np.arange(200) % 5
     light = rng.uniform(0.3, 1.25, size=(200, 1, 1, 1))
@@ -77,7 +76,7 @@ def dim_task():
 
 @pytest.fixture
 def score(dim_task):
-    """Accuracy of clusters on the unlabeled images of that task."""
+    """Return the accuracy of clusters on the unlabeled images of `dim_task`."""
     task, truth = dim_task
     hidden = task.labels < 0
     return lambda clusters: gcd_accuracy(truth[hidden], clusters[hidden], truth[hidden] < 3)
@@ -85,19 +84,17 @@ def score(dim_task):
 
 @pytest.fixture
 def frozen_accuracy(dim_task, score, tiny_encoder):
-    """The same of the encoder as it comes, clustered by Algorithm 1."""
+    """The accuracy of Algorithm 1 with the frozen encoder on these images."""
     task, _ = dim_task
     frozen = embed(task.pixels, tiny_encoder("tiny"))
-    return score(
-        infer(frozen, task.labels, 5, InferenceSettings(), device=torch.device("cpu")).labels
-    )
+    return score(infer(frozen, task.labels, 5, InferenceSettings()).labels)
 
 
 class TinyVit:
-    """A small ViT twice with the same weights: split, as an encoder, and whole, as the transformers
-    library runs it.
+    """Two copies of a small ViT: one split into an encoder, one whole and run by the transformers
+    library.
 
-    The whole one has gradients where the encoder's tail has them: in its last block.
+    In both, only the last block, which is the encoder's tail, has gradients.
     """
 
     def __init__(self):
@@ -113,14 +110,15 @@ class TinyVit:
         self.layers[-1].requires_grad_(True)
         self.views = torch.randn(
             12, 3, 32, 32, generator=torch.Generator().manual_seed(5)
-        )  # two each of six images
+        )  # two views of each of six images
 
     def features(self):
-        """(12, 32) of the views, by the whole model."""
+        """Return the features (12, 32) of the views from the whole model."""
         return self.whole(pixel_values=self.views).last_hidden_state[:, 0]
 
     def batch(self, model, labels, epoch=0):
-        """The views as the trainer hands them to a loss; labels of the six images."""
+        """Return the views as the trainer passes them to a loss, with the `labels` of the six
+        images."""
         inputs = self.views if model.reads_images else model.encoder.trunk(self.views)
         return Batch(
             images=torch.arange(6).repeat(2),
@@ -132,8 +130,8 @@ class TinyVit:
         )
 
     def check(self, loss, expected):
-        """One step of the method and of its slow version: the same loss, the same gradients of the
-        last block."""
+        """Check that a step of the method and its slow version give the same loss and the same
+        gradients of the last block."""
         torch.testing.assert_close(loss, expected)
         loss.backward(retain_graph=True)
         expected.backward(retain_graph=True)

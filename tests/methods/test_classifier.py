@@ -1,5 +1,5 @@
-"""A classifier that starts at images: a hand-made case, more outputs than images, and features of
-one sign."""
+"""A classifier initialized at images: a case computed by hand, and more outputs than images with
+features of one sign."""
 
 import pytest
 import torch

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ import torch
 from scipy.cluster.hierarchy import linkage
 from torch.nn import functional as F
 
+from method_runs import run_method
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.clustering.sums import unit_points
@@ -21,7 +23,7 @@ from shoal.training.train_settings import TrainSettings
 from slow_steps import contrast, supervise
 
 CPU = torch.device("cpu")
-gcd = get_method("gcd").run
+gcd = partial(run_method, "gcd")
 represent = get_method("gcd").represent
 SETTINGS = GcdSettings(
     head=HeadSettings(width=32, dim=12),
@@ -31,15 +33,15 @@ SETTINGS = GcdSettings(
 
 
 def test_labeled_images_keep_their_class(task):
-    found = gcd(replace(task, n_clusters=5), SETTINGS, device=CPU)
+    found = gcd(replace(task, n_clusters=5), SETTINGS)
     assert np.array_equal(found.clusters[task.labels >= 0], task.labels[task.labels >= 0])
 
 
 def test_a_class_without_labels_leaves_no_gap(task):
-    """Labels 0 and 2 alone are two known classes; k-means starts from two means, not from a mean of
-    nothing."""
+    """If only 0 and 2 occur as labels, there are two known classes; k-means starts from their two
+    means, without the mean of an empty class."""
     labels = np.where(task.labels == 1, -1, task.labels)
-    found = gcd(replace(task, labels=labels, n_clusters=5), SETTINGS, device=CPU)
+    found = gcd(replace(task, labels=labels, n_clusters=5), SETTINGS)
     assert set(found.clusters[labels == 0]) == {0}
     assert set(found.clusters[labels == 2]) == {1}
 
@@ -50,12 +52,10 @@ def test_the_number_of_clusters_comes_from_the_validation_images_or_from_all_lab
     fewer = np.where(task.labels == 1, -1, task.labels)
     expected = [estimate_n_clusters(tree, labels).n_clusters for labels in (task.labels, fewer)]
     for labels, on_all in zip((task.labels, fewer), expected, strict=True):
-        found = METHOD.cluster(learned, labels, SETTINGS, n_clusters=None, device=CPU)
+        found = METHOD.cluster(learned, labels, SETTINGS, None)
         assert found.n_clusters == 9
-        other = replace(SETTINGS, estimate_on="collection")
-        assert (
-            METHOD.cluster(learned, labels, other, n_clusters=None, device=CPU).n_clusters == on_all
-        )
+        without_validation = replace(learned, n_clusters=None)
+        assert METHOD.cluster(without_validation, labels, SETTINGS, None).n_clusters == on_all
     assert len({*expected, 9}) == 3
 
 
@@ -74,7 +74,7 @@ def test_fewer_clusters_than_known_classes_are_refused(task):
         embeddings=torch.eye(100, 16) + 0.01, embed=lambda pixels: torch.empty(0)
     )
     with pytest.raises(UsageError, match="n_clusters"):
-        METHOD.cluster(learned, task.labels, SETTINGS, n_clusters=2, device=CPU)
+        METHOD.cluster(learned, task.labels, SETTINGS, 2)
     with pytest.raises(UsageError, match="n_init"):
         GcdSettings(n_init=0)
 
@@ -89,10 +89,8 @@ def test_the_number_of_clusters_is_searched_on_the_encoders_features_as_they_cam
     frozen = embed(task.pixels, tiny_encoder("tiny"))
     torch.testing.assert_close(learned.embed_frozen(), frozen)
     expected = search_by_kmeans(learned, unit_points(frozen), task.labels, searching)
-    found = METHOD.cluster(
-        replace(learned, n_clusters=17), task.labels, searching, n_clusters=None, device=CPU
-    )
+    found = METHOD.cluster(replace(learned, n_clusters=17), task.labels, searching, None)
     assert found.n_clusters == expected != 17
-    assert found.counted_by
-    given = METHOD.cluster(learned, task.labels, searching, n_clusters=7, device=CPU)
-    assert (given.n_clusters, given.counted_by) == (7, "")
+    assert found.n_clusters_source
+    given = METHOD.cluster(learned, task.labels, searching, 7)
+    assert (given.n_clusters, given.n_clusters_source) == (7, "")

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from method_runs import run_method
 from shoal.methods.orca import Orca, OrcaSettings, choose_partners
-from shoal.methods.registry import get_method
 from shoal.training.model import Epoch, TaskShape
 from shoal.training.train_settings import TrainSettings
 
@@ -21,14 +21,14 @@ def test_colors_are_found_where_the_frozen_encoder_sees_their_light(
 ):
     training = TrainSettings(epochs=15, batch_size=25, lr=0.1, max_gradient=1.0, snapshot="last")
     settings = OrcaSettings(training=training, entropy_weight=2.0)
-    found = get_method("orca").run(dim_task[0], settings, device=CPU)
+    found = run_method("orca", dim_task[0], settings)
     accuracy = score(found.clusters)
     assert accuracy.all > frozen_accuracy.all + 0.1
     assert found.n_clusters == 5
 
 
 def slow_step(features, weight, labels, partners, margin, scale=10.0):
-    """ORCA's loss of features (2B, C), row by row."""
+    """Compute ORCA's loss from features (2B, C), row by row."""
     n_rows = len(features)
     known = []
     probabilities = []
@@ -79,7 +79,7 @@ def test_a_step_is_that_of_a_slow_version_on_a_vit(tiny_vit):
 
 
 def test_partners_of_a_class_are_drawn_evenly_and_never_the_image_itself():
-    """Images 0, 1, 2 and 3 are of one class, and 3 stands in the batch twice."""
+    """Images 0, 1, 2 and 3 have the same class, and 3 is in the batch twice."""
     images = torch.tensor([0, 1, 2, 3, 3, 4])
     labels = torch.tensor([0, 0, 0, 0, 0, -1])
     features = F.normalize(
@@ -103,7 +103,7 @@ def test_the_margin_is_the_uncertainty_of_unlabeled_images_and_has_a_limit(tiny_
     embeddings = F.normalize(torch.randn(6, 16, generator=torch.Generator().manual_seed(0)), dim=1)
     embeddings[0] = F.normalize(
         model.classifier.weight[2].detach(), dim=0
-    )  # a labeled one, sure of cluster 2
+    )  # a labeled image, certain of cluster 2
 
     def begin(labels):
         model.begin_epoch(

@@ -10,7 +10,7 @@ from shoal.encoders.head import HeadSettings
 from shoal.encoders.prompts import BorderPrompt, TokenPrompts
 from shoal.errors import UsageError
 from shoal.methods.promptcal import PromptCal, PromptCalSettings, calibrate
-from shoal.training.losses import GcdLossSettings
+from shoal.training.losses import ContrastSettings
 from shoal.training.model import Epoch, TaskShape
 from shoal.training.train_settings import TrainSettings
 from slow_steps import affinities as slow_graph
@@ -22,7 +22,7 @@ LABELS = [0, 1, 0, -1, -1, -1]
 SHAPE = TaskShape(n_images=6, n_known=2, n_clusters=None)
 SMALL = {
     "head": HeadSettings(kind="mlp", width=16, dim=8),
-    "loss": GcdLossSettings(temperature=0.5, supervised_temperature=0.3, denominator="reference"),
+    "loss": ContrastSettings(temperature=0.5, supervised_temperature=0.3),
     "memory_size": 16,
     "n_neighbors": 3,
     "quantile": 0.5,
@@ -34,7 +34,7 @@ SMALL = {
 
 
 def settings(training=None, n_first=1, **changes):
-    """Small networks, and a first stage of one epoch unless a share is given."""
+    """Return settings with small networks and a first stage of `n_first` epochs."""
     training = training or TrainSettings()
     stages = {"training": training, "first_stage": n_first / training.epochs}
     return PromptCalSettings(**SMALL | stages | changes)
@@ -52,9 +52,15 @@ def begin(model, number):
     )
 
 
+def losses(model, batch):
+    with torch.no_grad():
+        model.before_step(batch)
+    return model.loss(batch)
+
+
 def slow_features(tiny_vit, prompts):
-    """Features (12, D) of the views, and those of the prompts, block by block through the library's
-    model."""
+    """Return the features (12, D) of the views and those of their prompts, run block by block
+    through the library's model."""
     tokens = tiny_vit.whole.embeddings(tiny_vit.views)  # (12, T, C)
     for layer, own in zip(tiny_vit.layers, prompts, strict=True):
         given = torch.cat([tokens[:, :1], own.repeat(len(tokens), 1, 1), tokens[:, 1:]], dim=1)
@@ -66,8 +72,8 @@ def slow_features(tiny_vit, prompts):
 
 
 def slow_pull(views, nodes, positives, negatives, temperature):
-    """The mean over views with positives of how far these are behind positives and negatives
-    together."""
+    """Return the contrastive loss of views against nodes: the mean, over views with positives, of
+    -log of the softmax share of each positive among positives and negatives."""
     total = 0.0
     n_rows = 0
     for view, ours, theirs in zip(views, positives, negatives, strict=True):
@@ -88,7 +94,7 @@ def check_prompts(model, prompts):
 def test_a_step_of_the_first_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit):
     torch.manual_seed(0)
     model = PromptCal(tiny_vit.encoder, settings(), SHAPE)
-    loss = model.loss(tiny_vit.batch(model, LABELS, epoch=0))["loss"]
+    loss = losses(model, tiny_vit.batch(model, LABELS, epoch=0))["loss"]
     prompts = model.prompts.tokens.detach().clone().requires_grad_()
     expected = 0.0
     names = ("head", "prompt_head")
@@ -100,9 +106,9 @@ def test_a_step_of_the_first_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit):
     check_prompts(model, prompts)
 
 
-def taught_by(tiny_vit, model):
-    """A teacher that has gone another way than the networks: its features, and those of its
-    prompts, slowly."""
+def move_teacher(tiny_vit, model):
+    """Move the teacher's weights away from the student's; return its features and those of its
+    prompts, computed slowly."""
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for part in (model.teacher["tail"][0], model.teacher["prompts"], model.teacher["heads"]):
@@ -118,16 +124,16 @@ def taught_by(tiny_vit, model):
         return slow_features(whole, model.teacher["prompts"].tokens)
 
 
-def drawn_rows(n_rows, n_drawn):
-    """The places of the memory that a step draws its negatives from."""
+def sampled_rows(n_rows, n_sampled):
+    """Return the rows of the memory that a step samples as negatives."""
     return set(
-        torch.randperm(n_rows, generator=torch.Generator().manual_seed(9))[:n_drawn].tolist()
+        torch.randperm(n_rows, generator=torch.Generator().manual_seed(9))[:n_sampled].tolist()
     )
 
 
 def slow_positives(found, labels, limit):
-    """Of each of 12 views the nodes above a limit, or of its class where labels know, or of its own
-    image."""
+    """Return, for each of 12 views, the nodes that are positives: those above the limit, or if both
+    are labeled, those of its class; and the views of its own image."""
     positives = []
     for i in range(12):
         mine = []
@@ -141,30 +147,32 @@ def slow_positives(found, labels, limit):
 
 
 def test_a_step_of_the_second_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit):
-    """The memory holds six rows in 16 places, of which ten are drawn: some that are filled, and not
-    all of them."""
+    """The memory has 16 places, six of them filled. Ten places are sampled, which include some of
+    the filled ones but not all."""
     torch.manual_seed(0)
     model = PromptCal(tiny_vit.encoder, settings(n_negatives=10), SHAPE)
     begin(model, 1)
-    taught = taught_by(tiny_vit, model)
+    teacher_features = move_teacher(tiny_vit, model)
     generator = torch.Generator().manual_seed(3)
-    told = [0, 1, -1, -1, 0, -1]
-    kept = {
+    stored_labels = [0, 1, -1, -1, 0, -1]
+    memory = {
         kind: F.normalize(torch.randn(6, 32, generator=generator), dim=1)
         for kind in ("", "prompt_")
     }
-    for kind, rows in kept.items():
+    for kind, rows in memory.items():
         model.get_buffer(f"{kind}memory")[:6] = rows
-    model.memory_labels[:6] = torch.tensor(told)
+    model.memory_labels[:6] = torch.tensor(stored_labels)
     model.n_remembered.fill_(6)
-    others = [*range(12), *(12 + row for row in range(6) if row in drawn_rows(16, 10))]
+    others = [*range(12), *(12 + row for row in range(6) if row in sampled_rows(16, 10))]
     assert 12 < len(others) < 18
-    loss = model.loss(tiny_vit.batch(model, LABELS, epoch=2))["loss"]
+    loss = losses(model, tiny_vit.batch(model, LABELS, epoch=2))["loss"]
     prompts = model.prompts.tokens.detach().clone().requires_grad_()
     expected = 0.0
     share = 0.6 / 4
-    labels = [*LABELS, *LABELS, *told]
-    by_kind = zip(("", "prompt_"), (1, 0.35), slow_features(tiny_vit, prompts), taught, strict=True)
+    labels = [*LABELS, *LABELS, *stored_labels]
+    by_kind = zip(
+        ("", "prompt_"), (1, 0.35), slow_features(tiny_vit, prompts), teacher_features, strict=True
+    )
     for kind, weight, rows, their_rows in by_kind:
         views = F.normalize(model.heads[f"{kind}head"].layers(rows), dim=1)
         targets = F.normalize(
@@ -182,7 +190,7 @@ def test_a_step_of_the_second_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit)
         ]
         supervised = slow_pull(views, targets, same, other, 0.3)
         features = F.normalize(rows, dim=1)
-        nodes = torch.cat([F.normalize(their_rows, dim=1), kept[kind]])
+        nodes = torch.cat([F.normalize(their_rows, dim=1), memory[kind]])
         found = slow_graph(nodes, 12, 3)
         above = sorted(float(value) for value in found.flatten() if value > found.mean())
         positives = slow_positives(found, labels, float(np.quantile(above, 0.5)))
@@ -194,7 +202,7 @@ def test_a_step_of_the_second_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit)
     check_prompts(model, prompts)
 
 
-def test_labels_have_the_last_word_about_pairs_that_they_know():
+def test_labels_decide_pairs_of_labeled_views():
     group = torch.tensor([0, 0, 0, 1, 1, 1])
     labels = torch.tensor([0, 1, -1, 0, -1, -1])
     found = group[:, None] == group[None, :]
@@ -207,26 +215,26 @@ def test_the_teacher_is_the_average_in_closed_form_and_the_memory_a_ring(tiny_vi
     torch.manual_seed(0)
     model = PromptCal(tiny_vit.encoder, settings(momentum=0.9), SHAPE)
     with torch.no_grad():
-        model.prompts.tokens.add_(1)  # what the first stage has learned
+        model.prompts.tokens.add_(1)  # stands for what the first stage learned
     begin(model, 1)
     first = model.prompts.tokens.detach().clone()
     seen = []
-    told = []
+    stored_labels = []
     assert torch.equal(model.teacher["prompts"].tokens, first)
     for step in range(4):
         batch = tiny_vit.batch(model, LABELS, epoch=1)
-        model.loss(batch)
+        losses(model, batch)
         with torch.no_grad():
             model.prompts.tokens.add_(step + 1)
             model.after_step(batch)
         seen.append(model.prompts.tokens.detach().clone())
-        told.append(model.taught["features"][:6].clone())
+        stored_labels.append(model.teacher_outputs["features"][:6].clone())
     expected = 0.9**4 * first + sum(
         0.1 * 0.9 ** (3 - step) * value for step, value in enumerate(seen)
     )
     torch.testing.assert_close(model.teacher["prompts"].tokens, expected)
     assert int(model.n_remembered) == 24
-    rows = torch.cat(told)  # 24 rows written into 16 places
+    rows = torch.cat(stored_labels)  # 24 rows written into 16 places
     assert torch.equal(model.memory, torch.cat([rows[16:], rows[8:16]]))
     assert model.memory_labels.tolist() == ([*LABELS] * 4)[16:] + ([*LABELS] * 4)[8:16]
 

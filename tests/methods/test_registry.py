@@ -125,19 +125,18 @@ def test_the_recipes_hold_the_papers_values(names, temperature, lr, min_lr):
         assert (settings.training.epochs, settings.training.batch_size) == (200, 128)
         assert (settings.training.momentum, settings.training.weight_decay) == (0.9, 5e-5)
         assert (settings.inference.rule, settings.inference.estimate_shifts) == ("paper", 0)
-        assert settings.estimate_on == "validation"
         assert (settings.inference.shift.n_neighbors, settings.inference.shift.alpha) == (8, 0.5)
 
 
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("loss: {temperature: -1}", "loss.temperature: found -1"),
-        ("loss: {supervised_weight: 1.5}", "expected λ in"),
+        ("loss: {temperature: -1}", "temperature: found -1"),
+        ("loss: {supervised_weight: 1.5}", "supervised_weight: found 1.5"),
         ("bank: rows", "bank: found 'rows'"),
         (
             "bank: views\ninference: {shift: {retrieval: random}}",
-            "goes with the k nearest only",
+            "supports only the k nearest",
         ),
         ("heads: {}", "unknown setting 'heads'; did you mean 'head'"),
     ],

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from shoal.methods.registry import get_method
+from method_runs import run_method
 from shoal.methods.uno import Uno, UnoSettings, sinkhorn
 from shoal.training.model import TaskShape
 from shoal.training.train_settings import TrainSettings
@@ -21,13 +21,13 @@ def test_colors_are_found_where_the_frozen_encoder_sees_their_light(
     dim_task, score, frozen_accuracy
 ):
     training = TrainSettings(epochs=15, batch_size=25, lr=0.1, max_gradient=1.0, snapshot="last")
-    found = get_method("uno").run(dim_task[0], UnoSettings(training=training, **SMALL), device=CPU)
+    found = run_method("uno", dim_task[0], UnoSettings(training=training, **SMALL))
     assert score(found.clusters).all > frozen_accuracy.all + 0.08
     assert found.n_clusters == 5
 
 
 def slow_sinkhorn(cosines, epsilon, n_rounds):
-    """Shares of some rows, entry by entry."""
+    """Compute the Sinkhorn assignment of rows entry by entry."""
     n_rows = len(cosines)
     n_columns = len(cosines[0])
     shares = [[math.exp(float(value) / epsilon) for value in row] for row in cosines]
@@ -54,7 +54,7 @@ def test_sinkhorn_is_that_of_a_slow_loop_and_rows_that_do_not_count_give_nothing
 
 
 def slow_head(feature, heads, number):
-    """Cosines of a unit feature with the prototypes of one head."""
+    """Return the cosines of a unit feature with the prototypes of one head."""
     hidden = heads.hidden[number].T @ feature
     hidden = (hidden - hidden.mean()) / (hidden.var(unbiased=False) + 1e-5).sqrt()
     row = heads.out[number].T @ hidden.clamp_min(0)
@@ -65,7 +65,7 @@ def slow_head(feature, heads, number):
 
 
 def slow_losses(features, known, heads, settings):
-    """The loss of each head, of features (2B, C), row by row."""
+    """Compute the loss of each head from features (2B, C), row by row."""
     n_images = len(features) // 2
     losses = []
     for number in range(settings.n_heads):

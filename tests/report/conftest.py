@@ -1,4 +1,4 @@
-"""Real runs to report on."""
+"""Real runs for reports."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A whole run of 200 images."""
+    """A finished run of 200 images."""
     return write_digits(tmp_path_factory.mktemp("small") / "run", 200)
 
 

@@ -38,26 +38,26 @@ def row(method: str, title: str, rank: str, share: float, **more: Any) -> dict[s
 
 
 def write_comparison(path: Path, runs: list[Run], label: str, rows: list[dict[str, Any]]) -> Run:
-    """A comparison of runs that are there; the first image's label was kept, right for the first
-    method alone.
+    """Write a comparison of existing runs; the label of the first image is held out, and only the
+    first method is correct on it.
     """
     run = Run(path)
     names = [run.path.name for run in runs]
     tie = {"methods": names[:2], "difference": 0.05, "interval": [-0.05, 0.15], "is_tie": True}
     found = {
         "headline": "A tie for first: CMS and GCD",
-        "sentences": ["CMS puts 80.0 % of 10 kept images right.", f"About {label}."],
+        "sentences": ["CMS: 80.0 % of 10 held-out images correct.", f"About {label}."],
         "rows": rows,
         "pairs": [tie, tie | {"is_tie": False}],
-        "kept": {"n_images": 10, "n_novel": 4, "categories": [[label]], "n_draws": 1},
-        "n_clusters": {"is_given": False, "asked": [8]},
+        "held_out": {"n_images": 10, "n_novel": 4, "categories": [[label]], "n_repeats": 1},
+        "n_clusters": {"is_given": False, "values": [8]},
         "epochs": {"cms": 2},
         "command": f"shoal discover {label} --method cms",
     }
     run.write_json("comparison", found)
-    with (path / "kept.csv").open("w", encoding="utf-8", newline="") as out:
+    with (path / "held_out.csv").open("w", encoding="utf-8", newline="") as out:
         write = csv.writer(out).writerow
-        write(["draw", "path", "label", "whole_category", *(f"{name}_right" for name in names)])
+        write(["repeat", "path", "label", "is_novel", *(f"{name}_correct" for name in names)])
         for image in runs[0].assignments:
             if image.is_novel:
                 write(
@@ -91,7 +91,7 @@ def digits_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [
         row("cms", "CMS", "1–2", 0.8),
         row("gcd", "GCD", "1–2", 0.75),
-        row("frozen", "the encoder as it came", "3", 0.3),
+        row("frozen", "frozen encoder", "3", 0.3),
     ]
     rows.append(
         row(
@@ -120,8 +120,7 @@ def test_it_holds_the_table_ties_the_command_and_every_methods_categories(
         "80.0 %",
         "70.0 % to 90.0 %",
         "1 min 15 s",
-        "a tie",
-        "clearly better",
+        "no (tie)",
         "training has left nothing",
     ):
         assert words in text
@@ -131,7 +130,7 @@ def test_it_holds_the_table_ties_the_command_and_every_methods_categories(
     assert "methods/uno/report.html" not in links
     run = Run(digits_page.parent / "methods" / "cms")
     assert all(category.category in text for category in run.categories)
-    assert "matched with the kept nine" in text
+    assert "matched with held-out nine" in text
     marks = [
         "".join(mark.itertext())
         for mark in tree.iter("span")
@@ -169,14 +168,16 @@ def test_names_of_any_kind_are_text(tmp_path: Path) -> None:
 
 def sides(tmp_path: Path, *ids: tuple[int, ...]) -> list[Side]:
     runs = [write_small(tmp_path / f"{at}", ids=own) for at, own in enumerate(ids)]
-    return [Side(method=f"{at}", run=ReviewedRun.of(run), kept={}) for at, run in enumerate(runs)]
+    return [
+        Side(method=f"{at}", run=ReviewedRun.of(run), held_out={}) for at, run in enumerate(runs)
+    ]
 
 
 def test_known_categories_stand_beside_each_other_by_name_and_novel_ones_by_their_images(
     tmp_path: Path,
 ) -> None:
-    """Ids 0 and 1 are known; the second method calls 3 what the first calls 2, and has nothing
-    else.
+    """Ids 0 and 1 are known. Category 3 of the second method has the images of category 2 of the
+    first, and the second has no other novel category.
     """
     found = sides(
         tmp_path, (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3), (0, 0, 0, 1, 1, 1, 3, 3, 3, 0, 0, 0)

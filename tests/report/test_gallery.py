@@ -10,7 +10,7 @@ from shoal.runs import Assignment, Run
 
 
 def images(n: int, category_id: int, is_novel: bool = False) -> list[Assignment]:
-    """Images whose typicality falls with their number."""
+    """Return images of one category, the most typical first."""
     name = f"c{category_id}"
     return [
         Assignment(
@@ -46,7 +46,7 @@ def test_images_without_a_category_get_a_card_of_their_own(plain_run: Callable[.
     found = cards(ReviewedRun.of(plain_run(images(3, 0) + images(2, -1, True))))
     assert [(card.category.category, card.category.size) for card in found] == [
         ("c0", 3),
-        ("possibly new", 2),
+        ("no category", 2),
     ]
 
 

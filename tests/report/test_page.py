@@ -1,5 +1,5 @@
-"""The page as text: it is valid, complete, escaped, small enough, and never fails for want of a
-piece.
+"""The HTML of the page: valid, complete, escaped, small enough, and also written if parts of a run
+are missing.
 """
 
 import json
@@ -19,15 +19,15 @@ from shoal.runs import PARTS, Assignment, Category, Run
 
 
 def parsed(page: str) -> ElementTree.Element:
-    """Parse as a browser does, and refuse what a browser would only forgive."""
+    """Parse like a browser, but refuse errors that a browser would tolerate."""
     parser = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False)
     found: ElementTree.Element = parser.parse(page)
     return found
 
 
 def check(page: str) -> ElementTree.Element:
-    """Check what a validator checks and the parser does not: ids, references, names for what can
-    be used.
+    """Check what a validator checks and the parser does not: ids, references, and names of
+    controls.
     """
     tree = parsed(page)
     ids = [element.get("id") for element in tree.iter() if element.get("id")]
@@ -108,7 +108,7 @@ def test_every_image_of_the_map_is_known_to_the_page_and_has_a_thumbnail(
     assert all(len(layout["x"]) == 1797 and min(layout["x"]) == 0 for layout in maps)
     on_page = {int(row) for row in re.findall(r'data-row="(\d+)" title="[^"]*"><img', page)}
     assert on_page | {int(row) for row in thumbnails} == set(range(1797))
-    assert not on_page & {int(row) for row in thumbnails}  # each is carried once
+    assert not on_page & {int(row) for row in thumbnails}  # each image is embedded once
 
 
 def test_the_same_run_gives_the_same_page(digits: Run, page: str) -> None:

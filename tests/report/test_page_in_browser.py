@@ -1,4 +1,4 @@
-"""The page in Chromium, used as a reader uses it."""
+"""The page in Chromium, operated as by a reader."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,9 +21,7 @@ def file(small: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(browser: Browser, file: Path) -> Iterator[Page]:
-    """An open report; whatever a test does with it, nothing may go wrong and nothing may leave
-    the page.
-    """
+    """An open report; no test may cause an error in the browser or a request to another site."""
     with browser.open(file) as found:
         yield found
         assert found.complaints() == []
@@ -37,9 +35,7 @@ def opened(browser: Browser, file: Path) -> Iterator[Page]:
 
 @pytest.fixture
 def same_page(opened: Page) -> Iterator[Page]:
-    """One report for tests that leave it as they found it, but for its size, its map and an
-    image that is shown.
-    """
+    """One report shared by tests that change only its size, its map and the displayed image."""
     opened.resize(1280, 900)
     opened.run("viewer.close(), document.getElementById('map-reset').click(), true")
     opened.settle()
@@ -68,7 +64,7 @@ def choose(page: Page, element_id: str, value: str) -> None:
 
 
 def place_of_point(page: Page, panel: int, at: int) -> tuple[float, float]:
-    """Where the `at`-th image of the map lies on the screen."""
+    """Return the position of image number `at` of the map on the screen."""
     page.middle("#panels")
     x, y = page.run(f"panels[{panel}].place({at})")
     left, top = page.run(
@@ -123,7 +119,7 @@ def test_an_image_opens_large_with_what_is_known_of_it_and_arrow_keys_turn_pages
     assert page.run("document.getElementById('viewer-image').firstChild.naturalWidth") == 64
     page.key("Escape")
     assert not page.run("viewer.open")
-    assert page.run("document.activeElement.matches('.tile')")  # back where the reader was
+    assert page.run("document.activeElement.matches('.tile')")  # the focus returns to the image
 
 
 def test_the_map_shows_the_image_under_the_mouse_in_both_panels(

@@ -54,9 +54,9 @@ def test_an_array_of_other_images_or_with_holes_is_refused_with_its_name(
     ):
         run.write_array(name, array)
         with pytest.raises(DataError):
-            ReviewedRun.of(run).rows_of(name)
+            ReviewedRun.of(run).vectors(name)
     run.write_array(name, np.eye(2))
-    assert ReviewedRun.of(run).rows_of(name) is not None
+    assert ReviewedRun.of(run).vectors(name) is not None
 
 
 def test_a_sample_keeps_every_category_and_its_share() -> None:

@@ -1,6 +1,4 @@
-"""A category that the run has marked is shown with both of its parts until a review has parted
-it.
-"""
+"""A category that the run has marked is shown with both of its parts until a review splits it."""
 
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from shoal.runs import Assignment, Category, Run
 
 
 def made(tmp_path: Path, probability: float, *, is_apart: list[bool]) -> Run:
-    """Eight bulldogs of which the first three are labeled, and four cats."""
+    """Write a run of eight bulldogs, the first three of them labeled, and four cats."""
     about = {"is_novel": False, "confidence": 0.9, "outlier_score": 0.1}
     rows = [
         Assignment(

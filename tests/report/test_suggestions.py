@@ -1,15 +1,11 @@
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
-from digit_runs import write_plain
-from shoal.clustering.tree import Tree
 from shoal.report.not_in_run import NotInRun
-from shoal.report.suggestions import ONE_GROUP, separation, suggested_merges, suspicious_labels
+from shoal.report.suggestions import separation, suggested_merges, suspicious_labels
 from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.review.reviewed_run import ReviewedRun
@@ -44,17 +40,6 @@ def test_separation_of_six_points_by_hand() -> None:
     assert separation(np.zeros((2, 1)), np.ones((2, 1))) == float("inf")
 
 
-def test_the_halves_of_one_group_are_as_far_apart_as_the_constant_says() -> None:
-    rng = np.random.default_rng(0)
-    for x, expected in (
-        (rng.uniform(-1, 1, (200_000, 1)), ONE_GROUP),
-        (rng.normal(size=(200_000, 1)), 2.647),
-    ):
-        assert separation(x[x < 0][:, None], x[x >= 0][:, None]) == pytest.approx(
-            expected, rel=0.01
-        )
-
-
 def test_a_category_cut_in_two_is_suggested_and_one_that_stands_apart_is_not(
     plain_run: Callable[..., Run],
 ) -> None:
@@ -71,7 +56,7 @@ def test_a_category_cut_in_two_is_suggested_and_one_that_stands_apart_is_not(
     assert [merge.looks_like_one for merge in merges[1:]] == [
         False,
         False,
-    ]  # the closest pairs are listed all the same
+    ]  # the closest pairs are listed nevertheless
     assert [merge.separation for merge in merges] == sorted(merge.separation for merge in merges)
     assert merges[0].second_choice == pytest.approx(names.count("novel-001") / 400)
 
@@ -85,7 +70,7 @@ def test_two_known_categories_are_never_to_be_merged(plain_run: Callable[..., Ru
 def test_a_known_category_that_nobody_has_named_may_be_merged(
     plain_run: Callable[..., Run],
 ) -> None:
-    """As in the run after a review in which one of its images was confirmed."""
+    """This occurs in the run after a review in which one of its images was confirmed."""
     run = plain_run([replace(row, is_novel=False) for row in rows(["left", "novel-001"] * 50)])
     run.write_array("embeddings", np.random.default_rng(0).normal(size=(100, 3)))
     (merge,) = suggested_merges(ReviewedRun.of(run))
@@ -101,7 +86,7 @@ def test_a_label_is_suspicious_when_its_image_landed_elsewhere_and_the_surest_co
         (1, "dog", "cat"),
         (2, "dog", "novel-1"),
     ]
-    with pytest.raises(NotInRun, match="no image came with a label"):
+    with pytest.raises(NotInRun):
         suspicious_labels(ReviewedRun.of(plain_run_without_labels(run)))
 
 
@@ -124,8 +109,8 @@ def test_a_label_that_a_person_has_decided_on_is_no_longer_suspicious(run_of_lab
 
 @pytest.fixture
 def run_of_labels(plain_run: Callable[..., Run]) -> Run:
-    """All labels hold their images; the first two lie among others, the third is only at the
-    edge of its own.
+    """All labeled images are in the category of their label; the first two lie among images of
+    other categories, the third is only at the edge of its own.
     """
     table = rows(["gull"] * 4 + ["heron", "novel-1"], given=["gull"] * 4 + ["", ""], second="heron")
     facts = [
@@ -134,11 +119,11 @@ def run_of_labels(plain_run: Callable[..., Run]) -> Run:
         (0.25, "gull", "novel-1"),
         (0.6, "heron", "heron"),
     ]
-    judged = [
+    labeled = [
         replace(row, confidence=sure, nearest_known=nearest, second_category=second)
         for row, (sure, nearest, second) in zip(table, facts, strict=False)
     ]
-    run = plain_run([*judged, *table[4:]])
+    run = plain_run([*labeled, *table[4:]])
     ids = {row.category: row.category_id for row in table}
     run.write_categories(
         [
@@ -159,23 +144,3 @@ def run_of_labels(plain_run: Callable[..., Run]) -> Run:
 def plain_run_without_labels(run: Run) -> Run:
     run.write_assignments(rows(["cat"]))
     return Run(run.path)
-
-
-def test_digits_cut_too_fine_are_put_together_again_and_only_with_their_own_kind(
-    digits: Run, tmp_path: Path
-) -> None:
-    """Cut the tree of ten kinds into 24: every suggested pair is of one kind, and there are
-    several.
-    """
-    truth = load_digits().target
-    clusters = Tree(digits.array("tree")).cut(24)
-    run = write_plain(tmp_path / "run", rows([f"novel-{c}" for c in clusters]))
-    run.write_array("embeddings", digits.array("embeddings"))
-    snapshot = ReviewedRun.of(run)
-    merges = [merge for merge in suggested_merges(snapshot) if merge.looks_like_one]
-
-    def kind(category: Category) -> int:
-        return int(np.bincount(truth[snapshot.members[category.category_id]]).argmax())
-
-    assert len(merges) >= 5
-    assert all(kind(merge.novel) == kind(merge.other) for merge in merges)

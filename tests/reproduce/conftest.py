@@ -1,4 +1,4 @@
-"""A stand-in of CUB with six flat colors, four of them known, and a tiny encoder."""
+"""A stand-in for CUB with six flat colors, four of them known, and a tiny encoder."""
 
 from types import SimpleNamespace
 
@@ -55,7 +55,7 @@ OPTIONS = ReproduceOptions(
 
 @pytest.fixture(autouse=True, scope="module")
 def tiny():
-    """Replace the encoder and the reader of benchmarks; keep what was asked of them."""
+    """Replace the encoder and the reader of benchmarks; record the datasets and parts read."""
     asked = {"reads": []}
 
     def read(name, root, *, part="train", seed=0):
@@ -79,12 +79,12 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def run(folder):
-    """Run a table or figure on the stand-in, into the folder that all tests share."""
+    """Reproduce a table or figure on the stand-in, in the folder that all tests share."""
 
-    def run(name, *, out=folder, seeds=(0,), roots=None, options=OPTIONS, tell=None):
+    def run(name, *, out=folder, seeds=(0,), roots=None, options=OPTIONS, log=None):
         roots = roots or {"cub": "nowhere"}
         (found,) = reproduce(
-            [name], roots, out, device=torch.device("cpu"), seeds=seeds, options=options, tell=tell
+            [name], roots, out, device=torch.device("cpu"), seeds=seeds, options=options, log=log
         )
         return found
 

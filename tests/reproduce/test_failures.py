@@ -1,4 +1,4 @@
-"""A training that fails or collapses: the others go on, and the table says so."""
+"""If a training fails or collapses, the others continue, and the table reports it."""
 
 import json
 from dataclasses import replace
@@ -18,7 +18,7 @@ REASON = "epoch 2: loss is not a finite number; lower lr"
 
 
 def patch_represent(monkeypatch, name, represent):
-    """Let a method learn by another function."""
+    """Replace the function with which a method trains."""
     patched = {name: with_represent(get_method(name), represent)}
     monkeypatch.setattr(
         runner_module, "get_method", lambda asked: patched.get(asked) or get_method(asked)
@@ -26,7 +26,8 @@ def patch_represent(monkeypatch, name, represent):
 
 
 def failing(monkeypatch, method, error):
-    """Let the first half of a method raise; how often it was asked."""
+    """Let `represent`, the first half of a method, raise an error; return a list that grows with
+    each call."""
     asked = []
 
     def represent(*args, **kwargs):
@@ -38,7 +39,7 @@ def failing(monkeypatch, method, error):
 
 
 def with_embeddings(monkeypatch, method, change):
-    """Change the embeddings that a method learns."""
+    """Change the embeddings that a method returns."""
 
     def represent(*args, **kwargs):
         learned = get_method(method).represent(*args, **kwargs)
@@ -50,10 +51,10 @@ def with_embeddings(monkeypatch, method, change):
 def test_the_other_cells_are_run_and_the_next_call_tries_the_missing_one_again(
     run, tmp_path, monkeypatch
 ):
-    told = []
+    logged = []
     with monkeypatch.context() as patch:
         asked = failing(patch, "gcd", ShoalError(REASON))
-        found = run("1", out=tmp_path, tell=told.append)
+        found = run("1", out=tmp_path, log=logged.append)
     assert asked == ["gcd"], "once for the two cells of the training"
     ours = {r["row"]: r for r in found.records if r["column"] == "All"}
     assert ours["GCD, K given"]["ours"] is ours["GCD, K estimated"]["ours"] is None
@@ -64,7 +65,7 @@ def test_the_other_cells_are_run_and_the_next_call_tries_the_missing_one_again(
     assert REASON not in (ours["CMS, K given"]["remarks"] or "")
     for suffix in ("md", "tex", "csv"):
         assert REASON in (tmp_path / f"table1.{suffix}").read_text()
-    assert any(text.startswith("failed: cub_gcd_gcd_given_") and REASON in text for text in told)
+    assert any(text.startswith("failed: cub_gcd_gcd_given_") and REASON in text for text in logged)
     again = run("1", out=tmp_path)
     assert not again.failures
     assert REASON not in again.text
@@ -74,11 +75,11 @@ def test_a_clustering_that_fails_takes_only_its_own_cell(run, tmp_path, monkeypa
     def fail(*given):
         raise ValueError("found NaN")
 
-    monkeypatch.setattr(runner_module, "shifted_by", fail)
+    monkeypatch.setattr(runner_module, "cluster_after", fail)
     found = run("4", out=tmp_path)
     missing = {r["row"] for r in found.records if r["ours"] is None}
     assert missing == {"(4) CMS, 1-step"}
-    assert "left out, ValueError: found NaN." in found.text
+    assert "failed, ValueError: found NaN." in found.text
 
 
 @pytest.mark.slow
@@ -121,9 +122,9 @@ def test_the_command_ends_with_1_after_writing_the_tables(tmp_path, monkeypatch,
     command = "reproduce 1 --root cub=x --encoder efficientnet-lite0 --input-size 14 --device cpu"
     found = CliRunner().invoke(app, [*command.split(), "--out", str(tmp_path), *small, "--json"])
     assert found.exit_code == 1, found.output
-    told = json.loads(found.stdout)
-    assert set(told["failed"].values()) == {REASON}
-    assert len(told["failed"]) == 2
+    output = json.loads(found.stdout)
+    assert set(output["failed"].values()) == {REASON}
+    assert len(output["failed"]) == 2
     assert (tmp_path / "table1.md").exists()
 
 
@@ -132,7 +133,8 @@ def test_the_command_ends_with_1_after_writing_the_tables(tmp_path, monkeypatch,
 def test_a_collapsed_training_is_named_under_the_table_and_in_its_cell(
     run, tmp_path, monkeypatch, method
 ):
-    """All embeddings alike, with or without a bank; the other method's cells say nothing."""
+    """All embeddings are almost equal, with or without a bank; cells of the other methods have no
+    warning."""
 
     def collapse(embeddings):
         noise = torch.randn(embeddings.shape, generator=torch.Generator().manual_seed(0))
@@ -145,7 +147,7 @@ def test_a_collapsed_training_is_named_under_the_table_and_in_its_cell(
         line for line in found.text.splitlines() if "training seems to have collapsed" in line
     ]
     assert [line.split(":")[0] for line in warned] == [
-        f"- {title}, K {how}, CUB-200-2011, seed 0" for how in ("given", "estimated")
+        f"- {title}, K {source}, CUB-200-2011, seed 0" for source in ("given", "estimated")
     ]
     for file in (tmp_path / "cells").glob("*.json"):
         cell = json.loads(file.read_text())
@@ -160,21 +162,21 @@ def test_a_collapsed_training_is_named_under_the_table_and_in_its_cell(
 def test_a_training_too_far_gone_to_be_clustered_is_left_out_as_collapsed(
     run, tmp_path, monkeypatch
 ):
-    """All embeddings are one row: no cut makes as many clusters as there are classes."""
+    """All embeddings are equal, so no cut has as many clusters as there are classes."""
 
     def first_of_all(embeddings):
         return embeddings[:1].expand_as(embeddings).contiguous()
 
     with_embeddings(monkeypatch, "cms", first_of_all)
     found = run("1", out=tmp_path)
-    (said,) = [line for line in found.text.splitlines() if line.startswith("- CMS, K given")]
-    assert "collapsed" in said
+    (note,) = [line for line in found.text.splitlines() if line.startswith("- CMS, K given")]
+    assert "collapsed" in note
 
 
 def test_images_too_small_for_the_encoder_are_said_to_be_of_which_dataset_and_why(
     run, tmp_path, monkeypatch
 ):
-    """The features of every image are zeros, as those of efficientnet-lite2 are at 32 px."""
+    """The features of all images are zero, like those of efficientnet-lite2 at 32 px."""
 
     class Nothing(torch.nn.Module):
         def forward(self, images):
@@ -182,7 +184,7 @@ def test_images_too_small_for_the_encoder_are_said_to_be_of_which_dataset_and_wh
 
     def load(name, **options):
         encoder = runner_module.load_encoder(name, **options)
-        if "n_tail_blocks" not in options:  # the frozen one
+        if "n_tail_blocks" not in options:  # the frozen encoder
             encoder.tail.finish = Nothing()
         return encoder
 

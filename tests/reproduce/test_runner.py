@@ -1,4 +1,4 @@
-"""Cells are run once, in a good order, and one that fails takes no other with it."""
+"""Each cell runs once, in an efficient order, and the failure of one does not stop the others."""
 
 import json
 from dataclasses import replace
@@ -8,14 +8,14 @@ import torch
 
 from patched_method import with_represent
 from shoal.data.benchmarks import load_split, read_benchmark
-from shoal.errors import DataError, MissingError, UsageError
+from shoal.errors import DataError, MissingError
 from shoal.methods.registry import get_method
 from shoal.reproduce import loaded_dataset
 from shoal.reproduce import runner as runner_module
 from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.plan import make_plan
 from shoal.reproduce.reproduce import reproduce
-from shoal.reproduce.runner import Runner, groups_of
+from shoal.reproduce.runner import Runner, group_by_training
 
 
 def test_finished_cells_are_not_run_again(run, monkeypatch):
@@ -28,15 +28,9 @@ def test_finished_cells_are_not_run_again(run, monkeypatch):
     assert not run("4").failures
 
 
-def test_cells_of_other_images_are_not_taken_for_these(run, tmp_path, monkeypatch, stand_in):
-    run("14", out=tmp_path)
-    monkeypatch.setattr(runner_module, "read_names_sha256", lambda dataset, root: "others")
-    with pytest.raises(UsageError, match="nowhere"):
-        run("14", out=tmp_path)
-
-
 def test_tables_share_cells_and_cells_share_trainings(tmp_path, monkeypatch, stand_in):
-    """Tables 1 and 4: 14 rows of ours, 11 different cells, 3 to learn: frozen, GCD and CMS."""
+    """Tables 1 and 4 have 14 rows of our results, 11 distinct cells and 3 representations: frozen,
+    GCD and CMS."""
     learned = []
 
     def counting(name):
@@ -62,13 +56,14 @@ def test_tables_share_cells_and_cells_share_trainings(tmp_path, monkeypatch, sta
 
 
 def test_cells_are_run_dataset_by_dataset_then_seed_by_seed_and_else_as_they_come(stand_in):
-    """So images are decoded once per dataset, and pools of views made once per seed."""
+    """In this order, images are decoded once per dataset, and pools of views computed once per
+    seed."""
     cells = [
         cell
         for name in ("14", "2", "12")
         for cell in make_plan(get_experiment(name), ["cars", "cub"], (1, 0), stand_in.options).cells
     ]
-    firsts = [group[0] for group in groups_of(cells)]
+    firsts = [group[0] for group in group_by_training(cells)]
     order = [(cell.dataset, cell.settings.training.seed, cell.setup) for cell in firsts]
     assert list(dict.fromkeys(order)) == [
         (dataset, seed, setup)
@@ -118,7 +113,7 @@ def test_a_broken_cell_is_named_before_anything_is_run(
 def test_weights_that_are_not_there_are_found_before_the_first_training(
     run, tmp_path, stand_in, monkeypatch
 ):
-    """Tables 1 and 13 have an encoder each, of which the second is missing."""
+    """Tables 1 and 15 use different encoders, and the weights of the second are missing."""
     original = runner_module.load_encoder
 
     def load(name, **options):
@@ -128,13 +123,14 @@ def test_weights_that_are_not_there_are_found_before_the_first_training(
 
     monkeypatch.setattr(runner_module, "load_encoder", load)
     monkeypatch.setattr(Runner, "_run_group", lambda self, group: pytest.fail("ran"))
-    how = {"device": torch.device("cpu"), "options": replace(stand_in.options, encoder=None)}
+    options = {"device": torch.device("cpu"), "options": replace(stand_in.options, encoder=None)}
     with pytest.raises(MissingError):
-        reproduce(["1", "15"], {"cub": "nowhere"}, tmp_path, **how)
+        reproduce(["1", "15"], {"cub": "nowhere"}, tmp_path, **options)
 
 
 def write_cub(root):
-    """CUB's official tree, a training and a test image for each of 200 classes, all empty files."""
+    """Write CUB's official tree of empty files: a training and a test image for each of 200
+    classes."""
     classes = load_split("cub").class_names
     names = [f"{name}/{part}.jpg" for name in classes for part in ("train", "test")]
     columns = {
@@ -160,7 +156,7 @@ def write_cub(root):
 def test_a_folder_that_lacks_one_image_is_refused_before_the_first_training(
     run, tmp_path, monkeypatch, table, lost, is_refused
 ):
-    """The layout is all there, and the list names an image that is not."""
+    """The layout is complete, but one of the listed images is missing."""
     images = write_cub(tmp_path)
     next(image for image in reversed(images) if image.name == lost).unlink()
     monkeypatch.setattr(loaded_dataset, "read_benchmark", read_benchmark)

@@ -1,4 +1,4 @@
-"""A table by two processes: every number of one process, written once."""
+"""Two processes compute a table with the numbers of one process, and write it once."""
 
 import json
 from pathlib import Path
@@ -36,13 +36,13 @@ print([len(each.failures) for each in found])
 def test_two_processes_fill_a_table_with_the_numbers_of_one(
     run, where: str, tmp_path: Path
 ) -> None:
-    """Table 1 trains and clusters, table 2 also embeds images that no training has seen."""
+    """Table 1 trains and clusters; table 2 also embeds images that are not used in training."""
     tables = ["1", "2"]
     code = SCRIPT.format(tables=tables, out=str(tmp_path / "two"))
     started = start_processes(code) if where == "one machine" else start_nodes(code, tmp_path)
     for name in tables:
         run(name, out=tmp_path / "one")
-    assert sorted(said.strip() for said in finish_processes(started)) == ["[0, 0]", "[]"]
+    assert sorted(output.strip() for output in finish_processes(started)) == ["[0, 0]", "[]"]
     files = sorted(file.name for file in (tmp_path / "one" / "cells").iterdir())
     assert files == sorted(file.name for file in (tmp_path / "two" / "cells").iterdir())
     for file in files:
@@ -52,7 +52,7 @@ def test_two_processes_fill_a_table_with_the_numbers_of_one(
         assert one["n_clusters"] == two["n_clusters"], file
         assert one["accuracy"] == pytest.approx(two["accuracy"], abs=2.0), (
             file
-        )  # training sums in another order
+        )  # training adds in another order
     assert (tmp_path / "two" / "table1.md").is_file()
 
 

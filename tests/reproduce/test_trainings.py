@@ -1,4 +1,4 @@
-"""Trainings are kept: done ones serve other tables, those cut off go on."""
+"""Trainings are cached: other tables reuse finished ones, and interrupted ones resume."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ from shoal.training.trainer import Trainer
 
 
 def counting_epochs(monkeypatch, stop_at=None):
-    """The epochs that are trained from now on; `stop_at` kills the program when that one begins."""
+    """Return a list of the epochs trained from now on; interrupt after `stop_at` of them."""
     seen = []
     original = Trainer.run_epoch
 
@@ -36,9 +36,9 @@ def test_a_training_serves_tables_of_later_calls_and_of_the_same_one(
     run, tmp_path, monkeypatch, stand_in
 ):
     seen = counting_epochs(monkeypatch)
-    how = {"device": torch.device("cpu"), "options": stand_in.options}
-    together = reproduce(["1", "4", "1"], {"cub": "nowhere"}, tmp_path / "one", **how)
-    assert [found.experiment.name for found in together] == ["1", "4"]
+    options = {"device": torch.device("cpu"), "options": stand_in.options}
+    together = reproduce(["1", "4", "1"], {"cub": "nowhere"}, tmp_path / "one", **options)
+    assert [found.files[0].name for found in together] == ["table1.md", "table4.md"]
     assert seen == [0, 1, 0, 1], "two epochs of GCD and two of CMS for both tables"
     run("1", out=tmp_path / "two")
     assert len(seen) == 8

@@ -1,4 +1,4 @@
-"""Nothing that was answered is lost, and what was half written is told and dropped."""
+"""No acknowledged action is lost; an incompletely written one is reported and dropped."""
 
 import json
 import os
@@ -14,6 +14,7 @@ from shoal.errors import DataError, ShoalError, UsageError
 from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.review.reviewed_run import ReviewedRun
+from shoal.review.salvage import salvage
 from shoal.runs import Run
 from small_runs import write_small
 
@@ -39,7 +40,7 @@ def test_an_action_that_is_refused_begins_no_log(run: Run) -> None:
     with pytest.raises(UsageError):
         verbs.decide(Review(run), "confirm", "00.png", None)
     with pytest.raises(UsageError):
-        Review(run).again("undo")
+        Review(run).undo()
     assert sorted(file.name for file in run.path.iterdir()) == before
 
 
@@ -56,7 +57,7 @@ def test_half_a_last_line_is_told_and_dropped(run: Run) -> None:
 
 @pytest.mark.parametrize("content", ["", '{"seq":0,"action":"sta'])
 def test_a_log_without_a_whole_first_line_is_begun_anew(run: Run, content: str) -> None:
-    """An action behind nothing could never be read again."""
+    """An action appended to such a log could never be read again."""
     (run.path / "review.jsonl").write_text(content)
     review = Review(run)
     for name in ("egret", "tern"):
@@ -71,14 +72,14 @@ def test_who_only_reads_a_log_is_told_of_half_a_line(run: Run, tmp_path: Path) -
     with (run.path / "review.jsonl").open("a") as file:
         file.write('{"seq":2,"acti')
     before = (run.path / "review.jsonl").read_bytes()
-    assert Review(run).log.note.endswith("review.jsonl, which was never answered, is not counted")
-    (told,) = export_run(ReviewedRun.open(run.path), "csv", tmp_path / "out").notes
-    assert told == Review(run).log.note
+    assert "review.jsonl" in Review(run).log.note
+    (note,) = export_run(ReviewedRun.open(run.path), "csv", tmp_path / "out").notes
+    assert note == Review(run).log.note
     assert (run.path / "review.jsonl").read_bytes() == before
 
 
 def test_a_last_line_that_only_lacks_its_line_break_counts(run: Run) -> None:
-    """Some editors take the line break away."""
+    """Some editors remove the last line break."""
     verbs.rename(Review(run), "gull", "tern")
     file = run.path / "review.jsonl"
     file.write_bytes(file.read_bytes()[:-1])
@@ -93,7 +94,7 @@ def test_a_last_line_that_only_lacks_its_line_break_counts(run: Run) -> None:
     reader.refresh()
     assert reader.state.categories[0].name == "skua"
     assert [line["seq"] for line in lines(run)] == [0, 1, 2]
-    file.write_bytes(file.read_bytes()[:-1].replace(b'"seq":2', b'"seq":7'))  # no line of this log
+    file.write_bytes(file.read_bytes()[:-1].replace(b'"seq":2', b'"seq":7'))  # wrong number
     assert Review(run).state.categories[0].name == "tern"
 
 
@@ -176,8 +177,8 @@ def test_a_killed_process_loses_nothing_that_it_has_answered(run: Run) -> None:
     answered += process.communicate()[0].splitlines()
     review = Review(run)
     assert review.state.seq >= len(answered)
-    assert review.state.seq <= len(answered) + 1  # at most the one that was on its way
-    verbs.rename(review, 0, "after")  # the lock went with the process
+    assert review.state.seq <= len(answered) + 1  # only the last may be unacknowledged
+    verbs.rename(review, 0, "after")  # the killed process released its lock
     assert Review(run).state.categories[0].name == "after"
 
 
@@ -195,7 +196,7 @@ def test_two_processes_at_once_lose_nothing_of_each_other(run: Run) -> None:
 def test_nothing_is_added_to_a_log_that_another_program_has_replaced(
     run: Run, tmp_path: Path, what: str
 ) -> None:
-    """It would be answered, and make the log one that nobody can open."""
+    """The action would be acknowledged, but would make the log unreadable."""
     review = Review(run)
     verbs.decide(review, "confirm", "gull", None, by="ann")
     older = review.log.file.read_bytes()
@@ -220,7 +221,7 @@ def test_nothing_is_added_to_a_log_that_another_program_has_replaced(
 
 @pytest.mark.parametrize("category", [10**9, 2**62, 10**30])
 def test_an_id_that_no_category_can_have_is_damage(run: Run, category: int) -> None:
-    """Sizes are counted by id: this one would take all memory."""
+    """Sizes are counted in an array indexed by id: this id would take all memory."""
     review = Review(run)
     verbs.move(review, ["00.png"], "tern", by="ann")
     log = review.log.file
@@ -231,3 +232,45 @@ def test_an_id_that_no_category_can_have_is_damage(run: Run, category: int) -> N
     )
     with pytest.raises(DataError):
         Review(run)
+
+
+def test_a_folder_in_the_place_of_the_log_is_refused(run: Run) -> None:
+    (run.path / "review.jsonl").mkdir()
+    with pytest.raises(DataError, match="folder"):
+        Review(run)
+    with pytest.raises(DataError, match="folder"):
+        ReviewedRun.open(run.path)
+
+
+def test_the_good_part_of_a_damaged_log_can_be_kept(run: Run) -> None:
+    """The third line is damaged, so the undo of its action, the fifth line, is dropped too."""
+    review = Review(run)
+    verbs.decide(review, "confirm", None, ["00.png"], by="ann")
+    verbs.rename(review, "heron", "egret", by="ben")
+    verbs.move(review, ["06.png"], "gull", by="ann")
+    review.undo(by="ben")
+    verbs.move(review, ["07.png"], "gull", by="ann")
+    review.undo(by="ann")
+    assert salvage(run) == ([], None)
+    file = run.path / "review.jsonl"
+    damaged = file.read_bytes().split(b"\n")
+    damaged[2] = damaged[2][:20] + b"\xff"
+    file.write_bytes(b"\n".join(damaged))
+    with pytest.raises(DataError):
+        Review(run)
+    dropped, copy = salvage(run)
+    assert [text.partition(":")[0] for text in dropped] == ["line 3", "line 5"]
+    assert copy is not None
+    assert copy.read_bytes() == b"\n".join(damaged)
+    found = Review(run).state
+    assert [entry.action.kind for entry in found.entries] == ["confirm", "assign", "assign", "undo"]
+    assert found.images.category[[6, 7]].tolist() == [0, 2]
+    assert salvage(run) == ([], None)
+
+
+def test_a_log_that_lost_its_first_line_is_salvaged(run: Run) -> None:
+    verbs.move(Review(run), ["06.png"], "gull", by="ann")
+    file = run.path / "review.jsonl"
+    file.write_bytes(b"{}\n" + file.read_bytes().split(b"\n", 1)[1])
+    assert len(salvage(run)[0]) == 1
+    assert Review(run).state.images.category[6] == 0

@@ -1,4 +1,4 @@
-"""Parts of a category are those of the tree, looked at through its images."""
+"""Parts of a category are cut from the tree, restricted to the images of the category."""
 
 import numpy as np
 import pytest

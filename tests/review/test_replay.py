@@ -1,19 +1,24 @@
-"""A review goes over to another answer about the same images."""
+"""A review is replayed on another result for the same images."""
 
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from shoal.errors import DataError, UsageError
 from shoal.review import verbs
-from shoal.review.actions import STATUSES, UNREADABLE, Action
+from shoal.review.actions import STATUSES, UNREADABLE, Action, Group
 from shoal.review.replay import replay_review
-from shoal.review.review import OtherAnswer, Review
-from shoal.runs import Run
+from shoal.review.review import OtherResult, Review
+from shoal.runs import NO_CATEGORY, Run
 from small_runs import NAMES, write_small
 
-NOT_SPLIT = "not split off, because this run has put them otherwise"
+
+def actions(problems: list[str]) -> list[int]:
+    """Return the numbers of the actions that could not be applied completely."""
+    return [int(re.search(r"\(action (\d+)\)", problem)[1]) for problem in problems]
 
 
 def reviewed(run: Run) -> Review:
@@ -23,7 +28,7 @@ def reviewed(run: Run) -> Review:
     verbs.decide(review, "reject", None, ["02.png"], by="bob")
     verbs.move(review, ["09.png"], "skua", by="bob")
     verbs.rename(review, "novel-002", "never mind", by="bob")
-    review.again("undo", by="bob")
+    review.undo(by="bob")
     return review
 
 
@@ -37,13 +42,14 @@ def names(review: Review) -> dict[str, list[int]]:
 def test_onto_the_same_answer_everything_fits(run: Run, tmp_path: Path) -> None:
     before = reviewed(run)
     other = write_small(tmp_path / "other")
-    entries, misfits = replay_review(run.path, other, by="ann")
-    assert misfits == []
+    entries, problems = replay_review(run.path, other, by="ann")
+    assert problems == []
     assert [(entry.by, entry.action.kind) for entry in entries] == [
         ("ann", "rename"),
         ("ann", "confirm"),
         ("bob", "reject"),
         ("bob", "create"),
+        ("bob", "assign"),
     ]
     after = Review(other)
     assert names(after) == names(before)
@@ -54,23 +60,21 @@ def test_onto_the_same_answer_everything_fits(run: Run, tmp_path: Path) -> None:
 def test_categories_are_found_again_and_the_word_of_a_person_holds(
     run: Run, tmp_path: Path
 ) -> None:
-    """The other answer numbers novel categories the other way round and has put two images
-    elsewhere."""
+    """The other result swaps the ids of the novel categories and has two images in other
+    categories."""
     reviewed(run)
     other = write_small(tmp_path / "other", ids=(0, 0, 1, 1, 1, 1, 3, 3, 0, 2, 2, 2))
-    _, misfits = replay_review(run.path, other, by="ann")
+    _, problems = replay_review(run.path, other, by="ann")
     after = Review(other)
     assert names(after) == {
         "gull": [0, 1],
-        "heron": [2, 3, 4, 5],  # 02.png was rejected from gull, and is not there any more
+        "heron": [2, 3, 4, 5],  # 02.png was rejected from gull, and is not in gull here
         "novel-001": [10, 11],
         "tern": [6, 7, 8],
         "skua": [9],
     }
     assert [STATUSES[s] for s in after.state.images.status[6:10]] == ["confirmed"] * 3 + ["moved"]
-    assert [misfit.in_words() for misfit in misfits] == [
-        "reject by bob (action 3): 1 image (02.png) not in gull here, so not rejected"
-    ]
+    assert problems == ["reject by bob (action 3): 1 image is not in gull in this run"]
 
 
 def test_what_no_longer_fits_is_listed(run: Run, tmp_path: Path) -> None:
@@ -80,17 +84,12 @@ def test_what_no_longer_fits_is_listed(run: Run, tmp_path: Path) -> None:
     other = write_small(
         tmp_path / "other", ids=(0, 0, 0, 1, 1, 0, 2, 2, 2), names=("gull", "heron", "skua")
     )
-    _, misfits = replay_review(run.path, other, by="ann")
-    assert [misfit.in_words() for misfit in misfits] == [
-        "rename by ann (action 1): there is no category for novel-002 any more"
-    ]
+    _, problems = replay_review(run.path, other, by="ann")
+    assert problems == ["rename by ann (action 1): no category of this run matches tern"]
     verbs.decide(review, "confirm", "tern", None, by="bob")
     smaller = write_small(tmp_path / "smaller", ids=(0, 0, 0, 1, 1))
-    _, misfits = replay_review(run.path, smaller, by="ann")
-    assert [misfit.reason for misfit in misfits][1:] == [
-        "1 of its images is not in this run",
-        "there is no category for tern any more; 3 of its images are not in this run",
-    ]
+    _, problems = replay_review(run.path, smaller, by="ann")
+    assert actions(problems) == [1, 2, 3]
 
 
 def test_of_a_decision_about_several_categories_one_that_is_gone_takes_no_other_with_it(
@@ -103,15 +102,12 @@ def test_of_a_decision_about_several_categories_one_that_is_gone_takes_no_other_
         ids=(0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 1, 2),
         names=("gull", "heron", "tern"),
     )
-    _, misfits = replay_review(run.path, other, by="ann")
-    assert [misfit.reason for misfit in misfits] == ["there is no category for novel-002 any more"]
+    _, problems = replay_review(run.path, other, by="ann")
+    assert problems == ["confirm by ann (action 1): no category of this run matches novel-002"]
     verbs.decide(review, "reject", None, ["03.png", "07.png", "11.png"], by="ann")
     another = write_small(tmp_path / "another", ids=(0, 0, 0, 0, 1, 1, 2, 1, 2, 3, 3, 3))
-    _, misfits = replay_review(run.path, another, by="ann")
-    assert [misfit.reason for misfit in misfits] == [
-        "1 image (03.png) not in heron here, so not rejected; 1 image (07.png) not in novel-001 "
-        "here, so not rejected"
-    ]
+    _, problems = replay_review(run.path, another, by="ann")
+    assert actions(problems) == [2]
     assert statuses(Review(another))[11] == "rejected"
 
 
@@ -120,11 +116,24 @@ def test_a_run_made_anew_in_its_folder_takes_its_own_review_over(run: Run) -> No
     old = (run.path / "review.jsonl").read_bytes()
     assert Run.create(run.path, force=True).has("review.jsonl")
     again = write_small(run.path, ids=(0, 0, 1, 1, 1, 1, 3, 3, 0, 2, 2, 2))
-    with pytest.raises(OtherAnswer):
+    with pytest.raises(OtherResult):
         Review(again)
     replay_review(again.path, again, by="ann")
     assert names(Review(again))["tern"] == [6, 7, 8]
     assert (run.path / "review-1.jsonl").read_bytes() == old
+
+
+def test_notes_are_replayed(run: Run, tmp_path: Path) -> None:
+    review = Review(run)
+    group = Group(category=NO_CATEGORY, rows=np.array([3, 4]))
+    noted = Action(kind="note", category=NO_CATEGORY, groups=(group,), text="#blurred")
+    review.act(lambda _: noted)
+    review.act(lambda _: Action(kind="note", category=1, text="ask ann"))
+    other = write_small(tmp_path / "other")
+    assert replay_review(run.path, other, by="ann")[1] == []
+    after = Review(other).state
+    assert after.notes == {3: "#blurred", 4: "#blurred"}
+    assert after.categories[1].note == "ask ann"
 
 
 def test_a_review_is_not_replaced_by_another(run: Run, tmp_path: Path) -> None:
@@ -140,8 +149,8 @@ def test_a_review_is_not_replaced_by_another(run: Run, tmp_path: Path) -> None:
 def test_an_answer_that_kept_ids_and_names_is_not_named_made_or_merged_again(
     run: Run, tmp_path: Path
 ) -> None:
-    """Names went from hand to hand: one by one they would be taken. The other answer holds every
-    last one."""
+    """Names passed from one category to another, so that replaying the renames one by one would
+    find them taken. The other result has all final names."""
     review = Review(run)
     verbs.rename(review, "novel-001", "tern", by="ann")
     verbs.rename(review, "tern", "skua", by="ann")
@@ -164,12 +173,12 @@ def test_an_answer_that_kept_ids_and_names_is_not_named_made_or_merged_again(
         2,
         3,
         3,
-    )  # 08.png, confirmed, is elsewhere; so is 09.png, which was rejected
+    )  # 08.png (confirmed) and 09.png (rejected) are in other categories
     other = write_small(
         tmp_path / "other", ids=ids, names=("gull", "none", "skua", "tern", "puffin")
     )
-    entries, misfits = replay_review(run.path, other, by="ann", ids={0: 0, 1: 0, 2: 2, 3: 3, 4: 4})
-    assert misfits == []
+    entries, problems = replay_review(run.path, other, by="ann", ids={0: 0, 1: 0, 2: 2, 3: 3, 4: 4})
+    assert problems == []
     assert [entry.action.kind for entry in entries] == ["assign", "assign", "confirm"]
     after = Review(other)
     assert {**names(after), "none": []} == {
@@ -197,32 +206,32 @@ def test_a_split_decides_about_no_image(run: Run, tmp_path: Path) -> None:
     review = Review(run)
     verbs.split(review, "gull", {"herring gull": ["01.png", "02.png"]}, by="ann")
     other = write_small(tmp_path / "other", ids=(0, 0, 3, 1, 1, 1, 2, 2, 2, 3, 3, 3))
-    entries, misfits = replay_review(run.path, other, by="ann")
+    entries, problems = replay_review(run.path, other, by="ann")
     assert [entry.action.kind for entry in entries] == ["split"]
-    assert [misfit.reason for misfit in misfits] == [f"1 of 2 images of herring gull {NOT_SPLIT}"]
+    assert actions(problems) == [1]
     after = Review(other)
     assert names(after)["herring gull"] == [
         1
-    ]  # 02.png was put elsewhere, which the split says nothing about
+    ]  # the other result has 02.png in another category, and a split does not decide about images
     assert set(statuses(after)) == {"predicted"}
 
 
 def test_of_a_split_that_the_answer_has_made_by_itself_decided_images_follow_as_they_are(
     run: Run, tmp_path: Path
 ) -> None:
-    """Confirmed first and split off then, by two people: the first one's word stays, in the
-    category of the second."""
+    """An image that one person confirmed and another then split off stays confirmed, in the
+    category that the split created."""
     review = Review(run)
     verbs.decide(review, "confirm", None, ["02.png"], by="bob")
     verbs.split(review, "gull", {"herring gull": ["01.png", "02.png"]}, by="ann")
     other = write_small(
         tmp_path / "other", ids=(0, 0, 4, 1, 1, 1, 2, 2, 2, 3, 3, 3), names=(*names(review),)
     )
-    _, misfits = replay_review(
+    _, problems = replay_review(
         run.path, other, by="ann", ids={number: number for number in range(5)}
     )
     after = Review(other)
-    assert misfits == []
+    assert problems == []
     assert names(after) == {**names(review), "gull": [0, 1], "herring gull": [2]}
     assert statuses(after) == [*["predicted"] * 2, "confirmed", *["predicted"] * 9]
     assert after.state.entry(int(after.state.images.decided[2])).by == "bob"
@@ -231,16 +240,16 @@ def test_of_a_split_that_the_answer_has_made_by_itself_decided_images_follow_as_
 def test_a_part_that_nobody_named_goes_by_what_its_category_is_called_here(
     run: Run, tmp_path: Path
 ) -> None:
-    """The other answer numbers novel categories the other way round."""
+    """The other result swaps the ids of the novel categories."""
     verbs.split(Review(run), "novel-002", 2, by="ann")
     (part,) = names(Review(run))["novel-002 (2)"]
     other = write_small(tmp_path / "other", ids=(0, 0, 0, 1, 1, 1, 3, 3, 3, 2, 2, 2))
-    _, misfits = replay_review(run.path, other, by="ann")
-    assert (misfits, names(Review(other))["novel-001 (2)"]) == ([], [part])
+    _, problems = replay_review(run.path, other, by="ann")
+    assert (problems, names(Review(other))["novel-001 (2)"]) == ([], [part])
 
 
 def test_two_categories_that_are_one_now_are_not_confused(run: Run, tmp_path: Path) -> None:
-    """The name of one of them would be said of the other; that they are merged is said of both."""
+    """A rename of one category must not apply to the other; a merge of both may."""
     review = Review(run)
     verbs.rename(review, "novel-001", "tern", by="ann")
     verbs.rename(review, "novel-002", "skua", by="ann")
@@ -257,11 +266,10 @@ def test_two_categories_that_are_one_now_are_not_confused(run: Run, tmp_path: Pa
         2,
         2,
         2,
-    )  # the images of novel-001 are in heron, those of novel-002 are novel-001
+    )  # heron contains the former novel-001; novel-001 is the former novel-002
     other = write_small(tmp_path / "other", ids=ids, names=NAMES[:3])
-    _, misfits = replay_review(run.path, other, by="ann")
-    reason = "there is no category for novel-001 any more; its images are in heron here"
-    assert [(misfit.action, misfit.reason) for misfit in misfits] == [("rename", reason)]
+    _, problems = replay_review(run.path, other, by="ann")
+    assert actions(problems) == [1]
     assert names(Review(other)) == {
         "gull": [0, 1, 2],
         "heron": [3, 4, 5, 6, 7, 8],
@@ -270,8 +278,8 @@ def test_two_categories_that_are_one_now_are_not_confused(run: Run, tmp_path: Pa
     assert set(statuses(Review(other))) == {"predicted"}
     verbs.merge(review, ["heron", "tern"], by="bob")
     merged = write_small(tmp_path / "merged", ids=ids, names=NAMES[:3])
-    _, misfits = replay_review(run.path, merged, by="ann")
-    assert [misfit.action for misfit in misfits] == ["rename"]
+    _, problems = replay_review(run.path, merged, by="ann")
+    assert problems == []
 
 
 def test_confirmed_images_of_a_named_category_keep_its_name_where_the_answer_has_no_such_category(
@@ -285,9 +293,9 @@ def test_confirmed_images_of_a_named_category_keep_its_name_where_the_answer_has
     within = (0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2)
     for at, ids in enumerate([within, (0, 0, 0, 1, 1, 1, 0, 1, 2, 2, 2, 2)]):
         other = write_small(tmp_path / f"other{at}", ids=ids, names=NAMES[:3])
-        _, misfits = replay_review(run.path, other, by="ann")
+        _, problems = replay_review(run.path, other, by="ann")
         after = Review(other)
-        assert misfits == []
+        assert problems == []
         assert names(after)["tern"] == [0, 6, 8]
         assert [statuses(after)[row] for row in (0, 6, 7, 8)] == [
             "moved",
@@ -297,8 +305,8 @@ def test_confirmed_images_of_a_named_category_keep_its_name_where_the_answer_has
         ]
     verbs.merge(review, ["heron", "tern"], by="bob")
     merged = write_small(tmp_path / "merged", ids=within, names=NAMES[:3])
-    _, misfits = replay_review(run.path, merged, by="ann")
-    assert (misfits, names(Review(merged))["heron"]) == ([], [0, 3, 4, 5, 6, 7, 8])
+    _, problems = replay_review(run.path, merged, by="ann")
+    assert (problems, names(Review(merged))["heron"]) == ([], [0, 3, 4, 5, 6, 7, 8])
 
 
 def test_a_category_that_a_person_named_is_the_one_that_labels_call_so(
@@ -309,8 +317,8 @@ def test_a_category_that_a_person_named_is_the_one_that_labels_call_so(
     verbs.decide(review, "confirm", None, ["09.png"], by="ann")
     ids = (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 2)
     other = write_small(tmp_path / "other", ids=ids, names=("gull", "heron", "tern", "novel-001"))
-    _, misfits = replay_review(run.path, other, by="ann")
-    assert misfits == []
+    _, problems = replay_review(run.path, other, by="ann")
+    assert problems == []
     assert names(Review(other))["tern"] == [6, 7, 8, 9, 11]
 
 
@@ -337,9 +345,9 @@ def test_a_line_that_cannot_be_read_is_listed_and_takes_no_other_with_it(
     with (run.path / "review.jsonl").open("a") as file:
         file.write(json.dumps({"seq": 2, "by": "ann", "at": "now", **fields}) + "\n")
     other = write_small(tmp_path / "other", ids=(0, 0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 3))
-    entries, misfits = replay_review(run.path, other, by="ann")
-    told = [(misfit.seq, misfit.reason) for misfit in misfits]
-    assert ([entry.action.kind for entry in entries], told) == (["flag"], [(2, UNREADABLE)])
+    entries, problems = replay_review(run.path, other, by="ann")
+    assert [entry.action.kind for entry in entries] == ["flag"]
+    assert [problem.partition("): ")[2] for problem in problems] == [UNREADABLE]
 
 
 def test_a_start_that_cannot_be_read_is_an_error_with_its_file(run: Run, tmp_path: Path) -> None:
@@ -354,15 +362,15 @@ def test_a_start_that_cannot_be_read_is_an_error_with_its_file(run: Run, tmp_pat
 def test_categories_are_followed_through_merges_one_after_the_other(
     run: Run, tmp_path: Path
 ) -> None:
-    """novel-002 is within novel-001 in the other answer; that goes into heron, and heron into
+    """In the other result, novel-001 contains novel-002; it is merged into heron, and heron into
     gull."""
     review = Review(run)
     verbs.merge(review, ["novel-001", "heron"], into="heron", by="ann")
     verbs.merge(review, ["heron", "gull"], into="gull", by="ann")
     verbs.merge(review, ["novel-002", "gull"], into="gull", by="ann")
     one = write_small(tmp_path / "one", ids=(0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 2), names=NAMES[:3])
-    _, misfits = replay_review(run.path, one, by="ann")
-    assert (misfits, names(Review(one))) == ([], {"gull": list(range(12))})
+    _, problems = replay_review(run.path, one, by="ann")
+    assert (problems, names(Review(one))) == ([], {"gull": list(range(12))})
 
 
 def test_categories_that_are_not_the_same_are_still_not(run: Run, tmp_path: Path) -> None:
@@ -370,14 +378,12 @@ def test_categories_that_are_not_the_same_are_still_not(run: Run, tmp_path: Path
     for pair in ((2, 3), (1, 2)):
         review.act(lambda _, pair=pair: Action(kind="distinct", categories=pair), by="ann")
     other = write_small(tmp_path / "other", ids=(0, 0, 0, 1, 1, 1, 3, 3, 3, 2, 2, 2))
-    _, misfits = replay_review(run.path, other, by="ann")
-    assert (misfits, Review(other).state.distinct) == ([], {(2, 3), (1, 3)})
+    _, problems = replay_review(run.path, other, by="ann")
+    assert (problems, Review(other).state.distinct) == ([], {(2, 3), (1, 3)})
     verbs.merge(review, ["novel-001", "novel-002"], by="ann")
     one = write_small(tmp_path / "one", ids=(0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 2), names=NAMES[:3])
-    _, misfits = replay_review(run.path, one, by="ann")
-    assert [misfit.reason for misfit in misfits] == [
-        "there is no category for novel-002 any more; its images are in novel-001 here"
-    ]
+    _, problems = replay_review(run.path, one, by="ann")
+    assert problems == []
 
 
 def test_a_name_that_the_answer_has_made_up_is_not_that_of_a_category_of_a_person(
@@ -389,11 +395,8 @@ def test_a_name_that_the_answer_has_made_up_is_not_that_of_a_category_of_a_perso
     verbs.decide(review, "confirm", None, ["00.png"], by="ann")
     ids = (0, 0, 0, 1, 1, 1, 2, 2, 3, 4, 4, 5)
     other = write_small(tmp_path / "other", ids=ids, names=(*NAMES, "novel-003", "novel-004"))
-    _, misfits = replay_review(run.path, other, by="ann")
-    assert [misfit.reason for misfit in misfits] == [
-        f"called {name} 2 here, where another category has the name {name}"
-        for name in ("novel-003", "novel-004")
-    ]
+    _, problems = replay_review(run.path, other, by="ann")
+    assert problems == []
     found = names(Review(other))
     assert [found[name] for name in ("novel-003", "novel-003 2", "novel-004", "novel-004 2")] == [
         [9, 10],
@@ -401,15 +404,3 @@ def test_a_name_that_the_answer_has_made_up_is_not_that_of_a_category_of_a_perso
         [11],
         [4],
     ]
-
-
-def test_a_part_is_split_off_where_the_images_of_its_category_are_in_another_one(
-    run: Run, tmp_path: Path
-) -> None:
-    verbs.split(Review(run), "novel-001", {"skua": ["08.png"]}, by="ann")
-    other = write_small(
-        tmp_path / "other", ids=(0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2), names=NAMES[:3]
-    )
-    _, misfits = replay_review(run.path, other, by="ann")
-    assert misfits == []
-    assert (names(Review(other))["heron"], names(Review(other))["skua"]) == ([3, 4, 5, 6, 7], [8])

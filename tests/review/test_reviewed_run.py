@@ -1,5 +1,5 @@
-"""A run is read, exported, reported, scored and given new images as people have decided it; its
-files stay."""
+"""A run is read, exported, reported, scored and used to assign new images with the decisions of its
+review; its files do not change."""
 
 import csv
 import json
@@ -17,7 +17,7 @@ from shoal.discovery.export.formats import export_run
 from shoal.discovery.scoring import score_run
 from shoal.report.page import render_report
 from shoal.review import verbs
-from shoal.review.review import OtherAnswer, Review
+from shoal.review.review import OtherResult, Review
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Assignment, Run, read_rows
 from small_runs import NAMES, points, write_small
@@ -25,8 +25,8 @@ from small_runs import NAMES, points, write_small
 
 @pytest.fixture
 def reviewed(run: Run) -> ReviewedRun:
-    """Gulls renamed, novel categories merged, a heron confirmed, a gull rejected, a heron moved to
-    a new category."""
+    """A review with a renamed category, merged novel categories, a confirmed heron, a rejected gull
+    and a heron moved to a new category."""
     review = Review(run)
     verbs.rename(review, "gull", "herring gull", by="ann")
     verbs.merge(review, ["novel-001", "novel-002"], by="ann")
@@ -60,8 +60,8 @@ def test_the_tables_are_those_of_today_and_the_files_those_of_the_run(
     assert [rows[at].classified_by for at in (0, 2, 4, 5)] == ["", "bob", "bob", "bob"]
     assert rows[4].classified_at.endswith("+00:00")
     assert [rows[at].confidence for at in (2, 4, 5)] == [0.0, 1.0, 1.0]
-    assert rows[0].label_given == "herring gull"  # the label names a category that is called so now
-    assert [row.is_novel for row in rows] == [False] * 5 + [True] * 7  # 02.png has no category
+    assert rows[0].label_given == "herring gull"  # the label has the new name of its category
+    assert [row.is_novel for row in rows] == [False] * 5 + [True] * 7  # 02.png was rejected
     assert [row.second_category for row in rows] == ["heron"] * 3 + ["novel-001"] * 3 + [""] * 3 + [
         "herring gull"
     ] * 3
@@ -114,11 +114,11 @@ def test_every_exported_table_says_who_decided_what_and_when(
     text = (tmp_path / "out" / file).read_text("utf-8-sig")
     rows = csv.DictReader(text.splitlines(), delimiter="\t" if name == "projector" else ",")
     found = {row.get("path") or row["file_name"]: row for row in rows}
-    told = [
+    decided = [
         (found[path]["status"], found[path]["classified_by"])
         for path in ("00.png", "02.png", "05.png")
     ]
-    assert told == [("predicted", ""), ("rejected", "bob"), ("moved", "bob")]
+    assert decided == [("predicted", ""), ("rejected", "bob"), ("moved", "bob")]
     assert found["05.png"]["classified_at"].endswith("+00:00")
 
 
@@ -130,21 +130,20 @@ def test_a_novel_category_without_images_is_no_known_one_and_no_choice(
     verbs.move(review, ["09.png"], "tern")
     verbs.move(review, ["09.png"], "novel-002")
     text = render_report(Run(run.path))
-    assert "2 novel categories have no image left (novel-001, tern) and are not counted." in text
-    assert "known category got no image" not in text
+    assert "2 categories without images (novel-001, tern) are not counted." in text
     choices = (
         export_run(ReviewedRun.open(run.path), "labelstudio", tmp_path / "out").folder
         / "labels.xml"
     )
     found = re.findall(r'<Choice value="(.*)"/>', choices.read_text())
-    assert found == ["gull", "heron", "novel-002", "tern"]  # a person gave the last one its name
+    assert found == ["gull", "heron", "novel-002", "tern"]  # a reviewer named the last one
 
 
 def test_a_label_that_a_person_overruled_is_not_kept(run: Run, tmp_path: Path) -> None:
     review = Review(run)
-    verbs.move(review, ["00.png"], "heron")  # it came as a gull
+    verbs.move(review, ["00.png"], "heron")  # its given label is gull
     verbs.move(review, ["03.png"], "gull")
-    review.again("undo")
+    review.undo()
     found = export_run(ReviewedRun.open(run.path), "csv", tmp_path / "csv")
     assert found.n_disagreeing == 0
     assert read_rows(Assignment, tmp_path / "csv" / "assignments.csv")[0].category == "heron"
@@ -157,21 +156,21 @@ def test_the_score_is_that_of_the_reviewed_categories(run: Run) -> None:
     verbs.merge(review, ["novel-001", "novel-002"])
     verbs.rename(
         review, "gull", "herring gull"
-    )  # the truth knows nothing of it, and the class stays a known one
+    )  # the truth lacks the new name, but gull is still a known class
     score = score_run(ReviewedRun.open(run.path), truth)
     assert (before.all, score.accuracy.all, score.accuracy.known) == (0.7, 1.0, 1.0)
     assert score.notes == ()
     verbs.decide(
         review, "reject", None, ["01.png", "02.png"]
-    )  # of no category, they are not a category of their own
+    )  # rejected images do not form a category
     found = score_run(ReviewedRun.open(run.path), truth).accuracy
     assert (found.all, found.known, found.novel) == (0.8, 0.5, 1.0)
 
 
 def test_the_report_says_where_the_review_went_on_after_the_score(run: Run) -> None:
-    """Accuracy of other categories than the report shows; confirmed and renamed ones are the
-    same."""
-    outdated = "before the review changed categories; `shoal evaluate` scores them now"
+    """The score is outdated once the review has changed the categories; confirming and renaming
+    do not change it."""
+    outdated = "measured before the last review; run `shoal evaluate` to update it"
     truth = {f"{row:02d}.png": ("gull", "heron", "tern", "tern")[row // 3] for row in range(12)}
     score_run(ReviewedRun.open(run.path), truth)
     review = Review(run)
@@ -187,8 +186,8 @@ def test_the_report_says_where_the_review_went_on_after_the_score(run: Run) -> N
 def test_a_classifier_decides_about_no_category_that_people_made_or_emptied(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It knows the categories as the run found them: gull, heron, novel-001 and novel-002, of three
-    images each."""
+    """The classifier predicts the categories of the run: gull, heron, novel-001 and novel-002, of
+    three images each."""
     (run.path / "config.yaml").write_text("inference: {shift: {n_neighbors: 3}}\n")
     review = Review(run)
     verbs.move(review, ["03.png", "04.png"], "egret")
@@ -203,7 +202,7 @@ def test_a_classifier_decides_about_no_category_that_people_made_or_emptied(
         "egret",
         "skua",
         "gull",
-    ]  # of the last one it is sure
+    ]  # the last one has no neighbors in egret or skua, so the classifier decides
 
 
 def test_a_review_of_another_answer_is_refused_where_it_would_be_lost_and_told_in_the_report(
@@ -212,14 +211,14 @@ def test_a_review_of_another_answer_is_refused_where_it_would_be_lost_and_told_i
     verbs.rename(Review(run), "gull", "tern")
     Run.create(run.path, force=True)
     write_small(run.path, ids=(1, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3))
-    with pytest.raises(OtherAnswer):
+    with pytest.raises(OtherResult):
         ReviewedRun.open(run.path)
     done = CliRunner().invoke(
         app, ["export", str(run.path), "--to", "csv", "--out", str(run.path / "out")]
     )
     assert done.exit_code == 3
-    assert "replays it onto this one" in done.stderr
-    assert "A review of another answer is there" in render_report(Run(run.path))
+    assert "replays it" in done.stderr
+    assert "The review was made for another result" in render_report(Run(run.path))
 
 
 def test_python_verbs_write_the_same_log(run: Run) -> None:
@@ -254,16 +253,3 @@ def test_python_verbs_write_the_same_log(run: Run) -> None:
         "undo",
         "redo",
     ]
-
-
-def test_python_warns_of_what_undo_and_redo_skip(run: Run) -> None:
-    found = load(run.path)
-    found.flag(["00.png"])
-    found.move(["01.png"], "heron")
-    verbs.decide(found.review, "confirm", None, ["01.png"], by="somebody else")
-    with pytest.warns(
-        UserWarning,
-        match=r"skipped: undo of assign .*: confirm by somebody else \(action 3\) rests on it",
-    ):
-        found.undo()
-    assert [row.status for row in found.assignments][:2] == ["predicted", "confirmed"]

@@ -1,4 +1,4 @@
-"""The state is the log replayed: what each action does, what it refuses, and that every one can be
+"""The state is the replayed log: what each action does, when it is refused, and that it can be
 undone."""
 
 import numpy as np
@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from shoal.errors import UsageError
 from shoal.review import verbs
-from shoal.review.actions import KINDS, NO_CATEGORY, STATUSES, Action, Group
+from shoal.review.actions import KINDS, STATUSES, Action, Group
 from shoal.review.review import Review
 from shoal.review.state import Conflict, State
-from shoal.runs import Run
+from shoal.runs import NO_CATEGORY, Run
 from small_runs import write_small
 
 
 def look(state: State) -> dict[str, object]:
-    """Everything that a person could see."""
+    """Return everything that a reviewer could see."""
     return {
         "categories": {category: record.name for category, record in state.categories.items()},
         "in": state.images.category.tolist(),
@@ -24,6 +24,8 @@ def look(state: State) -> dict[str, object]:
         "rejected": {row: ids for row, ids in state.rejected.items() if ids},
         "decided": state.images.decided.tolist(),
         "distinct": state.distinct,
+        "notes": {row: text for row, text in state.notes.items() if text},
+        "noted": {category: record.note for category, record in state.categories.items()},
     }
 
 
@@ -31,6 +33,11 @@ def decided(kind: str, category: int, *rows: int) -> Action:
     return Action(
         kind=kind, groups=(Group(category=category, rows=np.array(rows, dtype=np.int64)),)
     )
+
+
+def note(text: str, *rows: int, category: int = NO_CATEGORY) -> Action:
+    group = Group(category=category, rows=np.array(rows, dtype=np.int64))
+    return Action(kind="note", category=category, groups=(group,), text=text)
 
 
 def test_confirm_takes_what_nobody_has_decided(review: Review) -> None:
@@ -53,6 +60,23 @@ def test_a_rejected_image_has_no_category_and_is_remembered_not_to_be_in_its_old
     verbs.move(review, ["06.png"], "novel-001")
     assert review.state.rejected == {0: {0}, 6: set()}
     assert review.state.images.category.tolist() == [-1, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+def test_a_refused_image_stays_in_its_category_and_is_remembered_not_to_be_in_the_other(
+    review: Review,
+) -> None:
+    def refuse(row: int) -> Action:
+        group = Group(category=3, rows=np.array([row]))
+        return Action(kind="refuse", category=3, groups=(group,))
+
+    before = look(review.state)
+    review.act(lambda _: refuse(6))
+    assert look(review.state) == {**before, "rejected": {6: {3}}}
+    with pytest.raises(Conflict):
+        review.act(lambda _: refuse(9))  # 09.png is in category 3
+    assert look(Review(review.run).state) == look(review.state)
+    verbs.move(review, ["06.png"], 3)
+    assert not review.state.rejected[6]
 
 
 def test_rename_refuses_a_name_that_is_taken(review: Review) -> None:
@@ -136,7 +160,7 @@ def test_one_path_alone_is_one_image(review: Review) -> None:
 def test_a_person_undoes_their_own_last_action_and_redoes_it(review: Review) -> None:
     verbs.rename(review, "novel-001", "tern", by="ann")
     verbs.rename(review, "novel-002", "skua", by="bob")
-    review.again("undo", by="ann")
+    review.undo(by="ann")
     assert [r.name for r in review.state.categories.values()] == [
         "gull",
         "heron",
@@ -144,30 +168,57 @@ def test_a_person_undoes_their_own_last_action_and_redoes_it(review: Review) -> 
         "skua",
     ]
     with pytest.raises(UsageError):
-        review.again("undo", by="ann")
+        review.undo(by="ann")
     with pytest.raises(UsageError):
-        review.again("redo", by="bob")
-    review.again("redo", by="ann")
+        review.redo(by="bob")
+    review.redo(by="ann")
     assert review.state.categories[2].name == "tern"
     verbs.decide(review, "confirm", "gull", None, by="ann")
-    review.again("undo", by="ann")
-    review.again("undo", by="ann")
+    review.undo(by="ann")
+    review.undo(by="ann")
     verbs.decide(review, "confirm", "heron", None, by="ann")
     with pytest.raises(UsageError):
-        review.again("redo", by="ann")
+        review.redo(by="ann")
+
+
+def test_notes_are_kept_merged_and_undone(review: Review) -> None:
+    review.act(lambda _: note("#blurred", 3, 4), by="ann")
+    review.act(lambda _: note("ask #anna", category=1), by="ann")
+    review.act(lambda _: note("two ages", category=2), by="bob")
+    verbs.merge(review, [1, 2], by="bob")
+    review.act(lambda _: note("", 4), by="bob")
+    for state in (review.state, Review(review.run).state):
+        assert state.notes == {3: "#blurred", 4: ""}
+        assert state.categories[1].note == "ask #anna two ages"
+    with pytest.raises(Conflict):  # bob has seen neither note
+        review.act(lambda _: note("sharp", 3), by="bob", base=0)
+    with pytest.raises(Conflict):
+        review.act(lambda _: Action(kind="undo", of=1), by="ann")  # bob has changed one of them
+    for _ in range(3):
+        review.undo(by="bob")
+    for _ in range(2):
+        review.undo(by="ann")
+    assert not any(review.state.notes.values())
+    assert not any(record.note for record in review.state.records.values())
+
+
+@pytest.mark.parametrize("action", [note("both", 3, category=1), note("neither"), note("", 3, 3)])
+def test_a_note_is_on_images_or_on_a_category(review: Review, action: Action) -> None:
+    with pytest.raises(UsageError):
+        review.act(lambda _: action)
 
 
 def test_what_somebody_else_has_built_on_is_not_undone(review: Review) -> None:
     verbs.move(review, ["06.png"], "tern", by="ann")
     verbs.move(review, ["09.png"], "tern", by="bob")
     with pytest.raises(Conflict):
-        review.again("undo", by="ann")
-    review.again("undo", by="bob")
-    review.again("undo", by="ann")
+        review.undo(by="ann")
+    review.undo(by="bob")
+    review.undo(by="ann")
     assert review.state.find("tern") is None
     verbs.move(review, ["06.png"], "gull", by="bob")
     with pytest.raises(Conflict):
-        review.again("redo", by="ann")
+        review.redo(by="ann")
 
 
 def test_an_action_chosen_on_an_old_view_is_refused_where_it_matters_and_only_there(
@@ -196,7 +247,7 @@ WHAT = st.tuples(
 
 
 def attempt(review: Review, what: tuple[str, str, list[int], int, int]) -> None:
-    """Do something that may or may not be possible."""
+    """Try an action that may be refused."""
     kind, by, rows, a, b = what
     paths = [f"{row:02d}.png" for row in rows]
     try:
@@ -214,8 +265,16 @@ def attempt(review: Review, what: tuple[str, str, list[int], int, int]) -> None:
             verbs.split(review, a, 2, by=by)
         elif kind == "distinct":
             review.act(lambda _: Action(kind=kind, categories=(a, b)), by=by)
+        elif kind == "refuse":
+            group = Group(category=a, rows=np.array(rows))
+            review.act(lambda _: Action(kind=kind, category=a, groups=(group,)), by=by)
+        elif kind == "note":
+            review.act(lambda _: note(f"note {b}", *rows), by=by)
+            review.act(lambda _: note(f"note {b}", category=a), by=by)
+        elif kind == "undo":
+            review.undo(by=by)
         else:
-            review.again(kind, by=by)
+            review.redo(by=by)
     except UsageError:
         pass
 
@@ -233,25 +292,24 @@ def test_whatever_was_done_is_replayed_and_undone(
         n_before = review.state.seq
         attempt(review, what)
         if review.state.seq == n_before:
-            assert look(review.state) == before  # what was refused has changed nothing
+            assert look(review.state) == before  # a refused action changes nothing
     assert look(Review(run).state) == look(review.state)
     stuck = False
-    while not stuck:  # one may have to wait for the other, never both
+    while not stuck:  # at most one of the two has to wait for the other
         stuck = True
         for by in ("ann", "bob"):
             try:
-                review.again("undo", by=by)
+                review.undo(by=by)
                 stuck = False
             except UsageError:
                 pass
-    left = [seq for by in ("ann", "bob") if (seq := next(review.state.history.done_by(by), 0))]
-    if not left:
+    if not any(review.state.last_done(by) for by in ("ann", "bob")):
         assert look(review.state) == first
 
 
 def test_what_was_chosen_on_a_view_that_the_review_never_had_is_refused(review: Review) -> None:
-    """A page that was open when an older copy of the log was put back has seen more than there
-    is."""
+    """A page that was open when an older copy of the log was restored has seen actions that no
+    longer exist."""
     with pytest.raises(Conflict):
         review.act(lambda _: decided("confirm", 2, 6), by="ann", base=1)
     review.act(lambda _: decided("confirm", 2, 6), by="ann", base=0)

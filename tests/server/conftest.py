@@ -15,19 +15,19 @@ from served import Served, served
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 300 digits that nobody writes to."""
+    """A read-only run of 300 digits."""
     return write_digits(tmp_path_factory.mktemp("digits") / "run", 300).path
 
 
 @pytest.fixture
 def run(digits: Path, tmp_path: Path) -> Path:
-    """The same, to be reviewed."""
+    """A copy of the run of digits, to be reviewed."""
     return Path(shutil.copytree(digits, tmp_path / "run"))
 
 
 @contextmanager
 def page_of(browser: Browser, server: Served, **how: object) -> Iterator[Page]:
-    """An open page that has drawn its first view."""
+    """Open a page and yield it once its first view is drawn."""
     with browser.open(server.url, **how) as page:  # type: ignore[arg-type]
         page.wait("document.body.dataset.ready")
         page.run("localStorage.clear(), true")
@@ -48,8 +48,8 @@ def server(run: Path) -> Iterator[Served]:
 
 @pytest.fixture
 def page(browser: Browser, server: Served) -> Iterator[Page]:
-    """A page on the run; whatever a test does with it, nothing may go wrong and nothing may
-    leave it.
+    """A page on the run; a test fails if the page logs an error or sends a request to another
+    origin.
     """
     with page_of(browser, server) as found:
         yield found
@@ -60,7 +60,7 @@ def page(browser: Browser, server: Served) -> Iterator[Page]:
 def same_page(
     browser: Browser, digits: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Page]:
-    """One page for tests that decide nothing and leave it as they found it."""
+    """One page for all tests that make no decisions and leave the page unchanged."""
     run = Path(shutil.copytree(digits, tmp_path_factory.mktemp("same") / "run"))
     with served(run) as server, page_of(browser, server) as found:
         yield found

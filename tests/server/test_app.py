@@ -1,4 +1,4 @@
-"""What the page is told, and that others hear of what is done."""
+"""The data that the server sends to the page, and actions that reach the other pages."""
 
 import base64
 import json
@@ -48,8 +48,8 @@ def test_an_action_is_on_the_disk_when_it_is_answered(server: Served, run: Run) 
 
 
 def test_many_images_are_told_and_asked_for_as_bits(tmp_path: Path) -> None:
-    """Each image of 1,100 is in another of 4 categories than its neighbors; all but one are
-    confirmed, by rows.
+    """Neighboring images of 1,100 are in different categories of 4; all images but one are
+    confirmed, by row.
     """
     many = write_small(tmp_path / "many", ids=(0, 1, 2, 3) * 275)
     rows = np.setdiff1d(np.arange(1100), [7])
@@ -60,14 +60,11 @@ def test_many_images_are_told_and_asked_for_as_bits(tmp_path: Path) -> None:
             "confirm 1,099 images of gull, heron, novel-001, …",
         )
         assert np.array_equal(unpack_rows(answer["rows"], 1100), rows)
-        assert (answer["status"], answer["category"]) == (
-            1,
-            None,
-        )  # of all of them; where they were
+        assert answer["status"] == 1  # of all rows
         for wrong in (
             "AAAA",
             base64.b64encode(bytes(138)).decode(),
-        ):  # of other images, and of none
+        ):  # rows of another collection, and no rows
             assert server.act("confirm", rows=wrong)[0] == 400
         assert server.act("undo")[1]["status"] == 0
         rejected = server.act("reject", rows=pack_rows(rows, 1100))[1]
@@ -78,7 +75,7 @@ def test_many_images_are_told_and_asked_for_as_bits(tmp_path: Path) -> None:
             == (rows % 4).tolist()
         )
         since = server.json("/api/changes?since=0")
-        assert since["category"] == back["category"]  # not only of the last action
+        assert since["category"] == back["category"]  # covers all actions, not only the last one
     lines = (many.path / "review.jsonl").read_text().splitlines()
     groups = json.loads(lines[1])["groups"]
     assert [group["category"] for group in groups] == [0, 1, 2, 3]
@@ -93,7 +90,7 @@ def test_every_kind_of_action(server: Served) -> None:
         ("create", {"rows": [9], "name": "tern"}),
         ("rename", {"category": 4, "name": "common tern"}),
         ("merge", {"categories": [4], "into": 3}),
-        ("split", {"category": 3, "parts": [{"rows": [9, 10], "name": "skua"}]}),
+        ("split", {"category": 3, "parts": [{"images": [9, 10], "name": "skua"}]}),
         ("distinct", {"categories": [0, 1]}),
         ("undo", {}),
         ("redo", {}),
@@ -102,7 +99,7 @@ def test_every_kind_of_action(server: Served) -> None:
         status, answer = server.act(action, **fields)
         if action == "undo" and fields:
             assert status == 409
-            assert "rests on it" in answer["error"]
+            assert "depends on it" in answer["error"]
         else:
             assert status == 200, answer
     names = {category["name"]: category for category in server.json("/api/run")["categories"]}
@@ -112,6 +109,14 @@ def test_every_kind_of_action(server: Served) -> None:
         "undo",
         "redo",
     ]
+
+
+def test_names_that_differ_only_in_case_are_refused(server: Served) -> None:
+    assert server.act("create", rows=[9], name="Gull")[0] == 400
+    assert server.act("rename", category=3, name="GULL")[0] == 400
+    parts = [{"images": [3], "name": "sea-gull"}, {"images": [7], "name": "Sea Gull"}]
+    assert server.act("split", category=3, parts=parts)[0] == 400
+    assert server.act("rename", category=0, name="Gull")[0] == 200  # its own name in another case
 
 
 def test_the_log_says_which_images_were_found_by_growing(server: Served, run: Run) -> None:
@@ -133,7 +138,7 @@ def test_what_somebody_else_changed_meanwhile_is_refused_and_told(server: Served
     )
     status, answer = server.act("assign", rows=[6, 7], category=0, base=0)
     assert status == 409
-    assert "reject by bob (action 1) has changed this meanwhile" in answer["error"]
+    assert "reject by bob (action 1) changed this" in answer["error"]
     assert (answer["rows"], answer["category"]) == ([6], [-1])
     assert server.act("assign", rows=[6, 7], category=0, base=1)[0] == 200
 
@@ -153,7 +158,7 @@ def test_a_log_that_somebody_damages_meanwhile_is_a_sentence(server: Served, run
     with (run.path / "review.jsonl").open("a") as file:
         file.write("garbage\n")
     status, body, _ = server.ask("/api/changes?since=1")
-    assert (status, b"review.jsonl, line 3: no JSON" in body) == (400, True)
+    assert (status, b"review.jsonl, line 3: invalid JSON" in body) == (400, True)
     assert server.act("confirm", base=1, rows=[1])[0] == 400
     assert server.ask("/api/run")[0] == 400
 
@@ -173,7 +178,7 @@ def test_columns_hold_order_category_label_status_and_confidence(server: Served,
     order, category, given, around = (
         np.frombuffer(body, "<i4", n, 4 + 4 * n * at) for at in range(4)
     )
-    assert order.tolist() == list(range(n))  # outlier scores grow with the row
+    assert order.tolist() == list(range(n))  # outlier scores increase with the row
     assert category.tolist() == [row.category_id for row in run.assignments]
     assert given.tolist() == [0, -1, -1, 1, *[-1] * 8]
     assert around.tolist() == given.tolist()
@@ -186,8 +191,8 @@ def test_similar_images_candidates_and_parts(server: Served) -> None:
     server.act("reject", rows=[7])
     server.act("confirm", rows=[6, 8])
     found = server.json("/api/candidates?category=2")["rows"]
-    assert 7 not in found  # somebody said that it does not belong there
-    assert 0 not in found  # it came with a label
+    assert 7 not in found  # a reviewer rejected it from this category
+    assert 0 not in found  # it has a given label
     server.act("merge", categories=[3], into=2)
     parts = server.json("/api/parts?category=2&parts=2")["parts"]
     assert sorted(map(sorted, parts)) == [[6, 8], [9, 10, 11]]
@@ -201,7 +206,7 @@ def test_rejected_images_are_candidates_of_other_categories(server: Served) -> N
     assert {6, 7, 8} & set(server.json("/api/candidates?category=3")["rows"]) == {
         6,
         7,
-    }  # a person shall look at 8
+    }  # 8 is flagged for a reviewer
 
 
 def test_merges_are_suggested_where_two_look_like_one(tmp_path: Path) -> None:
@@ -243,9 +248,11 @@ def test_a_path_finds_every_image_that_has_it(run: Run) -> None:
 
 
 def test_the_map_holds_a_place_for_every_image(server: Served) -> None:
-    body = server.ask("/api/map")[1]
-    (n,) = struct.unpack("<I", body[:4])
-    assert n == 12
-    assert np.frombuffer(body, "<u4", n, 4).tolist() == list(range(12))
-    x, y = np.frombuffer(body, "<u2", 2 * n, 4 + 4 * n).reshape(2, n).astype(int)
-    assert np.hypot(x[6] - x[7], y[6] - y[7]) < np.hypot(x[6] - x[0], y[6] - y[0])
+    bodies = [server.ask(f"/api/map{query}")[1] for query in ("", "?layout=tsne", "")]
+    assert bodies[1] == bodies[2]  # t-SNE is the default once it is computed
+    for is_tsne, body in enumerate(bodies[:2]):
+        *method, n = struct.unpack("<II", body[:8])
+        assert (method, n) == ([is_tsne], 12)
+        assert np.frombuffer(body, "<u4", n, 8).tolist() == list(range(12))
+        x, y = np.frombuffer(body, "<u2", 2 * n, 8 + 4 * n).reshape(2, n).astype(int)
+        assert np.hypot(x[6] - x[7], y[6] - y[7]) < np.hypot(x[6] - x[0], y[6] - y[0])

@@ -1,8 +1,13 @@
-"""Growing a category in Chromium: a search by yes and no that always ends."""
+"""Growing a category in Chromium: pages of candidates, and a binary search that always ends."""
+
+from pathlib import Path
 
 import pytest
 
 from chromium import Page
+from review_page import answer, ask, pictured, wait_for
+from shoal.review.review import Review
+from shoal.runs import Run
 
 pytestmark = pytest.mark.browser
 
@@ -23,3 +28,38 @@ SEARCH = """import("/static/bisection.js").then(({ answered, begun, isOver, next
 
 def test_every_sequence_of_answers_ends_at_the_number_that_belongs(same_page: Page) -> None:
     assert same_page.run(SEARCH) == []
+
+
+def test_a_page_is_accepted_and_refused_by_keys_and_clicks_and_the_next_one_has_others(
+    page: Page, run: Path
+) -> None:
+    rows = "[...document.querySelectorAll('.grow .thumb')].map((one) => Number(one.dataset.row))"
+    here = page.run("shoal.view.id")
+    ask(page, "g")
+    pictured(page)
+    shown = page.run(rows)
+    assert len(shown) == 24
+    answer(page, "y")
+    answer(page, "n")
+    page.click(".grow .thumb:nth-child(4) .refuse")
+    answer(page, "Y")
+    wait_for(page, 2)
+    pictured(page)
+    assert not {*shown} & {*page.run(rows)}
+    answer(page, "N")
+    wait_for(page, 3)
+    page.key("Escape")
+    moved, refused, others = (entry.action for entry in Review(Run(run)).state.entries)
+    assert (moved.kind, refused.kind, others.kind) == ("assign", "refuse", "refuse")
+    assert moved.category == refused.category == here
+    assert moved.rows.tolist() == [row for at, row in enumerate(shown) if at not in (1, 3)]
+    assert refused.rows.tolist() == [shown[1], shown[3]]
+    assert len(others.rows) == 24
+
+
+def test_one_stranger_in_first_place_leads_back_to_the_page(page: Page) -> None:
+    ask(page, "g")
+    answer(page, "b")
+    while page.run("document.querySelector('.question').textContent.startsWith('Do all')"):
+        answer(page, "n")
+    assert page.run("document.querySelectorAll('.grow .accept').length") == 24

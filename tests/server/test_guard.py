@@ -1,16 +1,14 @@
-"""Who gets nothing: other names, other origins, other sites, no token, too much."""
+"""Requests that are refused: other host names, origins and sites, no token, too much data."""
 
-import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from served import Served, served
-from shoal.server.guard import MAX_BODY, Access, Guard
+from shoal.server.guard import MAX_BODY, Access
 from small_runs import write_small
 
 
@@ -37,10 +35,7 @@ PATHS = (
 def test_nothing_is_told_without_the_token(server: Served, path: str) -> None:
     status, body, _ = server.ask(path, headers={"Cookie": None})
     assert status == 403
-    assert body.endswith(
-        b"it has the token. A page that was open before shows the same again once it is loaded "
-        b"anew."
-    )
+    assert b"Open the address that `shoal review` printed" in body
     assert server.ask(path, headers={"Cookie": f"shoal-{server.port}=wrong"})[0] == 403
     assert server.ask("/?token=wrong", headers={"Cookie": None})[0] == 403
 
@@ -69,7 +64,7 @@ def test_the_printed_address_gives_a_cookie_that_scripts_and_other_sites_do_not_
     ],
 )
 def test_another_name_for_this_machine_is_refused(server: Served, host: str) -> None:
-    """An attacker's name that was made to point here has the attacker's page in the same origin."""
+    """DNS rebinding: a name that resolves to this machine would share the attacker's origin."""
     assert server.ask("/api/run", headers={"Host": host})[0] in (400, 421)
 
 
@@ -92,7 +87,7 @@ def test_another_name_for_this_machine_is_refused(server: Served, host: str) -> 
 def test_cookies_of_other_programs_on_this_machine_shut_nobody_out(
     server: Served, other: str
 ) -> None:
-    """A browser sends the cookies of 127.0.0.1 to each of its ports."""
+    """A browser sends the cookies of 127.0.0.1 to all ports."""
     ours = f"shoal-{server.port}={server.token}"
     for cookies in (f"{other}; {ours}", f"{ours}; {other}", f"{other};{ours};{other}"):
         assert server.ask("/api/run", headers={"Cookie": cookies})[0] == 200, cookies
@@ -105,8 +100,8 @@ def test_cookies_of_other_programs_on_this_machine_shut_nobody_out(
 def test_the_cookie_has_the_port_that_the_browser_sees(
     server: Served, host: str, port: int
 ) -> None:
-    """Behind two tunnels are two servers on the same port of two machines: their cookies must
-    not be one.
+    """Two tunnels may lead to servers on the same port of two machines, whose cookies must have
+    different names.
     """
     given = server.ask(f"/?token={server.token}", headers={"Cookie": None, "Host": host})[2][
         "set-cookie"
@@ -157,7 +152,7 @@ def test_what_a_browser_may_do_with_the_page_is_said_with_every_answer(server: S
 
 
 def test_bodies_and_headers_are_bounded(server: Served) -> None:
-    with suppress(ConnectionError):  # of what is too long the rest is not read
+    with suppress(ConnectionError):  # the server stops reading at the limit
         assert server.ask("/api/run", headers={"X-Long": "x" * (1 << 17)})[0] == 400
     assert server.ask("/api/act", "POST", b"", {"Content-Length": str(MAX_BODY + 1)})[0] == 413
     assert (
@@ -211,7 +206,7 @@ def test_a_request_that_makes_no_sense_is_a_sentence(server: Served, body: bytes
         {"action": "assign", "rows": [0], "category": 77},
         {"action": "create", "rows": [0], "name": "a\u202eb"},
         {"action": "merge", "categories": [0], "into": 0},
-        {"action": "split", "category": 0, "parts": [{"rows": [5], "name": "x"}]},
+        {"action": "split", "category": 0, "parts": [{"images": [5], "name": "x"}]},
         {"action": "undo"},
         {"action": "undo", "of": 1},
         {"action": "start"},
@@ -232,7 +227,7 @@ def test_reading_only_changes_nothing(tmp_path: Path) -> None:
         status, body, _ = server.ask(
             "/api/act", "POST", {"action": "rename", "category": 0, "name": "x", "base": 0}
         )
-        assert (status, body) == (403, b"This review is open for reading only.")
+        assert (status, body) == (403, b"This review is read-only.")
     assert not run.has("review.jsonl")
 
 
@@ -253,9 +248,9 @@ def test_on_another_address_the_name_of_the_machine_counts_and_no_other() -> Non
 def test_on_every_address_the_browser_here_and_others_get_one_that_works(
     host: str, here: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the name of a machine is known in a network, the machine does not know."""
+    """URLs use IP addresses, because a machine cannot know whether others resolve its name."""
     access = Access(host=host, port=80)
-    assert access.url_once == f"http://{here}:80/?once={access.once.secret}"
+    assert access.local_url == f"http://{here}:80/?token={access.token}"
     shown = "fd00::7" if ":" in host else "10.0.0.7"
     monkeypatch.setattr("shoal.server.guard._own_address", lambda host: shown)
     name = f"[{shown}]" if ":" in shown else shown
@@ -267,40 +262,7 @@ def test_on_every_address_the_browser_here_and_others_get_one_that_works(
     )
 
 
-def test_what_is_sent_after_the_key_was_taken_back_does_not_arrive() -> None:
-    """The headers of a change came in time, its body when the browser had asked with the key."""
-    access = Access(host="127.0.0.1", port=80)
-    assert access.once.opens(access.once.secret, "")
-    seen: list[str] = []
-    given = {
-        "host": "127.0.0.1:80",
-        "origin": "http://127.0.0.1:80",
-        "cookie": f"shoal-80={access.once.cookie}",
-        "x-shoal-csrf": access.csrf,
-        "content-length": "2",
-    }
-    headers = [(name.encode(), value.encode()) for name, value in given.items()]
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/api/act",
-        "query_string": b"",
-        "headers": headers,
-    }
-
-    async def handle(scope, receive, send) -> None:
-        seen.append((await receive())["type"])
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"{}"}
-
-    async def receive_late() -> dict[str, Any]:
-        access.once.opens(access.once.secret, "")
-        return await receive()
-
-    async def send(message: Any) -> None:
-        raise AssertionError(message)
-
-    for arrives in (receive, receive_late):
-        asyncio.run(Guard(handle, access)(scope, arrives, send))  # type: ignore[arg-type]
-    assert seen == ["http.request", "http.disconnect"]
+def test_a_method_without_a_body_is_not_allowed_rather_than_too_long(server: Served) -> None:
+    csrf = server.json("/api/run")["csrf"]
+    headers = {"Origin": f"http://127.0.0.1:{server.port}", "X-Shoal-Csrf": csrf}
+    assert server.ask("/api/act", "DELETE", headers=headers)[0] == 405

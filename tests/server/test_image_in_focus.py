@@ -1,5 +1,5 @@
-"""The image in focus, in Chromium: enlarged and decided on, under names that change, while
-others work too.
+"""The image in focus, in Chromium: it is enlarged and decided on while categories are renamed and
+other reviewers act.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def enlarged(page: Page, row: int) -> None:
-    """Wait until the enlarged view shows an image."""
+    """Wait until the enlarged view shows image `row`."""
     page.wait(f"shoal.grid.focused === {row} && document.querySelector('#dialog-title')")
     name = page.run(
         f"fetch('/api/images?rows={row}').then((a) => a.json()).then((found) => found[0].name)"
@@ -40,7 +40,7 @@ def test_the_enlarged_view_goes_on_and_its_keys_decide_on_the_image_that_is_show
 ) -> None:
     first, second, third, fourth, fifth, *_ = rows(page)
     page.key("ArrowRight")
-    page.key(" ")  # what is selected is not decided on there
+    page.key(" ")  # the enlarged view ignores the selection
     page.key("Home")
     ask(page, "Enter")
     enlarged(page, first)
@@ -60,7 +60,7 @@ def test_the_enlarged_view_goes_on_and_its_keys_decide_on_the_image_that_is_show
     ]
     page.key("u")
     wait_for(page, 4)
-    enlarged(page, third)  # what was undone is shown
+    enlarged(page, third)  # the page shows the image whose decision was undone
     page.key("z", CTRL)
     wait_for(page, 5)
     enlarged(page, second)

@@ -1,4 +1,4 @@
-"""Where the keyboard goes in Chromium: what is opened gets the focus, and nothing takes it away."""
+"""Keyboard focus in Chromium: whatever is opened gets the focus and keeps it."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from review_page import text
 pytestmark = pytest.mark.browser
 
 FOCUSED = "document.activeElement.id"
-# The list is drawn again after a moment.
+# The list is redrawn after a short delay.
 DRAWN_AGAIN = "new Promise((done) => setTimeout(() => done(true), 400))"
 
 
@@ -20,7 +20,7 @@ def test_enter_on_a_category_goes_to_its_images(same_page: Page) -> None:
     same_page.wait(f"shoal.view.id === {number} && {FOCUSED} === 'grid'")
     same_page.run(DRAWN_AGAIN)
     assert same_page.run(FOCUSED) == "grid"
-    same_page.key("]")  # whoever goes down the list need not begin again at its top
+    same_page.key("]")  # continues from this category, not from the top of the list
     same_page.wait("shoal.view.id === Number(document.querySelectorAll('.category')[3].dataset.id)")
 
 

@@ -1,5 +1,5 @@
-"""Keys and clicks in Chromium: which there are, what Caps Lock, Shift and reading only make of
-them.
+"""Keys and clicks in Chromium: the list of keys, and the effect of Caps Lock, Shift and read-only
+mode.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def test_images_are_selected_with_click_shift_drag_and_all(page: Page) -> None:
     for last, left in (
         (10, shown[8:11]),
         (7, shown[7:9]),
-    ):  # from the last click on; what was selected before stays
+    ):  # extends from the last click; earlier selections stay
         page.click(f"#tile-{shown[last]}", modifiers=SHIFT)
         assert selected() == {*shown[0:6], *left}
     page.key("Escape")
@@ -72,15 +72,14 @@ def test_images_are_selected_with_click_shift_drag_and_all(page: Page) -> None:
 def test_reading_only_offers_no_change(opened: Opened, run: Path) -> None:
     with served(run, "--read-only") as server, opened(server) as page:
         refused = (
-            "document.getElementById('said').textContent === 'This review is open for "
-            "reading only.'"
+            "document.getElementById('notification').textContent === 'This review is read-only.'"
         )
         for key in "cxfmn2rjsguU":
-            page.run("document.getElementById('said').textContent = ''")
+            page.run("document.getElementById('notification').textContent = ''")
             page.key(key)
             page.wait(refused)
             assert not page.run("document.getElementById('dialog').open")
-        page.run("document.getElementById('said').textContent = ''")
+        page.run("document.getElementById('notification').textContent = ''")
         ask(page, "Enter")
         page.key("m")
         page.wait(refused)

@@ -1,4 +1,4 @@
-"""A hundred thousand drawn thumbnails: whatever is scrolled to is there, and the page stays
+"""A page with a hundred thousand thumbnails: images appear wherever one scrolls, and the DOM stays
 small.
 """
 
@@ -61,12 +61,12 @@ def test_a_hundred_thousand_images(
             "(({scrollHeight, scrollTop, clientHeight}) => scrollHeight - scrollTop - clientHeight)"
         )
         assert page.run(f"{left}(document.getElementById('grid'))") < 8
-        for seq, key in enumerate(("f", "x", "u", "u", "U"), start=3):  # on all of them at once
+        for seq, key in enumerate(("f", "x", "u", "u", "U"), start=3):  # on all images at once
             page.key("a")
             page.key(key)
             wait_for(page, seq)
             assert page.run(IS_AS_THE_SERVER_SAYS)
-        for kind in ("unsure", "labels", "map"):
+        for kind in ("uncertain", "labels", "map"):
             page.click(f'[data-view="{kind}"]')
             page.wait(f"shoal.view.kind === '{kind}'")
         page.wait("document.querySelector('#panel canvas')")

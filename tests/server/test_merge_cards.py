@@ -1,4 +1,4 @@
-"""Suggested merges in Chromium: cards stay where they are while people act."""
+"""Suggested merges in Chromium: cards keep their places while reviewers act."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -20,7 +20,7 @@ FOCUS = "[document.activeElement.closest('.merge')?.dataset.id, document.activeE
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Four known categories, and four novel ones each of which looks like a known one."""
+    """Four known categories, and four novel ones that each resemble a known one."""
     names = ("gull", "tern", "heron", "egret", "novel-001", "novel-002", "novel-003", "novel-004")
     near = write_small(
         tmp_path / "near", ids=tuple(np.repeat(np.arange(8), 10).tolist()), names=names
@@ -77,17 +77,17 @@ def test_cards_stay_in_place_and_the_next_one_has_the_focus_when_one_is_decided(
     assert scrolled > 0
     page.key("Enter")
     wait_for(page, 1)
-    assert text(page, "#said") == "put aside as not the same"
+    assert text(page, "#notification") == "marked as different"
     assert "as close as halves of one" in text(page, "#panel .merge")
     assert page.run(CARDS)[:3] == [first, third, fourth]
-    assert page.run(FOCUS) == [third, "Not the same"]
+    assert page.run(FOCUS) == [third, "Mark as different"]
     page.run("document.querySelectorAll('#panel .merge')[1].querySelector('.tools button').focus()")
     page.key("Enter")
     wait_for(page, 2)
-    assert text(page, "#said").startswith("merged into ")
+    assert text(page, "#notification").startswith("merged into ")
     assert page.run(CARDS)[:2] == [first, fourth]
     assert page.run(FOCUS)[0] == fourth
-    page.key("Enter")  # on the card: a button of it would merge two that nobody meant
+    page.key("Enter")  # the card has the focus; a focused button would merge the wrong categories
     page.settle()
     assert page.run("document.activeElement.matches('article.merge')")
     assert page.run("document.querySelectorAll('#panel .merge')[1].elementOfTest")
@@ -120,5 +120,5 @@ def test_a_press_aimed_at_a_card_that_somebody_decides_on_meets_no_other_card(
     )
     page.key("Enter")
     wait_for(page, 2)
-    assert page.run(CARDS)[:2] == before[2:4]  # whoever has decided looks again
+    assert page.run(CARDS)[:2] == before[2:4]  # deciding updates the list of cards
     assert [entry.by == "ben" for entry in state(run).state.entries] == [True, False]

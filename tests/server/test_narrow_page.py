@@ -1,5 +1,5 @@
-"""A narrow page in Chromium: whatever a wide one offers is within reach of a mouse and of a
-finger.
+"""A narrow page in Chromium: everything that a wide page offers can be reached by mouse and by
+touch.
 """
 
 import shutil
@@ -30,10 +30,9 @@ def narrow(
 
 @pytest.fixture
 def page(narrow: Page) -> Iterator[Page]:
-    """The page as it was when it was opened: no finger on it, no question, nothing selected, the
-    first image in focus.
+    """The page in its initial state: no touch, no dialog, no selection, the first image in focus.
 
-    To open one takes a second of the processor, more than most of these tests.
+    Opening a new page takes a second of CPU time, more than most of these tests.
     """
     narrow.call("Emulation.setTouchEmulationEnabled", enabled=False)
     narrow.run(
@@ -61,12 +60,12 @@ def test_what_is_confirmed_is_on_the_screen_in_a_list_across_categories(page: Pa
     assert page.run(f"{caption}.getBoundingClientRect().height") > 8
     page.click("#verbs .main")
     wait_for(page, seq + 1)
-    assert text(page, "#said") == f"1 image confirmed as {name}"
+    assert text(page, "#notification") == f"1 image confirmed as {name}"
     page.run("shoal.grid.select(shoal.grid.rows), true")
     page.key("f")
     wait_for(page, seq + 2)
     n_categories = page.run("new Set(shoal.store.category).size")
-    assert text(page, "#said") == f"300 images flagged in {n_categories} categories"
+    assert text(page, "#notification") == f"300 images flagged in {n_categories} categories"
     for n in (3, 4):
         page.key("u")
         wait_for(page, seq + n)

@@ -1,4 +1,4 @@
-"""Many images in few bytes, and back."""
+"""Rows of many images are packed into few bytes and unpacked again."""
 
 import numpy as np
 import pytest
@@ -24,8 +24,8 @@ def test_what_is_packed_comes_back(n_images: int, seed: int) -> None:
 
 @pytest.mark.parametrize("text", ["AAA", "****", "AA==", "AAAAAA==", "AAD/", "ÿ"])
 def test_a_text_that_is_not_of_these_images_is_refused(text: str) -> None:
-    """20 images are 20 bits in 3 bytes; the last of these texts that has so many says something
-    of a 21st.
+    """20 images are 20 bits in 3 bytes; of these texts, only "AAD/" has 3 bytes, and it sets bits
+    after the 20th.
     """
-    with pytest.raises(UsageError, match="rows: found"):
+    with pytest.raises(UsageError):
         unpack_rows(text, 20)

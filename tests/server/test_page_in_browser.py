@@ -1,4 +1,4 @@
-"""The page in Chromium, used as a person uses it: by its keys and with the mouse."""
+"""The page in Chromium, used with keyboard and mouse."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def test_a_split_asks_what_becomes_of_labels_that_would_leave(
     here = go_to(page, "zero")
     ask(page, "s")
     slider = "document.querySelector('#dialog input[type=range]')"
-    for n in range(2, 8):  # until a label is in two parts
+    for n in range(2, 8):  # until images with one label are in two parts
         page.run(f"{slider}.value = {n}, {slider}.dispatchEvent(new Event('input')), true")
         page.wait(f"document.querySelectorAll('#dialog .part').length === {n}")
         if not page.run("document.querySelector('#dialog label:has(select)').hidden"):
@@ -132,8 +132,8 @@ def test_similar_images_map_merges_labels_and_filters_have_an_address(page: Page
     page.wait("shoal.view.kind === 'similar'")
     assert rows(page)[0] == row
     assert page.run("location.hash") == f"#view=similar&row={row}"
-    page.click('[data-view="unsure"]')
-    for kind in ("similar", "category"):  # not held up by what is looked for anew
+    page.click('[data-view="uncertain"]')
+    for kind in ("similar", "category"):  # going back does not wait for a pending search
         page.run("history.back()")
         page.wait(f"shoal.view.kind === '{kind}'")
         page.settle()
@@ -160,15 +160,44 @@ def test_similar_images_map_merges_labels_and_filters_have_an_address(page: Page
     assert sorted(rows(page)) == list(range(300))
     page.run("history.back()")
     page.wait("document.querySelector('#panel canvas')")
+    page.wait("document.getElementById('layout').textContent.includes('t-SNE.')")
     draw_around(page, 0.5)
     inside = rows(page)
     assert 0 < len(inside) < 300
+    assert page.run("document.querySelector('#panel canvas').checkVisibility()")  # beside the grid
+    assert page.run("document.getElementById('grid').checkVisibility()")
     open_again(page)
     assert rows(page) == inside
 
 
+def test_history_shows_what_an_action_was_about(page: Page) -> None:
+    here = go_to(page, "three")
+    page.key("End")
+    row = page.run("shoal.grid.focused")
+    page.key("f")
+    wait_for(page, 1)
+    go_to(page, "one")
+    page.click("#history")
+    page.click(".history button")
+    page.wait(f"shoal.view.id === {here} && shoal.grid.focused === {row}")
+
+
+def test_similar_images_have_their_similarity_and_filters_fold_away(page: Page) -> None:
+    page.key("l")
+    page.wait("shoal.view.kind === 'similar'")
+    captions = page.run("[...document.querySelectorAll('.caption')].map((one) => one.textContent)")
+    values = [float(caption.split()[0]) for caption in captions if caption]
+    assert values[0] == 1
+    assert all(-1 <= value <= 1 for value in values)
+    is_hidden = "document.getElementById('filter-fields').hidden"
+    assert page.run(is_hidden)
+    change(page, "path", "SCAN_00")  # the filter applies while typing
+    page.wait(f"!{is_hidden} && shoal.grid.rows.length < 300")
+    assert text(page, "#toggle-filters") == "Filters (1)"
+
+
 def open_again(page: Page) -> None:
-    """What is looked at, in a new page at the same address."""
+    """Open the current view in a new page by its address."""
     address = page.run("location.href")
     page.call("Page.navigate", url="about:blank")
     page.call("Page.navigate", url=address)

@@ -1,6 +1,4 @@
-"""The pictures that the server gives: thumbnails out of the run, and originals out of the
-collection.
-"""
+"""Pictures sent by the server: thumbnails from the run, and originals from the collection."""
 
 import io
 import json
@@ -99,9 +97,9 @@ def test_an_original_is_upright_and_never_lies_outside(run: Run, tmp_path: Path)
             assert json.loads(server.ask(f"/image/{row}")[1]) == {
                 "error": "the path leads out of the collection"
             }
-        answer = {"error": "the original cannot be shown: the file is not there"}
+        answer = {"error": "the original cannot be shown: the file does not exist"}
         assert (server.ask("/image/5")[0], json.loads(server.ask("/image/5")[1])) == (400, answer)
-    assert Originals(run, []).is_there
+    assert Originals(run, []).is_available
 
 
 OUTSIDE = ("../secret.png", "/etc/passwd", "a/../../secret.png")

@@ -1,4 +1,4 @@
-"""What has no picture yet has not been seen, in Chromium: no press decides on it."""
+"""An image whose picture is not loaded has not been seen, in Chromium: no press decides on it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -25,7 +25,7 @@ Opened = Callable[..., AbstractContextManager[Page]]
 
 @pytest.fixture
 def small(opened: Opened, run: Path) -> Iterator[Page]:
-    """A page so low that most of its pictures have not been asked for."""
+    """A page so low that it has not requested most pictures."""
     with served(run) as server, opened(server, height=420) as page:
         yield page
         assert [line for line in page.complaints() if "ERR_FAILED" not in line] == []
@@ -38,7 +38,7 @@ def test_a_category_is_confirmed_only_when_its_pictures_are_there(small: Page, r
     small.wait(f"shoal.view.id !== {before} && shoal.grid.rows.length")
     here = small.run("shoal.view.id")
     for key in ("c", "x"):
-        small.run("document.getElementById('said').textContent = ''")
+        small.run("document.getElementById('notification').textContent = ''")
         small.key(key)
         small.wait(TOO_EARLY)
     assert not (run / "review.jsonl").exists()
@@ -64,7 +64,7 @@ def test_an_image_that_was_scrolled_to_is_decided_on_when_its_picture_is_there(
     small.key("f")
     small.wait(TOO_EARLY)
     small.key("Home")
-    small.key("f")  # this one has been there all the time
+    small.key("f")  # the picture of this image is loaded
     wait_for(small, 1)
     assert state(run).state.entries[0].action.rows.tolist() == [first]
     small.run("shoal.grid.go(150), true")
@@ -95,3 +95,20 @@ def test_a_picture_that_cannot_be_had_is_said_to_be_missing_and_can_be_decided_o
     small.key("x")
     wait_for(small, 1)
     assert state(run).state.entries[0].action.rows.tolist() == [first]
+
+
+def test_pictures_are_loaded_before_they_are_scrolled_to(page: Page) -> None:
+    page.resize(600, 500)
+    page.run("document.querySelector('[data-view=all]').click(), true")
+    page.wait("shoal.grid.rows.length === 300")
+    seen(page)
+    page.run(
+        "window.requested = [], window.sent = fetch, window.fetch = (...of) => "
+        "(requested.push(...(String(of[0]).match(/rows=([^&]*)/)?.[1] ?? '').split('%2C')), "
+        "sent(...of)), true"
+    )
+    page.run("document.getElementById('grid').scrollTop += 100, true")
+    page.wait(
+        "requested.some((row) => "
+        "shoal.grid.rows.indexOf(Number(row)) > Math.max(...shoal.grid.tiles.keys()))"
+    )

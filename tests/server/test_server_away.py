@@ -1,5 +1,5 @@
-"""A server that could not be heard for a while, in Chromium: what is said of it ends when it
-answers again.
+"""A server that is unreachable for a while, in Chromium: the message about it disappears when it
+responds again.
 """
 
 from collections.abc import Callable
@@ -27,14 +27,14 @@ window.fetch = (of, how) => {
     ? new Promise((_, no) => how.signal.addEventListener('abort', () => no(how.signal.reason)))
     : asked(of, how);
 }, true"""
-"""The page hears of no changes: its question fails, or, once `fails` is off and `waits` is on,
-waits for ever.
+"""The page receives no changes: its request for them fails, or, once `fails` is off and `waits` is
+on, never returns.
 """
 
 
 def lose(page: Page) -> None:
     page.run(LOST)
-    page.key("f")  # it asks anew then
+    page.key("f")  # after an action, the page requests changes again
     wait_for(page, 1)
     page.wait(BANNER)
 

@@ -1,5 +1,5 @@
-"""Several tabs of one browser, in Chromium: opened by a link on another site, behind another, or
-one step back.
+"""Several tabs of one browser, in Chromium: opened by a link on another site, in the background, or
+by going back.
 """
 
 import threading
@@ -24,7 +24,7 @@ Opened = Callable[..., AbstractContextManager[Page]]
 
 @contextmanager
 def other_site(html: str) -> Iterator[str]:
-    """A page at `localhost`, which is another site than 127.0.0.1; gives its address."""
+    """Serve a page at `localhost`, which is another site than 127.0.0.1; yield its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

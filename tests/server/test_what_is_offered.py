@@ -1,5 +1,5 @@
-"""What the page offers and says in Chromium: only what can be done, of what is shown, and the
-next step at the end.
+"""Buttons and texts of the page in Chromium: only possible actions on what is shown, and the next
+step at the end.
 """
 
 import pytest
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.browser
 
 
 def offered(page: Page, place: str) -> str:
-    """The words of the buttons that are there."""
+    """Return the texts of the visible buttons in an element."""
     buttons = (
         f"[...document.querySelectorAll('{place} button')].filter((one) => one.checkVisibility())"
     )

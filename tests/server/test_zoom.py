@@ -1,4 +1,4 @@
-"""The enlarged image zoomed, in Chromium: sharp to its own pixels, moved and shown whole again."""
+"""Zooming the enlarged image in Chromium: it is sharp to the pixel, can be moved and reset."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -26,8 +26,8 @@ PLACE = f"(({{ x, y }}) => [x, y])({LARGE}.getBoundingClientRect())"
 
 @pytest.fixture
 def page(opened: Callable[..., AbstractContextManager[Page]], tmp_path: Path) -> Iterator[Page]:
-    """A page on images of squares that alternate from pixel to pixel, which smaller ones mix to
-    gray.
+    """A page on images of checkerboards with squares of one pixel, which turn gray when scaled
+    down.
     """
     run = write_small(tmp_path / "run")
     board = (np.indices((SIDE, SIDE)).sum(axis=0) % 2 * 255).astype(np.uint8)
@@ -53,9 +53,7 @@ def double_click(page: Page, x: float, y: float) -> None:
 
 
 def contrast(page: Page, file: Path) -> int:
-    """The most that two pixels next to each other differ by, in the middle of the picture as it
-    is drawn.
-    """
+    """Return the largest difference of adjacent pixels in the middle of the rendered picture."""
     x, y = page.middle("#dialog .picture")
     page.screenshot(file)
     with Image.open(file) as found:
@@ -103,10 +101,10 @@ def test_it_is_zoomed_and_moved_by_keys_wheel_and_dragging(page: Page) -> None:
     for _ in range(24):
         page.key("ArrowLeft")
     frame = page.run("document.querySelector('#dialog .picture').getBoundingClientRect().x")
-    assert page.run(PLACE)[0] == pytest.approx(frame, abs=1)  # no further than its edge
+    assert page.run(PLACE)[0] == pytest.approx(frame, abs=1)  # not beyond its edge
     for _ in range(12):
         page.key("-")
     assert page.run(SCALE) == 1
     assert page.run("document.getElementById('dialog-title').textContent") == shown
-    page.key("ArrowRight")  # the next image, as before
+    page.key("ArrowRight")  # the next image, as without zoom
     page.wait(f"document.getElementById('dialog-title').textContent !== '{shown}'")

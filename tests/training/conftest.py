@@ -57,7 +57,7 @@ def make_data(n_images=48, *, with_validation=True, labeled=True, n_clusters=Non
 
 
 def make_networks(kind="paper", shift=None, bank="images", **loss):
-    """A model of CMS, alone in a tuple: what `train` takes between data and settings."""
+    """Return a CMS model as a tuple, the arguments of `train` between task and settings."""
     settings = CmsSettings(
         head=HeadSettings(kind=kind, width=24, dim=10, bottleneck=6),
         loss=LossSettings(**loss),
@@ -86,8 +86,7 @@ def toy():
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    """Small networks are all overhead: on a busy machine two threads wait for each other at every
-    layer."""
+    """With small networks on a busy machine, several threads only wait for each other."""
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

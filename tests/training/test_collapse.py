@@ -4,8 +4,8 @@ import torch
 from shoal.training.collapse import collapse_statistics, is_collapsed
 
 
-def test_collapse_shows_in_the_statistics():
-    """Equal rows have cosine 1; rows along the axes have cosine 0 and use every direction but their
+def test_statistics_of_collapsed_and_orthogonal_rows():
+    """Equal rows have cosine 1; rows along the axes have cosine 0 and full rank except for their
     mean."""
     rows = torch.eye(10)[:1].expand(20, 10)
     alike = collapse_statistics(rows)

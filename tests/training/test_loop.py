@@ -9,6 +9,7 @@ import torch
 
 from several_processes import finish_processes, start_processes
 from shoal.clustering.mean_shift import ShiftSettings
+from shoal.encoders.embed import to_device
 from shoal.errors import ShoalError, UsageError
 from shoal.training import checkpoint
 from shoal.training.checkpoint import read_checkpoint
@@ -52,19 +53,19 @@ def test_training_lowers_the_loss_and_changes_only_tail_and_head(toy):
     assert [row["epoch"] for row in trained.metrics] == list(range(1, 9))
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_seed_others(toy):
+def test_weights_depend_on_the_seed_only(toy):
     runs = []
     for seed in (0, 0, 1):
         networks = toy.networks()
-        torch.rand(7)  # the global generator plays no part
+        torch.rand(7)  # the global generator must not matter
         train(toy.data(), *networks, toy.settings(seed=seed))
         runs.append(weights(networks))
     assert same(runs[0], runs[1])
     assert not same(runs[0], runs[2])
 
 
-def test_the_best_snapshot_is_left_in_the_networks(toy):
-    """Cut the run after its best epoch: the weights are those that the longer run goes back to."""
+def test_the_model_ends_with_the_best_snapshot(toy):
+    """A run that ends at the best epoch has the weights that the longer run restores."""
     longer = toy.networks()
     trained = train(toy.data(), *longer, toy.settings(epochs=6, min_lr=1.0))
     shorter = toy.networks()
@@ -83,7 +84,7 @@ KILLED = [("paper", 2), ("paper", 8), ("paper", 15), ("bottleneck", 8)]
 
 
 @pytest.mark.parametrize(("kind", "dies_after"), KILLED, ids=str)
-def test_killed_at_any_step_and_resumed_the_run_ends_bit_identical(toy, tmp_path, dies_after, kind):
+def test_a_run_killed_at_any_step_resumes_to_the_same_bits(toy, tmp_path, dies_after, kind):
     if kind not in LEFT_ALONE:
         networks = toy.networks(kind)
         LEFT_ALONE[kind] = (
@@ -116,7 +117,7 @@ def test_killed_at_any_step_and_resumed_the_run_ends_bit_identical(toy, tmp_path
     assert [json.loads(row)["epoch"] for row in rows] == [1, 2, 3]
 
 
-def test_large_checkpoints_are_not_written_after_every_epoch_and_a_killed_run_ends_the_same(
+def test_large_checkpoints_are_written_less_often_and_a_killed_run_resumes_to_the_same_bits(
     toy, tmp_path, monkeypatch
 ):
     whole = toy.networks()
@@ -132,8 +133,7 @@ def test_large_checkpoints_are_not_written_after_every_epoch_and_a_killed_run_en
     with pytest.raises(KeyboardInterrupt):
         train(toy.data(), *toy.networks(), toy.settings(), folder=tmp_path / "cut", on_epoch=die)
     assert (
-        read_checkpoint(tmp_path / "cut" / "checkpoint.safetensors").about["metrics"][-1]["epoch"]
-        == 1
+        read_checkpoint(tmp_path / "cut" / "checkpoint.safetensors")[1]["metrics"][-1]["epoch"] == 1
     )
     assert len((tmp_path / "cut" / "metrics.jsonl").read_text().splitlines()) == 2
     found = train(toy.data(), *resumed, toy.settings(), folder=tmp_path / "cut", resume=True)
@@ -146,7 +146,7 @@ def test_large_checkpoints_are_not_written_after_every_epoch_and_a_killed_run_en
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes()
 
 
-def test_resuming_with_other_settings_images_or_another_loss_is_refused(toy, tmp_path):
+def test_resuming_with_other_settings_images_or_loss_is_refused(toy, tmp_path):
     train(toy.data(), *toy.networks(), toy.settings(epochs=1), folder=tmp_path)
     changed = toy.settings(epochs=1, lr=0.01)
     with pytest.raises(UsageError, match=r"training\.lr: 0\.01, was 0\.05"):
@@ -180,12 +180,12 @@ class Broken(Model):
         return {}
 
 
-def test_a_loss_that_is_no_number_stops_the_run_and_says_what_to_try(toy):
+def test_a_nan_loss_stops_training_with_a_remedy(toy):
     with pytest.raises(ShoalError, match="epoch 2, step 1"):
         train(toy.data(), Broken(toy.encoder()), toy.settings())
 
 
-def test_without_labels_only_the_shifted_loss_trains_and_the_last_snapshot_is_kept(toy):
+def test_without_labels_the_supervised_loss_is_zero_and_the_last_snapshot_is_used(toy):
     task = replace(toy.data(labeled=False), n_clusters=4)
     trained = train(task, *toy.networks(), toy.settings())
     assert all(row["loss_supervised"] == 0 for row in trained.metrics)
@@ -194,7 +194,7 @@ def test_without_labels_only_the_shifted_loss_trains_and_the_last_snapshot_is_ke
     assert trained.validation.n_clusters == 4
 
 
-def test_without_validation_images_the_last_snapshot_is_kept(toy):
+def test_without_validation_images_the_last_snapshot_is_used(toy):
     trained = train(toy.data(with_validation=False), *toy.networks(), toy.settings())
     assert trained.epoch == 3
     assert trained.validation.n_clusters is None
@@ -202,9 +202,9 @@ def test_without_validation_images_the_last_snapshot_is_kept(toy):
 
 
 @pytest.mark.parametrize("trains_on_validation", [True, False])
-def test_the_loss_never_sees_a_label_of_a_validation_image(toy, trains_on_validation):
-    """Scrambling labels of validation images, and their pixels where they are not trained on,
-    changes no weight."""
+def test_the_loss_does_not_see_labels_of_validation_images(toy, trains_on_validation):
+    """Scrambling labels of validation images, and their pixels if they are not trained on, changes
+    no weight."""
     data = replace(toy.data(), trains_on_validation=trains_on_validation)
     rng = np.random.default_rng(5)
     pixels = data.pixels.copy()
@@ -222,7 +222,7 @@ def test_the_loss_never_sees_a_label_of_a_validation_image(toy, trains_on_valida
 
 
 @pytest.mark.parametrize(("bank", "pool"), [("images", 3), ("views", None)])
-def test_a_run_with_a_pool_or_a_bank_of_views_resumes_to_the_same_weights(
+def test_training_with_a_pool_or_a_bank_of_views_resumes_to_the_same_weights(
     toy, tmp_path, bank, pool
 ):
     settings = toy.settings(views=ViewSettings(pool=pool))
@@ -246,16 +246,16 @@ def _stop_at(epoch):
     return stop
 
 
-def test_pixels_left_on_the_host_give_the_same_run(toy, monkeypatch):
-    on_device = toy.networks()
-    train(toy.data(), *on_device, toy.settings(epochs=2))
-    monkeypatch.setattr("shoal.training.trainer.resident", lambda pixels, device: pixels)
+def test_pixels_in_host_memory_give_the_same_weights(toy, monkeypatch):
     on_host = toy.networks()
     train(toy.data(), *on_host, toy.settings(epochs=2))
+    monkeypatch.setattr("shoal.training.trainer.resident", to_device)
+    on_device = toy.networks()
+    train(toy.data(), *on_device, toy.settings(epochs=2))
     assert same(weights(on_device), weights(on_host))
 
 
-def test_tokens_and_views_left_on_the_disk_give_the_same_run(toy, tmp_path, monkeypatch):
+def test_tokens_and_views_in_mapped_files_give_the_same_weights(toy, tmp_path, monkeypatch):
     settings = toy.settings(epochs=2, views=ViewSettings(pool=2))
     in_memory = toy.networks()
     train(toy.data(), *in_memory, settings)
@@ -268,7 +268,7 @@ def test_tokens_and_views_left_on_the_disk_give_the_same_run(toy, tmp_path, monk
     assert not list(tmp_path.iterdir())
 
 
-def test_what_a_killed_run_left_is_removed_when_it_goes_on(toy, tmp_path):
+def test_temporary_files_of_a_killed_run_are_removed_on_resume(toy, tmp_path):
     (tmp_path / ".checkpoint.safetensors.77.tmp").write_bytes(b"half of it")
     train(toy.data(), *toy.networks(), toy.settings(epochs=1), folder=tmp_path, resume=True)
     held = sorted(file.name for file in tmp_path.iterdir())
@@ -276,7 +276,7 @@ def test_what_a_killed_run_left_is_removed_when_it_goes_on(toy, tmp_path):
 
 
 @pytest.mark.parametrize(("bank", "most"), [("images", 47), ("views", 95)])
-def test_more_neighbors_than_images_are_refused_by_the_name_of_their_setting(toy, bank, most):
+def test_too_many_neighbors_are_refused_with_the_name_of_the_setting(toy, bank, most):
     with pytest.raises(UsageError, match=r"inference\.shift\.n_neighbors"):
         train(
             toy.data(),
@@ -310,9 +310,9 @@ with processes(torch.device("cpu")):
 @pytest.mark.parametrize(
     "variant", [{"aggregation": "attention"}, {"retrieval": "random"}], ids=str
 )
-def test_two_processes_train_as_one_does(toy, tmp_path, variant):
-    """A batch of 7 does not split evenly, the bank is sharded, attention learns, neighbors are
-    drawn: all as in one."""
+def test_two_processes_train_like_one(toy, tmp_path, variant):
+    """With a batch of 7, which does not split evenly, a sharded bank, attention and random
+    neighbors."""
     shift = ShiftSettings(n_neighbors=3, **variant)
     running = start_processes(
         TWO.format(tests=str(Path(__file__).parent), out=str(tmp_path), shift=shift)
@@ -331,7 +331,7 @@ def test_two_processes_train_as_one_does(toy, tmp_path, variant):
 
 
 @pytest.mark.gpu
-def test_training_on_a_gpu_stays_close_to_the_cpu(toy):
+def test_training_on_a_gpu_is_close_to_training_on_a_cpu(toy):
     losses = []
     for device in ("cpu", "cuda"):
         networks = [network.to(device) for network in toy.networks()]

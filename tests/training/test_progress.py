@@ -1,22 +1,22 @@
-"""What a training says of its progress, and how it is told to stop."""
+"""Progress, stopping and early stopping of a training."""
 
 from dataclasses import dataclass, field
 
 import pytest
 import torch
 
-from shoal.training.loop import StopTraining, Verdict, train
+from shoal.training.loop import EpochDecision, StopTraining, train
 
 
 def test_progress_counts_every_step_of_the_run(toy):
     """Six steps in each of three epochs."""
     seen = []
     train(toy.data(), *toy.networks(), toy.settings(), progress=lambda *counts: seen.append(counts))
-    assert seen == [("steps", i, 18) for i in range(1, 19)]
+    assert seen == [("steps", start + i, 18) for start in (0, 6, 12) for i in range(7)]
 
 
 class Stopper:
-    """Asks to stop once a unit has come to a number."""
+    """Requests a stop when the progress of a unit reaches a number."""
 
     def __init__(self, unit, at):
         self.wanted = (unit, at)
@@ -35,7 +35,7 @@ def run(toy, folder, **options):
     return model, train(toy.data(), model, settings, folder=folder, **options)
 
 
-def test_training_that_is_stopped_gives_the_best_snapshot_so_far_and_can_be_resumed(toy, tmp_path):
+def test_stopped_training_returns_the_best_snapshot_and_can_be_resumed(toy, tmp_path):
     whole, expected = run(toy, tmp_path / "whole")
     stop = Stopper("steps", 8)
     _, stopped = run(toy, tmp_path / "run", progress=stop.progress, stop=stop)
@@ -47,7 +47,7 @@ def test_training_that_is_stopped_gives_the_best_snapshot_so_far_and_can_be_resu
     assert torch.equal(found.embeddings, expected.embeddings)
 
 
-def test_training_that_is_stopped_before_an_epoch_is_finished_says_so(toy, tmp_path):
+def test_training_stopped_before_the_first_epoch_raises(toy, tmp_path):
     stop = Stopper("steps", 5)
     with pytest.raises(StopTraining):
         run(toy, tmp_path, progress=stop.progress, stop=stop)
@@ -59,7 +59,7 @@ class Killed(Exception):
 
 @dataclass
 class Scores:
-    """Early stopping by a score for each epoch: the best so far is kept, and a lower one ends
+    """Early stopping by one score per epoch: the highest is the best, and a lower one ends
     training."""
 
     scores: dict[int, float]
@@ -74,10 +74,10 @@ class Scores:
         assert embeddings.shape == (48, 10)
         before = [self.scores[one] for one in self.epochs if one < epoch]
         is_best = self.scores[epoch] >= max(before, default=0)
-        return Verdict(is_best=is_best, is_over=not is_best or self.scores[epoch] == 1)
+        return EpochDecision(is_best=is_best, should_stop=not is_best or self.scores[epoch] == 1)
 
 
-def test_a_run_killed_while_it_is_evaluated_is_evaluated_again_when_it_is_resumed(toy, tmp_path):
+def test_a_run_killed_during_an_evaluation_repeats_it_on_resume(toy, tmp_path):
     scores = {1: 0.5, 2: 1.0}
     with pytest.raises(Killed):
         run(toy, tmp_path / "killed", early_stopping=Scores(scores, dies_at=2))
@@ -87,7 +87,7 @@ def test_a_run_killed_while_it_is_evaluated_is_evaluated_again_when_it_is_resume
     assert torch.equal(resumed.embeddings, whole.embeddings)
 
 
-def test_training_ends_where_no_more_is_needed_and_a_resumed_run_does_not_go_on(toy, tmp_path):
+def test_early_stopping_ends_training_also_after_a_resume(toy, tmp_path):
     stopping = Scores({1: 0.5, 2: 1.0})
     _, ended = run(toy, tmp_path, early_stopping=stopping)
     assert stopping.asked == [1, 2]
@@ -98,10 +98,8 @@ def test_training_ends_where_no_more_is_needed_and_a_resumed_run_does_not_go_on(
 
 
 @pytest.mark.parametrize("last", [0.4, 0.9])
-def test_the_best_epoch_is_kept_whether_training_ends_early_is_stopped_or_is_done(
-    toy, tmp_path, last
-):
-    """After two of three epochs; the second is worse than the first, or better."""
+def test_the_best_epoch_is_used_however_training_ends(toy, tmp_path, last):
+    """Training stops after two of three epochs; the second is worse than the first, or better."""
     _, one = run(toy, tmp_path / "one", early_stopping=Scores({1: 1.0}))
     best = 1 if last < 0.5 else 2
     _, ended = run(toy, tmp_path / "ended", early_stopping=Scores({1: 0.5, 2: last, 3: 0.95}))

@@ -7,7 +7,7 @@ from shoal.training.views import ViewSettings
 
 
 @pytest.mark.gpu
-def test_recorded_steps_are_those_that_are_taken_one_by_one(toy, monkeypatch):
+def test_recorded_steps_equal_unrecorded_steps(toy, monkeypatch):
     recorded = []
     record = trainer.RecordedStep
     monkeypatch.setattr(
@@ -16,17 +16,17 @@ def test_recorded_steps_are_those_that_are_taken_one_by_one(toy, monkeypatch):
     weights = []
     losses = []
     for fewest in (2, 1000):
-        monkeypatch.setattr(trainer, "FEWEST", fewest)
+        monkeypatch.setattr(trainer, "MIN_STEPS", fewest)
         (model,) = (network.to("cuda") for network in toy.networks())
         trained = train(toy.data(), model, toy.settings(epochs=3, views=ViewSettings(pool=3)))
         weights.append([value.detach().clone() for value in model.parameters()])
         losses.append([(row["loss"], row["gradient"]) for row in trained.metrics])
-    assert len(recorded) == 3  # once an epoch, in the first training alone
+    assert len(recorded) == 3  # once per epoch, and only in the first training
     assert all(torch.equal(one, other) for one, other in zip(*weights, strict=True))
     assert losses[0] == losses[1]
 
 
-def test_without_memory_for_a_recording_steps_are_taken_one_by_one(toy, monkeypatch):
+def test_without_memory_for_a_graph_steps_are_not_recorded(toy, monkeypatch):
     weights = []
     asked = []
 
@@ -35,9 +35,9 @@ def test_without_memory_for_a_recording_steps_are_taken_one_by_one(toy, monkeypa
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(trainer, "RecordedStep", refuse)
-    monkeypatch.setattr(trainer, "FEWEST", 2)
+    monkeypatch.setattr(trainer, "MIN_STEPS", 2)
     for is_recordable in (True, False):
-        monkeypatch.setattr(trainer, "is_recordable", lambda *_, answer=is_recordable: answer)
+        monkeypatch.setattr(trainer, "is_recordable", lambda *_, value=is_recordable: value)
         (model,) = toy.networks()
         train(toy.data(), model, toy.settings(epochs=2, views=ViewSettings(pool=3)))
         weights.append([value.detach().clone() for value in model.parameters()])

@@ -1,4 +1,4 @@
-"""Our SGD against torch's: the same bits, and nothing loaded that takes seconds."""
+"""`Sgd` equals `torch.optim.SGD` bit for bit, without importing the compiler of torch."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def set_gradients(values: list[torch.nn.Parameter], step: int) -> None:
         gradient = torch.randn(value.shape, generator=generator).to(value.device)
         value.grad = (
             None if (position, step) in ((1, 0), (2, 3)) else gradient
-        )  # one begins late, one is left out once
+        )  # one starts late, one is skipped once
 
 
 @pytest.mark.parametrize("has_undecayed", [False, True])
@@ -31,7 +31,7 @@ def set_gradients(values: list[torch.nn.Parameter], step: int) -> None:
     ("momentum", "weight_decay"), [(0.9, 5e-4), (0.9, 0.0), (0.0, 0.1), (0.0, 0.0)]
 )
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_every_step_has_the_bits_of_torchs(
+def test_every_step_equals_that_of_torch_bit_for_bit(
     device: str, momentum: float, weight_decay: float, has_undecayed: bool
 ) -> None:
     ours = parameters(device)
@@ -56,7 +56,7 @@ def test_every_step_has_the_bits_of_torchs(
 
 
 @pytest.mark.slow
-def test_training_loads_no_compiler() -> None:
+def test_training_does_not_import_the_compiler_of_torch() -> None:
     program = """
 import sys
 import torch

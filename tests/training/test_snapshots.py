@@ -1,4 +1,4 @@
-"""Which snapshot is kept, and who chooses it."""
+"""How the snapshot is chosen."""
 
 from dataclasses import replace
 
@@ -7,38 +7,37 @@ import torch
 from shoal.training import checkpoint
 from shoal.training.loop import train
 from shoal.training.tokens import ImageInputs
-from shoal.training.validation import Judge, Validation
+from shoal.training.validation import Validation, ValidationSet
 
 
-def test_a_judge_of_other_images_chooses_the_snapshot_and_k_and_changes_no_step(toy):
-    """It is shown the embeddings of its own images after each epoch, and says that the second epoch
-    is the best."""
+def test_a_validation_set_chooses_snapshot_and_k_without_changing_the_weights(toy):
+    """The validation set is evaluated after each epoch; the second epoch is the best."""
     data = toy.data(with_validation=False)
     others = toy.data(n_images=20).pixels
     shown = []
 
-    def score(embeddings, n_clusters):
+    def score(embeddings, predicted, n_clusters):
         shown.append(embeddings)
-        assert n_clusters is None
+        assert predicted is None is n_clusters
         return Validation(accuracy=[0.1, 0.9, 0.3][len(shown) - 1], n_clusters=len(shown))
 
     networks = toy.networks()
-    judged = train(
-        replace(data, judge=Judge(pixels=others, score=score, score_clusters=None)),
+    validated = train(
+        replace(data, validation_set=ValidationSet(pixels=others, score=score)),
         *networks,
         toy.settings(),
     )
-    assert (judged.epoch, judged.validation) == (2, Validation(accuracy=0.9, n_clusters=2))
+    assert (validated.epoch, validated.validation) == (2, Validation(accuracy=0.9, n_clusters=2))
     assert [embeddings.shape for embeddings in shown] == [(20, 10)] * 3
     (model,) = networks
     images = ImageInputs(others, model.encoder, 20)
     expected = images.embed(lambda given: model.head(model.encoder(given)), model.device)
-    torch.testing.assert_close(shown[1], expected, atol=1e-3, rtol=0)  # tokens are kept in float16
+    torch.testing.assert_close(shown[1], expected, atol=1e-3, rtol=0)  # tokens are float16
     plain = train(data, *toy.networks(), toy.settings())
-    assert [row["loss"] for row in judged.metrics] == [row["loss"] for row in plain.metrics]
+    assert [row["loss"] for row in validated.metrics] == [row["loss"] for row in plain.metrics]
 
 
-def test_the_best_snapshot_of_a_stopped_run_is_in_the_folder(toy, tmp_path, monkeypatch):
+def test_the_best_snapshot_of_a_stopped_run_is_written(toy, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "SMALL_BYTES", 0)
 
     done = []

@@ -11,9 +11,9 @@ from shoal.training.task import Task
 
 
 def train_small(n_threads):
-    """An epoch of the default recipe on 32 noisy pictures of 4 kinds, at 48 px; layers large enough
-    to be shared."""
-    torch.set_num_threads(n_threads)  # put back by the fixture of this folder
+    """Train an epoch of the default recipe on 32 noisy images of 4 classes at 48 px; layers are
+    large enough for several threads."""
+    torch.set_num_threads(n_threads)  # restored by the fixture of this folder
     rng = np.random.default_rng(0)
     kinds = rng.integers(0, 256, (4, 8, 8, 3))
     truth = np.arange(32) % 4
@@ -35,7 +35,7 @@ def train_small(n_threads):
 
 
 @pytest.mark.slow
-def test_the_same_number_of_threads_gives_the_same_bits_and_another_the_same_to_rounding():
+def test_bits_depend_only_on_the_number_of_threads():
     one, two, again = (train_small(n_threads) for n_threads in (1, 2, 2))
     assert torch.equal(two, again)
     torch.testing.assert_close(one, two, rtol=0, atol=1e-5)

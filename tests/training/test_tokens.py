@@ -7,7 +7,7 @@ from shoal.encoders.embed import embed
 from shoal.encoders.head import Head, HeadSettings
 from shoal.errors import ShoalError
 from shoal.training import tokens
-from shoal.training.tokens import ImageInputs, TokenKeeper, cache_tokens, resident, take
+from shoal.training.tokens import ImageInputs, TokenCollector, cache_tokens, resident, take
 
 CPU = torch.device("cpu")
 
@@ -15,7 +15,7 @@ NEXT_HALF = 1e-3
 """How far unit rows may lie apart where another batch has rounded a token to the next float16."""
 
 
-def test_embeddings_from_cached_tokens_are_those_of_the_whole_encoder(toy):
+def test_embeddings_from_cached_tokens_equal_those_of_the_encoder(toy):
     encoder = toy.encoder()
     pixels = toy.data().pixels
     head = Head(16, HeadSettings(width=24, dim=10, bottleneck=6))
@@ -23,28 +23,26 @@ def test_embeddings_from_cached_tokens_are_those_of_the_whole_encoder(toy):
     found = cache_tokens(pixels, encoder, batch_size=7).embed(
         lambda tokens: head(encoder.tail(tokens)), CPU
     )
-    torch.testing.assert_close(
-        found, expected, rtol=0, atol=2e-3
-    )  # tokens are kept in half precision
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-3)  # tokens are cached in float16
     assert found.dtype == torch.float32
     assert not found.is_inference(), "whoever is given them may use them in place"
 
 
-def test_tokens_that_embedding_leaves_are_those_of_the_trunk(toy, monkeypatch):
+def test_collected_tokens_equal_those_of_the_trunk(toy, monkeypatch):
     encoder = toy.encoder()
     pixels = toy.data().pixels
-    keeper = TokenKeeper(len(pixels))
+    keeper = TokenCollector(len(pixels))
     embeddings = embed(pixels, encoder)
     assert torch.equal(embed(pixels, encoder, on_tokens=keeper), embeddings)
     assert torch.equal(keeper.tokens, cache_tokens(pixels, encoder).tokens)
     assert not keeper.tokens.is_inference(), "training keeps them for its gradients"
     monkeypatch.setattr(tokens, "free_memory", lambda device: 100)
-    without_room = TokenKeeper(len(pixels))
+    without_room = TokenCollector(len(pixels))
     assert torch.equal(embed(pixels, encoder, on_tokens=without_room), embeddings)
     assert without_room.tokens is None
 
 
-def test_numbers_beyond_half_precision_are_cut_and_stay_finite(toy):
+def test_values_beyond_float16_are_clamped(toy):
     encoder = toy.encoder()
     pixels = toy.data().pixels
     with torch.no_grad():
@@ -52,14 +50,16 @@ def test_numbers_beyond_half_precision_are_cut_and_stay_finite(toy):
     assert cache_tokens(pixels, encoder).tokens.isfinite().all()
 
 
-def test_pixels_that_fit_are_brought_to_the_device_and_others_are_left(toy, monkeypatch):
+def test_pixels_that_fit_are_moved_to_the_device(toy, monkeypatch):
     pixels = toy.data().pixels
-    assert torch.equal(resident(pixels, CPU), torch.from_numpy(pixels))
-    monkeypatch.setattr(tokens, "SHARE_OF_MEMORY", 0)
+    other = torch.device("meta")
     assert resident(pixels, CPU) is pixels
+    assert resident(pixels, other).device == other
+    monkeypatch.setattr(tokens, "SHARE_OF_MEMORY", 0)
+    assert resident(pixels, other) is pixels
 
 
-def test_rows_are_taken_from_pixels_on_the_device_or_copied_from_the_host(toy):
+def test_rows_are_indexed_on_the_device_or_copied_from_the_host(toy):
     pixels = toy.data().pixels
     rows = torch.tensor([3, 9, 3])
     cpu = torch.device("cpu")
@@ -68,7 +68,7 @@ def test_rows_are_taken_from_pixels_on_the_device_or_copied_from_the_host(toy):
         assert torch.equal(source[positions], torch.from_numpy(pixels[rows.numpy()]))
 
 
-def test_out_of_memory_in_the_pass_through_the_trunk_names_the_batch_size(toy, monkeypatch):
+def test_out_of_memory_in_the_trunk_names_the_batch_size(toy, monkeypatch):
     encoder = toy.encoder()
 
     def fail(images):
@@ -79,7 +79,7 @@ def test_out_of_memory_in_the_pass_through_the_trunk_names_the_batch_size(toy, m
         cache_tokens(toy.data().pixels, encoder, batch_size=16)
 
 
-def test_a_disk_without_room_for_the_tokens_is_an_error_and_not_a_crash(toy, tmp_path, monkeypatch):
+def test_a_full_disk_for_tokens_raises_an_error(toy, tmp_path, monkeypatch):
     def full(*given):
         raise OSError(errno.ENOSPC, "No space left on device")
 

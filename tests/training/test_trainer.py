@@ -5,23 +5,24 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from shoal.encoders.embed import to_device
 from shoal.errors import DataError, Diverged, ShoalError, UsageError
 from shoal.training.loop import train
 from shoal.training.task import Task
 from shoal.training.train_settings import TrainSettings
-from shoal.training.trainer import Trainer, cut_to_length
+from shoal.training.trainer import Trainer, clip_gradients
 
 
-def test_the_bank_holds_the_training_images_in_their_order(toy):
+def test_the_bank_contains_the_training_images_in_order(toy):
     trainer = Trainer(toy.data(), *toy.networks(), toy.settings())
     trainer.prepare()
     training = torch.from_numpy(toy.data().training)
     trainer.begin_epoch(0)
-    assert torch.equal(trainer.model.bank.rows, trainer.embed_all()[training])
+    assert torch.equal(trainer.model.bank, trainer.embed_all()[training])
 
 
 class Asked(TorchDispatchMode):
-    """Notes every operation whose result the host has to know before it can go on."""
+    """Records every operation whose result the host waits for."""
 
     WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "equal", "is_nonzero")
 
@@ -39,21 +40,22 @@ class Asked(TorchDispatchMode):
     "variant", [{}, {"denominator": "reference", "detach_norm": True}], ids=["paper", "reference"]
 )
 @pytest.mark.parametrize("bank", ["images", "views"])
-def test_a_step_asks_the_device_nothing_so_that_the_host_runs_ahead(toy, variant, bank):
+def test_a_step_does_not_synchronize_with_the_device(toy, variant, bank):
     settings = toy.settings(max_gradient=1.0)
     trainer = Trainer(toy.data(), *toy.networks("bottleneck", bank=bank, **variant), settings)
     trainer.prepare()
+    trainer.pixels = to_device(trainer.pixels, torch.device("cpu"))  # as on a GPU
     trainer.begin_epoch(0)
-    batches, draws = trainer.epoch_draws.steps(0)
+    batches, parameters = trainer.sampler.steps(0)
     with Asked() as asked:
-        trainer.step(batches[0], draws[0], 0, torch.Generator())
+        trainer.step(batches[0], parameters[0], 0, torch.Generator())
     assert asked.found == []
     with Asked() as asked:
         bool(torch.ones(3).any())
     assert asked.found == ["_local_scalar_dense.default"], "or the test proves nothing"
 
 
-def test_the_learning_rate_falls_along_a_cosine():
+def test_the_learning_rate_follows_a_cosine():
     settings = TrainSettings(epochs=10, lr=0.2, min_lr=0.1)
     assert settings.lr_at(0) == 0.2
     assert settings.lr_at(5) == pytest.approx((0.2 + 0.02) / 2)
@@ -82,7 +84,7 @@ def test_settings_out_of_range_are_refused(bad):
 
 
 @pytest.mark.parametrize("rows", [[0, 0, 1], [3, 48], [-1]])
-def test_validation_rows_that_do_not_exist_are_refused(toy, rows):
+def test_invalid_validation_rows_are_refused(toy, rows):
     data = toy.data()
     with pytest.raises(DataError):
         Task(pixels=data.pixels, labels=data.labels, validation=np.array(rows))
@@ -102,15 +104,15 @@ def test_out_of_memory_anywhere_in_training_names_the_batch_size(toy, monkeypatc
 
 
 @pytest.mark.parametrize(("limit", "left"), [(6.5, 6.5), (26.0, 13.0)])
-def test_longer_ones_are_cut_and_keep_their_direction_and_shorter_ones_are_left(limit, left):
+def test_gradients_are_clipped_to_the_norm_and_keep_their_direction(limit, left):
     gradients = [torch.tensor([[3.0, 4.0]]), torch.tensor([12.0])]
-    assert float(cut_to_length(gradients, limit)) == 13.0, "the length they had"
-    assert float(cut_to_length(gradients, None)) == pytest.approx(left)
+    assert float(clip_gradients(gradients, limit)) == 13.0, "the length they had"
+    assert float(clip_gradients(gradients, None)) == pytest.approx(left)
     assert float(gradients[0][0, 0] / gradients[1][0]) == pytest.approx(3 / 12)
 
 
-def test_other_weights_under_the_same_name_are_another_encoder(toy):
-    """The trunk's; the tail's own come from the checkpoint."""
+def test_encoders_with_other_weights_have_another_identity(toy):
+    """Only the weights of the trunk matter; those of the tail come from the checkpoint."""
     first = toy.encoder()
     second = toy.encoder()
     trained = toy.encoder()
@@ -123,7 +125,7 @@ def test_other_weights_under_the_same_name_are_another_encoder(toy):
 
 
 @pytest.mark.parametrize(("name", "value"), [("loss", math.nan), ("gradient", math.inf)])
-def test_the_first_step_with_a_loss_or_gradient_that_is_no_number_is_named(toy, name, value):
+def test_the_first_step_with_a_nan_loss_or_gradient_is_named(toy, name, value):
     trainer = Trainer(toy.data(), *toy.networks(), toy.settings())
     fine = {"loss": torch.tensor(1.0), "gradient": torch.tensor(1.0)}
     bad = {**fine, name: torch.tensor(value)}
@@ -132,7 +134,7 @@ def test_the_first_step_with_a_loss_or_gradient_that_is_no_number_is_named(toy, 
         trainer._check_finite([fine, bad, fine, bad], 7, 0.05)
 
 
-def test_weights_that_the_last_step_spoiled_are_noticed(toy):
+def test_nan_weights_after_the_last_step_are_detected(toy):
     trainer = Trainer(toy.data(), *toy.networks(), toy.settings())
     with torch.no_grad():
         trainer.parameters[-1].fill_(math.nan)

@@ -10,7 +10,7 @@ from shoal.training.validation import Validation, validate
 
 @pytest.fixture
 def groups():
-    """Five tight groups of eight; images of the first three are labeled, every other one."""
+    """Five tight groups of eight; every other image of the first three is labeled."""
     centers = 5 * torch.eye(5)
     noise = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
     truth = np.arange(40) % 5
@@ -18,7 +18,7 @@ def groups():
     return F.normalize(centers[truth] + 0.1 * noise, dim=1), labels, truth
 
 
-def test_well_separated_groups_are_all_right(groups):
+def test_well_separated_groups_have_accuracy_one(groups):
     embeddings, labels, _ = groups
     found = validate(embeddings, labels)
     assert found.accuracy == 1
@@ -26,28 +26,28 @@ def test_well_separated_groups_are_all_right(groups):
     assert found.n_clusters in (4, 5)
 
 
-def test_it_says_which_rule_decided(groups):
+def test_the_rule_of_the_estimate_is_returned(groups):
     embeddings, labels, _ = groups
     assert validate(embeddings, labels).rule == "pairs"
     assert validate(embeddings, labels, rule="paper").rule == "paper"
     assert validate(embeddings, labels, n_clusters=5).rule is None
 
 
-def test_a_given_number_of_clusters_is_kept_and_scored(groups):
+def test_a_given_number_of_clusters_is_used(groups):
     embeddings, labels, _ = groups
     assert validate(embeddings, labels, n_clusters=5) == Validation(accuracy=1.0, n_clusters=5)
     too_few = validate(embeddings, labels, n_clusters=1)
     assert too_few.accuracy == pytest.approx(1 / 3)
 
 
-def test_without_labels_there_is_nothing_to_score(groups):
+def test_without_labels_the_accuracy_is_nan(groups):
     embeddings, labels, _ = groups
     found = validate(embeddings, np.full_like(labels, -1), n_clusters=4)
     assert np.isnan(found.accuracy)
     assert found.n_clusters == 4
 
 
-def test_the_better_accuracy_is_kept_the_later_on_ties_and_the_last_without_labels():
+def test_the_higher_accuracy_is_better_the_later_on_ties_or_without_labels():
     low, high, none = (Validation(accuracy=a, n_clusters=3) for a in (0.2, 0.5, float("nan")))
     assert low.is_better_than(None)
     assert high.is_better_than(low)

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from several_processes import finish_processes, start_processes
-from shoal.training.epoch_draws import EpochDraws
 from shoal.training.loop import train
+from shoal.training.sampling import POOL, Sampler
 from shoal.training.trainer import Trainer
 from shoal.training.view_pool import ViewPool, pool_views
-from shoal.training.views import ViewSettings, draw_views, make_views
+from shoal.training.views import ViewSettings, make_views, sample_view_parameters
 
 
-def test_the_pool_holds_the_tokens_of_every_view_it_drew(toy):
+def test_the_pool_contains_the_tokens_of_every_sampled_view(toy):
     encoder = toy.encoder()
     pixels = torch.from_numpy(toy.data().pixels)
     settings = ViewSettings(pool=3)
@@ -25,7 +25,7 @@ def test_the_pool_holds_the_tokens_of_every_view_it_drew(toy):
         only=np.arange(3 * len(pixels)),
         batch_size=7,
     )
-    draws = draw_views(3 * len(pixels), torch.Generator().manual_seed(4))
+    draws = sample_view_parameters(3 * len(pixels), torch.Generator().manual_seed(4))
     for image in (0, 17, 47):
         for view in range(3):
             row = 3 * image + view
@@ -35,7 +35,7 @@ def test_the_pool_holds_the_tokens_of_every_view_it_drew(toy):
             torch.testing.assert_close(found.tokens[row].float(), expected[0], rtol=0, atol=2e-3)
 
 
-def test_the_two_views_of_an_image_taken_from_a_pool_are_its_own_and_never_the_same():
+def test_two_views_of_an_image_from_a_pool_differ():
     n_images = 5
     n_views = 4
     rows = torch.arange(n_images * n_views)
@@ -50,14 +50,14 @@ def test_the_two_views_of_an_image_taken_from_a_pool_are_its_own_and_never_the_s
     assert all(len(set(taken[images == image].tolist())) == n_views for image in range(n_images))
 
 
-def test_a_pool_of_the_views_that_are_looked_at_trains_like_a_whole_one(toy):
-    """Two epochs look at fewer than half of sixteen views of each image, and at no other one."""
+def test_a_pool_of_only_the_used_views_gives_the_same_training(toy):
+    """Two epochs use fewer than half of the sixteen views of each image."""
     settings = toy.settings(epochs=2, views=ViewSettings(pool=16))
     encoder = toy.encoder()
     pixels = toy.data().pixels
-    draws = EpochDraws(toy.data().training_labels, settings)
+    draws = Sampler(toy.data().training_labels, settings)
     only = np.arange(16 * len(pixels))
-    whole = pool_views(pixels, encoder, settings.views, generator=draws.for_pool(), only=only)
+    whole = pool_views(pixels, encoder, settings.views, generator=draws.generator(POOL), only=only)
     trainer = Trainer(toy.data(), *toy.networks(), settings)
     trainer.prepare()
     assert len(trainer.pool.tokens) < len(whole.tokens) / 2
@@ -65,7 +65,7 @@ def test_a_pool_of_the_views_that_are_looked_at_trains_like_a_whole_one(toy):
     again = Trainer(toy.data(), *toy.networks(), settings)
     again.prepare()
     again.pool = whole
-    # The pools are made in other batches, which may round a token to the next float16.
+    # The pools are computed in other batches, which may round a token to an adjacent float16.
     assert again.run_epoch(0) == pytest.approx(found, rel=1e-3)
     assert torch.allclose(again.embed_all(), trainer.embed_all(), atol=1e-3)
 
@@ -89,8 +89,8 @@ with processes(torch.device("cpu")):
 
 
 @pytest.mark.slow
-def test_three_processes_hold_a_third_of_the_pool_each_and_train_as_one_does(toy, tmp_path):
-    """A batch of 7 splits into 3, 2 and 2."""
+def test_three_processes_share_the_pool_and_train_like_one(toy, tmp_path):
+    """A batch of 7 is split into 3, 2 and 2."""
     code = TWO.format(tests=str(Path(__file__).parent), out=str(tmp_path))
     running = start_processes(code, 3)
     settings = toy.settings(batch_size=7, views=ViewSettings(pool=5))
@@ -99,13 +99,13 @@ def test_three_processes_hold_a_third_of_the_pool_each_and_train_as_one_does(toy
     together = [
         json.loads(row)["loss"] for row in (tmp_path / "metrics.jsonl").read_text().splitlines()
     ]
-    # A third of the pool is made in other batches, which may round a token to the next float16.
+    # A third of the pool is computed in other batches; a token may round to an adjacent float16.
     assert together == pytest.approx([row["loss"] for row in alone.metrics], rel=1e-3)
     found = torch.load(tmp_path / "embeddings.pt", weights_only=True)
     torch.testing.assert_close(found, alone.embeddings, rtol=0, atol=1e-3)
 
 
-def test_a_finished_run_makes_no_views_when_it_is_opened_again(toy, tmp_path, monkeypatch):
+def test_a_finished_run_computes_no_views_when_resumed(toy, tmp_path, monkeypatch):
     settings = toy.settings(views=ViewSettings(pool=3))
     before = train(toy.data(), *toy.networks(), settings, folder=tmp_path)
     monkeypatch.delattr("shoal.training.trainer.pool_views")

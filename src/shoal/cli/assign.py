@@ -1,4 +1,4 @@
-"""`shoal assign`: new images onto the categories of a finished run."""
+"""`shoal assign`: assign new images to the categories of a finished run."""
 
 import shlex
 import time
@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import Json, detail, reporter, result, say
-from shoal.cli.options import AllowMissing, Device, FinishedRun, ForceFile
+from shoal.cli.console import Json, log, log_detail, reporter, result
+from shoal.cli.options import (
+    AllowMissing,
+    Boxes,
+    Device,
+    FinishedRun,
+    ForceFile,
+    Margin,
+    MinConfidence,
+    WholeImages,
+)
+from shoal.errors import UsageError
 from shoal.words import count
 
 if TYPE_CHECKING:
@@ -19,8 +29,8 @@ if TYPE_CHECKING:
     from shoal.discovery.assign import Assigner
     from shoal.runs import Assignment
 
-EVERY_S = 2.0
-"""Seconds between two looks at a watched folder."""
+POLL_S = 2.0
+"""Seconds between two checks of a watched folder."""
 
 
 def assign(
@@ -35,45 +45,49 @@ def assign(
     outlier_share: Annotated[
         float,
         typer.Option(
-            help="Images farther out than all but this share of the run's own are possibly new."
+            help="Images with a higher outlier score than all but this share of the run's images "
+            "are possibly new."
         ),
     ] = 0.01,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Stay, and assign images as they arrive in the folder.")
+        bool,
+        typer.Option(
+            "--watch", help="Keep running, and assign images as they arrive in the folder."
+        ),
     ] = False,
-    every: Annotated[
-        float | None,
-        typer.Option(help="Seconds between two looks at a watched folder; 2 if absent.", min=0.05),
-    ] = None,
     allow_missing: AllowMissing = False,
+    boxes: Boxes = None,
+    min_confidence: MinConfidence = None,
+    margin: Margin = 0.0,
+    whole_images: WholeImages = False,
     device: Device = None,
     force: ForceFile = False,
     json: Json = False,
 ) -> None:
-    """Put new images into a run's categories, e.g. `shoal assign runs/birds new/ --out new.csv`.
+    """Assign new images to a run's categories, e.g. `shoal assign runs/birds new/ --out new.csv`.
 
-    Categories and their ids never change; -1 means possibly new. Embeddings are npy or npz files,
-    and for a run that was made from embeddings parquet and csv files too. A watched folder ends
-    with Ctrl-C; its table is continued when the command is given again.
+    The category id -1 means possibly new; existing categories never change. Embeddings are npy or
+    npz files; for a run made from embeddings also parquet and csv files. Ctrl-C stops --watch; the
+    same command continues its table.
     """
     from shoal.arrays import nan_to_null
+    from shoal.data.readers.boxes import BoxOptions
     from shoal.discovery.assign import Assigner
     from shoal.discovery.reporter import SILENT
     from shoal.distributed import is_main, processes
-    from shoal.errors import UsageError
     from shoal.files import check_writable, write_text
     from shoal.review.reviewed_run import ReviewedRun
     from shoal.runs import Assignment, to_csv
 
+    box_options = BoxOptions(
+        source=boxes, min_confidence=min_confidence, margin=margin, whole_images=whole_images
+    )
+    if watch and boxes is not None:
+        raise UsageError("--watch and --boxes: found both, expected one of them")
     if watch and not is_main():
-        return  # one process watches, alone
+        return  # only one process watches
     if out is not None and is_main():
         check_writable(out, force=force or watch)
-    if every is not None and not watch:
-        raise UsageError(
-            f"every: found {every:g}, but no folder is watched; give --watch too, or leave out "
-            "--every"
-        )
     assigner = Assigner(
         ReviewedRun.open(run),
         outlier_share=outlier_share,
@@ -81,16 +95,16 @@ def assign(
         reporter=SILENT if watch else reporter(),
     )
     if watch:
-        _watch(assigner, images, out, every=every or EVERY_S, as_json=json, force=force)
+        _watch(assigner, images, out, as_json=json, force=force)
         return
     with processes(assigner.device):
-        rows, skipped = assigner.assign(images, allow_missing=allow_missing)
+        rows, skipped = assigner.assign(images, allow_missing=allow_missing, boxes=box_options)
     if not is_main():
         return
-    _tell_skipped(skipped)
+    _report_skipped(skipped)
     n_new = sum(row.category_id < 0 for row in rows)
     limit = f"outlier score above {assigner.threshold:.3f}"
-    say(f"{count(len(rows), 'image')} assigned, {n_new:,} of them possibly new ({limit})")
+    log(f"assigned {count(len(rows), 'image')}, {n_new:,} of them possibly new ({limit})")
     table = to_csv(Assignment, rows)
     shown = table.rstrip("\n")
     if out is not None:
@@ -105,7 +119,7 @@ def assign(
         "assignments": [nan_to_null(asdict(row)) for row in rows],
     }
     result(shown, facts, as_json=json)
-    say(f"next: shoal report {shlex.quote(str(run))} --open shows the categories")
+    log(f"next: shoal report {shlex.quote(str(run))} --open")
 
 
 def _watch(
@@ -113,33 +127,30 @@ def _watch(
     folder: Path,
     out: Path | None,
     *,
-    every: float,
     as_json: bool,
     force: bool,
 ) -> None:
-    """Print a row per image as it comes, or a JSON object, or keep a file up to date, until
-    Ctrl-C.
-    """
+    """Print a row or a JSON object per new image, or update a file, until Ctrl-C."""
     from shoal.arrays import nan_to_null
     from shoal.discovery.assign import Watch
     from shoal.files import write_text
     from shoal.runs import Assignment, locked_file, to_csv
 
     watched = Watch(assigner, folder)
-    _ = assigner.networks  # before the first image comes
-    with ExitStack() as held:
+    _ = assigner.networks  # loaded before the first image arrives
+    with ExitStack() as stack:
         rows: dict[str, Assignment] = {}
         if out is not None:
-            held.enter_context(locked_file(out))  # two watches would lose each other's rows
+            stack.enter_context(locked_file(out))  # two processes would overwrite each other's rows
             if out.exists() and not force:
-                rows = _rows_of_earlier(out)
-        say(f"watching {watched.address or folder}; Ctrl-C ends it")
+                rows = _read_table(out)
+        log(f"watching {folder}; Ctrl-C stops")
         if out is None and not as_json:
             typer.echo(to_csv(Assignment, []).rstrip("\n"))
         try:
             while True:
                 new, skipped = watched.poll()
-                _tell_skipped(skipped)
+                _report_skipped(skipped)
                 rows |= {row.path: row for row in new}
                 if out is None:
                     for row in new:
@@ -147,26 +158,19 @@ def _watch(
                         result(line, nan_to_null(asdict(row)), as_json=as_json)
                 elif new:
                     write_text(out, to_csv(Assignment, rows.values()))
-                    detail(f"{count(len(new), 'image')} assigned")
-                time.sleep(every)
+                    log_detail(f"assigned {count(len(new), 'image')}")
+                time.sleep(POLL_S)
         except KeyboardInterrupt:
-            say(f"{count(len(rows), 'image')} assigned")
+            log(f"assigned {count(len(rows), 'image')}")
 
 
-def _rows_of_earlier(table: Path) -> "dict[str, Assignment]":
-    """The rows of an earlier watch, by path; those of images moved away since stay.
+def _read_table(table: Path) -> "dict[str, Assignment]":
+    """Return the rows of an existing table by path, including those of images that are gone."""
+    from shoal.runs import Assignment, read_rows
 
-    The remedy for a damaged table is a new one, not a new run.
-    """
-    from shoal.errors import DataError
-    from shoal.runs import Assignment, Damaged, read_rows
-
-    try:
-        return {row.path: row for row in read_rows(Assignment, table)}
-    except Damaged as error:
-        raise DataError(f"{error.what}; give --force to begin it anew, or another --out") from error
+    return {row.path: row for row in read_rows(Assignment, table)}
 
 
-def _tell_skipped(skipped: Sequence["Skipped"]) -> None:
+def _report_skipped(skipped: Sequence["Skipped"]) -> None:
     for image in skipped:
-        say(f"note: {image.name} left out, {image.reason}")
+        log(f"note: {image.name} skipped: {image.reason}")

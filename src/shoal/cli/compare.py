@@ -1,13 +1,14 @@
-"""`shoal compare`: methods on a folder of images, ranked by labels that none of them saw."""
+"""`shoal compare`: rank methods on a folder of images by held-out labels."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import Json, command_line, reporter, result, say
+from shoal.cli.console import Json, command_line, log, reporter, result, show_plan
 from shoal.cli.options import (
     AllowMissing,
+    Boxes,
     Config,
     Device,
     DryRun,
@@ -19,11 +20,14 @@ from shoal.cli.options import (
     LabelColumn,
     Labeled,
     Labels,
+    Margin,
+    MinConfidence,
     NClusters,
     PathColumn,
     Resume,
     Seed,
     Unlabeled,
+    WholeImages,
 )
 
 if TYPE_CHECKING:
@@ -38,9 +42,13 @@ def compare(
     path_column: PathColumn = None,
     label_column: LabelColumn = None,
     allow_missing: AllowMissing = False,
+    boxes: Boxes = None,
+    min_confidence: MinConfidence = None,
+    margin: Margin = 0.0,
+    whole_images: WholeImages = False,
     methods: Annotated[
         str | None,
-        typer.Option(help="Two or more, as in cms,simgcd,gcd (the default): see docs/methods.md."),
+        typer.Option(help="Two or more methods; cms,simgcd,gcd if absent. See docs/methods.md."),
     ] = None,
     encoder: EncoderName = None,
     n_clusters: NClusters = None,
@@ -48,14 +56,15 @@ def compare(
     max_minutes: Annotated[
         float | None,
         typer.Option(
-            help="Stop after so many minutes of training, and compare the methods that are "
-            "finished."
+            help="Finish within about this many minutes: training stops in time, and the finished "
+            "methods are compared."
         ),
     ] = None,
-    draws: Annotated[
+    repeats: Annotated[
         int,
         typer.Option(
-            help="Keep other labels this often and train again: slower, and surer of ranks."
+            help="Number of times to hold out different labels and train; more make the ranks more "
+            "reliable."
         ),
     ] = 1,
     input_size: InputSize = None,
@@ -63,11 +72,14 @@ def compare(
     changes: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="A setting of all methods that have it, or of one: gcd.training.lr=0.01."
+            "--set",
+            help="A setting of all methods, e.g. training.batch_size=64, or of one, e.g. "
+            "gcd.training.lr=0.01; repeatable.",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder to write; runs/<name of the folder>-compare.")
+        Path | None,
+        typer.Option(help="Folder to write; runs/<name of the images>-compare if absent."),
     ] = None,
     seed: Seed = None,
     device: Device = None,
@@ -79,12 +91,12 @@ def compare(
     """Compare methods on your images, e.g. `shoal compare photos/ --labels labels.csv --methods
     cms,simgcd,gcd`.
 
-    Some labels are kept from all methods alike, of single images and of whole categories, and then
-    judge them. The encoder without any training is compared too. Ends with the command that runs
-    the first on everything.
+    Holds out some labels, of single images and of whole categories, trains every method without
+    them, and ranks the methods and the frozen encoder by their accuracy on them. Ends with the
+    command that runs the best method with all labels.
     """
     from shoal.discovery.comparison.compare import prepare_comparison
-    from shoal.discovery.image_source import ImageSource
+    from shoal.discovery.job import ImageSource
     from shoal.methods.setting_changes import read_changes
 
     source = ImageSource(
@@ -95,6 +107,10 @@ def compare(
         path_column=path_column,
         label_column=label_column,
         allow_missing=allow_missing,
+        boxes=boxes,
+        min_confidence=min_confidence,
+        margin=margin,
+        whole_images=whole_images,
     )
     job = prepare_comparison(
         source,
@@ -107,7 +123,7 @@ def compare(
         force=force,
         config=config,
         encoder=encoder,
-        draws=draws,
+        repeats=repeats,
         max_minutes=max_minutes,
         n_clusters=n_clusters,
         epochs=epochs,
@@ -120,23 +136,15 @@ def compare(
 
 
 def _show_plan(job: "ComparisonJob", *, as_json: bool) -> None:
-    """Say what was found, and what would be done."""
+    """Print what was found, and what would be done."""
     from shoal.discovery.run_job import preview
     from shoal.words import count, listed
 
     plan = preview(job)
-    for line in [*job.collection.describe().split("\n")[1:], *plan["kept"]]:
-        say(line)
+    for line in plan["held_out"]:
+        log(line)
     trainings = f"{listed(plan['methods'])}: {count(plan['n_trainings'], 'training')}"
-    result(f"{plan['counted']}\n{trainings}", plan, as_json=as_json)
-    where = job.run.path
-    if plan["is_finished"]:
-        say(
-            f"{where} is finished, there is nothing left to do; without --dry-run its table is "
-            "shown again"
-        )
-    else:
-        say(f"nothing was written; without --dry-run it goes to {where}")
+    show_plan(plan, [trainings], as_json=as_json)
 
 
 def _run(job: "ComparisonJob", *, as_json: bool) -> None:

@@ -1,13 +1,11 @@
-"""What the commands show: results on stdout, everything else on stderr, a page in a browser
-where there is one.
-"""
+"""Output of the commands: results on stdout, everything else on stderr."""
 
 import json
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Verbosity:
-    """How much is said on stderr; set anew whenever the command line is read."""
+    """How much is printed on stderr, as set by the options of the command line."""
 
     is_quiet: bool = False
     is_verbose: bool = False
@@ -37,87 +35,93 @@ verbosity = Verbosity()
 
 
 def is_first_process() -> bool:
-    """Whether this process is the one that speaks, of those that torchrun has started.
-
-    Torch is not asked.
-    """
+    """Return whether this is the main process, without importing torch."""
     return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
 
 
-def say(text: str) -> None:
-    """Print a line for a person, on stderr, unless nothing is to be said, or another process
-    says it.
-    """
+def log(text: str) -> None:
+    """Print a line on stderr in the main process, unless --quiet."""
     if not verbosity.is_quiet and is_first_process():
         typer.echo(shown(text), err=True)
 
 
-def detail(text: str) -> None:
-    """Print a line for someone who wants to know more."""
+def log_detail(text: str) -> None:
+    """Print a line on stderr with --verbose."""
     if verbosity.is_verbose:
-        say(text)
+        log(text)
 
 
-def complain(text: str) -> None:
-    """Print an error, which is said in any case."""
+def log_error(text: str) -> None:
+    """Print an error on stderr, also with --quiet."""
     typer.echo(shown(text), err=True)
 
 
 def result(text: str, facts: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the command's result on stdout: `facts` as one JSON object, or `text`.
+    """Print the result of a command on stdout in the main process: `facts` as JSON, or `text`.
 
-    A program that reads text gets every name as it is; on a terminal control characters are made
-    visible. Of several processes one prints it.
+    On a terminal, control characters are made visible; other programs get the text unchanged.
     """
     if not is_first_process():
         return
     if as_json:
         typer.echo(escaped_json(json.dumps(facts, ensure_ascii=False)))
     else:
-        # Told of colors, typer does not take for one, and remove, what only looks like it in a
-        # name.
-        typer.echo(
-            "\n".join(map(shown, text.split("\n"))) if sys.stdout.isatty() else text, color=True
+        if sys.stdout.isatty():
+            text = "\n".join(map(shown, text.split("\n")))
+        # Otherwise typer removes what looks like a color code in a name.
+        typer.echo(text, color=True)
+
+
+def show_plan(plan: Mapping[str, Any], lines: Sequence[str], *, as_json: bool) -> None:
+    """Print what `preview` of a job found, and `lines` about it."""
+    log(f"read as {plan['layout']}")
+    for note in plan["notes"]:
+        log(f"note: {note}")
+    if not plan["encoder_is_installed"]:
+        log(f"note: the encoder {plan['encoder']} would be downloaded")
+    result("\n".join([plan["counted"], *lines]), plan, as_json=as_json)
+    if plan["is_finished"]:
+        log(
+            f"{plan['out']} is finished, so there is nothing left to do; without --dry-run its "
+            "result is printed"
         )
+    else:
+        log(f"nothing was written; without --dry-run, the run is written to {plan['out']}")
 
 
 def command_line() -> str:
-    """The command as it was given, for the run's record."""
+    """Return the command line, for the run's provenance."""
     return shlex.join(["shoal", *sys.argv[1:]])
 
 
 def progress(what: str, unit: str = "") -> "AbstractContextManager[Progress]":
-    """Show on stderr how something long goes on: a bar with the time left, or a line about every
-    minute.
-    """
+    """Show progress on stderr: a bar with the remaining time, or a line about every minute."""
     from shoal.progress import show
 
-    # Lines between the bars would tear them, and whoever asks for many lines does not need bars.
+    # With --verbose, lines would break the bars.
     has_bar = is_first_process() and not (verbosity.is_quiet or verbosity.is_verbose)
-    return show(what, unit, say, has_bar=has_bar, has_color=verbosity.has_color)
+    return show(what, unit, log, has_bar=has_bar, has_color=verbosity.has_color)
 
 
 def reporter() -> "Reporter":
-    """Tell a person on stderr what happens."""
+    """Return a reporter that prints on stderr."""
     from shoal.discovery.reporter import Reporter
 
-    return Reporter(say, progress, detail)
+    return Reporter(log, progress, log_detail)
 
 
 def open_in_browser(address: str) -> bool:
-    """Open an address in a browser.
+    """Open an address in a browser, and return whether there is one.
 
-    False where there is none, such as on a machine without a screen.
-
-    In a process of its own: a browser that is started may stay in the foreground, and print.
+    A separate process is used, because a browser may stay in the foreground and print.
     """
     has_screen = os.name == "nt" or sys.platform == "darwin"
     if not has_screen and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))):
-        return False  # a browser of text would take over the terminal
-    opens = "import sys, webbrowser; webbrowser.open(sys.stdin.read())"
+        return False  # a text browser would take over the terminal
+    script = "import sys, webbrowser; webbrowser.open(sys.stdin.read())"
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-c", opens],
+            [sys.executable, "-I", "-c", script],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -125,8 +129,9 @@ def open_in_browser(address: str) -> bool:
             text=True,
         )
         assert process.stdin is not None
-        with process.stdin as given:  # other accounts can read a command, and not this
-            given.write(address)
+        # Other users of the machine can read a command line, but not stdin.
+        with process.stdin as stdin:
+            stdin.write(address)
     except OSError:
         return False
     return True

@@ -1,11 +1,11 @@
-"""`shoal datasets`: the benchmarks, where to get them, and whether they are complete."""
+"""`shoal datasets`: list, verify and prepare the benchmarks."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from shoal.cli.console import Json, progress, result
+from shoal.cli.console import Json, result
 
 INCOMPLETE = 3
 
@@ -15,21 +15,19 @@ app = typer.Typer(
     help="""List, verify and prepare the benchmarks.
 
     \b
-    shoal datasets list                  counts and terms
-    shoal datasets verify cub data/cub   what is there, what is missing
-    shoal datasets prepare cub data/cub  unpack, index, say what to fetch
+    shoal datasets list                  sizes and terms of the benchmarks
+    shoal datasets verify cub data/cub   check which files are missing
+    shoal datasets prepare cub data/cub  list what to download, write an index
     """,
 )
 
-Name = Annotated[str, typer.Argument(help="A benchmark, as `shoal datasets list` names it.")]
-Root = Annotated[
-    Path, typer.Argument(help="The folder that holds it, or into which it was downloaded.")
-]
+Name = Annotated[str, typer.Argument(help="Name of a benchmark; see `shoal datasets list`.")]
+Root = Annotated[Path, typer.Argument(help="Folder of the benchmark.")]
 
 
-@app.command("list")
+@app.command("list", short_help="List the benchmarks with their published sizes and terms.")
 def list_(json: Json = False) -> None:
-    """Name the benchmarks with their published counts and terms, e.g. `shoal datasets list`."""
+    """List the benchmarks with their published sizes and terms, e.g. `shoal datasets list`."""
     from dataclasses import asdict
 
     from shoal.data.benchmarks import BENCHMARKS
@@ -41,40 +39,37 @@ def list_(json: Json = False) -> None:
         numbers = [f"{count:,}" for count in counts]
         rows.append([name, *numbers, labeled, facts.terms])
     lines = ["{:<12} {:>8} {:>7} {:>8} {:>6} {:>8}  {}".format(*row) for row in rows]
-    end = "Next: shoal datasets prepare NAME ROOT says where to get one and unpacks it."
+    end = "Next: shoal datasets prepare NAME ROOT lists what to download for one."
     facts_by_name = {name: asdict(facts) for name, facts in BENCHMARKS.items()}
     result("\n".join([*lines, "", end]), facts_by_name, as_json=json)
 
 
-@app.command()
+@app.command(short_help="Check a benchmark for missing files.")
 def verify(name: Name, root: Root, json: Json = False) -> None:
-    """Say what of a benchmark is there and what is missing, e.g. `shoal datasets verify cub
-    data/cub`.
+    """Check a benchmark for missing files, e.g. `shoal datasets verify cub data/cub`.
 
-    Counts stand beside the published ones, and archives are read to the end. Exits with 3 when it
-    is not complete.
+    Compares counts with the published ones. Exits with 3 if the benchmark is not complete.
     """
-    from shoal.data.benchmarks import verify as look
+    from shoal.data.benchmarks import verify as verify_benchmark
 
-    verification = look(name, root, bar=progress)
+    verification = verify_benchmark(name, root)
     text = verification.describe()
     if not verification.is_complete:
-        text += f"\nNext: shoal datasets prepare {name} {root} says where to get the rest."
+        text += f"\nNext: shoal datasets prepare {name} {root} lists what to download."
     result(text, verification.to_dict(), as_json=json)
     if not verification.is_complete:
         raise typer.Exit(INCOMPLETE)
 
 
-@app.command()
+@app.command(short_help="List what to download, and write an index.")
 def prepare(name: Name, root: Root, json: Json = False) -> None:
-    """Unpack downloaded archives, index the images, say what to fetch, e.g. `shoal datasets prepare
-    cub data/cub`.
+    """List what to download, and write an index, e.g. `shoal datasets prepare cub data/cub`.
 
-    Nothing is downloaded and nothing is overwritten. Exits with 3 when it is not complete.
+    Nothing is overwritten. Exits with 3 if the benchmark is not complete.
     """
-    from shoal.data.benchmarks import prepare as work
+    from shoal.data.benchmarks import prepare as prepare_benchmark
 
-    verification = work(name, root, bar=progress)
+    verification = prepare_benchmark(name, root)
     result(verification.describe(), verification.to_dict(), as_json=json)
     if not verification.is_complete:
         raise typer.Exit(INCOMPLETE)

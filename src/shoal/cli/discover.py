@@ -1,4 +1,4 @@
-"""`shoal discover`: a folder of images in, its categories out."""
+"""`shoal discover`: discover the categories in a folder of images."""
 
 import shlex
 from pathlib import Path
@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import Json, command_line, reporter, result, say
+from shoal.cli.console import Json, command_line, log, reporter, show_plan
+from shoal.cli.console import result as print_result
 from shoal.cli.options import (
     AllowMissing,
+    Boxes,
     Config,
     Device,
     DryRun,
@@ -20,16 +22,19 @@ from shoal.cli.options import (
     LabelColumn,
     Labeled,
     Labels,
+    Margin,
+    MinConfidence,
     NClusters,
     PathColumn,
     Protocol,
     Resume,
     Seed,
     Unlabeled,
+    WholeImages,
 )
 
 if TYPE_CHECKING:
-    from shoal.discovery.pipeline import DiscoveryJob
+    from shoal.discovery.discovery_job import DiscoveryJob
 
 
 def discover(
@@ -40,8 +45,12 @@ def discover(
     path_column: PathColumn = None,
     label_column: LabelColumn = None,
     allow_missing: AllowMissing = False,
+    boxes: Boxes = None,
+    min_confidence: MinConfidence = None,
+    margin: Margin = 0.0,
+    whole_images: WholeImages = False,
     method: Annotated[
-        str | None, typer.Option(help="cms (the default), gcd, simgcd …: see docs/methods.md.")
+        str | None, typer.Option(help="cms (the default), gcd, simgcd, …; see docs/methods.md.")
     ] = None,
     encoder: EncoderName = None,
     n_clusters: NClusters = None,
@@ -49,23 +58,23 @@ def discover(
     max_minutes: Annotated[
         float | None,
         typer.Option(
-            help="Stop training after so many minutes, as Ctrl-C does, with the best result so far."
+            help="Finish within about this many minutes: training stops in time, as after Ctrl-C, "
+            "and the best result so far is used."
         ),
     ] = None,
     train: Annotated[
         bool | None,
         typer.Option(
             "--train/--no-train",
-            help="Train, or cluster the frozen encoder; if absent, train where labels can show "
-            "that it helps.",
+            help="Train, or use the frozen encoder; if absent, train if there are enough labels to "
+            "tell whether it helps.",
         ),
     ] = None,
-    answer: Annotated[
+    result: Annotated[
         str | None,
         typer.Option(
-            help="better: keep some labels from training, to keep the first answer where it does "
-            "not help; "
-            "trained: keep none from it, keep the trained answer."
+            help="better (the default): use the trained result only if it is significantly better "
+            "on held-out labels. trained: train once, and use the trained result."
         ),
     ] = None,
     input_size: InputSize = None,
@@ -81,22 +90,20 @@ def discover(
     review: Annotated[
         Path | None,
         typer.Option(
-            help="A reviewed run to go on from: what people decided there are labels, names and "
-            "cannot-links here; "
-            "settings, images and labels are its own where absent, and --out is its name with -2."
+            help="A reviewed run to continue from. Its decisions become labels, names and "
+            "cannot-links; its images, labels and settings are used unless others are given. The "
+            "new run folder has -2 appended to its name, unless --out is given."
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Run folder to write; runs/<name of the folder> if absent.")
+        Path | None, typer.Option(help="Run folder to write; runs/<name of the images> if absent.")
     ] = None,
     seed: Seed = None,
     device: Device = None,
     resume: Resume = False,
     tensorboard: Annotated[
         bool,
-        typer.Option(
-            "--tensorboard", help="Write each epoch's metrics for TensorBoard into the run folder."
-        ),
+        typer.Option("--tensorboard", help="Write the metrics of each epoch for TensorBoard."),
     ] = False,
     force: Force = False,
     dry_run: DryRun = False,
@@ -105,10 +112,11 @@ def discover(
     """Discover the categories in a folder of images, e.g. `shoal discover photos/ --labels
     labels.csv`.
 
-    Labels may also come from folders: photos/<category>/*.jpg are labeled, other files are not.
+    Without --labels, images in subfolders are labeled with the name of the subfolder, and images
+    directly in the folder are unlabeled.
     """
     from shoal.discovery.api import prepare
-    from shoal.discovery.image_source import ImageSource
+    from shoal.discovery.job import ImageSource
     from shoal.methods.setting_changes import read_changes
 
     source = ImageSource(
@@ -119,6 +127,10 @@ def discover(
         path_column=path_column,
         label_column=label_column,
         allow_missing=allow_missing,
+        boxes=boxes,
+        min_confidence=min_confidence,
+        margin=margin,
+        whole_images=whole_images,
     )
     job = prepare(
         source,
@@ -134,7 +146,7 @@ def discover(
         recipe=recipe,
         config=config,
         encoder=encoder,
-        answer=answer,
+        result=result,
         n_clusters=n_clusters,
         epochs=epochs,
         input_size=input_size,
@@ -149,27 +161,16 @@ def discover(
 
 
 def _show_plan(job: "DiscoveryJob", *, as_json: bool) -> None:
-    """Say what was found, and what would be done."""
+    """Print what was found, and what would be done."""
     from shoal.discovery.run_job import preview
 
     plan = preview(job)
-    for line in job.collection.describe().split("\n")[1:]:
-        say(line)
-    if not plan["encoder_is_here"]:
-        say(f"note: the encoder {plan['encoder']} is not here, and would be downloaded")
-    result(plan["counted"], plan, as_json=as_json)
-    where = job.run.path
-    if plan["is_finished"]:
-        say(
-            f"{where} is finished, there is nothing left to do; without --dry-run its answer is "
-            "shown again"
-        )
-    else:
-        say(f"nothing was written; without --dry-run it goes to {where}")
+    sizes = [f"{n_labeled:7,}  {name}" for name, n_labeled in plan["categories"].items()]
+    show_plan(plan, sizes, as_json=as_json)
 
 
 def _run(job: "DiscoveryJob", *, as_json: bool) -> None:
-    """Discover, and print the answer; of several processes one speaks."""
+    """Discover, and print the result in the main process."""
     from shoal.discovery.discovered_run import DiscoveredRun
     from shoal.discovery.facts import collect_facts
     from shoal.discovery.run_job import run_job
@@ -180,7 +181,8 @@ def _run(job: "DiscoveryJob", *, as_json: bool) -> None:
         return
     run = DiscoveredRun(job.run.path)
     facts = collect_facts(run)
-    result(f"{facts['answer']}\n{run.path}\n{run.path / 'report.html'}", facts, as_json=as_json)
+    text = f"{facts['summary']}\n{run.path}\n{run.path / 'report.html'}"
+    print_result(text, facts, as_json=as_json)
     where = shlex.quote(str(run.path))
     look = f"shoal report {where} --open, then " if job.refinement is None else ""
-    say(f"next: {look}shoal review {where}")
+    log(f"next: {look}shoal review {where}")

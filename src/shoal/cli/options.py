@@ -8,56 +8,76 @@ import typer
 Images = Annotated[
     Path | None,
     typer.Argument(
-        help="Folder of images, its address, shards of images, or a table of paths and labels."
+        help="Folder or address of images, shards of images, or a table of paths and labels."
     ),
 ]
 Labels = Annotated[
     Path | None,
-    typer.Option(help="Table of paths and labels (csv, tsv, jsonl, parquet), or its address."),
+    typer.Option(
+        help="Table of paths and labels (csv, tsv, jsonl, parquet, xlsx): a file or an address; or "
+        "folders:2 to label by the folders of the second level."
+    ),
 ]
 Labeled = Annotated[
-    Path | None, typer.Option(help="Folder with a folder per category; needs --unlabeled.")
+    Path | None, typer.Option(help="Folder with a subfolder per category; needs --unlabeled.")
 ]
 Unlabeled = Annotated[
     Path | None, typer.Option(help="Folder of unlabeled images; needs --labeled.")
 ]
-EncoderName = Annotated[str | None, typer.Option(help="See `shoal encoders list`.")]
-InputSize = Annotated[int | None, typer.Option(help="Side of the images the encoder sees.")]
+EncoderName = Annotated[str | None, typer.Option(help="Encoder; see `shoal encoders list`.")]
+InputSize = Annotated[int | None, typer.Option(help="Size in pixels to which images are resized.")]
 PathColumn = Annotated[str | None, typer.Option(help="Column of the table that holds the paths.")]
 AllowMissing = Annotated[
     bool,
     typer.Option(
         "--allow-missing",
-        help="Go on where many rows of a table name images that are not there, or shards are "
-        "damaged.",
+        help="Continue if many images of a table do not exist, or if shards are damaged.",
     ),
 ]
 LabelColumn = Annotated[str | None, typer.Option(help="Column of the table that holds the labels.")]
+Boxes = Annotated[
+    Path | None,
+    typer.Option(
+        help="Boxes in the images, each of which is an item: JSON of MegaDetector or COCO, a table "
+        "(path, x, y, width, height, label), or a folder of YOLO text files."
+    ),
+]
+MinConfidence = Annotated[
+    float | None,
+    typer.Option(
+        help="Leave out boxes with a lower confidence; MegaDetector's typical threshold if absent."
+    ),
+]
+Margin = Annotated[
+    float, typer.Option(help="Widen boxes on each side by this share of their size, e.g. 0.1.")
+]
+WholeImages = Annotated[
+    bool, typer.Option("--whole-images", help="Images without a box are items.")
+]
 NClusters = Annotated[
     str | None,
     typer.Option(
-        help="How many categories there are, 40, or a range to estimate it in, 30-50; estimated if "
-        "absent."
+        help="Number of categories, such as 40, or a range for the estimate, such as 30-50; "
+        "estimated if absent."
     ),
 ]
 Device = Annotated[
-    str | None, typer.Option(help="cpu, cuda, cuda:N or mps; the best one there is if absent.")
+    str | None, typer.Option(help="cpu, cuda or cuda:N; if absent, CUDA if there is a GPU.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite a run that is there.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing run.")]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Check everything, say what was found and stop.")
+    bool, typer.Option("--dry-run", help="Check the input, print what would be done, and stop.")
 ]
-Seed = Annotated[int | None, typer.Option(help="Decides every draw; 0 if absent.")]
+Seed = Annotated[int | None, typer.Option(help="Random seed; 0 if absent.")]
 Protocol = Annotated[
-    str | None, typer.Option(help="Whose choices: shoal, paper, or reference (released code).")
+    str | None,
+    typer.Option(help="Defaults: shoal, paper, or reference for those of the released code."),
 ]
-FinishedRun = Annotated[Path, typer.Argument(help="A finished run.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")]
+FinishedRun = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")]
 Config = Annotated[
-    Path | None, typer.Option(help="YAML settings, such as another run's config.yaml.")
+    Path | None, typer.Option(help="YAML file of settings, such as the config.yaml of another run.")
 ]
-Epochs = Annotated[int | None, typer.Option(help="How long to train.")]
-MovedImages = Annotated[
-    Path | None, typer.Option(help="Where the images are now, if they have moved.")
-]
-ForceFile = Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")]
+Epochs = Annotated[int | None, typer.Option(help="Number of training epochs.")]
+MovedImages = Annotated[Path | None, typer.Option(help="Folder of the images, if they have moved.")]
+ForceFile = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]

@@ -1,4 +1,4 @@
-"""`shoal report`: see what a run found."""
+"""`shoal report`: write a run as an HTML page."""
 
 import shlex
 from contextlib import ExitStack
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.console import Json, open_in_browser, progress, result, say
+from shoal.cli.console import Json, log, open_in_browser, progress, result
 from shoal.cli.options import FinishedRun
 
 
@@ -21,21 +21,19 @@ def report(
     ] = None,
     figures: Annotated[
         Path | None,
-        typer.Option(help="Also write every figure into this folder, as SVG and PNG."),
+        typer.Option(help="Also write every figure as SVG and PNG into this folder."),
     ] = None,
     tsne: Annotated[
         bool | None,
         typer.Option(
             "--tsne/--no-tsne",
-            help="Draw a map by t-SNE, once, and keep it; one that was drawn is shown if absent.",
+            help="Compute a t-SNE map and store it, or leave it out; if absent, show a stored one.",
         ),
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
     json: Json = False,
 ) -> None:
-    """Write a run as one HTML page that needs nothing else, e.g. `shoal report runs/birds
-    --open`.
-    """
+    """Write a run as one self-contained HTML page, e.g. `shoal report runs/birds --open`."""
     from shoal.files import make_folder, write_text
     from shoal.report.figures.writing import write_figures
     from shoal.report.page import render_report
@@ -50,18 +48,18 @@ def report(
             during.enter_context(locked(run))
         bar = None
         if tsne:
-            bar = during.enter_context(progress("drawing the map by t-SNE"))
+            bar = during.enter_context(progress("computing the t-SNE map"))
         write_text(target, render_report(opened, tsne=tsne, progress=bar))
     files: list[Path] = []
     if figures:
-        files, left_out = write_figures(opened, figures)
-        for sentence in left_out:
-            say(sentence)
+        files, skipped = write_figures(opened, figures)
+        for sentence in skipped:
+            log(sentence)
     facts = {"report": str(target), "figures": [str(file) for file in files]}
     result("\n".join(map(str, [target, *files])), facts, as_json=json)
     if not open_:
-        say(f"next: shoal report {shlex.quote(str(run))} --open shows it in a browser")
+        log(f"next: shoal report {shlex.quote(str(run))} --open")
     elif open_in_browser(target.resolve().as_uri()):
-        say(f"it opens in a browser; if it does not, open {target}")
+        log(f"opening {target} in a browser")
     else:
-        say(f"note: no browser was found here; open {target} in one")
+        log(f"note: no browser found; open {target}")

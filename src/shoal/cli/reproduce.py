@@ -1,11 +1,11 @@
-"""`shoal reproduce`: the tables and figures of the paper, ours beside the printed numbers."""
+"""`shoal reproduce`: run the tables of the paper."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import Json, complain, result, say
+from shoal.cli.console import Json, log, log_error, result
 from shoal.cli.options import Device, EncoderName, Epochs, InputSize
 from shoal.errors import UsageError
 from shoal.words import count
@@ -19,13 +19,11 @@ FAILED = 1
 def reproduce(
     tables: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="1 … 17, iterations, retrieval, tsne, one or several; none: list them."
-        ),
+        typer.Argument(help="One or more tables, such as 1 or iterations; lists them if absent."),
     ] = None,
     root: Annotated[
         list[str] | None,
-        typer.Option("--root", help="DATASET=FOLDER, as often as there are datasets."),
+        typer.Option("--root", help="DATASET=FOLDER; repeatable, once per dataset."),
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for cells and tables.")] = Path(
         "reproduction"
@@ -34,22 +32,16 @@ def reproduce(
     seeds: Annotated[str, typer.Option(help="Seeds, as in 0,1,2.")] = "0",
     epochs: Epochs = None,
     input_size: InputSize = None,
-    validation_share: Annotated[
-        float,
-        typer.Option(
-            "--validation-share", help="Share of images set aside to choose snapshot and K."
-        ),
-    ] = 0.2,
     protocol: Annotated[
         str,
         typer.Option(
-            help="paper: all choices by given labels. "
-            "reference: the released code's, which chooses by hidden labels."
+            help="paper: choose snapshot and K by given labels. reference: choose them by hidden "
+            "labels, as the released code does."
         ),
     ] = "paper",
     methods: Annotated[
         str | None,
-        typer.Option(help="Only the rows of these methods, as in cms,gcd; all if not given."),
+        typer.Option(help="Run only the rows of these methods, as in cms,gcd; all if absent."),
     ] = None,
     change: Annotated[
         list[str] | None,
@@ -58,12 +50,11 @@ def reproduce(
     device: Device = None,
     json: Json = False,
 ) -> None:
-    """Run tables of the paper, e.g. `shoal reproduce 1 3 4 --root cub=data/cub --encoder
+    """Reproduce tables of the paper, e.g. `shoal reproduce 1 3 4 --root cub=data/cub --encoder
     efficientnet-lite2`.
 
-    Prints our numbers with the paper's in parentheses and writes them as Markdown, LaTeX and CSV.
-    Every finished cell and every epoch of a training are kept in --out, so an interrupted call goes
-    on where it was.
+    Prints our numbers with the paper's in parentheses, and writes Markdown, LaTeX and CSV. Finished
+    cells and trainings are stored in --out; the same command resumes an interrupted one.
     """
     if not tables:
         _list_experiments(as_json=json)
@@ -75,7 +66,7 @@ def reproduce(
     from shoal.reproduce.reproduce import reproduce as run
 
     seed_words = seeds.replace(",", " ").split()
-    if not seed_words or not all(word.isdecimal() for word in seed_words):
+    if not all(word.isdecimal() for word in seed_words):
         raise UsageError(f"--seeds: found {seeds!r}, expected whole numbers, as in 0,1,2")
     pairs = list(change or [])
     if epochs is not None:
@@ -85,35 +76,36 @@ def reproduce(
         input_size=input_size,
         protocol=protocol,
         changes=read_changes(pairs),
-        validation_share=validation_share,
         methods=tuple((methods or "").replace(",", " ").split()),
     )
-    home = choose_device(device)
-    with processes(home):
+    chosen_device = choose_device(device)
+    with processes(chosen_device):
         reproductions = run(
             tables,
             read_pairs(root or [], "--root", "DATASET=FOLDER"),
             out,
-            device=home,
+            device=chosen_device,
             seeds=[int(word) for word in seed_words],
             options=options,
-            tell=say,
+            log=log,
         )
     if is_main():
         _print(reproductions, as_json=json)
 
 
 def _print(reproductions: list["Reproduction"], *, as_json: bool) -> None:
-    """Print tables and the names of files; what failed ends in an error."""
+    """Print tables and the names of files; exit with 1 if a cell failed."""
     files = [str(file) for each in reproductions for file in each.files]
-    numbers = [record for each in reproductions for record in each.records]
-    failures = {key: reason for each in reproductions for key, reason in each.failures.items()}
-    end = f"\nWritten: {', '.join(files)}" if files else ""
-    told = {"numbers": numbers, "files": files, "failed": failures}
-    result("\n".join(each.text for each in reproductions) + end, told, as_json=as_json)
+    failures = {key: error for each in reproductions for key, error in each.failures.items()}
+    facts = {
+        "numbers": [record for each in reproductions for record in each.records],
+        "files": files,
+        "failed": failures,
+    }
+    texts = [each.text for each in reproductions]
+    result("\n".join([*texts, f"Written: {', '.join(files)}"]), facts, as_json=as_json)
     if failures:
-        n_failed = count(len(failures), "cell")
-        complain(f"error: {n_failed} failed, left out here; the same command tries again")
+        log_error(f"error: {count(len(failures), 'cell')} failed; run the same command to retry")
         raise typer.Exit(FAILED)
 
 
@@ -122,5 +114,5 @@ def _list_experiments(*, as_json: bool) -> None:
 
     titles = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
     lines = [f"{name:<11} {title}" for name, title in titles.items()]
-    end = "Next: shoal reproduce 1 --root cub=data/cub --encoder efficientnet-lite2"
-    result("\n".join([*lines, "", end]), titles, as_json=as_json)
+    example = "Next: shoal reproduce 1 --root cub=data/cub --encoder efficientnet-lite2"
+    result("\n".join([*lines, "", example]), titles, as_json=as_json)

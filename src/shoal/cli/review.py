@@ -1,4 +1,4 @@
-"""`shoal review`: the page on which a person finishes what a run began."""
+"""`shoal review`: the page on which people review the result of a run."""
 
 import shlex
 from pathlib import Path
@@ -6,59 +6,69 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.console import Json, open_in_browser, result, say
+from shoal.cli.console import Json, log, open_in_browser, result
 from shoal.cli.options import FinishedRun, MovedImages
 from shoal.errors import UsageError
-from shoal.words import count, plural
+from shoal.words import count
 
 if TYPE_CHECKING:
     from shoal.review.review import Review
     from shoal.runs import Run
 
 MAX_LISTED = 20
-"""How much of what no longer fits is said; --json has it all."""
+"""Maximum number of printed actions that could not be applied; --json lists all."""
 
 
 def review(
     run: FinishedRun,
     port: Annotated[
         int | None,
-        typer.Option(help="Port to serve on.", show_default="8765, or another one that is free"),
+        typer.Option(help="Port to serve on.", show_default="8765, or another free one"),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to serve on; others can reach any but the default.")
+        str, typer.Option(help="Address to serve on; the default is for this machine only.")
     ] = "127.0.0.1",
     open_: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the page in a browser.")
     ] = True,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Show everything, change nothing.")
+        bool, typer.Option("--read-only", help="Show the run without allowing changes.")
     ] = False,
     replay: Annotated[
         Path | None,
         typer.Option(
-            help="Another run of the same images, whose review is done again on this one first."
+            help="Another run of the same images, whose review is replayed on this one first."
         ),
     ] = None,
+    salvage: Annotated[
+        bool,
+        typer.Option(
+            "--salvage",
+            help="Drop the damaged lines of review.jsonl, list them, and end; a copy is kept.",
+        ),
+    ] = False,
     images: MovedImages = None,
     json: Json = False,
 ) -> None:
     """Confirm, correct, name, merge and split what a run found, in a browser, e.g. `shoal review
     runs/birds`.
 
-    Everything done there is added to review.jsonl in the run folder at once; Ctrl-C ends the
-    server. `shoal export`, `report`, `assign` and `evaluate` then use what was decided.
+    Every action is saved immediately in review.jsonl in the run folder; Ctrl-C ends the server.
+    `shoal export`, `report`, `assign` and `evaluate` then use the reviewed categories.
     """
     from shoal.runs import Run, check_not_held
     from shoal.server.guard import Access
     from shoal.server.pictures import Originals
-    from shoal.server.serving import bind, serve
+    from shoal.server.serving import bind, redirect_page, serve
 
     check_not_held(run)
+    if salvage:
+        _salvage(Run.open(run), as_json=json)
+        return
     if images is not None and not images.is_dir():
-        raise UsageError(f"{images}: there is no such folder; give the one that --images shall be")
+        raise UsageError(f"{images}: there is no such folder; give the folder of the images")
     opened = Run.open(run, checks_tables=False)  # the review reads them all, and checks them then
-    opened_review, misfits = _open(opened, replay, read_only=read_only)
+    opened_review, not_applied = _open(opened, replay, read_only=read_only)
     originals = Originals(opened, opened_review.state.paths, images)
     listening = bind(host, port)
     access = Access(host=host, port=listening.getsockname()[1], is_read_only=read_only)
@@ -68,70 +78,80 @@ def review(
             "url": access.url,
             "run": str(run),
             "read_only": read_only,
-            "does_not_fit": misfits,
+            "not_applied": not_applied,
         }
         result(access.url, facts, as_json=json)
         if by_address := access.url_by_address:
-            say(f"where that name is not known: {by_address}")
+            log(f"if this machine's name is unknown in the network: {by_address}")
         if not access.is_loopback:
             may = "see everything" if read_only else "change the review"
-            say(f"note: whoever has this address can {may}; over ssh, `ssh -L` needs no --host")
+            log(f"note: anybody with this address can {may}; `ssh -L` needs no --host")
         if originals.missing:
-            say(f"note: no original can be shown enlarged: {originals.missing}")
-        if open_ and open_in_browser(access.url_once):
-            say("it opens in a browser; if that cannot show it, open the address")
+            log(f"note: enlarged images are not available: {originals.missing}")
+        if open_ and open_in_browser(page.as_uri()):
+            log("opening it in a browser; if that fails, open the address")
         elif open_:
-            say("note: no browser was found here; open the address in one")
-        kept = "" if read_only else "; everything done is kept as it is done"
-        say(f"Ctrl-C ends it{kept}")
+            log("note: no browser found; open the address in one")
+        saved = "" if read_only else "; every action is saved immediately"
+        log(f"Ctrl-C ends the server{saved}")
 
-    serve(opened_review, access, listening, started, originals, misfits)
-    _tell(opened_review, run)
+    with redirect_page(access.local_url) as page:
+        serve(opened_review, access, listening, started, originals, not_applied)
+    _summarize(opened_review, run)
+
+
+def _salvage(run: "Run", *, as_json: bool) -> None:
+    """Drop the damaged lines of a log, and print them."""
+    from shoal.review.log import FILE
+    from shoal.review.salvage import salvage
+
+    dropped, copy = salvage(run)
+    facts = {"dropped": dropped, "copy": None if copy is None else str(copy)}
+    result("\n".join(dropped) or f"{run.path / FILE} is not damaged", facts, as_json=as_json)
+    if copy is not None:
+        log(f"dropped {count(len(dropped), 'line')}; the log as it was is {copy}")
 
 
 def _open(run: "Run", replay: Path | None, *, read_only: bool) -> tuple["Review", list[str]]:
-    """The review of a run.
+    """Return the review of a run, and the actions that could not be applied.
 
-    One of another answer, of this folder or another, is done again on it first.
+    A review of another result, from this folder or another, is replayed on this one first.
     """
     from shoal.review.replay import replay_review
-    from shoal.review.review import OtherAnswer, Review, checked_who
+    from shoal.review.review import OtherResult, Review, checked_who
 
     if replay is not None and read_only:
-        raise UsageError("--replay writes a review, --read-only does not; leave out one of them")
+        raise UsageError("--replay and --read-only: found both, expected one of them")
     if replay is None:
         try:
             review = Review(run)
-        except OtherAnswer:
+        except OtherResult:
             if read_only:
                 raise
         else:
             if review.log.note:
-                say(review.log.note)
+                log(review.log.note)
             return review, []
-    entries, lost = replay_review(replay or run.path, run, by=checked_who(None))
-    misfits = [misfit.in_words() for misfit in lost]
-    fits = "everything fits"
-    if misfits:
-        fits = f"{count(len(misfits), 'action')} no longer {plural(len(misfits), 'fits')}"
-    done = count(len(entries), "action")
-    say(f"the review of another answer was done again on this one: {done}; {fits}")
-    for words in misfits[:MAX_LISTED]:
-        say(f"  {words}")
-    if len(misfits) > MAX_LISTED:
-        say(f"  … and {len(misfits) - MAX_LISTED:,} more")
-    return Review(run), misfits
+    entries, not_applied = replay_review(replay or run.path, run, by=checked_who(None))
+    outcome = "all were applied"
+    if not_applied:
+        outcome = f"{count(len(not_applied), 'action')} could not be applied completely"
+    log(f"replayed {count(len(entries), 'action')} of a review of another result; {outcome}")
+    for text in not_applied[:MAX_LISTED]:
+        log(f"  {text}")
+    if len(not_applied) > MAX_LISTED:
+        log(f"  … and {len(not_applied) - MAX_LISTED:,} more")
+    return Review(run), not_applied
 
 
-def _tell(review: "Review", run: Path) -> None:
-    """What there is now, and what to do with it."""
+def _summarize(review: "Review", run: Path) -> None:
+    """Print how many images were decided, and the next command."""
     from collections import Counter
 
     from shoal.review.actions import STATUSES
 
     review.refresh()
     n_by_status = Counter(STATUSES[status] for status in review.state.images.status.tolist())
-    said = [f"{n_by_status[one]:,} {one}" for one in STATUSES[1:] if n_by_status[one]]
-    images = count(len(review.state), "image")
-    say(f"of {images} {', '.join(said) or 'none was decided on'}")
-    say(f"next: shoal export {shlex.quote(str(run))} --to imagefolder --out sorted/")
+    counts = [f"{n_by_status[name]:,} {name}" for name in STATUSES[1:] if n_by_status[name]]
+    log(f"{count(len(review.state), 'image')}: {', '.join(counts) or 'none decided'}")
+    log(f"next: shoal export {shlex.quote(str(run))} --to imagefolder --out sorted/")

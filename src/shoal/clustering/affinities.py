@@ -1,7 +1,6 @@
-"""Affinities: how much nodes of a graph belong together, by how often they are neighbors of the
-same nodes.
+"""Affinities of the nodes of a graph: how often two are neighbors of the same nodes.
 
-G nodes, V of them, the first ones, whose affinities are asked for, D columns, k neighbors.
+G nodes, of which affinities of the first V are computed, D columns, k neighbors.
 """
 
 import torch
@@ -9,12 +8,12 @@ from torch import Tensor
 
 
 def affinities(nodes: Tensor, exists: Tensor, n_first: int, n_neighbors: int) -> Tensor:
-    """How much each of the first nodes belongs together with each of all unit nodes (G, D): (V, G).
+    """Return the affinities (V, G) of the first nodes with all unit nodes (G, D).
 
-    Two nodes agree as often as both are among the nearest of one node: itself and its k neighbors,
-    so there must be more than k nodes. P being these counts with rows that sum to 1, an affinity is
-    an entry of P P Pᵀ + I, one step of diffusion. Nodes that do not exist yet count for nothing;
-    the first ones all exist. The counts are whole numbers, so no order of adding them changes them.
+    Two nodes count once for every node that has both among its nearest, itself and its k neighbors,
+    so there must be more than k nodes. With P these counts normalized to rows that sum to 1, an
+    affinity is an entry of P P Pᵀ + I, one step of diffusion. Nodes that do not exist yet have no
+    affinity; the first V all exist. The counts are integers, so their order does not matter.
     """
     n_nodes = len(nodes)
     n_near = n_neighbors + 1
@@ -36,14 +35,13 @@ def affinities(nodes: Tensor, exists: Tensor, n_first: int, n_neighbors: int) ->
 
 
 def strongest(affinity: Tensor, exists: Tensor, quantile: float) -> Tensor:
-    """Which affinities (V, G) are above a quantile of those that are over the mean."""
+    """Return which affinities (V, G) are above a quantile of those above the mean."""
     mean = (affinity * exists).sum() / (exists.sum() * len(affinity))
-    # Sorted here: torch.quantile refuses more than 16 million numbers. Positions stay tensors:
-    # nothing waits for a GPU.
-    # Those over the mean come first.
+    # torch.quantile refuses more than 16 million numbers. Positions stay tensors, so that nothing
+    # waits for the GPU. Those above the mean come first.
     ordered = affinity.masked_fill(affinity <= mean, torch.inf).flatten().sort().values
     position = quantile * ((affinity > mean).sum() - 1).clamp_min(0).double()
     below = ordered[position.floor().long()]
     above = ordered[position.ceil().long()]
     limit = below.lerp(above, position.frac().to(affinity.dtype))
-    return affinity >= limit  # nothing where there is no number above the mean
+    return affinity >= limit  # none if no affinity is above the mean

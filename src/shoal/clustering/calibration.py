@@ -1,28 +1,27 @@
-"""How sure an assignment is, as a share that given labels bear out: of what is said at 0.9, nine in
-ten are right.
+"""Calibrated confidence: of the assignments with confidence 0.9, nine in ten are correct.
 
-The share of an image's neighbors in its category sounds surer than it is: neighbors err together.
-So labels are held back in folds: a fifth of the images of each class, then whole classes, which
-stand in for novel ones. What matches clusters with classes is never evidence for itself. Only given
-labels decide, and none is asked for twice.
+The share of an image's neighbors in its category is overconfident, because the errors of neighbors
+are correlated. Cross-validation on the labels corrects this: each fold holds out a fifth of the
+labeled images of every class, and some whole classes that represent novel ones. Clusters are
+matched to classes by the remaining labels, so no label is used to evaluate itself.
 
-In a known category, right means of its class. Most that is wrong there is of classes without
-labels, which no held-back label shows; but where few of a category's images are labeled although
-many of its class are, the others are of another class. In a novel category, right means: what share
-of the category is of the image's own class.
+In a known category, an assignment is correct if the image is of the category's class. Most errors
+there are images of novel classes, which have no labels. Their number is estimated from the share of
+labeled images instead: a known category with fewer labels than expected for its size must contain
+images of other classes. In a novel category, the confidence of an image is the share of the
+category that is of the image's class.
 
-N images, k neighbors, K categories of which the first C are known; M of J judged images are held
-back.
+Shapes: N images, k neighbors, K categories of which the first C are known; H labeled images used, M
+images in a call: in a fit, the held-out images over all folds (an image that two folds hold out
+counts twice).
 """
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
 from shoal.arrays import UNLABELED, Bools, Floats, Ints, nan_to_null
@@ -30,115 +29,116 @@ from shoal.clustering.matching import match_clusters
 
 N_FOLDS = 5
 N_GROUPS = 10
-"""Groups of classes that are left out in turn, to see how far what was learned hangs on some of
-them."""
+"""Number of groups of classes; the jackknife leaves out one at a time."""
 MIN_LABELS = 20
-"""Labeled images below which nothing is calibrated."""
+"""Smallest number of labeled images to calibrate on."""
 N_ERRORS = 2.0
-"""Standard errors that a change of confidence must exceed to count at all."""
+"""A change in confidence is applied only if it exceeds this many standard errors."""
 UNCHECKED_CONFIDENCE = 0.95
-"""Most that an unlabeled image is given where labels cannot check confidence."""
+"""Highest confidence of an unlabeled image without calibration."""
 PRIOR_IMAGES = 4.0
-"""How many images the share of neighbors itself counts for, at each of its values."""
+"""Pseudo-count of the uncalibrated share, the prior of a curve, at each of its points."""
 PRIOR_MEMBERS = 8.0
-"""How many images the mean of all known categories counts for in each of them."""
+"""Pseudo-count of the pooled share of correct images, the prior of each known category."""
 NEAR_UNKNOWN = 0.5
-"""How often classes without labels are among an image's neighbors, beside other known classes, by
-their numbers."""
+"""Assumed frequency of novel classes among an image's neighbors, relative to that of other known
+classes of the same size."""
 
 CURVES = ("known", "novel", "labeled")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ReliabilityCurve:
-    """What a share of neighbors means."""
+    """Confidence as a function of the share of neighbors in the same category."""
 
     confidence: Floats
-    """(k + 1,) at the shares 0, 1/k … 1, never falling."""
-    right: Floats
-    """(k + 1,) how many of the images held back there were right; with `n_images` the evidence."""
+    """(k + 1,) at the shares 0, 1/k, …, 1; non-decreasing."""
+    n_correct: Floats
+    """(k + 1,) weighted number of correct held-out images at each share."""
     n_images: Floats
-    """(k + 1,)"""
+    """(k + 1,) weighted number of held-out images at each share."""
 
     def at(self, share: Floats) -> Floats:
-        """The confidence at shares of neighbors (M,)."""
-        confidence: Floats = np.interp(
-            share, np.linspace(0, 1, len(self.confidence)), self.confidence
-        )
+        """Return the confidence (M,) at shares (M,), interpolated linearly."""
+        grid = np.linspace(0, 1, len(self.confidence))
+        confidence: Floats = np.interp(share, grid, self.confidence)
         return confidence
 
-    def toward_share(self, weight: float) -> "ReliabilityCurve":
-        """The same with `weight`, and the share itself with the rest."""
+    def shrunk(self, weight: float) -> "ReliabilityCurve":
+        """Return weight · curve + (1 - weight) · uncalibrated share."""
         share = np.linspace(0, 1, len(self.confidence))
         return replace(self, confidence=weight * self.confidence + (1 - weight) * share)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Calibration:
-    """From the share of an image's neighbors in its category to its confidence."""
+    """Maps the share of an image's neighbors in its category to a confidence."""
 
     known: ReliabilityCurve
     """For unlabeled images in known categories."""
     novel: ReliabilityCurve
+    """For images in novel categories."""
     labeled: ReliabilityCurve
-    """For labeled images in known categories, among which there are none of novel classes."""
+    """For labeled images in known categories, which are never of a novel class."""
     scale: Floats
-    """(K,) factor of each category."""
+    """(K,) factor on the curve `known` in each known category; NaN for novel categories."""
     label_rate: float | None
-    """Share of the images of known classes that are labeled, as neighbors of labeled images show
-    it; None where labels are too few to calibrate: then confidence is the share of neighbors."""
+    """Estimated share of labeled images among those of known classes; None without calibration,
+    because labels are too few or calibration varies too much between classes."""
     weight: float = 1.0
-    """How much this counts in known categories; the share of neighbors itself has the rest."""
-    is_of_first: bool = False
-    """Whether it was learned on the first answer, because training left too few labels unseen."""
+    """Weight of the curves in known categories; the uncalibrated share has weight 1 - `weight`."""
+    is_from_frozen: bool = False
+    """Whether it was fitted on the frozen result, because too few labels were held out from
+    training."""
 
     def confidence(self, share: Floats, categories: Ints, is_labeled: Bools) -> Floats:
-        """(M,) of images in `categories` (M,) with a share (M,) of neighbors there."""
+        """Return the confidence (M,) of images in `categories` (M,), given the `share` (M,) of
+        their neighbors in the same category."""
         n_known = int(np.isfinite(self.scale).sum())
         is_known = categories < n_known
-        by_curve = self.known.at(share) * np.nan_to_num(self.scale)[categories]
-        by_curve = np.where(is_labeled, self.labeled.at(share), by_curve)
-        by_curve = np.where(is_known, by_curve, self.novel.at(share))
+        calibrated = self.known.at(share) * np.nan_to_num(self.scale)[categories]
+        calibrated = np.where(is_labeled, self.labeled.at(share), calibrated)
+        calibrated = np.where(is_known, calibrated, self.novel.at(share))
         weight = np.where(is_known, self.weight, float(self.label_rate is not None))
-        weighted = weight * np.clip(by_curve, 0.0, 1.0) + (1 - weight) * share
-        # What labels have not checked is never certain.
-        most = UNCHECKED_CONFIDENCE + (1 - UNCHECKED_CONFIDENCE) * weight
-        confidence: Floats = np.where(is_labeled, weighted, np.minimum(weighted, most))
+        mixed = weight * np.clip(calibrated, 0.0, 1.0) + (1 - weight) * share
+        # Without calibration (weight 0), an unlabeled image is never certain.
+        highest = UNCHECKED_CONFIDENCE + (1 - UNCHECKED_CONFIDENCE) * weight
+        confidence: Floats = np.where(is_labeled, mixed, np.minimum(mixed, highest))
         return confidence
 
     def for_novel(self, n_novel: int) -> "Calibration":
-        """The same for another clustering, with as many known categories and `n_novel` others."""
+        """Return the calibration for a clustering with the same known categories and `n_novel`
+        novel ones."""
         scale = np.concatenate([self.scale[np.isfinite(self.scale)], np.full(n_novel, np.nan)])
         return replace(self, scale=scale)
 
     def to_dict(self) -> dict[str, object]:
-        """The record of it, for calibration.json."""
-        curves = {}
-        for name in CURVES:
-            values = vars(getattr(self, name))
-            curves[name] = {key: array.tolist() for key, array in values.items()}
-        return {
+        """Return the contents of calibration.json."""
+        plain: dict[str, object] = {
             "is_calibrated": self.label_rate is not None,
             "label_rate": self.label_rate,
             "weight": self.weight,
-            "is_of_first": self.is_of_first,
-            **curves,
+            "is_from_frozen": self.is_from_frozen,
             "scale": nan_to_null(self.scale.tolist()),
         }
+        for name in CURVES:
+            values = vars(getattr(self, name))
+            plain[name] = {key: array.tolist() for key, array in values.items()}
+        return plain
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "Calibration":
-        """Undo `to_dict`."""
+        """Return the calibration that `to_dict` wrote."""
         curves = {}
         for name in CURVES:
-            values = {key: np.array(each, dtype=float) for key, each in plain[name].items()}
+            values = {key: np.array(array, dtype=float) for key, array in plain[name].items()}
             curves[name] = ReliabilityCurve(**values)
         return cls(
             **curves,
             scale=np.array(plain["scale"], dtype=float),
             label_rate=plain.get("label_rate"),
             weight=plain.get("weight", 1.0),
-            is_of_first=plain.get("is_of_first", False),
+            is_from_frozen=plain.get("is_from_frozen", False),
         )
 
 
@@ -147,222 +147,235 @@ def calibrate(
     labels: Ints,
     share: Floats,
     neighbors: Ints,
-    rows: Floats,
+    embeddings: Floats,
     *,
     n_categories: int,
     n_known: int,
     unseen: Ints | None = None,
 ) -> Calibration:
-    """Learn what `share` (N,) of the `neighbors` (N, k) in an image's category means, from labels
-    (N,), -1 for none.
+    """Calibrate the confidence of assignments to `categories` (N,) by `labels` (N,), -1 for
+    unlabeled.
 
-    `unseen` are the labeled images whose labels no training saw; all of them if not given. Their
-    `rows` (N, any) decide on folds, so that the order of images does not. What would be another
-    without some of the classes counts less.
+    `share` (N,) is the share of each image's `neighbors` (N, k) in its category. `unseen` lists the
+    rows whose labels training did not see; None: all rows. Folds are assigned by digests of the
+    `embeddings` (N, D), so that the order of images does not matter. The fit is shrunk toward the
+    share of neighbors by its jackknife variance over classes.
     """
-    labeled = labels != UNLABELED
+    is_labeled = labels != UNLABELED
     if unseen is None:
         unseen = np.arange(len(labels))
-    judged = unseen[labeled[unseen]]
+    rows = unseen[is_labeled[unseen]]  # (H,)
     is_known = np.arange(n_categories) < n_known
-    task = _Task(categories, labels, share, neighbors, row_digests(rows), is_known)
-    classes, at = np.unique(labels[judged], return_inverse=True)
-    if len(judged) < MIN_LABELS or len(classes) < 2:
-        return task.plain()
-    learned = task.learn(judged)
-    change = learned.confidence(share, categories, labeled) - share
-    group = (np.random.default_rng(1).permutation(len(classes)) % N_GROUPS)[at]  # (J,)
-    others = [
-        task.learn(judged[group != one]).confidence(share, categories, labeled) - share
-        for one in np.unique(group)
-    ]
-    trust = []
-    for chosen in (~labeled & is_known[categories], ~labeled & ~is_known[categories]):
-        trust.append(_trust(change[chosen], [other[chosen] for other in others]))
-    if not any(trust):
-        return task.plain()
-    return replace(learned, novel=learned.novel.toward_share(trust[1]), weight=trust[0])
+    fitter = _Fitter(categories, labels, share, neighbors, embeddings, is_known)
+    classes, class_of = np.unique(labels[rows], return_inverse=True)
+    if len(rows) < MIN_LABELS or len(classes) < 2:
+        return fitter.uncalibrated()
+
+    fitted = fitter.fit(rows)
+    change = fitted.confidence(share, categories, is_labeled) - share
+    # The jackknife leaves out classes, not images, because the errors within a class are
+    # correlated.
+    group = (np.random.default_rng(1).permutation(len(classes)) % N_GROUPS)[class_of]  # (H,)
+    jackknife = []
+    for left_out in np.unique(group):
+        other = fitter.fit(rows[group != left_out])
+        jackknife.append(other.confidence(share, categories, is_labeled) - share)
+    in_known = ~is_labeled & is_known[categories]
+    in_novel = ~is_labeled & ~is_known[categories]
+    known_weight = _shrinkage(change[in_known], [other[in_known] for other in jackknife])
+    novel_weight = _shrinkage(change[in_novel], [other[in_novel] for other in jackknife])
+    if known_weight == 0 and novel_weight == 0:
+        return fitter.uncalibrated()
+    return replace(fitted, novel=fitted.novel.shrunk(novel_weight), weight=known_weight)
 
 
-def row_digests(rows: Floats) -> NDArray[np.str_]:
-    """(N,) a checksum of each row."""
-    return np.array([hashlib.sha256(row.tobytes()).hexdigest() for row in rows])
-
-
-def _trust(change: Floats, others: Sequence[Floats]) -> float:
-    """How far to believe in a change (M,) of confidence: less the more it is another without some
-    of the classes."""
+def _shrinkage(change: Floats, jackknife: Sequence[Floats]) -> float:
+    """Return the weight, 0 to 1, of a change (M,) in confidence, given the same change in each
+    jackknife replicate."""
     if not change.sum():
         return 0.0
-    of_others = np.array([other.mean() for other in others])
-    squares = float(((of_others - of_others.mean()) ** 2).sum())
-    error = (len(of_others) - 1) / len(of_others) * squares  # squared
-    return max(0.0, 1 - N_ERRORS**2 * error / float(change.mean()) ** 2)
+    means = np.array([other.mean() for other in jackknife])
+    squares = float(((means - means.mean()) ** 2).sum())
+    variance = (len(means) - 1) / len(means) * squares
+    return max(0.0, 1 - N_ERRORS**2 * variance / float(change.mean()) ** 2)
 
 
 @dataclass(frozen=True, eq=False)
-class _Task:
-    """Images in categories of which some are labeled, and what the shares of their neighbors
-    are."""
+class _Fitter:
+    """Fits a calibration to some of the labels of a clustered collection."""
 
     categories: Ints
     labels: Ints
     share: Floats
     neighbors: Ints
-    digests: NDArray[np.str_]
+    embeddings: Floats
     is_known: Bools
     """(K,)"""
 
-    def plain(self) -> Calibration:
-        """Confidence is the share of neighbors."""
-        none = np.zeros(0)
-        curve = self._fit(np.zeros(0, dtype=np.int64), none, none)
+    def uncalibrated(self) -> Calibration:
+        """Return the calibration in which confidence is the share of neighbors."""
+        curve = self._curve(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
         scale = np.where(self.is_known, 1.0, np.nan)
         return Calibration(
             known=curve, novel=curve, labeled=curve, scale=scale, label_rate=None, weight=0.0
         )
 
-    def learn(self, judged: Ints) -> Calibration:
-        """What the labels of the `judged` images (J,) say, folds of them held back in turn."""
-        labels = self.labels
-        categories = self.categories
-        rate = estimate_label_rate(labels, self.neighbors, judged, self.digests)
-        classes, of = np.unique(labels[judged], return_inverse=True)
-        n_given = np.array([(labels == one).sum() for one in classes])
-        stands_for = (n_given / np.bincount(of))[of]  # (J,) labels that each judged one stands for
-        class_fold = (np.random.default_rng(0).permutation(len(classes)) % N_FOLDS)[of]  # (J,)
-        image_fold = _image_folds(of, self.digests[judged].tolist())  # (J,)
-        n_right = np.zeros(len(self.is_known))
+    def fit(self, rows: Ints) -> Calibration:
+        """Return the calibration fitted to the labels of `rows` (H,) by cross-validation."""
+        label_rate = estimate_label_rate(self.labels, self.neighbors, rows)
+        classes, class_of = np.unique(self.labels[rows], return_inverse=True)
+        class_fold = (np.random.default_rng(0).permutation(len(classes)) % N_FOLDS)[class_of]
+        image_fold = _image_folds(class_of, self.embeddings[rows])  # (H,)
+        # (N,) how many labels of its class each of `rows` stands for, including labels that
+        # training saw; 0 for other images
+        n_labels = np.array([(self.labels == label).sum() for label in classes])
+        labels_per_row = np.zeros(len(self.labels))
+        labels_per_row[rows] = (n_labels / np.bincount(class_of))[class_of]
+
+        # Hold out images and whole classes together, because both kinds of errors occur together.
+        held_out, matched, is_hidden = self._hold_out(rows, image_fold, class_fold)  # (M,) each
+        is_correct = matched == self.labels[held_out]
+        is_matched = matched != UNLABELED
+        weights = self._weights(is_hidden, label_rate)
+        ones = np.ones(len(held_out))
+        known = self._curve(held_out[is_matched], is_correct[is_matched], weights[is_matched])
+        chosen = is_matched & ~is_hidden
+        labeled = self._curve(held_out[chosen], is_correct[chosen], ones[chosen])
+        class_share = self._class_share(held_out[~is_matched], labels_per_row, label_rate)
+        novel = self._curve(held_out[~is_matched], class_share, ones[~is_matched])
+
+        # To count the correct labels of each category, hold out images only.
+        held_out, matched, _ = self._hold_out(rows, image_fold, np.full(len(rows), -1))
+        correct = held_out[matched == self.labels[held_out]]
+        n_correct = np.zeros(len(self.is_known))
+        np.add.at(n_correct, self.categories[correct], labels_per_row[correct])
+        shares = self._known_shares(rows, n_correct, label_rate)
+        scale = shares / np.maximum(self._mean_confidence(known), 1e-9)
+        return Calibration(
+            known=known,
+            novel=novel,
+            labeled=labeled,
+            scale=np.where(self.is_known, scale, np.nan),
+            label_rate=label_rate,
+        )
+
+    def _hold_out(self, rows: Ints, image_fold: Ints, class_fold: Ints) -> tuple[Ints, Ints, Bools]:
+        """Match categories to classes without each fold's labels.
+
+        Return the held-out rows (M,) of all folds, the class (M,) that the category of each is
+        matched to, -1 for none, and whether (M,) its whole class is hidden. A row of `rows` (H,) is
+        held out in the fold of the image and in that of its class.
+        """
         parts = []
         for fold in range(N_FOLDS):
-            is_hidden = class_fold == fold
-            held = is_hidden | (image_fold == fold)
-            hidden = np.unique(labels[judged[is_hidden]])
-            parts.append((judged[held], self._match(judged[held], hidden), is_hidden[held]))
-            held = image_fold == fold
-            at = judged[held]
-            is_right = self._match(at, hidden[:0]) == labels[at]
-            np.add.at(n_right, categories[at][is_right], stands_for[held][is_right])
-        at, matched, is_hidden = (np.concatenate(part) for part in zip(*parts, strict=True))
-        is_right = matched == labels[at]
-        is_matched = matched != UNLABELED
-        weights = self._weights(is_hidden, rate)
-        ones = np.ones(len(at))
-        known = self._fit(at[is_matched], is_right[is_matched], weights[is_matched])
-        chosen = is_matched & ~is_hidden
-        labeled = self._fit(at[chosen], is_right[chosen], ones[chosen])
-        alike = self._own_class_share(judged, stands_for, at[~is_matched], rate)
-        novel = self._fit(at[~is_matched], alike, ones[~is_matched])
-        scale = self._known_shares(judged, n_right, rate) / np.maximum(self._base(known), 1e-9)
-        scale = np.where(self.is_known, scale, np.nan)
-        return Calibration(known=known, novel=novel, labeled=labeled, scale=scale, label_rate=rate)
+            in_class_fold = class_fold == fold
+            is_held_out = in_class_fold | (image_fold == fold)
+            held_out = rows[is_held_out]
+            hidden_classes = np.unique(self.labels[rows[in_class_fold]])
+            others = self.labels.copy()
+            others[np.isin(others, hidden_classes)] = UNLABELED
+            others[held_out] = UNLABELED
+            matched = match_clusters(others, self.categories)[self.categories[held_out]]
+            parts.append((held_out, matched, in_class_fold[is_held_out]))
+        rows_parts, matched_parts, hidden_parts = zip(*parts, strict=True)
+        return (
+            np.concatenate(rows_parts),
+            np.concatenate(matched_parts),
+            np.concatenate(hidden_parts),
+        )
 
-    def _match(self, held: Ints, hidden: Ints) -> Ints:
-        """(M,) the class of the category of each held image, by the other labels, none of `hidden`
-        classes; -1 where it has none."""
-        rest = self.labels.copy()
-        rest[np.isin(rest, hidden)] = UNLABELED
-        rest[held] = UNLABELED
-        return match_clusters(rest, self.categories)[self.categories[held]]
-
-    def _weights(self, is_hidden: Bools, rate: float) -> Floats:
-        """(M,) how many unlabeled images each held-back one stands for: of known classes, or of
-        novel ones if hidden."""
+    def _weights(self, is_hidden: Bools, label_rate: float) -> Floats:
+        """Return importance weights (M,), with mean 1, of held-out images: the number of unlabeled
+        images of known classes that each represents, or of novel ones if its class is hidden."""
         n_labeled = int((self.labels != UNLABELED).sum())
         n_hidden = max(1, int(is_hidden.sum()))
-        of_known = (n_labeled / rate - n_labeled) / max(1, len(is_hidden) - n_hidden)
-        of_novel = (len(self.labels) - n_labeled / rate) / n_hidden
-        weights = np.where(is_hidden, of_novel, of_known)
+        per_known = (n_labeled / label_rate - n_labeled) / max(1, len(is_hidden) - n_hidden)
+        per_novel = (len(self.labels) - n_labeled / label_rate) / n_hidden
+        weights = np.where(is_hidden, per_novel, per_known)
         if not weights.sum() > 0:
             weights = np.ones(len(is_hidden))
         return np.asarray(weights / weights.mean())
 
-    def _fit(self, at: Ints, right: Floats | Bools, weights: Floats) -> ReliabilityCurve:
-        """The curve nearest to the evidence and, where there is little, to the share itself."""
+    def _curve(self, held_out: Ints, correct: Floats | Bools, weights: Floats) -> ReliabilityCurve:
+        """Return the isotonic fit to held-out images (M,), with the uncalibrated share as a
+        prior."""
         k = self.neighbors.shape[1]
-        level = np.rint(self.share[at] * k).astype(np.int64)
+        level = np.rint(self.share[held_out] * k).astype(np.int64)
+        # bincount returns integers for empty input; + 0.0 makes them floats.
         n_images = np.bincount(level, weights, minlength=k + 1) + 0.0
-        n_right = np.bincount(level, weights * right, minlength=k + 1) + 0.0
-        worth = n_images + PRIOR_IMAGES
-        smoothed = (n_right + PRIOR_IMAGES * np.linspace(0, 1, k + 1)) / worth
-        rising = isotonic_regression(smoothed, weights=worth).x  # within 0 and 1 as well
-        return ReliabilityCurve(confidence=rising, right=n_right, n_images=n_images)
+        n_correct = np.bincount(level, weights * correct, minlength=k + 1) + 0.0
+        total = n_images + PRIOR_IMAGES
+        smoothed = (n_correct + PRIOR_IMAGES * np.linspace(0, 1, k + 1)) / total
+        confidence = isotonic_regression(smoothed, weights=total).x
+        return ReliabilityCurve(confidence=confidence, n_correct=n_correct, n_images=n_images)
 
-    def _own_class_share(self, judged: Ints, stands_for: Floats, at: Ints, rate: float) -> Floats:
-        """(M,) which share of its category is of an image's own class: its labeled ones, by the
-        rate of labels."""
+    def _class_share(self, held_out: Ints, labels_per_row: Floats, label_rate: float) -> Floats:
+        """Return, for each held-out image, the estimated share (M,) of its category that is of its
+        class: the labels of that class in the category, divided by the label rate and by the size
+        of the category, each without the image itself."""
         counts = np.zeros((len(self.is_known), int(self.labels.max()) + 1))
-        np.add.at(counts, (self.categories[judged], self.labels[judged]), stands_for)
-        own = np.zeros(len(self.labels))
-        own[judged] = stands_for
-        sizes = np.bincount(self.categories)[self.categories[at]]
-        alike = counts[self.categories[at], self.labels[at]] - own[at]
-        return alike / rate / np.maximum(sizes - 1, 1)  # may pass 1 by chance; the curve does not
+        rows = np.flatnonzero(labels_per_row)
+        np.add.at(counts, (self.categories[rows], self.labels[rows]), labels_per_row[rows])
+        categories = self.categories[held_out]
+        n_same = counts[categories, self.labels[held_out]] - labels_per_row[held_out]
+        sizes = np.bincount(self.categories)[categories]
+        return n_same / label_rate / np.maximum(sizes - 1, 1)  # may exceed 1 by chance
 
-    def _known_shares(self, judged: Ints, n_right: Floats, rate: float) -> Floats:
-        """(K,) which share of a category's unlabeled images is of its class: as many per labeled
-        one as elsewhere."""
+    def _known_shares(self, rows: Ints, n_correct: Floats, label_rate: float) -> Floats:
+        """Return the share (K,) of each category's unlabeled images estimated to be of its class.
+
+        A correct label implies (1 - label_rate) / label_rate unlabeled images of its class. Shares
+        are shrunk toward the mean over all categories.
+        """
         n = len(self.is_known)
-        unlabeled = np.bincount(self.categories[self.labels == UNLABELED], minlength=n)
-        expected = n_right * (1 - rate) / rate
-        is_seen = np.bincount(self.categories[judged], minlength=n) > 0
-        pooled = float(np.clip(expected[is_seen].sum() / max(1, unlabeled[is_seen].sum()), 0, 1))
-        shares = (expected + PRIOR_MEMBERS * pooled) / (unlabeled + PRIOR_MEMBERS)
-        return np.clip(np.where(is_seen, shares, pooled), 0, 1)
+        n_unlabeled = np.bincount(self.categories[self.labels == UNLABELED], minlength=n)
+        expected = n_correct * (1 - label_rate) / label_rate
+        has_labels = np.bincount(self.categories[rows], minlength=n) > 0
+        pooled = expected[has_labels].sum() / max(1, n_unlabeled[has_labels].sum())
+        pooled = float(np.clip(pooled, 0, 1))
+        shares = (expected + PRIOR_MEMBERS * pooled) / (n_unlabeled + PRIOR_MEMBERS)
+        return np.clip(np.where(has_labels, shares, pooled), 0, 1)
 
-    def _base(self, known: ReliabilityCurve) -> Floats:
-        """(K,) the mean confidence of the unlabeled images of each category; of all images where it
-        has none."""
+    def _mean_confidence(self, known: ReliabilityCurve) -> Floats:
+        """Return the mean confidence (K,) of each category's unlabeled images, or that of all
+        images for a category without unlabeled ones."""
         values = known.at(self.share)
-        chosen = self.labels == UNLABELED
+        is_unlabeled = self.labels == UNLABELED
+        categories = self.categories[is_unlabeled]
         n = len(self.is_known)
-        totals = np.bincount(self.categories[chosen], values[chosen], minlength=n)
-        counts = np.bincount(self.categories[chosen], minlength=n)
+        totals = np.bincount(categories, values[is_unlabeled], minlength=n)
+        counts = np.bincount(categories, minlength=n)
         return np.where(counts > 0, totals / np.maximum(counts, 1), float(values.mean()))
 
 
-def _image_folds(classes: Ints, digests: Sequence[str]) -> Ints:
-    """(J,) folds that share each class evenly, by the digest of each row."""
+def _image_folds(classes: Ints, embeddings: Floats) -> Ints:
+    """Return folds (H,) that split each class evenly; members are ordered by digest."""
+    digests = [hashlib.sha256(row.tobytes()).hexdigest() for row in embeddings]
     folds = np.zeros(len(digests), dtype=np.int64)
-    for one in np.unique(classes):
-        members = sorted(np.flatnonzero(classes == one).tolist(), key=digests.__getitem__)
-        folds[members] = (np.arange(len(members)) + one) % N_FOLDS
+    for label in np.unique(classes):
+        members = sorted(np.flatnonzero(classes == label).tolist(), key=digests.__getitem__)
+        # Start at a different fold for each class: small classes would otherwise all be in fold 0.
+        folds[members] = (np.arange(len(members)) + label) % N_FOLDS
     return folds
 
 
-def estimate_label_rate(
-    labels: Ints, neighbors: Ints, judged: Ints, digests: NDArray[np.str_]
-) -> float:
-    """The share of the images of known classes that are labeled, from the neighbors (N, k) of
-    labeled images.
+def estimate_label_rate(labels: Ints, neighbors: Ints, rows: Ints) -> float:
+    """Estimate the share of labeled images among those of known classes, from the neighbors (N, k)
+    of the labeled `rows` (H,).
 
-    Of these, a share a is labeled alike, b otherwise. Were classes without labels as often
-    neighbors of an image as other known ones are, by their number, the rate would be a / (1 - b N /
-    L), with L of N images labeled; were they never, it would be a + b. They are taken to be half as
-    often. Of copies, equal `digests` (N,), any may be the neighbor: each counts by its share, so
-    that their order does not matter.
+    Let a be the share of these neighbors with the same label, b the share with another label, and L
+    the number of labeled images. If novel classes were as frequent among neighbors as other known
+    classes of the same size, the rate would be a / (1 - b N / L); if they never occurred, a + b.
+    They are assumed to be half as frequent (`NEAR_UNKNOWN`).
     """
     n = len(labels)
     n_labeled = int((labels != UNLABELED).sum())
-    _, copies, sizes = np.unique(digests, return_inverse=True, return_counts=True)  # (N,) and (G,)
-    near = copies[neighbors[judged]]  # (J, k)
-    own = near == copies[judged][:, None]
-    others = sizes[near] - own
-    width = int(labels.max()) + 2
-    pairs, counts = np.unique(copies * width + labels + 1, return_counts=True)
-
-    def n_copies(label: Ints) -> Ints:
-        """(J, k) how many copies of each neighbor have a label, one per row (J, 1)."""
-        wanted = near * width + label + 1
-        at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
-        return np.where(pairs[at] == wanted, counts[at], 0)
-
-    same = (n_copies(labels[judged][:, None]) - own) / others
-    unlabeled = n_copies(np.full((1, 1), UNLABELED)) / others
-    alike = math.fsum(same.flat) / same.size
-    otherwise = math.fsum((1 - same - unlabeled).flat) / same.size
-    rest = 1 - NEAR_UNKNOWN * otherwise * n / n_labeled
+    near = labels[neighbors[rows]]  # (H, k)
+    is_same = near == labels[rows][:, None]
+    same_share = float(is_same.mean())
+    other_share = float((~is_same & (near != UNLABELED)).mean())
+    rest = 1 - NEAR_UNKNOWN * other_share * n / n_labeled
     if rest <= 0:
         return 1.0
-    rate = (alike + (1 - NEAR_UNKNOWN) * otherwise) / rest
+    rate = (same_share + (1 - NEAR_UNKNOWN) * other_share) / rest
     return float(np.clip(rate, n_labeled / n, 1.0))

@@ -1,11 +1,10 @@
-"""What is known of each image and category once clusters have become categories.
+"""Categories from clusters: their numbers and names, and how well each image fits its category.
 
-Everything is read off the embeddings and the assignment, by exact neighbor searches among images
-and among centers, so that no number depends on the order of images, the device, the threads or how
-many are described at once.
+All numbers come from exact neighbor searches among images and centers, so none depends on the order
+of images, the device, the threads or the batch size.
 
-N images, M of them described, D columns, k neighbors, K categories of which the first C are known
-and F hold images.
+Shapes: N images, M of them described, D columns, k neighbors, K categories of which the first C are
+known and F hold images.
 """
 
 from collections.abc import Sequence
@@ -23,30 +22,27 @@ from shoal.clustering.sums import grouped_sums, row_lengths, similarities
 
 Name = TypeVar("Name", bound=int | str)
 
-NONE = -1
-"""Where there is no such category."""
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Membership:
-    """How each image sits in its category; similarities are cosines."""
+    """How well each image fits its category."""
 
     confidence: Floats  # (N,) share of the k nearest images that are in the same category
     outlier_score: Floats  # (N,) 1 - mean cosine to the k nearest: near 0 among similar rows
-    typicality: Floats  # (N,) cosine to the center of the own category
-    second: Ints  # (N,) the other category with the nearest center, -1 where there is no other
+    typicality: Floats  # (N,) cosine to the center of its category
+    second: Ints  # (N,) the other category with the nearest center; -1 without any
     nearest_known: Ints  # (N,) the known category with the nearest center; -1 without any
     nearest_known_similarity: Floats  # (N,) cosine to that center; NaN without any
 
 
 def other_neighbors(points: Tensor, n_neighbors: int) -> Neighbors:
-    """The neighbors of every row of `points` (N, D) among the others."""
+    """Return the neighbors of every row of `points` (N, D) among the others."""
     own = torch.arange(len(points), device=points.device)
     return k_nearest(points, points, min(n_neighbors, len(points) - 1), exclude=own)
 
 
-def assign_newcomers(
-    newcomers: Tensor,
+def assign_new(
+    new: Tensor,
     points: Tensor,
     categories: Ints,
     n_known: int,
@@ -54,35 +50,35 @@ def assign_newcomers(
     predicted: Ints | None = None,
     unpredicted: Sequence[int] = (),
 ) -> tuple[Ints, Membership, Neighbors]:
-    """Put new rows (M, D) into the categories (N,) of `points` (N, D), describe them, and return
-    their neighbors too.
+    """Assign new rows (M, D) to the categories (N,) of `points` (N, D); return their categories,
+    their membership and their neighbors.
 
-    They go where a classifier has `predicted` (M,) them to be. Their neighbors vote without one,
-    where it names no category that has a row, and where they are for one of those `unpredicted`,
-    which it does not know.
+    The category is the one `predicted` (M,) by a classifier. The neighbors vote if there is no
+    classifier, if it predicts a category without images, and if they vote for a category in
+    `unpredicted`, which it does not know.
     """
-    lists = k_nearest(newcomers, points, min(n_neighbors, len(points)))
+    lists = k_nearest(new, points, min(n_neighbors, len(points)))
     chosen = vote(lists, categories)
     if predicted is not None:
         is_voted = ~np.isin(predicted, categories) | np.isin(chosen, unpredicted)
         chosen = np.where(is_voted, chosen, predicted)
-    return chosen, describe(newcomers, chosen, lists, points, categories, n_known), lists
+    return chosen, describe(new, chosen, lists, points, categories, n_known), lists
 
 
 def describe(
     rows: Tensor, chosen: Ints, lists: Neighbors, points: Tensor, categories: Ints, n_known: int
 ) -> Membership:
-    """Describe unit rows (M, D) in their category (M,), given their neighbors in `points` (N, D)
-    with `categories` (N,), 0 … K-1, known ones first."""
-    # Ascending; nothing is near a category without images.
-    filled, own = np.unique(categories, return_inverse=True)
-    centers = category_centers(points, own, len(filled))  # (F, D)
+    """Return the membership of unit rows (M, D) in their category (M,), by their neighbors in
+    `points` (N, D) with `categories` (N,), 0 … K-1, known ones first."""
+    # Ascending; categories without images have no center.
+    filled, position = np.unique(categories, return_inverse=True)
+    centers = category_centers(points, position, len(filled))  # (F, D)
     at = torch.from_numpy(np.searchsorted(filled, chosen)).to(rows.device)  # (M,)
-    second = np.full(len(rows), NONE)
+    second = np.full(len(rows), UNLABELED)
     if len(filled) > 1:
         nearest = k_nearest(rows, centers, 1, exclude=at)
         second = filled[nearest.indices[:, 0].cpu().numpy()]
-    nearest_known = np.full(len(rows), NONE)
+    nearest_known = np.full(len(rows), UNLABELED)
     similarity: Floats = np.full(len(rows), np.nan)
     known = centers[: int((filled < n_known).sum())]
     if len(known):
@@ -100,17 +96,16 @@ def describe(
 
 
 def number_clusters(clusters: Ints, labels: Ints, n_known: int, rows: Floats) -> tuple[Ints, int]:
-    """Number clusters as categories: a known class's own number where matched, then novel ones by
-    falling size.
+    """Number clusters as categories: matched ones as their class, then novel ones by decreasing
+    size; return the numbers (N,) and how many are novel.
 
-    Clusters are matched to classes on labeled rows. Ties of matching and of size go by size and by
-    the smallest of a cluster's `rows` (N, any), so that neither the order of images nor the numbers
-    of clusters decides. Returns (N,) numbers and how many are novel.
+    Clusters are matched to classes on labeled rows. Ties are broken by size and by the smallest of
+    a cluster's `rows` (N, any), so that neither the order of images nor the numbers of clusters
+    matters.
     """
-    # (N,) and (K,), none of them empty
     _, number, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     members = np.split(np.argsort(number, kind="stable"), np.cumsum(sizes)[:-1])
-    smallest = rows[[_smallest(rows, own) for own in members]]  # (K, any)
+    smallest = rows[[_smallest(rows, cluster) for cluster in members]]  # (K, any)
     rank = np.argsort(np.lexsort((*smallest.T[::-1], -sizes)))[number]  # (N,)
     category = match_clusters(labels, rank)  # (K,)
     novel = np.flatnonzero(category == UNLABELED)
@@ -119,7 +114,7 @@ def number_clusters(clusters: Ints, labels: Ints, n_known: int, rows: Floats) ->
 
 
 def _smallest(rows: Floats, members: Ints) -> int:
-    """The member whose row comes first, column after column; the first one mostly decides."""
+    """Return the member whose row is lexicographically smallest."""
     for column in rows.T:
         if len(members) == 1:
             break
@@ -129,8 +124,8 @@ def _smallest(rows: Floats, members: Ints) -> int:
 
 
 def category_names(known: Sequence[Name], n_novel: int) -> list[Name | str]:
-    """The known names, then 'novel-001' … for the novel ones; a number whose name is known already
-    is left out."""
+    """Return the known names, then 'novel-001' … for the novel categories, skipping names that are
+    known."""
     taken = {str(name) for name in known}
     free = [f"novel-{i + 1:03d}" for i in range(n_novel + len(taken))]
     free = [name for name in free if name not in taken]
@@ -138,30 +133,33 @@ def category_names(known: Sequence[Name], n_novel: int) -> list[Name | str]:
 
 
 def category_centers(points: Tensor, categories: Ints, n_categories: int) -> Tensor:
-    """(K, D) the mean direction of each category of unit rows (N, D) in float64, zeros for one
-    without images."""
+    """Return the mean direction (K, D), float64, of each category of unit rows (N, D); zeros for a
+    category without images."""
     sums = grouped_sums(points, torch.from_numpy(categories).to(points.device), n_categories)
     lengths = row_lengths(sums)[:, None]  # (K, 1)
     return sums / lengths.where(lengths > 0, 1.0)
 
 
-def same_category_share(lists: Neighbors, categories: Ints, own: Ints) -> Floats:
-    """(M,) the share of each row's neighbors, of `categories` (N,), that are in its `own`
-    category."""
-    share: Floats = (categories[lists.indices.cpu().numpy()] == own[:, None]).mean(axis=1)
+def same_category_share(lists: Neighbors, categories: Ints, row_categories: Ints) -> Floats:
+    """Return the share (M,) of each row's neighbors that are in its category.
+
+    `categories` (N,) are those of the bank, `row_categories` (M,) those of the rows.
+    """
+    neighbor_categories = categories[lists.indices.cpu().numpy()]  # (M, k)
+    share: Floats = (neighbor_categories == row_categories[:, None]).mean(axis=1)
     return share
 
 
 def outlier_scores(lists: Neighbors) -> Floats:
-    """(N,) 1 - mean cosine to the neighbors."""
+    """Return 1 - mean cosine to the neighbors: (N,)."""
     scores: Floats = 1 - lists.similarities.cpu().numpy().mean(axis=1)
     return scores
 
 
 def vote(lists: Neighbors, bank_categories: Ints) -> Ints:
-    """(N,) the category most common among each row's neighbors, the nearest deciding ties."""
+    """Return the most common category (N,) among each row's neighbors, the nearest on ties."""
     votes = bank_categories[lists.indices.cpu().numpy()]  # (N, k), nearest first
     counts = (votes[:, :, None] == votes[:, None, :]).sum(axis=2)  # (N, k)
-    # argmax takes the nearest of equals
+    # on ties, argmax returns the first, which is the nearest
     chosen: Ints = votes[np.arange(len(votes)), counts.argmax(axis=1)]
     return chosen

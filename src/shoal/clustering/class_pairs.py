@@ -1,20 +1,20 @@
-"""How many classes, from pairs of labeled images: how often two of one class, and two of different
-ones, meet.
+"""Estimate the number of classes from pairs of labeled images: how often two of the same class, and
+two of different classes, share a cluster.
 
 Cut a tree into about as many clusters as there may be classes, and count the other images in an
-image's cluster. They are of its own class, of n images, or of others:
+image's cluster, its mates. They are of the image's class, which has n images, or of other classes:
 
     mates = (n - 1) · same + (N - n) · different
 
-`mates` is read off the cut, over all images. `same` and `different`, the chances that two images of
-one class and two of different classes share a cluster, are read off the labeled images. So n
-follows, and K = N / n. Clusters need not be classes: a cut that is too fine lowers `mates` and
-`same` alike, classes that are not told apart raise `mates` and `different` alike. What must hold is
-that known classes are like novel ones.
+`mates` is known from the cut, over all images. `same` and `different`, the probabilities that two
+images of the same class and two of different classes share a cluster, are estimated from the
+labeled images. This gives n, and K = N / n. Clusters need not be classes: a cut that is too fine
+lowers `mates` and `same` alike, and classes that are not separated raise `mates` and `different`
+alike. The method assumes that known and novel classes are alike.
 
-An image counts as 1 / the size of its cluster, so that no few large classes decide. N images, L of
-them labeled with C known classes. Arrays of C + 1 hold a value from all known classes, then one
-with each of them left out.
+An image has the weight 1 / size of its cluster, so that a few large classes do not dominate. N
+images, L of them labeled with C known classes. Arrays of C + 1 hold a value from all known classes,
+then one with each of them left out, for the jackknife.
 """
 
 from dataclasses import dataclass
@@ -25,33 +25,32 @@ from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.tree import Tree
 
 STEP = 2**0.25
-"""From one cut to the next."""
+"""Ratio of successive cuts."""
 
 N_CUTS = 15
-"""Cuts, from the K found so far to about 12 times as many."""
+"""Cuts, from the current K to about 12 times as many."""
 
 N_ROUNDS = 3
-"""How often cuts are laid around the K found so far."""
+"""Iterations in which the cuts are placed around the current K."""
 
 MIN_CLASSES = 3
-"""Known classes from which on one can be left out."""
+"""Fewest known classes for the jackknife."""
 
 MIN_SPREAD = 0.25
-"""Variance of the labels per class over their mean, below which they were counted out class by
-class and say nothing about class sizes. Where images are labeled regardless of class it is the
-unlabeled share or more."""
+"""Variance of the labels per class over their mean, below which a fixed number was labeled in each
+class, so that labels do not reflect class sizes. If images are labeled regardless of class,
+it is the unlabeled share or more."""
 
 MIN_ERROR = 0.01
-"""Standard error of log K that is believed at least, however alike known classes are."""
+"""Smallest standard error of log K, however similar the known classes are."""
 
-SIZES_TRUSTED = 0.5
-"""How much of the spread in class sizes is believed where labels were counted out class by class,
-and the sizes of clusters stand in for it."""
+SIZE_TRUST = 0.5
+"""Exponent that shrinks the spread of class sizes if they are estimated from cluster sizes."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PairTerms:
-    """K · below = above, but for chance."""
+    """The two terms of K = above / below."""
 
     above: Floats
     """(C + 1,)"""
@@ -61,46 +60,47 @@ class PairTerms:
     """L / C."""
 
     def log_likelihood(self, n_clusters: Ints) -> Floats:
-        """(M,) log of the chance to see these terms, for each K and any `below`: Student's t of
-        above - K · below.
+        """Return the log-likelihood (M,) of each K: Student's t of above - K · below.
 
-        The standard error is the jackknife's, which is for classes drawn from endlessly many. Of K
-        classes C are known, so the part of its square that is between classes is smaller; the other
-        is chance in which images are labeled.
+        The jackknife's standard error assumes classes sampled from an infinite population. Here C
+        of K classes are known, so the variance between classes is smaller (finite population
+        correction); the rest of the variance is from the choice of labeled images.
         """
         k = n_clusters.astype(np.float64)
         n = len(self.above) - 1
         off = self.above[0] - k * self.below[0]
         covariance = (n - 1) * np.cov(self.above[1:], self.below[1:], bias=True)
-        square = covariance[0, 0] - 2 * k * covariance[0, 1] + k**2 * covariance[1, 1]
+        variance = covariance[0, 0] - 2 * k * covariance[0, 1] + k**2 * covariance[1, 1]
         between = 1 - 1 / self.labels_per_class
-        square = square * (1 - between * n / k) + (MIN_ERROR * self.above[0]) ** 2
-        logs: Floats = -np.log(square) / 2 - n / 2 * np.log1p(off**2 / square / (n - 1))
+        variance = variance * (1 - between * n / k) + (MIN_ERROR * self.above[0]) ** 2
+        logs: Floats = -np.log(variance) / 2 - n / 2 * np.log1p(off**2 / variance / (n - 1))
         return logs
 
 
 def pair_terms(tree: Tree, known: Ints) -> PairTerms | None:
-    """What pairs say, by labels (N,) 0 … C-1, -1 for unlabeled; None where there are too few of
-    them, or of images, or where pairs of one class meet no more often than others.
+    """Return the terms by labels (N,) 0 … C-1, -1 for unlabeled; None if there are too few
+    labels or images, or if pairs of one class share a cluster no more often than others.
 
     Cost: some 20 cuts, and a few sums over the labeled images for each.
     """
-    labels: Floats = np.bincount(known[known != UNLABELED]).astype(np.float64)  # (C,)
+    labels: Floats = np.bincount(known[known != UNLABELED]).astype(np.float64)  # (C,) per class
     n_classes = len(labels)
     if n_classes < MIN_CLASSES or (labels > 1).sum() < 2 or tree.n_distinct < 2 * n_classes:
         return None
-    is_drawn = bool(labels.var(ddof=1) >= MIN_SPREAD * labels.mean())
-    made: dict[int, _Cut] = {}
+    shows_sizes = bool(labels.var(ddof=1) >= MIN_SPREAD * labels.mean())
+    cuts: dict[int, _Cut] = {}
     k = 2.0 * n_classes
     for _ in range(N_ROUNDS):
-        cuts = _cuts(k, n_classes, tree.n_distinct)
-        made |= {n: _Cut.of(tree.cut(n), known, n_classes) for n in cuts if n not in made}
+        numbers = _cut_numbers(k, n_classes, tree.n_distinct)
+        for number in numbers:
+            if number not in cuts:
+                cuts[number] = _Cut.of(tree.cut(number), known, n_classes)
         sizes: Floats = labels  # (C,) up to a factor
-        if not is_drawn:
-            nearest = made[min(cuts, key=lambda n: abs(n - k))]
+        if not shows_sizes:
+            nearest = cuts[min(numbers, key=lambda number: abs(number - k))]
             sizes = _class_sizes(nearest, labels, tree.n_leaves)
         # (2, C + 1) each
-        terms = [_terms(made[n], labels, sizes, is_drawn, tree.n_leaves) for n in cuts]
+        terms = [_terms(cuts[n], labels, sizes, shows_sizes, tree.n_leaves) for n in numbers]
         above, below = np.sum(terms, axis=0)  # (C + 1,) each
         if below[0] > 0:
             k = float(np.clip(above[0] / below[0], n_classes, tree.n_distinct))
@@ -111,17 +111,18 @@ def pair_terms(tree: Tree, known: Ints) -> PairTerms | None:
     return PairTerms(above, below, float(labels.mean()))
 
 
-def _cuts(center: float, n_classes: int, n_distinct: int) -> list[int]:
-    """Numbers of clusters around K, at least C, most of whose clusters are not single images."""
-    wanted = center * STEP ** np.arange(N_CUTS)
+def _cut_numbers(k: float, n_classes: int, n_distinct: int) -> list[int]:
+    """Return numbers of clusters from K up, at least C, with three images per cluster or more."""
+    wanted = k * STEP ** np.arange(N_CUTS)
     most = max(n_distinct // 3, n_classes)
-    cuts: list[int] = np.unique(wanted.round().clip(n_classes, most).astype(int)).tolist()
-    return cuts
+    numbers: list[int] = np.unique(wanted.round().clip(n_classes, most).astype(int)).tolist()
+    return numbers
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Cut:
-    """A cut, and its labeled images: a row per cluster and class that has some in it."""
+    """The clusters of a cut and their labeled images, a row per non-empty pair of cluster and
+    class."""
 
     sizes: Floats
     """(clusters,) images, labeled or not."""
@@ -134,70 +135,72 @@ class _Cut:
 
     @classmethod
     def of(cls, clusters: Ints, known: Ints, n_classes: int) -> "_Cut":
-        labeled = known != UNLABELED
-        cells, count = np.unique(clusters[labeled] * n_classes + known[labeled], return_counts=True)
+        is_labeled = known != UNLABELED
+        cells = clusters[is_labeled] * n_classes + known[is_labeled]
+        cells, count = np.unique(cells, return_counts=True)
         sizes = np.bincount(clusters).astype(np.float64)
         return cls(sizes, cells // n_classes, cells % n_classes, count.astype(np.float64))
 
     def by_class(self, values: Floats) -> Floats:
-        """(C,) sums of (rows,) values; every class has a row."""
+        """Return sums (C,) of values (rows,) over each class; every class has a row."""
         sums: Floats = np.bincount(self.known, values).astype(np.float64)
         return sums
 
     def by_cluster(self, values: Floats) -> Floats:
-        """(rows,) sums of (rows,) values over each row's cluster."""
+        """Return sums (rows,) of values (rows,) over each row's cluster."""
         sums: Floats = np.bincount(self.cluster, values).astype(np.float64)
         return sums[self.cluster]
 
 
-def _less_one(values: Floats) -> Floats:
-    """The sum of (C,) values, and that without each of them: (C + 1,)."""
+def _jackknife_sums(values: Floats) -> Floats:
+    """Return the sum of values (C,), and that without each of them: (C + 1,)."""
     total = values.sum()
     return np.concatenate([[total], total - values])
 
 
-def _terms(cut: _Cut, labels: Floats, sizes: Floats, is_drawn: bool, n_images: int) -> Floats:
-    """(2, C + 1) the terms that K is a ratio of, by one cut."""
-    own, same, different = _chances(cut, labels, sizes)
-    # The mean over images that count 1 / the size of their cluster.
+def _terms(cut: _Cut, labels: Floats, sizes: Floats, shows_sizes: bool, n_images: int) -> Floats:
+    """Return the terms (2, C + 1), above and below, of one cut."""
+    weights, same, different = _probabilities(cut, labels, sizes)
+    # The mean over images with the weight 1 / size of their cluster.
     mates = n_images / len(cut.sizes) - 1
     surplus = mates - (n_images - 1) * different  # (n - 1) · (same - different)
-    ahead = same - different
-    per_class = _less_one(sizes) / _less_one(np.ones(len(sizes)))  # the mean size
+    difference = same - different
+    mean_size = _jackknife_sums(sizes) / _jackknife_sums(np.ones(len(sizes)))
     others = sizes
-    below: Floats = surplus + ahead
-    if is_drawn:
-        # A label has share · (n - 1) others of its class in the mean, K = N · share / labels per
-        # class; else n is the mean over images, K = N / n with the mean over classes.
+    below: Floats = surplus + difference
+    if shows_sizes:
+        # Labels per class are then proportional to n, and K = N · label rate / labels per class;
+        # else n is the mean over images, and K = N / n with the mean over classes.
         others = sizes - 1
         below = surplus
-    above = ahead * _less_one(own * others) / _less_one(own) / per_class * n_images
+    above = difference * _jackknife_sums(weights * others) / _jackknife_sums(weights)
+    above = above / mean_size * n_images
     return np.stack([above, below]) / mates
 
 
-def _chances(cut: _Cut, labels: Floats, sizes: Floats) -> tuple[Floats, Floats, Floats]:
-    """The weight of each class (C,), and the chances (C + 1,) that images of one class, and of two,
-    share a cluster."""
-    # (rows,) that the labels stand for, up to a factor
+def _probabilities(cut: _Cut, labels: Floats, sizes: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the weight of each class (C,), and the probabilities (C + 1,) that two images of one
+    class, and two of different classes, share a cluster."""
+    # (rows,) number of images that the labels represent, up to a factor
     images = cut.count * (sizes / labels)[cut.known]
     weight = images / cut.sizes[cut.cluster]  # (rows,)
-    own = cut.by_class(weight)  # (C,)
-    judged = np.where(labels > 1, sizes, 0)  # (C,)
+    class_weight = cut.by_class(weight)  # (C,)
+    pair_sizes = np.where(labels > 1, sizes, 0)  # (C,) of classes that have pairs
     pairs = cut.by_class(weight * (cut.count - 1)) / np.maximum(labels - 1, 1)  # (C,)
-    same = _less_one(pairs * judged) / _less_one(own * judged)
-    # (C,) pairs with other classes, by their first
-    ahead = cut.by_class(weight * (cut.by_cluster(images) - images))
-    # (C,) and by their second image
-    behind = cut.by_class(images * (cut.by_cluster(weight) - weight))
-    mixed = np.concatenate([[ahead.sum()], ahead.sum() - ahead - behind])
-    return own, same, mixed / (_less_one(own) * _less_one(sizes) - _less_one(own * sizes))
+    same = _jackknife_sums(pairs * pair_sizes) / _jackknife_sums(class_weight * pair_sizes)
+    # (C,) pairs of two classes, by the class of their first and of their second image
+    by_first = cut.by_class(weight * (cut.by_cluster(images) - images))
+    by_second = cut.by_class(images * (cut.by_cluster(weight) - weight))
+    mixed = np.concatenate([[by_first.sum()], by_first.sum() - by_first - by_second])
+    n_mixed = _jackknife_sums(class_weight) * _jackknife_sums(sizes)
+    n_mixed = n_mixed - _jackknife_sums(class_weight * sizes)
+    return class_weight, same, mixed / n_mixed
 
 
 def _class_sizes(cut: _Cut, labels: Floats, n_images: int) -> Floats:
-    """(C,) sizes of the known classes up to a factor, by the clusters that hold their labels.
+    """Return relative sizes (C,) of the known classes, from the clusters that hold their labels.
 
-    The fewer images of a cluster are of one class, the less its size says: then sizes are drawn
-    together.
+    They are shrunk to their mean, the more the less pure the clusters are.
     """
     count = cut.count
     pairs = labels * (labels - 1)
@@ -206,11 +209,10 @@ def _class_sizes(cut: _Cut, labels: Floats, n_images: int) -> Floats:
     others = cut.by_class(count * (cut.by_cluster(count) - count))  # (C,)
     # Mates of other classes.
     strangers = (n_images - 1) * others.sum() / (labels * (labels.sum() - labels)).sum()
-    # (C,) as if two more pairs were the mean
+    # (C,) with the mean as a prior of two pairs
     same = (together + 2 * together.sum() / pairs.sum()) / (pairs + 2)
     purity = np.clip(1 - strangers / mates.mean(), 0, 1)
-    sizes = 1 + np.maximum(mates - strangers, 0.05 * mates) / np.maximum(
-        same - strangers / n_images, 0.05
-    )
-    relative: Floats = np.exp(SIZES_TRUSTED * purity * (np.log(sizes) - np.log(sizes).mean()))
+    own_mates = np.maximum(mates - strangers, 0.05 * mates)
+    sizes = 1 + own_mates / np.maximum(same - strangers / n_images, 0.05)
+    relative: Floats = np.exp(SIZE_TRUST * purity * (np.log(sizes) - np.log(sizes).mean()))
     return relative

@@ -1,10 +1,9 @@
-"""Communities: groups of images that are linked more among themselves than with others, in a graph
-of near neighbors.
+"""Communities in a graph of nearest neighbors: groups with more links within than between them.
 
-Found by Louvain's search for the highest modularity, of scikit-network. No number of groups is
-given; a `resolution` above 1 asks for more and smaller ones.
+Found by scikit-network's Louvain search for the highest modularity, which chooses their number; a
+`resolution` above 1 gives more and smaller ones.
 
-N images, E links.
+Shapes: N images, E links.
 """
 
 from typing import TYPE_CHECKING
@@ -20,18 +19,18 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 TOLERANCE = 1e-7
-"""The least rise of modularity for which the search goes on: at scikit-network's own 1e-3 it ends
-early."""
+"""Smallest rise of modularity for which the search continues; scikit-network's default of 1e-3
+ends early."""
 
 
 def link_neighbors(
     points: Tensor, labels: Ints, *, n_neighbors: int, min_similarity: float
 ) -> "csr_matrix":
-    """Link each of the unit points (N, D) with its nearest ones, by their similarity where that is
-    high enough: (N, N) symmetric weights.
+    """Return a symmetric graph (N, N) that links each of the unit points (N, D) with its nearest
+    neighbors, weighted by their similarity, at least `min_similarity`.
 
-    `labels` (N,) have a say, -1 for unlabeled: neighbors of one class are linked with weight 1, of
-    two classes not.
+    By their `labels` (N,), -1 for unlabeled, neighbors of the same class are linked with weight 1,
+    and those of different classes are not linked.
     """
     from scipy.sparse import csr_matrix
 
@@ -42,20 +41,19 @@ def link_neighbors(
     are_alike = labels[first] == labels[second]
     weights = near.similarities.double().cpu().numpy().ravel()
     weights = np.where(are_labeled & are_alike, 1.0, weights)
-    kept = (weights >= min_similarity) & (weights > 0) & (are_alike | ~are_labeled)
+    is_linked = (weights >= min_similarity) & (weights > 0) & (are_alike | ~are_labeled)
     shape = (len(points), len(points))
-    graph = csr_matrix((weights[kept], (first[kept], second[kept])), shape=shape)
-    return graph.maximum(graph.T)  # a link that both ends ask for is one
+    graph = csr_matrix((weights[is_linked], (first[is_linked], second[is_linked])), shape=shape)
+    return graph.maximum(graph.T)  # neighbors need not be mutual
 
 
 def find_communities(
     graph: "csr_matrix", *, resolution: float, min_members: int, seed: int
 ) -> Ints:
-    """(N,) the community of each image, numbered by its first image; -1 in those with fewer than
-    `min_members`.
+    """Return the community (N,) of each image, numbered by its first image; -1 in communities with
+    fewer than `min_members`.
 
-    The same for the same graph and seed, in every process. Cost: 3 s for half a million links, in
-    one thread.
+    Deterministic for a graph and a seed. Cost: 3 s for half a million links, in one thread.
     """
     from sknetwork.clustering import Louvain
 

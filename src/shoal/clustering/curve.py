@@ -1,11 +1,10 @@
-"""What labeled images say about each number of clusters: one sweep over every cut of a tree (paper,
-section 4.3).
+"""The labeled accuracy of every cut of a tree (paper, section 4.3).
 
-For every K the clusters of the cut are matched to the classes on the labeled images, and only on
-these. A sweep walks down the merges: each adds one row of the contingency table to another and
-repairs the matching, nothing is counted or solved again.
+For every K the clusters are matched to the classes of the labeled images. One sweep goes
+through the merges: each adds one row of the contingency table to another and updates the matching,
+so nothing is recomputed from scratch.
 
-N leaves, L of them labeled, with C known classes; M cuts, K clusters of one of them.
+Shapes: N leaves, L of them labeled, with C known classes; M cuts, K clusters of one of them.
 """
 
 from dataclasses import dataclass
@@ -15,48 +14,47 @@ from numpy.typing import ArrayLike
 
 from shoal.arrays import UNLABELED, Floats, Ints, as_count, as_labels
 from shoal.clustering.class_pairs import PairTerms, pair_terms
-from shoal.clustering.tree import Merges, Tree
+from shoal.clustering.tree import Tree
 from shoal.errors import DataError, UsageError
 from shoal.words import count
 
 DEFAULT_MAX_CLUSTERS = 1000
-"""Largest K tried by default, or ten times the known classes where that is more."""
+"""Largest K tried by default, or ten times the known classes if that is more."""
 
 MIN_FIT_LABELS = 5
-"""Labeled images from which on a class has a say in `fit`. One with a single labeled image would be
-best off with that image in a cluster of its own, and one with a few with each of them so: `fit`
-then rises up to the largest K tried."""
+"""Smallest number of labeled images of a class that is included in `fit`. For a class with fewer,
+`fit` is highest if each of them is a separate cluster."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Curve:
-    """What the labeled images say about each number of clusters, K ascending."""
+    """Statistics of the cuts from which K is estimated, in ascending order of K."""
 
     n_clusters: Ints
-    """(M,) K of each cut, from the number of known classes up, within the range asked for."""
+    """(M,) K of each cut, from the number of known classes up, within the given range."""
     accuracy: Floats
-    """(M,) share of labeled images whose cluster is matched to their class."""
+    """(M,) labeled accuracy: the share of labeled images whose cluster is matched to their
+    class."""
     fit: Floats
-    """(M,) mean of √(recall · labeled share) in the class's best cluster, over the classes with
-    `MIN_FIT_LABELS` labeled images or more; NaN where there is none. See `n_clusters.precision`."""
+    """(M,) mean of √(recall · labeled share) in the class's best cluster, over the classes with at
+    least `MIN_FIT_LABELS` labeled images; NaN if there is none. See `n_clusters.precision`."""
     gap: Floats
-    """(M,) log of the height at which this cut's clusters begin to be joined over that of the last
-    merge it keeps."""
+    """(M,) log of the height of the next merge over that of the last merge below the cut."""
     class_sizes: Ints
-    """(C,) labeled images of each known class."""
+    """(C,) number of labeled images of each known class."""
     n_distinct: int
-    """Images that differ, labeled or not: N without copies."""
+    """Number of distinct images, labeled or not."""
     pairs: PairTerms | None = None
-    """What pairs of labeled images say about K; None where labels are too few."""
+    """The evidence of pairs of labeled images; None if labels are too few."""
 
     @property
     def n_labeled(self) -> int:
-        """Labeled images, L."""
+        """Number of labeled images, L."""
         return int(self.class_sizes.sum())
 
     @property
     def n_classes(self) -> int:
-        """Known classes, C."""
+        """Number of known classes, C."""
         return len(self.class_sizes)
 
 
@@ -67,27 +65,26 @@ def accuracy_curve(
     min_clusters: int | None = None,
     max_clusters: int | None = None,
 ) -> Curve:
-    """Sweep every cut from `max_clusters` down to `min_clusters`, and to the number of known
-    classes at most.
+    """Return the curve of every cut from `min_clusters`, at least the number of known classes, to
+    `max_clusters`.
 
-    By default from 1,000, or ten times the known classes; no K above the number of distinct points
-    is tried.
+    The largest K is 1,000 by default, or ten times the known classes, and at most the number of
+    distinct points.
     """
     if not isinstance(tree, Tree):
         raise UsageError(
             f"tree: found {type(tree).__name__}, expected a Tree; pass Tree(linkage) of a linkage "
             "matrix"
         )
-    # (N,) 0 … C-1, -1 for unlabeled
     labels = as_labels(labels, tree.n_leaves, name="labels")
-    known = known_classes(labels, min_clusters, max_clusters)
+    known = known_classes(labels, min_clusters, max_clusters)  # (N,) 0 … C-1, -1 for unlabeled
     class_sizes = np.bincount(known[known != UNLABELED])
     least, most = _range(tree, len(class_sizes), min_clusters, max_clusters)
     n_clusters = np.arange(least, most + 1)
-    n_right, fit = _sweep(tree.merges(most), known, len(class_sizes), most - least)
+    n_correct, fit = _sweep(tree, known, least, most)
     return Curve(
         n_clusters,
-        n_right / class_sizes.sum(),
+        n_correct / class_sizes.sum(),
         fit,
         _gaps(tree, n_clusters),
         class_sizes,
@@ -96,15 +93,15 @@ def accuracy_curve(
     )
 
 
-def usual_most(n_classes: int) -> int:
-    """The largest K tried where none is given."""
+def default_max_clusters(n_classes: int) -> int:
+    """Return the largest K tried if none is given."""
     return max(DEFAULT_MAX_CLUSTERS, 10 * n_classes)
 
 
 def _range(tree: Tree, n_classes: int, least: int | None, most: int | None) -> tuple[int, int]:
-    """The smallest and the largest K to try."""
+    """Return the smallest and the largest K to try."""
     if most is None:
-        most = max(usual_most(n_classes), least or 0)
+        most = max(default_max_clusters(n_classes), least or 0)
     last = max(min(as_count(most, name="max_clusters"), tree.n_distinct), n_classes)
     first = max(as_count(least or n_classes, name="min_clusters"), n_classes)
     if first > last:
@@ -115,54 +112,67 @@ def _range(tree: Tree, n_classes: int, least: int | None, most: int | None) -> t
     return first, last
 
 
-def _sweep(merges: Merges, known: Ints, n_classes: int, n_steps: int) -> tuple[Ints, Floats]:
-    """Matched labeled images and the fit at each cut, K ascending: (M,) each."""
-    labeled = known != UNLABELED
-    n_start = len(merges) + 1
-    cells = np.bincount(
-        merges.start[labeled] * n_classes + known[labeled], minlength=n_start * n_classes
-    )
-    matching = RunningMatching(cells.reshape(n_start, n_classes))
-    fits = _Fits(matching.counts, np.bincount(merges.start, minlength=n_start + n_classes))
+def _sweep(tree: Tree, known: Ints, least: int, most: int) -> tuple[Ints, Floats]:
+    """Return the number of correct labeled images (M,) and the fit (M,) at each cut, in ascending
+    order of K."""
+    start, kept, gone = tree.merges(most)
+    is_labeled = known != UNLABELED
+    n_classes = int(known.max()) + 1
+    cells = start[is_labeled] * n_classes + known[is_labeled]
+    table = np.bincount(cells, minlength=most * n_classes).reshape(most, n_classes)
+    matching = RunningMatching(table)
+    # The fit of each class with enough labels (F of them), updated with every merge.
+    counts = matching.counts  # (C, K + C), merged by the matching
+    fitted = np.flatnonzero(counts.sum(axis=1) >= MIN_FIT_LABELS)  # (F,)
+    n_labels = counts[fitted].sum(axis=1)  # (F,)
+    sizes = np.maximum(np.bincount(start, minlength=counts.shape[1]), 1).astype(np.float64)
+    products = counts[fitted] ** 2 / (n_labels[:, None] * sizes)  # (F, K + C) recall · share
+    best = products.max(axis=1)  # (F,)
     totals = [matching.total]
-    means = [fits.mean()]
-    for kept, gone in zip(merges.kept[:n_steps].tolist(), merges.gone.tolist(), strict=False):
-        matching.merge(kept, gone)
-        fits.merge(kept, gone)
+    bests = [best]
+    steps = most - least
+    for into, absorbed in zip(kept[:steps].tolist(), gone[:steps].tolist(), strict=True):
+        matching.merge(into, absorbed)
+        sizes[into] += sizes[absorbed]
+        was_best = (products[:, [into, absorbed]] == best[:, None]).any(axis=1)
+        products[:, absorbed] = 0
+        products[:, into] = counts[fitted, into] ** 2 / (n_labels * sizes[into])
+        best = np.maximum(best, products[:, into])
+        best[was_best] = products[was_best].max(axis=1)
         totals.append(matching.total)
-        means.append(fits.mean())
-    return np.array(totals[::-1]), np.array(means[::-1])
+        bests.append(best)
+    fits = np.full(len(bests), np.nan)
+    if len(fitted):
+        fits = np.array([np.sqrt(best).mean() for best in bests])
+    return np.array(totals[::-1]), fits[::-1]
 
 
 def _gaps(tree: Tree, n_clusters: Ints) -> Floats:
-    """(M,) log(next merge / last merge done) at each K; 0 where nothing but copies is joined
-    yet."""
+    """Return log(next height / last height) at each K (M,); 0 if only copies are merged."""
     heights = tree.heights
-    done = len(heights) - n_clusters  # (M,) index of the last merge done
+    done = len(heights) - n_clusters  # (M,) index of the last merge
     last = np.where(done < 0, 0.0, heights[np.maximum(done, 0)])
-    gaps: Floats = np.zeros(len(n_clusters))
-    np.log(
-        np.divide(heights[done + 1], last, out=np.ones_like(gaps), where=last > tree.rounding),
-        out=gaps,
-    )
+    ratios: Floats = np.ones(len(n_clusters))
+    np.divide(heights[done + 1], last, out=ratios, where=last > tree.rounding)
+    gaps: Floats = np.log(ratios)
     return gaps
 
 
 class RunningMatching:
     """The best matching of a table of counts while pairs of its clusters are merged.
 
-    Keeps the dual solution of the assignment problem: what each class earns and what each cluster
-    costs, with earning + cost >= count for every pair, equality for matched ones and no cost for
-    unmatched clusters. Then the earnings and costs add up to the value of the best matching. A
-    merge disturbs only the classes that compete for the merged cluster; these are matched again
-    along shortest augmenting paths, the rest stays.
+    Maintains the dual solution of the assignment problem: what each class earns and what each
+    cluster costs, with earning + cost >= count for every pair, equality for matched pairs and no
+    cost for unmatched clusters. The earnings and costs then add up to the value of the best
+    matching. A merge affects only the classes that compete for the merged cluster; these are
+    matched again along shortest augmenting paths.
 
     Args:
         counts: (K, C) images per cluster and class; the table is copied.
 
     Attributes:
-        counts: (C, K + C) the table now, a row per class, C empty clusters at the end so that no
-        class is left over.
+        counts: (C, K + C) the current table, a row per class, with C empty clusters at the end so
+        that every class is matched.
     """
 
     def __init__(self, counts: Ints) -> None:
@@ -186,11 +196,11 @@ class RunningMatching:
 
     @property
     def total(self) -> int:
-        """Images that agree under the best matching."""
+        """Number of correct images under the best matching."""
         return int(self._earning.sum() + self._cost.sum())
 
     def _release(self, *changed: int) -> list[int]:
-        """Unmatch the changed clusters at cost 0, and whomever that lets earn more; return the
+        """Unmatch the changed clusters, and every class that can now earn more; return the
         unmatched classes."""
         open_clusters = list(changed)
         free = []
@@ -211,14 +221,14 @@ class RunningMatching:
         return free
 
     def _augment(self, free: int) -> None:
-        """Match a free class: the shortest path of reassignments to an unmatched cluster (Dijkstra
-        on slack)."""
+        """Match a free class along the shortest path of reassignments to an unmatched cluster
+        (Dijkstra on slack)."""
         slack = self._earning[free] + self._cost - self.counts[free]  # (K + C,) >= 0
         came_from = np.full(len(slack), free)
         is_matched = self._class_of >= 0
         far = np.iinfo(np.int64).max
         visited: list[int] = []
-        reach = 2 * slack + is_matched  # of two equally near, the unmatched one ends the search
+        reach = 2 * slack + is_matched  # among equals, an unmatched cluster ends the search
         while True:
             cluster = int(reach.argmin())
             owner = self._class_of[cluster]
@@ -244,38 +254,10 @@ class RunningMatching:
                 return
 
 
-class _Fits:
-    """√(recall · labeled share) of the best cluster of each class with enough labeled images, J of
-    them, kept up to date while clusters are merged."""
-
-    def __init__(self, counts: Ints, sizes: Ints) -> None:
-        self.counts = counts  # (C, clusters) the table of the running matching, which merges it
-        self.judged = np.flatnonzero(counts.sum(axis=1) >= MIN_FIT_LABELS)  # (J,)
-        # (clusters,) all images, labeled or not
-        self.sizes = np.maximum(sizes, 1).astype(np.float64)
-        held = counts[self.judged]  # (J, clusters)
-        self.class_sizes = held.sum(axis=1)  # (J,)
-        self.products = held**2 / (self.class_sizes[:, None] * self.sizes)  # (J, clusters)
-        self.best = self.products.max(axis=1)  # (J,)
-
-    def merge(self, kept: int, gone: int) -> None:
-        self.sizes[kept] += self.sizes[gone]
-        pair = [kept, gone]
-        is_lost = (self.products[:, pair] == self.best[:, None]).any(axis=1)
-        held = self.counts[self.judged, kept]
-        self.products[:, gone] = 0
-        self.products[:, kept] = held**2 / (self.class_sizes * self.sizes[kept])
-        self.best = np.maximum(self.best, self.products[:, kept])
-        self.best[is_lost] = self.products[is_lost].max(axis=1)
-
-    def mean(self) -> float:
-        if len(self.best) == 0:
-            return float("nan")
-        return float(np.sqrt(self.best).mean())
-
-
-def known_classes(labels: Ints, least: int | None = None, most: int | None = None) -> Ints:
-    """Renumber the classes that occur in `labels` (N,) 0 … C-1; refuse labels, and a range, by
+def known_classes(
+    labels: Ints, min_clusters: int | None = None, max_clusters: int | None = None
+) -> Ints:
+    """Renumber the classes in `labels` (N,) 0 … C-1; raise an error for labels, or a range, from
     which no number of clusters can be estimated."""
     classes = np.unique(labels[labels != UNLABELED])
     n_classes = len(classes)
@@ -286,11 +268,11 @@ def known_classes(labels: Ints, least: int | None = None, most: int | None = Non
         )
     if n_classes == 1:
         raise DataError(
-            "labels: found one class, which never asks for a second cluster; label images of "
-            "another class or give the number of clusters"
+            "labels: found one class, expected at least two to estimate the number of clusters; "
+            "label images of another class or give the number of clusters"
         )
-    first = least or n_classes
-    last = most or len(labels)
+    first = min_clusters or n_classes
+    last = max_clusters or len(labels)
     if last < n_classes or first > len(labels):
         raise UsageError(
             f"n_clusters: found the range {first:,} to {last:,}, expected one between the "

@@ -1,11 +1,11 @@
-"""Mean-shift and Ward clustering of ready embeddings as scikit-learn estimators.
+"""Mean-shift and Ward clustering of precomputed embeddings as scikit-learn estimators.
 
-N images, D columns, k neighbors, C known classes.
+Shapes: N images, D columns, k neighbors, C known classes.
 """
 
 import warnings
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from shoal.arrays import (
     as_class,
     as_count,
     as_number,
-    fold_unlabeled,
     name_rows,
     sort_classes,
 )
@@ -42,88 +41,81 @@ from shoal.device import choose_device
 from shoal.errors import DataError, UsageError
 
 Labels = Sequence[object] | NDArray[np.generic] | None
-"""Names or numbers of the labeled rows, as `fit` takes them."""
+"""Labels as `fit` takes them: names or numbers."""
 
 ROUNDING = 4 * float(np.finfo(np.float32).eps)
-"""Least outlier score that means anything: by about this much cosines change when rows are rounded
-to float32."""
+"""Smallest threshold of outlier scores: about the error of a cosine of float32 rows."""
 
 
 class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    """Discover known and novel categories in embeddings of which some are labeled (the paper's
-    Algorithm 1).
+    """Discover known and novel categories in partly labeled embeddings (the paper's Algorithm 1).
 
-    Rows are scaled to length 1. A row of zeros has no direction and is refused; where X holds whole
-    numbers, counts of nothing, it is taken for the direction (1, …, 1), with a warning that names
-    the rows.
+    Rows are scaled to length 1. A row of zeros has no direction and raises an error; in a matrix of
+    integers (counts) it is replaced by (1, …, 1), with a warning that names the rows.
 
     Parameters
     ----------
     n_clusters
-        How many clusters, at most the number of distinct rows; None estimates it from the labels, a
-        range such as (30, 50) too, and keeps to it.
+        Number of clusters, at most the number of distinct rows. None estimates it from the labels,
+        up to 1,000 or ten times the number of known classes, whichever is larger; a range such as
+        (30, 50) estimates it within that range.
     n_neighbors
-        Neighbors a point moves toward, itself not counted.
+        Number of nearest neighbors that a point moves toward, excluding itself.
     alpha
-        Weight of their mean; 0 leaves every point where it is.
-    kernel
-        'knn' (the paper's), or 'uniform' or 'gaussian' within a fixed radius.
+        Weight of the mean of these neighbors; 0 leaves the points unchanged.
     max_shifts
-        Most shifts tried; labeled accuracy stops them earlier.
+        Maximum number of shifts; they stop earlier when labeled accuracy no longer rises.
     rule
         How the number of clusters is estimated: 'pairs', or 'paper' for section 4.3.
     estimate_shifts
-        Shifts made before that estimate; rule='paper' with 0 is the paper's.
-    max_clusters
-        Largest number of clusters the estimate tries; None: 1,000 or ten times the known classes.
+        Number of shifts before K is estimated; the paper's estimate is rule='paper' with 0 shifts.
     must_link
-        Whether the labeled rows of a class begin as one cluster, and no cluster holds two classes;
-        False is the paper's.
+        Whether variance within the known classes is reduced, their labeled rows start as one
+        cluster each, and no cluster holds two classes; False in the paper. Turn it off for
+        embeddings that were trained with these labels.
     try_average
-        Whether clusters may be joined by average linkage, where the labels say that is better than
-        Ward's; False is the paper's.
+        Whether clusters are joined by average linkage if it is more accurate on the labels than
+        Ward's; False in the paper.
     split_mixtures
-        Whether a cluster of labeled rows that likely holds a novel category is split, where the
-        number of clusters is estimated; False is the paper's.
+        Whether a cluster of labeled rows that likely holds a novel category is split, if the
+        number of clusters is estimated; False in the paper.
     outlier_share
-        Share of the fitted points that lie beyond the threshold of `predict`.
+        Share of the fitted rows whose outlier score is above `threshold_`.
     device
-        Where to compute, 'cpu', 'cuda' or 'cuda:1'; None takes CUDA when there is one.
+        'cpu', 'cuda' or 'cuda:1'; None takes CUDA if there is a GPU.
 
     Attributes
     ----------
     labels_
-        (N,) category of each row, an index into `classes_`: the cluster it was put in, labeled rows
-        too.
+        (N,) category of each row, labeled ones included, an index into `classes_`.
     classes_
-        Known classes as given, ascending, then 'novel-001' … by falling size; such a name that is a
-        known class is left out. A known class that no cluster matches keeps its place and has no
-        members.
+        Known classes, ascending, then 'novel-001' … by decreasing size, skipping names of known
+        classes. A known class without a matching cluster is empty.
     n_clusters_
         Number of clusters, given or estimated.
     interval_
-        The two ends of the range it likely lies in, with a chance of 80 %; None where it was given.
+        80 % interval of `n_clusters_`, (low, high); None if `n_clusters` was a single number.
     curve_
-        What labeled rows say about each number of clusters (`Curve`); None where it was given.
+        Labeled accuracy and other statistics of each number of clusters (`Curve`); None if
+        `n_clusters` was a single number.
     rule_
-        Which rule decided it: 'balance', 'median' or 'gap' where labels are too few for pairs; None
-        where it was given.
+        The rule used: 'pairs' or 'paper'; 'balance', 'median' or 'gap' if labels are too few for
+        pairs; None if `n_clusters` was a single number.
     shifts_
         (T + 1,) labeled accuracy after 0, 1 … T shifts; NaN without labels.
     n_shifts_
-        After how many shifts the result was taken.
+        The number of shifts of the result.
     linkage_method_
-        How clusters were joined in the end, 'ward' or 'average'.
+        How clusters were joined, 'ward' or 'average'.
     tree_
         The `Tree` that was cut.
     confidence_
-        (N,) share of the k nearest rows that are in the same category; unlike a run's `confidence`
-        not calibrated.
+        (N,) share of the k nearest rows that are in the same category; not calibrated, unlike the
+        `confidence` of a run.
     outlier_score_
-        (N,) 1 - mean cosine to the k nearest rows: near 0 among similar rows, large far from all.
+        (N,) 1 - mean cosine to the k nearest rows: near 0 among similar rows.
     threshold_
-        Outlier score above which `predict` answers -1; at least 5e-7, what rounding to float32 may
-        cost.
+        Outlier score above which `predict` returns -1; at least 5e-7, the rounding of float32.
 
     Examples
     --------
@@ -139,11 +131,9 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         *,
         n_neighbors: int = 8,
         alpha: float = 0.5,
-        kernel: Literal["knn", "uniform", "gaussian"] = "knn",
         max_shifts: int = 20,
         rule: str = DEFAULT_RULE,
         estimate_shifts: int = 1,
-        max_clusters: int | None = None,
         must_link: bool = True,
         try_average: bool = True,
         split_mixtures: bool = True,
@@ -153,11 +143,9 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.n_clusters = n_clusters
         self.n_neighbors = n_neighbors
         self.alpha = alpha
-        self.kernel = kernel
         self.max_shifts = max_shifts
         self.rule = rule
         self.estimate_shifts = estimate_shifts
-        self.max_clusters = max_clusters
         self.must_link = must_link
         self.try_average = try_average
         self.split_mixtures = split_mixtures
@@ -167,32 +155,31 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: ArrayLike, y: Labels = None) -> Self:
         """Cluster the rows of X.
 
-        Labels are used to number the known classes, to stop shifting, with `must_link` to link the
-        rows of a class, with `try_average` to choose the linkage and, where `n_clusters` is None,
-        to estimate it; nothing else is read from `y`.
+        Labels define the known classes, stop the shifts, link the rows of a class (`must_link`),
+        choose the linkage (`try_average`) and estimate `n_clusters` if it is None.
 
         Parameters
         ----------
         X
-            (N, D) embeddings. Rows are scaled to length 1; in whole numbers rows of zeros become
-            (1, …, 1), with a warning.
+            (N, D) embeddings. In a matrix of integers, rows of zeros become (1, …, 1), with a
+            warning.
         y
-            (N,) whole numbers or names of the labeled rows; None: nothing is labeled. Unlabeled is
-            -1, None, NaN, NA or the empty string, as in the files that `shoal cluster` reads, and
-            so are the texts '-1', 'nan', 'unlabeled' and 'unknown'. Other numbers below 0 and
-            fractions are refused; True and False are the names 'True' and 'False', and the text
-            '3.0' is '3'.
+            (N,) integers or names of the labeled rows; None: no row is labeled. Unlabeled is -1,
+            None, NaN, NA, the empty string, and the strings '-1', 'nan', 'unlabeled' and 'unknown'.
+            Other negative numbers and fractions raise an error. True and False are the names 'True'
+            and 'False', and the string '3.0' is '3'.
 
         Returns
         -------
         Self
-            The same, fitted.
+            The fitted estimator.
         """
         n_clusters, settings = self._settings()
         rows = self._rows(X, min_rows=2)
         known, labels = encode_labels(y, len(rows))
-        inference = infer(rows, labels, n_clusters, settings, device=choose_device(self.device))
-        # Wherever it was fitted, it can be loaded on any machine.
+        points = unit_points(rows, device=choose_device(self.device))
+        inference = infer(points, labels, n_clusters, settings, is_unit=True)
+        # numpy arrays, so that an estimator fitted on a GPU can be loaded anywhere.
         self._points = inference.first.points.cpu().numpy()
         self.labels_, n_novel = number_clusters(inference.labels, labels, len(known), self._points)
         names = category_names(known, n_novel)
@@ -207,7 +194,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.n_shifts_ = inference.n_shifts
         self.linkage_method_ = inference.linkage_method
         self.tree_ = inference.tree
-        # What `threshold_` belongs to, whatever is set later.
+        # `threshold_` is valid for this number only, even if the parameter is changed later.
         self._n_neighbors = int(self.n_neighbors)
         lists = inference.first.neighbors
         self.confidence_: Floats = same_category_share(lists, self.labels_, self.labels_)
@@ -218,7 +205,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def fit_predict(self, X: ArrayLike, y: Labels = None) -> Ints:
-        """Fit and return `labels_`; unlike in other clusterers `y` is used.
+        """Fit and return `labels_`; unlike in other clusterers, `y` is used.
 
         Parameters
         ----------
@@ -235,23 +222,23 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return self.fit(X, y).labels_
 
     def predict(self, X: ArrayLike) -> Ints:
-        """Put new rows into the categories found.
+        """Assign new rows to the categories.
 
-        A row joins the category most common among its k nearest fitted rows, the nearest deciding
-        ties. A row whose outlier score exceeds `threshold_` is farther from them than all but
-        `outlier_share` of the fitted rows were from each other, and gets -1. No category is ever
-        added or changed.
+        A row joins the most common category among its k nearest fitted rows; the nearest row breaks
+        ties. A row whose outlier score is above `threshold_` gets -1: it is less similar to its k
+        nearest fitted rows than all but a share `outlier_share` of the fitted rows are to theirs.
+        No category is added or changed.
 
         Parameters
         ----------
         X
-            (M, D) embeddings of other images. In whole numbers rows of zeros become (1, …, 1), with
-            a warning.
+            (M, D) embeddings. In a matrix of integers, rows of zeros become (1, …, 1), with a
+            warning.
 
         Returns
         -------
         Ints
-            (M,) indices into `classes_`, -1 where none may fit.
+            (M,) indices into `classes_`, -1 for outliers.
         """
         check_is_fitted(self)
         rows = self._rows(X, is_fitted=True)
@@ -263,12 +250,10 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _rows(self, X: ArrayLike, *, min_rows: int = 1, is_fitted: bool = False) -> Floats:
-        """X as scikit-learn checks it; rows that are not finite are left to `unit_points`, which
-        names them.
+        """Check X as scikit-learn does; `unit_points` checks that rows are finite.
 
-        Rows of zeros pass where whole numbers were given: no counts at all prefer no column over
-        another. In float embeddings they mean that something broke, and are refused. Of whole
-        numbers scikit-learn's checks expect that they are taken.
+        Rows of zeros pass in a matrix of integers, because scikit-learn's checks expect it: a
+        row of zero counts favors no column. Among floats, they mean that the encoder failed.
         """
         rows: Floats = validate_data(
             self,
@@ -279,36 +264,30 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             ensure_min_samples=min_rows,
         )
         is_zero = np.asarray(~rows.any(axis=1))  # (N,)
-        # Lists and data frames of whole numbers too.
+        # Lists and data frames of integers too.
         if is_zero.any() and np.asarray(X).dtype.kind in "iu":
-            rows[is_zero] = 1  # a copy: whole numbers were just converted
+            rows[is_zero] = 1  # a copy: the integers were converted
             warnings.warn(
                 f"X: only zeros in {name_rows(is_zero)}, so no direction; taken for (1, …, 1), "
-                "which prefers no column; remove them if they are no counts",
+                "which prefers no column; remove them unless X holds counts",
                 UserWarning,
-                stacklevel=3,  # whoever called fit or predict
+                stacklevel=3,  # the caller of fit or predict
             )
         return rows
 
     def _settings(self) -> tuple[int | None, InferenceSettings]:
-        """The number of clusters, where it is one, and the other parameters, checked before any row
-        is looked at."""
-        given: object = self.n_clusters
-        if isinstance(given, str):  # which is what commands take
-            as_count(given, name="n_clusters")
-        n_clusters, numbers = read_n_clusters(given)
-        if numbers is not None and self.max_clusters is not None:
-            raise UsageError(
-                f"max_clusters: found {self.max_clusters} with a range of n_clusters; leave it out"
-            )
+        """Return the number of clusters, None for a range, and the other parameters, checked."""
+        value: object = self.n_clusters
+        if isinstance(value, str):  # only commands take '30-50'
+            as_count(value, name="n_clusters")
+        n_clusters, limits = read_n_clusters(value)
         if not 0 <= as_number(self.outlier_share, name="outlier_share") < 1:
             raise UsageError(
                 f"outlier_share: found {self.outlier_share}, expected a number in [0, 1)"
             )
-        least, most = numbers or (None, self.max_clusters)
-        moves = ShiftSettings(kernel=self.kernel, n_neighbors=self.n_neighbors, alpha=self.alpha)
+        least, most = limits or (None, None)
         settings = InferenceSettings(
-            shift=moves,
+            shift=ShiftSettings(n_neighbors=self.n_neighbors, alpha=self.alpha),
             max_shifts=self.max_shifts,
             rule=self.rule,
             estimate_shifts=self.estimate_shifts,
@@ -322,29 +301,21 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class WardClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    """Cut the exact Ward tree of the rows into a given number of clusters.
+    """Cut the exact Ward tree of the rows into `n_clusters` clusters.
 
     Parameters
     ----------
     n_clusters
-        How many clusters, at most the number of rows.
+        Number of clusters, at most the number of rows.
     device
-        Where to compute, 'cpu', 'cuda' or 'cuda:1'; None takes CUDA when there is one.
-    memory
-        Bytes for the block of the scan; None takes a share of what is free.
+        'cpu', 'cuda' or 'cuda:1'; None takes CUDA if there is a GPU.
 
     Attributes
     ----------
     labels_
-        (N,) cluster of each row, numbered by each cluster's smallest row.
+        (N,) cluster of each row, numbered by their smallest row.
     tree_
-        The whole `Tree`; `tree_.cut(k)` gives any other cut at once.
-    children_
-        (N-1, 2) the two nodes of each merge.
-    distances_
-        (N-1,) the height of each merge.
-    n_leaves_
-        N.
+        The `Tree`; `tree_.cut(k)` gives other cuts.
     n_features_in_
         The number of columns.
 
@@ -359,11 +330,9 @@ class WardClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         n_clusters: int = 2,
         *,
         device: str | torch.device | None = None,
-        memory: int | None = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.device = device
-        self.memory = memory
 
     def fit(self, X: ArrayLike, y: Labels = None) -> Self:
         """Grow the tree of the rows and cut it.
@@ -373,41 +342,31 @@ class WardClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         X
             (N, D) rows.
         y
-            Ignored; scikit-learn's pipelines pass it.
+            Ignored; for scikit-learn's pipelines.
 
         Returns
         -------
         Self
-            The same, fitted.
+            The fitted estimator.
         """
         as_count(self.n_clusters, name="n_clusters")
-        if self.memory is not None:
-            as_count(self.memory, name="memory")
-        # Rows that are not finite are left to `ward_linkage`, which names them.
+        # `ward_linkage` checks that rows are finite.
         rows = validate_data(self, X, dtype=["float64", "float32"], ensure_all_finite=False)
-        self.tree_ = Tree(ward_linkage(rows, device=self.device, memory=self.memory))
+        self.tree_ = Tree(ward_linkage(rows, device=self.device))
         self.labels_: Ints = self.tree_.cut(self.n_clusters)
-        self.children_: Ints = self.tree_.linkage[:, :2].astype("int64")
-        self.distances_: Floats = self.tree_.heights
-        self.n_leaves_ = self.tree_.n_leaves
         return self
 
 
 def encode_labels(y: Labels, n_rows: int) -> tuple[list[int | str], Ints]:
-    """Number the classes of `y` in ascending order: the classes (C,) and labels (N,) with -1 for
-    unlabeled.
-
-    Unlabeled is what it is in files too (`as_class`): -1, None, NaN, NA, blank text, '-1', 'nan',
-    'unlabeled' and 'unknown'.
-    """
+    """Return the classes (C,) of `y`, ascending, and labels (N,), -1 for unlabeled (see
+    `as_class`)."""
     if y is None:
         return [], np.full(n_rows, UNLABELED)
-    # A list would be turned into one type by numpy, with numbers as text.
-    given = np.asarray(y, dtype=object) if isinstance(y, list | tuple) else np.asarray(y)
-    if given.shape != (n_rows,):
-        raise DataError(f"y: found shape {given.shape}, expected ({n_rows},), one label per row")
-    unlabeled = fold_unlabeled()
-    values = [as_class(value, unlabeled) for value in given.tolist()]
+    # As objects: numpy would turn a list of numbers and names into text.
+    array = np.asarray(y, dtype=object) if isinstance(y, list | tuple) else np.asarray(y)
+    if array.shape != (n_rows,):
+        raise DataError(f"y: found shape {array.shape}, expected ({n_rows},), one label per row")
+    values = [as_class(value) for value in array.tolist()]
     named = [value for value in values if value is not None]
     kinds = {type(value) for value in named}
     if len(kinds) > 1 or not kinds <= {int, str}:

@@ -1,11 +1,12 @@
-"""From embeddings to clusters: shift, grow the tree, cut at K, until labeled accuracy stops rising
-(Algorithm 1).
+"""Algorithm 1 of the paper: shift, build the tree, cut it at K, until labeled accuracy stops
+rising.
 
-Iterate t holds the embeddings after t shifts. Its tree is cut at K and matched to the labels, on
-labeled images only. When neither of the next two iterates is better than one, that one is the
-answer. The labels passed in are those a user has; hidden ones have no way in.
+Iterate t holds the embeddings after t shifts. Its tree is cut at K and the clusters are matched to
+the classes of the labeled images. When neither of the next two iterates is more accurate, the
+iterate is the result. Only labels that the user gave are passed in, never the hidden labels that a
+result is evaluated on.
 
-N images, D columns, K clusters.
+Shapes: N images, D columns, K clusters.
 """
 
 from collections.abc import Iterator
@@ -34,44 +35,46 @@ from shoal.clustering.n_clusters import (
 )
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
+from shoal.clustering.within_class import reduce_within_class
 from shoal.errors import TooFewDistinct, UsageError
+
+UNLABELED_SHIFTS = 1
+"""Number of shifts if no image is labeled and no number is given; 1, as in training."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InferenceSettings:
-    """How Algorithm 1 moves and when it gives up."""
+    """Settings of Algorithm 1."""
 
     shift: ShiftSettings = field(default_factory=ShiftSettings)
     """The mean-shift step."""
     max_shifts: int = 20
-    """T_max: the most shifts tried."""
-    unlabeled_shifts: int = 1
-    """Shifts made when no image is labeled, at most `max_shifts`: nothing says when to stop;
-    training makes one."""
+    """T_max: the largest number of shifts tried."""
     rule: str = DEFAULT_RULE
-    """How the number of clusters is estimated where it is not given; "paper" with no shifts is
-    section 4.3."""
+    """Rule that estimates the number of clusters if it is not given. "paper", together with
+    `estimate_shifts` 0, is section 4.3."""
     estimate_shifts: int = 1
-    """Shifts before that estimate: the tree that is cut in the end is one of shifted embeddings
-    too."""
+    """Number of shifts before the estimate; 1, because the final cut is also made in a tree of
+    shifted embeddings."""
     min_clusters: int | None = None
-    """Smallest number of clusters tried by the estimate; none: the known classes."""
+    """Smallest K that the estimate considers; None: the number of known classes."""
     max_clusters: int | None = None
-    """Largest number of clusters tried by the estimate; none: 1,000 or ten times the known
-    classes."""
+    """Largest K that the estimate considers; None: 1,000 or ten times the number of known
+    classes, whichever is larger."""
     must_link: bool = False
-    """Whether the labeled images of a class begin as one cluster, and no cluster holds two classes.
-    The numbers of clusters and of shifts are chosen before, on trees that know no label: with links
-    the labels would agree whatever is chosen."""
+    """Whether variance within the known classes is reduced (`within_class`), the labeled images of
+    a class start as one cluster, and no cluster contains two classes. The numbers of clusters and
+    shifts are chosen beforehand on trees without this, because with it the labeled accuracy would
+    be 1 for every choice."""
     try_average: bool = False
-    """Whether Ward's small clusters are joined by average linkage where `choose_linkage` says so:
-    Ward's tree cuts large classes to pieces."""
+    """Whether to merge small clusters of Ward's tree, which splits large classes, by average
+    linkage if `choose_linkage` finds that more accurate."""
     split_mixtures: bool = False
-    """Whether a cluster of labeled images that likely holds a novel category is split, where K is
-    estimated."""
+    """Whether to split a cluster with labeled images that probably contains a novel category too;
+    only if K is estimated."""
 
     def __post_init__(self) -> None:
-        for name in ("max_shifts", "unlabeled_shifts", "estimate_shifts"):
+        for name in ("max_shifts", "estimate_shifts"):
             as_count(getattr(self, name), name=name, least=0)
         for name in ("min_clusters", "max_clusters"):
             if getattr(self, name) is not None:
@@ -81,10 +84,10 @@ class InferenceSettings:
                 f"min_clusters: found {self.min_clusters}, expected at most max_clusters, "
                 f"{self.max_clusters}"
             )
-        check_rule(self.rule)  # a wrong name is one even where K is given
+        check_rule(self.rule)  # an unknown name is an error even if K is given
 
     def estimate(self, tree: Tree, labels: ArrayLike) -> NClustersEstimate:
-        """The number of clusters of a tree by the labels (N,) a user has, -1 for unlabeled."""
+        """Estimate K from a tree and labels (N,), -1 for unlabeled."""
         return estimate_n_clusters(
             tree,
             labels,
@@ -96,21 +99,18 @@ class InferenceSettings:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Inference:
-    """The iterate that Algorithm 1 returns."""
+    """The result of Algorithm 1."""
 
-    labels: Ints  # (N,) cluster of each image, numbered by each cluster's first image
+    labels: Ints  # (N,) cluster of each image, in order of first appearance
     n_clusters: int
-    n_shifts: int  # t of the iterate returned
-    # Labeled accuracy of every iterate that was looked at; NaN without labels.
-    accuracies: tuple[float, ...]
-    tree: Tree  # of the iterate returned, with must-links where they were asked for
+    n_shifts: int  # number of shifts of the returned iterate
+    accuracies: tuple[float, ...]  # labeled accuracy of every iterate tried; NaN if not evaluated
+    tree: Tree  # of `embeddings`, with must-links if they are set
     embeddings: Tensor  # (N, D) after n_shifts shifts
-    estimate: NClustersEstimate | None  # where n_clusters was not given
+    estimate: NClustersEstimate | None  # None if n_clusters was given
     first: Iterate  # before any shift
-    linkage_method: LinkageMethod = "ward"  # how its tree joins small clusters
-    unlinked: Ints | None = None  # (N,) the clusters without must-links, where there are any
-    # (M,) each: clusters of what judged every iterate, without must-links
-    cuts: tuple[Ints, ...] = ()
+    linkage_method: LinkageMethod = "ward"  # how small clusters were merged
+    unlinked: Ints | None = None  # (N,) clusters without must-links; None if there are no links
 
 
 def infer(
@@ -121,49 +121,63 @@ def infer(
     *,
     attention: NeighborAttention | None = None,
     generator: torch.Generator | None = None,
-    device: torch.device | str | None = None,
     n_shifts: int | None = None,
     linkage_method: LinkageMethod | None = None,
+    is_trained: bool = False,
     is_unit: bool = False,
 ) -> Inference:
     """Cluster a partly labeled collection (transductive): `embeddings` (N, D), `labels` (N,) with
     -1 for unlabeled.
 
-    Where `n_clusters` is None, K is estimated on the tree after `estimate_shifts` shifts. Without
-    any label K must be given, and a fixed number of shifts is made; `n_shifts` fixes it where there
-    are labels too, for embeddings trained with all of them, on which they no longer say when to
-    stop; `linkage_method` is then given too. Shifting ends before fewer than K rows are distinct
-    beyond rounding: a cut at K would part equal rows by their number. Embeddings with fewer from
-    the start are refused. Rows are scaled to length 1, unless `unit_points` has done so: `is_unit`.
+    If `n_clusters` is None, K is estimated on the tree after `estimate_shifts` shifts. Without
+    labels K must be given, and the number of shifts is fixed. `n_shifts` and `linkage_method`, if
+    given, are used instead of those with the highest labeled accuracy; pass them for embeddings
+    that were trained with all labels. `n_shifts` is ignored if K is estimated. With `is_trained`,
+    for embeddings that were trained with labels, variance within the classes is not reduced.
+    Shifting stops as soon as one more shift would leave fewer than K distinct rows, up to rounding,
+    because a cut at K would then
+    split identical rows by their position. Embeddings with fewer than K distinct rows raise an
+    error. Rows are scaled to length 1; `is_unit` skips this for the output of `unit_points`.
 
-    Where different rows are exactly as similar (binary or quantized embeddings), the lower row
-    decides, so there the order of the rows may show. Cost per iterate: one neighbor search, one
-    tree that starts from its lists, one shift.
+    Ties between different rows (common in binary or quantized embeddings) go to the lower row
+    number, so the order of the rows can then affect the result. Cost per iterate: one neighbor
+    search, one tree built from the neighbor lists, one shift. With must-links, the chosen number of
+    shifts is repeated after the variance within classes is reduced.
     """
     settings = settings or InferenceSettings()
     if is_unit and isinstance(embeddings, Tensor):
         points = embeddings
     else:
-        points = unit_points(embeddings, device=device)
+        points = unit_points(embeddings)
     known = as_labels(labels, len(points), name="labels")
     check_task(known, n_clusters, settings)
     is_labeled = bool((known != UNLABELED).any())
     if n_clusters is None:
-        n_shifts = None
+        n_shifts = None  # a number of shifts that was chosen for a given K does not apply
     elif not is_labeled and n_shifts is None:
-        n_shifts = settings.unlabeled_shifts
+        n_shifts = UNLABELED_SHIFTS
     if linkage_method is None and settings.try_average:
         linkage_method = choose_linkage(points, known, settings.shift, settings.estimate_shifts)
     steps = iterates(points, settings.shift, attention, generator)
-    pairs = ((one, one) for one in steps)
+    pairs = ((iterate, iterate) for iterate in steps)
     inference = _run(pairs, known, n_clusters, settings, n_shifts, linkage_method or "ward")
     if settings.must_link and is_labeled:
-        linked = linked_clusters(
-            inference.embeddings, known, inference.n_clusters, inference.linkage_method
-        )
+        shifted = inference.embeddings
+        if not is_trained:
+            steps = iterates(
+                reduce_within_class(points, known), settings.shift, attention, generator
+            )
+            shifted = next(islice(steps, inference.n_shifts, None)).points
+        linked = linked_clusters(shifted, known, inference.n_clusters, inference.linkage_method)
         if linked is not None:
             tree, clusters = linked
-            inference = replace(inference, tree=tree, labels=clusters, unlinked=inference.labels)
+            inference = replace(
+                inference,
+                tree=tree,
+                labels=clusters,
+                embeddings=shifted,
+                unlinked=inference.labels,
+            )
     if settings.split_mixtures and inference.estimate is not None:
         inference = _split_mixtures(inference, inference.estimate, known, settings.max_clusters)
     return inference
@@ -172,12 +186,13 @@ def infer(
 def _split_mixtures(
     inference: Inference, estimate: NClustersEstimate, known: Ints, max_clusters: int | None
 ) -> Inference:
-    """Split clusters of labeled images that likely hold a novel category, as far as the range of K
-    allows."""
+    """Split clusters that probably mix a known and a novel category, up to `max_clusters`."""
     n_clusters = inference.n_clusters
     mixtures = find_mixtures(inference.first.points, inference.labels, known, n_clusters)
-    most = None if max_clusters is None else max_clusters - n_clusters
-    clusters = split_mixtures(inference.labels, known, mixtures, most)
+    max_splits = None
+    if max_clusters is not None:
+        max_splits = max_clusters - n_clusters
+    clusters = split_mixtures(inference.labels, known, mixtures, max_splits)
     n_clusters = int(clusters.max()) + 1
     low, high = estimate.interval
     estimate = replace(estimate, interval=(min(low, n_clusters), max(high, n_clusters)))
@@ -193,34 +208,34 @@ def infer_inductive(
     *,
     attention: NeighborAttention | None = None,
     generator: torch.Generator | None = None,
-    device: torch.device | str | None = None,
 ) -> Inference:
-    """Cluster unseen images that carry no label; labeled validation images say when to stop (and K,
-    if not given).
+    """Cluster unlabeled test images; labeled validation images determine the number of shifts, and
+    K if it is not given.
 
-    Both sets are shifted, each within itself, and both trees are cut at K: a height read off one
-    tree means nothing in another, since Ward heights grow with the number of images.
+    The two sets are shifted separately, and both trees are cut at K. A cut height could not be
+    transferred, because Ward's heights grow with the number of images. `must_link`, `try_average`
+    and `split_mixtures` are ignored: the test images have no labels.
     """
     settings = settings or InferenceSettings()
-    points = unit_points(embeddings, device=device)
-    judged = unit_points(validation, device=device, name="validation")
-    known = as_labels(validation_labels, len(judged), name="validation_labels")
-    assert not (known == UNLABELED).all(), "nothing says when to stop"
-    n_rows = min(len(points), len(judged))
+    points = unit_points(embeddings)
+    validation_points = unit_points(validation, name="validation")
+    known = as_labels(validation_labels, len(validation_points), name="validation_labels")
+    assert not (known == UNLABELED).all(), "validation images need labels"
+    n_rows = min(len(points), len(validation_points))
     _check_neighbors(n_rows, settings.shift)
     if n_clusters is not None:
         check_n_clusters(n_clusters, known, n_rows)
     pairs = zip(
         iterates(points, settings.shift, attention, generator),
-        iterates(judged, settings.shift, attention, generator),
+        iterates(validation_points, settings.shift, attention, generator),
         strict=True,
     )
     return _run(pairs, known, n_clusters, settings)
 
 
 Pair = tuple[Iterate, Iterate]
-"""What may be returned, and what judges it: the same, or the same number of shifts of the
-validation images."""
+"""An iterate, and the one that its labeled accuracy is computed on: itself, or the validation
+images after the same number of shifts."""
 
 
 def _run(
@@ -231,96 +246,102 @@ def _run(
     n_shifts: int | None = None,
     linkage_method: LinkageMethod = "ward",
 ) -> Inference:
-    """Algorithm 1; `known` labels the images that judge. With `n_shifts` nothing judges: the last
-    iterate is returned.
+    """Run Algorithm 1; `known` are the labels of each pair's second iterate.
 
-    The iterate that the stopping rule returns is always the first of the best so far, so only that
-    one is kept.
+    With `n_shifts`, return that iterate without computing accuracies.
     """
-    labeled = known != UNLABELED
+    is_labeled = known != UNLABELED
     last = settings.max_shifts
     if n_shifts is not None:
         last = min(n_shifts, last)
     estimate = None
-    made: list[Pair] = []
+    first_pairs: list[Pair] = []
     if n_clusters is None:
-        estimate, made = _estimate(pairs, known, settings)
+        estimate, first_pairs = _estimate(pairs, known, settings)
         n_clusters = estimate.n_clusters
-        if len(made) <= settings.estimate_shifts:  # after these, known classes fall together
-            last = min(last, len(made) - 1)
-    answers: list[Iterate] = []  # the first, and the best so far
-    n_best = 0
+        if len(first_pairs) <= settings.estimate_shifts:  # one more shift would merge known classes
+            last = min(last, len(first_pairs) - 1)
+    # The result is the first of the most accurate iterates, so only that one is stored.
+    first: Iterate | None = None
+    best: Iterate | None = None
+    best_shifts = 0
     accuracies: list[float] = []
-    cuts: list[Ints] = []
-    for t, pair in enumerate(islice(chain(made, pairs), last + 1)):
+    for t, pair in enumerate(islice(chain(first_pairs, pairs), last + 1)):
         if not _is_distinct(t, pair, n_clusters, "n_clusters"):
             break
-        answer, judge = pair
-        accuracy = float("nan")
+        iterate, evaluating = pair
+        accuracy = float("nan")  # never stops the loop
         if n_shifts is None:
-            tree = join_small(judge.points, judge.tree, n_clusters, linkage_method)
-            cuts.append(tree.cut(n_clusters))
-            accuracy = matched_accuracy(known[labeled], cuts[-1][labeled])
+            tree = join_small(evaluating.points, evaluating.tree, n_clusters, linkage_method)
+            clusters = tree.cut(n_clusters)
+            accuracy = matched_accuracy(known[is_labeled], clusters[is_labeled])
         if n_shifts is not None or accuracy > max(accuracies, default=-1.0):
-            answers = [*answers[:1], answer]
-            n_best = t
+            first = first or iterate
+            best = iterate
+            best_shifts = t
         accuracies.append(accuracy)
-        if stops(accuracies):
+        if has_peaked(accuracies):
             break
-    best = answers[-1]
+    assert first is not None
+    assert best is not None
     tree = join_small(best.points, best.tree, n_clusters, linkage_method)
+    if tree is best.tree:  # there was nothing to join
+        linkage_method = "ward"
     return Inference(
         labels=tree.cut(n_clusters),
         n_clusters=n_clusters,
-        n_shifts=n_best,
+        n_shifts=best_shifts,
         accuracies=tuple(accuracies),
         tree=tree,
         embeddings=best.points,
         estimate=estimate,
-        first=answers[0],
-        linkage_method="ward" if tree is best.tree else linkage_method,
-        cuts=tuple(cuts),
+        first=first,
+        linkage_method=linkage_method,
     )
 
 
 def _estimate(
     pairs: Iterator[Pair], known: Ints, settings: InferenceSettings
 ) -> tuple[NClustersEstimate, list[Pair]]:
-    """K after the shifts asked for, or the last before classes fall together, and the iterates made
-    for it."""
+    """Return an estimate of K, and the iterates computed for it.
+
+    K is estimated after `estimate_shifts` shifts, or fewer if another one would merge known
+    classes.
+    """
     n_known = len(np.unique(known[known != UNLABELED]))
-    made: list[Pair] = []
+    first_pairs: list[Pair] = []
     for t, pair in enumerate(islice(pairs, settings.estimate_shifts + 1)):
         if not _is_distinct(t, pair, n_known, "known classes"):
             break
-        made.append(pair)
-    answer, judge = made[-1]
-    estimate = settings.estimate(judge.tree, known)
-    if estimate.n_clusters > answer.tree.n_distinct:
+        first_pairs.append(pair)
+    iterate, evaluating = first_pairs[-1]
+    estimate = settings.estimate(evaluating.tree, known)
+    if estimate.n_clusters > iterate.tree.n_distinct:
         raise TooFewDistinct(
-            f"n_clusters: estimated {estimate.n_clusters} on the validation images for "
-            f"{answer.tree.n_distinct} distinct images; give the number of clusters"
+            f"n_clusters: estimated {estimate.n_clusters} on the validation images, but there are "
+            f"only {iterate.tree.n_distinct} distinct images; give the number of clusters"
         )
-    return estimate, made
+    return estimate, first_pairs
 
 
 def _is_distinct(t: int, pair: Pair, n_clusters: int, name: str) -> bool:
-    """Whether iterate t can be cut into so many clusters; an error where the first cannot."""
-    for one in pair:
-        if not one.has_distinct(n_clusters):
+    """Return whether iterate t can be cut into `n_clusters`; raise an error if iterate 0 cannot."""
+    for iterate in pair:
+        if not iterate.has_distinct(n_clusters):
             if t == 0:
-                check_distinct(one.tree, n_clusters, name)
+                check_distinct(iterate.tree, n_clusters, name)
             return False
     return True
 
 
-def stops(accuracies: list[float]) -> bool:
-    """Whether iterate t-2 is at least as good as both after it: then Algorithm 1 returns it."""
+def has_peaked(accuracies: list[float]) -> bool:
+    """Return whether neither of the last two accuracies exceeds the one before them."""
     return len(accuracies) > 2 and accuracies[-3] >= max(accuracies[-2:])
 
 
 def check_task(known: Ints, n_clusters: int | None, settings: InferenceSettings) -> None:
-    """Refuse, before any work, labels (N,) and settings that `infer` could not end with."""
+    """Raise an error for labels (N,) and settings that `infer` cannot use; called before any
+    work."""
     _check_neighbors(len(known), settings.shift)
     if n_clusters is not None:
         check_n_clusters(n_clusters, known, len(known))
@@ -328,9 +349,9 @@ def check_task(known: Ints, n_clusters: int | None, settings: InferenceSettings)
         known_classes(known, settings.min_clusters, settings.max_clusters)
 
 
-def _check_neighbors(n_rows: int, moves: ShiftSettings) -> None:
-    if moves.kernel == "knn" and moves.n_neighbors >= n_rows:
+def _check_neighbors(n_rows: int, shift: ShiftSettings) -> None:
+    if shift.kernel == "knn" and shift.n_neighbors >= n_rows:
         raise UsageError(
-            f"n_neighbors: found {moves.n_neighbors} with {n_rows} images, expected fewer than "
-            "images; lower it"
+            f"n_neighbors: found {shift.n_neighbors} with {n_rows} images, expected fewer "
+            "neighbors than images"
         )

@@ -1,6 +1,6 @@
-"""The steps of Algorithm 1: unit rows, their neighbors and their tree, after each shift.
+"""The iterates of Algorithm 1: unit rows, their neighbors and their tree after each shift.
 
-N images, D columns, k neighbors.
+Shapes: N images, D columns, k neighbors.
 """
 
 from collections.abc import Iterator
@@ -11,37 +11,29 @@ from torch import Tensor
 
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, find_neighbors, shift
 from shoal.clustering.neighbors import Neighbors, k_nearest
-from shoal.clustering.sums import ROWS_AT_ONCE
+from shoal.clustering.sums import BLOCK_ROWS
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward.linkage import link_rows, ward_linkage
-from shoal.clustering.ward.rounds import FEW
 from shoal.errors import TooFewDistinct
 from shoal.words import count
 
 WARD_LIST = 16
-"""Neighbors looked up for the tree when the shift needs fewer: longer lists save Ward more than
-they cost. The tree of few rows has a table of all distances, and asks for none."""
-
-MAX_WARD_LIST = 64
-"""Most neighbors handed to the tree: the radius kernels look at up to 1,000."""
+"""Neighbors looked up for the tree if the shift needs fewer: longer lists save Ward more time
+than they cost."""
 
 ROUNDING = 2
-"""Machine epsilons of height per row added up, until which rows of a tree count as equal: where a
-shift brings rows to one place, each adds the same rows in an order of its own, and each addition
-rounds. Before a shift they are rounded once."""
-
+"""Height, in machine epsilons per summand, up to which rows count as equal. Rows that a shift moves
+to the same place are sums of the same rows in different orders, and each addition rounds."""
 
 APART = 1e-4
-"""Less similar than 1 by this, two unit rows are 0.014 apart: far more than rounding can do to any
-of them."""
+"""Rows with a cosine below 1 minus this are 0.014 apart: far more than rounding can cause."""
 
 
 class Iterate:
-    """Embeddings after so many shifts: `points` (N, D), unit rows, and the nearest `neighbors` (N,
-    k) of each.
+    """Embeddings after some shifts: unit rows `points` (N, D) and their nearest `neighbors` (N, k).
 
-    Its `tree`, Ward's, is made when it is first asked for, from lists (N, l) for it; rows are sums
-    of `n_added`.
+    Ward's `tree` is grown on first use, from the `lists` (N, l) of neighbors. Each row is a sum of
+    `n_added` rows.
     """
 
     def __init__(
@@ -56,21 +48,20 @@ class Iterate:
     def tree(self) -> Tree:
         """Ward's tree of the points."""
         lists = self._lists
-        del self._lists  # which may be long
+        del self._lists  # frees memory
         return unit_tree(self.points, neighbors=lists, n_added=self._n_added)
 
     def has_distinct(self, n_rows: int) -> bool:
-        """Whether so many rows differ beyond rounding; where that many lie far from all others no
-        tree is made."""
+        """Return whether at least `n_rows` rows differ beyond rounding."""
+        # Where that many rows are far from all others, the tree need not be grown.
         n_apart = int((self.neighbors.similarities[:, 0] < 1 - APART).sum())
         return n_apart >= n_rows or self.tree.n_distinct >= n_rows
 
 
 def unit_tree(points: Tensor, *, neighbors: Neighbors | None = None, n_added: int = 1) -> Tree:
-    """Ward's tree of unit rows (N, D), each the sum of so many, that knows which of them rounding
-    alone sets apart.
+    """Return Ward's tree of unit rows (N, D), each a sum of `n_added` rows.
 
-    With `neighbors`, exact lists of just these rows, they are not checked again.
+    With `neighbors`, exact lists of these rows, the rows are not checked.
     """
     if neighbors is None:
         linkage = ward_linkage(points, device=points.device)
@@ -80,41 +71,40 @@ def unit_tree(points: Tensor, *, neighbors: Neighbors | None = None, n_added: in
 
 
 def check_distinct(tree: Tree, n_clusters: int, name: str = "n_clusters") -> None:
-    """Refuse to cut a tree into more clusters than rows differ: copies would be parted by their
-    place in the file."""
+    """Raise an error if a tree has fewer distinct rows than `n_clusters`: a cut would split copies
+    by their position."""
     if tree.n_distinct < n_clusters:
         raise TooFewDistinct(
             f"{name}: found {n_clusters} with {count(tree.n_distinct, 'distinct row')} among "
-            f"{tree.n_leaves} embeddings, expected at most {tree.n_distinct}; copies are not told "
-            "apart, so ask for fewer or add embeddings"
+            f"{tree.n_leaves} embeddings, expected at most {tree.n_distinct}; copies stay in "
+            "one cluster, so ask for fewer clusters or add embeddings"
         )
 
 
 @torch.no_grad()
 def iterates(
     points: Tensor,
-    moves: ShiftSettings,
+    settings: ShiftSettings,
     attention: NeighborAttention | None = None,
     generator: torch.Generator | None = None,
 ) -> Iterator[Iterate]:
-    """Unit rows (N, D), their neighbors and their tree after 0, 1, 2 … shifts; each is made when it
-    is asked for."""
+    """Yield the iterate of unit rows (N, D) after 0, 1, 2 … shifts."""
     own = torch.arange(len(points), device=points.device)
-    others = len(points) - 1
-    n_averaged = moves.list_length(others)
-    n_of_tree = WARD_LIST if len(points) > FEW[points.device.type] else 1
-    n_listed = min(max(n_averaged, n_of_tree, moves.n_neighbors), others)
-    n_added = 1  # rows whose sum each row is
+    n_others = len(points) - 1
+    n_averaged = settings.list_length(n_others)
+    n_listed = min(max(n_averaged, WARD_LIST, settings.n_neighbors), n_others)
+    n_added = 1
     while True:
         lists = k_nearest(points, points, n_listed, exclude=own)
-        near = lists.first(moves.n_neighbors)
-        yield Iterate(points, near, lists.first(MAX_WARD_LIST), n_added)
+        neighbors = lists.first(settings.n_neighbors)
+        # One more than the tree lists: it bounds the others.
+        yield Iterate(points, neighbors, lists.first(WARD_LIST + 1), n_added)
         n_added = 1 + n_averaged
-        if moves.retrieval == "random":
-            lists = find_neighbors(points, points, moves, exclude=own, generator=generator)
+        if settings.retrieval == "random":
+            lists = find_neighbors(points, points, settings, exclude=own, generator=generator)
         parts = []
-        for start in range(0, len(points), ROWS_AT_ONCE):
-            rows = slice(start, start + ROWS_AT_ONCE)
+        for start in range(0, len(points), BLOCK_ROWS):
+            rows = slice(start, start + BLOCK_ROWS)
             part = Neighbors(lists.indices[rows], lists.similarities[rows])
-            parts.append(shift(points[rows], points, part, moves, attention=attention))
+            parts.append(shift(points[rows], points, part, settings, attention=attention))
         points = torch.cat(parts)

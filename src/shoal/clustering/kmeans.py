@@ -1,9 +1,8 @@
-"""Semi-supervised k-means: labeled points keep their class, the rest go to the nearest center.
+"""Semi-supervised k-means: labeled points keep their class, the others go to the nearest center.
 
 The baseline of the paper's ablation (Vaze et al. 2022). The first centers are the means of the
-labeled classes, the others are drawn by k-means++ from the unlabeled points. Distances and means
-are computed block by block, in float64, and draws come from the generator, so equal seeds give
-equal results on a device.
+labeled classes; the others are sampled by k-means++ from the unlabeled points. Distances and means
+are computed block by block, in float64, so equal generators give equal results on a device.
 
 N points, D columns, K clusters, C known classes.
 """
@@ -15,21 +14,23 @@ from torch import Tensor
 
 from shoal.errors import UsageError
 
-BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
-"""Memory of one block of distances or of points in float64."""
+TOLERANCE = 1e-4
+"""Square of the distance that all centers together must move for another iteration."""
 
-NUMBERS_AT_ONCE = {"cpu": 1 << 14, "cuda": 1 << 27}
-"""Numbers of points compared at once with a single center: on the CPU so few that they stay in its
-cache, since each of the many draws goes over all points."""
+BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
+"""Memory of one block of distances, or of points in float64."""
+
+CENTER_ELEMENTS = {"cpu": 1 << 14, "cuda": 1 << 27}
+"""Numbers compared per chunk with a single center; on the CPU a chunk fits into the cache."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class KMeansResult:
-    """The best of several runs."""
+    """The run with the lowest inertia."""
 
-    labels: Tensor  # (N,) int64; known classes 0 … C-1 as given, novel clusters after them
+    labels: Tensor  # (N,) int64; known classes 0 … C-1, then novel clusters
     centers: Tensor  # (K, D) float64
-    inertia: float  # sum of squared distances to the own center, all points
+    inertia: float  # sum of squared distances of all points to their center
 
 
 def semi_supervised_kmeans(
@@ -40,15 +41,13 @@ def semi_supervised_kmeans(
     generator: torch.Generator,
     n_init: int = 10,
     max_iterations: int = 200,
-    tolerance: float = 1e-4,
 ) -> KMeansResult:
     """Cluster `points` (N, D) into K clusters; `labels` (N,) are 0 … C-1, -1 for unlabeled (all -1:
     plain k-means).
 
-    Runs `n_init` times and keeps the lowest inertia. A run stops when the centers together move
-    less than √`tolerance`. A cluster that loses its points takes the unlabeled point farthest from
-    its own center, after the last iteration too, so all K hold a point. Cost per iteration: N·K·D
-    products.
+    Returns the best of `n_init` runs. A run stops when the centers together move less than
+    √`TOLERANCE`. An empty cluster takes the unlabeled point farthest from its center, also after
+    the last iteration, so that all K hold a point. Cost per iteration: N·K·D products.
     """
     n_known = int(labels.max()) + 1
     n_free = int((labels < 0).sum())
@@ -58,17 +57,17 @@ def semi_supervised_kmeans(
             f"n_clusters: found {n_clusters} with {n_known} known classes and {n_free} unlabeled "
             f"points, expected {least} to {n_known + n_free}"
         )
-    runs = []
+    best: KMeansResult | None = None
     for _ in range(n_init):
         centers = _first_centers(points, labels, n_known, n_clusters, generator)
-        runs.append(_run(points, labels, centers, max_iterations, tolerance))
-        runs = [min(runs, key=lambda run: run.inertia)]
-    return runs[0]
+        run = _run(points, labels, centers, max_iterations)
+        if best is None or run.inertia < best.inertia:
+            best = run
+    assert best is not None
+    return best
 
 
-def _run(
-    points: Tensor, labels: Tensor, centers: Tensor, max_iterations: int, tolerance: float
-) -> KMeansResult:
+def _run(points: Tensor, labels: Tensor, centers: Tensor, max_iterations: int) -> KMeansResult:
     n_clusters = len(centers)
     assigned, distances = _assign(points, labels, centers)
     for _ in range(max_iterations):
@@ -76,7 +75,7 @@ def _run(
         centers = _means(points, _fill_empty(assigned, distances, labels, n_clusters), n_clusters)
         assigned, distances = _assign(points, labels, centers)
         step = torch.linalg.vector_norm(centers - before, dim=1).sum()
-        if float(step) ** 2 < tolerance:
+        if float(step) ** 2 < TOLERANCE:
             break
     filled = _fill_empty(assigned, distances, labels, n_clusters)
     if not torch.equal(filled, assigned):
@@ -88,68 +87,67 @@ def _run(
 def _first_centers(
     points: Tensor, labels: Tensor, n_known: int, n_clusters: int, generator: torch.Generator
 ) -> Tensor:
-    """Means of the known classes, then unlabeled points drawn with odds proportional to their
-    squared distance."""
+    """Return the means of the known classes, then unlabeled points sampled with probabilities
+    proportional to their squared distance."""
     is_labeled = labels >= 0
     known = _means(points[is_labeled], labels[is_labeled], n_known)  # (C, D)
     free = points[~is_labeled]
-    unlabeled = labels[~is_labeled]
     nearest = torch.full((len(free),), torch.inf, dtype=torch.float64, device=points.device)
     if n_known:
-        nearest = _assign(free, unlabeled, known)[1]
+        _, nearest = _assign(free, labels[~is_labeled], known)
     centers = [known]
     for _ in range(n_clusters - n_known):
-        drawn = free[_draw(nearest, generator)][None].double()  # (1, D)
-        centers.append(drawn)
-        nearest = torch.minimum(nearest, _distances(free, drawn))
+        center = free[_sample(nearest, generator)][None].double()  # (1, D)
+        centers.append(center)
+        nearest = torch.minimum(nearest, _distances(free, center))
     return torch.cat(centers)
 
 
-def _draw(weights: Tensor, generator: torch.Generator) -> int:
-    """Draw an index with odds proportional to its weight; with equal odds where weights are all
+def _sample(weights: Tensor, generator: torch.Generator) -> int:
+    """Sample an index with probability proportional to its weight; uniformly if all weights are
     infinite or zero."""
-    # On the CPU: running sums on a GPU are not repeatable.
-    odds = weights.cpu()
-    if not 0 < float(odds.sum()) < torch.inf:
-        odds = torch.ones_like(odds)
-    sums = odds.cumsum(0)
+    # On the CPU: running sums on a GPU are not reproducible.
+    weights = weights.cpu()
+    if not 0 < float(weights.sum()) < torch.inf:
+        weights = torch.ones_like(weights)
+    sums = weights.cumsum(0)
     at = torch.rand(1, dtype=torch.float64, generator=generator) * sums[-1]
     return int(torch.searchsorted(sums, at, right=True).clamp(max=len(sums) - 1))
 
 
 def _distances(points: Tensor, center: Tensor) -> Tensor:
-    """(N,) squared distances to one center (1, D), float64, the same bits that `_assign` finds."""
-    parts = torch.split(points, max(1, NUMBERS_AT_ONCE[points.device.type] // points.shape[1]))
+    """Return squared distances (N,) to one center (1, D), float64, with the bits of `_assign`."""
+    parts = torch.split(points, max(1, CENTER_ELEMENTS[points.device.type] // points.shape[1]))
     return torch.cat([(part.double() - center).square_().sum(dim=1) for part in parts])
 
 
 def _assign(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
-    """The cluster of each point and the squared distance to its center, float64.
+    """Return the cluster of each point (N,) and its squared distance (N,), float64.
 
-    Labeled points keep theirs, the rest go to the nearest center, the lowest on ties.
+    Labeled points keep their class, the others go to the nearest center, the lowest on ties.
     """
     squares = centers.square().sum(dim=1)  # (K,)
     clusters = []
     distances = []
     step = _block_rows(points, len(centers))
-    for part, given in zip(torch.split(points, step), torch.split(labels, step), strict=True):
+    for part, known in zip(torch.split(points, step), torch.split(labels, step), strict=True):
         rows = part.double()
         # |point|² is the same for all centers.
         nearest = (squares - 2 * rows @ centers.T).argmin(dim=1)
-        clusters.append(torch.where(given >= 0, given, nearest))
-        distances.append((rows - centers[clusters[-1]]).square().sum(dim=1))
+        assigned = torch.where(known >= 0, known, nearest)
+        clusters.append(assigned)
+        distances.append((rows - centers[assigned]).square().sum(dim=1))
     return torch.cat(clusters), torch.cat(distances)
 
 
 def _block_rows(points: Tensor, n_clusters: int) -> int:
-    """Points that are worked on together: a float64 number per cluster or column fits in a
-    block."""
+    """Return the rows of a block, with a float64 number per cluster or column."""
     return max(1, BLOCK_BYTES[points.device.type] // (8 * max(n_clusters, points.shape[1])))
 
 
 def _fill_empty(assigned: Tensor, distances: Tensor, labels: Tensor, n_clusters: int) -> Tensor:
-    """Give each empty cluster the unlabeled point farthest from its center, one that leaves no
-    cluster empty."""
+    """Move to each empty cluster the unlabeled point farthest from its center, from a cluster with
+    several points."""
     assigned = assigned.clone()
     counts = torch.bincount(assigned, minlength=n_clusters)
     empty = (counts == 0).nonzero()[:, 0].tolist()
@@ -167,7 +165,7 @@ def _fill_empty(assigned: Tensor, distances: Tensor, labels: Tensor, n_clusters:
 
 
 def _means(points: Tensor, assigned: Tensor, n_clusters: int) -> Tensor:
-    """The mean of each cluster's points, (K, D) float64; no cluster is empty."""
+    """Return the mean of each cluster's points, (K, D) float64; no cluster may be empty."""
     sums = torch.zeros(n_clusters, points.shape[1], dtype=torch.float64, device=points.device)
     step = _block_rows(points, n_clusters)
     for part, clusters in zip(torch.split(points, step), torch.split(assigned, step), strict=True):

@@ -1,9 +1,10 @@
-"""How well clusters match classes: Hungarian accuracies and retrieval recall. numpy and scipy only.
+"""Accuracy of clusters under the best matching to classes (Hungarian), and retrieval recall; numpy
+and scipy only.
 
-`y_true` and `y_pred` are labels of any kind, one per image. Whoever chooses (K, snapshot, stop)
-passes labeled images only; whoever scores passes the unlabeled ones with their hidden labels.
+`y_true` and `y_pred` are labels of any kind, one per image. Functions that choose (K, snapshot,
+stop) pass labeled images only; functions that evaluate pass the hidden labels.
 
-N images, C classes, K clusters.
+Shapes: N images, C classes, K clusters.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from shoal.words import number
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Shares of images in [0, 1] whose cluster is matched to their class; NaN for a subset without
+    """Shares of images, 0 to 1, whose cluster is matched to their class; NaN for a subset without
     images.
 
     Parameters
@@ -27,9 +28,9 @@ class Accuracy:
     all
         Of all images.
     known
-        Of those whose true class is a known one.
+        Of the images of known classes.
     novel
-        Of the others.
+        Of the other images.
 
     Examples
     --------
@@ -48,23 +49,23 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """A one-to-one assignment of clusters to classes that agrees on the most images."""
+    """A one-to-one matching of m clusters to classes; pairs without a common image are left out."""
 
     clusters: NDArray[np.generic]  # (m,) labels in y_pred
     classes: NDArray[np.generic]  # (m,) labels in y_true, same order
-    counts: Ints  # (m,) images on which the pair agrees; pairs that share none are left out
+    counts: Ints  # (m,) images of the class in the cluster
 
 
 def gcd_accuracy(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> Accuracy:
-    """Accuracy of generalized category discovery: one matching over all images, then read on known
-    and novel ones.
+    """Compute the accuracy of generalized category discovery: one matching over all images,
+    evaluated separately on known and novel ones.
 
-    Clusters may be more or fewer than classes; images of unmatched clusters count as wrong.
+    There may be more or fewer clusters than classes; images of unmatched clusters count as wrong.
 
-    Often several matchings agree on the most images, and what one of them gains on known images
-    another gains on novel ones. All is the same for each. Known and Novel are the middle of what
-    they range over: no name of a class decides, neither side is favored, and All stays the mean of
-    the two weighted by their images. Exact up to 2^26 images.
+    If several matchings are equally good, All is the same for each, but what one gains on known
+    images another gains on novel ones. Known and Novel are then the middle of their range: the
+    names of classes do not matter, neither side is favored, and All stays the mean of the two
+    weighted by their images. Exact up to 2^26 images.
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ def gcd_accuracy(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> A
     Returns
     -------
     Accuracy
-        The shares of all, of known and of novel images that are right.
+        The accuracy on all, on known and on novel images.
 
     Examples
     --------
@@ -93,7 +94,7 @@ def gcd_accuracy(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> A
             f"y_true, y_pred, is_known: found shapes {true.shape}, {pred.shape} and {known.shape} "
             f"of {known.dtype}, expected three of (N,), the last one booleans"
         )
-    # Numpy makes text of -1 in a list of names.
+    # numpy turns -1 in a list of names into text.
     is_unlabeled = np.isin(true, [UNLABELED] if true.dtype.kind != "U" else [str(UNLABELED)])
     if is_unlabeled.any():
         raise DataError(
@@ -101,52 +102,36 @@ def gcd_accuracy(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> A
             "label"
         )
     counts, clusters, classes = contingency(true, pred)
-    of_known = np.zeros_like(counts)
+    counts_known = np.zeros_like(counts)
     cells = (np.searchsorted(clusters, pred[known]), np.searchsorted(classes, true[known]))
-    np.add.at(of_known, cells, 1)
-    n_right, n_right_known = _middle(counts, of_known)
+    np.add.at(counts_known, cells, 1)
+    # Among the matchings with the most correct images, find those with the most and the fewest
+    # known. With this factor, one correct image more always outweighs all known ones. Whole numbers
+    # stay exact in float64: no sum along an alternating path exceeds N (N + 1).
+    weighted = counts * (counts_known.sum() + 1)
+    most = linear_sum_assignment(weighted + counts_known, maximize=True)
+    fewest = linear_sum_assignment(weighted - counts_known, maximize=True)
+    n_correct = int(counts[most].sum())
+    n_correct_known = float(counts_known[most].sum() + counts_known[fewest].sum()) / 2
     n_known = int(known.sum())
     return Accuracy(
-        _share(n_right, len(true)),
-        _share(n_right_known, n_known),
-        _share(n_right - n_right_known, len(true) - n_known),
+        _share(n_correct, len(true)),
+        _share(n_correct_known, n_known),
+        _share(n_correct - n_correct_known, len(true) - n_known),
     )
 
 
 def _as_labels(labels: ArrayLike, name: str) -> NDArray[np.generic]:
-    """Labels (N,), each of which is one, all names or all numbers."""
-    try:
-        array = np.asarray(labels)
-    except ValueError as error:  # lists of different lengths
-        raise DataError(f"{name}: found lists inside, expected (N,), a label each") from error
+    """Check labels (N,): none missing."""
+    array = np.asarray(labels)
     if array.ndim != 1:
         raise DataError(f"{name}: found shape {array.shape}, expected (N,), one label per image")
-    values = array.tolist()
-    is_without = np.array([is_missing(label) for label in values], dtype=bool)
-    if is_without.any():
+    missing = np.array([is_missing(label) for label in array.tolist()], dtype=bool)
+    if missing.any():
         raise DataError(
-            f"{name}: None or NaN in {name_rows(is_without)}; score only images that have a label"
-        )
-    if len({isinstance(label, str) for label in values}) > 1:
-        raise DataError(
-            f"{name}: found both names and numbers, expected either; write all labels the same way"
+            f"{name}: None or NaN in {name_rows(missing)}; score only images that have a label"
         )
     return array
-
-
-def _middle(counts: Ints, gains: Ints) -> tuple[int, float]:
-    """Images that agree under the best matchings of `counts` (K, C), and the middle of what these
-    add up to in `gains`.
-
-    No matching gains more than all of `gains`, so weighted by more than that one image more always
-    decides, and gains decide between equally good matchings: once for the most, once for the least.
-    Whole numbers stay exact in float64: along an alternating path the cells add up to at most N, so
-    with counts for gains nothing exceeds N (N + 1).
-    """
-    weighted = counts * (gains.sum() + 1)
-    most = linear_sum_assignment(weighted + gains, maximize=True)
-    least = linear_sum_assignment(weighted - gains, maximize=True)
-    return int(counts[most].sum()), float(gains[most].sum() + gains[least].sum()) / 2
 
 
 def _share(part: float, whole: int) -> float:
@@ -154,59 +139,62 @@ def _share(part: float, whole: int) -> float:
 
 
 def matched_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
-    """Share of images that agree under the best one-to-one matching; NaN without images."""
+    """Return the share of images that are correct under the best matching; NaN without images."""
     return _share(int(match(y_true, y_pred).counts.sum()), len(np.asarray(y_true)))
 
 
 def match(y_true: ArrayLike, y_pred: ArrayLike) -> Matching:
-    """Match clusters to classes so that the most images agree (Hungarian; rectangular if their
-    numbers differ).
+    """Match clusters one-to-one to classes so that the most images are correct.
 
-    For whoever needs one mapping. Among equally good matchings the choice does not depend on the
-    order of images. Nor does it on the names of clusters, except for those that hold the very same
-    counts: of these the lowest name is matched first. It may depend on the names of classes: how
-    many images agree does not, which ones may.
+    Among equally good matchings the choice depends neither on the order of images nor on the names
+    of clusters, except that of clusters with identical counts the lowest name is matched first. It
+    may depend on the names of classes: how many images are correct does not, which ones may.
     """
     counts, clusters, classes = contingency(y_true, y_pred)
-    # Clusters by what they hold, those that hold the same by name.
+    # Sort clusters by their counts, and those with the same counts by name.
     order = np.lexsort(counts.T[::-1]) if counts.size else np.arange(0)
     rows, columns = linear_sum_assignment(counts[order], maximize=True)
     rows = order[rows]
-    agreed = counts[rows, columns]
-    shared = agreed > 0
-    return Matching(clusters[rows[shared]], classes[columns[shared]], agreed[shared])
+    matched = counts[rows, columns]
+    is_shared = matched > 0
+    return Matching(clusters[rows[is_shared]], classes[columns[is_shared]], matched[is_shared])
 
 
 def match_clusters(labels: Ints, clusters: Ints) -> Ints:
-    """(K,) the class matched to each of the clusters (N,), 0 … K-1, by labels (N,); -1 for none."""
-    labeled = labels != UNLABELED
+    """Return the class (K,) matched to each of the clusters (N,), 0 … K-1, by labels (N,); -1 for
+    none."""
+    is_labeled = labels != UNLABELED
     class_of = np.full(int(clusters.max()) + 1, UNLABELED)
-    if labeled.any():
-        matching = match(labels[labeled], clusters[labeled])
+    if is_labeled.any():
+        matching = match(labels[is_labeled], clusters[is_labeled])
         class_of[matching.clusters.astype(np.int64)] = matching.classes
     return class_of
 
 
-def put_right(y_true: ArrayLike, y_pred: ArrayLike) -> Bools:
-    """(N,) which images are in the cluster that is matched to their class."""
+def correct_images(y_true: ArrayLike, y_pred: ArrayLike) -> Bools:
+    """Return which images (N,) are in the cluster that is matched to their class."""
     matching = match(y_true, y_pred)
     pairs = set(zip(matching.classes.tolist(), matching.clusters.tolist(), strict=True))
     images = zip(np.asarray(y_true).tolist(), np.asarray(y_pred).tolist(), strict=True)
     return np.array([image in pairs for image in images], dtype=bool)
 
 
-def is_worse(right: Bools, other: Bools) -> bool:
-    """Whether fewer images are right than in the other, by more than a standard error of the
-    difference."""
-    difference = other.astype(np.int64) - right
+def is_worse(is_correct: Bools, other: Bools) -> bool:
+    """Return whether fewer images (N,) are correct than in `other` (N,), by more than a standard
+    error of the difference.
+
+    Images on which both agree do not count. If neither is better, the others are coin tosses, so
+    the standard error is the square root of their number.
+    """
+    difference = other.astype(np.int64) - is_correct
     return bool(difference.sum() > np.linalg.norm(difference))
 
 
 def contingency(
     y_true: ArrayLike, y_pred: ArrayLike
 ) -> tuple[Ints, NDArray[np.generic], NDArray[np.generic]]:
-    """Count images per (cluster, class): counts (K, C), the cluster labels (K,) and the class
-    labels (C,), sorted."""
+    """Count images per cluster and class: counts (K, C), the cluster labels (K,) and the class
+    labels (C,), both sorted."""
     classes, column = np.unique(np.asarray(y_true), return_inverse=True)
     clusters, row = np.unique(np.asarray(y_pred), return_inverse=True)
     cells = np.bincount(row * len(classes) + column, minlength=len(clusters) * len(classes))
@@ -214,9 +202,9 @@ def contingency(
 
 
 def recall_at_k(neighbors: Ints, y_queries: ArrayLike, y_bank: ArrayLike) -> float:
-    """Share of queries with at least one neighbor of their own class among their k nearest.
+    """Return the share of queries with at least one neighbor of their class among their k nearest.
 
-    `neighbors` (Q, k) are rows of the bank, a query's own row left out.
+    `neighbors` (Q, k) are rows of the bank, without the query's own row.
     """
     near = np.asarray(y_bank)[neighbors]
     return float((near == np.asarray(y_queries)[:, None]).any(axis=1).mean())

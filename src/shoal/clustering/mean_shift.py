@@ -1,17 +1,16 @@
 """One mean-shift step (paper, section 4.1 and appendix A.1), the same for training and inference.
 
-Each point moves toward the weighted mean of its neighbors and back onto the sphere. A step is a
-pure function that returns a new tensor, so no row ever reads a row already moved. Sums run over the
-neighbors one after the other and lengths along a fixed tree in float64, so a step does not depend
-on batch size, threads or device, bit for bit; only the weights of the Gaussian kernel and of
-attention hold an exponential, whose last bit is the device's.
+Each point moves toward the weighted mean of its neighbors and back onto the sphere. A step returns
+a new tensor, so that no row depends on one already moved. Neighbors are summed in order, and
+squared lengths along a fixed tree in float64, so the bits of a step do not depend on batch size,
+threads or device; only the exponentials of the Gaussian kernel and of attention may differ in the
+last bit.
 
-N points, M bank rows, D columns, k neighbors.
+Shapes: N points, M bank rows, D columns, k neighbors.
 """
 
-import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,54 +20,39 @@ from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import halving_sum, root, similarities
 from shoal.errors import UsageError
 
-Kernel = Literal["knn", "uniform", "gaussian"]
-Retrieval = Literal["nearest", "random"]
-Aggregation = Literal["mean", "attention"]
+MIN_SIMILARITY = 0.9
+"""Radius of the uniform kernel: the smallest cosine of a neighbor."""
 
-DRAWN_AT_ONCE = 1 << 24
-"""Random numbers held at once while random neighbors are drawn."""
+BANDWIDTH = 0.1
+"""Width σ of the Gaussian kernel exp(-(1 - cos) / 2σ²)."""
+
+MAX_NEIGHBORS = 1000
+"""Largest number of neighbors of the uniform and Gaussian kernels."""
+
+SAMPLE_ELEMENTS = 1 << 24
+"""Random numbers per block while random neighbors are sampled; bounds the memory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShiftSettings:
-    """How far, and over which neighbors, a point moves; the defaults are the paper's."""
+    """Settings of a mean-shift step; the defaults are the paper's."""
 
-    kernel: Kernel = "knn"
-    """Weights of the neighbors: equal ones for the k nearest, or by similarity inside a fixed
-    radius."""
-    retrieval: Retrieval = "nearest"
-    """Which bank rows count as neighbors; random ones are an ablation of the paper."""
-    aggregation: Aggregation = "mean"
-    """How neighbors are averaged; attention is learned (an ablation of the paper) and needs the knn
-    kernel."""
+    kernel: Literal["knn", "uniform", "gaussian"] = "knn"
+    """Weights of the neighbors: equal for the k nearest, or by similarity within a fixed radius."""
+    retrieval: Literal["nearest", "random"] = "nearest"
+    """Which bank rows are neighbors; random ones are an ablation of the paper."""
+    aggregation: Literal["mean", "attention"] = "mean"
+    """How neighbors are averaged; learned attention is an ablation of the paper, for the knn kernel
+    only."""
     n_neighbors: int = 8
-    """Neighbors of the knn kernel, the point itself not counted."""
+    """Number of neighbors of the knn kernel, without the point itself."""
     alpha: float = 0.5
-    """Weight of the neighbors' mean in the knn kernel; 0 leaves every point where it is."""
-    min_similarity: float = 0.9
-    """Radius of the uniform kernel: neighbors at least this similar count, all alike."""
-    bandwidth: float = 0.1
-    """Width σ of the Gaussian kernel exp(-(1 - cos) / 2σ²)."""
-    max_neighbors: int = 1000
-    """Most neighbors the uniform and Gaussian kernels look at."""
+    """Weight of the neighbors' mean in the knn kernel; with 0, no point moves."""
 
     def __post_init__(self) -> None:
-        choices = {"kernel": Kernel, "retrieval": Retrieval, "aggregation": Aggregation}
-        for name, known in choices.items():
-            value = getattr(self, name)
-            if value not in get_args(known):
-                expected = ", ".join(get_args(known))
-                raise UsageError(f"{name}: found {value!r}, expected one of {expected}")
-        for name in ("n_neighbors", "max_neighbors"):
-            as_count(getattr(self, name), name=name, least=1)
-        for name, least, most in (
-            ("alpha", 0.0, 1.0),
-            ("min_similarity", -1.0, 1.0),
-            ("bandwidth", 1e-9, math.inf),
-        ):
-            number = as_number(getattr(self, name), name=name)
-            if not least <= number <= most:
-                raise UsageError(f"{name}: found {number}, expected {least:.0f} to {most:.0f}")
+        as_count(self.n_neighbors, name="n_neighbors", least=1)
+        if not 0 <= as_number(self.alpha, name="alpha") <= 1:
+            raise UsageError(f"alpha: found {self.alpha}, expected 0 to 1")
         if self.kernel != "knn" and (self.retrieval, self.aggregation) != ("nearest", "mean"):
             raise UsageError(
                 f"kernel {self.kernel!r}: random retrieval and attention go with the knn kernel "
@@ -76,15 +60,14 @@ class ShiftSettings:
             )
 
     def list_length(self, n_rows: int) -> int:
-        """How many neighbors to look up among `n_rows` other rows."""
+        """Return the number of neighbors to look up among `n_rows` other rows."""
         if self.kernel == "knn":
-            return int(self.n_neighbors)  # numpy's numbers are numbers too
-        return min(int(self.max_neighbors), n_rows)
+            return int(self.n_neighbors)  # numpy integers too
+        return min(MAX_NEIGHBORS, n_rows)
 
 
 class NeighborAttention(nn.Module):
-    """Learned weights of the neighbors: cross-attention of the point over them, without a value
-    projection."""
+    """Learned weights of the neighbors: cross-attention without a value projection."""
 
     def __init__(self, n_columns: int) -> None:
         super().__init__()
@@ -92,8 +75,8 @@ class NeighborAttention(nn.Module):
         self.key = nn.Linear(n_columns, n_columns, bias=False)
 
     def forward(self, points: Tensor, neighbors: Tensor) -> Tensor:
-        """Weights (N, k), each row adding up to 1, for `points` (N, D) over `neighbors` (N, k,
-        D)."""
+        """Return weights (N, k), with rows that sum to 1, of `points` (N, D) over `neighbors` (N,
+        k, D)."""
         logits = torch.einsum("nd,nkd->nk", self.query(points), self.key(neighbors))  # (N, k)
         weights: Tensor = (logits / points.shape[1] ** 0.5).softmax(dim=1)
         return weights
@@ -106,14 +89,14 @@ def mean_shift(
     neighbors), eq. 4-5.
 
     `points` (N, D), `bank` (M, D), `neighbors` (N, k) rows of `bank`. Returns a new (N, D) tensor
-    of unit rows, differentiable in `points` and `bank`. A point whose mean is the zero vector has
-    nowhere to go and stays. `detach_norm` takes the length that is divided by as a constant: the
-    value is the same, its gradient is not.
+    of unit rows, differentiable in `points` and `bank`. A point whose mean is the zero vector does
+    not move. `detach_norm` treats the norm in the denominator as a constant, which changes only
+    the gradient.
     """
     total = bank[neighbors[:, 0]]  # (N, D)
     for rank in range(1, neighbors.shape[1]):
         total = total + bank[neighbors[:, rank]]
-    return _onto_sphere(
+    return onto_sphere(
         (1 - alpha) * points + (alpha / neighbors.shape[1]) * total, points, detach_norm
     )
 
@@ -127,12 +110,12 @@ def weighted_shift(
     *,
     detach_norm: bool = False,
 ) -> Tensor:
-    """As `mean_shift`, with the weight `own` on each point and `weights` (N, k) on its
+    """Shift as `mean_shift` does, with the weight `own` of each point and `weights` (N, k) of its
     neighbors."""
     total = own * points  # (N, D)
     for rank in range(neighbors.shape[1]):
         total = total + weights[:, rank, None] * bank[neighbors[:, rank]]
-    return _onto_sphere(total, points, detach_norm)
+    return onto_sphere(total, points, detach_norm)
 
 
 def find_neighbors(
@@ -144,21 +127,21 @@ def find_neighbors(
     exact: bool = True,
     generator: torch.Generator | None = None,
 ) -> Neighbors:
-    """The neighbors that one step with these settings looks at, never the bank row that `exclude`
-    (N,) names.
+    """Return the neighbors of `points` (N, D) for one step, without the bank row `exclude` (N,) of
+    each.
 
-    Random ones are drawn on the CPU by the `generator`, so that every device is given the same, in
-    blocks that depend on the bank alone.
+    Random ones are sampled on the CPU by the `generator`, so that they are the same on every
+    device.
     """
     others = len(bank) - 1
     if settings.retrieval == "nearest":
         k = settings.list_length(others)
         return k_nearest(points, bank, k, exclude=exclude, exact=exact)
-    drawn = []
-    for block in torch.split(exclude, max(1, DRAWN_AT_ONCE // others)):
+    sampled = []
+    for block in torch.split(exclude, max(1, SAMPLE_ELEMENTS // others)):
         numbers = torch.rand(len(block), others, generator=generator)
-        drawn.append(numbers.topk(settings.n_neighbors, dim=1).indices)
-    indices = torch.cat(drawn).to(bank.device)  # (N, k)
+        sampled.append(numbers.topk(settings.n_neighbors, dim=1).indices)
+    indices = torch.cat(sampled).to(bank.device)  # (N, k)
     indices = indices + (indices >= exclude[:, None])
     return Neighbors(indices, similarities(points, bank, indices))
 
@@ -172,19 +155,19 @@ def shift(
     attention: NeighborAttention | None = None,
     detach_norm: bool = False,
 ) -> Tensor:
-    """Move each point one step as the settings say: the one entry of training and inference.
+    """Return `points` (N, D) shifted by one step, in training and inference alike.
 
-    `neighbors` come from `find_neighbors` and may hold more columns than the knn kernel uses. Their
-    similarities set the weights of the uniform and Gaussian kernels, as constants: gradients flow
-    through the averaged rows.
+    `neighbors` come from `find_neighbors` and may have more columns than the knn kernel uses. The
+    uniform and Gaussian kernels weight them by their similarities, as constants: gradients flow
+    through the averaged rows only.
     """
     cosines = neighbors.similarities.detach().double()
     indices = neighbors.indices
-    own = 1.0  # the point itself, at cosine 1, has weight 1 under both kernels of appendix A.1
+    own = 1.0  # the weight of the point itself, whose cosine is 1, in both kernels of appendix A.1
     if settings.kernel == "uniform":
-        weights = (cosines >= settings.min_similarity).to(points.dtype)
+        weights = (cosines >= MIN_SIMILARITY).to(points.dtype)
     elif settings.kernel == "gaussian":
-        weights = torch.exp((cosines - 1) / (2 * settings.bandwidth**2)).to(points.dtype)
+        weights = torch.exp((cosines - 1) / (2 * BANDWIDTH**2)).to(points.dtype)
     else:
         indices = indices[:, : settings.n_neighbors]
         if settings.aggregation == "mean":
@@ -198,7 +181,8 @@ def shift(
     return weighted_shift(points, bank, indices, own, weights, detach_norm=detach_norm)
 
 
-def _onto_sphere(moved: Tensor, before: Tensor, detach_norm: bool) -> Tensor:
+def onto_sphere(moved: Tensor, before: Tensor, detach_norm: bool = False) -> Tensor:
+    """Scale rows `moved` (N, D) to length 1; rows of zeros are replaced by those of `before`."""
     measured = moved.detach() if detach_norm else moved
     squared = halving_sum(measured.double().square())[:, None]  # (N, 1)
     is_zero = squared == 0

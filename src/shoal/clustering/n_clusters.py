@@ -1,17 +1,18 @@
-"""How many clusters: a number and the range it likely lies in, from a tree and the labels a user
-has; and numbers of clusters as users give them.
+"""Estimate the number of clusters, with an 80 % interval, from a tree and the labels a user has;
+and parse the numbers of clusters that users enter.
 
-The paper takes the K of the highest labeled accuracy (section 4.3). That K errs low and jumps
-about: joining a known with a novel category costs no labeled image, so the curve is nearly flat
-below the truth, and its highest point is a matter of single images. Other marks of the tree are
-steadier, but each is biased, as the collection has it. Pairs of labeled images are not
-(`class_pairs`), and know how sure they are. The default weighs both: with few labels the marks
-decide more, with many the pairs, and where there are too few for pairs the marks alone.
+The paper takes the K with the highest labeled accuracy (section 4.3). That K tends to be too low
+and has a high variance: merging a known with a novel category does not lower the labeled accuracy,
+which is therefore nearly flat below the true K and has a maximum that depends on single images.
+Other heuristics that use the tree are more stable, but each is biased. Pairs of labeled images
+(`class_pairs`) give an unbiased estimate with a standard error. The default rule combines both: the
+heuristics are the prior and the pairs the likelihood, so the more labels there are, the more weight
+the pairs have. If there are too few labels for pairs, the heuristics are used alone.
 
-A clustering that has no tree is made anew for each K, so that only a few are tried
+A method without a tree has to cluster once for each K, so it tries only a few
 (`search_n_clusters`).
 
-N images, C known classes; M numbers of clusters tried.
+Shapes: N images, C known classes, M candidate values of K.
 """
 
 import re
@@ -26,8 +27,8 @@ from shoal.clustering.curve import (
     MIN_FIT_LABELS,
     Curve,
     accuracy_curve,
+    default_max_clusters,
     known_classes,
-    usual_most,
 )
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.tree import Tree
@@ -36,82 +37,80 @@ from shoal.errors import UnknownName, UsageError
 DEFAULT_RULE = "pairs"
 
 RULES = (DEFAULT_RULE, "paper")
-"""How K may be estimated: the default, and section 4.3."""
+"""Rules that estimate K: the default, and that of section 4.3."""
 
 LEVEL = 0.8
-"""The chance with which the number of classes lies in the interval."""
+"""Coverage of the interval."""
 
-NONE_NEW = float(np.exp(-(1.645**2) / 2))
-"""The interval begins at the known classes where these alone are at least so likely beside the
-likeliest number, as a normal distribution has it at the end of its 90 % interval. Fewer are
-impossible, so a tenth of the weight seldom lies on that one number."""
+NONE_NOVEL_RATIO = float(np.exp(-(1.645**2) / 2))
+"""The interval starts at the number of known classes, i.e. includes "no novel class", if the
+probability of that number is at least this fraction of the largest one. The value is the density of
+a normal distribution at the end of its 90 % interval, relative to its mode. The 10 % quantile would
+rarely include that number, because a single value at the edge rarely has a probability of 10 %."""
 
 SURE_FIT_LABELS = 8
-"""Labeled images of a class from which on `fit` need not be checked by the gap: with fewer it still
-takes far too many clusters now and then."""
+"""Labeled images per class needed to use `precision` without `gap`: with fewer, it sometimes
+overestimates K by far."""
 
 SCALES = {"balance": 0.15, "median": 0.2, "gap": 0.6}
-"""By how much log K of each mark is off, about: the scale of Student's t."""
+"""Typical error of log K of each heuristic, used as the scale of Student's t distribution."""
 
-FREEDOM = 2
-"""Degrees of freedom of that: few, for now and then a mark is far off."""
+DEGREES_OF_FREEDOM = 2
+"""Of that distribution. Its tails are heavy, because a heuristic is sometimes far off."""
 
-FEW_KNOWN = 2.0, 2.5
-"""K in multiples of the known classes: from the first on the upper end of the interval moves to
-that by pairs alone, from the second on it is that."""
+FEW_KNOWN_RATIOS = 2.0, 2.5
+"""Ratios K / C between which the upper end of the interval is interpolated from that of the whole
+posterior to that of the pairs alone."""
 
-MOST_PER_KNOWN = 20
-"""K in multiples of the known classes that may lie in the interval by pairs alone."""
+MAX_RATIO_BY_PAIRS = 20
+"""Largest K / C in the interval of the pairs alone."""
 
 MAX_TRIES = 30
-"""Most numbers of clusters tried where each costs a clustering; an interval of 1,000 is narrowed to
-one number in about 15."""
+"""Largest number of clusterings in a search for K; about 15 suffice for a range of 1,000."""
 
 EXPECTED = "expected a whole number, or a range such as 30-50, (30, 50) in Python"
 
 Range = tuple[int, int]
-"""The least and the largest number of clusters, both included."""
+"""The smallest and the largest number of clusters, both included."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NClustersEstimate:
-    """A number of clusters, the interval it likely lies in, and the curve both were read from."""
+    """An estimate of the number of clusters, and the curve it is based on."""
 
     n_clusters: int
     interval: Range
-    """Ends of the 80 % interval, by the default rule whichever was asked for: another rule's K may
-    lie outside."""
+    """Ends of the 80 % interval of the default rule; the K of another rule may lie outside."""
     accuracy: float
-    """Of the cut into `n_clusters`, on the labeled images."""
+    """Labeled accuracy of the cut into `n_clusters`."""
     rule: str
-    """The rule that decided; 'balance', 'median' or 'gap' where labels are too few for pairs."""
+    """The rule used; 'balance', 'median' or 'gap' if there were too few labels for pairs."""
     curve: Curve
     range: Range | None = None
-    """Where the user gave one: both numbers keep to it."""
-    by_labels: Range | None = None
-    """The interval without that range, where the two have no number in common."""
+    """The range that the user gave, to which `n_clusters` and `interval` are clipped."""
 
-    def keeping_to(self, least: int | None, most: int | None) -> "NClustersEstimate":
-        """The same with K and its interval moved into a range, where they lie outside of it."""
-        k = keep_to(self.n_clusters, least, most)
+    def clipped_to(self, min_clusters: int | None, max_clusters: int | None) -> "NClustersEstimate":
+        """Return the estimate with K and its interval clipped to a range; None is an open end."""
+        k = clip_n_clusters(self.n_clusters, min_clusters, max_clusters)
         low, high = self.interval
-        at = min(max(k - self.curve.n_clusters[0], 0), len(self.curve.accuracy) - 1)
-        kept = replace(
+        index = min(max(k - self.curve.n_clusters[0], 0), len(self.curve.accuracy) - 1)
+        return replace(
             self,
             n_clusters=k,
-            interval=(keep_to(low, least, most), keep_to(high, least, most)),
-            accuracy=float(self.curve.accuracy[at]),
+            interval=(
+                clip_n_clusters(low, min_clusters, max_clusters),
+                clip_n_clusters(high, min_clusters, max_clusters),
+            ),
+            accuracy=float(self.curve.accuracy[index]),
+            range=_given_range(min_clusters, max_clusters),
         )
-        if least is None or most is None:
-            return kept
-        return replace(kept, range=(least, most), by_labels=_outside(self.interval, (least, most)))
 
 
-def _outside(by_labels: Range, asked: Range) -> Range | None:
-    """The interval that was found, where it has no number of the range that was asked for."""
-    if by_labels[1] < asked[0] or by_labels[0] > asked[1]:
-        return by_labels
-    return None
+def _given_range(min_clusters: int | None, max_clusters: int | None) -> Range | None:
+    """Return the range of K that the user gave; None unless both ends are given."""
+    if min_clusters is None or max_clusters is None:
+        return None
+    return min_clusters, max_clusters
 
 
 def estimate_n_clusters(
@@ -124,7 +123,7 @@ def estimate_n_clusters(
 ) -> NClustersEstimate:
     """Estimate the number of clusters from a tree and the labels a user has.
 
-    No number below that of known classes, or above that of distinct points, is tried. Cost: one
+    K is at least the number of known classes and at most the number of distinct points. Cost: one
     pass over the last `max_clusters` merges, and a table of `max_clusters` × C counts.
 
     Parameters
@@ -136,14 +135,14 @@ def estimate_n_clusters(
     rule
         'pairs', or 'paper' for section 4.3.
     min_clusters
-        The number and its interval keep to this.
+        Smallest K, also in the interval; None: the number of known classes.
     max_clusters
-        And to this; None: 1,000, or ten times the known classes.
+        Largest K, also in the interval; None: 1,000, or ten times the known classes.
 
     Returns
     -------
     NClustersEstimate
-        The number, its 80 % interval, the rule that decided, and the curve that it was read from.
+        K, its 80 % interval, the rule used, and the curve it is based on.
 
     Examples
     --------
@@ -157,161 +156,159 @@ def estimate_n_clusters(
     """
     check_rule(rule)
     curve = accuracy_curve(tree, labels, min_clusters=min_clusters, max_clusters=max_clusters)
-    chosen, decided = choose(curve, rule)
-    accuracy = float(curve.accuracy[chosen - curve.n_clusters[0]])
-    estimate = NClustersEstimate(chosen, interval(curve), accuracy, decided, curve)
-    if min_clusters is None or max_clusters is None:
-        return estimate
-    # Cuts outside of the range say whether the labels agree with it.
-    most = max(max_clusters, usual_most(curve.n_classes))
-    free = interval(accuracy_curve(tree, labels, max_clusters=most))
-    asked = (min_clusters, max_clusters)
-    return replace(estimate, range=asked, by_labels=_outside(free, asked))
+    k, rule_used = choose(curve, rule)
+    accuracy = float(curve.accuracy[k - curve.n_clusters[0]])
+    given_range = _given_range(min_clusters, max_clusters)
+    return NClustersEstimate(k, interval(curve), accuracy, rule_used, curve, given_range)
 
 
 def check_rule(rule: str) -> None:
-    """Refuse what is no name in `RULES`."""
-    if not isinstance(rule, str) or rule not in RULES:
+    """Raise an error for a name that is not in `RULES`."""
+    if rule not in RULES:
         raise UnknownName("rule for the number of clusters", str(rule), RULES)
 
 
 def choose(curve: Curve, rule: str) -> tuple[int, str]:
-    """Read K off a curve by a rule; returns what decided too, a mark where labels are too few for
-    pairs."""
+    """Return K by a rule, and the name of the rule used: that of a heuristic if there are too few
+    labels for pairs."""
     if rule == "paper":
         return int(curve.n_clusters[curve.accuracy.argmax()]), rule  # the smallest on ties
     if curve.pairs is None:
-        name, k, _ = read_mark(curve)
+        name, k, _ = read_heuristic(curve)
         return round(k), name
-    return _quantile(curve, _weights(curve), 0.5), rule
+    return _quantile(curve, _posterior(curve), 0.5), rule
 
 
 def interval(curve: Curve) -> Range:
-    """The ends of the interval in which the number of classes lies with the chance `LEVEL`."""
-    weights = _weights(curve)
-    share = (1 + LEVEL) / 2
-    low = _quantile(curve, weights, 1 - share)
-    high = _quantile(curve, weights, share)
-    if curve.n_clusters[0] == curve.n_classes and weights[0] >= NONE_NEW * weights.max():
+    """Return the ends of the credible interval with probability `LEVEL`."""
+    posterior = _posterior(curve)
+    upper = (1 + LEVEL) / 2
+    low = _quantile(curve, posterior, 1 - upper)
+    high = _quantile(curve, posterior, upper)
+    if (
+        curve.n_clusters[0] == curve.n_classes
+        and posterior[0] >= NONE_NOVEL_RATIO * posterior.max()
+    ):
         low = curve.n_classes
-    first, last = np.log(FEW_KNOWN)
-    per_known = _quantile(curve, weights, 0.5) / curve.n_classes
-    part = float(np.clip((np.log(per_known) - first) / (last - first), 0, 1))
-    by_pairs = max(high, _quantile(curve, _weights_by_pairs(curve), share))
-    return low, round(high ** (1 - part) * by_pairs**part)
+    # With few known classes the heuristics underestimate K by up to two thirds, because they do not
+    # detect merged novel classes. The upper end then moves, in log K, to that of the pairs alone.
+    first, last = np.log(FEW_KNOWN_RATIOS)
+    per_known = _quantile(curve, posterior, 0.5) / curve.n_classes
+    fraction = float(np.clip((np.log(per_known) - first) / (last - first), 0, 1))
+    by_pairs = max(high, _quantile(curve, _posterior_by_pairs(curve), upper))
+    return low, round(high ** (1 - fraction) * by_pairs**fraction)
 
 
 def _quantile(curve: Curve, weights: Floats, share: float) -> int:
-    at = int(np.searchsorted(np.cumsum(weights), share))
-    return int(curve.n_clusters[min(at, len(weights) - 1)])
+    index = int(np.searchsorted(np.cumsum(weights), share))
+    return int(curve.n_clusters[min(index, len(weights) - 1)])
 
 
-def _weights_by_pairs(curve: Curve) -> Floats:
-    """(M,) how likely each K is by pairs alone, log K being uniform before; for the upper end where
-    few are known.
+def _posterior_by_pairs(curve: Curve) -> Floats:
+    """Return the probability (M,) of each K by pairs alone, with a prior uniform in log K.
 
-    With few known classes the marks err low, by up to two thirds: novel classes that are joined
-    cost them nothing. The likelihood of pairs falls as 1 / K by itself where they say nothing,
-    which is uniform in log K.
+    Where pairs are uninformative, their likelihood falls as 1 / K, which already is that prior.
     """
     k = curve.n_clusters
     logs = -np.log(k) if curve.pairs is None else curve.pairs.log_likelihood(k)
-    is_tried = k <= max(MOST_PER_KNOWN * curve.n_classes, int(k[0]))
-    return _in_sum_one(np.where(is_tried, logs, -np.inf))
+    is_tried = k <= max(MAX_RATIO_BY_PAIRS * curve.n_classes, int(k[0]))
+    return _normalized(np.where(is_tried, logs, -np.inf))
 
 
-def _weights(curve: Curve) -> Floats:
-    """(M,) how likely each K is: a prior around the K of what can be read off the tree, times
-    pairs."""
+def _posterior(curve: Curve) -> Floats:
+    """Return the probability (M,) of each K: Student's t around the heuristic's log K, times the
+    likelihood of the pairs."""
     log_k = np.log(curve.n_clusters)
-    _, k, error = read_mark(curve)
-    off = (log_k - np.log(k)) / error
-    logs = -log_k - (FREEDOM + 1) / 2 * np.log1p(off**2 / FREEDOM)
+    _, k, error = read_heuristic(curve)
+    deviation = (log_k - np.log(k)) / error
+    # Student's t is a density over log K; 1 / K turns it into one over K.
+    logs = -log_k - (DEGREES_OF_FREEDOM + 1) / 2 * np.log1p(deviation**2 / DEGREES_OF_FREEDOM)
     if curve.pairs is not None:
         logs += curve.pairs.log_likelihood(curve.n_clusters)
-    return _in_sum_one(logs)
+    return _normalized(logs)
 
 
-def _in_sum_one(logs: Floats) -> Floats:
+def _normalized(logs: Floats) -> Floats:
     weights = np.exp(logs - logs.max())
     shares: Floats = weights / weights.sum()
     return shares
 
 
-def read_mark(curve: Curve) -> tuple[str, float, float]:
-    """The steadiest mark for which labels suffice: its name, its K, not rounded yet, and the error
-    expected of its log.
+def read_heuristic(curve: Curve) -> tuple[str, float, float]:
+    """Return the name, the K (not rounded) and the expected error of log K of the most stable
+    heuristic for this number of labels.
 
-    `balance` is the geometric mean of plateau and precision, whose errors pull in opposite
-    directions: the plateau errs low, because joining known with novel costs it nothing; precision
-    errs high where classes overlap, because a pure core without its blurred edge scores well. With
-    fewer labels than that needs, `median` is the median in log K of plateau, gap and, where labels
-    suffice for it, precision: each fails now and then, but seldom two in the same direction. With
-    fewer than two labels per class there is `gap` alone: single images are never parted, and end no
-    plateau. The expected error grows with the distance of the two marks that a K lies between.
+    `balance` is the geometric mean of plateau and precision, which err in opposite directions: the
+    plateau is too low, because it does not detect known classes merged with novel ones; precision
+    is too high where classes overlap, because the pure core of a class scores well. With fewer
+    labels, `median` is the median of log K over plateau, gap and, if there are enough labels,
+    precision: each fails sometimes, but rarely two in the same direction. With fewer than two
+    labels per class, `gap` is used alone. If two heuristics are combined, the expected error grows
+    with their distance.
     """
     if _most_have(SURE_FIT_LABELS, curve):
         name = "balance"
-        parts = [plateau(curve), precision(curve)]
-        k = float(np.sqrt(parts[0] * parts[1]))
+        estimates = [plateau(curve), precision(curve)]
+        k = float(np.sqrt(estimates[0] * estimates[1]))
     elif curve.n_labeled >= 2 * curve.n_classes:
         name = "median"
-        parts = [plateau(curve), gap(curve)]
+        estimates = [plateau(curve), gap(curve)]
         if _most_have(MIN_FIT_LABELS, curve):
-            parts.append(precision(curve))
-        k = float(np.exp(np.median(np.log(parts))))
+            estimates.append(precision(curve))
+        k = float(np.exp(np.median(np.log(estimates))))
     else:
         name = "gap"
-        parts = []
+        estimates = []
         k = gap(curve)
-    apart = np.log(parts[0] / parts[1]) / 2 if len(parts) == 2 else 0.0
-    return name, k, float(np.hypot(SCALES[name], apart))
+    distance = 0.0
+    if len(estimates) == 2:
+        distance = np.log(estimates[0] / estimates[1]) / 2
+    return name, k, float(np.hypot(SCALES[name], distance))
 
 
 def _most_have(n_labels: int, curve: Curve) -> bool:
-    """Whether half of the known classes, and at least two, have so many labeled images."""
+    """Return whether at least half of the known classes, and at least two, have `n_labels` or more
+    labeled images."""
     return bool((curve.class_sizes >= n_labels).sum() >= max(2, curve.n_classes / 2))
 
 
 def plateau(curve: Curve) -> float:
-    """The mean of log K over the curve's plateau, each K weighted by how nearly it reaches the best
-    accuracy.
+    """Return the geometric mean of K over the plateau of the accuracy.
 
-    The accuracy a of L images has the standard error s = √(a(1-a)/L), so a K within about s of the
-    best is as good as the best. Each K weighs exp(-½·((best - accuracy)/s)²) / K: a likelihood
-    times a prior that, as for any scale, is uniform in log K. The mean of log K under these weights
-    averages over the plateau instead of taking its accidental top, and approaches the paper's K as
-    labeled images grow in number.
+    The accuracy a on L images has the standard error s = √(a(1-a)/L), so every K with an accuracy
+    within about s of the best is equally plausible. Each K has the weight
+    exp(-½·((best - accuracy)/s)²) / K: a likelihood times a prior that is uniform in log K. With
+    more labels, the mean approaches the paper's K.
     """
     best = curve.accuracy.max()
-    # Never 0: one image in L.
+    # The variance is at least that of one error in L images, even if all are correct.
     error = np.sqrt(max(best * (1 - best), 1 / curve.n_labeled) / curve.n_labeled)
     weights = np.exp(-0.5 * ((best - curve.accuracy) / error) ** 2) / curve.n_clusters
     return float(np.exp(np.average(np.log(curve.n_clusters), weights=weights)))
 
 
 def precision(curve: Curve) -> float:
-    """The K of the highest accuracy · fit, where fit also charges for unlabeled images that a class
-    swallows.
+    """Return the K with the highest accuracy · fit; unlike accuracy, fit depends on the unlabeled
+    images in the cluster of a class.
 
-    If labels are missing at random within each class, a cluster's share of labeled images of class
-    c is its precision for c times an unknown constant, which an argmax does not see. recall · share
-    is then the criterion r²/Pr(f = 1) of learning from positive and unlabeled examples, and falls
-    when a known class is joined with a novel one.
+    If labels are missing at random within each class, the share of a cluster that is labeled as
+    class c is the cluster's precision for c times a constant, which does not affect an argmax.
+    recall · share is then the criterion r²/Pr(f = 1) of learning from positive and unlabeled
+    examples (Lee and Liu 2003), and falls when a known class is merged with a novel one.
     """
     return float(curve.n_clusters[(curve.accuracy * curve.fit).argmax()])
 
 
 def gap(curve: Curve) -> float:
-    """The K between the known classes and ten times as many whose clusters stand out most in the
-    tree.
+    """Return the K, from the known classes to ten times as many, with the largest relative gap
+    between successive heights of the tree.
 
-    Of labels it takes the number of known classes alone, for collections that hardly have any. Most
-    clusters are expected to hold two different images or more: further down the largest gap is that
-    between near copies and everything else.
+    It uses only the number of known classes, for collections with very few labels. K is at most
+    half the number of distinct images: with more clusters, the largest gap would be that between
+    near-duplicates and all other images.
     """
-    most = max(min(10 * curve.n_classes, curve.n_distinct // 2), curve.n_classes)
-    n_tried = max(int(np.searchsorted(curve.n_clusters, most, side="right")), 1)
+    max_clusters = max(min(10 * curve.n_classes, curve.n_distinct // 2), curve.n_classes)
+    n_tried = max(int(np.searchsorted(curve.n_clusters, max_clusters, side="right")), 1)
     return float(curve.n_clusters[curve.gap[:n_tried].argmax()])
 
 
@@ -319,34 +316,34 @@ def search_n_clusters(
     cluster: Callable[[int], Ints],
     labels: Ints,
     *,
-    least: int | None = None,
-    most: int | None = None,
+    min_clusters: int | None = None,
+    max_clusters: int | None = None,
 ) -> int:
-    """The K with the highest accuracy of `cluster(K)`, (N,), on the labeled images, as far as
-    Brent's method tries them (Vaze et al. 2022); the smallest of equals.
+    """Search, by Brent's method (Vaze et al. 2022), for the K at which the clusters (N,) returned
+    by `cluster(K)` have the highest labeled accuracy; the smallest on ties.
 
-    `cluster` must not look at `labels` (N,), -1 for unlabeled. K lies between `least`, by default
-    the number of known classes, and `most`, by default 1,000 or ten times these; it is never below
-    the known classes, and never above these and the unlabeled images together: labeled images stay
-    in their class.
+    `cluster` must not use the `labels` (N,), -1 for unlabeled. K lies between `min_clusters`, by
+    default the number of known classes, and `max_clusters`, by default 1,000 or ten times the known
+    classes. It is never below the number of known classes, nor above that plus the number of
+    unlabeled images.
     """
     from scipy.optimize import minimize_scalar
 
-    n_known = int(known_classes(labels, least, most).max()) + 1
+    n_known = int(known_classes(labels, min_clusters, max_clusters).max()) + 1
     is_labeled = labels != UNLABELED
-    low = max(n_known, least or 0)
-    high = min(n_known + int((~is_labeled).sum()), most or usual_most(n_known))
+    low = max(n_known, min_clusters or 0)
+    high = min(n_known + int((~is_labeled).sum()), max_clusters or default_max_clusters(n_known))
     if low >= high:
         return low
     accuracy_of: dict[int, float] = {}
 
-    def error(number: float) -> float:
-        k = int(number)
+    def error(x: float) -> float:
+        k = int(x)
         if k not in accuracy_of:
             accuracy_of[k] = matched_accuracy(labels[is_labeled], cluster(k)[is_labeled])
         return 1 - accuracy_of[k]
 
-    # Up to the next whole number, so that the largest K is tried too.
+    # `error` truncates, so the upper bound is just below high + 1: `high` must be reachable.
     bounds = (low, np.nextafter(high + 1, low))
     minimize_scalar(
         error, bounds=bounds, method="bounded", options={"xatol": 0.5, "maxiter": MAX_TRIES}
@@ -354,35 +351,35 @@ def search_n_clusters(
     return max(accuracy_of, key=lambda k: (accuracy_of[k], -k))
 
 
-def read_n_clusters(given: object) -> tuple[int | None, Range | None]:
-    """One number, or a range, of what was given: 40, '40', '30-50', (30, 50) or None.
+def read_n_clusters(value: object) -> tuple[int | None, Range | None]:
+    """Parse a number of clusters or a range: 40, '40', '30-50', (30, 50) or None.
 
     A range of one number is that number.
     """
-    if given is None:
+    if value is None:
         return None, None
-    ends: list[object] = [given]
-    if isinstance(given, str):
-        matched = re.fullmatch(r"\s*(\d+)\s*(?:[-–]\s*(\d+)\s*)?", given)
+    ends: list[object] = [value]
+    if isinstance(value, str):
+        matched = re.fullmatch(r"\s*(\d+)\s*(?:[-–]\s*(\d+)\s*)?", value)
         if matched is None:
-            raise UsageError(f"n_clusters: found {given!r}, {EXPECTED}")
+            raise UsageError(f"n_clusters: found {value!r}, {EXPECTED}")
         ends = [int(end) for end in matched.groups() if end is not None]
-    elif isinstance(given, tuple | list):
-        ends = list(given)
+    elif isinstance(value, tuple | list):
+        ends = list(value)
     numbers = [as_count(end, name="n_clusters", least=1) for end in ends]
     if not 1 <= len(numbers) <= 2 or numbers != sorted(numbers):
-        raise UsageError(f"n_clusters: found {given!r}, {EXPECTED}, the smaller number first")
+        raise UsageError(f"n_clusters: found {value!r}, {EXPECTED}, the smaller number first")
     if numbers[0] == numbers[-1]:
         return numbers[0], None
     return None, (numbers[0], numbers[1])
 
 
 def check_n_clusters(n_clusters: int, known: Ints, n_rows: int) -> int:
-    """Refuse a K above the images or, in a partly labeled collection, below its known classes."""
+    """Raise an error for a K above the number of images or, in a partly labeled collection, below
+    the number of known classes; return K."""
     n_known = len(np.unique(known[known != UNLABELED]))
     least = 1
-    # Where every image is labeled there is nothing to discover, and fewer clusters than classes is
-    # a plain coarser cut.
+    # If every image is labeled, there is nothing to discover, and K may also be smaller.
     if (known == UNLABELED).any():
         least = max(n_known, 1)
     if not least <= as_count(n_clusters, name="n_clusters") <= n_rows:
@@ -393,10 +390,10 @@ def check_n_clusters(n_clusters: int, known: Ints, n_rows: int) -> int:
     return int(n_clusters)
 
 
-def keep_to(n_clusters: int, least: int | None, most: int | None) -> int:
-    """The number within the range that is nearest; an end that is None is open."""
-    if most is not None:
-        n_clusters = min(n_clusters, most)
-    if least is not None:
-        n_clusters = max(n_clusters, least)
+def clip_n_clusters(n_clusters: int, min_clusters: int | None, max_clusters: int | None) -> int:
+    """Return the nearest number within a range; None is an open end."""
+    if max_clusters is not None:
+        n_clusters = min(n_clusters, max_clusters)
+    if min_clusters is not None:
+        n_clusters = max(n_clusters, min_clusters)
     return n_clusters

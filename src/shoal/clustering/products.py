@@ -1,9 +1,9 @@
-"""Rows made ready for fast matrix products, and the formats that these are taken in.
+"""Number formats of fast matrix products, and rows rounded to them.
 
-Products only propose, to the neighbor search and to Ward's tree alike; what rounding can do to them
-is known, and numbers that are the same on every device decide. `ward/bounds.py` has the derivation.
+Products only propose candidates, to the neighbor search and to Ward's tree alike. Their rounding
+error is bounded, and numbers that are the same on every device decide (`ward/bounds.py`).
 
-C rows, D columns.
+Shapes: C rows, D columns.
 """
 
 from dataclasses import dataclass
@@ -11,32 +11,36 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.clustering.workers import Workers
+from shoal.clustering.workers import Scratch, Workers
 
 ENCODE_ROWS = {"cpu": 1 << 8, "cuda": 1 << 16}
-"""Rows rounded at once; on the CPU they stay in the cache."""
+"""Rows rounded per chunk; on the CPU a chunk fits into the cache."""
 
 UNDERFLOW = 2.0**-120
-"""More than one float32 product can lose to underflow or flushed denormals, entries being at most
-2."""
+"""Upper bound on the error of a float32 product by underflow or flushed denormals, for entries up
+to 2."""
+
+GROUP = {"cpu": 8, "cuda": 64}
+"""Columns per group in the first stage of `largest_columns`, which computes the maximum of each
+group; a power of two. Larger on a GPU, where `topk` is slow compared to a maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """A number format for matrix products that propose."""
+    """A number format for matrix products that find candidates."""
 
     dtype: torch.dtype
     bits: int
-    """Significant bits kept of each number."""
+    """Significant bits of each number."""
     unit: float
     """Largest relative error of one addition in the product."""
     matmul: str = "highest"
-    """What torch may do to the inputs of a float32 product (`workers.matmul_precision`): nothing,
-    or rounding them to a format that holds them exactly."""
+    """How far torch may round the inputs of a float32 product (`workers.matmul_precision`): not at
+    all, or to a format that holds them exactly."""
 
     @property
     def value_dtype(self) -> torch.dtype:
-        """What products come out in."""
+        """The dtype of the products."""
         return torch.float64 if self.dtype == torch.float64 else torch.float32
 
     def round(self, exact: Tensor) -> Tensor:
@@ -51,8 +55,8 @@ class Precision:
         return short.to(self.dtype)
 
     def gamma(self, n_columns: int) -> float:
-        """γ for sums of D products and four more terms; in float64 these are no better known than
-        the sum."""
+        """Return γ for sums of D products and four more terms; in float64 the four terms have as
+        large an error as the sum."""
         n_terms = n_columns + 4
         if self.dtype == torch.float64:
             n_terms *= 2
@@ -69,63 +73,86 @@ FLOAT64 = Precision(torch.float64, 53, 2.0**-53)
 
 @dataclass(slots=True)
 class Points:
-    """(C, D) centered centroids, rounded; (C,) half their squared lengths; (C,) the most that
-    rounding moved them."""
+    """Centered rows rounded to a precision, and bounds of the rounding error."""
 
     points: Tensor
+    """(C, D) rounded rows."""
     half: Tensor
+    """(C,) half their squared lengths."""
     reach: Tensor
+    """(C,) upper bounds on the distances by which rounding moved them."""
 
     @classmethod
-    def of(cls, centroids: Tensor, center: Tensor, precision: Precision) -> "Points":
-        """Round centered centroids and measure, in float64, what that did to each."""
-        exact = centroids - center
+    def of(cls, rows: Tensor, center: Tensor, precision: Precision) -> "Points":
+        """Round rows about a center, and measure the rounding error in float64."""
+        exact = rows - center
         points = precision.round(exact)
         wide = points.double()
         length = torch.linalg.vector_norm(wide, dim=1)
         moved = torch.linalg.vector_norm(exact - wide, dim=1)
-        # Norms in float64 are off by far less than 1e-9; the second term is the rounding of the
-        # centring itself, which is at most 2^-53 of a length of at most `length` + `moved`.
+        # Norms in float64 are off by far less than 1e-9. The second term bounds the rounding of the
+        # subtraction: at most 2^-53 of a length of at most `length` + `moved`.
         reach = moved * (1 + 1e-9) + (length + moved) * 2.0**-52 + 1e-200
         return cls(points, length.square() / 2, reach)
 
     @classmethod
     def of_all(
-        cls, centroids: Tensor, center: Tensor, precision: Precision, workers: Workers
+        cls, rows: Tensor, center: Tensor, precision: Precision, workers: Workers
     ) -> "Points":
-        """The same for many centroids, a chunk at a time."""
-        points = cls.blank(centroids, precision)
-        everyone = torch.arange(len(centroids), device=centroids.device)
-        points.renew(everyone, centroids, center, precision, workers)
+        """Round many rows, a chunk at a time."""
+        points = cls.empty(rows, precision)
+        all_rows = torch.arange(len(rows), device=rows.device)
+        points.update(all_rows, rows, center, precision, workers)
         return points
 
-    def renew(
-        self,
-        rows: Tensor,
-        centroids: Tensor,
-        center: Tensor,
-        precision: Precision,
-        workers: Workers,
-    ) -> None:
-        """Round the centroids of some rows anew, a chunk at a time."""
-
-        def work(part: Tensor) -> None:
-            self.put(part, Points.of(centroids[part], center, precision))
-
-        workers.map_rows(work, rows, at_most=ENCODE_ROWS[rows.device.type])
-
     @classmethod
-    def blank(cls, like: Tensor, precision: Precision) -> "Points":
-        """Room for the points of centroids like these."""
+    def empty(cls, like: Tensor, precision: Precision) -> "Points":
+        """Return uninitialized points for rows of this shape."""
         half = torch.empty(len(like), dtype=torch.float64, device=like.device)
         return cls(torch.empty_like(like, dtype=precision.dtype), half, half.clone())
 
+    def update(
+        self, which: Tensor, rows: Tensor, center: Tensor, precision: Precision, workers: Workers
+    ) -> None:
+        """Round some of the rows again, a chunk at a time."""
+
+        def work(part: Tensor) -> None:
+            self.put(part, Points.of(rows[part], center, precision))
+
+        workers.map_rows(work, which, at_most=ENCODE_ROWS[which.device.type])
+
     def put(self, where: Tensor | slice, points: "Points") -> None:
-        """Overwrite some of the rows."""
+        """Overwrite some of the points."""
         self.points[where] = points.points
         self.half[where] = points.half
         self.reach[where] = points.reach
 
     def take(self, where: Tensor | slice) -> "Points":
-        """The points of some rows."""
+        """Return some of the points."""
         return Points(self.points[where], self.half[where], self.reach[where])
+
+
+def largest_columns(values: Tensor, k: int, scratch: Scratch) -> tuple[Tensor, Tensor]:
+    """Return the k largest values of each row of (R, C), descending, and their columns.
+
+    Several times faster than `topk`: the k largest lie in the k groups of columns with the largest
+    maxima, so only those are searched.
+    """
+    n_rows, n_columns = values.shape
+    group = GROUP[values.device.type]
+    n_groups = n_columns // group
+    if n_groups < 2 * k:
+        best = values.topk(min(k, n_columns), 1)
+        return best.values, best.indices
+    width = n_groups * group // 2  # group g holds the columns g, g + n_groups, g + 2·n_groups, …
+    heads = scratch.array("heads", (n_rows, width), values.dtype)
+    torch.maximum(values[:, :width], values[:, width : 2 * width], out=heads)
+    while width > n_groups:
+        width //= 2
+        torch.maximum(heads[:, :width], heads[:, width : 2 * width], out=heads[:, :width])
+    groups = heads[:, :n_groups].topk(k, 1, sorted=False).indices  # (R, k)
+    offsets = torch.arange(0, n_groups * group, n_groups, device=values.device)
+    rest = torch.arange(n_groups * group, n_columns, device=values.device)
+    columns = torch.cat([(groups[:, :, None] + offsets).flatten(1), rest.expand(n_rows, -1)], 1)
+    best = values.gather(1, columns).topk(k, 1)
+    return best.values, columns.gather(1, best.indices)

@@ -1,11 +1,11 @@
-"""Sums, lengths, similarities and unit rows, whose bits do not depend on the device, the threads or
-a block's size.
+"""Sums, lengths, similarities and unit rows with the same bits on every device, for any number of
+threads and any block size.
 
-Elementwise float64 operations round the same way everywhere, so sums are added along a halving tree
-whose shape depends on the number of terms alone. The similarity of two rows is their inner product,
-added up so.
+Elementwise float64 operations round the same way everywhere, so terms are summed pairwise along a
+tree that depends only on their number. The similarity of two rows is their inner product, summed
+this way.
 
-N rows, D columns, Q queries, R rows of a chunk, M bank rows for each query.
+Shapes: N rows, D columns, Q queries, R rows per chunk, M bank rows for each query.
 """
 
 import numpy as np
@@ -17,22 +17,21 @@ from shoal.arrays import Floats, as_matrix, name_rows
 from shoal.errors import DataError
 from shoal.words import count
 
-ROWS_AT_ONCE = 8192
-"""Rows shifted or scaled together; any number gives the same bits, this one bounds the memory."""
+BLOCK_ROWS = 8192
+"""Rows shifted or scaled per block; bounds the memory, and does not change the bits."""
 
 BLOCK_ELEMENTS = 1 << 20
-"""Entries rounded at once: 8 MiB each as a float64 and as a whole number."""
+"""Entries rounded per block: 8 MiB as float64, and 8 MiB as integers."""
 
 CHUNK_ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 26}
-"""Products added up at once; on the CPU few enough to stay in the cache."""
+"""Products summed per chunk; on the CPU a chunk fits into the cache."""
 
 
 def halving_sum(terms: Tensor) -> Tensor:
-    """Add up the last dimension along a halving tree that only its length shapes; overwrites
-    `terms`.
+    """Add up the last dimension along a halving tree, overwriting `terms`.
 
-    Each addition is a separate elementwise one, which IEEE arithmetic rounds the same way
-    everywhere; a call that sums would add in an order of its own.
+    Each addition is an elementwise operation, which IEEE arithmetic rounds the same way everywhere;
+    `torch.sum` adds in an order that depends on the device.
     """
     width = terms.shape[-1]
     while width > 1:
@@ -46,7 +45,7 @@ def halving_sum(terms: Tensor) -> Tensor:
 
 
 def row_lengths(rows: Tensor) -> Tensor:
-    """(N,) the lengths of float64 rows (N, D)."""
+    """Return the lengths (N,) of float64 rows (N, D)."""
     return root(halving_sum(rows.square()))
 
 
@@ -57,10 +56,9 @@ def unit_points(
     name: str = "X",
     min_rows: int = 2,
 ) -> Tensor:
-    """Check embeddings and scale their rows to length 1, the same bits on every device; a new (N,
-    D) tensor.
+    """Check embeddings and return their rows scaled to length 1, a new (N, D) tensor.
 
-    A memory map, float16 too, is read a block at a time, so that the tensor alone is held whole.
+    A memory map is read a block at a time, so that only the result is held in memory.
     """
     if not isinstance(x, Tensor):
         x = as_matrix(x, name=name, min_rows=min_rows)
@@ -72,8 +70,8 @@ def unit_points(
     points = _block(x[:0], device).new_empty(tuple(x.shape))
     is_finite = torch.empty(len(points), dtype=torch.bool, device=points.device)
     is_zero = torch.empty_like(is_finite)
-    for start in range(0, len(points), ROWS_AT_ONCE):
-        part = slice(start, start + ROWS_AT_ONCE)
+    for start in range(0, len(points), BLOCK_ROWS):
+        part = slice(start, start + BLOCK_ROWS)
         rows = _block(x[part], device)
         largest = rows.abs().amax(dim=1, keepdim=True).double()
         wide = rows.double() / largest  # so that no square overflows or vanishes
@@ -90,9 +88,9 @@ def unit_points(
 
 
 def _block(rows: Tensor | Floats, device: torch.device | str | None) -> Tensor:
-    """Some rows on a device, in float32 or float64."""
+    """Return rows on a device, as float32 or float64."""
     if not isinstance(rows, Tensor):
-        # A copy: torch takes no read-only map, and no rows in reversed order.
+        # A copy: torch does not take read-only memory or negative strides.
         rows = torch.from_numpy(np.array(rows))
     rows = rows.detach().to(device)
     if rows.dtype not in (torch.float32, torch.float64):
@@ -102,8 +100,7 @@ def _block(rows: Tensor | Floats, device: torch.device | str | None) -> Tensor:
 
 @torch.no_grad()
 def similarities(queries: Tensor, bank: Tensor, indices: Tensor) -> Tensor:
-    """Inner products of query i with the bank rows `indices[i]`, float64, the same on every device:
-    (Q, M)."""
+    """Return the inner products (Q, M), float64, of query i with the bank rows `indices[i]`."""
     q, m = indices.shape
     step = max(1, CHUNK_ELEMENTS[queries.device.type] // (m * queries.shape[1]))
     out = torch.empty(q, m, dtype=torch.float64, device=queries.device)
@@ -116,11 +113,12 @@ def similarities(queries: Tensor, bank: Tensor, indices: Tensor) -> Tensor:
 
 @torch.no_grad()
 def grouped_sums(rows: Tensor, groups: Tensor, n_groups: int) -> Tensor:
-    """(G, D) float64 sums of the rows (N, D) of each group, to the same bits in any order of rows.
+    """Return float64 sums (G, D) of the rows (N, D) of each group, with the same bits in any order
+    of rows.
 
-    Entries must be below 2 in size, as those of unit rows are. They are rounded to multiples of
-    2^-s, 2^-45 for 50,000 rows and finer for fewer: whole numbers add up to the same whatever the
-    order, which a GPU does not even fix.
+    Absolute values must be below 2, as those of unit rows are. They are rounded to multiples of a
+    power of two, 2^-45 for 50,000 rows and finer for fewer, and added as integers, because a GPU
+    adds in no fixed order.
     """
     scale = 2.0 ** (61 - len(rows).bit_length())  # so that not even all rows together reach 2^63
     sums = torch.zeros(n_groups, rows.shape[1], dtype=torch.int64, device=rows.device)
@@ -131,11 +129,17 @@ def grouped_sums(rows: Tensor, groups: Tensor, n_groups: int) -> Tensor:
     return sums.double() / scale
 
 
-def root(squares: Tensor) -> Tensor:
-    """The float64 nearest to each square root, differentiable.
+def grouped_means(rows: Tensor, groups: Tensor, n_groups: int) -> Tensor:
+    """Return float64 means (G, D) of the rows (N, D) of each group, as `grouped_sums` adds them."""
+    sums = grouped_sums(rows, groups, n_groups)
+    return sums / torch.bincount(groups, minlength=n_groups)[:, None]
 
-    On a CPU torch takes roots by a library that misses the nearest float64 in about one of a
-    hundred; numpy and CUDA round as IEEE arithmetic does.
+
+def root(squares: Tensor) -> Tensor:
+    """Return the float64 nearest to each square root, differentiable.
+
+    On the CPU, one in a hundred of torch's roots is not the nearest float64; numpy's and CUDA's
+    are.
     """
     values = squares.detach()
     if values.device.type == "cpu":
@@ -143,5 +147,5 @@ def root(squares: Tensor) -> Tensor:
     else:
         roots = values.sqrt()
     if squares.requires_grad:
-        roots = roots + (squares - values) / (2 * roots)  # adds 0, whose gradient is the root's
+        roots = roots + (squares - values) / (2 * roots)  # adds 0, with the gradient of the root
     return roots

@@ -1,11 +1,10 @@
-"""The tree of a hierarchical clustering, and every way of cutting it; numpy only.
+"""The tree of a hierarchical clustering, and its cuts; numpy only.
 
-N leaves, numbered 0 … N-1; the i-th merge makes node N+i (scipy's numbering). A *slot* is one of N
-places that hold the current clusters while a cut moves down the tree: cluster c sits in slot
-min(leaves of c), so a merge keeps the smaller of two slots and frees the larger.
+N leaves, numbered 0 … N-1; the i-th merge makes node N+i (scipy's numbering). While a cut
+moves down the tree, the current clusters are held in *slots*: a cluster has the slot of its
+smallest leaf, so a merge keeps the smaller of two slots and frees the larger.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -17,54 +16,27 @@ from shoal.errors import DataError, UsageError
 EXPECTED = "expected (N-1, 4) as scipy writes it, sorted by height"
 
 
-@dataclass(frozen=True, eq=False)
-class Merges:
-    """Joins in the order of their height, by slot: step t absorbs slot `gone[t]` into slot
-    `kept[t]` < `gone[t]`.
-
-    Before the first step leaf i sits in slot `start[i]`; step t leaves `n_clusters[t]` clusters. A
-    sweep over every cut keeps what it counts per slot (sizes, rows of a contingency table) and adds
-    row `gone[t]` to row `kept[t]`: one addition per cut, O(N) in all.
-    """
-
-    start: Ints
-    """(N,) slot of each leaf before the first step."""
-    kept: Ints
-    """(T,) the slot that survives each step."""
-    gone: Ints
-    """(T,) the slot that is absorbed and never used again."""
-    heights: Floats
-    """(T,) the height of each step, never falling."""
-    n_clusters: Ints
-    """(T,) the number of clusters after each step."""
-
-    def __len__(self) -> int:
-        return len(self.kept)
-
-
 class Tree:
     """A hierarchy over N leaves from a linkage matrix in scipy's format.
 
     Parameters
     ----------
     linkage
-        (N-1, 4), a row per merge: two nodes, height, number of leaves. Heights never fall. An empty
-        (0, 4) matrix is the tree of a single leaf.
+        (N-1, 4), a row per merge: two nodes, height, number of leaves. Heights never decrease. An
+        empty (0, 4) matrix is the tree of a single leaf.
     rounding
-        Leaves joined up to this height differ by rounding alone, and count as copies of one
-        another.
+        Leaves that merge at or below this height are treated as identical: they differ by rounding.
 
     Attributes
     ----------
     linkage
-        (N-1, 4) as given.
+        (N-1, 4), a copy of the matrix.
     n_leaves
         N.
     heights
         (N-1,) the height of each merge, never falling.
     n_distinct
-        Leaves that differ, N without copies: a cut at more clusters would tell copies apart by
-        their row.
+        Distinct leaves, N without copies; a cut into more clusters would split copies by their row.
 
     Examples
     --------
@@ -80,16 +52,12 @@ class Tree:
         self.rounding = float(rounding)
         self.n_leaves = len(self.linkage) + 1
         self.heights: Floats = self.linkage[:, 2]
-        self.n_distinct = self.n_leaves - int(
-            np.searchsorted(self.heights, self.rounding, side="right")
-        )
+        n_copies = int(np.searchsorted(self.heights, self.rounding, side="right"))
+        self.n_distinct = self.n_leaves - n_copies
         self._left, self._right = self.linkage[:, :2].T.astype(np.int64)  # (N-1,) each
 
     def cut(self, n_clusters: int) -> Ints:
-        """Label every leaf 0 … n_clusters-1, clusters numbered by their smallest leaf.
-
-        Undoes the last n_clusters-1 merges, so there are exactly `n_clusters` clusters even where
-        heights are tied.
+        """Cut the tree into exactly `n_clusters` clusters, even if heights are tied.
 
         Parameters
         ----------
@@ -99,7 +67,7 @@ class Tree:
         Returns
         -------
         Ints
-            (N,) the label of each leaf.
+            (N,) the cluster of each leaf, 0 … n_clusters-1, numbered by their smallest leaf.
         """
         if not 1 <= as_count(n_clusters, name="n_clusters") <= self.n_leaves:
             raise UsageError(
@@ -107,67 +75,44 @@ class Tree:
             )
         return number_by_first(self._roots_after(self.n_leaves - n_clusters))
 
-    def cut_at(self, height: float) -> Ints:
-        """Label every leaf by its cluster once all merges of at most `height` are done.
+    def merges(self, start: int) -> tuple[Ints, Ints, Ints]:
+        """List the merges from `start` clusters down to one, by slot.
 
-        Parameters
-        ----------
-        height
-            Merges that are higher are undone.
-
-        Returns
-        -------
-        Ints
-            (N,) the label of each leaf, clusters numbered by their smallest leaf.
-        """
-        if np.isnan(as_number(height, name="height")):
-            raise UsageError("height: found NaN, expected a number")
-        return number_by_first(
-            self._roots_after(int(np.searchsorted(self.heights, height, side="right")))
-        )
-
-    def merges(self, start: int | None = None) -> Merges:
-        """List the joins from some clusters down to one.
+        A sweep over all cuts stores its counts per slot and adds row `gone[t]` to row `kept[t]` at
+        step t: one addition per cut, O(N) in all.
 
         Parameters
         ----------
         start
-            The number of clusters to begin with; their slots are the labels of `cut(start)`, 0 …
-            start-1. None: every leaf is its own.
+            The number of clusters to begin with; their slots are the labels of `cut(start)`.
 
         Returns
         -------
-        Merges
-            The joins in their order.
+        tuple[Ints, Ints, Ints]
+            The slot of each leaf at the start (N,), and for each merge the slot that is kept and
+            the larger one that is absorbed into it (start-1,), in order of height.
         """
-        n_clusters = self.n_leaves if start is None else start
-        labels = self.cut(n_clusters)
-        done = self.n_leaves - n_clusters
-        label_of = np.full(self.n_leaves, -1)  # by slot
-        label_of[self._slots[self._roots_after(done)]] = labels
-        a = label_of[self._slots[self._left[done:]]]
-        b = label_of[self._slots[self._right[done:]]]
-        return Merges(
-            start=labels,
-            kept=np.minimum(a, b),
-            gone=np.maximum(a, b),
-            heights=self.heights[done:],
-            n_clusters=np.arange(n_clusters - 1, 0, -1),
-        )
+        labels = self.cut(start)
+        n_merges = self.n_leaves - start
+        label_of = np.full(self.n_leaves, -1)  # by smallest leaf
+        label_of[self._first_leaves[self._roots_after(n_merges)]] = labels
+        left = label_of[self._first_leaves[self._left[n_merges:]]]
+        right = label_of[self._first_leaves[self._right[n_merges:]]]
+        return labels, np.minimum(left, right), np.maximum(left, right)
 
     def with_top(self, n_clusters: int, kept: Ints, gone: Ints, heights: Floats) -> "Tree":
-        """The same tree up to `n_clusters` clusters M, and other merges above.
+        """Return the tree with the merges above M clusters replaced.
 
         Parameters
         ----------
         n_clusters
-            M, where the other merges begin.
+            M.
         kept
-            (M-1,) the slot that is kept at each step; slots are the labels of `cut(n_clusters)`.
+            (M-1,) the slot that is kept at each merge; slots are the labels of `cut(n_clusters)`.
         gone
-            (M-1,) the slot that goes into it.
+            (M-1,) the slot that is absorbed into it.
         heights
-            (M-1,) the height of each step.
+            (M-1,) the height of each merge.
 
         Returns
         -------
@@ -175,32 +120,34 @@ class Tree:
             A new tree.
         """
         labels = self.cut(n_clusters)
-        done = self.n_leaves - n_clusters
+        n_merges = self.n_leaves - n_clusters
         nodes = np.empty(n_clusters, dtype=np.int64)
-        nodes[labels] = self._roots_after(done)
+        nodes[labels] = self._roots_after(n_merges)
         sizes = np.bincount(labels)
-        top = []
-        for step, (one, other, height) in enumerate(
-            zip(kept.tolist(), gone.tolist(), heights.tolist(), strict=True)
-        ):
-            sizes[one] += sizes[other]
-            top.append((*sorted((nodes[one], nodes[other])), height, sizes[one]))
-            nodes[one] = self.n_leaves + done + step
-        return Tree(
-            np.concatenate([self.linkage[:done], np.array(top).reshape(-1, 4)]),
-            rounding=self.rounding,
-        )
+        linkage = np.empty((self.n_leaves - 1, 4))
+        linkage[:n_merges] = self.linkage[:n_merges]
+        for step in range(n_clusters - 1):
+            into = kept[step]
+            absorbed = gone[step]
+            sizes[into] += sizes[absorbed]
+            pair = sorted((nodes[into], nodes[absorbed]))
+            linkage[n_merges + step] = (*pair, heights[step], sizes[into])
+            nodes[into] = self.n_leaves + n_merges + step
+        return Tree(linkage, rounding=self.rounding)
 
     @cached_property
-    def _slots(self) -> Ints:
+    def _first_leaves(self) -> Ints:
         """(2N-1,) the smallest leaf under each node."""
-        return _first_leaves(self._left, self._right)
+        first = list(range(self.n_leaves))  # indexing a list is several times faster than numpy
+        for left, right in zip(self._left.tolist(), self._right.tolist(), strict=True):
+            first.append(min(first[left], first[right]))
+        return np.array(first)
 
     def _roots_after(self, n_merges: int) -> Ints:
-        """(N,) the node that each leaf is in once the first `n_merges` merges are done."""
-        nodes = self.n_leaves + n_merges
-        parent = np.arange(nodes)
-        made = np.arange(self.n_leaves, nodes)
+        """Return the node (N,) that holds each leaf after the first `n_merges` merges."""
+        n_nodes = self.n_leaves + n_merges
+        parent = np.arange(n_nodes)
+        made = np.arange(self.n_leaves, n_nodes)
         parent[self._left[:n_merges]] = made
         parent[self._right[:n_merges]] = made
         while True:  # halve every path to its root: log2(depth) passes
@@ -211,9 +158,8 @@ class Tree:
 
 
 def _checked(linkage: ArrayLike) -> Floats:
-    """Check scipy's format, so that every walk over the tree ends."""
+    """Return a read-only copy of a matrix in scipy's format; raise an error for any other."""
     try:
-        # A copy: a tree does not change.
         merges = np.asarray(linkage).astype(np.float64, casting="same_kind")
     except (TypeError, ValueError) as error:
         raise DataError(f"linkage: found no matrix of real numbers, {EXPECTED}") from error
@@ -223,36 +169,26 @@ def _checked(linkage: ArrayLike) -> Floats:
         raise DataError(f"linkage: found shape {merges.shape}, {EXPECTED}")
     n_merges = len(merges)
     nodes = np.nan_to_num(merges[:, :2]).clip(-1, 2.0**62).astype(np.int64)
-    made = np.arange(n_merges + 1, 2 * n_merges + 1)[:, None]  # nodes before each merge
-    if (nodes != merges[:, :2]).any() or (nodes < 0).any() or (nodes >= made).any():
+    n_before = np.arange(n_merges + 1, 2 * n_merges + 1)[:, None]  # nodes before each merge
+    if (nodes != merges[:, :2]).any() or (nodes < 0).any() or (nodes >= n_before).any():
         raise DataError(f"linkage: a node is used before it is made, {EXPECTED}")
     if (np.bincount(nodes.ravel()) > 1).any():
         raise DataError(f"linkage: a node is used twice, {EXPECTED}")
     if not np.isfinite(merges[:, 2]).all() or (np.diff(merges[:, 2]) < 0).any():
-        raise DataError(f"linkage: heights fall or are no numbers, {EXPECTED}")
-    # Of every node, if the counts are right.
-    sizes = np.concatenate([np.ones(n_merges + 1), merges[:, 3]])
+        raise DataError(f"linkage: heights decrease or are not numbers, {EXPECTED}")
+    sizes = np.concatenate([np.ones(n_merges + 1), merges[:, 3]])  # of every node
     if (sizes[nodes].sum(axis=1) != merges[:, 3]).any():
         raise DataError(f"linkage: a count is not the number of leaves below, {EXPECTED}")
     merges.flags.writeable = False
     return merges
 
 
-def _first_leaves(left: Ints, right: Ints) -> Ints:
-    """(2N-1,) the smallest leaf under each node."""
-    n_leaves = len(left) + 1
-    first = list(range(n_leaves))  # item access of a list is several times faster than numpy's
-    for a, b in zip(left.tolist(), right.tolist(), strict=True):
-        first.append(min(first[a], first[b]))
-    return np.array(first)
-
-
 def number_by_first(roots: Ints) -> Ints:
-    """Number the clusters that leaves (N,) are in 0 … K-1 by their smallest leaf."""
+    """Number the clusters of leaves with the same root (N,) 0 … K-1 by their smallest leaf."""
     leaves = np.arange(len(roots))
-    smallest = np.empty(int(roots.max()) + 1, dtype=np.int64)  # by node
+    smallest = np.empty(int(roots.max()) + 1, dtype=np.int64)  # by root
     # Of several leaves the last one written stays, which is the smallest.
     smallest[roots[::-1]] = leaves[::-1]
-    own = smallest[roots]  # (N,)
-    numbers: Ints = np.cumsum(own == leaves) - 1
-    return numbers[own]
+    first = smallest[roots]  # (N,)
+    numbers: Ints = np.cumsum(first == leaves) - 1
+    return numbers[first]

@@ -1,13 +1,13 @@
-"""Work shared by chunks of rows over threads, each of which computes alone.
+"""Threads that share work by chunks of rows.
 
-torch splits every operation over its threads and waits for the slowest. A round of merges is
-hundreds of short operations, and on a busy machine each wait is a turn of the scheduler: five to
-ten times the CPU seconds were measured. So torch is kept to one thread meanwhile, and its threads
-are replaced by as many workers that take whole chunks. On a GPU there is one worker, the caller.
-All work in inference mode, which makes short operations a tenth cheaper.
+torch splits every operation over its threads and waits for the slowest. A round of merges has
+hundreds of short operations, and on a busy machine each wait costs a time slice: five to ten times
+the CPU time was measured. So torch is limited to one thread, and as many workers process whole
+chunks. On a GPU there is one worker, the caller. All run in inference mode, which makes short
+operations a tenth cheaper.
 
-torch keeps the number of its threads and the precision of float32 products once for the whole
-process, so only one thread of a program changes them at a time; others wait for it.
+torch's number of threads and its precision of float32 products are settings of the whole process,
+so only one thread of a program changes them at a time; others wait.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,14 +20,14 @@ import torch
 from torch import Tensor
 
 FEW_PRODUCTS = 3e8
-"""Multiply-adds below which plain float32 is as fast: a reduced product is compiled for each shape
-on the CPU."""
+"""Multiply-adds below which plain float32 is as fast: on the CPU, a reduced product is compiled for
+each shape."""
 
 MIN_ROWS = 64
-"""Rows that a worker is given at least, where a row is much work."""
+"""Fewest rows of a chunk if each row takes long."""
 
 SETTINGS_LOCK = RLock()
-"""Held by whoever has changed torch's settings, until they are restored."""
+"""Held while torch's settings are changed."""
 
 BACKENDS = (torch.backends.mkldnn, torch.backends.cuda)
 
@@ -37,17 +37,16 @@ Result = TypeVar("Result")
 
 @contextmanager
 def matmul_precision(allowed: str, n_products: float = torch.inf) -> Iterator[None]:
-    """While inside, float32 products may round their inputs to fewer bits, or may not, whatever the
-    caller allows.
+    """Set the precision of float32 products, independent of the caller's setting.
 
-    `allowed` is `Precision.matmul`: points of a reduced precision fit it exactly, so nothing is
-    lost; products of full float32 must stay that.
+    `allowed` is `Precision.matmul`: inputs of a reduced precision are not changed by it, and
+    products of full float32 must stay exact.
     """
     with SETTINGS_LOCK:
         before: str | list[str]
         try:
             before = torch.get_float32_matmul_precision()
-        except RuntimeError:  # the caller has set backends apart
+        except RuntimeError:  # the caller has set the backends separately
             before = [backend.matmul.fp32_precision for backend in BACKENDS]
         torch.set_float32_matmul_precision(allowed if n_products > FEW_PRODUCTS else "highest")
         try:
@@ -61,7 +60,7 @@ def matmul_precision(allowed: str, n_products: float = torch.inf) -> Iterator[No
 
 
 class Workers:
-    """A context: as many workers as torch has threads; the number is given back at the end."""
+    """A context with as many workers as torch has threads; restores torch's threads at the end."""
 
     def __init__(self, device: torch.device) -> None:
         self.n = 1
@@ -87,29 +86,27 @@ class Workers:
             torch.set_num_threads(self.n)
         SETTINGS_LOCK.release()
 
-    def share(self, n_rows: int, at_most: int, at_least: int = MIN_ROWS) -> int:
-        """Rows of a chunk, so that every worker has one where there are enough rows."""
-        return max(1, min(at_most, max(at_least, -(-n_rows // self.n))))
+    def chunk_rows(self, n_rows: int, at_most: int) -> int:
+        """Return the size of a chunk that gives every worker one if there are enough rows."""
+        return max(1, min(at_most, max(MIN_ROWS, -(-n_rows // self.n))))
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """The results of `work` for every item, in order; one item is done by the caller."""
+        """Return the results of `work` for every item, in order."""
         items = list(items)
         if self._pool is None or len(items) < 2:
             return [work(item) for item in items]
         return list(self._pool.map(torch.inference_mode()(work), items))
 
-    def map_rows(
-        self, work: Callable[..., Result], *rows: Tensor, at_most: int, at_least: int = MIN_ROWS
-    ) -> list[Result]:
-        """The results of `work` for chunks of rows, in order: the same rows of each tensor at a
-        time."""
-        step = self.share(len(rows[0]), at_most, at_least)
+    def map_rows(self, work: Callable[..., Result], *rows: Tensor, at_most: int) -> list[Result]:
+        """Return the results of `work` for chunks of rows, in order; every tensor is split the same
+        way."""
+        step = self.chunk_rows(len(rows[0]), at_most)
         chunks = zip(*(torch.split(each, step) for each in rows), strict=True)
         return self.map(lambda chunk: work(*chunk), chunks)
 
 
 class Scratch:
-    """Memory kept for reuse, by name, each thread its own: fresh pages would cost more than the
+    """Named buffers, reused by each thread: allocating new pages would take longer than the
     arithmetic on them."""
 
     def __init__(self, device: torch.device) -> None:
@@ -117,10 +114,10 @@ class Scratch:
         self._own = local()
 
     def array(self, name: str, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
-        """An uninitialized array in the memory this name had last time."""
+        """Return an uninitialized array in the buffer of this name."""
         n = shape[0] * shape[1]
-        kept: Tensor | None = getattr(self._own, f"{name} {dtype}", None)
-        if kept is None or len(kept) < n:
-            kept = torch.empty(n, dtype=dtype, device=self._device)
-            setattr(self._own, f"{name} {dtype}", kept)
-        return kept[:n].view(shape)
+        buffer: Tensor | None = getattr(self._own, f"{name} {dtype}", None)
+        if buffer is None or len(buffer) < n:
+            buffer = torch.empty(n, dtype=dtype, device=self._device)
+            setattr(self._own, f"{name} {dtype}", buffer)
+        return buffer[:n].view(shape)

@@ -1,7 +1,7 @@
 """A collection: images under unique names, some of them labeled.
 
-Hidden truth never lives here: an image without a label carries -1, whatever the caller knows about
-it. Evaluators and the demo keep what they know in a separate `Truth`.
+It never holds hidden labels: an unlabeled image has the label -1. Evaluation uses a separate
+`Truth`.
 """
 
 import hashlib
@@ -16,18 +16,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shoal.arrays import UNLABELED, Bools, Ints, as_labels
+from shoal.boxes import split_file
 from shoal.data.storage.stored import StoredFiles
 from shoal.errors import DataError
 from shoal.text import shown
 from shoal.words import count
 
+MIN_IMAGES = 10
+"""Images that discovery needs: one more than the neighbors that mean shift averages."""
+
 MIN_KNOWN_CLASSES = 2
-"""Known classes that discovery needs: with one, no labeled pair is ever apart, and no K is
-better than another."""
+"""Known classes that discovery needs: with one, labels cannot tell one K from another."""
 
 
 class Images(Protocol):
-    """Images in memory: PIL images or arrays, or one array of them all."""
+    """Images in memory: PIL images or arrays, or one array of all."""
 
     def __len__(self) -> int: ...
 
@@ -36,80 +39,77 @@ class Images(Protocol):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PreviousCategories:
-    """What an earlier run, as people corrected it, says of the images: the categories there were,
-    and cannot-links.
+    """Categories and cannot-links of an earlier run and its review.
 
-    Images go by name, categories by id. Labels that people gave are labels like any other, in the
-    collection itself.
+    Images are identified by name, categories by id. Labels that reviewers gave are labels of the
+    collection.
     """
 
     class_ids: tuple[int, ...]
-    """The id of each known class of the collection."""
+    """The category id of each known class."""
     names: Mapping[int, str]
-    """What the categories are called, the known classes too."""
+    """Names of the categories by id, including known classes."""
     categories: Mapping[str, int]
-    """The category that each image was in, where it was in one."""
-    apart: Mapping[str, frozenset[int]]
-    """Cannot-links: the categories that an image was thrown out of."""
+    """The category of each image that was in one."""
+    cannot_links: Mapping[str, frozenset[int]]
+    """Categories that each image was removed from."""
     next_id: int
-    """From here on ids are free."""
-    taken: frozenset[str]
-    """Names that no new category may have: those of categories that have ended, too."""
+    """The first free category id."""
+    reserved_names: frozenset[str]
+    """Names that no new category may get, including those of former categories."""
 
     @property
     def checksum(self) -> str:
-        """A checksum of all of it."""
-        apart = {name: sorted(ids) for name, ids in self.apart.items()}
+        """A checksum of all fields."""
+        cannot_links = {name: sorted(ids) for name, ids in self.cannot_links.items()}
         parts = (
             self.class_ids,
             self.names,
             self.categories,
-            apart,
+            cannot_links,
             self.next_id,
-            sorted(self.taken),
+            sorted(self.reserved_names),
         )
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
 class Collection:
-    """N images under unique names, sorted, so that the order in which files were found never
-    matters.
+    """N images under unique, sorted names, so that the order of files does not matter.
 
-    An image is a file of a local folder (`root / name`), lies in a bucket or a shard (`stored`), or
+    An image is a file of a local folder (`root / name`), is in a bucket or a shard (`stored`), or
     is an array or PIL image in memory (`images[i]`).
     """
 
     names: tuple[str, ...]
-    """Unique and sorted; for files the path relative to `root`, with forward slashes."""
+    """Unique and sorted; for files the path relative to `root` with forward slashes, and for a box
+    in a file its position too (see `shoal.boxes`)."""
     labels: Ints
     """(N,) position in `classes`, -1 for unlabeled."""
     classes: tuple[str, ...]
-    """Names of the known classes, untouched; by name unless the caller gave an order."""
+    """Names of the known classes, sorted unless the caller gave an order."""
     root: Path | None = None
-    """The local folder that holds the files; None when there is none."""
+    """The local folder of the files, or None."""
     images: Images | None = None
-    """In-memory images in the order of `names`; None when they are files."""
+    """Images in memory in the order of `names`, or None."""
     stored: StoredFiles | None = None
-    """Where the images lie, in the order of `names`, when that is on a network or in shards."""
+    """Locations of images on a network or in shards in the order of `names`, or None."""
     layout: str = "images"
-    """How the images and labels were found, in words."""
+    """How images and labels were found, for messages."""
     notes: tuple[str, ...] = ()
-    """Counted warnings, a sentence each: what was ignored, doubled or not found."""
+    """Warnings with counts: what was ignored, repeated or missing."""
     folders: tuple[str, ...] = ()
-    """The folders below `root` in which every image is one of the collection; none where images
-    were listed."""
+    """The folders below `root` whose images are all in the collection; empty if images were
+    listed one by one."""
     left_out: tuple[tuple[str, str], ...] = ()
-    """Files named like images that are none to begin with: dead links, pipes, undecodable names;
-    and why."""
-    earlier: PreviousCategories | None = None
-    """What an earlier run of these images and its review say of their categories, where there is
-    one."""
+    """Names of files that cannot be read (broken links, pipes, undecodable names), and why."""
+    previous: PreviousCategories | None = None
+    """Categories of an earlier run of these images and its review, or None."""
 
     def __post_init__(self) -> None:
         labels = as_labels(self.labels, len(self.names), name="labels").copy()
         assert len(labels), "at least one image"
-        sources = [one for one in (self.root, self.images, self.stored) if one is not None]
+        sources = [part for part in (self.root, self.images, self.stored) if part is not None]
         assert len(sources) == 1, "files, stored or in-memory images"
         images = self.images if self.stored is None else self.stored.states
         assert images is None or len(images) == len(labels), "an image per name"
@@ -123,51 +123,52 @@ class Collection:
 
     @cached_property
     def is_labeled(self) -> Bools:
-        """(N,) which images carry a label."""
+        """(N,) whether each image is labeled."""
         mask: Bools = self.labels != UNLABELED
         return mask
 
     @property
     def n_labeled(self) -> int:
-        """How many images carry a label."""
+        """The number of labeled images."""
         return int(self.is_labeled.sum())
 
     @property
     def n_classes(self) -> int:
-        """How many classes are known."""
+        """The number of known classes."""
         return len(self.classes)
 
     @cached_property
     def class_sizes(self) -> Ints:
-        """(C,) labeled images of each known class."""
+        """(C,) number of labeled images of each known class."""
         return np.bincount(self.labels[self.is_labeled], minlength=self.n_classes)
 
     @property
     def where(self) -> str:
-        """Where the images lie: the local folder, an address, or the shards; empty when they are
-        in memory."""
+        """The local folder, address or shards of the images; empty if they are in memory."""
         if self.stored is not None:
             return self.stored.where
         return str(self.root or "")
 
     def source(self, i: int) -> Any:
-        """Where image `i` comes from: a `Path`, what `read_stored` takes, or the array or PIL
-        image itself."""
+        """Return the `Path` or location of image `i`, or the array or PIL image itself.
+
+        A box has the `Path` of its image.
+        """
         if self.stored is not None:
-            return self.stored.address(i, self.names[i])
+            return self.stored.locations[i]
         if self.root is not None:
-            return self.root / self.names[i]
+            return Path(split_file(f"{self.root}/{self.names[i]}")[0])
         assert self.images is not None
         return self.images[i]
 
     def subset(self, index: ArrayLike) -> "Collection":
-        """The images at `index` (increasing positions, or N booleans); classes keep their ids,
-        even if none is left."""
+        """Return the images at `index` (increasing positions, or N booleans); classes keep their
+        ids."""
         chosen = np.asarray(index)
         if chosen.dtype == bool and chosen.shape == (len(self),):
             chosen = np.flatnonzero(chosen)
         if not len(chosen):
-            raise DataError("none of the wanted images is in the collection")
+            raise DataError("none of the requested images is in the collection")
         assert (np.diff(chosen, prepend=-1) > 0).all(), "increasing positions"
         images = self.images
         if isinstance(images, np.ndarray):
@@ -181,11 +182,9 @@ class Collection:
         return replace(self, names=names, labels=self.labels[chosen], images=images, stored=stored)
 
     def count(self, *, n_unreadable: int = 0) -> str:
-        """Say how many images there are: '12,431 images, 1,830 labeled in 14 categories, 10,601
-        unlabeled'.
+        """Return counts: '12,431 images, 1,830 labeled in 14 categories, 10,601 unlabeled'.
 
-        `n_unreadable` are others, that could not be read; they are said last, with those that were
-        left out.
+        `n_unreadable` images that are not in the collection are reported too, with `left_out`.
         """
         n_unreadable += len(self.left_out)
         labeled = "none labeled"
@@ -197,8 +196,7 @@ class Collection:
         return ", ".join(counts)
 
     def describe(self, *, n_unreadable: int = 0) -> str:
-        """Say in words what was found: the counts, how it was read, then one line per counted
-        warning."""
+        """Return counts, the layout, then one line per note."""
         lines = [self.count(n_unreadable=n_unreadable), f"read as {shown(self.layout)}"]
         lines += [f"note: {shown(note)}" for note in self.notes]
         return "\n".join(lines)
@@ -206,7 +204,7 @@ class Collection:
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """The true class of every image, for those who score. Nothing that chooses may receive it."""
+    """The true class of every image, for evaluation only; nothing that chooses may receive it."""
 
     names: tuple[str, ...]
     labels: Ints
@@ -214,7 +212,7 @@ class Truth:
     classes: tuple[str, ...]
     """All classes, the known ones first."""
     n_known: int
-    """How many of them are known."""
+    """The number of known classes."""
 
     def __post_init__(self) -> None:
         labels = as_labels(self.labels, len(self.names), name="truth").copy()
@@ -224,33 +222,28 @@ class Truth:
 
     @property
     def is_known(self) -> Bools:
-        """(N,) which images truly belong to a known class."""
+        """(N,) whether the true class of each image is known."""
         return self.labels < self.n_known
 
 
-def check_for_discovery(collection: Collection, *, min_images: int = 10) -> None:
-    """Refuse a collection on which discovery cannot work, with what it needs.
+def check_for_discovery(collection: Collection) -> None:
+    """Refuse a collection on which discovery cannot work.
 
-    Needed are labeled images of at least two classes, at least one unlabeled image, and
-    `min_images` images in all (one more than the neighbors that mean shift averages).
+    It needs labeled images of at least two classes, at least one unlabeled image, and `MIN_IMAGES`
+    images in all.
     """
-    where = collection.count()
-    if len(collection) < min_images:
+    counts = collection.count()
+    if len(collection) < MIN_IMAGES:
         raise DataError(
-            f"{where}: discovery needs at least {min_images} images; add "
-            f"{min_images - len(collection)}"
+            f"{counts}: discovery needs at least {MIN_IMAGES} images; add "
+            f"{MIN_IMAGES - len(collection)}"
         )
     n_known = int((collection.class_sizes > 0).sum())
     if n_known < MIN_KNOWN_CLASSES:
         raise DataError(
-            f"{where}: discovery needs labeled images of at least {MIN_KNOWN_CLASSES} categories, "
-            f"found {n_known}; "
-            f"label a few images of {'another one' if n_known else 'two'}, check which column or "
-            "folders hold the "
-            "labels, or say in one number how many categories there are, with --n-clusters "
-            "(n_clusters in Python)"
+            f"{counts}: discovery needs labeled images of at least {MIN_KNOWN_CLASSES} categories, "
+            f"found {n_known}; label more images, check which column or folders hold the labels, "
+            "or give the number of categories with --n-clusters"
         )
     if collection.n_labeled == len(collection):
-        raise DataError(
-            f"{where}: every image is labeled, so nothing is left to discover; add unlabeled images"
-        )
+        raise DataError(f"{counts}: every image is labeled; add unlabeled images")

@@ -6,18 +6,18 @@ from typing import Any
 
 import torch
 
-from shoal.device import choose_device, encoder_device
-from shoal.discovery.answers import answer_in_words
+from shoal.device import choose_device
 from shoal.discovery.discovered_run import DiscoveredRun
+from shoal.discovery.discovery_job import DiscoveryJob
 from shoal.discovery.discovery_settings import (
     SHORT_RECIPE,
     DiscoverySettings,
     choose_settings,
     shorter_on_cpu,
 )
-from shoal.discovery.image_source import ImageSource
-from shoal.discovery.pipeline import DiscoveryJob
-from shoal.discovery.reporter import Reporter, stderr_reporter
+from shoal.discovery.job import ImageSource
+from shoal.discovery.reporter import SILENT, Reporter, default_reporter
+from shoal.discovery.results import summarize_run
 from shoal.discovery.reviewed.refinement import prepare_refinement
 from shoal.discovery.run_job import run_job
 from shoal.distributed import is_main
@@ -25,7 +25,7 @@ from shoal.runs import Run
 
 
 def load(path: str | os.PathLike[str]) -> DiscoveredRun:
-    """Open a finished run: its tables and arrays, its report, and its way to take new images.
+    """Open a finished run.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def load(path: str | os.PathLike[str]) -> DiscoveredRun:
     Returns
     -------
     DiscoveredRun
-        The run, with what people have decided about it since.
+        The run, with the decisions of its review.
 
     Examples
     --------
@@ -56,6 +56,10 @@ def discover(
     path_column: str | None = None,
     label_column: str | None = None,
     allow_missing: bool = False,
+    boxes: Any = None,
+    min_confidence: float | None = None,
+    margin: float = 0.0,
+    whole_images: bool = False,
     review: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
     device: str | torch.device | None = None,
@@ -81,32 +85,43 @@ def discover(
     unlabeled
         A folder of images without labels.
     path_column
-        The column of the table that holds the paths, where it has an uncommon name.
+        The column of the table with the paths, if its name is uncommon.
     label_column
-        The column of the table that holds the labels, likewise.
+        The column of the table with the labels, if its name is uncommon.
     allow_missing
-        Go on where more than a few per cent of a table's rows name images that are not there, or
-        shards are damaged.
+        Continue if more than a few percent of a table's images are missing, or shards are
+        damaged.
+    boxes
+        Boxes in the images, each of which is an item: a JSON file of MegaDetector or COCO, a table
+        or data frame (path, x, y, width, height and, optionally, label), or a folder of YOLO's text
+        files.
+    min_confidence
+        Leave out boxes with a lower confidence; MegaDetector's typical threshold if not given.
+    margin
+        Widen boxes on each side by this share of their width and height.
+    whole_images
+        Whether images without a box are items too.
     review
-        A reviewed run of these images, to go on from: as `refine`.
+        A reviewed run of these images to continue from, as in `refine`.
     out
         The run folder to write; `runs/<name of the images>` if not given.
     device
-        'cpu', 'cuda' or 'cuda:1'; the best one there is if not given.
+        'cpu', 'cuda' or 'cuda:1'; the best available one if not given.
     resume
-        Go on with an interrupted run; a finished one is returned as it is.
+        Resume an interrupted or stopped run. With or without it, a complete run of the same
+        images, labels and settings is returned unchanged.
     force
-        Overwrite a run that is there.
+        Overwrite an existing run.
     verbose
-        Show on stderr what was found and what happens, with progress; else it goes to the logger
-        `shoal`, at level INFO, notes at level WARNING.
+        Print messages and progress to stderr; else they go to the logger `shoal`, at level INFO,
+        notes at level WARNING.
     reporter
-        Says it elsewhere instead.
+        Receives messages and progress instead.
     tensorboard
         Write each epoch's metrics for TensorBoard into the run folder.
     **settings
-        `n_clusters` (one number, or a range to estimate it in, (30, 50)), `method`, `encoder`,
-        `epochs`, `train`, `seed`, `recipe`, `config`, `protocol`, `input_size`, `answer` ('better'
+        `n_clusters` (a number, or a range such as (30, 50)), `method`, `encoder`,
+        `epochs`, `train`, `seed`, `recipe`, `config`, `protocol`, `input_size`, `result` ('better'
         or 'trained'), `changes` ({"training.lr": 0.1}, as `--set`) and the other flags of `shoal
         discover`.
 
@@ -124,8 +139,7 @@ def discover(
     >>> run.report("report.html").name
     'report.html'
     """
-    if reporter is None:
-        reporter = stderr_reporter() if verbose and is_main() else Reporter()
+    reporter = reporter or default_reporter(verbose=verbose)
     source = ImageSource(
         images=images,
         labels=labels,
@@ -134,6 +148,10 @@ def discover(
         path_column=path_column,
         label_column=label_column,
         allow_missing=allow_missing,
+        boxes=boxes,
+        min_confidence=min_confidence,
+        margin=margin,
+        whole_images=whole_images,
     )
     job = prepare(
         source,
@@ -149,7 +167,7 @@ def discover(
     run_job(job)
     run = DiscoveredRun(job.run.path)
     if is_main():
-        reporter.say(f"{answer_in_words(run)} Written to {run.path}.")
+        reporter.report(f"{summarize_run(run)} Written to {run.path}.")
     return run
 
 
@@ -159,26 +177,26 @@ def refine(
     labels: Any = None,
     **options: Any,
 ) -> DiscoveredRun:
-    """Discover again with what people decided about a run, into a new run: runs/photos-2 after
-    runs/photos.
+    """Discover again with the decisions of a review, in a new run: runs/photos-2 after runs/photos.
 
-    Confirmed and moved images are labels, and given labels count until somebody decides about that
-    very image. Categories that a person has named or confirmed images of are known, and rejected
-    images stay out of those they were thrown out of. There are as many categories as people left,
-    unless `n_clusters` asks for another number; without training it goes on from these. Names and
-    ids stay wherever a category has mostly the same images; changes.json in the new run says what
-    changed, and its review is the old one, done again.
+    Confirmed and moved images become labels; a given label holds unless that image was moved,
+    rejected or confirmed. Named categories and those with confirmed images become known, and
+    rejected images do not return to the category they were rejected from. The number of categories
+    is that of the review unless `n_clusters` sets another; without training the new run continues
+    from the reviewed categories. A category with mostly the same images keeps its name and id.
+    changes.json in the new run lists the changes, and the review is replayed on it.
 
     Parameters
     ----------
     run
         A reviewed run, or its folder.
     images
-        The same images, as `discover` takes them; where they were if not given.
+        The same images, as in `discover`; read from their original location if not given.
     labels
-        As for `discover`; those that the run was given if neither these nor the images say any.
+        As in `discover`; those of the reviewed run if not given.
     **options
-        The other arguments of `discover`; settings that are not given are those of the run.
+        The other arguments of `discover`; settings that are not given are those of the reviewed
+        run.
 
     Returns
     -------
@@ -215,20 +233,25 @@ def prepare(
 ) -> DiscoveryJob:
     """Read the images and choose the settings; the arguments are those of `discover`.
 
-    On a CPU training is shorter, unless something is said of it.
+    On a CPU the short recipe is the default.
     """
     refinement = None
     if review is not None:
-        told = reporter if is_main() else Reporter()
         collection, folder, chosen, refinement = prepare_refinement(
-            Path(review), source, settings, out=out, resume=resume, reporter=told
+            Path(review),
+            source,
+            settings,
+            out=out,
+            resume=resume,
+            force=force,
+            reporter=reporter if is_main() else SILENT,
         )
     else:
         folder = source.default_folder if out is None else Path(out)
         is_short = choose_device(device).type == "cpu"
-        begun = Run(folder)
-        if resume and begun.has("config.yaml"):  # it may have been begun on another device
-            is_short = begun.config_as(DiscoverySettings).recipe == SHORT_RECIPE
+        started = Run(folder)
+        if started.has("config.yaml") and not force:  # it may have been started on another device
+            is_short = started.config_as(DiscoverySettings).recipe == SHORT_RECIPE
         if is_short:
             settings = shorter_on_cpu(settings)
         chosen = choose_settings(**settings)
@@ -237,7 +260,7 @@ def prepare(
         collection=collection,
         settings=chosen,
         run=Run(folder),
-        encoder_device=encoder_device(device),
+        device=choose_device(device),
         resume=resume,
         force=force,
         tensorboard=tensorboard,

@@ -1,16 +1,16 @@
-"""Assign new images to the categories of a finished run: existing ids only, -1 for possibly new.
+"""Assign new images to the categories of a finished run, or to -1 if they are possibly new.
 
-A folder may be watched: images that arrive in it are assigned, each once.
+A watched folder is polled; each image that arrives is assigned once.
 
-N images of the run, M new ones, D columns, K categories.
+Shapes: N images of the run, M new ones, D columns, K categories.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,57 +19,58 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Floats, Ints, as_stored_embeddings, each_row, name_rows
 from shoal.clustering.calibration import Calibration
-from shoal.clustering.categories import NONE, assign_newcomers
+from shoal.clustering.categories import assign_new
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.never_seen import SeenProbability
 from shoal.clustering.sums import unit_points
 from shoal.data.collection import Collection
-from shoal.data.pixels import Pixels, Skipped, load_pixels
+from shoal.data.pixels import NoneReadable, Pixels, Skipped, load_pixels
 from shoal.data.pixels.store import file_state
 from shoal.data.readers import read_collection, read_embeddings
+from shoal.data.readers.boxes import NO_BOXES, BoxOptions, refuse_boxes
 from shoal.data.readers.embeddings import EMBEDDING_SUFFIXES
 from shoal.data.readers.folders import (
     IMAGE_SUFFIXES,
     TABLE_SUFFIXES,
     check_folder,
     list_folder,
-    list_remote_folder,
 )
-from shoal.data.readers.shard_patterns import is_shards
-from shoal.data.storage.addresses import as_address
-from shoal.device import choose_device, encoder_device
+from shoal.data.readers.shards import is_shards
+from shoal.data.readers.tables import PATH_COLUMNS, as_table, is_frame, require_column
+from shoal.data.storage.addresses import absolute, as_address
+from shoal.device import choose_device
 from shoal.discovery.cluster_embeddings import ClusterSettings
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.networks import Networks, load_networks, read_model
-from shoal.discovery.read_and_embed import EMBEDDING
-from shoal.discovery.reporter import NOTE, SILENT, Reporter
-from shoal.distributed import together
+from shoal.discovery.reporter import EMBEDDING, NOTE, SILENT, Reporter
+from shoal.distributed import in_lockstep
 from shoal.errors import DataError, UsageError
 from shoal.progress import Progress
-from shoal.runs import DECIMALS, Assignment, Run, column, damaged, table_files
+from shoal.runs import DECIMALS, UNREADABLE, Assignment, Run, column, damaged, table_files
+from shoal.words import count, first_few
 
 OUTLIER_SHARE = 0.01
-"""Share of the run's own images that lie beyond the threshold."""
+"""Default share of the run's own images with an outlier score above the threshold."""
 
-IMAGES_AT_ONCE = 256
-"""Images that are embedded at a time, because their tokens are held."""
+EMBED_BATCH = 256
+"""Images embedded at a time; their tokens are in memory together."""
 
-ROWS_AT_ONCE = 64 * IMAGES_AT_ONCE
-"""Images that are assigned at a time, because their embeddings are held; it changes no row."""
+ASSIGN_BATCH = 64 * EMBED_BATCH
+"""Images assigned at a time; their embeddings are in memory together. Results do not depend on
+it."""
 
 Assigned = tuple[list[Assignment], tuple[Skipped, ...]]
-"""A row per image that could be read, and the images that could not."""
+"""A row per readable image, and the unreadable images."""
 
 
 class Assigner:
-    """A finished run, ready for new images; weights and embeddings are loaded once for all calls.
+    """Assigns new images to the categories of a finished run, which is loaded once for all calls.
 
-    A new image joins the category that the run's classifier predicts or, in a run without one, the
-    category most common among its nearest images of the run, the nearest deciding ties; so too
-    where that is one which people made, of which no classifier knows. Where its outlier score
-    exceeds `threshold`, it is farther from them than all but `outlier_share` of the run's images
-    were from each other: then its category is -1, possibly new. No category is ever added, renamed
-    or renumbered.
+    If the run has a classifier, its prediction is the category of a new image. Otherwise the
+    nearest images of the run vote. They also vote if they choose a category that a review created,
+    because the classifier does not know it. An image whose outlier score exceeds `threshold` gets
+    the category -1, possibly new; the threshold is chosen so that `outlier_share` of the run's own
+    images exceed it. Categories are never added, renamed or renumbered.
     """
 
     def __init__(
@@ -85,55 +86,58 @@ class Assigner:
         self.run = run
         self.reporter = reporter
         self.device = choose_device(device)
-        self._encoder_device = encoder_device(device)
         categories = run.categories
         rows = run.assignments
         self.classes = [category.category for category in categories]
         self.ids = [category.category_id for category in categories]
-        """The id of each category; a reviewed run has gaps where some were merged."""
+        """The id of each category; ids have gaps if a review merged some."""
         self.n_known = sum(not category.is_novel for category in categories)
-        self._position_of = {number: at for at, number in enumerate(self.ids)}
-        positions = np.array(
-            [self._position_of.get(number, UNLABELED) for number in column(rows, "category_id")]
-        )
-        is_in = positions != UNLABELED  # (N,) rejected images vote for nothing
+        self._position_of = {number: position for position, number in enumerate(self.ids)}
+        positions = self._positions(column(rows, "category_id"))
+        is_member = positions != UNLABELED  # (N,) rejected images do not vote
         self._points = unit_points(run.embeddings(), device=self.device)
-        if not is_in.all():
-            self._points = self._points[torch.from_numpy(is_in).to(self.device)]
-        self._categories = positions[is_in]
-        self._is_apart = np.array(column(rows, "is_apart"), dtype=bool)[is_in]
-        self._mixed_probability = np.array([one.mixed_probability for one in categories])  # (K,)
+        if not is_member.all():
+            self._points = self._points[torch.from_numpy(is_member).to(self.device)]
+        self._categories = positions[is_member]
+        self._is_apart = np.array(column(rows, "is_apart"), dtype=bool)[is_member]
+        self._mixed_probability = np.array([row.mixed_probability for row in categories])  # (K,)
         scores = np.array(column(rows, "outlier_score"))
         if np.isnan(scores).any():
-            at = f"{rows[int(np.isnan(scores).argmax())].path!r}"
+            path = rows[int(np.isnan(scores).argmax())].path
             raise damaged(
-                table_files(run.path)[0], f"outlier_score: found none for {at}, expected a number"
+                table_files(run.path)[0],
+                f"outlier_score: found none for {path!r}, expected a number",
             )
         self.threshold = float(np.quantile(scores, 1 - outlier_share))
-        found_by_run = [category.category_id for category in Run(run.path).categories]
-        self._made_by_people = [
-            at for at, number in enumerate(self.ids) if number not in found_by_run
+        found_ids = [category.category_id for category in Run(run.path).categories]
+        self._created_by_review = [
+            position for position, number in enumerate(self.ids) if number not in found_ids
         ]
         self._calibration: Calibration | None = None
         self._seen: SeenProbability | None = None
         if run.has("calibration.json"):
-            self._read_calibration(found_by_run)
+            self._read_calibration(found_ids)
 
-    def _read_calibration(self, found_by_run: Sequence[int]) -> None:
-        """Read how confidence was calibrated in this run.
+    def _positions(self, ids: Sequence[int]) -> Ints:
+        """Return the position in `ids` of each category id; -1 for an unknown id."""
+        return np.array([self._position_of.get(number, UNLABELED) for number in ids])
 
-        A category that a review has made counts as novel; one that it has made known is as good as
-        others on average.
+    def _read_calibration(self, found_ids: Sequence[int]) -> None:
+        """Read calibration.json, whose scales are per category of the unreviewed run.
+
+        A category that the review created is treated as novel; one that became known in the review
+        gets the average scale, 1.
         """
         plain = self.run.json("calibration")
         calibration = Calibration.from_dict(plain)
         curves = (calibration.known, calibration.novel, calibration.labeled)
-        n_scales = len(calibration.scale)
-        if n_scales != len(found_by_run) or not all(len(curve.confidence) for curve in curves):
+        if len(calibration.scale) != len(found_ids) or not all(
+            len(curve.confidence) for curve in curves
+        ):
             raise damaged(
-                self.run.path / "calibration.json", f"it is not of {len(found_by_run)} categories"
+                self.run.path / "calibration.json", f"expected {len(found_ids)} categories"
             )
-        scale_of = dict(zip(found_by_run, np.nan_to_num(calibration.scale, nan=1.0), strict=True))
+        scale_of = dict(zip(found_ids, np.nan_to_num(calibration.scale, nan=1.0), strict=True))
         scale = np.array([scale_of.get(number, 1.0) for number in self.ids])
         scale[self.n_known :] = np.nan
         self._calibration = replace(calibration, scale=scale)
@@ -142,131 +146,211 @@ class Assigner:
 
     @cached_property
     def settings(self) -> DiscoverySettings:
-        """The settings of the run; a run made from ready embeddings has no encoder."""
+        """The settings of the run; raise if it was made from precomputed embeddings."""
         if "method" not in self.run.config:
             raise UsageError(
-                f"{self.run.path}: was made from ready embeddings, so nothing here can embed "
-                "images; embed them as those were, and give the file (npy, npz, parquet or csv)"
+                f"{self.run.path}: the run was made from precomputed embeddings, so it has no "
+                "encoder; embed the images in the same way, and give a file of embeddings (npy, "
+                "npz or parquet)"
             )
         return self.run.config_as(DiscoverySettings)
 
     @cached_property
     def shift(self) -> ShiftSettings:
-        """The mean shift of the run, whose neighbors vote."""
+        """The mean-shift settings of the run, such as the number of neighbors."""
         if "method" in self.run.config:
             return self.settings.shift
         return self.run.config_as(ClusterSettings).inference.shift
 
     @cached_property
     def networks(self) -> Networks:
-        """The run's encoder, and its model where it was trained."""
-        return load_networks(self.run, self.settings, self._encoder_device)
+        """The run's encoder and, if it was trained, its model."""
+        return load_networks(self.run, self.settings, self.device)
 
-    def assign(self, source: str | os.PathLike[str], *, allow_missing: bool = False) -> Assigned:
-        """Assign a folder of images, one image, a table of paths, shards, or embeddings.
+    def assign(
+        self,
+        source: str | os.PathLike[str],
+        *,
+        allow_missing: bool = False,
+        boxes: BoxOptions = NO_BOXES,
+    ) -> Assigned:
+        """Assign a folder of images, one image, a table of paths, shards, or embeddings; or the
+        `boxes` in images.
 
-        Many paths of a table that lead to nothing, and damaged shards, are an error unless
-        `allow_missing`; then what is lost of a shard is listed too.
+        Raise for many missing paths in a table, or damaged shards, unless `allow_missing`.
         """
         path = Path(source)
         suffix = path.suffix.lower()
         has_encoder = "method" in self.run.config
         if suffix in (".npy", ".npz") or (not has_encoder and suffix in EMBEDDING_SUFFIXES):
-            given = read_embeddings(path)
-            return self.assign_embeddings(given.names, given.x), ()
-        # A run without an encoder or a model says so before images are looked for.
+            refuse_boxes(boxes, has_files=False)
+            embeddings = read_embeddings(path)
+            return self.assign_embeddings(embeddings.names, embeddings.x), ()
+        # Raise before images are listed if the run has no encoder, or lacks its model.
         _ = self.settings
         read_model(self.run)
         address = as_address(source)
         if suffix in IMAGE_SUFFIXES and (address is not None or path.is_file()):
-            return self.assign_images(read_collection([address or path]))
+            return self.assign_images(read_collection([address or path], boxes=boxes))
         labels: Literal[False] | None = False
         if suffix in TABLE_SUFFIXES and not is_shards(source):
-            labels = None  # the table says which images there are
-        collection = read_collection(source, labels, allow_missing=allow_missing)
+            labels = None  # the table lists the images
+        collection = read_collection(source, labels, allow_missing=allow_missing, boxes=boxes)
         for note in collection.notes:
-            self.reporter.say(f"{NOTE}{note}")
+            self.reporter.report(f"{NOTE}{note}")
         rows, skipped = self.assign_images(collection)
-        return rows, (*(Skipped(*one) for one in collection.left_out), *skipped)
+        return rows, (*(Skipped(*left_out) for left_out in collection.left_out), *skipped)
+
+    def assign_any(
+        self, images: Any, *, allow_missing: bool = False, boxes: BoxOptions = NO_BOXES
+    ) -> Assigned:
+        """Assign what a path names, or a list of paths, images or embeddings.
+
+        Return a row per readable image of a folder, table or shard, or per box in them; for a list,
+        a row per entry in its order, including unreadable and repeated images.
+        """
+        if isinstance(images, str | os.PathLike):
+            return self.assign(images, allow_missing=allow_missing, boxes=boxes)
+        refuse_boxes(boxes, has_files=False)
+        if is_frame(images):
+            table = as_table(images)
+            images = list(table.columns[require_column(table, PATH_COLUMNS, None, "path")])
+        kind = images.dtype.kind if isinstance(images, np.ndarray) else ""
+        if kind == "f" and images.ndim == 2:
+            names = [f"row-{i:06d}" for i in range(len(images))]
+            return self.assign_embeddings(names, images), ()
+        is_sequence = hasattr(images, "__len__") and not isinstance(images, Mapping | bytes)
+        if is_sequence and kind in ("", "U", "O"):
+            images = list(images)
+            if images and isinstance(images[0], str | os.PathLike):
+                return self._assign_paths(images)
+        collection = read_collection(images, False)
+        return self._assign_each(collection, collection.names, collection.names)
+
+    def _assign_paths(self, paths: Sequence[Any]) -> Assigned:
+        """Assign listed files; raise for a path that does not exist or is a folder."""
+        for i, path in enumerate(paths):
+            if isinstance(path, str | os.PathLike) and os.path.isdir(path):  # noqa: PTH112
+                raise DataError(
+                    f"path {i}: {os.fspath(path)} is a folder; give a folder by itself, or list "
+                    "its images"
+                )
+        collection = read_collection(paths, False, allow_missing=True)
+        name_of = {str(collection.source(i)): name for i, name in enumerate(collection.names)}
+        names = [name_of.get(str(absolute(path)), "") for path in paths]
+        absent = [f"path {i}: {os.fspath(path)}" for i, path in enumerate(paths) if not names[i]]
+        if absent:
+            raise DataError(
+                f"missing: {len(absent):,} of {count(len(paths), 'listed image')} "
+                f"({first_few(absent, separator='; ')}); correct the paths, or remove them from "
+                "the list"
+            )
+        return self._assign_each(collection, names, [os.fspath(path) for path in paths])
+
+    def _assign_each(
+        self, collection: Collection, names: Sequence[str], paths: Sequence[str]
+    ) -> Assigned:
+        """Return a row for each of `names`, images of the collection, with the user's path."""
+        try:
+            rows, skipped = self.assign_images(collection)
+        except NoneReadable as error:
+            rows = []
+            skipped = error.skipped
+        row_of = {row.path: row for row in rows}
+        for image in skipped:
+            row_of[image.name] = Assignment(
+                path=image.name,
+                category_id=UNLABELED,
+                category="",
+                is_novel=False,
+                confidence=0.0,
+                outlier_score=float("nan"),
+                status=UNREADABLE,
+            )
+        path_of = dict(zip(names, paths, strict=True))
+        listed = [replace(row_of[name], path=path) for name, path in zip(names, paths, strict=True)]
+        return listed, tuple(Skipped(path_of[image.name], image.reason) for image in skipped)
 
     def assign_images(self, collection: Collection) -> Assigned:
-        """Assign images, whatever labels they carry."""
-        _ = self.networks  # first, because a run without them cannot take images
+        """Assign images; their labels are ignored."""
+        _ = self.networks  # raise before images are decoded if the run has none
         with self.reporter.progress("decoding images", "images") as progress:
             pixels = load_pixels(collection, self.settings.pixel_size, progress=progress)
         rows: list[Assignment] = []
         with self.reporter.progress(EMBEDDING, "images") as progress:
-            for start in range(0, len(pixels), ROWS_AT_ONCE):
-                stop = min(start + ROWS_AT_ONCE, len(pixels))
+            for start in range(0, len(pixels), ASSIGN_BATCH):
+                stop = min(start + ASSIGN_BATCH, len(pixels))
                 x = self._embed(pixels, start, stop, progress)
                 rows += self.assign_embeddings(pixels.names[start:stop], x)
         return rows, pixels.skipped
 
     def _embed(self, pixels: Pixels, begin: int, end: int, progress: Progress) -> Floats:
-        """The embeddings of some images, in the host's memory."""
+        """Return the embeddings of the images from `begin` to `end`, in host memory."""
         parts: list[Tensor] = []
         n_columns = self._points.shape[1]
-        for start in range(begin, end, IMAGES_AT_ONCE):
-            stop = min(start + IMAGES_AT_ONCE, end)
+        for start in range(begin, end, EMBED_BATCH):
+            stop = min(start + EMBED_BATCH, end)
             part = self.networks.embed(pixels[start:stop]).cpu()
             if part.shape[1] != n_columns:
                 raise damaged(
                     self.run.path / "embeddings.npy",
-                    f"found {n_columns} columns, but the run's networks give {part.shape[1]}",
+                    f"found {n_columns} columns, expected {part.shape[1]} as from its encoder",
                 )
             parts.append(part)
             progress(stop, len(pixels))
         return torch.cat(parts).numpy()
 
     def assign_embeddings(self, names: Sequence[str], x: ArrayLike) -> list[Assignment]:
-        """Assign embeddings (M, D), made as the run's were; a row per name.
+        """Assign embeddings (M, D) from the same encoder as the run's; return a row per name.
 
-        They may be a memory map: a block of rows is read at a time.
+        A memory map is read one block of rows at a time.
         """
-        given = as_stored_embeddings(x)
+        stored = as_stored_embeddings(x)
         expected = (len(names), self._points.shape[1])
-        if given.shape != expected:
+        if stored.shape != expected:
             raise DataError(
-                f"embeddings: found shape {given.shape}, expected {expected}, a row per name with "
-                "as many columns as the run's; embed the images as the run's were embedded"
+                f"embeddings: found shape {stored.shape}, expected {expected}, a row per name with "
+                "as many columns as the run's; use the same encoder as for the run"
             )
-        is_zero = each_row(given, lambda rows: ~rows.any(axis=1))
+        is_zero = each_row(stored, lambda rows: ~rows.any(axis=1))
         if is_zero.any():
             raise DataError(
-                f"embeddings: only zeros in {name_rows(is_zero)}, so no direction; remove them"
+                f"embeddings: only zeros in {name_rows(is_zero)}, which have no direction; remove "
+                "them"
             )
         rows: list[Assignment] = []
-        for start in range(0, len(names), ROWS_AT_ONCE):
-            part = slice(start, start + ROWS_AT_ONCE)
-            rows += self._assign(names[part], given[part])
+        for start in range(0, len(names), ASSIGN_BATCH):
+            block = slice(start, start + ASSIGN_BATCH)
+            rows += self._assign_block(names[block], stored[block])
         return rows
 
-    def _assign(self, names: Sequence[str], x: Floats) -> list[Assignment]:
+    def _assign_block(self, names: Sequence[str], x: Floats) -> list[Assignment]:
         new = unit_points(x, device=self.device, min_rows=1).to(self._points.dtype)
         predicted = self._predict(new)
-        with together():  # several processes share the search for neighbors, and nothing else
-            voted, members, lists = assign_newcomers(
+        with in_lockstep():  # only the search for neighbors is distributed
+            categories, members, neighbors = assign_new(
                 new,
                 self._points,
                 self._categories,
                 self.n_known,
                 self.shift.n_neighbors,
                 predicted,
-                self._made_by_people,
+                self._created_by_review,
             )
         confidence = members.confidence
         if self._calibration is not None:
-            is_labeled = np.zeros(len(voted), dtype=bool)
-            confidence = self._calibration.confidence(confidence, voted, is_labeled)
+            is_labeled = np.zeros(len(categories), dtype=bool)
+            confidence = self._calibration.confidence(confidence, categories, is_labeled)
         if self._seen is not None:
             confidence = confidence * self._seen.at(members.outlier_score)
-        near_apart = self._is_apart[lists.indices.cpu().numpy()].mean(axis=1)  # (M,)
-        confidence = confidence * (1 - self._mixed_probability[voted] * near_apart)
-        # The threshold comes from the run's table, so it is known to the decimals written there.
-        is_new = np.round(members.outlier_score, DECIMALS) > self.threshold
+        apart_share = self._is_apart[neighbors.indices.cpu().numpy()].mean(axis=1)  # (M,)
+        # If the category may be two, an image near the second one is less likely to be correct.
+        confidence = confidence * (1 - self._mixed_probability[categories] * apart_share)
+        # Round as in the run's table, from which the threshold was computed.
+        is_outlier = np.round(members.outlier_score, DECIMALS) > self.threshold
         rows = []
         for i, name in enumerate(names):
-            category = int(voted[i])
+            category = int(categories[i])
             row = Assignment(
                 path=name,
                 category_id=self.ids[category],
@@ -278,7 +362,7 @@ class Assigner:
                 nearest_known_similarity=float(members.nearest_known_similarity[i]),
                 second_category=self._name(members.second[i]),
             )
-            if is_new[i]:
+            if is_outlier[i]:
                 row = replace(
                     row,
                     category_id=UNLABELED,
@@ -291,64 +375,45 @@ class Assigner:
         return rows
 
     def _predict(self, new: Tensor) -> Ints | None:
-        """What the run's classifier says of unit embeddings (M, D); None where it has none."""
+        """Return the classifier's categories (M,) of unit embeddings (M, D); None without one."""
         model = read_model(self.run)
         if model is None or not model.get("classifier"):
             return None
         predicted = self.networks.predict(new)
         assert predicted is not None
-        return np.array([self._position_of.get(number, NONE) for number in predicted.tolist()])
+        return self._positions(predicted.tolist())
 
     def _name(self, category: int) -> str:
-        if category == NONE:
-            return ""
-        return self.classes[category]
+        return "" if category == UNLABELED else self.classes[category]
 
 
 class Watch:
-    """A folder, here or in a bucket, and which of its images were seen and assigned."""
+    """Polls a local folder and assigns the images that arrive in it."""
 
     def __init__(self, assigner: Assigner, folder: str | os.PathLike[str]) -> None:
         self.assigner = assigner
-        self.address = as_address(folder)
-        self.root = None
-        if self.address is None:
-            self.root = check_folder(folder)
+        self.root = check_folder(folder)
         self._seen: dict[str, str | None] = {}
-        self._done: dict[str, str | None] = {}
+        self._assigned: dict[str, str | None] = {}
 
     def poll(self) -> Assigned:
-        """Assign the images that came or changed.
+        """Assign the images that arrived or changed since the last call.
 
-        A file counts as complete when two looks in a row find it the same, so that none is read
-        while it is written.
+        An image is assigned once two calls in a row find its file in the same state: it is then no
+        longer being written.
         """
-        stored = None
-        if self.address is None:
-            assert self.root is not None
-            names = list_folder(self.root).names
-            states = [file_state(f"{self.root}/{name}") for name in names]
-        else:
-            listing = list_remote_folder(self.address)
-            assert listing.stored is not None
-            names = listing.names
-            states = list(listing.stored.states)
-            stored = listing.stored
-        ready = [
-            i
-            for i, (name, state) in enumerate(zip(names, states, strict=True))
-            if state is not None and self._seen.get(name) == state != self._done.get(name)
-        ]
-        self._seen = dict(zip(names, states, strict=True))
+        states = {name: file_state(f"{self.root}/{name}") for name in list_folder(self.root).names}
+        ready = tuple(
+            name
+            for name, state in states.items()
+            if state is not None and self._seen.get(name) == state != self._assigned.get(name)
+        )
+        self._seen = states
         if not ready:
             return [], ()
-        chosen = tuple(names[i] for i in ready)
-        self._done |= {name: self._seen[name] for name in chosen}
-        if stored is not None:
-            stored = stored.take(np.array(ready))
-        unlabeled = np.full(len(ready), UNLABELED)
-        collection = Collection(chosen, unlabeled, (), root=self.root, stored=stored)
+        self._assigned |= {name: states[name] for name in ready}
+        collection = Collection(ready, np.full(len(ready), UNLABELED), (), root=self.root)
         try:
             return self.assigner.assign_images(collection)
-        except DataError as error:  # none of them can be decoded; the next ones may
-            return [], tuple(Skipped(name, str(error)) for name in chosen)
+        except DataError as error:  # none can be decoded; later images may be fine
+            return [], tuple(Skipped(name, str(error)) for name in ready)

@@ -1,8 +1,7 @@
-"""The cache: what is in it, what is removed when it grows too large, and how it is emptied.
+"""The cache of decoded images, frozen embeddings, views, indexes of shards and encoders converted
+for OpenVINO.
 
-It holds a folder per folder of decoded images and size, one per shard with the places of its
-images, and one per encoder converted for OpenVINO. Each may be deleted at any time, and is made
-again when it is needed.
+Each of its folders may be deleted at any time and is created again when needed.
 """
 
 import contextlib
@@ -18,15 +17,16 @@ from shoal.errors import UsageError
 from shoal.files import cache_folder
 
 MAX_GB = "50"
-"""Past this size the least recently used is removed; $SHOAL_CACHE_GB sets another."""
+"""Default size above which the least recently used folders are removed, see $SHOAL_CACHE_GB."""
 
-KEPT_S = 24 * 3600.0
-"""What was used within a day is never removed by itself: another run may use it."""
+RECENT_S = 24 * 3600.0
+"""Folders used within this time are not removed: another run may be using them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Store:
-    """The decoded images of one folder at one size, the index of a shard, or an encoder."""
+    """The decoded images of one folder at one size, embeddings, views, the index of a shard, or an
+    encoder."""
 
     folder: Path
     n_bytes: int
@@ -35,9 +35,9 @@ class Store:
 
 
 def list_stores() -> list[Store]:
-    """What is in the cache, the most recently used first."""
+    """Return the folders of the cache, the most recently used first."""
     stores = []
-    for kind in ("pixels", "shards", "engines"):
+    for kind in ("pixels", "embeddings", "views", "shards", "engines"):
         for folder in (cache_folder() / kind).glob("[!.]*/"):
             states = [file.stat() for file in folder.iterdir() if file.is_file()]
             n_bytes = sum(state.st_size for state in states)
@@ -47,37 +47,35 @@ def list_stores() -> list[Store]:
 
 
 def remove_stores(stores: Iterable[Store]) -> None:
-    """Delete some of them; a file that another process holds on to, on Windows, stays."""
+    """Delete folders; a file that another process has open on Windows stays."""
     for store in stores:
         shutil.rmtree(store.folder, ignore_errors=True)
 
 
 def bound_cache(root: Path | str, size: int, *, now: float | None = None) -> list[Store]:
-    """Note that the images under `root` were used, and remove the least recently used stores.
-
-    As few as must go are removed, and returned.
-    """
+    """Mark the decoded images of `root` as used, and delete the least recently used folders above
+    the limit of the cache; return the deleted ones."""
     used = store_folder(cache_folder(), root, size)
     now = now or time.time()
-    with contextlib.suppress(OSError):  # not writable; then nothing was decoded into it, either
+    with contextlib.suppress(OSError):  # not writable, so nothing was decoded into it
         os.utime(used, (now, now))
     n_bytes = 0
-    gone = []
+    removed = []
     limit = max_bytes()
     for store in list_stores():
-        is_removable = store.folder != used and now - store.last_used > KEPT_S
+        is_removable = store.folder != used and now - store.last_used > RECENT_S
         if is_removable and n_bytes + store.n_bytes > limit:
-            gone.append(store)
+            removed.append(store)
         else:
             n_bytes += store.n_bytes
-    remove_stores(gone)
-    return gone
+    remove_stores(removed)
+    return removed
 
 
 def max_bytes() -> float:
-    """How large the cache may grow."""
-    given = os.environ.get("SHOAL_CACHE_GB") or MAX_GB
+    """Return the largest size of the cache, from $SHOAL_CACHE_GB."""
+    value = os.environ.get("SHOAL_CACHE_GB") or MAX_GB
     with contextlib.suppress(ValueError):
-        if float(given) >= 0:
-            return float(given) * 1e9
-    raise UsageError(f"SHOAL_CACHE_GB: found {given!r}, expected a number of gigabytes, such as 50")
+        if float(value) >= 0:
+            return float(value) * 1e9
+    raise UsageError(f"SHOAL_CACHE_GB: found {value!r}, expected a number of gigabytes, such as 50")

@@ -1,4 +1,4 @@
-"""Ready embeddings in, a finished run folder out: `shoal cluster`."""
+"""Cluster precomputed embeddings into a run folder: `shoal cluster`."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,17 +12,17 @@ from shoal.data.readers.embeddings import Embeddings
 from shoal.device import choose_device
 from shoal.discovery.named_categories import name_categories, write_categories
 from shoal.discovery.reporter import CLUSTERING, NOTE, Reporter
-from shoal.methods.clusters import as_discovery, linkage_in_words
+from shoal.methods.clusters import as_discovery
 from shoal.runs import Run, check_not_held, locked
-from shoal.words import doubt_labels
+from shoal.words import AVERAGE_LINKAGE, doubt_labels
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterSettings:
-    """How embeddings become categories."""
+    """The settings of `shoal cluster`."""
 
     n_clusters: int | None = None
-    """The number of clusters; none: estimated from the labels."""
+    """The number of clusters; None: estimated from the labels."""
     inference: InferenceSettings = field(
         default_factory=lambda: InferenceSettings(
             must_link=True, try_average=True, split_mixtures=True
@@ -31,7 +31,7 @@ class ClusterSettings:
 
 
 def cluster_embeddings(
-    given: Embeddings,
+    embeddings: Embeddings,
     out: Path | str,
     settings: ClusterSettings | None = None,
     *,
@@ -40,13 +40,13 @@ def cluster_embeddings(
     command: str = "",
     reporter: Reporter | None = None,
 ) -> Run:
-    """Cluster embeddings by Algorithm 1 and write what was found to the run folder `out`."""
+    """Cluster embeddings by Algorithm 1, write the run folder `out`, and return the run."""
     settings = settings or ClusterSettings()
     reporter = reporter or Reporter()
     torch_device = choose_device(device)
     check_not_held(out)
-    points = unit_points(given.x, device=torch_device)
-    labels = given.labels
+    points = unit_points(embeddings.x, device=torch_device)
+    labels = embeddings.labels
     check_task(labels, settings.n_clusters, settings.inference)
     known = labels[labels >= 0]
     shift = settings.inference.shift
@@ -66,17 +66,16 @@ def cluster_embeddings(
             doubt = doubt_labels(len(known), len(np.unique(known)))
             if inference.estimate.rule != settings.inference.rule:
                 doubt = (
-                    "labels are too few for the estimate that was asked for, so the number of "
-                    "categories is a rougher one; give --n-clusters if you know it, or label more"
+                    f"too few labels for the rule {settings.inference.rule}, so the number of "
+                    f"categories is estimated by {inference.estimate.rule}, a rougher rule; give "
+                    "--n-clusters if you know it, or label more images"
                 )
             if doubt:
-                reporter.say(f"{NOTE}{doubt}")
+                reporter.report(f"{NOTE}{doubt}")
         discovery = as_discovery(inference, points)
-        if said := linkage_in_words(discovery):
-            reporter.say(said)
-        named = name_categories(
-            discovery, given.names, labels, given.classes, n_neighbors=shift.n_neighbors
-        )
-        write_categories(run, named, discovery, n_neighbors=shift.n_neighbors, alpha=shift.alpha)
+        if discovery.linkage_method == "average":
+            reporter.report(AVERAGE_LINKAGE)
+        named = name_categories(discovery, embeddings, shift.n_neighbors)
+        write_categories(run, named, discovery, shift)
         run.finish()
     return run

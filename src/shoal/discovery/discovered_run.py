@@ -1,5 +1,4 @@
-"""A finished run in Python: its tables, what people decide about it, its report, score and exports,
-new images."""
+"""A finished run in Python: its tables, review, report, score and exports, and new images."""
 
 import os
 import warnings
@@ -10,17 +9,22 @@ from pathlib import Path
 from typing import Any, Literal, SupportsIndex
 
 import torch
+from matplotlib.figure import Figure
 
-from shoal.data.readers import read_names
+from shoal.clustering.category_tree import CategoryTree
+from shoal.data.readers import read_labels
+from shoal.data.readers.boxes import BoxOptions
 from shoal.data.readers.tables import is_frame
-from shoal.discovery.answers import answer_in_words, write_report
 from shoal.discovery.assign import Assigner
 from shoal.discovery.export.formats import Exported, export_run
-from shoal.discovery.predict_images import assign_any
 from shoal.discovery.reporter import Reporter
+from shoal.discovery.results import summarize_run, write_report
 from shoal.discovery.scoring import Score, score_run
 from shoal.errors import UsageError, missing_package
+from shoal.report.figures.images import map_pca, map_tsne
+from shoal.report.map import cached_layouts, tsne_layouts
 from shoal.report.notebook import run_html
+from shoal.report.tree_list import category_tree
 from shoal.review import verbs
 from shoal.review.parts import labels_that_leave
 from shoal.review.review import Review
@@ -31,10 +35,9 @@ from shoal.words import count, plural
 
 
 class DiscoveredRun(Run):
-    """A finished run: what was found and decided, its report, score and exports, and its way to
-    take new images.
+    """A finished run: its categories and their review, its report, score and exports.
 
-    `shoal.discover` and `shoal.load` return one; the examples of its methods go on from this one.
+    `shoal.discover` and `shoal.load` return one; the examples of its methods continue this one.
 
     Parameters
     ----------
@@ -51,17 +54,17 @@ class DiscoveredRun(Run):
 
     @property
     def assignments(self) -> Sequence[Assignment]:
-        """A row per image, in the order of the embeddings, as people have decided by now."""
+        """A row per image, in the order of the embeddings, with the decisions of the review."""
         return ReviewedRun(self.path).assignments
 
     @property
     def categories(self) -> list[Category]:
-        """A row per category that has not ended, known ones first."""
+        """A row per category, known ones first, with the decisions of the review."""
         return ReviewedRun(self.path).categories
 
     def _repr_html_(self) -> str:
-        """What a notebook shows of the run: counts, and a strip of pictures per category."""
-        return run_html(self, answer_in_words(self))
+        """Return the HTML that a notebook shows: the summary, and pictures of each category."""
+        return run_html(self, summarize_run(self))
 
     def report(
         self, file: str | os.PathLike[str] | None = None, *, tsne: bool | None = None
@@ -73,7 +76,7 @@ class DiscoveredRun(Run):
         file
             The page to write; report.html in the run folder if not given.
         tsne
-            True draws a map by t-SNE and keeps it in the run folder; None shows one that was kept,
+            True computes a t-SNE map and stores it in the run folder; None shows a stored one,
             False none.
 
         Returns
@@ -88,8 +91,38 @@ class DiscoveredRun(Run):
         """
         return write_report(Run(self.path), None if file is None else Path(file), tsne=tsne)
 
+    @property
+    def tree(self) -> CategoryTree:
+        """The tree of the categories that have images, with the decisions of the review."""
+        return category_tree(ReviewedRun(self.path))
+
+    def plot(self, *, tsne: bool | None = None) -> Figure:
+        """Draw the map of the images, before and after training or the mean shift.
+
+        Parameters
+        ----------
+        tsne
+            True computes a t-SNE map and stores it in the run folder; None draws a stored one, or
+            else the principal components, as False does.
+
+        Returns
+        -------
+        Figure
+            A matplotlib figure.
+
+        Examples
+        --------
+        >>> run.plot().savefig("map.png")
+        """
+        reviewed = ReviewedRun.of(self)
+        if tsne:
+            tsne_layouts(reviewed)
+        if tsne is not False and cached_layouts(reviewed):
+            return map_tsne(self)
+        return map_pca(self)
+
     def assigner(self, *, device: str | torch.device | None = None) -> Assigner:
-        """Load the model once, to put new images into the categories of this run again and again.
+        """Load the networks once, to assign new images several times.
 
         Parameters
         ----------
@@ -99,7 +132,7 @@ class DiscoveredRun(Run):
         Returns
         -------
         Assigner
-            Its methods take images; `predict` does it once.
+            Assigns images; `predict` does it once.
 
         Examples
         --------
@@ -109,26 +142,39 @@ class DiscoveredRun(Run):
         return Assigner(ReviewedRun.open(self.path), device=device)
 
     def predict(
-        self, images: Any, *, allow_missing: bool = False, device: str | torch.device | None = None
+        self,
+        images: Any,
+        *,
+        allow_missing: bool = False,
+        boxes: Any = None,
+        min_confidence: float | None = None,
+        margin: float = 0.0,
+        whole_images: bool = False,
+        device: str | torch.device | None = None,
     ) -> list[Assignment]:
-        """Put new images into the categories of this run: a row each, category_id -1 for what is
-        possibly new.
+        """Assign new images to the categories of this run, -1 for possibly new.
 
-        A list, array or data frame has a row per entry, in your order, with the paths as you gave
-        them; an image that is listed twice has two. An image that cannot be read keeps its row
-        there, with `status` unreadable, category_id -1 and is_novel false; a path that is not
-        there, or that is a folder, is an error. Of a folder, a table file or shards there is a row
-        per image that can be read, by path. Notes to the logger `shoal` say what cannot be read.
+        A list, array or data frame gives a row per entry, in its order and with its paths. An
+        unreadable image has `status` unreadable, category_id -1 and is_novel false; a path that
+        does not exist or is a folder raises an error. A folder, a table file or shards give a row
+        per readable image. The logger `shoal` names unreadable images.
 
         Parameters
         ----------
         images
-            A folder, one image file, shards, a table or data frame of paths, a list of paths, a
-            list of PIL images or arrays, or an array; for embeddings made as the run's were a file
-            (npy, npz) or an (M, D) array of floats.
+            A folder, one image file, shards, a table or data frame of paths, a list of paths, PIL
+            images or arrays, or an array; or embeddings by the same encoder, as a file (npy, npz)
+            or an (M, D) array of floats.
         allow_missing
-            Go on where many rows of a table file name images that are not there, or shards are
-            damaged.
+            Continue if many images of a table file are missing, or shards are damaged.
+        boxes
+            Boxes in the images of a folder or table file, as for `discover`.
+        min_confidence
+            As for `discover`.
+        margin
+            As for `discover`.
+        whole_images
+            As for `discover`.
         device
             As for `discover`.
 
@@ -144,14 +190,16 @@ class DiscoveredRun(Run):
         (60, True)
         """
         assigner = Assigner(ReviewedRun.open(self.path), device=device, reporter=Reporter())
-        rows, skipped = assign_any(assigner, images, allow_missing=allow_missing)
+        options = BoxOptions(
+            source=boxes, min_confidence=min_confidence, margin=margin, whole_images=whole_images
+        )
+        rows, skipped = assigner.assign_any(images, allow_missing=allow_missing, boxes=options)
         for image in skipped:
-            Reporter().say(f"note: {image.name}: {image.reason}")
+            Reporter().report(f"note: {image.name}: {image.reason}")
         return rows
 
     def evaluate(self, truth: Any) -> Score:
-        """Score the run against true classes; the score is written to accuracy.json, which the
-        report shows.
+        """Score the run against true classes, and write accuracy.json, which the report shows.
 
         Parameters
         ----------
@@ -161,8 +209,7 @@ class DiscoveredRun(Run):
         Returns
         -------
         Score
-            The accuracy on the unlabeled images, and notes about what in the truth may be a
-            mistake.
+            The accuracy on the unlabeled images, and notes about possible mistakes in the truth.
 
         Examples
         --------
@@ -178,9 +225,9 @@ class DiscoveredRun(Run):
             raise UsageError(
                 f"truth: found {kind}, expected a table, a data frame, an npy or a mapping of paths"
             )
-        named = read_names(truth, list(column(run.assignments, "path")))
-        score = score_run(run, named.classes)
-        return replace(score, notes=named.notes + score.notes)
+        classes, notes = read_labels(truth, list(column(run.assignments, "path")))
+        score = score_run(run, classes)
+        return replace(score, notes=(*notes, *score.notes))
 
     def export(self, to: str, out: str | os.PathLike[str], **options: Any) -> Exported:
         """Write the run for another program.
@@ -188,12 +235,13 @@ class DiscoveredRun(Run):
         Parameters
         ----------
         to
-            imagefolder, hf, csv, spreadsheet, labelstudio, fiftyone or projector.
+            imagefolder, hf, csv, spreadsheet, labelstudio, fiftyone, coco, yolo, projector, newick
+            or dendrogram.
         out
             The folder to write, empty or new.
         **options
-            `images` where they have moved, `linking` ('link', 'copy') and `given_labels` ('keep',
-            'predicted').
+            `images`: the folder of images that have moved; `copy=True` copies them instead of
+            linking them; `given_labels`: 'keep' (default) or 'predicted'.
 
         Returns
         -------
@@ -210,19 +258,18 @@ class DiscoveredRun(Run):
 
     @cached_property
     def review(self) -> Review:
-        """What people decided about the run; `shoal review` and the verbs below write to the same
-        log."""
+        """The review of the run; `shoal review` and the methods below write to the same log."""
         return Review(self)
 
     def confirm(
         self, category: Which | None = None, *, images: Iterable[str] | None = None
     ) -> None:
-        """Say that images belong to the category they are in; give a category or images.
+        """Confirm that images belong to their category; give a category or images.
 
         Parameters
         ----------
         category
-            The name or id of a category, whose undecided images are meant.
+            The name or id of a category, whose undecided images are confirmed.
         images
             Images by path.
 
@@ -235,7 +282,7 @@ class DiscoveredRun(Run):
         verbs.decide(self.review, "confirm", category, images)
 
     def reject(self, images: Iterable[str]) -> None:
-        """Say that images do not belong to the category they are in; they have none then.
+        """Remove images from their category; they have none then.
 
         Parameters
         ----------
@@ -252,7 +299,7 @@ class DiscoveredRun(Run):
         verbs.decide(self.review, "reject", None, images)
 
     def flag(self, images: Iterable[str]) -> None:
-        """Mark images that somebody has looked at and is unsure about.
+        """Mark images that somebody has looked at and is uncertain about.
 
         Parameters
         ----------
@@ -269,7 +316,7 @@ class DiscoveredRun(Run):
         verbs.decide(self.review, "flag", None, images)
 
     def move(self, images: Iterable[str], to: Which) -> None:
-        """Put images into another category, a new one where none has that name.
+        """Move images to another category, a new one if none has that name.
 
         Parameters
         ----------
@@ -305,14 +352,14 @@ class DiscoveredRun(Run):
         verbs.rename(self.review, category, name)
 
     def merge(self, categories: Which | Sequence[Which], into: Which | None = None) -> None:
-        """Merge categories into one of them; the others end.
+        """Merge categories into one of them.
 
         Parameters
         ----------
         categories
-            One or more, by name or id; one alone goes into `into`.
+            Names or ids; a single one needs `into`.
         into
-            The one that stays, by name or id; the first if not given.
+            The name or id of the category that remains; the first one if not given.
 
         Examples
         --------
@@ -327,17 +374,16 @@ class DiscoveredRun(Run):
     ) -> None:
         """Split a category. The part with most of its given labels keeps its name and id.
 
-        A given label counts until somebody decides about that very image: labeled images that leave
-        the category go back to it in the next discovery (`shoal.refine`), unless they are confirmed
-        where they are. A warning counts them.
+        A given label holds until somebody decides about that image: labeled images that leave the
+        category return to it in the next discovery (`shoal.refine`), unless they are confirmed. A
+        warning counts them.
 
         Parameters
         ----------
         category
             Its name or id.
         parts
-            How many parts, as the tree of the run parts it; or images by path, under the name that
-            they get.
+            The number of parts, by the tree of the run; or names of parts with images by path.
 
         Examples
         --------
@@ -351,14 +397,14 @@ class DiscoveredRun(Run):
             name = self.review.state.records[split.category].name
             warnings.warn(
                 f"{count(n, 'image')} labeled {name} {plural(n, 'is')} in another category now; a "
-                "given label counts "
-                "until you confirm or move the image itself",
+                "given label counts until you confirm or move the image itself",
                 stacklevel=2,
             )
 
     def undo(self) -> None:
-        """Undo the last thing done to the run by this account; what others built on is skipped,
-        with a warning.
+        """Undo the last action of this account.
+
+        Refused while an action of somebody else depends on it.
 
         Examples
         --------
@@ -366,10 +412,12 @@ class DiscoveredRun(Run):
         >>> sorted(row.category for row in run.categories)
         ['blue', 'green', 'novel-002', 'red', 'teal']
         """
-        self._again("undo")
+        self.review.undo()
 
     def redo(self) -> None:
-        """Do again what was undone last; what others have changed since is skipped, with a warning.
+        """Redo the action that this account undid last.
+
+        Refused if somebody has changed its images or categories since.
 
         Examples
         --------
@@ -377,14 +425,10 @@ class DiscoveredRun(Run):
         >>> len(run.categories)
         6
         """
-        self._again("redo")
-
-    def _again(self, kind: str) -> None:
-        for reason in self.review.again(kind)[1]:
-            warnings.warn(f"skipped: {reason}", stacklevel=3)
+        self.review.redo()
 
     def to_pandas(self, what: Literal["assignments", "categories"] = "assignments") -> Any:
-        """Make a table of the run a data frame.
+        """Return a table of the run as a data frame.
 
         Parameters
         ----------

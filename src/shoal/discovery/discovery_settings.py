@@ -1,8 +1,7 @@
-"""What `shoal discover` can be told, and how flags, files and recipes come together."""
+"""The settings of `shoal discover`, and how flags, files and recipes are combined."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,13 @@ from shoal.methods.registry import (
     recipe_names,
     with_encoder,
 )
-from shoal.methods.setting_changes import change_settings, has_setting, refuse_change
+from shoal.methods.setting_changes import change_settings, describe_unknown_setting, has_setting
 from shoal.settings import from_dict, named_by, read_yaml, to_dict
 
-OWN_SETTINGS = frozenset(
-    {"recipe", "config", "encoder", "epochs", "input_size", "protocol", "answer", "changes"}
+ARGUMENTS = frozenset(
+    {"recipe", "config", "encoder", "epochs", "input_size", "protocol", "result", "changes"}
 )
-"""What `choose_settings` takes beside the fields of `DiscoverySettings`."""
+"""Arguments of `choose_settings` that are not fields of `DiscoverySettings`."""
 
 SHORT_RECIPE = "cpu"
 """The recipe of the default method for a CPU."""
@@ -40,50 +39,50 @@ def _settings_classes() -> dict[str, type[MethodSettings]]:
 
 @dataclass(frozen=True, kw_only=True)
 class DiscoverySettings:
-    """What `shoal discover` can be told; a run's config.yaml holds all of it."""
+    """The settings of `shoal discover`, as a run's config.yaml holds them."""
 
     n_clusters: int | None = None
-    """How many categories there are; none: estimated from the labels."""
+    """The number of categories; None: estimated from the labels."""
     train: bool | None = None
-    """Whether to train. None: only where held-out labels could show that it helps. False: the
-    frozen encoder's embeddings are clustered."""
+    """Whether to train. None: only if held-out labels could show that it helps. False: the
+    frozen embeddings are clustered."""
     validation_share: float = 0.2
-    """Share of the labeled and of the unlabeled images set aside to choose the snapshot, and K by
-    the paper's rule."""
+    """Share of the labeled and of the unlabeled images in the validation set, which chooses the
+    snapshot, and K by the paper's rule."""
     hidden_share: float = 0.2
-    """Share of the known categories whose labels are kept from training, to see whether it helps
-    with categories it has no labels of; where it does not, the frozen encoder's answer stands. 0:
-    none, and the trained answer stands."""
+    """Share of the known categories whose labels are all held out, to evaluate training on novel
+    categories; the trained result is used only if it is significantly better. 0: none, and the
+    trained result is used."""
     depths: tuple[int, ...] = ()
-    """How many of the encoder's last blocks are trained: each number is tried, and labels that
-    training does not see choose. None given: the recipe's and, with the default encoder on a GPU,
-    five."""
+    """How many of the encoder's last blocks to train: each number is tried, and held-out labels
+    choose. Empty: the recipe's and, with the default encoder on a GPU, five."""
     max_minutes: float | None = None
-    """Minutes after which training is stopped, as by Ctrl-C, with the best result so far; none: it
-    is not."""
+    """Minutes that the job may take: training is stopped in time, as by Ctrl-C, with the best
+    result so far; None: no limit."""
     must_link: bool = True
-    """Whether the labeled images of a category begin as one cluster, and no cluster holds two; not
-    in the paper."""
+    """Whether the labeled images of a category start as one cluster, and no cluster may hold two
+    known categories; for the frozen result also whether variance within the known categories is
+    reduced; not in the paper."""
     try_average: bool = True
-    """Whether clusters may be joined by average linkage where labels say that is better; not in the
-    paper."""
-    split_mixtures: bool = True
-    """Whether a known category that likely holds a novel one is split where K is estimated; not in
+    """Whether average linkage is used if it is more accurate on the labels than Ward's; not in
     the paper."""
+    split_mixtures: bool = True
+    """Whether a known category that likely contains a novel one is split when K is estimated; not
+    in the paper."""
     pixel_size: int = 256
-    """Side at which decoded images are kept."""
+    """Side of the decoded images in the cache."""
     seed: int = 0
-    """Decides every draw."""
+    """The seed of every random choice."""
     recipe: str = "default"
-    """The name of the recipe, or the path of the file, that the method's settings were begun
-    with."""
+    """The name of the recipe, or the path of the file, that the method's settings come from."""
     method: str = DEFAULT_METHOD
     """The name of a method; config.yaml holds its settings under that name."""
-    method_settings: MethodSettings | None = field(
-        default=None, metadata=named_by("method", _settings_classes)
+    method_settings: MethodSettings = field(
+        default=None,  # type: ignore[assignment]  # __post_init__ loads the recipe
+        metadata=named_by("method", _settings_classes),
     )
-    """Encoder, training, inference and what else the method has; its default recipe if not
-    given."""
+    """Encoder, training, inference and the method's own settings; those of the recipe if not given.
+    The seed, must-links and linkages in it are always those of the fields above."""
 
     def __post_init__(self) -> None:
         if not 0 < self.validation_share < 1:
@@ -98,42 +97,34 @@ class DiscoverySettings:
             self._refuse("pixel_size", f"8 to {MAX_SIZE:,}")
         check_seed(self.seed)
         get_method(self.method)
-        if self.method_settings is None:
-            object.__setattr__(self, "method_settings", load_recipe(self.recipe, self.method))
-
-    def _refuse(self, name: str, expected: str) -> None:
-        raise UsageError(f"{name}: found {getattr(self, name)}, expected {expected}")
-
-    @cached_property
-    def of_method(self) -> MethodSettings:
-        """The settings of the method with this seed, must-links and linkages as asked for here."""
-        assert self.method_settings is not None
-        chosen = self.method_settings.with_seed(self.seed)
+        chosen = self.method_settings or load_recipe(self.recipe, self.method)
+        chosen = chosen.with_seed(self.seed)
         inference = replace(
             chosen.inference,
             must_link=self.must_link,
             try_average=self.try_average,
             split_mixtures=self.split_mixtures,
         )
-        return replace(chosen, inference=inference)
+        object.__setattr__(self, "method_settings", replace(chosen, inference=inference))
+
+    def _refuse(self, name: str, expected: str) -> None:
+        raise UsageError(f"{name}: found {getattr(self, name)}, expected {expected}")
 
     @property
     def trained(self) -> TrainedSettings:
-        """The same of a method that trains."""
-        chosen = self.of_method
-        assert isinstance(chosen, TrainedSettings)
-        return chosen
+        """The settings of a method that trains."""
+        assert isinstance(self.method_settings, TrainedSettings)
+        return self.method_settings
 
     @property
     def n_tail_blocks(self) -> int | None:
-        """How many of the encoder's last blocks are trained; None: what the encoder's catalog entry
-        says."""
+        """The number of trained blocks; None: as the encoder's catalog entry says."""
         return self.trained.n_tail_blocks if get_method(self.method).trains else None
 
     @property
     def shift(self) -> ShiftSettings:
-        """The mean shift; its neighbors also say how sure an assignment is."""
-        return self.of_method.inference.shift
+        """The mean shift, whose neighbors also give the confidence of an assignment."""
+        return self.method_settings.inference.shift
 
     @property
     def is_trained(self) -> bool:
@@ -141,17 +132,21 @@ class DiscoverySettings:
         return self.train is not False and get_method(self.method).trains
 
 
-def shorter_on_cpu(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `choose_settings` for a CPU: with the short recipe, where they say nothing
-    of training."""
-    usual = {"encoder": DEFAULT_ENCODER, "protocol": "shoal"}
-    is_usual = all(given.get(name) in (None, value) for name, value in usual.items())
-    is_free = all(given.get(name) is None for name in ("recipe", "config", "epochs"))
-    is_changed = any(name.startswith("training.") for name in given.get("changes") or {})
-    has_short = SHORT_RECIPE in recipe_names(given.get("method") or DEFAULT_METHOD)
-    if is_usual and is_free and not is_changed and has_short:
-        return {**given, "recipe": SHORT_RECIPE}
-    return dict(given)
+FIELDS = frozenset(each.name for each in fields(DiscoverySettings)) - {"method_settings"}
+"""The fields of `DiscoverySettings` itself."""
+
+
+def shorter_on_cpu(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `choose_settings` with the short recipe, unless they set something
+    about training."""
+    default = {"encoder": DEFAULT_ENCODER, "protocol": "shoal"}
+    is_default = all(arguments.get(name) in (None, value) for name, value in default.items())
+    is_unset = all(arguments.get(name) is None for name in ("recipe", "config", "epochs"))
+    is_changed = any(name.startswith("training.") for name in arguments.get("changes") or {})
+    has_short = SHORT_RECIPE in recipe_names(arguments.get("method") or DEFAULT_METHOD)
+    if is_default and is_unset and not is_changed and has_short:
+        return {**arguments, "recipe": SHORT_RECIPE}
+    return dict(arguments)
 
 
 def choose_settings(
@@ -163,42 +158,59 @@ def choose_settings(
     epochs: int | None = None,
     input_size: int | None = None,
     protocol: str | None = None,
-    answer: str | None = None,
+    result: str | None = None,
     changes: Mapping[str, Any] | None = None,
-    **given: Any,
+    **values: Any,
 ) -> DiscoverySettings:
-    """Settings from a recipe by name, or from a YAML file such as another run's config.yaml, then
-    single values.
+    """Combine a recipe or a config file with single settings.
 
-    A method that is not the config's takes only the encoder, its input size and the range of K from
-    it. `given` are fields of `DiscoverySettings`; None leaves a value as it is. `n_clusters`, also
-    in a file and in `changes`, may be a range, (30, 50) or '30-50', that the estimate keeps to: it
-    becomes `min_clusters` and `max_clusters` of the method's `inference`. `protocol` is a name in
-    `PROTOCOLS`; the paper and the released code hide no category from training, so that their
-    protocols do not either. `answer` is 'better', which hides some to compare, or 'trained', which
-    hides none and lets the trained answer stand. `changes` are any settings by dotted name, as in
-    {"training.lr": 0.1}; they come last.
+    Parameters
+    ----------
+    recipe
+        The name of a recipe.
+    config
+        A YAML file such as the config.yaml of a run. If it is for a method other than `method`,
+        only the encoder, the input size and the range of K are taken from its method settings.
+    method, encoder, epochs, input_size
+        Single settings of the method.
+    protocol
+        A name in `PROTOCOLS`. Those of the paper and the released code hold out no categories.
+    result
+        'better' holds out categories, 'trained' none.
+    changes
+        Any settings by dotted name, as in {"training.lr": 0.1}; applied last.
+    **values
+        Fields of `DiscoverySettings`; None leaves a value unchanged. `n_clusters`, in a file and in
+        `changes` too, may be a range, (30, 50) or '30-50', which limits the estimate.
     """
     if recipe is not None and config is not None:
         raise UsageError(
             "recipe and config: found both, expected one; a config already holds what a recipe sets"
         )
-    own = {one.name for one in fields(DiscoverySettings)} - {"method_settings"}
-    for name in given:
-        if name not in own:
-            raise UsageError(f"unknown setting {name!r}{did_you_mean(name, own | OWN_SETTINGS)}")
-    plain = {} if config is None else read_yaml(config)
-    settings = _from_plain(plain, where="settings" if config is None else str(config))
+    for name in values:
+        if name not in FIELDS:
+            raise UsageError(f"unknown setting {name!r}{did_you_mean(name, FIELDS | ARGUMENTS)}")
+    if config is None:
+        settings = DiscoverySettings()
+    else:
+        settings = _from_plain(read_yaml(config), where=str(config))
     if recipe is not None or method not in (None, settings.method):
-        settings = _with_method(settings, recipe, method, keeps_encoder=config is not None)
+        before = settings.method_settings
+        settings = DiscoverySettings(
+            **{name: getattr(settings, name) for name in FIELDS - {"recipe", "method"}},
+            recipe=recipe or "default",
+            method=method or settings.method,
+        )
+        if config is not None:
+            chosen = with_encoder(settings.method_settings, before.encoder)
+            chosen = replace(chosen, input_size=before.input_size or chosen.input_size)
+            settings = replace(settings, method_settings=chosen)
+            settings = _in_range(
+                settings, before.inference.min_clusters, before.inference.max_clusters
+            )
     chosen = settings.method_settings
-    assert chosen is not None
     if encoder is not None:
         chosen = with_encoder(chosen, encoder)
-    # The latter is no setting of a method without training.
-    single = {"input_size": input_size, "training.epochs": epochs}
-    single = {name: value for name, value in single.items() if value is not None}
-    chosen = change_settings(chosen, settings.method, single)
     if protocol is not None:
         chosen = follow_protocol(chosen, protocol, settings.method)
     settings = replace(settings, method_settings=chosen)
@@ -206,95 +218,70 @@ def choose_settings(
         settings = replace(
             settings, hidden_share=0.0, must_link=False, try_average=False, split_mixtures=False
         )
-    if answer is not None:
-        settings = _with_answer(settings, answer)
-    values = {name: value for name, value in given.items() if value is not None}
-    settings = _with_values(settings, values, where="settings")
-    settings = _with_changes(settings, changes or {})
-    _check_training(settings, epochs=epochs, answer=answer, train=given.get("train"))
+    if result == "trained":
+        settings = replace(settings, hidden_share=0.0)
+    elif result == "better":
+        hidden_share = settings.hidden_share or DiscoverySettings.hidden_share
+        settings = replace(settings, hidden_share=hidden_share)
+    elif result is not None:
+        raise UsageError(
+            f"result: found {result!r}, expected better or trained; for the frozen result give "
+            "--no-train"
+        )
+    arguments = values | {"input_size": input_size}
+    if get_method(settings.method).trains:
+        arguments["training.epochs"] = epochs
+    arguments = {name: value for name, value in arguments.items() if value is not None}
+    settings = _with_changes(settings, arguments | dict(changes or {}))
+    _check_training(settings, epochs=epochs, result=result, train=values.get("train"))
     return settings
 
 
-def _with_method(
-    settings: DiscoverySettings, recipe: str | None, method: str | None, *, keeps_encoder: bool
-) -> DiscoverySettings:
-    """The same with another recipe, or another method, which may take the encoder and the range of
-    K over."""
-    before = settings.of_method
-    recipe = recipe or "default"
-    name = method or settings.method
-    chosen: MethodSettings = load_recipe(recipe, name)
-    if keeps_encoder:
-        chosen = with_encoder(chosen, before.encoder)
-        chosen = replace(chosen, input_size=before.input_size or chosen.input_size)
-        chosen = _in_range(chosen, before.inference.min_clusters, before.inference.max_clusters)
-    return replace(settings, recipe=recipe, method=name, method_settings=chosen)
-
-
-def _with_answer(settings: DiscoverySettings, answer: str) -> DiscoverySettings:
-    """The same with no category hidden, or as many as were, the default share where that was
-    none."""
-    if answer == "trained":
-        return replace(settings, hidden_share=0.0)
-    if answer != "better":
-        raise UsageError(
-            f"answer: found {answer!r}, expected better or trained; --no-train is the one without "
-            "training"
-        )
-    return replace(settings, hidden_share=settings.hidden_share or DiscoverySettings.hidden_share)
-
-
 def _with_changes(settings: DiscoverySettings, changes: Mapping[str, Any]) -> DiscoverySettings:
-    """The same with other values by dotted name: fields of `DiscoverySettings`, or settings of its
-    method."""
-    own = {one.name for one in fields(DiscoverySettings)} - {"recipe", "method", "method_settings"}
-    of_method = {name: value for name, value in changes.items() if name not in own}
-    for name in of_method:
+    """Return the settings with changed values, by dotted names of their fields or the method's."""
+    changeable = FIELDS - {"recipe", "method"}
+    job_changes = {name: value for name, value in changes.items() if name in changeable}
+    method_changes = {name: value for name, value in changes.items() if name not in changeable}
+    for name in method_changes:
         if not has_setting(settings.method, name):
-            raise UsageError(refuse_change(name, settings.method, "--set", beside=own))
-    assert settings.method_settings is not None
-    chosen = change_settings(settings.method_settings, settings.method, of_method, where="--set")
-    values = {name: value for name, value in changes.items() if name in own}
-    return _with_values(replace(settings, method_settings=chosen), values, where="--set")
-
-
-def _with_values(
-    settings: DiscoverySettings, values: Mapping[str, Any], *, where: str
-) -> DiscoverySettings:
-    """The same with other values of its own fields."""
-    return _from_plain({**to_dict(settings), **values}, where=where) if values else settings
+            reason = describe_unknown_setting(name, settings.method, "--set", further=changeable)
+            raise UsageError(reason)
+    chosen = change_settings(
+        settings.method_settings, settings.method, method_changes, where="--set"
+    )
+    settings = replace(settings, method_settings=chosen)
+    if not job_changes:
+        return settings
+    return _from_plain({**to_dict(settings), **job_changes}, where="settings")
 
 
 def _from_plain(plain: Any, *, where: str) -> DiscoverySettings:
-    """Settings from a mapping in which `n_clusters` may be a range, too: '30-50' or [30, 50]."""
-    given = plain.get("n_clusters") if isinstance(plain, Mapping) else None
-    if not isinstance(given, str | list | tuple):
+    """Return settings from a mapping in which `n_clusters` may be a range, '30-50' or [30, 50]."""
+    n_clusters = plain.get("n_clusters") if isinstance(plain, Mapping) else None
+    if not isinstance(n_clusters, str | list | tuple):
         return from_dict(DiscoverySettings, plain, where=where)
     try:
-        number, ends = read_n_clusters(given)
+        number, ends = read_n_clusters(n_clusters)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from error
     settings = from_dict(DiscoverySettings, {**plain, "n_clusters": number}, where=where)
-    if ends is None:
-        return settings
+    return settings if ends is None else _in_range(settings, *ends)
+
+
+def _in_range(settings: DiscoverySettings, low: int | None, high: int | None) -> DiscoverySettings:
+    """Return the settings with an estimate of K between `low` and `high`."""
     chosen = settings.method_settings
-    assert chosen is not None
-    return replace(settings, method_settings=_in_range(chosen, *ends))
+    inference = replace(chosen.inference, min_clusters=low, max_clusters=high)
+    return replace(settings, method_settings=replace(chosen, inference=inference))
 
 
-def _in_range(settings: MethodSettings, low: int | None, high: int | None) -> MethodSettings:
-    """The settings of a method, with an estimate that keeps to a range."""
-    inference = replace(settings.inference, min_clusters=low, max_clusters=high)
-    return replace(settings, inference=inference)
-
-
-def _check_training(settings: DiscoverySettings, **given: Any) -> None:
-    """Refuse what was said about training where nothing is to be trained."""
-    said = [f"{name}: found {value!r}" for name, value in given.items() if value]
-    if settings.is_trained or not said:
+def _check_training(settings: DiscoverySettings, **arguments: Any) -> None:
+    """Raise for arguments about training if nothing is trained."""
+    found = [f"{name}: found {value!r}" for name, value in arguments.items() if value]
+    if settings.is_trained or not found:
         return
     if not get_method(settings.method).trains:
         raise UsageError(
-            f"{said[0]}, but the method {settings.method} trains nothing; leave it out"
+            f"{found[0]}, but the method {settings.method} does not train; leave it out"
         )
-    raise UsageError(f"{said[0]}, but nothing is to be trained; leave it out, or give --train")
+    raise UsageError(f"{found[0]}, but training is disabled; leave it out, or give --train")

@@ -1,11 +1,15 @@
-"""A job: one collection, how it is treated, where the result goes, and who hears of it.
+"""A job: a collection, its settings, the run folder, the device and the reporter.
 
-`discover`, `refine` and `compare` build one and hand it down; `run_job.py` does it.
+`discover`, `refine` and `compare` build one from an `ImageSource`; `run_job.py` runs it.
 """
 
+import os
+import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +18,10 @@ from shoal.clustering.curve import known_classes
 from shoal.clustering.n_clusters import check_n_clusters
 from shoal.data.collection import Collection, check_for_discovery
 from shoal.data.pixels import Pixels
-from shoal.device import computing_device
+from shoal.data.readers import read_collection
+from shoal.data.readers.boxes import BoxOptions
+from shoal.data.readers.folders import SHARD_SUFFIXES, TABLE_SUFFIXES
+from shoal.data.storage.addresses import as_address
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import Reporter
 from shoal.encoders.catalog import load_encoder
@@ -29,64 +36,118 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class ImageSource:
+    """The arguments of `discover` and `compare` that name the images and labels."""
+
+    images: Any = None
+    labels: Any = None
+    labeled: str | os.PathLike[str] | None = None
+    unlabeled: str | os.PathLike[str] | None = None
+    path_column: str | None = None
+    label_column: str | None = None
+    allow_missing: bool = False
+    boxes: Any = None
+    min_confidence: float | None = None
+    margin: float = 0.0
+    whole_images: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether neither images nor labels nor boxes are named."""
+        parts = (self.images, self.labels, self.labeled, self.unlabeled, self.boxes)
+        has_box_options = self.min_confidence is not None or self.margin or self.whole_images
+        return all(part is None for part in parts) and not has_box_options
+
+    def read(self) -> Collection:
+        """Read the collection."""
+        boxes = BoxOptions(
+            source=self.boxes,
+            min_confidence=self.min_confidence,
+            margin=self.margin,
+            whole_images=self.whole_images,
+        )
+        return read_collection(
+            self.images,
+            self.labels,
+            labeled=self.labeled,
+            unlabeled=self.unlabeled,
+            path_column=self.path_column,
+            label_column=self.label_column,
+            allow_missing=self.allow_missing,
+            boxes=boxes,
+        )
+
+    @property
+    def default_folder(self) -> Path:
+        """The default run folder: runs/<name of the folder or file>; runs/images for images in
+        memory."""
+        images = self.unlabeled if self.images is None else self.images
+        if not isinstance(images, str | os.PathLike):
+            return Path("runs") / "images"
+        address = as_address(images)
+        if address is None:
+            path = Path(images).resolve()
+            name = path.name if path.is_dir() else path.stem
+        elif address.suffix in (*SHARD_SUFFIXES, *TABLE_SUFFIXES):
+            name = address.stem
+        else:
+            name = address.name
+        name = re.sub(r"[-_.]?(\{[^}]*\}|\*)", "", name)  # the pattern of several shards
+        return Path("runs") / (name or "images")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class EmbeddedImages:
-    """The images that could be decoded; rows of all parts are those of `collection`."""
+    """The images that could be decoded, in the order of `collection`."""
 
     collection: Collection
     pixels: Pixels
     frozen: Representation
-    """By the frozen encoder."""
+    """Embeddings of the frozen encoder."""
     trunk: Trunk
-    """What its trunk has computed, for whoever trains next."""
-
-
-def _never() -> bool:
-    return False
+    """Tokens and views that the trainings of a job share."""
+    ready_at: float = field(default_factory=time.monotonic)
+    """When they were embedded."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Job(ABC):
-    """What `discover` and `compare` have in common."""
+    """The inputs and outputs that `discover` and `compare` have in common."""
 
     collection: Collection
     settings: DiscoverySettings
-    """Of a comparison: those of the frozen encoder, which decide whatever is the same for all
-    methods."""
+    """In a comparison: those of the frozen encoder, which include what all methods share."""
     run: Run
-    encoder_device: torch.device
-    """Where frozen encoders run."""
+    device: torch.device
     resume: bool = False
     force: bool = False
     tensorboard: bool = False
     command: str = ""
-    """The command line, for the run's record."""
+    """The command line, for provenance.json."""
     reporter: Reporter = field(default_factory=Reporter)
-    stop: Callable[[], bool] = _never
-    """Whether training is to stop, as `stop_request` says."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where is trained and clustered."""
-        return computing_device(self.encoder_device)
+    stop: Callable[[], bool] = lambda: False
+    """Whether training should stop now, see `stop_request`."""
+    began_at: float = field(default_factory=time.monotonic)
+    """When the job was built, from which `max_minutes` count."""
 
     @property
     def config(self) -> "DiscoverySettings | ComparisonSettings":
-        """What config.yaml holds."""
+        """The content of config.yaml."""
         return self.settings
 
     @property
     def methods(self) -> Sequence[DiscoverySettings]:
-        """The settings of every method that answers."""
+        """The settings of every method."""
         return (self.settings,)
 
     def check(self, collection: Collection) -> None:
-        """Refuse a collection that could only fail later, after decoding and embedding."""
+        """Raise for a collection that would fail after decoding and embedding."""
         check_collection(collection, self.settings)
 
     def load_encoder(self) -> Encoder:
-        """The encoder, split for the first method; what another method cannot split is refused
-        too."""
-        chosen = self.settings.of_method
+        """Load the encoder, split for the first method; raise if another method cannot split
+        it."""
+        chosen = self.settings.method_settings
         splits = dict.fromkeys(each.n_tail_blocks for each in self.methods)
         encoders = [
             load_encoder(chosen.encoder, n_tail_blocks=split, input_size=chosen.input_size)
@@ -96,11 +157,11 @@ class Job(ABC):
 
     @abstractmethod
     def plan(self, readable: Collection) -> dict[str, Any]:
-        """What --dry-run reports beside what it reports of every job."""
+        """Return what --dry-run reports in addition to the items common to all jobs."""
 
     @abstractmethod
-    def answer(self, images: EmbeddedImages) -> dict[str, Any]:
-        """Find and write the result; return what provenance.json records of the finished run."""
+    def compute(self, images: EmbeddedImages) -> dict[str, Any]:
+        """Compute and write the results; return items for provenance.json."""
 
     @property
     def is_concluded(self) -> bool:
@@ -109,14 +170,14 @@ class Job(ABC):
 
     @abstractmethod
     def conclude(self) -> None:
-        """Write what comes after a run is finished."""
+        """Write what needs a finished run."""
 
 
 def check_collection(collection: Collection, settings: DiscoverySettings) -> None:
-    """Refuse now what could only fail later, after decoding and embedding."""
+    """Raise for a collection that would fail after decoding and embedding."""
     if settings.n_clusters is None:
         check_for_discovery(collection)
-        inference = settings.of_method.inference
+        inference = settings.method_settings.inference
         known_classes(collection.labels, inference.min_clusters, inference.max_clusters)
     else:
         check_n_clusters(settings.n_clusters, collection.labels, len(collection))

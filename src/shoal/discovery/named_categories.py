@@ -1,12 +1,12 @@
-"""Named categories: what clusters become, with a row for each image and each category, and how a
-run takes them.
+"""Turn clusters into named categories with ids and confidence, and write them as tables.
 
-N images, D columns, K categories of which the first C are known.
+Shapes: N images, D columns, K categories of which the first C are known.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from torch import Tensor
 from shoal.arrays import UNLABELED, Floats, Ints, nan_to_null
 from shoal.clustering.calibration import Calibration, calibrate
 from shoal.clustering.categories import (
-    NONE,
     Membership,
     category_names,
     describe,
@@ -23,16 +22,19 @@ from shoal.clustering.categories import (
     other_neighbors,
     same_category_share,
 )
+from shoal.clustering.category_tree import CategoryTree
 from shoal.clustering.hidden_categories import Mixtures, find_mixtures
+from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.neighbors import Neighbors
 from shoal.clustering.never_seen import SeenProbability
-from shoal.data.collection import PreviousCategories
-from shoal.discovery.reviewed.category_names import name_as_before, second_but
+from shoal.data.collection import Collection
+from shoal.data.readers.embeddings import Embeddings
+from shoal.discovery.reviewed.previous_categories import Naming, allowed_second, reuse_names
 from shoal.methods.clusters import Discovery
 from shoal.runs import MIXED_FROM, Assignment, Category, Run
 
 N_EXEMPLARS = 5
-"""Images named as typical of a category."""
+"""Typical images listed for a category."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -41,88 +43,84 @@ class NamedCategories:
 
     names: Sequence[str]
     """(N,) the images."""
-    given: Ints
-    """(N,) the labels they came with, positions in `classes`, -1 for unlabeled."""
+    labels: Ints
+    """(N,) their given labels, positions in `classes`, -1 for unlabeled."""
     categories: Ints
-    """(N,) the category each was put in, positions in `classes`."""
+    """(N,) their categories, positions in `classes`."""
     classes: Sequence[str]
     """(K,) names, the known categories first."""
     n_known: int
     members: Membership
     mixtures: Mixtures
-    """Which categories may hold another one."""
+    """Which categories may be two."""
     ids: Sequence[int]
-    """(K,) the id of each category; its position, unless a review has made and ended some."""
+    """(K,) the id of each category: its position, unless a review added or removed categories."""
     calibration: Calibration | None = None
-    """What the confidence of the members rests on."""
+    """The calibration of the confidence in `members`."""
 
 
 def name_categories(
     discovery: Discovery,
-    names: Sequence[str],
-    given: Ints,
-    classes: Sequence[str],
-    *,
+    images: Collection | Embeddings,
     n_neighbors: int,
+    *,
     unseen: Ints | None = None,
     calibrated_on: Discovery | None = None,
-    otherwise: Calibration | None = None,
-    earlier: PreviousCategories | None = None,
+    fallback: Calibration | None = None,
     frozen: Tensor | None = None,
 ) -> NamedCategories:
-    """Turn clusters into categories: known ones keep their class's place, novel ones follow by
-    falling size.
+    """Turn clusters into categories: the known classes in their order, then novel ones by size.
 
-    After a review of an `earlier` run, categories keep their ids and names, and images stay out of
-    categories they were thrown out of, which are not their second choice either.
-
-    Confidence is calibrated by the labels given; where something was trained, by those it has not
-    seen, `unseen`. It is calibrated on clusters that no label has a part in, those without
-    must-links, of this discovery or another one. Where they are too few, the calibration is that of
-    another answer, `otherwise`. The part of a category that may be another one is as much less
-    likely to be right. Whether it may is seen in the `frozen` encoder's unit embeddings (N, C),
-    which no label has trained; those of the discovery if not given.
+    Parameters
+    ----------
+    discovery
+        The clusters.
+    images
+        The images with their labels; after a review, the names, ids and cannot-links of the
+        reviewed categories are kept.
+    n_neighbors
+        Number of neighbors; confidence is the calibrated share of them in the same category.
+    unseen
+        Rows whose labels calibrate confidence, because training has not seen them; all labeled rows
+        if not given.
+    calibrated_on
+        Clusters to calibrate on; those of `discovery` if not given. Its clusters without must-links
+        are used, because labels have not influenced them.
+    fallback
+        The calibration to use if labels are too few.
+    frozen
+        Frozen unit embeddings (N, D), in which mixed categories are detected; those of `discovery`
+        if not given.
     """
-    categories, n_novel = number_clusters(
-        discovery.clusters, given, len(classes), discovery.embeddings
-    )
-    n_known = len(classes)
-    points, lists = near = _neighbors(discovery, n_neighbors)
-    everyone = category_names(classes, n_novel)
-    ids = list(range(len(everyone)))
-    apart = {}
-    if earlier is not None:
-        named = name_as_before(categories, classes, names, points, earlier)
-        categories = named.categories
-        everyone = named.names
-        ids = named.ids
-        n_novel = len(named.names) - n_known
-        apart = named.apart
-    members = describe(points, categories, lists, points, categories, n_known)
-    second = members.second
-    if apart:
-        second = second_but(points, categories, len(everyone), second, apart)
+    labels = images.labels
+    n_known = len(images.classes)
+    categories, n_novel = number_clusters(discovery.clusters, labels, n_known, discovery.embeddings)
+    points, neighbors = _neighbors(discovery, n_neighbors)
+    names = category_names(images.classes, n_novel)
+    naming = Naming(categories=categories, names=names, ids=list(range(len(names))), apart={})
+    if isinstance(images, Collection) and images.previous is not None:
+        naming = reuse_names(categories, points, images, images.previous)
+    categories = naming.categories
+    n_categories = len(naming.names)
+    members = describe(points, categories, neighbors, points, categories, n_known)
+    second = allowed_second(points, categories, n_categories, members.second, naming.apart)
     if calibrated_on is not None:
-        near = _neighbors(calibrated_on, n_neighbors)
-    calibration = _calibrate(calibrated_on or discovery, given, n_known, unseen, near[1])
-    if (
-        calibration.label_rate is None
-        and otherwise is not None
-        and otherwise.label_rate is not None
-    ):
-        calibration = replace(otherwise, is_of_first=True)
-    calibration = calibration.for_novel(n_novel)
-    confidence = calibration.confidence(members.confidence, categories, given != UNLABELED)
-    untrained = points if frozen is None else frozen
-    mixtures = find_mixtures(untrained, categories, given, len(everyone))
-    is_doubted = mixtures.is_apart & (given == UNLABELED)
+        _, neighbors = _neighbors(calibrated_on, n_neighbors)
+    calibration = _calibrate(calibrated_on or discovery, labels, n_known, neighbors, unseen)
+    if calibration.label_rate is None and fallback is not None and fallback.label_rate is not None:
+        calibration = replace(fallback, is_from_frozen=True)
+    calibration = calibration.for_novel(n_categories - n_known)
+    confidence = calibration.confidence(members.confidence, categories, labels != UNLABELED)
+    mixtures = find_mixtures(points if frozen is None else frozen, categories, labels, n_categories)
+    # An image in a part that may be another category is less likely to be correct.
+    is_doubted = mixtures.is_apart & (labels == UNLABELED)
     confidence = confidence * np.where(is_doubted, 1 - mixtures.probability[categories], 1.0)
     return NamedCategories(
-        names=names,
-        given=given,
+        names=images.names,
+        labels=labels,
         categories=categories,
-        classes=everyone,
-        ids=ids,
+        classes=naming.names,
+        ids=naming.ids,
         n_known=n_known,
         members=replace(members, confidence=confidence, second=second),
         calibration=calibration,
@@ -131,42 +129,38 @@ def name_categories(
 
 
 def _calibrate(
-    discovery: Discovery,
-    given: Ints,
-    n_known: int,
-    unseen: Ints | None,
-    lists: Neighbors,
+    discovery: Discovery, labels: Ints, n_known: int, neighbors: Neighbors, unseen: Ints | None
 ) -> Calibration:
-    """How sure the share of neighbors in the same cluster makes, by clusters that no label has a
-    part in."""
+    """Calibrate the share of neighbors in the same cluster on the clusters without must-links."""
     clusters = discovery.clusters if discovery.unlinked is None else discovery.unlinked
-    categories, n_novel = number_clusters(clusters, given, n_known, discovery.embeddings)
-    n_categories = n_known + n_novel
-    share = same_category_share(lists, categories, categories)
-    sizes = {"n_categories": n_categories, "n_known": n_known}
-    near = lists.indices.cpu().numpy()
-    return calibrate(categories, given, share, near, discovery.embeddings, **sizes, unseen=unseen)
+    categories, n_novel = number_clusters(clusters, labels, n_known, discovery.embeddings)
+    return calibrate(
+        categories,
+        labels,
+        same_category_share(neighbors, categories, categories),
+        neighbors.indices.cpu().numpy(),
+        discovery.embeddings,
+        n_categories=n_known + n_novel,
+        n_known=n_known,
+        unseen=unseen,
+    )
 
 
 def _neighbors(discovery: Discovery, n_neighbors: int) -> tuple[Tensor, Neighbors]:
+    """Return the embeddings as a tensor, and the neighbors of each row."""
     points = torch.from_numpy(np.ascontiguousarray(discovery.embeddings))
-    lists = discovery.neighbors
-    if lists is None:
+    found = discovery.neighbors
+    if found is None:
         return points, other_neighbors(points, n_neighbors)
-    return points, Neighbors(lists.indices.cpu(), lists.similarities.cpu())
+    return points, Neighbors(found.indices.cpu(), found.similarities.cpu())
 
 
 def write_categories(
-    run: Run,
-    named: NamedCategories,
-    discovery: Discovery,
-    *,
-    n_neighbors: int,
-    alpha: float,
+    run: Run, named: NamedCategories, discovery: Discovery, shift: ShiftSettings
 ) -> None:
-    """Write tables, arrays, the estimate of K and the shifts."""
+    """Write the tables, embeddings, tree, estimate of K, calibration and shifts of a run."""
     run.write_assignments(assignment_rows(named), len(named.names))
-    run.write_categories(category_rows(named))
+    run.write_categories(category_rows(named, discovery.embeddings))
     run.write_array("embeddings", discovery.embeddings)
     for name, array in (("shifted", discovery.shifted), ("tree", discovery.linkage)):
         if array is not None:
@@ -177,54 +171,60 @@ def write_categories(
             torch.from_numpy(np.ascontiguousarray(discovery.embeddings)),
             named.categories,
             named.members.outlier_score,
-            n_neighbors,
+            shift.n_neighbors,
         )
         calibration = named.calibration.to_dict()
         calibration["seen"] = seen and {"slope": seen.slope, "intercept": seen.intercept}
         run.write_json("calibration", calibration)
     if discovery.accuracies:
-        accuracies = nan_to_null(list(discovery.accuracies))
         shifts = {
-            "accuracies": accuracies,
+            "accuracies": nan_to_null(list(discovery.accuracies)),
             "chosen": discovery.n_shifts,
-            "n_neighbors": n_neighbors,
-            "alpha": alpha,
+            "n_neighbors": shift.n_neighbors,
+            "alpha": shift.alpha,
+            "linkage_method": discovery.linkage_method,
         }
-        run.write_json("shifts", shifts | {"linkage_method": discovery.linkage_method})
+        run.write_json("shifts", shifts)
 
 
-def _estimate(discovery: Discovery) -> dict[str, object]:
+def _estimate(discovery: Discovery) -> dict[str, Any]:
+    """Return the content of estimate.json."""
     estimate = discovery.estimate
-    if estimate is None:
-        known = {"rule": discovery.counted_by or "given", "is_given": not discovery.counted_by}
-        unknown = dict.fromkeys(("interval", "range", "by_labels", "curve"))
-        return {"n_clusters": discovery.n_clusters, **known, **unknown}
-    return {
+    content: dict[str, Any] = {
         "n_clusters": discovery.n_clusters,
-        "rule": estimate.rule,
-        "is_given": False,
-        "interval": estimate.interval,
-        "range": estimate.range or None,
-        "by_labels": estimate.by_labels or None,
-        "curve": {
-            "n_clusters": estimate.curve.n_clusters.tolist(),
-            "accuracy": estimate.curve.accuracy.tolist(),
-        },
+        "rule": discovery.n_clusters_source or "given",
+        "is_given": not discovery.n_clusters_source,
+        "interval": None,
+        "range": None,
+        "curve": None,
     }
+    if estimate is not None:
+        content |= {
+            "rule": estimate.rule,
+            "is_given": False,
+            "interval": estimate.interval,
+            "range": estimate.range or None,
+            "curve": {
+                "n_clusters": estimate.curve.n_clusters.tolist(),
+                "accuracy": estimate.curve.accuracy.tolist(),
+            },
+        }
+    return content
 
 
 def assignment_rows(named: NamedCategories) -> Iterator[Assignment]:
-    """A row per image, in their order, each made when it is asked for."""
+    """Yield a row per image."""
     members = named.members
     is_marked = named.mixtures.probability >= MIXED_FROM
     is_apart = named.mixtures.is_apart & is_marked[named.categories]
     for i, name in enumerate(named.names):
+        category = int(named.categories[i])
         yield Assignment(
             path=name,
-            label_given=_name(named, int(named.given[i])),
-            category_id=named.ids[named.categories[i]],
-            category=named.classes[named.categories[i]],
-            is_novel=bool(named.categories[i] >= named.n_known),
+            label_given=_name(named, int(named.labels[i])),
+            category_id=named.ids[category],
+            category=named.classes[category],
+            is_novel=category >= named.n_known,
             confidence=float(members.confidence[i]),
             outlier_score=float(members.outlier_score[i]),
             nearest_known=_name(named, int(members.nearest_known[i])),
@@ -234,47 +234,49 @@ def assignment_rows(named: NamedCategories) -> Iterator[Assignment]:
         )
 
 
-def category_rows(named: NamedCategories) -> list[Category]:
-    """A row per category, known ones first, even those that no image was put in."""
-    return [_category_row(named, category) for category in range(len(named.classes))]
+def category_rows(named: NamedCategories, embeddings: Floats) -> list[Category]:
+    """Return a row per category, known ones first, including those without images."""
+    members = [np.flatnonzero(named.categories == at) for at in range(len(named.classes))]
+    with_images = [at for at, rows in enumerate(members) if len(rows)]
+    tree = CategoryTree.of_members(
+        [named.classes[at] for at in with_images], [members[at] for at in with_images], embeddings
+    )
+    parents = tree.parent_names
+    return [
+        _category_row(named, at, rows, parents.get(named.classes[at], ""))
+        for at, rows in enumerate(members)
+    ]
 
 
-def _category_row(named: NamedCategories, category: int) -> Category:
-    rows = np.flatnonzero(named.categories == category)
+def _category_row(named: NamedCategories, category: int, rows: Ints, parent: str) -> Category:
     members = named.members
     typical = sorted(rows.tolist(), key=lambda row: (-members.typicality[row], named.names[row]))
-    nearest, similarity = _nearest_known(members, rows, category, named.n_known)
+    # For a novel category: the known category that is nearest to most of its images.
+    nearest = UNLABELED
+    similarity = float("nan")
+    near = members.nearest_known[rows]
+    if category >= named.n_known and (near != UNLABELED).any():
+        nearest = int(np.bincount(near[near != UNLABELED]).argmax())
+        similarity = _mean(members.nearest_known_similarity[rows[near == nearest]])
     return Category(
         category_id=named.ids[category],
         category=named.classes[category],
         is_novel=category >= named.n_known,
         size=len(rows),
-        n_labeled=int((named.given[rows] != UNLABELED).sum()),
+        n_labeled=int((named.labels[rows] != UNLABELED).sum()),
         confidence=_mean(members.confidence[rows]) if len(rows) else 0.0,
         nearest_known=_name(named, nearest),
         nearest_known_similarity=similarity,
         exemplars=tuple(named.names[row] for row in typical[:N_EXEMPLARS]),
         mixed_probability=float(named.mixtures.probability[category]),
+        parent=parent,
     )
 
 
-def _nearest_known(
-    members: Membership, rows: Ints, category: int, n_known: int
-) -> tuple[int, float]:
-    """The known category nearest to most of a novel category's images; for a known one there is
-    nothing to say."""
-    near = members.nearest_known[rows]
-    if category < n_known or not len(rows) or (near == NONE).all():
-        return NONE, float("nan")
-    chosen = int(np.bincount(near[near != NONE], minlength=1).argmax())
-    return chosen, _mean(members.nearest_known_similarity[rows[near == chosen]])
-
-
 def _mean(values: Floats) -> float:
-    """The mean, of a sum that is rounded once: numpy's depends on the order of images in its last
-    bits."""
+    """Return the mean, exactly summed: numpy's last bits depend on the order of the images."""
     return math.fsum(values) / len(values)
 
 
 def _name(named: NamedCategories, category: int) -> str:
-    return "" if category == NONE else named.classes[category]
+    return "" if category == UNLABELED else named.classes[category]

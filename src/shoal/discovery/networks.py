@@ -1,5 +1,4 @@
-"""What embeds images as a finished run did: its encoder, and where it was trained its model with
-the weights."""
+"""The networks of a finished run: its encoder and, if it was trained, its model."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,36 +9,34 @@ from torch import Tensor
 
 from shoal.arrays import Ints
 from shoal.clustering.blend import blend
-from shoal.device import computing_device
-from shoal.discovery.answers import TRAINED
 from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.discovery.results import TRAINED
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import ImageRows, embed, move_encoder
+from shoal.encoders.embed import ImageRows, embed
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
 from shoal.methods.registry import get_method
-from shoal.runs import ANSWERS, Run, damaged
+from shoal.runs import RESULTS, Run, damaged
 from shoal.training.checkpoint import load_weights, read_checkpoint
 from shoal.training.model import Model, TaskShape
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Networks:
-    """What embeds images as a run did: the encoder as it comes, what was trained, or both at
-    once."""
+    """The networks that embed images as a run did: the frozen encoder, the model, or both."""
 
     frozen: Encoder | None
-    """The encoder as it comes, where it has a part."""
+    """The frozen encoder, if its embeddings are used."""
     model: Model[Any] | None = None
-    """What was trained, where something was."""
+    """The trained model, if there is one."""
     frozen_weight: float = 1.0
-    """The weight of the encoder as it comes beside the model."""
+    """The weight of the frozen embeddings in the blend with the trained ones."""
     classifier: Ints | None = None
-    """The category of each output of the model's classifier, -1 for one without images; None where
-    it has none."""
+    """The category id of each output of the model's classifier, -1 for an output without images;
+    None without a classifier."""
 
     def embed(self, pixels: ImageRows) -> Tensor:
-        """Unit embeddings (M, D) as the run made them."""
+        """Return unit embeddings (M, D), computed as the run's were."""
         if self.model is None:
             assert self.frozen is not None
             return embed(pixels, self.frozen)
@@ -49,10 +46,9 @@ class Networks:
         return blend(embed(pixels, self.frozen), trained, self.frozen_weight)
 
     def predict(self, embeddings: Tensor) -> Ints | None:
-        """(M,) categories of unit embeddings by the model's classifier, -1 for an output that no
-        image of the run has.
+        """Return the category ids (M,) that the classifier predicts for unit embeddings (M, D).
 
-        None where the run was not answered by a classifier.
+        -1 for an output without images of the run; None without a classifier.
         """
         if self.model is None or self.classifier is None:
             return None
@@ -65,13 +61,12 @@ class Networks:
 
 
 def read_model(run: Run) -> dict[str, Any] | None:
-    """What model.json says of a run's model; None where nothing trained is used. A part that is
-    missing is refused."""
-    answer = run.provenance.get("answer")
-    if answer not in (None, *ANSWERS):
-        what = f"answer: found {answer!r}, expected {' or '.join(ANSWERS)}"
+    """Return the content of model.json; None for a frozen result. Raise if a file is missing."""
+    result = run.provenance.get("result")
+    if result not in (None, *RESULTS):
+        what = f"result: found {result!r}, expected {' or '.join(RESULTS)}"
         raise damaged(run.path / "provenance.json", what)
-    if answer != TRAINED:
+    if result != TRAINED:
         return None
     for part in ("model.safetensors", "model.json"):
         if not run.has(part):
@@ -82,44 +77,44 @@ def read_model(run: Run) -> dict[str, Any] | None:
     model = run.json("model")
     weight = model["frozen_weight"]
     if not 0 <= weight <= 1:
-        what = f"frozen_weight is {weight:g}, and not from 0 to 1"
+        what = f"frozen_weight: found {weight:g}, expected a number in [0, 1]"
         raise damaged(run.path / "model.json", what)
     return model
 
 
 def load_networks(run: Run, settings: DiscoverySettings, device: torch.device) -> Networks:
-    """The encoder of a run and, where it was trained, the model with its weights, which runs where
-    is computed."""
-    about = read_model(run)
-    chosen = settings.of_method
+    """Load the encoder of a run and, for a trained result, the model with its weights."""
+    stored = read_model(run)
+    chosen = settings.method_settings
     try:
-        if about is None:
+        if stored is None:
             encoder = load_encoder(chosen.encoder, input_size=chosen.input_size)
-            return Networks(frozen=move_encoder(encoder, device))
-        return _trained(run, settings, about, device)
-    except UsageError as error:  # of a value that no user has typed
-        is_of_model = about is not None and str(error).startswith("n_tail_blocks")
-        part = "model.json" if is_of_model else "config.yaml"
+            return Networks(frozen=encoder.to(device))
+        return _load_trained(run, settings, stored, device)
+    except UsageError as error:  # a damaged file, not a mistake of the user
+        is_in_model = stored is not None and str(error).startswith("n_tail_blocks")
+        part = "model.json" if is_in_model else "config.yaml"
         raise damaged(run.path / part, str(error)) from error
 
 
-def _trained(
-    run: Run, settings: DiscoverySettings, about: dict[str, Any], device: torch.device
+def _load_trained(
+    run: Run, settings: DiscoverySettings, stored: dict[str, Any], device: torch.device
 ) -> Networks:
+    """Load the networks of a trained result; `stored` is the content of model.json."""
     file = run.path / "model.safetensors"
-    chosen = replace(settings.trained, n_tail_blocks=about["n_tail_blocks"])
-    model = get_method(settings.method).build(chosen, TaskShape(**about["shape"]))
-    load_weights(model, read_checkpoint(file).tensors, str(file))
+    chosen = replace(settings.trained, n_tail_blocks=stored["n_tail_blocks"])
+    model = get_method(settings.method).build(chosen, TaskShape(**stored["shape"]))
+    load_weights(model, read_checkpoint(file)[0], str(file))
     frozen = None
-    if about["frozen_weight"] > 0:
+    if stored["frozen_weight"] > 0:
         frozen = load_encoder(
             chosen.encoder, n_tail_blocks=chosen.n_tail_blocks, input_size=chosen.input_size
         )
-        frozen = move_encoder(frozen, device)
-    classifier = about.get("classifier")
+        frozen = frozen.to(device)
+    classifier = stored.get("classifier")
     return Networks(
         frozen=frozen,
-        model=model.to(computing_device(device)).eval(),
-        frozen_weight=float(about["frozen_weight"]),
+        model=model.to(device).eval(),
+        frozen_weight=float(stored["frozen_weight"]),
         classifier=np.array(classifier) if classifier else None,
     )

@@ -1,5 +1,4 @@
-"""The reporter says what happens: to a person on stderr, with bars on a terminal, or to the log of
-`shoal`."""
+"""The reporter: messages and progress bars on stderr, or lines for the logger `shoal`."""
 
 import logging
 import sys
@@ -7,6 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
+from shoal.allocator import peak_memory
+from shoal.distributed import is_main
+from shoal.errors import name_arguments
 from shoal.progress import Progress, lines, show
 from shoal.text import shown
 
@@ -14,20 +16,21 @@ Listener = Callable[[str], None]
 """Takes a line of text."""
 
 ShowProgress = Callable[[str, str], AbstractContextManager[Progress]]
-"""Takes the name of something long and the plural of what is counted, and makes a progress
-callback."""
+"""Takes the name of a long step and the plural of what it counts; yields a progress callback."""
 
 log = logging.getLogger("shoal")
 
 NOTE = "note: "
-"""How a line begins that asks for attention."""
+"""The start of a line that needs attention."""
 
 CLUSTERING = "finding categories"
-"""What clustering is called; of many images it takes minutes."""
+EMBEDDING = "embedding images"
+"""Names of long steps in progress bars."""
 
 
 def _write_log(text: str) -> None:
-    log.log(logging.WARNING if text.startswith(NOTE) else logging.INFO, "%s", shown(text))
+    level = logging.WARNING if text.startswith(NOTE) else logging.INFO
+    log.log(level, "%s", shown(name_arguments(text)))
 
 
 def _write_detail(text: str) -> None:
@@ -43,70 +46,75 @@ def _log_progress(what: str, unit: str) -> Iterator[Progress]:
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Takes lines for a person, and makes a progress callback for something long that has a name.
+    """Receives the messages and the progress of a job.
 
     The default logs lines at level INFO, notes at level WARNING and details at level DEBUG to the
     logger `shoal`: `logging.basicConfig(level="INFO")` shows them in Python.
 
     Parameters
     ----------
-    say
+    report
         Takes a line.
     show
-        Takes the name of something long and the plural of what is counted; a context manager that
-        gives a callback (done, total).
+        Takes the name of a long step and the plural of what it counts; returns a context manager
+        that yields a callback (done, total).
     detail
-        Takes what only someone who asks wants to hear, such as a line per epoch.
+        Takes a line of detail, such as one per epoch.
 
     Examples
     --------
     >>> import shoal
     >>> lines = []
-    >>> reporter = shoal.Reporter(say=lines.append)  # for shoal.discover(…, reporter=reporter)
-    >>> reporter.say("419 images")
+    >>> reporter = shoal.Reporter(report=lines.append)  # for shoal.discover(…, reporter=reporter)
+    >>> reporter.report("419 images")
     >>> lines
     ['419 images']
     """
 
-    say: Listener = _write_log
+    report: Listener = _write_log
     show: ShowProgress = _log_progress
     detail: Listener = _write_detail
 
     def progress(self, what: str, unit: str = "") -> AbstractContextManager[Progress]:
-        """A callback (done, total) for something long."""
+        """Return a context manager that yields a callback (done, total) for a long step."""
         return self.show(what, unit)
 
     def also_to(self, listener: Listener) -> "Reporter":
         """Return a reporter that also sends every line, detail and progress message to
         `listener`."""
-        say = _both(self.say, listener)
+        report = _both(self.report, listener)
         detail = _both(self.detail, listener)
 
         @contextmanager
         def show_both(what: str, unit: str) -> Iterator[Progress]:
             listener(f"{what} …")
             with ExitStack() as both:
-                ways = [
-                    both.enter_context(way)
-                    for way in (self.show(what, unit), lines(what, unit, listener))
+                callbacks = [
+                    both.enter_context(progress)
+                    for progress in (self.show(what, unit), lines(what, unit, listener))
                 ]
 
                 def update(done: int, total: int) -> None:
-                    for way in ways:
-                        way(done, total)
+                    for callback in callbacks:
+                        callback(done, total)
 
                 yield update
+            if peak := peak_memory():
+                listener(f"{what}: peak memory {peak / 1e9:.2f} GB so far")
 
-        return replace(self, say=say, show=show_both, detail=detail)
+        return replace(self, report=report, show=show_both, detail=detail)
 
 
-def stderr_reporter() -> Reporter:
-    """Tell whoever calls from Python, on stderr: lines, and a bar on a terminal."""
+def default_reporter(*, verbose: bool) -> Reporter:
+    """Return a reporter that prints to stderr, with progress bars on a terminal, or one that logs
+    if not `verbose` or in another than the main process."""
+    if not verbose or not is_main():
+        return Reporter()
 
-    def say(text: str) -> None:
-        print(shown(text), file=sys.stderr, flush=True)
+    def print_line(text: str) -> None:
+        print(shown(name_arguments(text)), file=sys.stderr, flush=True)
 
-    return Reporter(say, lambda what, unit: show(what, unit, say))
+    return Reporter(print_line, lambda what, unit: show(what, unit, print_line))
 
 
 @contextmanager
@@ -114,17 +122,17 @@ def _show_nothing(what: str, unit: str) -> Iterator[Progress]:
     yield lambda done, total: None
 
 
-def _say_nothing(text: str) -> None:
-    """Drop a line."""
+def _ignore(text: str) -> None:
+    """Ignore a line."""
 
 
-SILENT = Reporter(say=_say_nothing, show=_show_nothing, detail=_say_nothing)
-"""For processes that help the main one: what they would say, that one says."""
+SILENT = Reporter(report=_ignore, show=_show_nothing, detail=_ignore)
+"""For processes other than the main one: they would repeat its messages."""
 
 
 def _both(first: Listener, second: Listener) -> Listener:
-    def tell(text: str) -> None:
+    def send(text: str) -> None:
         first(text)
         second(text)
 
-    return tell
+    return send

@@ -1,184 +1,289 @@
-"""How a job is done: checked, decoded, embedded, answered, written; by one process, or by several
-that torchrun started.
+"""Run a job: check, decode, embed, compute the results, write the run folder.
 
-The main process leads. The others wait for its word: to embed, or to train what it trains.
+The main process runs the job. Other processes, started by torchrun, wait for its messages and help
+it to embed and to train.
 """
 
+import hashlib
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shoal.data.pixels import Pixels
-from shoal.device import seed_everything
-from shoal.discovery.job import Job
-from shoal.discovery.read_and_embed import (
-    check_rest,
-    decode,
-    drop_unreadable,
-    embed_images,
-    engine_of,
-    new_trunk,
-    tell_found,
-)
-from shoal.discovery.reporter import SILENT
-from shoal.discovery.run_folder import check_run_folder, collection_checksum
+import numpy as np
+import torch
+
+from shoal.array_cache import read_array, write_array
+from shoal.arrays import each_row
+from shoal.checksums import digest_names
+from shoal.data.collection import Collection
+from shoal.data.pixels import Pixels, check_headers, load_pixels
+from shoal.data.pixels.decoding import NO_HEIC
+from shoal.device import describe_device, seed_everything
+from shoal.discovery.cache import bound_cache
+from shoal.discovery.job import EmbeddedImages, Job
+from shoal.discovery.reporter import EMBEDDING, SILENT, Reporter
+from shoal.discovery.thumbnails import make_thumbnails
 from shoal.discovery.trained.training import Training, represent
-from shoal.distributed import flag_from_main, is_main, object_from_main, others_waiting, processes
+from shoal.distributed import (
+    flag_from_main,
+    is_main,
+    object_from_main,
+    others_waiting,
+    processes,
+    world_size,
+)
 from shoal.encoders.catalog import ENCODERS, is_hub_id
-from shoal.encoders.embed import embed, move_encoder
-from shoal.encoders.engines import use_engine
+from shoal.encoders.embed import check_directions, embed
+from shoal.encoders.engines import TORCH, check_engine, use_engine
 from shoal.encoders.hub import is_cached
 from shoal.encoders.vision import Encoder
-from shoal.errors import DataError, Diverged, ShoalError
-from shoal.methods.clusters import Representation
-from shoal.runs import LOCK, Run, check_not_held, locked
+from shoal.encoders.weights import digest_weights
+from shoal.errors import DataError, Diverged, MissingError, ShoalError, UsageError
+from shoal.methods.clusters import Representation, to_numpy
+from shoal.methods.trunk import Trunk
+from shoal.runs import LOCK, Run, Skip, check_not_held, damaged, drop_thumbnails, locked
+from shoal.settings import differences
+from shoal.training.tokens import TokenCollector
+from shoal.words import count, first_few, plural
+
+COPY_ROWS = 8_192
+"""Rows of stored embeddings that are copied to the device at a time."""
 
 
 def run_job(job: Job) -> None:
-    """Do a job and write its run folder; of a finished one that is resumed nothing is left to do.
+    """Run a job and write its run folder, which is locked while the job runs.
 
-    The folder is locked meanwhile: one that another process writes to is refused.
+    A complete run is left as it is, except that leftover checkpoints are removed.
     """
-    told: list[str] = []
+    reported: list[str] = []
     if is_main():
-        check_not_held(job.run.path)  # said now, not after the encoder is loaded
-        told = tell_found(job.collection, job.settings.pixel_size, job.reporter)
+        check_not_held(job.run.path)  # before the encoder is loaded, which takes a while
+        reported = report_collection(job.collection, job.settings.pixel_size, job.reporter)
     job.check(job.collection)
-    engine = engine_of(job.run) if job.resume else None
+    engine = _stored_engine(job.run) if job.resume else None
     with processes(job.device), use_engine(engine):
         seed_everything(job.settings.seed)
         if is_main():
             with others_waiting():
-                _lead(job, told)
+                _run_main(job, reported)
             flag_from_main(False, job.device)
         else:
-            _follow(replace(job, reporter=SILENT))
+            _run_worker(replace(job, reporter=SILENT))
 
 
 def preview(job: Job) -> dict[str, Any]:
-    """Refuse what a job would refuse before it decodes images, and say what it would do; writes
-    nothing.
+    """Return what a job would do, for --dry-run; raise the errors that do not need decoded images.
 
-    The encoder is loaded, unless that would take a download. Of the images the first bytes are
-    read: what breaks off later is counted as readable here.
+    Writes nothing, and reads only the header of each image. The encoder is loaded unless it would
+    have to be downloaded.
     """
     collection = job.collection
-    encoder = job.settings.of_method.encoder
+    encoder = job.settings.method_settings.encoder
     job.check(collection)
     is_local = encoder in ENCODERS or not is_hub_id(encoder) or Path(encoder).expanduser().exists()
-    is_here = is_local or is_cached(encoder)
-    if is_here:
+    is_available = is_local or is_cached(encoder)
+    if is_available:
         job.load_encoder()
     check_not_held(job.run.path)
     _check_folder(job)
-    readable, n_unreadable = drop_unreadable(collection, job.settings.pixel_size)
+    readable, n_unreadable = _drop_unreadable(collection, job.settings.pixel_size)
     if n_unreadable == len(collection):
-        raise DataError(f"none of the {n_unreadable:,} images can be decoded; are they images?")
+        problem = "; ".join(readable.notes[len(collection.notes) :]) or "are they images?"
+        raise DataError(f"none of the {n_unreadable:,} images can be decoded; {problem}")
     if n_unreadable:
-        check_rest(job, readable, f"{n_unreadable:,} unreadable")
+        _check_readable(job, readable, f"{n_unreadable:,} unreadable")
     return {
         "counted": readable.count(n_unreadable=n_unreadable),
-        "notes": list(collection.notes),
+        "layout": collection.layout,
+        "categories": dict(zip(readable.classes, readable.class_sizes.tolist(), strict=True)),
+        "notes": list(readable.notes),
         "out": str(job.run.path),
-        "is_finished": job.resume and job.run.is_complete,
+        "is_finished": job.run.is_complete and not job.force,
         "encoder": encoder,
-        "encoder_is_here": is_here,
-        "device": str(job.encoder_device),
+        "encoder_is_installed": is_available,
+        "device": str(job.device),
         **job.plan(readable),
     }
 
 
-def _check_folder(job: Job) -> str:
-    """Refuse a folder that must not be written to; the checksum of the images."""
-    checksum = collection_checksum(job.collection)
-    check_run_folder(job.run.path, job.config, checksum, resume=job.resume, force=job.force)
-    return checksum
+def report_collection(collection: Collection, pixel_size: int, reporter: Reporter) -> list[str]:
+    """Report the number of images, how they were read, and notes; return the lines."""
+    readable, n_unreadable = _drop_unreadable(collection, pixel_size)
+    lines = readable.describe(n_unreadable=n_unreadable).splitlines()
+    for line in lines:
+        reporter.report(line)
+    return lines
 
 
-def _lead(job: Job, told: list[str]) -> None:
-    """Decode, take the folder, and do in it what is left to do; `told` was said already."""
+def _drop_unreadable(collection: Collection, pixel_size: int) -> tuple[Collection, int]:
+    """Return the images with a valid header, and the number of images without one.
+
+    If no image has a valid header, return the whole collection. Add a note if HEIC files need
+    pillow-heif.
+    """
+    skipped = check_headers(collection, pixel_size)
+    broken = {image.name for image in skipped}
+    n_heic = sum(image.reason == NO_HEIC for image in skipped)
+    if n_heic:
+        note = f"{count(n_heic, 'HEIC file')} {plural(n_heic, 'needs')} pip install pillow-heif"
+        collection = replace(collection, notes=(*collection.notes, note))
+    if not broken or len(broken) == len(collection):
+        return collection, len(broken)
+    is_readable = np.array([name not in broken for name in collection.names])
+    return collection.subset(is_readable), len(broken)
+
+
+def _check_readable(job: Job, readable: Collection, unreadable: str) -> None:
+    """Raise if too few readable images are left; the message ends with `unreadable`."""
+    try:
+        job.check(readable)
+    except ShoalError as error:
+        raise DataError(f"{error} ({unreadable})") from error
+
+
+def _run_main(job: Job, reported: list[str]) -> None:
+    """Run the job in the main process.
+
+    `reported` are the lines reported before the run folder exists; they are added to its log.
+    """
     began = time.perf_counter()
     run = job.run
     checksum = _check_folder(job)
-    if job.resume and run.is_complete:
-        _leave(job)
+    if not job.force and (run.is_complete or (run.is_stopped and not job.resume)):
+        _clean_up_finished(job)
         return
-    encoder = move_encoder(job.load_encoder(), job.encoder_device)
+    encoder = job.load_encoder().to(job.device)
     if job.resume and not run.has("provenance.json"):
-        job.reporter.say(f"note: nothing to resume in {run.path}, so a new run is started")
-    pixels = decode(
-        job
-    )  # before anything is written: images that fail must not cost a run that is there
+        job.reporter.report(f"note: nothing to resume in {run.path}; starting a new run")
+    # Decode first: unreadable images must raise before --force deletes the previous run.
+    pixels = _decode(job)
     with locked(run.path):
         if job.resume and run.is_stopped:
             run.note(finished=None)
         Run.create(run.path, force=job.force)
-        with _interruption_logged(run):
-            _start(job, encoder, checksum, told)
+        try:
+            _start_run(job, encoder, checksum)
+            for line in reported:
+                run.log(line)
             job = replace(job, reporter=job.reporter.also_to(run.log))
-            _fill(job, pixels, encoder, began)
+            images = _embed(job, pixels, encoder)
+            try:
+                provenance = job.compute(images)
+            finally:
+                images.trunk.free()
+            run.finish(
+                seconds=round(time.perf_counter() - began, 3),
+                n_images=len(images.collection),
+                n_labeled=images.collection.n_labeled,
+                **provenance,
+            )
+        except KeyboardInterrupt:
+            if run.has("train.log"):
+                with suppress(ShoalError):  # a full disk must not hide the KeyboardInterrupt
+                    run.log("interrupted; to continue, run the same command with --resume")
+            raise
+        if not run.is_stopped:
+            run.drop_checkpoints()
         job.conclude()
 
 
-def _start(job: Job, encoder: Encoder, checksum: str, told: list[str]) -> None:
-    """Begin the run, or go on with it; its log starts with what was said already."""
+def _run_worker(job: Job) -> None:
+    """Embed or train when the main process asks for it, until it has finished."""
+    pixels: Pixels | None = None
+    learned: Representation | None = None
+    while flag_from_main(False, job.device):
+        training: Training | None = object_from_main(None, job.device)
+        if pixels is None:
+            pixels = _decode(job)
+            trunk = Trunk(pixels=pixels, device=job.device)
+        if training is None:
+            embed(pixels, job.load_encoder().to(job.device))
+            continue
+        model = None
+        if training.is_warm_start and learned is not None:
+            model = learned.model
+        with suppress(Diverged):  # the main process raises and reports it
+            learned = represent(job, trunk, training, start=model)
+    if pixels is not None:
+        trunk.free()
+
+
+def _check_folder(job: Job) -> str:
+    """Raise if the job must not write to its run folder; return the checksum of the images."""
     run = job.run
-    made_from = None
-    if run.has("provenance.json"):
-        made_from = run.provenance.get("made_from")
-    run.start(
-        job.config,
-        seed=job.settings.seed,
-        device=str(encoder.device),
-        command=job.command,
-        root=job.collection.where,
-        folders=list(job.collection.folders),
-        encoder=job.settings.of_method.encoder,
-        fingerprint=checksum,
-        made_from=made_from,
-    )
-    for line in told:
-        run.log(line)
+    checksum = collection_checksum(job.collection)
+    if job.resume and job.force:
+        raise UsageError(
+            "resume and force: found both, but resume continues a run and force deletes it; give "
+            "only one"
+        )
+    if not job.force and run.has("config.yaml") and run.has("provenance.json"):
+        if not job.resume and not run.is_finished:
+            raise UsageError(
+                f"{run.path}: found an unfinished run; give --resume to continue it, or --force to "
+                "start over"
+            )
+        _check_same(job, checksum)
+        if run.is_finished:  # complete, or stopped early by the user
+            return checksum
+    run.check_free(force=job.force)
+    return checksum
 
 
-def _fill(job: Job, pixels: Pixels, encoder: Encoder, began: float) -> None:
-    """Embed and answer; the run is then finished."""
+def _check_same(job: Job, checksum: str) -> None:
+    """Raise if the settings, images or labels differ from those of the run in the folder."""
     run = job.run
-    images = embed_images(job, pixels, encoder)
-    try:
-        noted = job.answer(images)
-    finally:
-        images.trunk.free()
-    run.finish(
-        seconds=round(time.perf_counter() - began, 3),
-        n_images=len(images.collection),
-        n_labeled=images.collection.n_labeled,
-        **noted,
-    )
-    if not run.is_stopped:
-        run.drop_checkpoints()
+    started: Any = run.config_as(type(job.config))
+    # The time limit may change: a run that it stopped can be resumed with another one.
+    started = replace(started, max_minutes=job.config.max_minutes)
+    changed = differences(job.config, started)
+    if run.provenance.get("fingerprint") != checksum:
+        changed.append("other images or labels")
+    if changed:
+        raise UsageError(
+            f"{run.path}: contains a run that differs from this one ({'; '.join(changed)}); repeat "
+            "its command, give another --out, or --force to start over"
+        )
 
 
-@contextmanager
-def _interruption_logged(run: Run) -> Iterator[None]:
-    """Say in train.log that Ctrl-C has ended the run."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if run.has("train.log"):
-            with suppress(ShoalError):  # a full disk must not hide that it was Ctrl-C
-                run.log("interrupted; the same command with --resume continues")
-        raise
+def collection_checksum(collection: Collection) -> str:
+    """Return a checksum of the classes, and of the name, label and file size of every image.
+
+    Instead of the file size it uses the content of images in memory, and the state that the store
+    reports for remote images and shards. It costs one `stat` per file. A file replaced by another
+    of the same size is detected later, by the checksum of the pixels in `_record_inputs`.
+    """
+    digest = hashlib.sha256(digest_names(collection.names, collection.labels).encode())
+    digest.update("\0".join(collection.classes).encode("utf-8", "surrogateescape"))
+    if collection.previous is not None:
+        digest.update(collection.previous.checksum.encode())
+    if collection.stored is not None:
+        digest.update("\0".join(collection.stored.states).encode())
+        return digest.hexdigest()
+    for i in range(len(collection)):
+        source = collection.source(i)
+        if not isinstance(source, Path):
+            digest.update(np.asarray(source).tobytes())
+            continue
+        n_bytes = -1  # a missing or unreadable file is skipped when images are decoded
+        with suppress(OSError):
+            n_bytes = source.stat().st_size
+        digest.update(str(n_bytes).encode())
+    return digest.hexdigest()
 
 
-def _leave(job: Job) -> None:
-    """Say of a finished run that there is nothing left to do, and remove what a kill right after
-    its end has left."""
+def _clean_up_finished(job: Job) -> None:
+    """Report that a run is finished; if it was killed during its cleanup, complete that."""
     run = job.run
-    job.reporter.say(f"{run.path} is finished, there is nothing left to do")
+    if run.is_stopped:
+        job.reporter.report(
+            f"{run.path} is finished, but its training was stopped early; give --resume to "
+            "continue it"
+        )
+        return
+    job.reporter.report(f"{run.path} is finished; there is nothing left to do")
     if run.has_checkpoints or run.has(LOCK) or not job.is_concluded:
         with locked(run.path):
             run.drop_checkpoints()
@@ -186,23 +291,175 @@ def _leave(job: Job) -> None:
                 job.conclude()
 
 
-def _follow(job: Job) -> None:
-    """Embed and train what the main process does, whenever it says so, until it has nothing more to
-    say."""
-    pixels: Pixels | None = None
-    learned: Representation | None = None
-    while flag_from_main(False, job.device):
-        training: Training | None = object_from_main(None, job.device)
-        if pixels is None:
-            pixels = decode(job)
-            trunk = new_trunk(job, pixels)
-        if training is None:
-            embed(pixels, job.load_encoder().to(job.device))
-            continue
-        model = None
-        if training.goes_on and learned is not None:
-            model = learned.model
-        with suppress(Diverged):  # which the main process hears of too
-            learned = represent(job, trunk, training, start=model)
-    if pixels is not None:
-        trunk.free()
+def _start_run(job: Job, encoder: Encoder, checksum: str) -> None:
+    """Write config.yaml and provenance.json.
+
+    A resumed run keeps `made_from`, the checksums of its inputs.
+    """
+    made_from = None
+    if job.run.has("provenance.json"):
+        made_from = job.run.provenance.get("made_from")
+    job.run.start(
+        job.config,
+        seed=job.settings.seed,
+        device=str(encoder.device),
+        command=job.command,
+        root=job.collection.where,
+        folders=list(job.collection.folders),
+        encoder=job.settings.method_settings.encoder,
+        fingerprint=checksum,
+        made_from=made_from,
+    )
+
+
+def _stored_engine(run: Run) -> str | None:
+    """Return the inference engine of an unfinished run; None without such a run."""
+    if not run.has("provenance.json") or run.is_complete:
+        return None
+    made_from = run.provenance.get("made_from")
+    if made_from is None:
+        return None
+    engine = str(made_from.get("engine", TORCH))
+    try:
+        check_engine(engine)
+    except MissingError as error:
+        raise MissingError(
+            f"{run.path}: the run was started with the {error}; or give --force to start over"
+        ) from error
+    return engine
+
+
+def _decode(job: Job) -> Pixels:
+    """Decode the images of a job; raise if too few remain."""
+    pixels = decode(job.collection, job.settings.pixel_size, job.reporter)
+    skipped = pixels.skipped
+    if skipped:
+        first = f"for example {skipped[0].name}: {skipped[0].reason}"
+        readable = job.collection.subset(pixels.index)
+        _check_readable(job, readable, f"{len(skipped):,} unreadable, {first}")
+    return pixels
+
+
+def decode(collection: Collection, pixel_size: int, reporter: Reporter) -> Pixels:
+    """Decode images, or read them from the pixel cache, which is kept below its limit."""
+    with reporter.progress("decoding images", "images") as progress:
+        pixels = load_pixels(collection, pixel_size, progress=progress)
+    if collection.images is None and is_main():
+        for removed in bound_cache(collection.where, pixel_size):
+            reporter.report(
+                f"note: deleted {removed.folder}, because the pixel cache was too large"
+            )
+    return pixels
+
+
+def _embed(job: Job, pixels: Pixels, encoder: Encoder) -> EmbeddedImages:
+    """Embed the decoded images with the frozen encoder, and write thumbnails.
+
+    If this fails before the embeddings are stored, remove the new run folder.
+    """
+    run = job.run
+    collection = job.collection
+    if pixels.skipped:
+        collection = collection.subset(pixels.index)
+    left_out = [(image.name, image.reason) for image in pixels.skipped]
+    left_out += job.collection.left_out
+    is_resumed = run.provenance.get("made_from") is not None
+    trunk = Trunk(pixels=pixels, device=job.device)
+    try:
+        if left_out:
+            run.write_skipped(Skip(path=path, reason=reason) for path, reason in sorted(left_out))
+            counted = collection.count(n_unreadable=len(pixels.skipped))
+            job.reporter.report(f"{counted}, listed in {run.path / 'skipped.csv'}")
+        if copies := pixels.copies:
+            job.reporter.report(
+                f"note: {count(len(copies), 'image')} {plural(len(copies), 'has')} the same pixels "
+                f"as another one: {first_few(copies)}"
+            )
+        _record_inputs(run, pixels, encoder)
+        key = _embeddings_key(run, encoder)
+        cached = None if run.has("frozen.npy") else read_array("embeddings", key)
+        if cached is not None:
+            job.reporter.detail("embeddings of these images are in the cache")
+            run.write_array("frozen", cached)
+        if run.has("frozen.npy"):
+            embeddings = _read_frozen(run, len(pixels), job.device)
+        else:
+            embeddings = _embed_frozen(job, encoder, pixels, trunk)
+            write_array("embeddings", key, to_numpy(embeddings))
+    except ShoalError as error:
+        # A UsageError means that a resumed run was given different images. Its folder stays, so
+        # that it can be resumed with the original ones.
+        if not run.has("frozen.npy") and not (is_resumed and isinstance(error, UsageError)):
+            run.abandon()
+        raise
+    if not run.has_thumbnails:
+        with job.reporter.progress("making thumbnails"):
+            run.write_thumbnails(make_thumbnails(pixels), len(pixels))
+    frozen = Representation(embeddings=embeddings, embed=lambda others: embed(others, encoder))
+    return EmbeddedImages(collection=collection, pixels=pixels, frozen=frozen, trunk=trunk)
+
+
+def _record_inputs(run: Run, pixels: Pixels, encoder: Encoder) -> None:
+    """Record checksums of the pixels and weights; raise if those of a resumed run differ.
+
+    This reads every pixel: 20 GB for 100,000 images of 256 x 256.
+    """
+    encoding = f"{encoder.input_format!r}, weights {digest_weights(encoder)}"
+    inputs = {"images": pixels.checksum, "encoder": encoding}
+    recorded = run.provenance.get("made_from")
+    if recorded is None:
+        # A run interrupted before this record may have left files made from other inputs.
+        run.drop("frozen.npy")
+        drop_thumbnails(run.path)
+        run.note(made_from=inputs | {"engine": encoder.engine})
+        return
+    changed = [f"the {what}" for what, digest in inputs.items() if recorded.get(what) != digest]
+    if changed:
+        raise UsageError(
+            f"{run.path}: cannot be resumed, because {' and '.join(changed)} changed after the run "
+            "was started; restore what it was started with, or give --force to start over"
+        )
+
+
+def _embeddings_key(run: Run, encoder: Encoder) -> str:
+    """Return a cache key with everything that the bits of the frozen embeddings depend on."""
+    recorded = {name: run.provenance[name] for name in ("made_from", "platform", "packages")}
+    return f"{recorded} {encoder} {describe_device(encoder.device)} {world_size()} processes"
+
+
+def _embed_frozen(job: Job, encoder: Encoder, pixels: Pixels, trunk: Trunk) -> torch.Tensor:
+    """Return the frozen embeddings (N, D), computed in all processes, and write frozen.npy.
+
+    The trunk's tokens are cached for training only if a resumed run would compute the same bits.
+    This holds for OpenVINO, but with torch they may depend on the batch an image is in.
+    """
+    collector = None
+    is_trained = any(each.is_trained for each in job.methods)
+    if is_trained and encoder.engine != TORCH and world_size() == 1:
+        collector = TokenCollector(len(pixels))
+    flag_from_main(True, job.device)
+    object_from_main(None, job.device)  # None: the other processes embed instead of training
+    with job.reporter.progress(EMBEDDING, "images") as progress:
+        frozen = embed(pixels, encoder, progress=progress, on_tokens=collector)
+    check_directions((frozen == 0).all(dim=1), pixels.names, encoder.input_format.size)
+    job.run.write_array("frozen", to_numpy(frozen))
+    if collector is not None and collector.tokens is not None:
+        chosen = job.settings.method_settings
+        split = (chosen.encoder, job.methods[0].n_tail_blocks, chosen.input_size)
+        trunk.tokens[split] = collector.tokens
+    return frozen
+
+
+def _read_frozen(run: Run, n_images: int, device: torch.device) -> torch.Tensor:
+    """Read frozen.npy, written earlier or copied from the cache, a block of rows at a time."""
+    stored = run.array("frozen")
+    is_matrix = stored.ndim == 2 and len(stored) == n_images and stored.dtype == np.float32
+    if not is_matrix or not each_row(stored, lambda rows: np.isfinite(rows).all(axis=1)).all():
+        found = f"found {stored.dtype} of shape {stored.shape}"
+        expected = "expected finite float32, a row per image"
+        raise damaged(run.path / "frozen.npy", f"{found}, {expected}")
+    frozen = torch.empty(stored.shape, device=device)
+    for start in range(0, n_images, COPY_ROWS):
+        rows = slice(start, start + COPY_ROWS)
+        frozen[rows] = torch.from_numpy(np.array(stored[rows]))
+    return frozen

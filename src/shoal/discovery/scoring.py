@@ -1,4 +1,4 @@
-"""Scoring a finished run against the truth. Nothing here reaches anything that chooses."""
+"""Score a finished run against the truth. Nothing computed here is used to choose anything."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ from shoal.words import count, first_few
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Score:
-    """How a run compares with the truth, on its unlabeled images."""
+    """The accuracy of a run on its unlabeled images."""
 
     accuracy: Accuracy
     nmi: float
@@ -25,29 +25,28 @@ class Score:
     n_classes: int
     """True classes among them."""
     n_clusters: int
-    """Categories the run found in all."""
+    """Categories that the run has found."""
     notes: tuple[str, ...] = ()
-    """What about the truth may be a mistake, a sentence each."""
+    """Possible mistakes in the truth."""
 
     def in_words(self) -> str:
-        """The accuracy as the field prints it."""
+        """Return All / Known / Novel accuracy and counts."""
         return (
-            f"{self.accuracy} on {count(self.n_images, 'unlabeled image')}; "
-            f"{count(self.n_clusters, 'category')} found, "
-            f"{count(self.n_classes, 'true class')} among them"
+            f"{self.accuracy} on {count(self.n_images, 'unlabeled image')} of "
+            f"{count(self.n_classes, 'true class')}; {count(self.n_clusters, 'category')} found"
         )
 
 
 def score_run(run: Run, truth: Mapping[str, str]) -> Score:
     """Score a run against true class names by image, and write the score to accuracy.json.
 
-    Clusters are matched with classes once, over all unlabeled images. A class is known when the run
-    was given labels of it. Images that the truth does not name are left out; none in common is an
-    error.
+    Clusters are matched with classes once, over all unlabeled images. A class is known if the
+    run was given labels of it. Images without a true class are left out; raise if none has
+    one.
     """
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-    # The labels that were given, whatever a review calls them now: the truth does not know of it.
+    # Given labels have the names of the truth; a review may have renamed their categories.
     given = list(column(Run(run.path).assignments, "label_given"))
     paths = list(column(run.assignments, "path"))
     categories = np.array(column(run.assignments, "category_id"), dtype=np.int64)
@@ -60,13 +59,13 @@ def score_run(run: Run, truth: Mapping[str, str]) -> Score:
     if not scored:
         raise DataError(
             f"truth: has a class for none of the {given.count(''):,} unlabeled images of "
-            f"{run.path}; give their paths as they stand in assignments.csv, and a class each"
+            f"{run.path}; give each path as in assignments.csv, with its class"
         )
     known = {label for label in given if label}
     true_names = [truth[paths[i]] for i in scored]
     classes, y_true = np.unique(true_names, return_inverse=True)
     y_pred = categories[scored]
-    # Each rejected image is in a category of its own.
+    # Each rejected image is a separate category.
     is_rejected = y_pred < 0
     apart = np.where(is_rejected, categories.max() + np.cumsum(is_rejected), y_pred)
     score = Score(
@@ -78,44 +77,44 @@ def score_run(run: Run, truth: Mapping[str, str]) -> Score:
         n_clusters=run.n_clusters,
         notes=tuple(_doubts(paths, given, truth, set(true_names))),
     )
-    # A review may change the categories later, which their checksum tells.
-    of = {"categories": digest_rows(categories)}
+    # The checksum shows a report whether a review has changed the categories since.
+    checksum = {"categories": digest_rows(categories)}
     with locked(run.path):
-        Run(run.path).write_json("accuracy", score_to_dict(score) | of)
+        Run(run.path).write_json("accuracy", score_to_dict(score) | checksum)
     return score
 
 
 def _accuracy(y_true: Ints, y_pred: Ints, is_known: Bools) -> Accuracy:
-    """As `gcd_accuracy`; an image that a person has rejected is matched with nothing: wrong."""
-    has = y_pred >= 0
-    found = gcd_accuracy(y_true[has], y_pred[has], is_known[has])
-    if has.all():
-        return found
+    """Return `gcd_accuracy`, counting images without a category (rejected ones) as wrong."""
+    has_category = y_pred >= 0
+    accuracy = gcd_accuracy(y_true[has_category], y_pred[has_category], is_known[has_category])
+    if has_category.all():
+        return accuracy
 
-    def of_all(share: float, among: Bools) -> float:
-        if not among.any():
+    def with_rejected(share: float, group: Bools) -> float:
+        """Return the share of correct images in the whole group."""
+        if not group.any():
             return float("nan")
-        return float(np.nan_to_num(share)) * int(among[has].sum()) / int(among.sum())
+        return float(np.nan_to_num(share)) * int(group[has_category].sum()) / int(group.sum())
 
     return Accuracy(
-        of_all(found.all, np.ones_like(has)),
-        of_all(found.known, is_known),
-        of_all(found.novel, ~is_known),
+        with_rejected(accuracy.all, np.ones_like(has_category)),
+        with_rejected(accuracy.known, is_known),
+        with_rejected(accuracy.novel, ~is_known),
     )
 
 
 def _doubts(
     paths: Sequence[str], given: Sequence[str], truth: Mapping[str, str], classes: set[str]
 ) -> list[str]:
-    """Sentences about names that do not fit together, and make known classes count as novel."""
+    """Return notes about class names that make known classes count as novel."""
     doubts = []
     other = [i for i, name in enumerate(given) if name and truth.get(paths[i], name) != name]
     if other:
         path = paths[other[0]]
         doubts.append(
-            "the truth names another class than the run was given for "
-            f"{count(len(other), 'labeled image')}, such as {path}: {truth[path]!r}, given "
-            f"{given[other[0]]!r}"
+            f"the truth of {count(len(other), 'labeled image')} differs from the given label, such "
+            f"as {path}: {truth[path]!r}, label {given[other[0]]!r}"
         )
     known = {name for name in given if name}
     if known and not known & classes:
@@ -128,7 +127,7 @@ def _doubts(
 
 
 def score_to_dict(score: Score) -> dict[str, object]:
-    """The score as plain numbers, NaN as null."""
+    """Return the score as plain numbers, with None for NaN."""
     plain = asdict(score)
     del plain["notes"]
     values: dict[str, object] = nan_to_null(plain.pop("accuracy") | plain)

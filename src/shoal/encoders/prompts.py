@@ -1,10 +1,10 @@
-"""Prompts: what is learned before and inside of a frozen trunk, so that it too can be turned toward
-a collection.
+"""Learned prompts, which adapt a frozen trunk to a collection.
 
-Each block of a plain transformer reads a few tokens of its own besides those of the image; any
-other encoder reads images with a learned border. The trunk then runs in every step, with gradients.
+Each block of a plain transformer gets a few learned tokens in addition to those of the image; any
+other encoder gets images with a learned border. The trunk then runs in every step, with gradients.
 
-b images of S × S pixels, T tokens, P prompts, C channels of a token, D entries of a feature.
+Shapes: b images of S × S pixels, T tokens, P prompts, C channels of a token, D dimensions of a
+feature.
 """
 
 import torch
@@ -13,13 +13,11 @@ from torch import Tensor, nn
 from shoal.encoders.vision import Encoder
 
 N_ENSEMBLED = 2
-"""How many of the prompts that come out of the last block are averaged to the feature of the
-prompts."""
+"""Outputs of the last block for prompts that are averaged to the feature of the prompts."""
 
 
 class TokenPrompts(nn.Module):
-    """Tokens of their own for each block, put behind the first one in place of those of the block
-    before."""
+    """Learned tokens for each block, inserted behind the class token."""
 
     def __init__(self, n_blocks: int, n_prompts: int, n_channels: int) -> None:
         super().__init__()
@@ -28,18 +26,18 @@ class TokenPrompts(nn.Module):
     def forward(
         self, images: Tensor, trunk: nn.Sequential, tail: nn.Sequential
     ) -> dict[str, Tensor]:
-        """Features (b, D) of images (b, 3, S, S), and those of the prompts."""
+        """Return features (b, D) of images (b, 3, S, S), and those of the prompts."""
         stem, *blocks = trunk
         *more, finish = tail
         tokens = stem(images)  # (b, T, C)
         prompts = tokens[:, :0]
-        for block, own in zip([*blocks, *more], self.tokens, strict=True):
-            own = own.to(tokens.dtype).expand(len(tokens), -1, -1)  # (b, P, C)
-            first, prompts, rest = block(
-                torch.cat([tokens[:, :1], own, tokens[:, 1:]], dim=1)
-            ).split([1, own.shape[1], tokens.shape[1] - 1], dim=1)
+        for block, learned in zip([*blocks, *more], self.tokens, strict=True):
+            prompts = learned.to(tokens.dtype).expand(len(tokens), -1, -1)  # (b, P, C)
+            out = block(torch.cat([tokens[:, :1], prompts, tokens[:, 1:]], dim=1))
+            sizes = [1, prompts.shape[1], tokens.shape[1] - 1]
+            first, prompts, rest = out.split(sizes, dim=1)
             tokens = torch.cat([first, rest], dim=1)
-        # Each prompt is normed by itself, then they are averaged.
+        # Each prompt is normalized separately before averaging.
         ensembled = [
             finish(prompts[:, i : i + 1]) for i in range(min(N_ENSEMBLED, prompts.shape[1]))
         ]
@@ -47,8 +45,7 @@ class TokenPrompts(nn.Module):
 
 
 class BorderPrompt(nn.Module):
-    """A border that is added to every image, where an encoder has no tokens to put others beside; 0
-    at the start."""
+    """A learned border, initially 0, that is added to every image."""
 
     positions: Tensor
 
@@ -62,7 +59,7 @@ class BorderPrompt(nn.Module):
     def forward(
         self, images: Tensor, trunk: nn.Sequential, tail: nn.Sequential
     ) -> dict[str, Tensor]:
-        """Features (b, D) of images (b, 3, S, S)."""
+        """Return features (b, D) of images (b, 3, S, S)."""
         canvas = self.border.new_zeros(3, images.shape[2] * images.shape[3]).index_copy(
             1, self.positions, self.border
         )
@@ -70,8 +67,10 @@ class BorderPrompt(nn.Module):
 
 
 def make_prompts(encoder: Encoder, *, n_prompts: int, border: int) -> TokenPrompts | BorderPrompt:
-    """Tokens for a plain transformer, a border for any other encoder: one whose blocks count on
-    their tokens too."""
+    """Return token prompts for a plain transformer, a border for any other encoder.
+
+    Blocks that compute arguments from their number of tokens (`context`) cannot take more tokens.
+    """
     size = encoder.input_format.size
     if encoder.n_blocks and encoder.context is None:
         with torch.no_grad():

@@ -1,11 +1,11 @@
-"""A model of the transformers library taken apart, and the proof on one image that nothing was
-lost.
+"""Split a model of the transformers library into parts, and check the result on one image.
 
-B images, T tokens, C channels of a token, D of a feature.
+Shapes: B images, T tokens, C channels of a token, D of a feature.
 """
 
 import inspect
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -26,27 +26,27 @@ from shoal.encoders.architectures import (
 )
 from shoal.encoders.openvino_trunk import warn_once
 from shoal.encoders.vision import Parts
-from shoal.encoders.weights import in_a_line
 from shoal.errors import MissingError, UsageError
+from shoal.text import one_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 SPLIT_TOLERANCE = 1e-4
-"""How far trunk + tail may lie from the model's own forward on the probe image, relative to its
-largest entry."""
+"""Largest difference of trunk + tail from the model's own forward on the probe image, relative to
+its largest entry."""
 
 
 class Step(nn.Module):
-    """One module of a model, called as the model calls it: tokens in, tokens out."""
+    """One module of a model, called as the model calls it, from tokens to tokens."""
 
     def __init__(self, module: nn.Module, context: nn.Module | None = None) -> None:
         super().__init__()
         self.module = module
-        # In a tuple: the blocks share it, so it is no part of any of them.
+        # In a tuple, so that the module that all blocks share is not registered in each of them.
         self._context = (context,)
         self.accepted = _arguments(module)
-        # No token is masked, so whatever else a module insists on is given as None.
+        # No token is masked: other required arguments (masks) are None.
         _, *others = inspect.signature(module.forward).parameters.values()
         self.absent = {
             p.name: None
@@ -55,15 +55,16 @@ class Step(nn.Module):
         }
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Run the module; what it returns besides tokens is dropped."""
+        """Return the tokens that the module computes, without its other outputs."""
         context = self._context[0]
-        given = {} if context is None else _pick(context(tokens), self.accepted)
-        return _first(self.module(tokens, **{**self.absent, **given}))
+        arguments: dict[str, object] = dict(self.absent)
+        if context is not None:
+            arguments |= _pick(context(tokens), self.accepted)
+        return _first(self.module(tokens, **arguments))
 
 
 class SplitStem(nn.Module):
-    """Images to the first tokens: a model's first module with the arguments it takes, then
-    others."""
+    """The modules from images to the first tokens; the first one takes the model's inputs."""
 
     def __init__(self, modules: list[nn.Module], inputs: Inputs) -> None:
         super().__init__()
@@ -74,30 +75,28 @@ class SplitStem(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Turn images (B, 3, S, S) into tokens (B, T, C) or a feature map (B, C, H, W)."""
-        given = self.inputs(images)
-        pixels = given.pop("pixel_values")
-        tokens: Tensor = self.others(_first(self.first(pixels, **_pick(given, self.accepted))))
+        arguments = self.inputs(images)
+        pixels = arguments.pop("pixel_values")
+        tokens: Tensor = self.others(_first(self.first(pixels, **_pick(arguments, self.accepted))))
         return tokens
 
 
-class First(nn.Module):
-    """The first token."""
+class Pool(nn.Module):
+    """The first token, or the mean over tokens or positions."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Turn tokens (B, T, C) into (B, C)."""
-        return tokens[:, 0]
-
-
-class Mean(nn.Module):
-    """The mean over tokens (B, T, C) or over the positions of a feature map (B, C, H, W)."""
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Turn either into (B, C)."""
-        return mean_of(tokens)
+        """Turn tokens (B, T, C) or a feature map (B, C, H, W) into (B, C)."""
+        if self.kind == FIRST:
+            return tokens[:, 0]
+        return average(tokens)
 
 
 class Whole(nn.Module):
-    """A whole model, images in, feature out."""
+    """A whole model, from images to features."""
 
     def __init__(self, model: "PreTrainedModel", inputs: Inputs, feature: Feature) -> None:
         super().__init__()
@@ -114,23 +113,24 @@ class Whole(nn.Module):
             return hidden[:, 0]
         pooled: Tensor | None = getattr(out, "pooler_output", None)
         if self.feature == "mean" or pooled is None:
-            return mean_of(hidden)
+            return average(hidden)
         return pooled.flatten(1)
 
 
-def mean_of(tokens: Tensor) -> Tensor:
-    """The mean over tokens (B, T, C) or over the positions of a feature map (B, C, H, W): (B,
-    C)."""
-    return tokens.mean(dim=(2, 3) if tokens.ndim == 4 else 1)
+def average(tokens: Tensor) -> Tensor:
+    """Return the mean (B, C) over tokens (B, T, C) or positions of a feature map (B, C, H, W)."""
+    if tokens.ndim == 4:
+        return tokens.mean(dim=(2, 3))
+    return tokens.mean(dim=1)
 
 
 def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
-    """Take a vision model apart by the table of architectures; `tail(trunk(images))` is then its
+    """Split a vision model by the table of architectures, so that `tail(trunk(images))` equals its
     own forward.
 
-    One of an architecture that is not in the table, or that does not come out the same on a probe
-    image, is kept whole: it has no blocks to train, and its own pooling gives the feature. A model
-    that takes no images is refused. `image_size` is the side of the images it will see.
+    A model that is not in the table, or whose parts give another feature for a probe image, is
+    used whole: it has no blocks to train, and its own pooling gives the feature. A model that does
+    not take images is refused. `image_size` is the side of the images it will see.
     """
     model.eval()
     kind = type(model).__name__
@@ -139,19 +139,20 @@ def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
     whole = Whole(model, inputs, known.feature)
     waves = torch.linspace(-1, 1, 3 * image_size * image_size).sin()
     probe = waves.view(1, 3, image_size, image_size)
-    own = _run_whole(whole, probe, kind)
+    expected = _run_whole(whole, probe, kind)
+    feature_dim = expected.shape[1]
     if known is WHOLE:
         why = f"{kind} is none of the architectures that can be split (docs/encoders.md lists them)"
     else:
         try:
-            parts = _take_apart(getattr(model, "vision_model", model), known, inputs, own.shape[1])
-            error = _difference(parts, probe, own)
+            parts = _split(getattr(model, "vision_model", model), known, inputs, feature_dim)
+            error = _difference(parts, probe, expected)
             if error <= SPLIT_TOLERANCE:
                 return parts
             why = f"split into trunk and tail, {kind} differs from its own forward by {error:.1e}"
         except (TypeError, AttributeError, RuntimeError) as problem:
-            # Another version of the library: other names.
-            why = f"{kind} could not be split ({in_a_line(problem, 120)})"
+            # Another version of the library may have other names.
+            why = f"{kind} could not be split ({one_line(problem, 120)})"
     if is_main():
         warn_once(f"encoder: {why}; it is used whole and frozen, only the head is trained")
     return Parts(
@@ -159,33 +160,33 @@ def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
         blocks=[],
         finish=nn.Identity(),
         is_finish_trained=False,
-        feature_dim=own.shape[1],
+        feature_dim=feature_dim,
     )
 
 
-# Not in inference mode: some models keep tables of their first call, which training must read too.
+# Not in inference mode: some models cache tables in their first call, which training must read.
 @torch.no_grad()
 def _run_whole(whole: Whole, probe: Tensor, kind: str) -> Tensor:
     try:
-        own: Tensor = whole(probe)
-    except Exception as error:  # whatever a model raises that wants text, sound, or several images
+        features: Tensor = whole(probe)
+    except Exception as error:  # whatever a model for text, sound or several images raises
         raise UsageError(
             f"encoder: {kind} does not turn images of {probe.shape[-1]} px into features "
-            f"({in_a_line(error, 120)}); use a vision model, such as a ViT, DINOv2, CLIP, Swin, "
+            f"({one_line(error, 120)}); use a vision model, such as a ViT, DINOv2, CLIP, Swin, "
             "ConvNeXt or ResNet"
         ) from error
-    if not own.isfinite().all():
+    if not features.isfinite().all():
         raise MissingError(
-            f"encoder: {kind} makes NaN or infinity of a plain image, so its weights are damaged; "
-            "get new ones"
+            f"encoder: the features of {kind} for a plain image are NaN or infinite, so its "
+            "weights are damaged; download them again"
         )
-    return own
+    return features
 
 
-def _take_apart(
-    root: "PreTrainedModel", known: Architecture, inputs: Inputs, feature_dim: int
-) -> Parts:
-    context = None if known.context is None else known.context(root)
+def _split(root: "PreTrainedModel", known: Architecture, inputs: Inputs, feature_dim: int) -> Parts:
+    context = None
+    if known.context is not None:
+        context = known.context(root)
     return Parts(
         stem=SplitStem([attrgetter(path)(root) for path in known.stem], inputs),
         blocks=list(_blocks(root, known, context)),
@@ -199,13 +200,16 @@ def _take_apart(
 def _blocks(
     root: "PreTrainedModel", known: Architecture, context: nn.Module | None
 ) -> Iterator[nn.Module]:
-    places = (_get_or_none(root, path) for path in known.blocks)
-    found = next(place for place in places if place is not None)
-    for stage in [found] if known.stage is None else found:
-        own: Iterable[nn.Module] = found
+    """Return the blocks of all stages; what a stage runs between them is part of a block."""
+    found = _first_path(root, known.blocks)
+    stages: list[nn.Module] = [found]
+    if known.stage is not None:
+        stages = list(found)
+    for stage in stages:
+        members: Iterable[nn.Module] = found
         if known.stage is not None:
-            own = attrgetter(known.stage)(stage)
-        blocks = [[block] for block in own]
+            members = getattr(stage, known.stage)
+        blocks = [[block] for block in members]
         blocks[0] = [*_others(stage, known.before), *blocks[0]]
         blocks[-1] += _others(stage, known.after)
         for modules in blocks:
@@ -214,41 +218,49 @@ def _blocks(
 
 
 def _others(stage: nn.Module, path: str | None) -> list[nn.Module]:
-    """What a stage runs before or after its blocks, where it has it."""
+    """Return what a stage runs before or after its blocks."""
     modules: nn.Module | None = getattr(stage, path or "", None)
     if modules is None:
         return []
-    return list(modules) if isinstance(modules, nn.ModuleList) else [modules]
+    if isinstance(modules, nn.ModuleList):
+        return list(modules)
+    return [modules]
 
 
 def _finish_step(root: "PreTrainedModel", path: str) -> nn.Module:
-    own: dict[str, nn.Module] = {FIRST: First(), MEAN: Mean(), FLAT: nn.Flatten()}
-    return own[path] if path in own else Step(attrgetter(path)(root))
+    if path in (FIRST, MEAN):
+        return Pool(path)
+    if path == FLAT:
+        return nn.Flatten()
+    return Step(attrgetter(path)(root))
 
 
 @torch.no_grad()
-def _difference(parts: Parts, probe: Tensor, own: Tensor) -> float:
-    output: Tensor = nn.Sequential(parts.stem, *parts.blocks, parts.finish)(probe)  # (1, D)
-    if output.shape != own.shape:
+def _difference(parts: Parts, probe: Tensor, expected: Tensor) -> float:
+    features: Tensor = nn.Sequential(parts.stem, *parts.blocks, parts.finish)(probe)  # (1, D)
+    if features.shape != expected.shape:
         return float("inf")
-    return float((output - own).abs().max() / own.abs().max().clamp_min(1e-12))
+    return float((features - expected).abs().max() / expected.abs().max().clamp_min(1e-12))
 
 
 def _arguments(module: nn.Module) -> set[str]:
     return set(inspect.signature(module.forward).parameters)
 
 
-def _pick(given: Arguments, names: set[str]) -> Arguments:
-    return {name: value for name, value in given.items() if name in names}
+def _pick(arguments: Arguments, names: set[str]) -> Arguments:
+    return {name: value for name, value in arguments.items() if name in names}
 
 
 def _first(out: Tensor | tuple[Tensor, ...]) -> Tensor:
-    return out[0] if isinstance(out, tuple) else out
+    if isinstance(out, tuple):
+        return out[0]
+    return out
 
 
-def _get_or_none(root: "PreTrainedModel | nn.Module", path: str) -> nn.ModuleList | None:
-    try:
-        found: nn.ModuleList = attrgetter(path)(root)
-    except AttributeError:
-        return None
-    return found
+def _first_path(root: "PreTrainedModel", paths: tuple[str, ...]) -> nn.ModuleList:
+    """Return the module at the first path that exists."""
+    for path in paths:
+        with suppress(AttributeError):
+            found: nn.ModuleList = attrgetter(path)(root)
+            return found
+    raise AttributeError(f"no blocks at {', '.join(paths)}")

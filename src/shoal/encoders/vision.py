@@ -1,31 +1,34 @@
 """An image encoder in two parts: a frozen trunk and a trained tail.
 
-B images, T tokens, C channels of a token, D of a feature. `tail(trunk(pixels))` is the model's own
-forward. A transformer's tokens are (B, T, C), those of a convolutional network are a feature map
-(B, C, H, W).
+Shapes: B images, T tokens, C channels of a token, D of a feature. `tail(trunk(images))` equals the
+model's own forward. Tokens of a transformer are (B, T, C); those of a convolutional network are a
+feature map (B, C, H, W).
 """
 
-import hashlib
 from dataclasses import dataclass
-from typing import Protocol, Self, runtime_checkable
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
+from shoal.encoders.convolution import FoldedConv
 from shoal.encoders.engines import TORCH, choose_engine, wanted_engine
 from shoal.encoders.openvino_trunk import OpenVINOTrunk, compile_trunk
+from shoal.encoders.weights import digest_weights
 from shoal.errors import UsageError
 
-N_NUMBERS = 64
-"""How many numbers of each weight a checksum looks at, evenly spaced."""
-
+MIN_SIZE = 8
 MAX_SIZE = 4096
-"""Side of the largest images that an encoder is given."""
+"""Side of the largest images that an encoder may get."""
+
+CPU_CHUNK = 32
+"""Images that go through a trunk together on a CPU. A batch of 256 images at 224 px would need 3 GB
+for feature maps and 0.5 GB for images in float32, and is not faster."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputFormat:
-    """What an encoder expects its images to look like."""
+    """Size and normalization of the images that an encoder expects."""
 
     size: int
     """Height and width in pixels."""
@@ -33,50 +36,36 @@ class InputFormat:
     """Mean of the red, green and blue channel, images scaled to [0, 1]."""
     std: tuple[float, float, float]
     """Their standard deviation."""
-    is_bgr: bool = False
-    """Whether the channels come blue first; mean and std are in that order then."""
 
     def __post_init__(self) -> None:
-        if self.size < 8:
-            raise UsageError(f"input size: found {self.size}, expected at least 8 pixels")
-        if self.size > MAX_SIZE:
-            raise UsageError(f"input size: found {self.size}, expected at most {MAX_SIZE:,} pixels")
+        if not MIN_SIZE <= self.size <= MAX_SIZE:
+            raise UsageError(
+                f"input size: found {self.size}, expected {MIN_SIZE} to {MAX_SIZE:,} pixels"
+            )
         if min(self.std) <= 0:
             raise UsageError(f"std: found {self.std}, expected numbers above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """A model taken apart: pixels -> stem -> blocks -> finish -> feature, each of them one tensor
-    in, one out."""
+    """A model in parts: images -> stem -> blocks -> finish -> features, a tensor each."""
 
     stem: nn.Module
     blocks: list[nn.Module]
-    """None, where a model's structure is not known: then it is all stem."""
+    """Empty for a model whose structure is unknown: the stem is all of it."""
     finish: nn.Module
     is_finish_trained: bool
-    """Whether the finish is trained with the tail: a head convolution is, a transformer's final
-    norm stays frozen."""
+    """Whether the finish is trained with the tail: a head convolution is, a final norm is not."""
     feature_dim: int
     context: nn.Module | None = None
-    """What the blocks share, frozen."""
-
-
-@runtime_checkable
-class Freezable(Protocol):
-    """A module that is faster once it knows that its weights will not change."""
-
-    def freeze(self) -> None:
-        """Prepare for weights that never change again."""
-        ...
+    """A frozen module that the blocks share."""
 
 
 class Encoder(nn.Module):
-    """A model split before its last `n_tail_blocks` blocks; only `tail` has parameters that want
-    gradients.
+    """A model split before its last `n_tail_blocks` blocks into a frozen trunk and a trained tail.
 
-    It is always in evaluation mode: batch-norm statistics and dropout stay off in training too, so
-    that the trunk's tokens can be kept and reused.
+    It is always in evaluation mode: batch-norm statistics stay fixed and dropout stays off during
+    training too, so that the trunk's tokens can be cached.
     """
 
     def __init__(
@@ -85,10 +74,9 @@ class Encoder(nn.Module):
         super().__init__()
         n_blocks = len(parts.blocks)
         if not 0 <= n_tail_blocks <= n_blocks:
-            range_ = f"0–{n_blocks}" if n_blocks else "0, because it can only be used whole"
             raise UsageError(
-                f"n_tail_blocks: found {n_tail_blocks}, but {name} has {n_blocks} blocks; "
-                f"give {range_}"
+                f"n_tail_blocks: found {n_tail_blocks}, expected 0 to {n_blocks}, the blocks of "
+                f"{name} that can be trained"
             )
         split = n_blocks - n_tail_blocks
         self.name = name
@@ -100,8 +88,9 @@ class Encoder(nn.Module):
         self.tail = nn.Sequential(*parts.blocks[split:], parts.finish).requires_grad_(True)
         self.context = None if parts.context is None else parts.context.requires_grad_(False)
         parts.finish.requires_grad_(parts.is_finish_trained and n_tail_blocks > 0)
-        for module in [module for module in self.trunk.modules() if isinstance(module, Freezable)]:
-            module.freeze()
+        for module in list(self.trunk.modules()):
+            if isinstance(module, FoldedConv):
+                module.freeze()
         self.register_buffer(
             "_mean", torch.tensor(input_format.mean).view(1, 3, 1, 1), persistent=False
         )
@@ -119,45 +108,44 @@ class Encoder(nn.Module):
         return features
 
     def run_trunk(self, images: Tensor) -> Tensor:
-        """The trunk's tokens of normalized images (B, 3, S, S), by the fastest engine and without
-        gradients."""
+        """Return the trunk's tokens of normalized images (B, 3, S, S), computed by the engine and
+        without gradients."""
         self._choose_engine()
         if self._compiled is not None and images.device.type == "cpu":
             return self._compiled(images)
-        tokens: Tensor = self.trunk(images)
-        return tokens
+        chunks = torch.split(images, self.chunk_size(max(1, len(images))))
+        return torch.cat([self.trunk(chunk) for chunk in chunks])
+
+    def chunk_size(self, batch_size: int) -> int:
+        """Return how many images of a batch are prepared and go through the trunk together."""
+        return min(batch_size, CPU_CHUNK) if self.device.type == "cpu" else batch_size
 
     @property
     def engine(self) -> str:
-        """What `run_trunk` runs the trunk with; torch on a GPU."""
+        """The engine that `run_trunk` uses; torch on a GPU."""
         self._choose_engine()
         return self._engine or TORCH
 
     def _choose_engine(self) -> None:
-        """Choose at the first use on a CPU: OpenVINO need not be loaded for a GPU."""
+        """Choose the engine at the first use on a CPU: a GPU does not need OpenVINO."""
         if self._engine is not None or self.device.type != "cpu":
             return
-        self._engine = self._wanted_engine or choose_engine().engine
+        self._engine = self._wanted_engine or choose_engine()[0]
         if self._engine != TORCH:
-            self._compiled = compile_trunk(
-                self.trunk,
-                self.tail,
-                self.input_format.size,
-                self._engine,
-                is_wanted=self._wanted_engine is not None,
-            )
+            size = self.input_format.size
+            self._compiled = compile_trunk(self.trunk, self.tail, size, self._engine)
         if self._compiled is None:
             self._engine = TORCH
 
     def train(self, mode: bool = True) -> Self:
-        """Stay in evaluation mode, whatever is asked."""
+        """Stay in evaluation mode."""
         return super().train(False)
 
     def normalize(self, images: Tensor) -> Tensor:
-        """Scale float images in [0, 1], (B, 3, S, S), to what the model was trained on."""
+        """Normalize float images in [0, 1], (B, 3, S, S), as in the model's pretraining."""
         mean = self.get_buffer("_mean")
         std = self.get_buffer("_std")
-        return ((images.flip(1) if self.input_format.is_bgr else images) - mean) / std
+        return (images - mean) / std
 
     @property
     def device(self) -> torch.device:
@@ -165,8 +153,10 @@ class Encoder(nn.Module):
         return self.get_buffer("_mean").device
 
     def identity(self) -> dict[str, str | int]:
-        """What makes two encoders the same before any training: the tail's own weights come from
-        the checkpoint."""
+        """Return what determines the encoder before training.
+
+        The tail's weights are left out: a checkpoint restores them.
+        """
         return {
             "engine": self.engine,
             "name": self.name,
@@ -174,12 +164,3 @@ class Encoder(nn.Module):
             "input": repr(self.input_format),
             "weights": digest_weights(self.trunk),
         }
-
-
-def digest_weights(module: nn.Module) -> str:
-    """A short checksum of frozen weights: of some numbers of each."""
-    digest = hashlib.sha256()
-    for name, value in sorted(module.state_dict().items()):
-        some = value.flatten()[:: max(1, value.numel() // N_NUMBERS)].float().cpu()
-        digest.update(f"{name}{tuple(value.shape)}".encode() + some.numpy().tobytes())
-    return digest.hexdigest()[:16]

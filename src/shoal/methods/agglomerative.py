@@ -1,15 +1,11 @@
-"""Agglomerative clustering of frozen features: Ward's tree of what the encoder knows already, cut
-at K.
+"""Agglomerative clustering of frozen features: Ward's tree, cut at K.
 
-The training-free baseline of the paper's Table 1. Labels serve to estimate K, and for nothing else.
+The training-free baseline of the paper's Table 1. Labels only estimate K.
 """
 
-from dataclasses import dataclass, field, replace
-
-import torch
+from dataclasses import replace
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.n_clusters import check_n_clusters
@@ -18,27 +14,17 @@ from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.method import Method, MethodSettings
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AgglomerativeSettings(MethodSettings):
-    """Which encoder, and how K is estimated: of `inference` only `rule`, `min_clusters` and
-    `max_clusters` are used."""
-
-    inference: InferenceSettings = field(
-        default_factory=lambda: InferenceSettings(estimate_shifts=0)
-    )
-
-
 def cluster(
     learned: Representation,
     labels: Ints,
-    settings: AgglomerativeSettings,
-    *,
+    settings: MethodSettings,
     n_clusters: int | None,
-    device: torch.device,
 ) -> Discovery:
-    """Cut Ward's tree at K."""
-    points = unit_points(learned.embeddings, device=device)
-    tree = unit_tree(points)
+    """Cut Ward's tree at K.
+
+    Of `settings.inference`, only `rule`, `min_clusters` and `max_clusters` are used.
+    """
+    tree = unit_tree(unit_points(learned.embeddings))
     estimate = None
     if n_clusters is None:
         estimate = settings.inference.estimate(tree, labels)
@@ -47,7 +33,7 @@ def cluster(
     clusters = tree.cut(n_clusters)
     is_labeled = labels != UNLABELED
     return replace(
-        learned.answer(clusters, n_clusters),
+        learned.to_discovery(clusters, n_clusters),
         linkage=tree.linkage,
         accuracies=(matched_accuracy(labels[is_labeled], clusters[is_labeled]),),
         estimate=estimate,
@@ -55,8 +41,8 @@ def cluster(
 
 
 METHOD = Method(
-    settings=AgglomerativeSettings,
+    settings=MethodSettings,
     title="Agglomerative",
     cluster=cluster,
-    protocols={"shoal": {"inference.estimate_shifts": 0}},  # as the others have it
+    protocols={"shoal": {"inference.estimate_shifts": 0}},  # nothing is shifted
 )

@@ -1,11 +1,12 @@
-"""Contrastive mean-shift learning (CMS, CVPR 2024), the method of this package.
+"""CMS (Choi, Kang, Cho, CVPR 2024): contrastive mean-shift learning, the default method.
 
-Training: each view's embedding v is moved one mean-shift step toward its neighbors in the bank, z;
-the contrastive loss of z over all images and the supervised loss of v over the labeled ones train
-the tail and the head (section 4.2). K and the snapshot are chosen on the validation images (4.3).
-Inference: shift until the labeled accuracy stops rising, cut Ward's tree at K (4.4, Algorithm 1).
+Training: the embedding v of each view is moved one mean-shift step toward its neighbors in the
+bank, which gives z. The tail and the head are trained with a contrastive loss on z over all images
+and a supervised contrastive loss on v over the labeled ones (section 4.2). K and the snapshot are
+chosen on the validation images (4.3). Inference: shift until the labeled accuracy stops rising,
+then cut Ward's tree at K (4.4, Algorithm 1).
 
-n training images, B of a batch, b this process's share of it, D entries of an embedding, k
+Shapes: n training images, B per batch, b of them in this process, D dimensions of an embedding, k
 neighbors, M unseen images.
 """
 
@@ -17,124 +18,78 @@ from torch import Tensor
 
 from shoal.arrays import Ints
 from shoal.clustering.inference import infer_inductive
-from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, find_neighbors, shift
+from shoal.clustering.mean_shift import NeighborAttention, find_neighbors, shift
 from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import similarities
-from shoal.encoders.head import Head, HeadSettings, compact, expand
+from shoal.encoders.head import Head, HeadSettings
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.clusters import (
     Discovery,
     Representation,
     as_discovery,
-    n_clusters_to_use,
+    resolve_n_clusters,
     shift_and_cut,
 )
 from shoal.methods.method import Method, TrainedSettings
-from shoal.settings import to_dict
+from shoal.settings import Temperature, to_dict
 from shoal.training.collapse import collapse_statistics
-from shoal.training.losses import GcdLossSettings, contrastive_loss, supervised_loss
+from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, Epoch, Model, TaskShape
-
-BankKind = Literal["images", "views"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LossSettings(GcdLossSettings):
-    """The same with the variants of CMS; the defaults are the paper's for fine-grained images."""
+class LossSettings(ContrastSettings):
+    """Settings of the losses; the defaults are the paper's for fine-grained images."""
 
-    temperature: float = 0.25
+    temperature: Temperature = 0.25
     """τ_u of the contrastive mean-shift loss."""
     denominator: Literal["paper", "reference"] = "paper"
-    """Whom a row is contrasted with. 'paper': equation 6, all others, the positive too; equation 7,
-    all others but the positives. 'reference', the released code: the two the other way round."""
+    """Rows in the denominators. 'paper': all others including the positive in equation 6, all
+    others except the positives in equation 7. 'reference', as in the released code: the positive is
+    excluded in equation 6, and the positives are included in equation 7."""
     supervised_input: Literal["embedding", "shifted"] = "embedding"
-    """What the supervised loss sees: v, or the mean-shifted z (an ablation of the paper)."""
+    """The input of the supervised loss: v, or the mean-shifted z (an ablation of the paper)."""
     detach_norm: bool = False
-    """Let no gradient through the length of z, as in the released code; the paper normalizes
-    plainly. The loss then also pulls a view toward its own z, and so toward its neighbors, while
-    its positive is nearer than its negatives."""
+    """Whether to stop the gradient through the norm of z, as in the released code. As long as the
+    positive of a view is nearer than its negatives, the loss then also pulls the view toward its z,
+    and so toward its neighbors."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CmsSettings(TrainedSettings):
-    """Everything that can be set; `recipes/cms` holds the paper's values for its benchmarks.
+    """Settings of CMS; `recipes/cms` holds the paper's values for its benchmarks.
 
-    `inference` is Algorithm 1; its `shift` is that of training too, and its `rule` estimates K in
+    `inference` is Algorithm 1; its `shift` is also that of training, and its `rule` estimates K in
     both.
     """
 
     head: HeadSettings = field(default_factory=HeadSettings)
     loss: LossSettings = field(default_factory=LossSettings)
-    bank: BankKind = "images"
-    """What the bank holds: an un-augmented embedding per image, or two random views of each
-    (released code), which are new in every epoch: `training.views.pool` has to be null."""
+    bank: Literal["images", "views"] = "images"
+    """Rows of the bank: the embedding of each image without augmentation, or those of two random
+    views of it, as in the released code. Views are new in every epoch, so `training.views.pool`
+    must be null."""
 
     def __post_init__(self) -> None:
+        TrainedSettings.__post_init__(self)  # super() does not work in a dataclass with slots
         shift = self.inference.shift
         if self.bank == "images":
             return
         if (shift.kernel, shift.retrieval) != ("knn", "nearest"):
-            raise UsageError("bank 'views' goes with the k nearest only; use bank 'images'")
+            raise UsageError(
+                "bank 'views' supports only the k nearest neighbors (kernel 'knn', retrieval "
+                "'nearest'); use bank 'images'"
+            )
         if self.training.views.pool is not None:
             raise UsageError(
-                "bank 'views' needs new views; set training.views.pool to null, or bank to images"
+                "bank 'views' needs new views in every epoch; set training.views.pool to null, "
+                "or use bank 'images'"
             )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bank:
-    """Detached embeddings in compact form; searches and means in it are those of the full
-    embeddings, exactly."""
-
-    rows: Tensor
-    """(N, R), or (2N, R) for views: view 1 of all images, then view 2."""
-    basis: Tensor | None
-    """(D, R) from compact to full embeddings; None where they are the same."""
-    kind: BankKind = "images"
-
-    def neighbors(
-        self,
-        views: Tensor,
-        images: Tensor,
-        settings: ShiftSettings,
-        generator: torch.Generator | None = None,
-    ) -> Neighbors:
-        """The neighbors of `views` (B, D), each a view of the image `images` (B,), its own image
-        left out.
-
-        In a bank of views the nearest row is dropped instead, whatever it is, as the released code
-        does.
-        """
-        queries = compact(views.detach(), self.basis)  # (B, R)
-        if self.kind == "views":
-            lists = k_nearest(queries, self.rows, settings.n_neighbors + 1, exact=False)
-            return Neighbors(lists.indices[:, 1:], lists.similarities[:, 1:])
-        return find_neighbors(
-            queries, self.rows, settings, exclude=images, exact=False, generator=generator
-        )
-
-    def shift(
-        self,
-        views: Tensor,
-        neighbors: Neighbors,
-        settings: ShiftSettings,
-        *,
-        attention: NeighborAttention | None = None,
-        detach_norm: bool = False,
-    ) -> Tensor:
-        """Move `views` (B, D) one step toward their neighbors; gradients flow through the views
-        only."""
-        used = neighbors.indices[:, : settings.list_length(len(self.rows))]
-        near = expand(self.rows[used].flatten(0, 1), self.basis)  # (B*k, D)
-        positions = torch.arange(used.numel(), device=used.device).view(used.shape)
-        listed = Neighbors(positions, neighbors.similarities[:, : used.shape[1]])
-        return shift(views, near, listed, settings, attention=attention, detach_norm=detach_norm)
-
-
 class Cms(Model[CmsSettings]):
-    """Equations 5 to 8: λ · L_SC(v) + (1 - λ) · L_CMS(z), and the bank V that neighbors are looked
-    up in."""
+    """Equations 5 to 8: λ · L_SC(v) + (1 - λ) · L_CMS(z), with neighbors from a bank."""
 
     def __init__(self, encoder: Encoder, settings: CmsSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
@@ -143,90 +98,99 @@ class Cms(Model[CmsSettings]):
         self.attention: NeighborAttention | None = None
         if self.shift.aggregation == "attention":
             self.attention = NeighborAttention(settings.head.dim)
-        self.bank: Bank | None = None
-        # Random neighbors are drawn by the host.
+        self.bank = torch.empty(0)
+        """(n, D), or (2n, D) for views: view 1 of all images, then view 2."""
+        # Random neighbors are sampled on the CPU, which a CUDA graph cannot record.
         self.is_recordable = self.shift.retrieval == "nearest"
 
     def check(self) -> None:
-        """Refuse fewer images than a view has neighbors."""
+        """Raise an error if a view has more neighbors than there are other rows in the bank."""
         n_images = self.shape.n_images
-        n_rows = 2 * n_images if self.settings.bank == "views" else n_images
-        others = n_rows - 1
-        if self.shift.kernel == "knn" and self.shift.n_neighbors > others:
+        most = (2 * n_images if self.settings.bank == "views" else n_images) - 1
+        if self.shift.kernel == "knn" and self.shift.n_neighbors > most:
             raise UsageError(
                 f"inference.shift.n_neighbors: found {self.shift.n_neighbors} with {n_images} "
-                "images to train "
-                f"on, expected at most {others}; lower it, or add images"
+                f"images to train on, expected at most {most}; lower it, or add images"
             )
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Embeddings v of views."""
+        """Return the embeddings v of views."""
         return {"embeddings": self.represent(inputs)}
 
     def represent(self, inputs: Tensor) -> Tensor:
-        """Images are clustered by what the head makes of the tail's features."""
+        """Return the head's output, the embeddings that are clustered."""
         embeddings: Tensor = self.head(self.encoder.tail(inputs))
         return embeddings
 
-    def compact(self, embeddings: Tensor) -> Tensor:
-        """In as many columns as the bottleneck has; learned attention was trained on full
-        embeddings."""
-        return embeddings if self.attention is not None else compact(embeddings, self.head.basis())
-
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
-        """Renew the bank: embed every image, or two random views of each, with the networks as they
-        are now."""
-        basis = self.head.basis()
+        """Rebuild the bank from embeddings of every image, or of two random views of each."""
         embeddings = epoch.embed_views() if self.settings.bank == "views" else epoch.embed()
-        rows = compact(embeddings, basis).clone()
-        self.bank = Bank(rows=rows, basis=basis, kind=self.settings.bank)
-        return collapse_statistics(self.bank.rows)
+        self.bank = embeddings.clone()
+        return collapse_statistics(self.bank)
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """Equation 8 and its two parts."""
-        # (2b, D)
+        """Return equation 8 and its two terms."""
         loss = self.settings.loss
-        views = batch.outputs["embeddings"]
-        assert self.bank is not None
-        own = self.bank.shift(
-            views,
-            self.neighbors(batch, self.bank),
-            self.shift,
-            attention=self.attention,
-            detach_norm=loss.detach_norm,
-        )
-        shifted = batch.gather(own)  # (2B, D)
+        views = batch.outputs["embeddings"]  # (2b, D)
+        shifted = batch.gather(self.mean_shift(views, self.neighbors(batch)))  # (2B, D)
         is_reference = loss.denominator == "reference"
         unsupervised = contrastive_loss(shifted, loss.temperature, with_positive=not is_reference)
-        seen = shifted if loss.supervised_input == "shifted" else batch.gather(views)
         supervised = supervised_loss(
-            seen, batch.labels, loss.supervised_temperature, with_positives=is_reference
+            shifted if loss.supervised_input == "shifted" else batch.gather(views),
+            batch.labels,
+            loss.supervised_temperature,
+            with_positives=is_reference,
         )
         weight = loss.supervised_weight
         total = weight * supervised + (1 - weight) * unsupervised
         return {"loss": total, "loss_supervised": supervised, "loss_shifted": unsupervised}
 
-    def neighbors(self, batch: Batch, bank: Bank) -> Neighbors:
-        """The neighbors of this process's views."""
-        views = batch.outputs["embeddings"]
+    def mean_shift(self, views: Tensor, neighbors: Neighbors) -> Tensor:
+        """Return z (b, D): views (b, D) moved one step toward their neighbors (equation 5).
+        Gradients flow through the views only."""
+        return shift(
+            views,
+            self.bank,
+            neighbors,
+            self.shift,
+            attention=self.attention,
+            detach_norm=self.settings.loss.detach_norm,
+        )
+
+    def neighbors(self, batch: Batch) -> Neighbors:
+        """Return the neighbors of this process's views in the bank."""
+        views = batch.outputs["embeddings"].detach()
         if self.shift.retrieval != "random":
-            return bank.neighbors(views, batch.images, self.shift)
-        # Both views of an image are given the same ones, "for stable learning" (section 5.3). Every
-        # process draws for the whole batch and keeps its own: generators are alike, so each would
-        # else draw the same.
-        everyone = (batch.gather(views.detach()), batch.gather(batch.images))  # (2B, D), (2B,)
-        first, images = (rows.chunk(2)[0] for rows in everyone)  # (B, D), (B,)
-        once = bank.neighbors(first, images, self.shift, batch.generator).indices  # (B, k)
-        drawn = batch.own(torch.cat([once, once]))  # (2b, k)
-        return Neighbors(drawn, similarities(compact(views.detach(), bank.basis), bank.rows, drawn))
+            return self.search(views, batch.images)
+        # Both views of an image have the same neighbors, "for stable learning" (section 5.3). Every
+        # process samples for the whole batch, so that the generators remain in the same state.
+        first, _ = batch.gather(views).chunk(2)  # (B, D)
+        images = batch.gather(batch.images)[: batch.n_images]  # (B,)
+        sampled = self.search(first, images, batch.generator).indices  # (B, k)
+        indices = batch.local_rows(torch.cat([sampled, sampled]))  # (2b, k)
+        return Neighbors(indices, similarities(views, self.bank, indices))
+
+    def search(
+        self, views: Tensor, images: Tensor, generator: torch.Generator | None = None
+    ) -> Neighbors:
+        """Return the neighbors of V `views` (V, D) of `images` (V,), without the image itself.
+
+        In a bank of views, the nearest row is dropped instead, as in the released code.
+        """
+        if self.settings.bank == "views":
+            lists = k_nearest(views, self.bank, self.shift.n_neighbors + 1, exact=False)
+            return Neighbors(lists.indices[:, 1:], lists.similarities[:, 1:])
+        return find_neighbors(
+            views, self.bank, self.shift, exclude=images, exact=False, generator=generator
+        )
 
     def identity(self) -> dict[str, object]:
-        """The settings of head, loss and shift."""
+        """Return the settings of the head, the loss, the bank and the shift."""
         return {**super().identity(), "shift": to_dict(self.shift)}
 
 
 def learned_attention(learned: Representation) -> NeighborAttention | None:
-    """The learned weights of the neighbors in a mean shift, where there are any."""
+    """Return the learned attention over neighbors, None if the model has none."""
     return learned.model.attention if isinstance(learned.model, Cms) else None
 
 
@@ -234,21 +198,16 @@ def cluster(
     learned: Representation,
     labels: Ints,
     settings: CmsSettings,
-    *,
     n_clusters: int | None,
-    device: torch.device,
 ) -> Discovery:
-    """Algorithm 1."""
-    wanted = n_clusters_to_use(
-        n_clusters, learned, labels, settings.estimate_on, settings.inference
-    )
+    """Cluster by Algorithm 1."""
+    inference = settings.inference
     return shift_and_cut(
         learned,
         labels,
-        settings.inference,
-        n_clusters=wanted,
+        inference,
+        n_clusters=resolve_n_clusters(n_clusters, learned, labels, inference),
         seed=settings.training.seed,
-        device=device,
         attention=learned_attention(learned),
     )
 
@@ -259,22 +218,19 @@ def cluster_unseen(
     labels: Ints,
     validation: Ints,
     settings: CmsSettings,
-    *,
     n_clusters: int | None,
-    device: torch.device,
 ) -> Discovery:
-    """Algorithm 1 on embeddings (M, D) of unseen images; labeled validation images say when to stop
-    shifting."""
-    judges = labels[validation]
+    """Cluster embeddings (M, D) of unseen images by Algorithm 1; labeled validation images
+    determine the number of shifts."""
+    labels = labels[validation]
     inference = infer_inductive(
         unseen,
         learned.embeddings[torch.from_numpy(validation).to(learned.embeddings.device)],
-        judges,
-        n_clusters_to_use(n_clusters, learned, judges, "validation"),
+        labels,
+        resolve_n_clusters(n_clusters, learned, labels, settings.inference),
         settings.inference,
         attention=learned_attention(learned),
         generator=torch.Generator().manual_seed(0),
-        device=device,
     )
     return as_discovery(inference, unseen)
 
@@ -286,7 +242,7 @@ METHOD = Method(
     cluster=cluster,
     cluster_unseen=cluster_unseen,
     shifts=True,
-    goes_on_from_trial=True,
+    supports_warm_start=True,
     protocols={
         "paper": {
             "loss.denominator": "paper",

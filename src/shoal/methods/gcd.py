@@ -1,16 +1,16 @@
-"""Generalized category discovery as Vaze et al. (CVPR 2022) first did it, on the same trainer as
-CMS.
+"""GCD (Vaze et al., CVPR 2022): contrastive learning, then semi-supervised k-means.
 
 Training: InfoNCE of two views over all images and the supervised contrastive loss over the labeled
-ones, through a head that is then discarded. Inference: semi-supervised k-means of the encoder's
-features. The snapshot is the one with the highest accuracy on labeled validation images; the
-released code takes the one that does best on the test images.
+ones, through a projection head that is then discarded. Inference: semi-supervised k-means of the
+encoder's features. The snapshot has the highest accuracy on labeled validation images; the released
+code takes the one that is best on the test images.
 
-B images of a batch, D entries of an embedding.
+Shapes: B images per batch, D dimensions of an embedding, N images.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -22,7 +22,7 @@ from shoal.clustering.kmeans import KMeansResult, semi_supervised_kmeans
 from shoal.clustering.n_clusters import (
     NClustersEstimate,
     check_n_clusters,
-    keep_to,
+    clip_n_clusters,
     search_n_clusters,
 )
 from shoal.clustering.sums import unit_points
@@ -30,160 +30,142 @@ from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.encoders.head import Head, HeadSettings, unit
 from shoal.encoders.vision import Encoder
-from shoal.methods.clusters import Discovery, Representation, n_clusters_to_use
-from shoal.methods.method import Cluster, Method, TrainedSettings
-from shoal.settings import check_numbers
-from shoal.training.losses import GcdLossSettings, contrastive_loss, supervised_loss
-from shoal.training.model import Batch, Model, TaskShape, numbered_labels
+from shoal.methods.clusters import Discovery, Representation, resolve_n_clusters
+from shoal.methods.method import Method, TrainedSettings
+from shoal.settings import Count
+from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
+from shoal.training.model import Batch, Model, TaskShape, consecutive_labels
 
-COUNTED_BY = (
-    "highest accuracy of k-means, started once, on frozen features by all given labels, "
-    "Brent's search"
+N_CLUSTERS_SOURCE = (
+    "highest accuracy, on all given labels, of k-means of frozen features with one "
+    "initialization, found by Brent's search"
 )
-"""How K is found where that is searched for."""
+"""How `search_by_kmeans` estimates K."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GcdSettings(TrainedSettings):
-    """Everything that can be set; `recipes/gcd` holds the published values for DINO and CLIP.
+    """Settings of GCD; `recipes/gcd` holds the published values for DINO and CLIP.
 
-    Of `inference` only `rule`, `min_clusters` and `max_clusters` are used: nothing is shifted.
+    Of `inference`, only `rule`, `min_clusters` and `max_clusters` are used: nothing is shifted.
     """
 
     head: HeadSettings = field(default_factory=HeadSettings)
-    loss: GcdLossSettings = field(default_factory=GcdLossSettings)
+    loss: ContrastSettings = field(default_factory=ContrastSettings)
     search_n_clusters: bool = False
-    """Estimate K as published: by the highest labeled accuracy of k-means on the encoder's features
-    as they come, found by Brent's search; else by `inference.rule`. Where `shoal discover` takes K
-    from its first answer, that stays."""
-    n_init: int = 10
-    """Starts of k-means; the released code makes 100. With 6,000 images and K = 200 each costs 6 to
-    7 CPU seconds."""
-
-    def __post_init__(self) -> None:
-        check_numbers(self, counts=["n_init"])
+    """Whether K is estimated as published, by the highest labeled accuracy of k-means on frozen
+    features, found by Brent's search; else by `inference.rule`. In `shoal discover`, the K of the
+    frozen result takes precedence."""
+    n_init: Count = 10
+    """Number of initializations of k-means; 100 in the released code. With 6,000 images and
+    K = 200, each costs 6 to 7 CPU seconds."""
 
     def search(self, find: Callable[[int], Ints], labels: Ints) -> int:
-        """K by the labeled accuracy of what `find` makes of it, within the range in `inference`."""
+        """Return the K, in the range of `inference`, for which the clusters `find(K)` have the
+        highest labeled accuracy."""
         inference = self.inference
         return search_n_clusters(
-            find, labels, least=inference.min_clusters, most=inference.max_clusters
+            find,
+            labels,
+            min_clusters=inference.min_clusters,
+            max_clusters=inference.max_clusters,
         )
 
-    def keep_to_range(self, n_found: int, labels: Ints) -> int:
-        """A number of clusters within the range in `inference`, and no fewer than known classes."""
+    def clip_n_clusters(self, n_clusters: int, labels: Ints) -> int:
+        """Return a number of clusters in the range of `inference`, and at least the known
+        classes."""
         n_known = len(np.unique(labels[labels != UNLABELED]))
         inference = self.inference
-        return max(keep_to(n_found, inference.min_clusters, inference.max_clusters), n_known)
+        clipped = clip_n_clusters(n_clusters, inference.min_clusters, inference.max_clusters)
+        return max(clipped, n_known)
 
 
 G = TypeVar("G", bound=GcdSettings)
 
 
 class Gcd(Model[G]):
-    """λ · L_supervised + (1 - λ) · InfoNCE, both through a head; images are clustered by the tail's
-    features."""
+    """λ · L_supervised + (1 - λ) · InfoNCE, both through a projection head."""
 
     def __init__(self, encoder: Encoder, settings: G, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
         self.head = Head(encoder.feature_dim, settings.head)
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        """What the head makes of the features of views, and the features, unit rows."""
+        """Return projections and features of views, unit rows."""
         features = self.encoder.tail(inputs)
         return {"projections": self.head(features), "features": unit(features.float())}
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """The objective and its two parts."""
-        return gcd_losses(
-            batch.gather(batch.outputs["projections"]), batch.labels, self.settings.loss
-        )
+        """Return the loss and its two terms."""
+        views = batch.gather(batch.outputs["projections"])  # (2B, D)
+        return gcd_losses(views, batch.labels, self.settings.loss)
 
 
-def gcd_losses(views: Tensor, labels: Tensor, loss: GcdLossSettings) -> dict[str, Tensor]:
-    """λ · L_supervised + (1 - λ) · InfoNCE of unit rows (2B, D) with labels (2B,), and the two."""
+def gcd_losses(views: Tensor, labels: Tensor, loss: ContrastSettings) -> dict[str, Tensor]:
+    """Return λ · L_supervised + (1 - λ) · InfoNCE of unit rows (2B, D) with labels (2B,), and both
+    terms."""
     unsupervised = contrastive_loss(views, loss.temperature)
-    is_reference = loss.denominator == "reference"
-    supervised = supervised_loss(
-        views, labels, loss.supervised_temperature, with_positives=is_reference
-    )
+    supervised = supervised_loss(views, labels, loss.supervised_temperature, with_positives=True)
     total = loss.supervised_weight * supervised + (1 - loss.supervised_weight) * unsupervised
     return {"loss": total, "loss_supervised": supervised, "loss_contrastive": unsupervised}
 
 
 Search = Callable[[Representation, Tensor, Ints, G], int]
-"""Finds K of unit points (N, D), of what was learned, with labels (N,), by settings."""
+"""Returns K for unit points (N, D) with labels (N,)."""
 
 
-def clustering_by_kmeans(search: Search[G], counted_by: str) -> Cluster[G]:
-    """Semi-supervised k-means for a method that finds K by a `search` of its own; `counted_by` says
-    in words how.
+def cluster_by_kmeans(
+    learned: Representation,
+    labels: Ints,
+    settings: G,
+    n_clusters: int | None,
+    *,
+    search: Search[G],
+    source: str,
+) -> Discovery:
+    """Cluster by semi-supervised k-means: labeled images keep their class.
 
-    Labeled images keep their class, the others go to the nearest center.
+    `search` is the method's own estimate of K, and `source` describes it.
     """
-
-    def cluster(
-        learned: Representation,
-        labels: Ints,
-        settings: G,
-        *,
-        n_clusters: int | None,
-        device: torch.device,
-    ) -> Discovery:
-        points = unit_points(learned.embeddings, device=device)
-        number = decide_n_clusters(n_clusters, learned, points, labels, settings, search)
-        found = cluster_points(points, labels, number.n_clusters, settings)
-        return replace(
-            learned.answer(found.labels.cpu().numpy(), number.n_clusters),
-            estimate=number.estimate,
-            counted_by=counted_by if number.is_searched else "",
-        )
-
-    return cluster
+    points = unit_points(learned.embeddings)
+    k, estimate = choose_n_clusters(n_clusters, learned, points, labels, settings, search)
+    found = cluster_points(points, labels, k, settings)
+    is_searched = n_clusters is None and settings.search_n_clusters
+    return replace(
+        learned.to_discovery(found.labels.cpu().numpy(), k),
+        estimate=estimate,
+        n_clusters_source=source if is_searched else "",
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Number:
-    """K, and where it comes from."""
-
-    n_clusters: int
-    estimate: NClustersEstimate | None = None
-    """Where the rule in `inference` was asked on the tree of the points."""
-    is_searched: bool = False
-    """Whether the method's own search has found it."""
-
-
-def decide_n_clusters(
-    given: int | None,
+def choose_n_clusters(
+    n_clusters: int | None,
     learned: Representation,
     points: Tensor,
     labels: Ints,
     settings: G,
     search: Search[G],
-) -> Number:
-    """The K given, else that of the method's own search where it is asked for, else that of the
-    rule in `inference`."""
-    is_searched = given is None and settings.search_n_clusters
-    if is_searched:
-        given = search(learned, points, labels, settings)
-    wanted = n_clusters_to_use(given, learned, labels, settings.estimate_on, settings.inference)
-    if wanted is not None:
-        return Number(
-            n_clusters=check_n_clusters(wanted, labels, len(labels)), is_searched=is_searched
-        )
+) -> tuple[int, NClustersEstimate | None]:
+    """Return K: the given one, else that of `search` if the settings ask for it, else that of
+    `inference.rule`, with its estimate if the rule read it off the tree of points (N, D)."""
+    if n_clusters is None and settings.search_n_clusters:
+        n_clusters = search(learned, points, labels, settings)
+    k = resolve_n_clusters(n_clusters, learned, labels, settings.inference)
+    if k is not None:
+        return check_n_clusters(k, labels, len(labels)), None
     estimate = settings.inference.estimate(Tree(ward_linkage(points, device=points.device)), labels)
-    return Number(n_clusters=estimate.n_clusters, estimate=estimate)
+    return estimate.n_clusters, estimate
 
 
 def cluster_points(
     points: Tensor, labels: Ints, n_clusters: int, settings: GcdSettings
 ) -> KMeansResult:
-    """Semi-supervised k-means of unit points (N, D); clusters 0 … C-1 are the classes in `labels`
-    (N,), in order."""
+    """Return semi-supervised k-means of unit points (N, D); clusters 0 … C-1 are the classes in
+    `labels` (N,), in order."""
     return semi_supervised_kmeans(
         points,
-        # Without gaps: a class without a labeled image has no center to start from.
-        torch.from_numpy(numbered_labels(labels)).to(points.device),
+        # Without gaps: a class without a labeled image has no initial center.
+        torch.from_numpy(consecutive_labels(labels)).to(points.device),
         n_clusters,
         generator=torch.Generator().manual_seed(settings.training.seed),
         n_init=settings.n_init,
@@ -193,8 +175,8 @@ def cluster_points(
 def search_by_kmeans(
     learned: Representation, points: Tensor, labels: Ints, settings: GcdSettings
 ) -> int:
-    """K by the labeled accuracy of plain k-means, started once each, on the encoder's features as
-    they came."""
+    """Return the K at which plain k-means of frozen features, with one initialization, has the
+    highest labeled accuracy."""
     frozen = unit_points(learned.embed_frozen(), device=points.device)
 
     def find(n_clusters: int) -> Ints:
@@ -206,11 +188,11 @@ def search_by_kmeans(
 
 
 def plain_kmeans(points: Tensor, n_clusters: int, seed: int) -> KMeansResult:
-    """K-means of unit points (N, D) that knows no label, started once."""
-    nobody = torch.full((len(points),), UNLABELED, dtype=torch.int64, device=points.device)
+    """Return k-means of unit points (N, D) without labels, from one initialization."""
+    no_labels = torch.full((len(points),), UNLABELED, dtype=torch.int64, device=points.device)
     return semi_supervised_kmeans(
         points,
-        nobody,
+        no_labels,
         n_clusters,
         generator=torch.Generator().manual_seed(seed),
         n_init=1,
@@ -222,5 +204,5 @@ METHOD = Method(
     settings=GcdSettings,
     title="GCD",
     model=Gcd,
-    cluster=clustering_by_kmeans(search_by_kmeans, COUNTED_BY),
+    cluster=partial(cluster_by_kmeans, search=search_by_kmeans, source=N_CLUSTERS_SOURCE),
 )

@@ -1,16 +1,17 @@
-"""GPC (Zhao, Wen, Han, ICCV 2023): images are drawn to prototypes, as many as a mixture of
-Gaussians finds on the way.
+"""GPC (Zhao, Wen, Han, ICCV 2023): Gaussian mixture prototypes that are split and merged during
+training.
 
 Training: before each epoch all images are clustered by semi-supervised k-means; then clusters are
-split and joined where that explains them better as Gaussians, and their number is that of the next
-epoch. Beside GCD's losses each view is drawn to the prototype of its image's cluster, the mean, the
-closer the tighter the cluster is. Inference: GCD's semi-supervised k-means; K, where it is not
-given, is the number found.
+split and merged where that explains them better as Gaussians, and the next epoch starts with their
+number. Beside GCD's losses, the prototype loss pulls each view toward the prototype of its image's
+cluster, the mean; the tighter the cluster, the lower its temperature. Inference: GCD's semi-
+supervised k-means; K, if not given, is the number of Gaussians.
 
-n training images, N images, B of a batch, C entries of a feature, K clusters.
+Shapes: n training images, N images, B per batch, C dimensions of a feature, K clusters.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -23,103 +24,92 @@ from shoal.clustering.kmeans import semi_supervised_kmeans
 from shoal.clustering.mixture import principal_columns, prior_of_classes, split_and_merge
 from shoal.encoders.vision import Encoder
 from shoal.methods.clusters import Representation
-from shoal.methods.gcd import Gcd, GcdSettings, clustering_by_kmeans
+from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans
 from shoal.methods.method import Method
-from shoal.settings import check_numbers
-from shoal.training.model import Batch, Epoch, TaskShape, numbered_labels
+from shoal.settings import Count, NonNegative, NonNegativeInt, Positive
+from shoal.training.model import Batch, Epoch, TaskShape, consecutive_labels
 
 KMEANS_STEPS = 20
 """Most iterations of k-means before an epoch; centers move little from one epoch to the next."""
 
-COUNTED_BY = "Gaussians split and joined during training"
-"""How K is found where that is searched for."""
+N_CLUSTERS_SOURCE = "Gaussians split and joined during training"
+"""How `count_gaussians` estimates K."""
 
-SMOOTH = 10
+SMOOTHING = 10
 """Added to the size of a cluster in its temperature, so that small clusters do not get a large
 one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpcSettings(GcdSettings):
-    """Everything that can be set; `recipes/gpc` holds the published values."""
+    """Settings of GPC; `recipes/gpc` holds the published values."""
 
     search_n_clusters: bool = True
-    """Take the number of Gaussians for K; else the one of `inference.rule`. Where `shoal discover`
-    takes K from its first answer, that stays."""
-    first_novel: int = 10
-    """Novel clusters that training begins with, beside the known classes."""
-    mixture_columns: int = 64
-    """Directions of most variance in which clusters are Gaussians."""
-    concentration: float = 1.0
+    """Whether K is the number of Gaussians; else `inference.rule` estimates it. In `shoal
+    discover`, the K of the frozen result comes first."""
+    initial_novel: NonNegativeInt = 10
+    """Initial number of clusters in addition to the known classes."""
+    mixture_columns: Count = 64
+    """Number of principal components in which clusters are Gaussians."""
+    concentration: Positive = 1.0
     """α: the larger, the more clusters."""
-    prototype_weight: float = 1.0
-    """Of the prototype loss beside GCD's."""
-    prototype_temperature: float = 1.0
-    """Mean of what cosines with the prototypes are divided by."""
-    prototype_warmup: int = 1
-    """Epochs before the first that has prototypes."""
-
-    def __post_init__(self) -> None:
-        GcdSettings.__post_init__(self)  # a dataclass with slots has no super() here
-        check_numbers(
-            self,
-            counts=["mixture_columns"],
-            not_negative=["first_novel", "prototype_weight", "prototype_warmup"],
-            positive=["concentration", "prototype_temperature"],
-        )
+    prototype_weight: NonNegative = 1.0
+    """Weight of the prototype loss."""
+    prototype_temperature: Positive = 1.0
+    """Mean temperature of the prototype loss."""
+    prototype_warmup: NonNegativeInt = 1
+    """Epochs without the prototype loss."""
 
 
 class Gpc(Gcd[GpcSettings]):
-    """GCD's losses and the prototype loss. Of the clusters only their number goes on from epoch to
+    """GCD's losses and the prototype loss; only the number of clusters carries over to the next
     epoch."""
 
     n_clusters: Tensor
 
     def __init__(self, encoder: Encoder, settings: GpcSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
-        first = shape.n_clusters
-        if first is None:
-            first = shape.n_known + settings.first_novel
-        self.register_buffer(
-            "n_clusters", torch.tensor(min(max(first, shape.n_known, 1), shape.n_images))
-        )
+        n_clusters = shape.n_clusters
+        if n_clusters is None:
+            n_clusters = shape.n_known + settings.initial_novel
+        n_clusters = min(max(n_clusters, shape.n_known, 1), shape.n_images)
+        self.register_buffer("n_clusters", torch.tensor(n_clusters))
         self.clusters = torch.zeros(shape.n_images, dtype=torch.int64)  # (n,)
         self.prototypes = torch.empty(0, encoder.feature_dim)  # (K, C) unit rows
         self.temperatures = torch.empty(0)  # (K,)
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
-        """Cluster the training images, change the number of clusters unless it is given, and make
-        the prototypes."""
+        """Cluster the training images, estimate the number of clusters unless it is given, and
+        compute the prototypes."""
         if epoch.number < self.settings.prototype_warmup:
             return {"n_prototypes": float(self.n_clusters)}
         points = epoch.embed()
-        labels = epoch.labels.cpu().numpy()
         clusters = fit_mixture(
             points,
-            labels,
+            epoch.labels.cpu().numpy(),
             int(self.n_clusters),
             self.settings,
             is_given=self.shape.n_clusters is not None,
             generator=epoch.generator,
         )
-        self.n_clusters.fill_(int(clusters.max()) + 1)
+        n_clusters = int(clusters.max()) + 1
+        self.n_clusters.fill_(n_clusters)
         self.clusters = torch.from_numpy(clusters).to(points.device)
-        self.prototypes = category_centers(points, clusters, int(clusters.max()) + 1).float()
-        self.temperatures = self.settings.prototype_temperature * spread_of(
-            points, self.clusters, self.prototypes
-        )
-        return {"n_prototypes": float(self.n_clusters)}
+        self.prototypes = category_centers(points, clusters, n_clusters).float()
+        widths = relative_widths(points, self.clusters, self.prototypes)
+        self.temperatures = self.settings.prototype_temperature * widths
+        return {"n_prototypes": float(n_clusters)}
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """The whole loss and its parts."""
+        """Return the loss and its terms."""
         losses = super().loss(batch)
-        drawn = self.prototype_loss(batch)
-        total = losses["loss"] + self.settings.prototype_weight * drawn
-        return {**losses, "loss": total, "loss_prototype": drawn}
+        prototype = self.prototype_loss(batch)
+        total = losses["loss"] + self.settings.prototype_weight * prototype
+        return {**losses, "loss": total, "loss_prototype": prototype}
 
     def prototype_loss(self, batch: Batch) -> Tensor:
-        """Cross-entropy of the cosines of views with all prototypes, each divided by its cluster's
-        temperature."""
+        """Return the cross-entropy of the cosines of views with all prototypes, each divided by its
+        cluster's temperature."""
         features = batch.gather(batch.outputs["features"])  # (2B, C)
         if len(self.prototypes) == 0:
             return features.sum() * 0
@@ -137,14 +127,17 @@ def fit_mixture(
     is_given: bool,
     generator: torch.Generator,
 ) -> Ints:
-    """(N,) the clusters of unit points (N, C); first those of the classes in `labels` (N,), 0 …
-    without gaps.
+    """Return clusters (N,) of unit points (N, C), those of the classes 0 … in `labels` (N,) first.
 
-    Unless K is given, those of k-means are split and joined once.
+    Unless K is given, the clusters of k-means are split and merged once.
     """
-    given = torch.from_numpy(labels).to(points.device)
     found = semi_supervised_kmeans(
-        points, given, n_clusters, generator=generator, n_init=1, max_iterations=KMEANS_STEPS
+        points,
+        torch.from_numpy(labels).to(points.device),
+        n_clusters,
+        generator=generator,
+        n_init=1,
+        max_iterations=KMEANS_STEPS,
     )
     clusters: Ints = found.labels.cpu().numpy()
     if is_given:
@@ -156,20 +149,20 @@ def fit_mixture(
     )
 
 
-def spread_of(points: Tensor, clusters: Tensor, prototypes: Tensor) -> Tensor:
-    """(K,) how wide each cluster is: mean distance to the prototype over log(size + 10), cut to the
-    middle 80 %.
+def relative_widths(points: Tensor, clusters: Tensor, prototypes: Tensor) -> Tensor:
+    """Return the width (K,) of each cluster relative to the mean: the mean distance to the
+    prototype over log(size + 10), clipped to the middle 80 %.
 
-    A cluster of one image has no width of its own and counts as the widest. Their mean is 1.
+    A cluster of one image has no width and counts as the widest.
     """
     n_clusters = len(prototypes)
-    distances = (
-        torch.linalg.vector_norm(points - prototypes[clusters], dim=1).cpu().double()
-    )  # (N,)
-    sizes = torch.bincount(clusters.cpu(), minlength=n_clusters)
-    # On the CPU: a GPU adds into rows in no fixed order.
-    sums = torch.zeros(n_clusters, dtype=torch.float64).index_add_(0, clusters.cpu(), distances)
-    widths = sums / sizes.clamp_min(1) / (sizes + SMOOTH).log()
+    # On the CPU, because index_add_ on a GPU adds in no fixed order.
+    clusters = clusters.cpu()
+    rows = prototypes[clusters.to(prototypes.device)]
+    distances = torch.linalg.vector_norm(points - rows, dim=1).cpu().double()  # (N,)
+    sizes = torch.bincount(clusters, minlength=n_clusters)
+    sums = torch.zeros(n_clusters, dtype=torch.float64).index_add_(0, clusters, distances)
+    widths = sums / sizes.clamp_min(1) / (sizes + SMOOTHING).log()
     widths[sizes < 2] = widths.max()
     low, high = torch.quantile(widths, torch.tensor([0.1, 0.9], dtype=torch.float64))
     widths = widths.clamp(low, high).clamp_min(1e-6)
@@ -179,23 +172,23 @@ def spread_of(points: Tensor, clusters: Tensor, prototypes: Tensor) -> Tensor:
 def count_gaussians(
     learned: Representation, points: Tensor, labels: Ints, settings: GpcSettings
 ) -> int:
-    """K after one more round on points (N, C), from the number of the snapshot, within the range in
-    `inference`."""
-    given = numbered_labels(labels)
-    n_known = int(given.max(initial=-1)) + 1
-    begun = n_known + settings.first_novel
+    """Return K after one more round of splits and merges on points (N, C), starting from that of
+    the snapshot, in the range of `inference`."""
+    known = consecutive_labels(labels)
+    n_known = int(known.max(initial=-1)) + 1
+    initial = n_known + settings.initial_novel
     if isinstance(learned.model, Gpc):
-        begun = int(learned.model.n_clusters)
-    begun = int(np.clip(begun, max(n_known, 1), len(points)))
+        initial = int(learned.model.n_clusters)
+    initial = int(np.clip(initial, max(n_known, 1), len(points)))
     generator = torch.Generator().manual_seed(settings.training.seed)
-    clusters = fit_mixture(points, given, begun, settings, is_given=False, generator=generator)
-    return settings.keep_to_range(int(clusters.max()) + 1, labels)
+    clusters = fit_mixture(points, known, initial, settings, is_given=False, generator=generator)
+    return settings.clip_n_clusters(int(clusters.max()) + 1, labels)
 
 
 METHOD = Method(
     settings=GpcSettings,
     title="GPC",
     model=Gpc,
-    cluster=clustering_by_kmeans(count_gaussians, COUNTED_BY),
+    cluster=partial(cluster_by_kmeans, search=count_gaussians, source=N_CLUSTERS_SOURCE),
     uses_n_clusters=True,
 )

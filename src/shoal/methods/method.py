@@ -1,15 +1,16 @@
-"""What every method takes and gives, so that one can stand in for another.
+"""The interface of a method.
 
-A method is a file: its settings, its model (`training/model.py`) where it trains, and how it
-clusters; a `Method` at its end names them. N images, D columns of an embedding, M images that were
-not trained on.
+Each method is a module: its settings, its model (`training/model.py`) if it trains one, and its
+clustering. The `Method` at the end of the module combines them.
+
+Shapes: N images, D columns of an embedding, M images that were not trained on.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Generic, Literal, Protocol, Self, TypedDict, TypeVar, Unpack
+from typing import Generic, Self, TypedDict, TypeVar, Unpack
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from shoal.clustering.inference import InferenceSettings, infer
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.embed import embed
 from shoal.methods.clusters import Discovery, Representation
+from shoal.settings import check_ranges
 from shoal.training.loop import EarlyStopping, OnEpoch, OnProgress, train
 from shoal.training.model import Model, TaskShape, shape_of
 from shoal.training.task import Task
@@ -27,47 +29,42 @@ from shoal.training.train_settings import TrainSettings
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MethodSettings:
-    """What the settings of every method have in common."""
+    """Settings shared by all methods."""
 
     encoder: str = DEFAULT_ENCODER
     input_size: int | None = None
-    """Side of the images the encoder sees; None: what it was made for."""
+    """Input size of the encoder in pixels; None: the size it was trained with."""
     inference: InferenceSettings = field(default_factory=InferenceSettings)
-    """How frozen features are clustered, and those of a method that shifts; its `rule` estimates K
-    in all of them."""
+    """Clustering of frozen features, and of the embeddings of a method with mean shifts; its `rule`
+    estimates K for every method."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
     def with_seed(self, seed: int) -> Self:
-        """The same settings with another seed; nothing is drawn where nothing is trained."""
+        """Return these settings with another seed; unchanged if nothing is trained."""
         return self
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainedSettings(MethodSettings):
-    """What those of a method that trains have besides."""
+    """Settings shared by all methods that train a model."""
 
     n_tail_blocks: int | None = None
-    """How many of the encoder's last blocks are trained; None: what the encoder's catalog entry
-    says."""
+    """Number of the encoder's last blocks that are trained; None: the one in its catalog entry."""
     training: TrainSettings = field(default_factory=TrainSettings)
-    estimate_on: Literal["validation", "collection"] = "validation"
-    """Whose labels estimate K after training: those set aside from the loss, as in the paper, or
-    all, on the final embeddings. Where `shoal discover` has a first answer, 'validation' leaves K
-    to that, unless the rule is the paper's; a method that needs K before training takes it from the
-    frozen encoder in any case."""
 
     def with_seed(self, seed: int) -> Self:
-        """The same settings with another seed."""
+        """Return these settings with another seed."""
         return replace(self, training=replace(self.training, seed=seed))
 
 
 S = TypeVar("S", bound=MethodSettings)
 """The settings of a method."""
 
-S_in = TypeVar("S_in", bound=MethodSettings, contravariant=True)
 
-
-class LearnOptions(TypedDict, total=False):
-    """How a method learns, as `training.loop.train` takes it."""
+class TrainOptions(TypedDict, total=False):
+    """Keyword arguments of `training.loop.train`."""
 
     folder: Path | None
     resume: bool
@@ -77,65 +74,35 @@ class LearnOptions(TypedDict, total=False):
     early_stopping: EarlyStopping | None
 
 
-class Cluster(Protocol[S_in]):
-    """From embeddings and some labels to clusters."""
-
-    def __call__(
-        self,
-        learned: Representation,
-        labels: Ints,
-        settings: S_in,
-        *,
-        n_clusters: int | None,
-        device: torch.device,
-    ) -> Discovery:
-        """Cluster what was learned, by this method or another; `n_clusters` None: estimated."""
-        ...
-
-
-class ClusterUnseen(Protocol[S_in]):
-    """From what was learned to clusters of images that were not trained on."""
-
-    def __call__(
-        self,
-        learned: Representation,
-        unseen: Tensor,
-        labels: Ints,
-        validation: Ints,
-        settings: S_in,
-        *,
-        n_clusters: int | None,
-        device: torch.device,
-    ) -> Discovery:
-        """Cluster embeddings `unseen` (M, D); `labels` (N,) are those of the task, `validation` its
-        rows kept apart."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Method(Generic[S]):
     """A method: its settings, its model, and how it clusters."""
 
     settings: type[S]
-    """A class of `TrainedSettings` where there is a model."""
+    """The class of its settings; a subclass of `TrainedSettings` if there is a model."""
     title: str
-    """What papers call it."""
-    cluster: Cluster[S]
+    """The name used in papers."""
+    cluster: Callable[[Representation, Ints, S, int | None], Discovery]
+    """Function that clusters embeddings, learned by this or another method, given labels (N,),
+    settings and K (None: estimate it)."""
     model: type[Model[S]] | None = None
-    """The networks of a method that trains."""
+    """The class of its model; None if nothing is trained."""
     shifts: bool = False
-    """Whether its clustering shifts, so that K too is estimated on shifted embeddings."""
+    """Whether its clustering shifts embeddings, so that K is also estimated on shifted ones."""
     needs_n_clusters: bool = False
-    """Whether K has to be known before training, because a classifier has as many outputs."""
+    """Whether K must be known before training, because a classifier has K outputs."""
     uses_n_clusters: bool = False
-    """Whether training is another where K is given."""
-    goes_on_from_trial: bool = False
-    """Whether a training with all labels may begin with the weights of one with fewer classes. Not
-    where a classifier or a memory knows the classes by number, which are others then."""
-    cluster_unseen: ClusterUnseen[S] | None = None
-    """Clusters of images that were not trained on; None: `nearest_clusters`."""
+    """Whether training depends on K if it is given."""
+    supports_warm_start: bool = False
+    """Whether training on all labels can start from weights trained with fewer classes. False if a
+    classifier or a memory is indexed by class, because the class indices change."""
+    cluster_unseen: (
+        Callable[[Representation, Tensor, Ints, Ints, S, int | None], Discovery] | None
+    ) = None
+    """Function that clusters embeddings (M, D) of images that were not trained on, given the labels
+    (N,) and validation rows of the task, settings and K; None: `nearest_clusters`."""
     protocols: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """What the protocols of `protocols.py` decide of this method's own settings, by dotted name."""
+    """For each protocol of `protocols.py`, values of this method's settings by dotted name."""
 
     @property
     def trains(self) -> bool:
@@ -144,26 +111,18 @@ class Method(Generic[S]):
 
     @property
     def reads_images(self) -> bool:
-        """Whether its networks begin with the images, so that no tokens can be kept."""
+        """Whether its model takes images instead of the trunk's tokens, so that none can be
+        cached."""
         return self.model is not None and self.model.reads_images
 
-    def run(
-        self, task: Task, settings: S, *, device: torch.device, **options: Unpack[LearnOptions]
-    ) -> Discovery:
-        """Learn from a task and cluster its images.
-
-        K is the given one, else the one estimated on the validation images with the snapshot that
-        was kept, else, where no images were set aside, the one estimated on all labels. Without any
-        label (K given) there is no supervised loss and nothing to choose a snapshot by: the last
-        one is kept.
-        """
-        learned = self.represent(task, settings, device=device, **options)
-        return self.cluster(
-            learned, task.labels, settings, n_clusters=task.n_clusters, device=device
-        )
+    def uses_validation(self, settings: S) -> bool:
+        """Return whether validation labels are used, to choose the snapshot or K after training."""
+        if not isinstance(settings, TrainedSettings):
+            return False
+        return settings.training.snapshot == "best" or not self.needs_n_clusters
 
     def build(self, settings: S, shape: TaskShape) -> Model[S]:
-        """Load the encoder and make the model, whose weights depend on the seed alone."""
+        """Load the encoder and build the model; its initial weights depend only on the seed."""
         assert self.model is not None
         assert isinstance(settings, TrainedSettings)
         encoder = load_encoder(
@@ -180,12 +139,11 @@ class Method(Generic[S]):
         *,
         device: torch.device,
         start: Model[S] | None = None,
-        **options: Unpack[LearnOptions],
+        **options: Unpack[TrainOptions],
     ) -> Representation:
-        """Train the model on a task, or embed its images where there is none. A K in the task
-        chooses the snapshot.
+        """Train the model on a task and embed its images; without a model, only embed them.
 
-        It begins with the weights of the model `start`, or with those that the seed draws.
+        Training starts from the weights of the model `start`, if given.
         """
         if self.model is None:
             encoder = load_encoder(settings.encoder, input_size=settings.input_size).to(device)
@@ -193,23 +151,18 @@ class Method(Generic[S]):
             frozen = embed(task.pixels, encoder, progress=progress and partial(progress, "images"))
             return Representation(embeddings=frozen, embed=lambda pixels: embed(pixels, encoder))
         assert isinstance(settings, TrainedSettings)
+        embed_frozen = partial(_embed_frozen, task, settings, device)
         if self.needs_n_clusters and task.n_clusters is None:
-            task = replace(task, n_clusters=_count_frozen(task, settings, device))
+            task = replace(task, n_clusters=_estimate_frozen(task, settings, embed_frozen()))
         model = self.build(settings, shape_of(task)).to(device)
         if start is not None:
             model.load_tensors(start.saved_tensors())
-        trained = train(
-            task,
-            model,
-            settings.training,
-            rule=settings.inference.rule,
-            **options,
-        )
+        trained = train(task, model, settings.training, rule=settings.inference.rule, **options)
         return Representation(
             embeddings=trained.embeddings,
             embed=model.embed,
             model=model,
-            frozen=partial(_embed_frozen, task, settings, device),
+            frozen=embed_frozen,
             predicted=trained.predicted,
             n_clusters=trained.validation.n_clusters,
             rule=trained.validation.rule,
@@ -219,16 +172,15 @@ class Method(Generic[S]):
         )
 
 
-def _count_frozen(task: Task, settings: MethodSettings, device: torch.device) -> int:
-    """K as the labels that training sees estimate it with the encoder as it comes."""
+def _estimate_frozen(task: Task, settings: MethodSettings, frozen: Tensor) -> int:
+    """Return K estimated on frozen embeddings with the labels that training sees."""
     labels = task.labels.copy()
     if task.validation is not None:
         labels[task.validation] = UNLABELED
-    frozen = _embed_frozen(task, settings, device)
-    return infer(frozen, labels, None, settings.inference, device=device).n_clusters
+    return infer(frozen, labels, None, settings.inference).n_clusters
 
 
 def _embed_frozen(task: Task, settings: MethodSettings, device: torch.device) -> Tensor:
-    """(N, C) unit embeddings of a task's images by the encoder as it comes."""
+    """Return unit embeddings (N, C) of a task's images from the frozen encoder."""
     encoder = load_encoder(settings.encoder, input_size=settings.input_size).to(device)
     return embed(task.pixels, encoder)

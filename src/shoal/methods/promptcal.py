@@ -1,21 +1,21 @@
-"""PromptCAL (Zhang et al., CVPR 2023): prompts learned inside of the encoder, and neighbors of a
-graph as positives.
+"""PromptCAL (Zhang et al., CVPR 2023): visual prompts and contrastive affinity learning (CAL).
 
-Training: each block of a ViT reads a few learned tokens besides its own, the prompts; a
-convolutional network, which has no tokens, reads images with a learned border. First stage: the
-losses of GCD, of the features and of the prompts that come out. Second stage: a teacher, the moving
-average of the networks, embeds the same views, and a graph over them and a memory of earlier ones
-says which of them belong together; a view is pulled toward these. Inference: semi-supervised
-k-means of the features, as in GCD. The trunk runs over every view of every step, and once more for
-the teacher.
+Training: each block of a ViT reads a few learned tokens, the prompts; a convolutional network,
+which has no tokens, reads images with a learned border. First stage: the losses of GCD on the
+features and, as discriminative prompt regularization (DPR), on the output of the prompts. Second
+stage: a teacher, the moving average of the networks, embeds the same views, and a graph over these
+and a memory of earlier ones determines the positives of each view. Inference: semi-supervised
+k-means of the features, as in GCD. The trunk runs over every view of every step, and a second time
+for the teacher.
 
-B images of a batch, b this process's share of it, D entries of a feature, X of a projection, M rows
-of the memory, G = 2B + M nodes of the graph.
+Shapes: B images per batch, b of them in this process, D dimensions of a feature, X of a projection,
+M rows of the memory, G = 2B + M nodes of the graph.
 """
 
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,111 +29,100 @@ from shoal.encoders.prompts import TokenPrompts, make_prompts
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.gcd import (
-    COUNTED_BY,
+    N_CLUSTERS_SOURCE,
     GcdSettings,
-    clustering_by_kmeans,
+    cluster_by_kmeans,
     gcd_losses,
     search_by_kmeans,
 )
 from shoal.methods.method import Method
-from shoal.settings import check_numbers
+from shoal.settings import Count, Fraction, NonNegative, NonNegativeInt, Temperature
 from shoal.training.losses import contrastive_loss
 from shoal.training.model import Batch, Epoch, Model, TaskShape
-from shoal.training.train_settings import TrainSettings, risen
+from shoal.training.train_settings import TrainSettings, ramp_up
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromptCalSettings(GcdSettings):
-    """Everything that can be set; `recipes/promptcal` holds the published values for DINO."""
+    """Settings of PromptCAL; `recipes/promptcal` holds the published values for DINO."""
 
-    n_prompts: int = 5
+    n_prompts: Count = 5
     """Learned tokens that each block of a ViT reads."""
-    border: int = 30
-    """Width in pixels of the learned border, where an encoder has no tokens."""
-    prompt_weight: float = 0.35
-    """How much the losses of the prompts' features count beside those of the features."""
-    first_stage: float = 2 / 3
-    """The share of all epochs that the first stage has; the second has the rest, one epoch at least
+    border: Count = 30
+    """Width in pixels of the learned border, if an encoder has no tokens."""
+    prompt_weight: NonNegative = 0.35
+    """Weight of the losses of the prompts' features (DPR)."""
+    first_stage: Fraction = 2 / 3
+    """The share of all epochs in the first stage; the second has the rest, at least one epoch
     unless the share is 1. Published for fine-grained images: 200 of 300."""
     restarts_lr: bool = False
-    """Let the learning rate fall along a cosine in each stage, as published; else along one over
+    """Whether the learning rate follows a cosine in each stage, as published; else one over
     both."""
-    momentum: float = 0.999
-    """How much of the teacher stays in each step."""
-    memory_size: int = 4096
-    n_neighbors: int = 5
+    momentum: Fraction = 0.999
+    """Momentum of the teacher."""
+    memory_size: Count = 4096
+    n_neighbors: Count = 5
     """Neighbors of a node in the graph, itself not counted."""
-    quantile: float = 0.8
-    """Affinities are kept above this quantile of those over the mean."""
-    n_negatives: int = 1024
-    """Rows of the memory, drawn in each step, that views are pushed away from."""
-    affinity_temperature: float = 0.07
-    affinity_weight: float = 0.6
-    """The share of the graph's positives in the unsupervised losses, once it has risen; the other
-    view has the rest."""
-    affinity_epochs: int = 2
-    """Epochs of the second stage in which it rises; in a short one half of them."""
-
-    def __post_init__(self) -> None:
-        GcdSettings.__post_init__(self)  # a dataclass with slots has no super() here
-        check_numbers(
-            self,
-            counts=["n_prompts", "border", "memory_size", "n_neighbors", "n_negatives"],
-            shares=["first_stage", "momentum", "quantile", "affinity_weight"],
-            not_negative=["prompt_weight", "affinity_epochs"],
-            temperatures=["affinity_temperature"],
-        )
+    quantile: Fraction = 0.8
+    """Positives have an affinity above this quantile of those over the mean."""
+    n_negatives: Count = 1024
+    """Random rows of the memory in the denominator, new in each step."""
+    affinity_temperature: Temperature = 0.07
+    affinity_weight: Fraction = 0.6
+    """w: weight of the positives of the graph in the unsupervised losses after its ramp; InfoNCE
+    has 1 - w."""
+    affinity_epochs: NonNegativeInt = 2
+    """Epochs of the second stage in which w increases; in a short one half of them."""
 
     @property
     def n_first(self) -> int:
-        """Epochs of the first stage in a training of so many."""
+        """Epochs of the first stage."""
         epochs = self.training.epochs
         if self.first_stage == 1:
             return epochs
         return min(round(self.first_stage * epochs), epochs - 1)
 
     def affinity_weight_at(self, epoch: int) -> float:
-        """w of an epoch, counted from 0."""
-        n_rising = min(self.affinity_epochs, (self.training.epochs - self.n_first) // 2)
-        return self.affinity_weight * risen(epoch - self.n_first, n_rising)
+        """Return w of an epoch, counted from 0."""
+        n_epochs = min(self.affinity_epochs, (self.training.epochs - self.n_first) // 2)
+        return self.affinity_weight * ramp_up(epoch - self.n_first, n_epochs)
 
 
 class PromptCal(Model[PromptCalSettings]):
-    """The losses of GCD through prompts; then positives of a graph, and labels against the
-    teacher."""
+    """GCD's losses with prompts, then contrastive affinity learning with a teacher."""
 
     reads_images = True
-    memory: Tensor
-    prompt_memory: Tensor
     memory_labels: Tensor
     n_remembered: Tensor
 
     def __init__(self, encoder: Encoder, settings: PromptCalSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
         self.prompts = make_prompts(encoder, n_prompts=settings.n_prompts, border=settings.border)
-        self.kinds = ["", "prompt_"] if isinstance(self.prompts, TokenPrompts) else [""]
-        """Whose losses there are: the features', and the prompts' where these are tokens."""
+        self.kinds = {"": 1.0}
+        """Prefixes of the outputs that have losses, with their weights: features, and those of the
+        prompts if these are tokens."""
+        if isinstance(self.prompts, TokenPrompts):
+            self.kinds["prompt_"] = settings.prompt_weight
         self.heads = nn.ModuleDict(
             {f"{kind}head": Head(encoder.feature_dim, settings.head) for kind in self.kinds}
         )
-        kept = (
-            {} if encoder.context is None else {id(encoder.context): encoder.context}
-        )  # the one that is moved
+        # The blocks of some encoders share a context, which the teacher uses too.
+        shared = {} if encoder.context is None else {id(encoder.context): encoder.context}
         self.teacher = nn.ModuleDict(
-            {name: copy.deepcopy(part, kept) for name, part in self.parts.items()}
+            {name: copy.deepcopy(part, shared) for name, part in self.parts.items()}
         )
         self.teacher.requires_grad_(False)
         n_rows = settings.memory_size
-        dim = encoder.feature_dim
         for kind in self.kinds:
-            self.register_buffer(f"{kind}memory", torch.zeros(n_rows, dim))
+            self.register_buffer(f"{kind}memory", torch.zeros(n_rows, encoder.feature_dim))
         self.register_buffer("memory_labels", torch.full((n_rows,), UNLABELED))
         self.register_buffer("n_remembered", torch.zeros(1, dtype=torch.long))
-        self.taught: dict[str, Tensor] = {}
+        self.teacher_outputs: dict[str, Tensor] = {}
+        self.is_negative = torch.zeros(0, dtype=torch.bool)  # (M,)
 
     @property
     def parts(self) -> dict[str, nn.Module]:
-        """What is trained, and what the teacher has of its own."""
+        """The trained parts, of which the teacher has copies."""
         return {"tail": self.encoder.tail, "prompts": self.prompts, "heads": self.heads}
 
     def check(self) -> None:
@@ -142,32 +131,30 @@ class PromptCal(Model[PromptCalSettings]):
         if self.settings.n_neighbors >= n_views:
             raise UsageError(
                 f"n_neighbors: found {self.settings.n_neighbors} with {n_views} views in a batch, "
-                "expected fewer; "
-                "lower it, or raise training.batch_size"
+                "expected fewer; lower it, or raise training.batch_size"
             )
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Unit features (b, D) and projections of images (b, 3, S, S); the same of the prompts."""
+        """Return unit features (b, D) and projections (b, X) of images (b, 3, S, S), and those of
+        the prompts."""
         return self.run(self.parts, inputs)
 
     def run(self, parts: Mapping[str, Any], images: Tensor) -> dict[str, Tensor]:
-        """The outputs of the trained parts, or of the teacher's."""
+        """Return the outputs of the trained parts, or of the teacher's."""
         features = parts["prompts"](images, self.encoder.trunk, parts["tail"])
         outputs = {name: unit(rows.float()) for name, rows in features.items()}
         for kind in self.kinds:
-            outputs[f"{kind}projections"] = parts["heads"][f"{kind}head"](
-                features[f"{kind}features"]
-            )
+            head = parts["heads"][f"{kind}head"]
+            outputs[f"{kind}projections"] = head(features[f"{kind}features"])
         return outputs
 
     def represent(self, inputs: Tensor) -> Tensor:
-        """Images are clustered by their features; heads and the prompts' features are for the
-        losses."""
+        """Return the features, which images are clustered by."""
         features: Tensor = self.prompts(inputs, self.encoder.trunk, self.encoder.tail)["features"]
         return features
 
     def lr_at(self, epoch: int, settings: TrainSettings) -> float:
-        """The learning rate of an epoch; that of the second stage may begin anew."""
+        """Return the learning rate of an epoch; that of the second stage may restart."""
         n_first = self.settings.n_first
         if not self.settings.restarts_lr:
             return settings.lr_at(epoch)
@@ -176,138 +163,130 @@ class PromptCal(Model[PromptCalSettings]):
         return replace(settings, epochs=settings.epochs - n_first).lr_at(epoch - n_first)
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
-        """Begin the second stage: the teacher is what was learned so far. The memory is empty until
-        then."""
+        """Copy the networks to the teacher when the second stage begins."""
         if epoch.number == self.settings.n_first:
-            self._move_teacher(1.0)
+            self._update_teacher(momentum=0.0)
         return {}
 
+    def before_step(self, batch: Batch) -> None:
+        """In the second stage, run the teacher over the views, and sample negatives from the
+        memory."""
+        if batch.epoch < self.settings.n_first:
+            return
+        with autocast(self.device):
+            outputs = self.run({name: self.teacher[name] for name in self.parts}, batch.inputs)
+        self.teacher_outputs = {name: batch.gather(rows) for name, rows in outputs.items()}
+        n_rows = self.settings.memory_size
+        sampled = torch.randperm(n_rows, generator=batch.generator)[: self.settings.n_negatives]
+        sampled = sampled.to(self.device, non_blocking=True)
+        is_filled = torch.arange(n_rows, device=self.device) < self.n_remembered
+        self.is_negative = torch.zeros_like(is_filled).index_fill(0, sampled, True) & is_filled
+
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """The losses of the features and, weighted, of the prompts."""
-        is_second = batch.epoch >= self.settings.n_first
-        if is_second:
-            with torch.no_grad(), autocast(self.device):
-                own = self.run({name: self.teacher[name] for name in self.parts}, batch.inputs)
-            self.taught = {name: batch.gather(rows) for name, rows in own.items()}  # (2B, …) each
-            drawn = torch.randperm(self.settings.memory_size, generator=batch.generator)[
-                : self.settings.n_negatives
-            ]
-            negatives = drawn.to(self.device, non_blocking=True)
+        """Return the weighted losses of the features and of the prompts, and their terms."""
         losses: dict[str, Tensor] = {}
         total: Tensor = torch.zeros((), device=self.device)
-        for kind, weight in zip(self.kinds, (1.0, self.settings.prompt_weight), strict=False):
+        for kind, weight in self.kinds.items():
             views = batch.gather(batch.outputs[f"{kind}projections"])  # (2B, X)
-            if is_second:
-                parts = self.second_stage(batch, kind, views, negatives)
+            if batch.epoch < self.settings.n_first:
+                terms = gcd_losses(views, batch.labels, self.settings.loss)
             else:
-                parts = gcd_losses(views, batch.labels, self.settings.loss)
-            total = total + weight * parts["loss"]
-            losses |= {
-                name.replace("loss", f"loss_{kind}".rstrip("_"), 1): value
-                for name, value in parts.items()
-            }
+                terms = self.cal_losses(batch, kind, views)
+            total = total + weight * terms["loss"]
+            prefix = "loss_prompt" if kind else "loss"
+            losses |= {name.replace("loss", prefix, 1): value for name, value in terms.items()}
         return losses | {"loss": total}
 
-    def second_stage(
-        self, batch: Batch, kind: str, views: Tensor, negatives: Tensor
-    ) -> dict[str, Tensor]:
-        """λ · supervised, against the teacher, + (1 - λ) · ((1 - w) · InfoNCE + w · positives of
-        the graph)."""
-        settings = self.settings
+    def cal_losses(self, batch: Batch, kind: str, views: Tensor) -> dict[str, Tensor]:
+        """Return λ · supervised loss against the teacher + (1 - λ) · ((1 - w) · InfoNCE + w ·
+        affinity loss), and the terms, of projections (2B, X)."""
         loss = self.settings.loss
         contrastive = contrastive_loss(views, loss.temperature)
         is_labeled = batch.labels != UNLABELED
         pairs = is_labeled[:, None] & is_labeled[None, :]  # (2B, 2B)
         same = pairs & (batch.labels[:, None] == batch.labels[None, :])
-        taught = self.taught[f"{kind}projections"]
-        supervised = contrast(views, taught, same, pairs & ~same, loss.supervised_temperature)
-        features = batch.gather(batch.outputs[f"{kind}features"])  # (2B, D)
-        drawn = self.affinity_loss(batch, features, kind, negatives)
-        share = settings.affinity_weight_at(batch.epoch)
-        unsupervised = (1 - share) * contrastive + share * drawn
+        teacher = self.teacher_outputs[f"{kind}projections"]
+        supervised = contrast(views, teacher, same, pairs & ~same, loss.supervised_temperature)
+        affinity = self.affinity_loss(batch, kind)
+        weight = self.settings.affinity_weight_at(batch.epoch)
+        unsupervised = (1 - weight) * contrastive + weight * affinity
         total = loss.supervised_weight * supervised + (1 - loss.supervised_weight) * unsupervised
         return {
             "loss": total,
             "loss_supervised": supervised,
             "loss_contrastive": contrastive,
-            "loss_affinity": drawn,
+            "loss_affinity": affinity,
         }
 
-    def affinity_loss(self, batch: Batch, features: Tensor, kind: str, negatives: Tensor) -> Tensor:
-        """Pull features (2B, D) toward the nodes of the graph that belong to them."""
+    def affinity_loss(self, batch: Batch, kind: str) -> Tensor:
+        """Return the contrastive loss of features (2B, D) with their positives in the graph."""
         settings = self.settings
+        features = batch.gather(batch.outputs[f"{kind}features"])  # (2B, D)
         n_views = len(features)
-        n_rows = self.settings.memory_size
-        nodes = torch.cat(
-            [self.taught[f"{kind}features"], self.get_buffer(f"{kind}memory")]
-        )  # (G, D)
-        filled = torch.arange(n_rows, device=nodes.device) < self.n_remembered
-        exists = torch.cat([torch.ones_like(filled[:1]).expand(n_views), filled])  # (G,)
-        affinity = affinities(nodes, exists, n_views, settings.n_neighbors)  # (2B, G)
+        memory = self.get_buffer(f"{kind}memory")
+        nodes = torch.cat([self.teacher_outputs[f"{kind}features"], memory])  # (G, D)
         labels = torch.cat([batch.labels, self.memory_labels])  # (G,)
+        in_batch = torch.ones(n_views, dtype=torch.bool, device=nodes.device)
+        is_filled = torch.arange(len(memory), device=nodes.device) < self.n_remembered
+        exists = torch.cat([in_batch, is_filled])  # (G,)
+        affinity = affinities(nodes, exists, n_views, settings.n_neighbors)  # (2B, G)
+        positives = strongest(affinity, exists, settings.quantile)
+        positives = calibrate(positives, batch.labels, labels) & exists
         images = batch.gather(batch.images)  # (2B,)
-        positives = (
-            calibrate(strongest(affinity, exists, settings.quantile), batch.labels, labels) & exists
-        )
         positives[:, :n_views] |= images[:, None] == images[None, :]
-        is_drawn = torch.zeros_like(filled).index_fill(0, negatives, True)
-        others = torch.cat([exists[:n_views], is_drawn & filled])  # (G,)
-        return contrast(
-            features, nodes, positives, others & ~positives, settings.affinity_temperature
-        )
+        negatives = torch.cat([in_batch, self.is_negative]) & ~positives  # (2B, G)
+        return contrast(features, nodes, positives, negatives, settings.affinity_temperature)
 
     def after_step(self, batch: Batch) -> None:
-        """In the second stage: let the teacher follow, and remember what it made of the first view
-        of each image."""
+        """In the second stage, update the teacher, and store its features of the first view of each
+        image in the memory."""
         if batch.epoch < self.settings.n_first:
             return
-        self._move_teacher(1 - self.settings.momentum)
+        self._update_teacher(self.settings.momentum)
         n_rows = self.settings.memory_size
-        n_new = min(batch.n_images, self.settings.memory_size)
+        n_new = min(batch.n_images, n_rows)
         positions = (self.n_remembered + torch.arange(n_new, device=self.device)) % n_rows
         for kind in self.kinds:
-            self.get_buffer(f"{kind}memory")[positions] = self.taught[f"{kind}features"][:n_new]
+            features = self.teacher_outputs[f"{kind}features"]
+            self.get_buffer(f"{kind}memory")[positions] = features[:n_new]
         self.memory_labels[positions] = batch.labels[:n_new]
         self.n_remembered += n_new
 
     @torch.no_grad()
-    def _move_teacher(self, share: float) -> None:
+    def _update_teacher(self, momentum: float) -> None:
         for name, part in self.parts.items():
-            for ours, theirs in zip(
-                self.teacher[name].parameters(), part.parameters(), strict=True
-            ):
-                ours.lerp_(theirs, share)
+            averages = self.teacher[name].parameters()
+            for average, value in zip(averages, part.parameters(), strict=True):
+                average.lerp_(value, 1 - momentum)
 
 
-def calibrate(positives: Tensor, labels: Tensor, others: Tensor) -> Tensor:
-    """Positives (2B, G) with pairs that labels (2B,) and (G,) know of: of one class, or not."""
-    is_known = (labels != UNLABELED)[:, None] & (others != UNLABELED)[None, :]
-    return torch.where(is_known, labels[:, None] == others[None, :], positives)
+def calibrate(positives: Tensor, labels: Tensor, node_labels: Tensor) -> Tensor:
+    """Return positives (2B, G) with pairs of labeled views (2B,) and nodes (G,) replaced by whether
+    their labels are the same."""
+    is_known = (labels != UNLABELED)[:, None] & (node_labels != UNLABELED)[None, :]
+    return torch.where(is_known, labels[:, None] == node_labels[None, :], positives)
 
 
 def contrast(
     views: Tensor, nodes: Tensor, positives: Tensor, negatives: Tensor, temperature: float
 ) -> Tensor:
-    """Pull views (2B, D) toward their positives among nodes (G, D), push them from their negatives,
-    masks (2B, G).
+    """Return the contrastive loss of views (2B, D) with nodes (G, D), given masks (2B, G).
 
-    The mean over the views that have a positive; the denominator of each sums over its positives
-    and negatives.
+    It is the mean over views with a positive; each denominator sums over positives and negatives.
     """
-    closeness = views @ nodes.T / temperature  # (2B, G)
+    similarity = views @ nodes.T / temperature  # (2B, G)
     n_positives = positives.sum(dim=1)
-    has_any = n_positives > 0
-    left_out = (
-        ~(positives | negatives) & has_any[:, None]
-    )  # rows without a positive: any finite value, weighted 0 below
-    spread = closeness.masked_fill(left_out, -torch.inf).logsumexp(dim=1)
-    losses = spread - (closeness * positives).sum(dim=1) / n_positives.clamp_min(1)
-    return (losses * has_any).sum() / has_any.sum().clamp_min(1)
+    has_positive = n_positives > 0
+    # Rows without a positive have weight 0 below, but need a finite value.
+    excluded = ~(positives | negatives) & has_positive[:, None]
+    log_sums = similarity.masked_fill(excluded, -torch.inf).logsumexp(dim=1)
+    losses = log_sums - (similarity * positives).sum(dim=1) / n_positives.clamp_min(1)
+    return (losses * has_positive).sum() / has_positive.sum().clamp_min(1)
 
 
 METHOD = Method(
     settings=PromptCalSettings,
     title="PromptCAL",
     model=PromptCal,
-    cluster=clustering_by_kmeans(search_by_kmeans, COUNTED_BY),
+    cluster=partial(cluster_by_kmeans, search=search_by_kmeans, source=N_CLUSTERS_SOURCE),
 )

@@ -1,8 +1,7 @@
-"""Protocols: whose choices a method follows where this package, the paper and the released code
-differ.
+"""Protocols: settings for which this package, the paper and the released code differ.
 
-What of the released code reads hidden labels is not here: `shoal.reproduce` alone can do that, and
-says so.
+Selection by hidden labels, as in the released code, is not part of them: only `shoal reproduce` can
+do that.
 """
 
 from shoal.clustering.n_clusters import DEFAULT_RULE
@@ -21,23 +20,23 @@ PAPER: dict[str, object] = {
 PROTOCOLS: dict[str, dict[str, object]] = {
     "shoal": {"inference.rule": DEFAULT_RULE, "inference.estimate_shifts": 1},
     "paper": PAPER,
-    "reference": PAPER | {"training.views.jitter": 0.0, "training.views.hue": 0.0},
+    "reference": PAPER | {"training.views.jitter": 0.0},
 }
-"""Settings by name, by their dotted names, of every method that has them: this package's estimate
-of K; the paper's, new views in every step, and gradients of any length; the released code's views,
-whose colors are left alone. Losses, heads and banks are a method's own: its `protocols` say what
-follows for them."""
+"""Values of settings, by dotted name, for every method that has them. 'shoal' has this package's
+estimate of K; 'paper' the paper's, new views in every step and no gradient clipping; 'reference'
+also the released code's views, which leave colors unchanged. `Method.protocols` adds values for
+losses, heads and banks."""
 
 
 def get_protocol(name: str) -> dict[str, object]:
-    """Look a protocol up by its name: the settings it decides, by dotted name."""
+    """Return the values of settings of a protocol, by dotted name."""
     if name not in PROTOCOLS:
         raise UnknownName("protocol", name, PROTOCOLS)
     return PROTOCOLS[name]
 
 
 def follow_protocol(settings: S, protocol: str, method: str) -> S:
-    """The settings of a method with what a protocol decides of all methods, and then of this
-    one."""
-    own = get_method(method).protocols.get(protocol, {})
-    return change_settings(settings, method, {**get_protocol(protocol), **own})
+    """Return the settings of a method with the values of a protocol, and those that the method adds
+    to it."""
+    added = get_method(method).protocols.get(protocol, {})
+    return change_settings(settings, method, {**get_protocol(protocol), **added})

@@ -1,13 +1,13 @@
-"""RankStats+ (Han et al., ICLR 2020; as Vaze et al., CVPR 2022, have it, unlabeled images may be of
-known classes too).
+"""RankStats+ (Han et al., ICLR 2020; Vaze et al., CVPR 2022, for unlabeled images that may be of
+known classes).
 
-Training: two unlabeled images are of one class where the same few entries of their features are the
-largest; a classifier over all classes is trained on whether they are. Its first outputs, those of
-the known classes, learn from the given labels too, and two views of an image are to be classified
-alike, more so from epoch to epoch. Inference: the largest output.
+Training: two unlabeled images form a positive pair if the same few entries of their features are
+the largest (rank statistics), and a classifier over all classes is trained on these pairs. Its
+outputs for known classes are also trained on the given labels, and a consistency loss, whose weight
+increases from epoch to epoch, makes predictions for two views similar. Inference: the largest
+output.
 
-B images of a batch, b this process's share of it, C entries of a feature, K clusters, L of them
-known.
+Shapes: B images per batch, C dimensions of a feature, K clusters.
 """
 
 import math
@@ -25,97 +25,87 @@ from shoal.methods.classifier import (
     labeled_cross_entropy,
 )
 from shoal.methods.method import Method
-from shoal.settings import check_numbers
+from shoal.settings import Count, Fraction, NonNegative, Temperature
 from shoal.training.model import Batch
+from shoal.training.train_settings import ramp_up
 
-LEAST = 1e-6
-"""Agreement of two predictions is kept this far from 0 and 1, so that logarithms are finite."""
+MARGIN = 1e-6
+"""Distance of similarities from 0 and 1, for finite logarithms."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankStatsSettings(ClassifierSettings):
-    """Everything that can be set; `recipes/rankstats` holds the published values."""
+    """Settings of RankStats+; `recipes/rankstats` holds the published values."""
 
-    n_ranked: int = 5
-    """How many of the largest entries of two features must be the same for a pair of one class."""
-    temperature: float = 0.1
-    """τ: what the cosines are divided by."""
-    consistency_weight: float = 50.0
-    """c: how much two views that are classified alike are rewarded, once that has risen."""
-    consistency_ramp: float = 0.75
-    """The share of all epochs in which it rises, from next to nothing, so that a shorter training
-    sees its end; published: 150 of 200."""
-
-    def __post_init__(self) -> None:
-        check_numbers(
-            self,
-            counts=["n_ranked"],
-            temperatures=["temperature"],
-            not_negative=["consistency_weight"],
-            shares=["consistency_ramp"],
-        )
+    n_ranked: Count = 5
+    """Number of largest entries that are the same in the features of a positive pair."""
+    temperature: Temperature = 0.1
+    """τ: temperature of the predictions."""
+    consistency_weight: NonNegative = 50.0
+    """c: weight of the consistency loss after its ramp."""
+    consistency_ramp: Fraction = 0.75
+    """The share of all epochs in which the weight increases; published: 150 of 200."""
 
     def consistency_at(self, epoch: int) -> float:
-        """The weight of consistency in an epoch, counted from 0: c · exp(-5 (1 - t / T)²)."""
-        share = self.training.risen(epoch, self.consistency_ramp)
+        """Return the weight of the consistency loss in an epoch, counted from 0: c · exp(-5 (1 - t
+        / T)²)."""
+        share = ramp_up(epoch, self.consistency_ramp * self.training.epochs)
         return self.consistency_weight * math.exp(-5 * (1 - share) ** 2)
 
 
 class RankStats(ClassifierModel[RankStatsSettings]):
-    """Cross-entropy of the known outputs, pairs by ranks over all outputs, and consistency of two
-    views."""
+    """L_CE of known classes + L_BCE of pairs by rank statistics + w · L_MSE of two views."""
 
     def check(self) -> None:
         """Refuse more ranks than a feature has entries."""
         if self.settings.n_ranked > self.encoder.feature_dim:
             raise UsageError(
-                f"n_ranked: found {self.settings.n_ranked} with features of "
-                f"{self.encoder.feature_dim} entries, "
-                "expected at most as many"
+                f"n_ranked: found {self.settings.n_ranked}, expected at most "
+                f"{self.encoder.feature_dim}, the number of features"
             )
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """The whole loss and its parts."""
+        """Return the loss and its terms."""
         settings = self.settings
         n_known = self.shape.n_known
         logits = batch.gather(batch.outputs["cosines"]) / settings.temperature  # (2B, K)
-        # Without known classes there is nothing to classify; an empty softmax would be no number.
+        # Without known classes one output avoids the NaN of an empty softmax.
         known = logits[:, : n_known or 1]
-        classified = labeled_cross_entropy(known, batch.labels)
-        everyone = logits.softmax(dim=1)
-        paired = self.pair_loss(batch, everyone)
-        consistent = consistency(known.softmax(dim=1)) + consistency(everyone)
+        classification = labeled_cross_entropy(known, batch.labels)
+        probabilities = logits.softmax(dim=1)
+        pairwise = self.pair_loss(batch, probabilities)
+        consistency = consistency_loss(known.softmax(dim=1)) + consistency_loss(probabilities)
+        weight = settings.consistency_at(batch.epoch)
         return {
-            "loss": classified + paired + settings.consistency_at(batch.epoch) * consistent,
-            "loss_classified": classified,
-            "loss_paired": paired,
-            "loss_consistent": consistent,
+            "loss": classification + pairwise + weight * consistency,
+            "loss_classification": classification,
+            "loss_pairwise": pairwise,
+            "loss_consistency": consistency,
         }
 
     def pair_loss(self, batch: Batch, probabilities: Tensor) -> Tensor:
-        """Mean binary cross-entropy over pairs of unlabeled images: do predictions (2B, K) agree
-        where ranks do?"""
-        own = batch.outputs["features"].detach()
-        ranked = batch.gather(largest_entries(own, self.settings.n_ranked))[
-            : batch.n_images
-        ]  # (B, ranks) of view 1
+        """Return the mean binary cross-entropy over pairs of unlabeled images, of the similarity of
+        their probabilities (2B, K) with whether their rank statistics are the same."""
+        features = batch.outputs["features"].detach()
+        ranked = batch.gather(rank_statistics(features, self.settings.n_ranked))
+        ranked = ranked[: batch.n_images]  # (B, ranks) of view 1
         is_unlabeled = batch.labels[: batch.n_images] == UNLABELED
         weights = (is_unlabeled[:, None] & is_unlabeled[None, :]).float()  # (B, B)
         first, second = probabilities.chunk(2)
-        agreement = (first @ second.T).clamp(LEAST, 1 - LEAST)  # (B, B)
-        alike = (ranked[:, None] == ranked[None, :]).all(dim=2).float()  # (B, B)
-        losses = F.binary_cross_entropy(agreement, alike, reduction="none")
+        similarity = (first @ second.T).clamp(MARGIN, 1 - MARGIN)  # (B, B)
+        is_positive = (ranked[:, None] == ranked[None, :]).all(dim=2).float()  # (B, B)
+        losses = F.binary_cross_entropy(similarity, is_positive, reduction="none")
         return (losses * weights).sum() / weights.sum().clamp_min(1)
 
 
-def largest_entries(features: Tensor, n_ranked: int) -> Tensor:
-    """(N, ranks) which entries of features (N, C) are the largest, of either sign, in the order of
-    their columns."""
+def rank_statistics(features: Tensor, n_ranked: int) -> Tensor:
+    """Return the columns (N, ranks) of the entries of features (N, C) with the largest magnitude,
+    sorted."""
     return features.abs().topk(n_ranked, dim=1).indices.sort(dim=1).values
 
 
-def consistency(probabilities: Tensor) -> Tensor:
-    """Mean squared difference of the probabilities (2B, X) of two views."""
+def consistency_loss(probabilities: Tensor) -> Tensor:
+    """Return the mean squared difference of the probabilities (2B, X) of two views."""
     first, second = probabilities.chunk(2)
     return F.mse_loss(first, second)
 

@@ -1,7 +1,6 @@
-"""The methods by name, and the recipes: settings of a method as YAML files, by encoder or kind of
+"""The methods by name, and their recipes: settings as YAML files, by encoder or kind of
 benchmark."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -22,19 +21,16 @@ from shoal.methods import (
     uno,
 )
 from shoal.methods.method import Method, S, TrainedSettings
-from shoal.settings import from_dict, load_settings, to_dict
+from shoal.settings import load_settings
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 """A folder per method, a file per recipe."""
 
-
-OF_BENCHMARKS = {
+BENCHMARK_KINDS = {
     **dict.fromkeys(("cifar10", "cifar100", "imagenet100"), "generic"),
     **dict.fromkeys(("cub", "cars", "aircraft", "herbarium19"), "fine-grained"),
 }
-"""The recipe of each benchmark, for methods that have it and none of the benchmark's own name;
-'<benchmark>-clip' is the same with CLIP, and with what else a recipe 'clip' of the method has other
-than 'dino'."""
+"""The recipe of each benchmark, for methods that have it and none of the benchmark's own name."""
 
 CLIP = "clip-vitb16"
 
@@ -56,75 +52,64 @@ DEFAULT_METHOD = "cms"
 
 
 def get_method(name: str) -> Method[Any]:
-    """Look a method up by its name."""
+    """Return the method of a name."""
     if name not in METHODS:
         raise UnknownName("method", name, METHODS)
     return METHODS[name]
 
 
 def recipe_names(method: str = DEFAULT_METHOD) -> list[str]:
-    """The recipes of a method that come with Shoal."""
+    """Return the names of the recipes of a method that come with Shoal."""
     get_method(method)
     files = {file.stem for file in (RECIPES / method).glob("*.yaml")}
-    benchmarks = [name for name, file in OF_BENCHMARKS.items() if files & {name, file}]
+    benchmarks = [name for name, kind in BENCHMARK_KINDS.items() if files & {name, kind}]
     return sorted({*files, *benchmarks, *(f"{name}-clip" for name in benchmarks)})
 
 
 def load_recipe(recipe: str = "default", method: str = DEFAULT_METHOD) -> Any:
-    """Read the settings of a method from a recipe by name, or from a YAML file by path."""
+    """Return the settings of a method in a recipe by name, or in a YAML file by path.
+
+    '<benchmark>-clip' is the recipe of a benchmark with CLIP as its encoder, at the learning rate
+    of the method's recipe 'clip', if it has one.
+    """
     if Path(recipe).suffix in (".yaml", ".yml"):
         return load_settings(get_method(method).settings, recipe)
     if recipe not in recipe_names(method):
         raise UnknownName("recipe", recipe, recipe_names(method))
     benchmark = recipe.removesuffix("-clip")
-    if benchmark not in OF_BENCHMARKS:
-        return _shipped(method, recipe)
+    if benchmark not in BENCHMARK_KINDS:
+        return _load_file(method, recipe)
     name = benchmark
     if not _file(method, name).is_file():
-        name = OF_BENCHMARKS[benchmark]
-    settings = _shipped(method, name)
+        name = BENCHMARK_KINDS[benchmark]
+    settings = _load_file(method, name)
     if recipe == benchmark:
         return settings
-    if not _file(method, "clip").is_file():
-        return replace(settings, encoder=CLIP)
-    dino, clip = (to_dict(_shipped(method, each)) for each in ("dino", "clip"))
-    return from_dict(type(settings), _follow(to_dict(settings), dino, clip))
+    if _file(method, "clip").is_file():
+        lr = _load_file(method, "clip").training.lr
+        settings = replace(settings, training=replace(settings.training, lr=lr))
+    return replace(settings, encoder=CLIP)
 
 
 def _file(method: str, recipe: str) -> Path:
     return RECIPES / method / f"{recipe}.yaml"
 
 
-def _follow(
-    plain: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Plain settings with those values of `new` that are not the ones of `old`."""
-    followed = dict(plain)
-    for name, value in plain.items():
-        if isinstance(value, dict):
-            followed[name] = _follow(value, old[name], new[name])
-        elif new[name] != old[name]:
-            followed[name] = new[name]
-    return followed
-
-
 @cache
-def _shipped(method: str, recipe: str) -> Any:
-    """The settings in a file that comes with Shoal, read once: a table of the paper asks for each
-    many times."""
+def _load_file(method: str, recipe: str) -> Any:
+    """Return the settings in a file that comes with Shoal; `reproduce` loads each many times."""
     return load_settings(get_method(method).settings, _file(method, recipe))
 
 
 def with_encoder(settings: S, encoder: str) -> S:
-    """The settings of a method with another encoder, its own tail and, where it is of another kind,
-    new views.
+    """Return settings for another encoder: the number of trained blocks is that of its catalog
+    entry, and an encoder of another kind has no pool of views.
 
-    How many blocks are trained is a matter of the network, and so is whether views can be pooled: a
-    view's tokens take 20 kB with the default encoder, and 300 kB with a ViT-B/16.
+    The tokens of a view take 20 kB with the default encoder, and 300 kB with a ViT-B/16.
     """
     if encoder == settings.encoder:
         return settings
-    # 'efficientnet' of 'efficientnet-lite2', 'dino' of 'dino-vitb16'
+    # The kind is 'efficientnet' of 'efficientnet-lite2', 'dino' of 'dino-vitb16'.
     is_same_kind = encoder.partition("-")[0] == settings.encoder.partition("-")[0]
     if isinstance(settings, TrainedSettings):
         training = settings.training
@@ -135,12 +120,12 @@ def with_encoder(settings: S, encoder: str) -> S:
 
 
 def recipe_for(benchmark: str, encoder: str, method: str = DEFAULT_METHOD) -> str:
-    """The recipe made for a benchmark with an encoder of DINO's or CLIP's kind; for any other
-    encoder the default."""
-    wanted = []
+    """Return the name of a method's recipe for a benchmark with an encoder of DINO's or CLIP's
+    family; 'default' for any other encoder."""
+    candidates = []
     if encoder.startswith("dino"):
-        wanted = [benchmark, "dino"]
+        candidates = [benchmark, "dino"]
     elif encoder.startswith("clip"):
-        wanted = [f"{benchmark}-clip", "clip"]
+        candidates = [f"{benchmark}-clip", "clip"]
     names = recipe_names(method)
-    return next((name for name in wanted if name in names), "default")
+    return next((name for name in candidates if name in names), "default")

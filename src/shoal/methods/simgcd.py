@@ -1,13 +1,12 @@
-"""SimGCD (Wen, Zhao, Qi, ICCV 2023): a classifier over known and novel classes, taught by its own
-other view.
+"""SimGCD (Wen, Zhao, Qi, ICCV 2023): a parametric classifier over known and novel classes, trained
+by self-distillation.
 
-Training: each view of an image is classified; its sharpened prediction is the target of the other
-view, without gradients. A term that rewards a mean prediction spread over all clusters keeps the
-classifier from using a few. Labeled images add a cross-entropy, and both views the contrastive
-losses of GCD through a projection head. Inference: the classifier's largest output.
+Training: the sharpened prediction for one view of an image is the target for the other view. Mean-
+entropy maximization keeps the classifier from collapsing to a few outputs. The loss also includes
+the cross-entropy of labeled images, and GCD's contrastive losses on the output of a projection
+head. Inference: the class with the largest output.
 
-B images of a batch, b this process's share of it, C entries of a feature, D of a projection, K
-clusters.
+Shapes: B images per batch, b of them in this process, D dimensions of a projection, K clusters.
 """
 
 import math
@@ -26,51 +25,37 @@ from shoal.methods.classifier import (
     soft_cross_entropy,
 )
 from shoal.methods.method import Method
-from shoal.settings import check_numbers
+from shoal.settings import NonNegative, NonNegativeInt, Temperature
 from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, TaskShape
 from shoal.training.sgd import Sgd
-from shoal.training.train_settings import TrainSettings, ramp
-
-
-def _head() -> HeadSettings:
-    return HeadSettings(kind="mlp", dim=256)
+from shoal.training.train_settings import TrainSettings, linear_schedule
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimGcdSettings(ClassifierSettings):
-    """Everything that can be set; `recipes/simgcd` holds the published values."""
+    """Settings of SimGCD; the recipes `dino`, `cub` and `cifar100` hold the published values."""
 
-    head: HeadSettings = field(default_factory=_head)
+    head: HeadSettings = field(default_factory=lambda: HeadSettings(kind="mlp", dim=256))
     """The projection head of the contrastive losses."""
     loss: ContrastSettings = field(default_factory=ContrastSettings)
-    """Those losses; `supervised_weight` λ balances the classifier's losses too."""
-    student_temperature: float = 0.1
-    """τ_s: what the logits are divided by."""
-    teacher_temperature: float = 0.04
-    """τ_t: the same in a target, from `teacher_warmup` epochs on."""
-    first_teacher_temperature: float = 0.07
-    """Where τ_t begins; it falls along a line."""
-    teacher_warmup: int = 30
-    """Epochs until it has fallen; in a short training half of them."""
-    entropy_weight: float = 2.0
-    """ε: how much a spread mean prediction is rewarded."""
-
-    def __post_init__(self) -> None:
-        check_numbers(
-            self,
-            temperatures=[
-                "student_temperature",
-                "teacher_temperature",
-                "first_teacher_temperature",
-            ],
-            not_negative=["teacher_warmup", "entropy_weight"],
-        )
+    """The contrastive losses; `supervised_weight` λ also weights the classifier's losses."""
+    student_temperature: Temperature = 0.1
+    """τ_s: temperature of the predictions."""
+    teacher_temperature: Temperature = 0.04
+    """τ_t: temperature of the targets, after `teacher_warmup` epochs."""
+    initial_teacher_temperature: Temperature = 0.07
+    """Initial τ_t, from which it decreases linearly."""
+    teacher_warmup: NonNegativeInt = 30
+    """Number of epochs over which τ_t decreases, at most half of all epochs."""
+    entropy_weight: NonNegative = 2.0
+    """ε: weight of the mean-entropy maximization."""
 
     def teacher_temperature_at(self, epoch: int) -> float:
-        """τ_t of an epoch, counted from 0."""
-        n_falling = min(self.teacher_warmup, self.training.epochs // 2)
-        return ramp(epoch, self.first_teacher_temperature, self.teacher_temperature, n_falling)
+        """Return τ_t in an epoch, counted from 0."""
+        warmup = min(self.teacher_warmup, self.training.epochs // 2)
+        first = self.initial_teacher_temperature
+        return linear_schedule(epoch, first, self.teacher_temperature, warmup)
 
 
 class SimGcd(ClassifierModel[SimGcdSettings]):
@@ -81,7 +66,8 @@ class SimGcd(ClassifierModel[SimGcdSettings]):
         self.head = Head(encoder.feature_dim, settings.head)
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Projections (b, D) for the contrastive losses, and cosines with the clusters, (b, K)."""
+        """Return projections (b, D) for the contrastive losses, and the classifier's cosine
+        similarities (b, K)."""
         features = self.encoder.tail(inputs)
         return {
             "projections": self.head(features),
@@ -89,13 +75,14 @@ class SimGcd(ClassifierModel[SimGcdSettings]):
         }
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """The whole loss and its parts."""
+        """Return the loss and its terms."""
         settings = self.settings
-        weight = self.settings.loss.supervised_weight
+        weight = settings.loss.supervised_weight
         cosines = batch.gather(batch.outputs["cosines"])  # (2B, K)
         views = batch.gather(batch.outputs["projections"])  # (2B, D)
         logits = cosines / settings.student_temperature
         distillation = self.distillation_loss(cosines, logits, batch.epoch)
+        # log K is the maximum of the entropy, so this term is at least 0.
         mean_entropy = math.log(logits.shape[1]) - entropy_of_mean(logits.softmax(dim=1))
         classification = labeled_cross_entropy(logits, batch.labels)
         contrastive = contrastive_loss(views, settings.loss.temperature)
@@ -113,15 +100,14 @@ class SimGcd(ClassifierModel[SimGcdSettings]):
         }
 
     def distillation_loss(self, cosines: Tensor, logits: Tensor, epoch: int) -> Tensor:
-        """Each view's prediction against the sharpened one of the other view, which is a target: no
-        gradient."""
-        sharpness = self.settings.teacher_temperature_at(epoch)
-        # (2B, K)
-        targets = (cosines.detach() / sharpness).softmax(dim=1).roll(len(cosines) // 2, dims=0)
-        return soft_cross_entropy(logits, targets)
+        """Return the cross-entropy between each view's prediction and the sharpened prediction for
+        the other view, which is detached."""
+        temperature = self.settings.teacher_temperature_at(epoch)
+        teacher = (cosines.detach() / temperature).softmax(dim=1)  # (2B, K)
+        return soft_cross_entropy(logits, teacher.roll(len(cosines) // 2, dims=0))
 
     def make_optimizer(self, settings: TrainSettings) -> Sgd:
-        """SGD; biases and other vectors do not decay."""
+        """Return SGD that applies no weight decay to biases and other vectors."""
         parameters = self.trained_parameters()
         return Sgd(
             [value for value in parameters if value.ndim > 1],

@@ -1,8 +1,8 @@
-"""What the frozen trunk computes of some images, once for all trainings on them: tokens, and pools
+"""Outputs of the frozen trunk for one collection, shared by all trainings on it: tokens, and pools
 of views.
 
-Trainings share tokens where they split the same encoder in the same place, and a pool where its
-views are drawn alike. N images.
+Trainings share tokens if they split the same encoder at the same block, and a pool if they sample
+the same views. N images.
 """
 
 import functools
@@ -13,128 +13,141 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.array_cache import read_array, write_array
 from shoal.arrays import Ints
 from shoal.checksums import digest_rows
-from shoal.distributed import n_own
+from shoal.data.pixels import Pixels
+from shoal.device import describe_device
+from shoal.distributed import n_local, world_size
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import ImageRows
-from shoal.encoders.vision import Encoder
 from shoal.methods.method import TrainedSettings
 from shoal.progress import Progress, count_after
-from shoal.training.epoch_draws import EpochDraws
+from shoal.runs import environment
+from shoal.training.sampling import POOL, Sampler
 from shoal.training.task import Task
 from shoal.training.tokens import TokenCache, cache_tokens, resident
 from shoal.training.view_pool import ViewPool, pool_views
 
-Split = tuple[str, int | None, int | None]
+TrunkKey = tuple[str, int | None, int | None]
 """An encoder, how many of its last blocks are trained, and its input size."""
 
-Lesson = tuple[Task, TrainedSettings]
-"""What a training learns from, and how."""
+PlannedTraining = tuple[Task, TrainedSettings]
 
 
 @dataclass(eq=False, kw_only=True)
 class Trunk:
-    """Tokens of N images by split of the encoder, and for each split the pool of views that was
-    asked for last."""
+    """Tokens of N images by trunk, and the last requested pool of views of each trunk."""
 
     pixels: ImageRows
     device: torch.device
     batch_size: int | None = None
-    """How many images go through the trunk together; twice a batch of the training if not given."""
-    tokens: dict[Split, Tensor] = field(default_factory=dict)
-    pools: dict[Split, tuple[object, ViewPool]] = field(default_factory=dict)
+    """Images that go through the trunk together; None: twice a batch of the training."""
+    tokens: dict[TrunkKey, Tensor] = field(default_factory=dict)
+    pools: dict[TrunkKey, tuple[object, ViewPool]] = field(default_factory=dict)
 
     def prepare(
         self,
         task: Task,
         settings: TrainedSettings,
-        planned: Sequence[Lesson] = (),
+        planned: Sequence[PlannedTraining] = (),
         *,
         with_pool: bool = True,
         progress: Progress | None = None,
     ) -> Task:
-        """The task with tokens and pool, which are computed where they are not there yet;
-        `progress` counts that.
+        """Return the task with tokens and pool; `progress` counts images and views that have to be
+        computed.
 
-        The pool holds the views that the `planned` trainings look at, of which this is one; else
-        its own.
+        The pool holds the views that all `planned` trainings use, of which this is one.
         """
-        split = split_of(settings)
+        key = trunk_key(settings)
         size = self.batch_size or 2 * settings.training.batch_size
-        lessons = [one for one in planned or [(task, settings)] if _draws_alike(one[1], settings)]
-        key = [_lesson_key(*one) for one in lessons]
-        has_pool = with_pool and settings.training.views.pool is not None
+        trainings = planned or [(task, settings)]
+        sharing = [
+            (each_task, each_settings)
+            for each_task, each_settings in trainings
+            if _share_pool(each_settings, settings)
+        ]
+        pool_key = [_pool_key(*training) for training in sharing]
+        n_pooled = settings.training.views.pool
+        has_pool = with_pool and n_pooled is not None
         views = np.empty(0, dtype=np.int64)
-        if has_pool and (split not in self.pools or self.pools[split][0] != key):
-            views = functools.reduce(np.union1d, [_views(*one) for one in lessons])
-        is_missing = split not in self.tokens
+        if has_pool and (key not in self.pools or self.pools[key][0] != pool_key):
+            views = functools.reduce(np.union1d, [_pooled_views(*training) for training in sharing])
+        is_missing = key not in self.tokens
         if is_missing or len(views):
-            encoder = self._load(split)
+            name, n_tail_blocks, input_size = key
+            encoder = load_encoder(name, n_tail_blocks=n_tail_blocks, input_size=input_size)
+            encoder = encoder.to(self.device)
             pixels = resident(self.pixels, self.device)
-        n_images = n_own(len(self.pixels)) if is_missing else 0
-        total = n_images + n_own(len(views))
-        if is_missing:
-            self.tokens[split] = cache_tokens(
-                pixels,
-                encoder,
-                batch_size=size,
-                progress=count_after(progress, 0, total),
-            ).tokens
+        cache_key = None
         if len(views):
-            self.pools.pop(split, None)  # its memory is needed
+            self.pools.pop(key, None)  # its memory is needed
+            # A GPU computes views faster than a disk reads them.
+            if self.device.type == "cpu" and world_size() == 1 and isinstance(self.pixels, Pixels):
+                inputs = f"{self.pixels.checksum} {pool_key} {encoder.identity()} {encoder}"
+                cache_key = f"{inputs} {describe_device(self.device)} {environment()}"
+                tokens = read_array("views", cache_key)
+                if tokens is not None and n_pooled is not None:
+                    pool = ViewPool(torch.from_numpy(tokens), n_pooled, torch.from_numpy(views))
+                    self.pools[key] = (pool_key, pool)
+                    views = views[:0]
+        n_images = n_local(len(self.pixels)) if is_missing else 0
+        total = n_images + n_local(len(views))
+        if is_missing:
+            counted = count_after(progress, 0, total)
+            cached = cache_tokens(pixels, encoder, batch_size=size, progress=counted)
+            self.tokens[key] = cached.tokens
+        if len(views):
             pool = pool_views(
                 pixels,
                 encoder,
                 settings.training.views,
-                generator=EpochDraws(task.training_labels, settings.training).for_pool(),
+                generator=Sampler(task.training_labels, settings.training).generator(POOL),
                 only=views,
                 batch_size=size,
                 progress=count_after(progress, n_images, total),
             )
-            self.pools[split] = (key, pool)
+            self.pools[key] = (pool_key, pool)
+            if cache_key is not None:
+                write_array("views", cache_key, pool.tokens.numpy())
         return replace(
             task,
-            tokens=TokenCache(self.tokens[split], size),
-            pool=self.pools[split][1] if has_pool else None,
+            tokens=TokenCache(self.tokens[key], size),
+            pool=self.pools[key][1] if has_pool else None,
         )
 
-    def drop(self, split: Split) -> None:
-        """Let go of what one split has computed."""
-        self.tokens.pop(split, None)
-        self.pools.pop(split, None)
+    def drop(self, key: TrunkKey) -> None:
+        """Free what was computed with one trunk."""
+        self.tokens.pop(key, None)
+        self.pools.pop(key, None)
 
     def free(self) -> None:
-        """Let go of all of it."""
+        """Free everything."""
         self.tokens.clear()
         self.pools.clear()
 
-    def _load(self, split: Split) -> Encoder:
-        name, n_tail_blocks, input_size = split
-        encoder = load_encoder(name, n_tail_blocks=n_tail_blocks, input_size=input_size)
-        return encoder.to(self.device)
 
-
-def split_of(settings: TrainedSettings) -> Split:
-    """Equal where tokens are."""
+def trunk_key(settings: TrainedSettings) -> TrunkKey:
+    """Return what tokens depend on besides the images."""
     return settings.encoder, settings.n_tail_blocks, settings.input_size
 
 
-def _draws_alike(settings: TrainedSettings, other: TrainedSettings) -> bool:
-    """Whether the views of a pool are made alike."""
+def _share_pool(settings: TrainedSettings, other: TrainedSettings) -> bool:
+    """Return whether two trainings sample views of a pool in the same way."""
     ours = settings.training
     theirs = other.training
     is_same = ours.views == theirs.views and ours.seed == theirs.seed
-    return is_same and split_of(settings) == split_of(other)
+    return is_same and trunk_key(settings) == trunk_key(other)
 
 
-def _lesson_key(task: Task, settings: TrainedSettings) -> tuple[object, ...]:
-    """Equal where two trainings look at the same views."""
+def _pool_key(task: Task, settings: TrainedSettings) -> tuple[object, ...]:
+    """Return what the views that a training uses depend on."""
     training = settings.training
-    draws = (training.views, training.seed, training.epochs, training.batch_size)
-    return digest_rows(task.training_labels), digest_rows(task.training), draws
+    sampling = (training.views, training.seed, training.epochs, training.batch_size)
+    return digest_rows(task.training_labels), digest_rows(task.training), sampling
 
 
-def _views(task: Task, settings: TrainedSettings) -> Ints:
-    """The views of a pool that a training looks at."""
-    return EpochDraws(task.training_labels, settings.training).pooled_views(task.training)
+def _pooled_views(task: Task, settings: TrainedSettings) -> Ints:
+    """Return the views of a pool that a training uses."""
+    return Sampler(task.training_labels, settings.training).pooled_views(task.training)

@@ -1,42 +1,33 @@
-"""How certain a run is, in words: of the number of categories, and of the category of each
-image.
-"""
-
-from typing import Any
+"""Sentences about the uncertainty of the number of categories and of single images."""
 
 from shoal.review.decisions import COUNTED_BY
 from shoal.review.reviewed_run import ReviewedRun
-from shoal.words import against_range, count, doubt_labels, is_wide, span
-
-CLOSE_TO_BEST = 0.01
-"""Numbers of clusters whose labeled accuracy is this close to the best fit nearly as well."""
+from shoal.words import count, doubt_labels, is_wide, span
 
 FEW_LABELS = 20
-"""Held-out labels below which they say little of confidence."""
+"""With fewer held-out labels the calibration of confidence is uncertain."""
 
 
-def how_sure(run: ReviewedRun) -> str:
-    """Say how many clusters there are, who chose that number, and how certain it is."""
+def describe_n_clusters(run: ReviewedRun) -> str:
+    """Return how the number of categories was determined, with its 80 % interval."""
     estimate = run.json("estimate")
     k = estimate["n_clusters"]
     if estimate.get("is_given"):
         return f"The number of categories, {k}, was given."
     if estimate.get("rule") == COUNTED_BY:
-        return f"The number of categories, {k}, is what the review left."
-    sentence = f"The number of categories, {k}, was estimated"
+        return f"The number of categories, {k}, is the number in the review."
+    sentence = f"The number of categories was estimated as {k}"
     if estimate.get("range"):
-        sentence += f", within {span(estimate['range'])} as given"
+        sentence += f", within the given range {span(estimate['range'])}"
     sentences = [f"{sentence}."]
     interval = estimate.get("interval")
     if interval:
         sentences.append(
-            f"The 80 % interval is {span(interval)}, if novel categories are as large as known "
-            "ones."
+            f"Its 80 % interval is {span(interval)}, assuming that novel categories are as large "
+            "as known ones."
         )
         if is_wide(interval):
-            sentences.append("The labels say little about it.")
-    if estimate.get("by_labels"):
-        sentences.append(f"However, {against_range(estimate['by_labels'])}.")
+            sentences.append("The labels barely constrain it.")
     labels = [label for label in run.column("label_given") if label]
     doubt = doubt_labels(len(labels), len(set(labels)))
     if doubt:
@@ -44,37 +35,27 @@ def how_sure(run: ReviewedRun) -> str:
     return " ".join(sentences)
 
 
-def numbers_near_best(estimate: dict[str, Any]) -> list[int]:
-    """Numbers of clusters that fit the labeled images within a point of the best.
-
-    None without a curve.
-    """
-    curve = estimate.get("curve")
-    if not curve or not curve["accuracy"]:
-        return []
-    least = max(curve["accuracy"]) - CLOSE_TO_BEST
-    pairs = zip(curve["n_clusters"], curve["accuracy"], strict=True)
-    return [n for n, accuracy in pairs if accuracy >= least]
-
-
-def confidence_words(run: ReviewedRun) -> str:
-    """Say what confidence means, and how many held-out labels it was checked with."""
+def describe_confidence(run: ReviewedRun) -> str:
+    """Return sentences about the meaning of confidence and the labels that calibrated it."""
     calibration = run.json("calibration")
     if not calibration["is_calibrated"]:
         return (
-            "There are too few labels to check confidence: it is the share of an image's nearest "
-            "images in its category, at most 0.95."
+            "There are too few labels to calibrate confidence: it is the share of an image's "
+            "neighbors in its category, at most 0.95."
         )
     n_known = round(sum(calibration["labeled"]["n_images"]))
     n_novel = round(sum(calibration["novel"]["n_images"]))
-    on = ""
-    if calibration.get("is_of_first"):
-        on = ", on the frozen result (too few labels were held out from training)"
-    few = "; so few say little" if min(n_known, n_novel) < FEW_LABELS else ""
+    source = ""
+    if calibration.get("is_from_frozen"):
+        source = " of the frozen result, because too few labels were held out from training"
+    few = ""
+    if min(n_known, n_novel) < FEW_LABELS:
+        few = " With so few labels the calibration is uncertain."
     return (
-        "Of images at confidence 0.9, about nine in ten should be right: in a known category, of "
-        "its class; in a novel one, that share of the category is of one class with the image. "
-        f"Checked with held-out labels{on}, {count(n_known, 'image')} in known categories and "
-        f"{n_novel:,} in what would be novel without them{few}. Images in the part of a category "
-        "that may be another one are given less."
+        "Of the images with confidence 0.9, about nine in ten should be correct. In a known "
+        "category, an image is correct if it belongs to that class; in a novel category, "
+        "confidence is the expected share of the category's images that belong to the same class "
+        f"as the image. Confidence was calibrated on held-out labels{source}: "
+        f"{count(n_known, 'image')} in known categories and {n_novel:,} in hidden ones.{few} "
+        "If a category may be two, the images of the second one have a lower confidence."
     )

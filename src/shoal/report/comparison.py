@@ -1,9 +1,4 @@
-"""The page of a comparison: the table, what follows from it, and each method's categories side by
-side.
-
-It holds no script, and needs nothing else. `render_comparison` returns text; writing it is left to
-the caller.
-"""
+"""The page of a comparison: the table of methods, and their categories side by side."""
 
 import csv
 import io
@@ -19,61 +14,60 @@ from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import COMPARED, Category, Run, reading
 
 STRIP = 5
-"""Pictures of a category, the most typical ones."""
+"""Images per category, the most typical ones."""
 
 MAX_CATEGORIES = 80
-"""Rows of categories, the largest ones of the first method; each method's own report has all of
-them."""
+"""Maximum number of rows of categories."""
 
 MAX_PAIRS = 10
-"""Pairs of methods that are shown at once; more are folded."""
+"""With more pairs of methods their table is folded."""
 
 PAGE_BYTES = 12 << 20
-"""Thumbnails on the page, as text."""
+"""Maximum bytes of thumbnails on the page."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """A method's run, and what was kept from it."""
+    """A method's run, and the labels held out from it."""
 
     method: str
     run: ReviewedRun
-    kept: Mapping[str, tuple[str, bool]]
-    """By path: the label that was kept, and whether the method has put the image right."""
+    held_out: Mapping[str, tuple[str, bool]]
+    """By path: the held-out label, and whether the method is correct for the image."""
 
     @property
     def categories(self) -> dict[int, Category]:
         """Categories with images, by id."""
-        return {one.category_id: one for one in self.run.categories if one.size}
+        return {c.category_id: c for c in self.run.categories if c.size}
 
     def typical(self, category_id: int) -> list[int]:
-        """The rows that show a category."""
+        """Return the most typical rows of a category."""
         rows: list[int] = self.run.members[category_id][:STRIP].tolist()
         return rows
 
-    def stands_for(self, category: Category) -> str:
-        """The kept label that a novel category was matched with, where it was."""
+    def matched_label(self, category: Category) -> str:
+        """Return the held-out label that a novel category is matched with; '' for none."""
         if category.is_novel:
             for row in self.run.members[category.category_id].tolist():
-                label, is_right = self.kept.get(self.run.assignments[row].path, ("", False))
-                if is_right:
+                label, is_correct = self.held_out.get(self.run.assignments[row].path, ("", False))
+                if is_correct:
                     return label
         return ""
 
 
 def render_comparison(run: Run) -> str:
-    """Draw a comparison as one HTML page."""
+    """Return a comparison as one HTML page."""
     comparison = run.json("comparison")
-    answered = [row for row in comparison["rows"] if not row["failed"]]
-    kept = _read_kept(run)
+    finished = [row for row in comparison["rows"] if not row["failed"]]
+    held_out = _read_held_out(run)
     sides = []
-    for row in answered:
+    for row in finished:
         method = row["method"]
-        is_right = {
-            line["path"]: (line["label"], line[f"{method}_right"] == "true") for line in kept
+        is_correct = {
+            line["path"]: (line["label"], line[f"{method}_correct"] == "true") for line in held_out
         }
-        of_method = ReviewedRun(run.path / COMPARED / method)
-        sides.append(Side(method=method, run=of_method, kept=is_right))
+        method_run = ReviewedRun(run.path / COMPARED / method)
+        sides.append(Side(method=method, run=method_run, held_out=is_correct))
     lines, n_left = side_by_side(sides)
     tiles = [
         row
@@ -86,7 +80,7 @@ def render_comparison(run: Run) -> str:
         "title": run.path.resolve().name,
         "comparison": comparison,
         "titles": {row["method"]: row["title"] for row in comparison["rows"]},
-        "answered": answered,
+        "finished": finished,
         "folder": COMPARED,
         "max_pairs": MAX_PAIRS,
         "sides": sides,
@@ -99,27 +93,25 @@ def render_comparison(run: Run) -> str:
 
 
 def side_by_side(sides: Sequence[Side]) -> tuple[list[list[int | None]], int]:
-    """Lines of category ids, one for each method, None where a method has no such category.
+    """Return lines with a category id per method, and how many lines were omitted.
 
-    And how many are left out.
-
-    Known categories stand beside each other by their name, novel ones by the images that they share
-    with those of the first method; what is left of a method has lines of its own. The first
-    method's largest come first.
+    Known categories are aligned by name, novel ones by the images they share with those of the
+    first method; an id is None if a method has no such category. The largest categories of the
+    first method come first.
     """
     if not sides:
         return [], 0
     first, *others = sides
     partners = [_partners(first, other) for other in others]
     lines: list[list[int | None]] = [
-        [one.category_id, *(partner_of.get(one.category_id) for partner_of in partners)]
-        for one in sorted(first.categories.values(), key=_known_and_large_first)
+        [c.category_id, *(partner_of.get(c.category_id) for partner_of in partners)]
+        for c in sorted(first.categories.values(), key=_known_and_large_first)
     ]
     for at, (other, partner_of) in enumerate(zip(others, partners, strict=True), start=1):
-        for one in sorted(other.categories.values(), key=_known_and_large_first):
-            if one.category_id not in partner_of.values():
+        for c in sorted(other.categories.values(), key=_known_and_large_first):
+            if c.category_id not in partner_of.values():
                 line: list[int | None] = [None] * len(sides)
-                line[at] = one.category_id
+                line[at] = c.category_id
                 lines.append(line)
     return lines[:MAX_CATEGORIES], max(0, len(lines) - MAX_CATEGORIES)
 
@@ -129,12 +121,12 @@ def _known_and_large_first(category: Category) -> tuple[bool, int, str]:
 
 
 def _partners(first: Side, other: Side) -> dict[int, int]:
-    """The category of another method that stands beside one of the first."""
-    by_name = {one.category: id_ for id_, one in other.categories.items() if not one.is_novel}
+    """Map the categories of the first method to the aligned ones of another."""
+    by_name = {c.category: number for number, c in other.categories.items() if not c.is_novel}
     partner_of = {
-        id_: by_name[one.category]
-        for id_, one in first.categories.items()
-        if one.category in by_name
+        number: by_name[c.category]
+        for number, c in first.categories.items()
+        if c.category in by_name
     }
     free = ~np.isin(first.run.category_ids, list(partner_of)) & ~np.isin(
         other.run.category_ids, list(partner_of.values())
@@ -145,9 +137,9 @@ def _partners(first: Side, other: Side) -> dict[int, int]:
     return partner_of
 
 
-def _read_kept(run: Run) -> list[dict[str, str]]:
-    """The kept labels of the first draw, whose runs are shown."""
-    file = run.path / "kept.csv"
+def _read_held_out(run: Run) -> list[dict[str, str]]:
+    """Read the held-out labels of the first repeat, whose runs are shown."""
+    file = run.path / "held_out.csv"
     with reading(file):
         lines = csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"), newline=""))
-        return [line for line in lines if line["draw"] == "1"]
+        return [line for line in lines if line["repeat"] == "1"]

@@ -1,4 +1,4 @@
-"""What the page carries for its script: columns of its images, and where they lie on the map."""
+"""The data of the report's script: columns of images, and their positions on the map."""
 
 import math
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from shoal.review.reviewed_run import ReviewedRun
 from shoal.text import shown
 
 SHARDS = (".tar", ".parquet")
-"""Files that hold images, in which no link leads to one."""
+"""Shards; a link cannot lead into them."""
 
 GRID = 9_999
-"""Map points are whole numbers from 0 to this, a tenth of a pixel on a large screen."""
+"""Map positions are integers from 0 to this; a step is a tenth of a pixel on a large screen."""
 
 
 def columns(run: ReviewedRun, rows: Sequence[int]) -> dict[str, object]:
-    """The images the page's script knows, a list per column; names are positions in `names`."""
+    """Return some images as a list per column; names are positions in `names`."""
     names: dict[str, int] = {}
 
     def name_index(name: str) -> int:
@@ -27,9 +27,9 @@ def columns(run: ReviewedRun, rows: Sequence[int]) -> dict[str, object]:
     images = [run.assignments[row] for row in rows]
     place_of = {category.category_id: at for at, category in enumerate(run.categories)}
     categories = []
-    for one in run.categories:
-        members = run.members.get(one.category_id, [-1])
-        about = {"name": shown(one.category), "novel": one.is_novel, "size": one.size}
+    for c in run.categories:
+        members = run.members.get(c.category_id, [-1])
+        about = {"name": shown(c.category), "novel": c.is_novel, "size": c.size}
         categories.append({**about, "typical": int(members[0])})
     by_name = {
         "row": list(rows),
@@ -42,7 +42,7 @@ def columns(run: ReviewedRun, rows: Sequence[int]) -> dict[str, object]:
         "nearest": [name_index(image.nearest_known) for image in images],
         "similarity": [_round(image.nearest_known_similarity) for image in images],
     }
-    # A link to each original works where the run was made, and the images are files.
+    # Links to originals work on the machine of the run, if the images are files.
     root = Path(run.provenance.get("root") or "")
     is_linked = root.is_absolute() and root.suffix.lower() not in SHARDS
     link = root.as_uri() if is_linked else None
@@ -50,9 +50,9 @@ def columns(run: ReviewedRun, rows: Sequence[int]) -> dict[str, object]:
 
 
 def map_points(layout: MapLayout, rows: Sequence[int]) -> dict[str, object]:
-    """Where the images lie, as whole numbers: the longer side fills 0 … 9999.
+    """Return the positions of images as integers, the longer side from 0 to 9999.
 
-    -1 for an image not on this map.
+    -1 for an image that is not on this map.
     """
     low = layout.points.min(axis=0)
     high = layout.points.max(axis=0)
@@ -62,7 +62,7 @@ def map_points(layout: MapLayout, rows: Sequence[int]) -> dict[str, object]:
     x, y = np.full((2, len(rows)), -1)
     at = np.searchsorted(np.asarray(rows), layout.rows)
     x[at] = points[:, 0]
-    y[at] = GRID - points[:, 1]  # a page counts downward
+    y[at] = GRID - points[:, 1]  # y points down on a page
     return {"method": layout.method, "title": layout.title, "x": x.tolist(), "y": y.tolist()}
 
 

@@ -1,4 +1,4 @@
-"""Thumbnails as text inside a page, within a budget of bytes."""
+"""Thumbnails as data URIs, within a budget of bytes."""
 
 import base64
 from collections.abc import Iterable
@@ -10,10 +10,7 @@ STARTS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", 
 
 
 def data_uri(image: bytes) -> str | None:
-    """Write a WebP, PNG, JPEG or GIF as a data URI.
-
-    None for anything else, which a page must not carry.
-    """
+    """Return a WebP, PNG, JPEG or GIF as a data URI; None for anything else."""
     for start, kind in STARTS.items():
         if image.startswith(start) and (kind != "webp" or image[8:12] == b"WEBP"):
             return f"data:image/{kind};base64,{base64.b64encode(image).decode('ascii')}"
@@ -21,14 +18,11 @@ def data_uri(image: bytes) -> str | None:
 
 
 def data_uris(run: Run, rows: Iterable[int], budget: int) -> dict[int, str]:
-    """The thumbnails of `rows` as data URIs, from the first on, until `budget` bytes are spent.
-
-    Empty where the run has no thumbnails.
-    """
+    """Return the thumbnails of the first `rows` that fit into `budget` bytes, as data URIs."""
     uri_of: dict[int, str] = {}
     spent = 0
     with closing(Thumbnails(run.path)) as thumbnails:
-        if not thumbnails.is_there:
+        if not thumbnails.files:
             return {}
         for row in dict.fromkeys(int(row) for row in rows):
             uri = data_uri(thumbnails.read([row])[0])

@@ -5,58 +5,54 @@ from itertools import chain, zip_longest
 
 import numpy as np
 
-from shoal.review.actions import NO_CATEGORY
 from shoal.review.reviewed_run import ReviewedRun
-from shoal.runs import Category
+from shoal.runs import NO_CATEGORY, Category
 
 STRIP = 6
 """Most typical images on a card, and as many least typical ones."""
 
 MAX_CARDS = 600
-"""The largest categories that get a card; a page with thousands of them helps nobody."""
+"""Maximum number of cards; the largest categories get one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One category: what is known of it, and the rows of the images that show it."""
+    """One category and the rows of the images on its card."""
 
     category: Category
     typical: list[int]
     """Most typical first."""
     least: list[int]
-    """Least typical first; empty where `typical` already holds every image."""
+    """Least typical first; empty if `typical` already holds every image."""
     nearest: int | None
-    """The most typical image of the nearest known category; None where there is none but itself."""
+    """The most typical image of the nearest other known category; None without one."""
 
 
 def cards(run: ReviewedRun) -> list[Card]:
-    """A card per category, largest first, at most `MAX_CARDS`.
-
-    Images without a category get one at the end.
-    """
-    ordered = sorted(run.categories, key=lambda one: (-one.size, one.category))[:MAX_CARDS]
+    """Return a card per category, largest first, and one for images without a category."""
+    ordered = sorted(run.categories, key=lambda c: (-c.size, c.category))[:MAX_CARDS]
     if NO_CATEGORY in run.members:
-        ordered.append(_possibly_new(run))
+        ordered.append(_no_category(run))
     first = {
-        one.category: int(run.members[one.category_id][0])
-        for one in run.categories
-        if one.category_id in run.members
+        c.category: int(run.members[c.category_id][0])
+        for c in run.categories
+        if c.category_id in run.members
     }
     made = []
-    for one in ordered:
-        rows = run.members.get(one.category_id, np.zeros(0, np.int64)).tolist()
+    for category in ordered:
+        rows = run.members.get(category.category_id, np.zeros(0, np.int64)).tolist()
         least = rows[max(STRIP, len(rows) - STRIP) :][::-1]
         nearest = None
-        if one.nearest_known != one.category:
-            nearest = first.get(one.nearest_known)
-        made.append(Card(one, rows[:STRIP], least, nearest))
+        if category.nearest_known != category.category:
+            nearest = first.get(category.nearest_known)
+        made.append(Card(category, rows[:STRIP], least, nearest))
     return made
 
 
 def priority(cards: list[Card]) -> list[int]:
-    """The rows of all cards in the order in which thumbnails should be spent.
+    """Return the rows of all cards in the order in which they get thumbnails.
 
-    One per card, then a second, …; of each card most and least typical ones in turn.
+    One per card, then a second one and so on, alternating most and least typical images.
     """
     by_card = [
         [row for row in chain(*zip_longest(card.typical, card.least)) if row is not None]
@@ -65,11 +61,11 @@ def priority(cards: list[Card]) -> list[int]:
     return [row for row in chain(*zip_longest(*by_card)) if row is not None]
 
 
-def _possibly_new(run: ReviewedRun) -> Category:
+def _no_category(run: ReviewedRun) -> Category:
     rows = run.members[NO_CATEGORY]
     return Category(
         category_id=NO_CATEGORY,
-        category="possibly new",
+        category="no category",
         is_novel=True,
         size=len(rows),
         n_labeled=int(run.is_labeled[rows].sum()),

@@ -1,7 +1,7 @@
-"""What a page or figure says where a run does not hold what it draws."""
+"""The error for a figure that a run cannot fill."""
 
 from shoal.errors import DataError
 
 
 class NotInRun(DataError):
-    """Something this run does not hold; the message is the sentence that stands in its place."""
+    """Something that the run does not contain; the message is shown in its place."""

@@ -1,7 +1,4 @@
-"""The report: one HTML file with everything in it. `render_report` returns text.
-
-Writing it is left to the caller.
-"""
+"""The report: one HTML file that contains everything."""
 
 import base64
 import hashlib
@@ -16,28 +13,36 @@ from matplotlib.figure import Figure
 
 from shoal.progress import Progress
 from shoal.report import summary
-from shoal.report.certainty import confidence_words, how_sure
+from shoal.report.certainty import describe_confidence, describe_n_clusters
 from shoal.report.contents import columns, map_points
 from shoal.report.data_uris import data_uris
-from shoal.report.figures.categories import MAX_LEAVES
 from shoal.report.figures.style import inline_svg
 from shoal.report.figures.writing import FIGURES
 from shoal.report.gallery import MAX_CARDS, STRIP, cards, priority
-from shoal.report.map import MapLayout, kept_layouts, pca_layouts, tsne_layouts
+from shoal.report.map import MapLayout, cached_layouts, pca_layouts, tsne_layouts
 from shoal.report.not_in_run import NotInRun
 from shoal.report.suggested_splits import suggested_splits
 from shoal.report.suggestions import MOST_COMPARED, suggested_merges, suspicious_labels
+from shoal.report.tree_list import Leaf, tree_list
 from shoal.review.reviewed_run import ReviewedRun
-from shoal.runs import ANSWERS, MIXED_FROM, Category, Run
+from shoal.runs import MIXED_FROM, RESULTS, Category, Run
 from shoal.text import shown
 from shoal.words import count, duration, number, percent
 
 PAGE_BYTES = 12 << 20
-"""Thumbnails on cards and in lists, as text."""
+"""Maximum bytes of thumbnails on cards and in lists."""
 MAP_BYTES = 10 << 20
-"""More thumbnails, for the map to show."""
+"""Maximum bytes of further thumbnails, for the map."""
 MAX_SUSPICIOUS = 36
-"""Suspicious labels shown; all of them are counted."""
+"""Maximum number of suspicious labels shown."""
+
+ON_PAGE = (
+    "n_clusters_curve",
+    "confidence_curve",
+    "training_curves",
+    "shift_accuracy",
+)
+"""The figures of the report."""
 
 SCRIPTS = ("page.js", "dialog.js", "gallery.js", "map.js")
 
@@ -45,36 +50,37 @@ Found = TypeVar("Found")
 
 
 def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | None = None) -> str:
-    """Draw a run as one HTML page that needs nothing else.
+    """Return a run as one HTML page.
 
-    Args:
-        run: a finished run; what it does not hold is left out, with a sentence.
-        tsne: True draws a map by t-SNE, once, and keeps it in the run folder; None shows one that
-            was kept; False none.
-        progress: called with (done, total) while t-SNE runs.
+    Parameters
+    ----------
+    run : Run
+        A finished run. What it does not contain is listed at the end of the page.
+    tsne : bool, optional
+        True computes a map by t-SNE, cached in the run folder; None shows a cached one; False none.
+    progress : callable, optional
+        Called with (done, total) while t-SNE runs.
     """
     reviewed = ReviewedRun.of(run)
-    left_out: list[str] = []
+    missing: list[str] = []
 
-    def ask(make: Callable[[ReviewedRun], Found]) -> Found | None:
-        """What `make` finds in the run; where it is not there, the sentence that says so is
-        kept.
-        """
+    def get(make: Callable[[ReviewedRun], Found]) -> Found | None:
+        """Return what `make` returns; None, with a sentence in `missing`, for NotInRun."""
         try:
             return make(reviewed)
         except NotInRun as reason:
-            left_out.append(str(reason))
+            missing.append(str(reason))
             return None
 
     gallery = cards(reviewed)
     merges = suggested_merges(reviewed)
-    suspicious = ask(suspicious_labels)
+    suspicious = get(suspicious_labels)
     splits = suggested_splits(reviewed)
-    layouts = ask(lambda run: _layouts(run, tsne, progress)) or []
+    layouts = get(lambda run: _layouts(run, tsne, progress)) or []
+    tree = get(tree_list) or []
     figures = {}
-    for name in ("n_clusters_curve", "n_clusters_over_epochs", "confidence_curve", "dendrogram",
-                 "confusion", "training_curves", "shift_accuracy"):  # fmt: skip
-        figure = ask(FIGURES[name])
+    for name in ON_PAGE:
+        figure = get(FIGURES[name])
         if figure is not None:
             figures[name] = _on_page(figure, name)
 
@@ -88,6 +94,7 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
     for split in splits:
         shown_rows += [row for group in split.groups for row in group[:STRIP].tolist()]
     shown_rows += [label.row for label in (suspicious or [])[:MAX_SUSPICIOUS]]
+    shown_rows += [node.row for node in tree if isinstance(node, Leaf)]
     shown_rows += priority(gallery)
     uris = data_uris(reviewed, shown_rows, PAGE_BYTES)
     on_map = {int(row) for layout in layouts for row in layout.rows}
@@ -107,10 +114,10 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
         "maps": layouts,
         "n_pictured": len(on_map & {*uris, *more}),
         "n_on_map": len(on_map),
-        "how_sure": how_sure(reviewed),
-        "confidence_words": confidence_words(reviewed),
+        "about_n_clusters": describe_n_clusters(reviewed),
+        "about_confidence": describe_confidence(reviewed),
         "figures": figures,
-        "max_leaves": MAX_LEAVES,
+        "tree": tree,
         "merges": merges,
         "most_compared": MOST_COMPARED if largest > MOST_COMPARED else None,
         "splits": splits,
@@ -119,7 +126,7 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
         "images": columns(reviewed, rows),
         "points": [map_points(layout, rows) for layout in layouts],
         "thumbnails": more,
-        "left_out": left_out,
+        "missing": missing,
         "style": read_templates("theme.css", "report.css"),
         "script": _script(),
         "script_hash": base64.b64encode(hashlib.sha256(_script().encode()).digest()).decode(),
@@ -128,34 +135,31 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
 
 
 def _on_page(figure: Figure, name: str) -> dict[str, str]:
-    """A figure with its docstring as words."""
+    """Return a figure as SVG, with its docstring as the caption."""
     words = " ".join((FIGURES[name].__doc__ or "").split())
     return {"name": name, "words": words, "svg": inline_svg(figure, name, words)}
 
 
 def _title(folder: Path) -> str:
-    """The name of a run's folder; an answer inside a run goes by the name of that."""
-    what = {ANSWERS[0]: "the frozen result", ANSWERS[1]: "the trained result"}
+    """Return the name of a run; a result inside a run is named after both."""
+    what = {RESULTS[0]: "the frozen result", RESULTS[1]: "the trained result"}
     if folder.name in what and (folder.parent / "provenance.json").is_file():
         return f"{folder.parent.name}: {what[folder.name]}"
     return folder.name
 
 
 def _layouts(run: ReviewedRun, tsne: bool | None, progress: Progress | None) -> list[MapLayout]:
-    """Maps by t-SNE first where there are any, because that is the one to look at."""
+    """Return the maps, those by t-SNE first because they show more."""
     pca = pca_layouts(run)
     if tsne is False:
         return pca
     if tsne:
         return [*tsne_layouts(run, progress=progress), *pca]
-    return [*kept_layouts(run), *pca]
+    return [*cached_layouts(run), *pca]
 
 
 def _shuffled(rows: Iterable[int]) -> list[int]:
-    """Rows in an order that favors no category and is always the same.
-
-    Whoever stops early has a fair sample.
-    """
+    """Return rows in a reproducible random order, so that the first ones are a fair sample."""
     return sorted(
         rows, key=lambda row: hashlib.md5(str(row).encode(), usedforsecurity=False).digest()
     )
@@ -163,7 +167,7 @@ def _shuffled(rows: Iterable[int]) -> list[int]:
 
 @cache
 def environment() -> Environment:
-    """Templates in which every value is escaped, and a missing one is an error."""
+    """Return the Jinja environment; values are escaped, undefined ones are errors."""
     made = Environment(
         loader=PackageLoader("shoal.report"),
         autoescape=True,
@@ -188,6 +192,6 @@ def _script() -> str:
 
 @cache
 def read_templates(*names: str, between: str = "") -> str:
-    """Join style sheets or scripts into one."""
+    """Return style sheets or scripts joined into one."""
     folder = files("shoal.report") / "templates"
     return between.join((folder / name).read_text("utf-8") for name in names)

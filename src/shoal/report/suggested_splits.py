@@ -1,4 +1,4 @@
-"""Categories that may hold another one, with the split that would part them."""
+"""Categories that may be two, with the split that would separate them."""
 
 from dataclasses import dataclass
 
@@ -13,21 +13,17 @@ MAX_SPLITS = 12
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A category that may hold another one."""
+    """A category that may be two."""
 
     category: Category
     groups: tuple[Ints, Ints]
-    """Rows of the images that would stay and of those that would leave, each by how typical its
-    images are."""
+    """Rows of the images that would stay and of those that would leave, most typical first."""
     n_labeled: tuple[int, int]
-    """How many labeled images each of them has."""
+    """The number of labeled images in each group."""
 
 
 def suggested_splits(run: ReviewedRun) -> list[Split]:
-    """The marked categories, the likeliest first.
-
-    One that a review has parted already is none of them.
-    """
+    """Return the categories that may be two, most probable first."""
     is_apart = np.array(run.column("is_apart"), dtype=bool)
     splits = []
     for category in run.categories:
@@ -36,7 +32,7 @@ def suggested_splits(run: ReviewedRun) -> list[Split]:
         rows = run.members[category.category_id]
         stay = rows[~is_apart[rows]]
         leave = rows[is_apart[rows]]
-        if len(stay) and len(leave):
+        if len(stay) and len(leave):  # else a review has separated them
             n_labeled = (int(run.is_labeled[stay].sum()), int(run.is_labeled[leave].sum()))
             splits.append(Split(category, (stay, leave), n_labeled))
     splits.sort(key=lambda split: (-split.category.mixed_probability, split.category.category))

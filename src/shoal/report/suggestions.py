@@ -1,6 +1,4 @@
-"""What a curator may want to change: categories that look like one, and given labels that look
-wrong.
-"""
+"""Suggestions for a curator: categories that may be one, and given labels that look wrong."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -8,71 +6,67 @@ from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from shoal.arrays import Floats, Ints
 from shoal.report.not_in_run import NotInRun
 from shoal.review.reviewed_run import ReviewedRun, names_today
-from shoal.review.suspected_labels import JUDGED_BY, suspected
+from shoal.review.suspicious_labels import LABEL_COLUMNS, find_suspicious
 from shoal.runs import Category
 
 ONE_GROUP = 2 * sqrt(3)
-"""The separation of the two halves of an evenly filled group cut in the middle, 3.46 (those of a
-bell-shaped one have 2.65); two categories below it look like one that was cut in two. Halves of
-[-1, 1]: means ±1/2, variance 1/12."""
+"""The separation of the two halves of a uniform distribution, 3.46 (of a normal one: 2.65). Two
+categories with less look like halves of one. Halves of [-1, 1]: means ±1/2, variance 1/12."""
 
 MIN_IMAGES = 3
-"""Categories with fewer images have no spread to compare with."""
+"""Categories with fewer images are not compared."""
 
-AT_LEAST = 12
-"""The closest pairs are listed up to this number, whether they look like one or not."""
+MIN_PAIRS = 12
+"""At least this many of the closest pairs are listed, even if they look distinct."""
 
 MOST_COMPARED = 10_000
-"""Images of a category that it is compared by; of a larger one so many, from the most to the least
-typical."""
+"""Maximum number of images of a category that are compared; larger ones are sampled evenly."""
 
 NUMBERED = re.compile(r"novel-\d{3,}( \(\d+\))*")
-"""The name of a category, or of a part of one, that nobody has named."""
+"""The name of a category, or of a part of one, that no person has named."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Two categories, at least one of them novel, that may be one."""
+    """Two categories, at least one of them novel or unnamed, that may be the same category."""
 
     novel: Category
     other: Category
     separation: float
-    """How far they lie apart, over the spread along the line between them."""
+    """Their distance over the standard deviation along the line between them."""
     second_choice: float
-    """Share of the images of both that name the other as their second choice."""
+    """Share of the images of both whose second category is the other one."""
 
     @property
     def looks_like_one(self) -> bool:
-        """Whether they lie as close as the two halves of one would."""
+        """Whether they are as close as two halves of one category."""
         return self.separation < ONE_GROUP
 
 
 @dataclass(frozen=True, slots=True)
 class SuspiciousLabel:
-    """A labeled image that the images around put into another category than that of its label."""
+    """A labeled image whose neighbors suggest another category."""
 
     row: int
     given: str
     found: str
-    """The category that the images around speak for; empty for none."""
+    """The category that the neighbors suggest; empty for none."""
     certainty: float
-    """Confidence in that category, or, of an image in the category of its label, what is left of
-    the confidence."""
+    """Confidence in that category; for an image in the category of its label, 1 - confidence."""
 
 
 def suggested_merges(run: ReviewedRun) -> list[Merge]:
-    """Pairs of categories that look like one cut in two, and the closest others.
+    """Return pairs of categories that look like one, and the closest other pairs.
 
-    A pair of named known ones never is.
-
-    Reads the embeddings before the mean shift, which would draw every group together. K² pairs of K
-    categories, each over the images of both.
+    At least one of a pair is novel or has no name. Uses the embeddings before the mean shift, which
+    moves the images of any group together.
     """
-    vectors = run.rows_of("embeddings")
+    vectors = run.vectors("embeddings")
     by_id = {category.category_id: category for category in run.categories}
     members = {number: run.members[number] for number in by_id if number in run.members}
     novel = {
@@ -82,15 +76,14 @@ def suggested_merges(run: ReviewedRun) -> list[Merge]:
     }
     return [
         Merge(by_id[a], by_id[b], gap, _second_choice(run, by_id[a], by_id[b]))
-        for a, b, gap in close_pairs(vectors, members, novel, AT_LEAST)
+        for a, b, gap in close_pairs(vectors, members, novel, MIN_PAIRS)
     ]
 
 
 def may_be_part(name: str, *, is_novel: bool) -> bool:
-    """Whether a category may be a part of another one: it is novel, or has no name but the run's.
+    """Return whether a category may be part of another one: it is novel, or no person named it.
 
-    After a review a category of which an image was confirmed is known; it may still be half of what
-    it should be.
+    A category with a confirmed image is known in the next run, but may still be half of one.
     """
     return is_novel or NUMBERED.fullmatch(name) is not None
 
@@ -100,17 +93,28 @@ def close_pairs(
     members: Mapping[int, Ints],
     novel: Collection[int],
     most: int,
-    apart: Collection[tuple[int, int]] = (),
+    distinct: Collection[tuple[int, int]] = (),
 ) -> list[tuple[int, int, float]]:
-    """Pairs of categories, the first of each novel, with their separation, the closest first.
+    """Return pairs of categories, the first of each novel, with their separation, closest first.
 
-    Those that look like one cut in two, up to `most`; where they are few, others too, up to
-    `AT_LEAST`. Pairs that people put `apart`, the lower id first, are listed among them and count
-    for neither number. `vectors` (N, D); `members` are the rows of each category, too few to
-    compare included.
+    These are pairs that look like one category, up to `most`, and other pairs up to `MIN_PAIRS` in
+    total. Pairs marked as `distinct`, the lower id first, are included but not counted.
+
+    Parameters
+    ----------
+    vectors : (N, D) array
+        The embeddings of all images.
+    members : mapping
+        The rows of each category.
+    novel : collection of int
+        Categories that may be part of another one.
+    most : int
+        Maximum number of pairs.
+    distinct : collection of pairs
+        Pairs that people marked as distinct.
     """
-    large = {one: compared(rows) for one, rows in members.items() if len(rows) >= MIN_IMAGES}
-    means = {one: vectors[rows].mean(axis=0, dtype=np.float64) for one, rows in large.items()}
+    large = {number: compared(rows) for number, rows in members.items() if len(rows) >= MIN_IMAGES}
+    means = {number: vectors[rows].mean(axis=0, dtype=np.float64) for number, rows in large.items()}
     pairs = []
     for a, b in _near_pairs(means, novel):
         gap = separation(
@@ -119,16 +123,16 @@ def close_pairs(
         if gap < float("inf"):
             pairs.append((a, b, gap))
     pairs.sort(key=lambda pair: pair[2])
-    open_pairs = [pair for pair in pairs if (min(pair[:2]), max(pair[:2])) not in apart]
+    open_pairs = [pair for pair in pairs if (min(pair[:2]), max(pair[:2])) not in distinct]
     n_alike = sum(gap < ONE_GROUP for *_, gap in open_pairs)
-    left = open_pairs[min(most, max(n_alike, AT_LEAST)) :]
-    if left:
-        return pairs[: pairs.index(left[0])]
+    omitted = open_pairs[min(most, max(n_alike, MIN_PAIRS)) :]
+    if omitted:
+        return pairs[: pairs.index(omitted[0])]
     return pairs
 
 
 def compared(rows: Ints) -> Ints:
-    """The rows, or of many a sample at even steps, so that an order in which they are is kept."""
+    """Return the rows, or an even sample of `MOST_COMPARED` in the same order."""
     if len(rows) <= MOST_COMPARED:
         return rows
     chosen: Ints = rows[np.linspace(0, len(rows) - 1, MOST_COMPARED).astype(np.int64)]
@@ -136,17 +140,15 @@ def compared(rows: Ints) -> Ints:
 
 
 def separation(a: Floats, b: Floats) -> float:
-    """How far two groups of points, (n, D) and (m, D), lie apart: their distance over the spread
-    along a line.
+    """Return how well two groups of points, (n, D) and (m, D), are separated.
 
-    Ashman's D, √2 |μ_a - μ_b| / √(σ_a² + σ_b²), on the line through both means. Each point is
-    placed on the line that the others give: on one that it has drawn to itself, few points of many
-    dimensions would always lie far apart. 0 for groups that no line parts, infinite for different
-    ones without spread.
+    This is Ashman's D, √2 |μ_a - μ_b| / √(σ_a² + σ_b²), on the line through both means. For each
+    point the line is computed without it: otherwise few points in many dimensions would always look
+    separated. 0 for groups that no line separates, infinite for different groups without variance.
     """
     middle = (a.mean(axis=0) + b.mean(axis=0)) / 2
-    on_a = _placed(a - middle, b - middle)
-    on_b = _placed(b - middle, a - middle)
+    on_a = _projected(a - middle, b - middle)
+    on_b = _projected(b - middle, a - middle)
     gap = -float(on_a.mean() + on_b.mean())
     if gap <= 0:
         return 0.0
@@ -154,44 +156,43 @@ def separation(a: Floats, b: Floats) -> float:
     return sqrt(2) * gap / spread if spread > 0 else float("inf")
 
 
-def _placed(own: Floats, other: Floats) -> Floats:
-    """(n,) where each point of a group lies on the line from the mean of the others of its group
-    to the other group.
-    """
-    n = len(own)
-    lines = other.mean(axis=0) - (n * own.mean(axis=0) - own) / (n - 1)  # (n, D)
+def _projected(group: Floats, other: Floats) -> Floats:
+    """Return (n,) the position of each point on the line from the mean of the other points of its
+    group to the mean of the other group."""
+    n = len(group)
+    means_without = (n * group.mean(axis=0) - group) / (n - 1)  # (n, D) leave-one-out
+    lines = other.mean(axis=0) - means_without  # (n, D)
     lengths = np.maximum(np.linalg.norm(lines, axis=1), np.finfo(np.float64).tiny)
-    positions: Floats = np.einsum("nd,nd->n", own, lines) / lengths
+    positions: Floats = np.einsum("nd,nd->n", group, lines) / lengths
     return positions
 
 
 def suspicious_labels(run: ReviewedRun) -> list[SuspiciousLabel]:
-    """Labels that look wrong and that nobody has decided on, the surest first."""
+    """Return suspicious labels of undecided images, most certain first."""
     if not run.is_labeled.any():
-        raise NotInRun("Suspicious labels are left out: no image came with a label.")
-    as_found = {name: run.column(name) for name in JUDGED_BY}
+        raise NotInRun("No suspicious labels: no image was labeled.")
+    as_found = {name: run.column(name) for name in LABEL_COLUMNS}
     names: dict[str, str] = {}
     if run.review is not None:
         as_found = run.review.state.columns
         names = names_today(run.review.state)
-    suspects = []
-    for row, found in suspected(as_found, run.column("status"), names).items():
+    suspicious = []
+    for row, found in find_suspicious(as_found, run.column("status"), names).items():
         image = run.assignments[row]
         certainty = float(np.nan_to_num(image.confidence))
         if image.label_given == image.category:
             certainty = 1 - certainty
-        suspects.append(SuspiciousLabel(row, image.label_given, found, certainty))
-    return sorted(suspects, key=lambda label: (-label.certainty, label.row))
+        suspicious.append(SuspiciousLabel(row, image.label_given, found, certainty))
+    return sorted(suspicious, key=lambda label: (-label.certainty, label.row))
 
 
 def _near_pairs(means: Mapping[int, Floats], novel: Collection[int]) -> list[tuple[int, int]]:
-    """Each novel category with its three nearest others by their means, each pair once."""
+    """Return each novel category with its three nearest others by their means, each pair once."""
     if len(means) < 2:
         return []
     categories = [*means]
     centers = np.stack([*means.values()])  # (K, D)
-    squares = (centers**2).sum(axis=1)
-    distances = squares[:, None] + squares - 2 * centers @ centers.T  # (K, K), squared
+    distances = cdist(centers, centers)  # (K, K)
     np.fill_diagonal(distances, np.inf)
     n_near = min(3, len(categories) - 1)
     pairs: dict[frozenset[int], tuple[int, int]] = {}
@@ -204,7 +205,7 @@ def _near_pairs(means: Mapping[int, Floats], novel: Collection[int]) -> list[tup
 
 
 def _second_choice(run: ReviewedRun, a: Category, b: Category) -> float:
-    """Share of the images of two categories whose second choice is the other of the two."""
+    """Return the share of images of two categories whose second category is the other one."""
     second = run.column("second_category")
     hits = [second[row] == b.category for row in run.members[a.category_id].tolist()]
     hits += [second[row] == a.category for row in run.members[b.category_id].tolist()]

@@ -1,10 +1,10 @@
-"""The result of a cell: scores by hidden labels, which no method ever gets, in one JSON file."""
+"""The result of a cell: scores by hidden labels, which no method sees, in one JSON file."""
 
 import json
 import math
 import platform
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -22,32 +22,28 @@ from shoal.training.collapse import collapse_statistics, describe_collapse
 
 RECALL_AT = 8
 
-Material = list[dict[str, Any]]
-"""What a figure is drawn from."""
-
 
 class Result(TypedDict, total=False):
-    """What a cell's file holds; that of a figure has `material` instead of scores."""
+    """The content of a cell's file."""
 
     accuracy: dict[str, float]
     """All, known and novel, in percent."""
     n_clusters: int
     true_n_clusters: int
     n_clusters_error: float
-    rule: str | None
-    """The rule that decided on K; None where K was given, or found in another way."""
+    n_clusters_source: str
+    """'given', or how K was estimated."""
     n_shifts: int
     labeled_accuracies: list[float]
     recall: dict[str, float]
-    material: Material
     cell: dict[str, object]
     hidden_labels_chose: bool
     epoch: int
     epochs: int
     validation: dict[str, object]
-    """Accuracy on the validation images after each epoch, and of the snapshot that was kept."""
+    """Accuracy on the validation images after each epoch, and that of the chosen snapshot."""
     collapse: dict[str, object] | None
-    """Whether all embeddings point the same way."""
+    """Whether all embeddings point in nearly the same direction."""
     images: int
     images_skipped: int
     split_sha256: str
@@ -58,12 +54,10 @@ class Result(TypedDict, total=False):
     shoal: str
     seconds_training: float
     seconds_clustering: float
-    counts: dict[str, list[float]]
-    """Numbers of classes and images of a dataset; not in a file."""
 
 
 def score(clusters: Ints, images: BenchmarkImages, is_scored: Bools) -> dict[str, float]:
-    """All / Known / Novel in percent over the images that are scored, with one matching."""
+    """Return All / Known / Novel accuracy in percent over the scored images, with one matching."""
     accuracy = gcd_accuracy(
         images.truth[is_scored], clusters[is_scored], images.is_known[is_scored]
     )
@@ -75,12 +69,15 @@ def score(clusters: Ints, images: BenchmarkImages, is_scored: Bools) -> dict[str
 
 
 def recall(embeddings: Tensor, images: BenchmarkImages) -> dict[str, float]:
-    """Recall@8 in percent of all, of labeled and of unlabeled queries among all other images.
+    """Return Recall@8 in percent for all, for labeled and for unlabeled queries.
 
-    That is how the paper's table divides them: its All is the mean of the other two weighted by
-    their numbers.
+    The paper's table is split the same way: its All is the mean of the other two, weighted by their
+    numbers of images.
     """
-    near = nearest_others(embeddings, embeddings, RECALL_AT)
+    same_row = torch.arange(len(embeddings), device=embeddings.device)
+    n_neighbors = min(RECALL_AT, len(embeddings) - 1)
+    lists = k_nearest(embeddings, embeddings, n_neighbors, exclude=same_row)
+    near: Ints = lists.indices.cpu().numpy()
     is_labeled = images.labels != UNLABELED
     queries = {
         "all": np.ones_like(is_labeled),
@@ -88,23 +85,15 @@ def recall(embeddings: Tensor, images: BenchmarkImages) -> dict[str, float]:
         "unlabeled": ~is_labeled,
     }
     return {
-        name: 100 * recall_at_k(near[chosen], images.truth[chosen], images.truth)
-        for name, chosen in queries.items()
+        name: 100 * recall_at_k(near[rows], images.truth[rows], images.truth)
+        for name, rows in queries.items()
     }
-
-
-def nearest_others(queries: Tensor, points: Tensor, count: int) -> Ints:
-    """(N, count) the points nearest to each query, without the point of the same row."""
-    own = torch.arange(len(points), device=points.device)
-    lists = k_nearest(queries, points, min(count, len(points) - 1), exclude=own)
-    near: Ints = lists.indices.cpu().numpy()
-    return near
 
 
 def describe(
     cell: Cell, learned: Representation, images: BenchmarkImages, device: torch.device
 ) -> Result:
-    """What was run, on which images, and the validation of the snapshot."""
+    """Return what was run, on which images, with the validation of the snapshot."""
     device_name = f"CPU {platform.machine()}"
     if device.type == "cuda":
         device_name = torch.cuda.get_device_name(device)
@@ -127,18 +116,17 @@ def describe(
 
 
 def read_result(file: Path) -> Result:
-    """Read a cell's file; refuse one that no table can be made of."""
+    """Read a cell's file; refuse one that lacks what a table needs."""
     try:
         content: Result = json.loads(file.read_text(encoding="utf-8"))
         numbers: list[float] = [content["epoch"], len(content["cell"]), len(content["notes"])]
-        if "material" not in content:
-            numbers += [content["n_clusters"], content["n_clusters_error"]]
-            numbers += [content["accuracy"][name] for name in ("all", "known", "novel")]
-            numbers += [content["recall"][name] for name in ("all", "labeled", "unlabeled")]
-        math.fsum(numbers)
+        numbers += [content["n_clusters"], content["n_clusters_error"]]
+        numbers += [content["accuracy"][name] for name in ("all", "known", "novel")]
+        numbers += [content["recall"][name] for name in ("all", "labeled", "unlabeled")]
+        math.fsum(numbers)  # raises for anything but numbers
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise DataError(
-            f"{file}: cannot be read as the result of a cell ({error!r}); delete it to run it again"
+            f"{file}: is not the result of a cell ({error!r}); delete it to run the cell again"
         ) from error
     return content
 
@@ -153,25 +141,23 @@ def _validation(learned: Representation) -> dict[str, object]:
             curve.append(None)
         else:
             curve.append(round(100 * accuracy, 2))
-    kept = learned.epoch - 1
-    n_clusters = learned.metrics[kept]["n_clusters"]
-    return {"accuracy": curve[kept], "n_clusters": n_clusters, "curve": curve}
+    snapshot = learned.epoch - 1
+    n_clusters = learned.metrics[snapshot]["n_clusters"]
+    return {"accuracy": curve[snapshot], "n_clusters": n_clusters, "curve": curve}
 
 
 def _collapse(learned: Representation) -> dict[str, object] | None:
-    """Those of the snapshot, or the last bank's.
-
-    A bank is an epoch's first look, so the only one of a training of one epoch shows the head as it
-    was drawn.
-    """
+    """Return the collapse statistics of the snapshot, with a warning if it or the last bank has
+    collapsed."""
     if learned.epoch == 0:
         return None
-    kept = collapse_statistics(learned.embeddings)
-    warning = describe_collapse(kept)
+    statistics = collapse_statistics(learned.embeddings)
+    warning = describe_collapse(statistics)
+    # A bank is filled at the start of an epoch: the first one shows the untrained head.
     if not warning and len(learned.metrics) > 1:
         warning = describe_collapse(learned.metrics[-1])
     return {
-        "mean_cosine": round(kept["bank_cosine"], 6),
-        "rank": round(kept["bank_rank"], 2),
+        "mean_cosine": round(statistics["bank_cosine"], 6),
+        "rank": round(statistics["bank_rank"], 2),
         "warning": warning,
     }

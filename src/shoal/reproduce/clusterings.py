@@ -1,4 +1,4 @@
-"""What cells do with embeddings that no method does by itself."""
+"""Clusterings and estimates of K that are not part of a method."""
 
 from dataclasses import replace
 
@@ -13,27 +13,27 @@ from shoal.training.task import Task
 from shoal.training.validation import validate
 
 
-def shifted_by(
-    n_shifts: int, learned: Representation, cell: Cell, n_clusters: int, device: torch.device
-) -> Discovery:
-    """Shift a fixed number of times, whatever labels say, and cut Ward's tree."""
+def cluster_after(n_shifts: int, learned: Representation, cell: Cell, n_clusters: int) -> Discovery:
+    """Shift a fixed number of times, regardless of labels, and cut Ward's tree.
+
+    There are fewer shifts if a further one would leave fewer distinct embeddings than clusters.
+    """
     no_labels = np.full(len(learned.embeddings), UNLABELED, dtype=np.int64)
-    inference = replace(cell.clustering_settings.inference, unlabeled_shifts=n_shifts)
     return shift_and_cut(
-        learned,
+        replace(learned, n_shifts=n_shifts),
         no_labels,
-        inference,
+        cell.clustering_settings.inference,
         n_clusters=n_clusters,
         seed=0,
-        device=device,
         attention=learned_attention(learned),
     )
 
 
-def estimate_again(learned: Representation, task: Task, rule: str) -> Representation:
-    """Estimate K with the snapshot that was kept, where K was given to choose the snapshot."""
-    if task.judge is not None:
-        validation = task.judge.score(learned.embed(task.judge.pixels), None)
+def estimate_k(learned: Representation, task: Task, rule: str) -> Representation:
+    """Return the representation with an estimate of K, for a snapshot chosen at the given K."""
+    if task.validation_set is not None:
+        embeddings = learned.embed(task.validation_set.pixels)
+        validation = task.validation_set.score(embeddings, None, None)
     elif task.validation is not None:
         rows = torch.from_numpy(task.validation).to(learned.embeddings.device)
         validation = validate(learned.embeddings[rows], task.labels[task.validation], rule=rule)

@@ -1,8 +1,7 @@
-"""Every table and figure of the paper's experiments, as data: rows × datasets.
+"""Every table of the paper's experiments, as data: rows × datasets.
 
-Rows without a method are quoted from the paper only. Mean shifts (IMS, Algorithm 1) on frozen
-features are rows of ours, which the paper does not have: they cost nothing beside the frozen
-features, and say what of a result is the training's.
+The rows with mean shifts (IMS, Algorithm 1)
+on frozen features are not in the paper: they show how much of a result is due to training.
 """
 
 from collections.abc import Mapping
@@ -14,72 +13,53 @@ from shoal.methods.registry import METHODS
 from shoal.reproduce.paper import CLIP, FOUR, SIX
 
 Setup = Literal["transductive", "inductive", "unsupervised"]
-"""'transductive': all of the training part is clustered. 'inductive': the official test part, never
-trained on. 'unsupervised': as transductive, without any label."""
+"""'transductive': the training part is clustered. 'inductive': the official test part, which is
+never trained on. 'unsupervised': the training part, without any labels."""
 
-Number = Literal["given", "estimated"]
-"""Whether K is given."""
+KSource = Literal["given", "estimated"]
+"""Whether K is given or estimated."""
 
-Measure = Literal[
-    "accuracy",
-    "all",
-    "n_clusters",
-    "recall",
-    "classes",
-    "images",
-    "iterations",
-    "retrieval",
-    "tsne",
-]
-"""What a table shows: All / Known / Novel, All alone, K and its error, Recall@8; what is counted in
-a dataset; or what a figure draws."""
+Measure = Literal["accuracy", "all", "n_clusters", "recall"]
+"""The numbers of a table: All / Known / Novel accuracy, All alone, K and its error, or Recall@8."""
 
-COUNTS = ("classes", "images")
-"""What is counted in the datasets, without any method."""
-
-FIGURES = ("iterations", "retrieval", "tsne")
-"""What is drawn rather than tabulated."""
-
-ONE_STEP = "one-step"
-"""A clustering that is no method's: one shift, then Ward."""
+FIXED_SHIFTS = {f"shifts-{n}": n for n in range(9)}
+"""Clusterings that are not part of a method: a fixed number of shifts, then Ward's tree."""
 
 THREE = SIX[:3]
 TWO = SIX[1:3]
 IMAGES = {"bank": "images"}
-"""For rows that the released code's bank of views cannot do; it has none of them itself."""
+"""For rows that the bank of views of the released code does not support."""
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row of a table; without a method it is only quoted from the paper."""
+    """A row of a table."""
 
     name: str
     _: KW_ONLY
-    method: str | None = "cms"
+    method: str = "cms"
     clustering: str | None = None
-    """The method that clusters the embeddings, or `ONE_STEP`. None: the method's own."""
+    """The method that clusters, or a name in `FIXED_SHIFTS`; None: the same method."""
     changes: Mapping[str, str | float] = field(default_factory=dict)
     """Settings that differ from the recipe, by dotted name."""
-    weighs_alike: bool = False
-    """Whether α is such that a query weighs as much as each of its k neighbors."""
-    n_clusters: Number = "given"
+    equal_weights: bool = False
+    """Whether α = k/(k+1), so that a query weighs as much as each of its k neighbors."""
+    n_clusters: KSource = "given"
     setup: Setup = "transductive"
-    selection: Number = "estimated"
-    """Whether the snapshot is chosen with K estimated, or (CMS* of Table 3) given."""
+    selection: KSource = "estimated"
+    """Whether the snapshot is chosen at the estimated K or (CMS* of Table 3) at the given one."""
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods whose settings it has: the one that learns, and the one that clusters."""
-        if self.method is None:
-            return ()
-        if self.clustering == ONE_STEP:
+        """The method that learns the embeddings, and the one that clusters them."""
+        if self.clustering in FIXED_SHIFTS:
             return (self.method, "cms")
         return (self.method, self.clustering or self.method)
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure."""
+    """A table of the paper."""
 
     name: str
     title: str
@@ -87,26 +67,19 @@ class Experiment:
     datasets: tuple[str, ...]
     rows: tuple[TableRow, ...]
     encoder: str = "dino-vitb16"
-    """The paper's."""
+    """The encoder of the paper's numbers."""
 
 
 def _rows(
-    *names: str, n_clusters: Number | None = None, setup: Setup = "transductive"
+    *names: str, n_clusters: KSource = "given", setup: Setup = "transductive"
 ) -> tuple[TableRow, ...]:
-    """Rows named after a method, 'GCD, K given'; one that Shoal does not have is quoted only."""
+    """Return rows named after a method, such as 'GCD, K given' or 'CMS, K estimated'."""
     by_title = {method.title: name for name, method in METHODS.items()}
     rows = []
     for name in names:
-        title, _, given = name.partition(", K ")
-        number: Number = "estimated" if given == "estimated" else "given"
-        rows.append(
-            TableRow(
-                name,
-                method=by_title.get(title),
-                n_clusters=n_clusters or number,
-                setup=setup,
-            )
-        )
+        source: KSource = "estimated" if name.endswith("K estimated") else n_clusters
+        method = by_title[name.partition(",")[0]]
+        rows.append(TableRow(name, method=method, n_clusters=source, setup=setup))
     return tuple(rows)
 
 
@@ -173,7 +146,7 @@ EXPERIMENTS: dict[str, Experiment] = {
                 TableRow("(1) SSK", method="gcd"),
                 TableRow("(2) IMS", method="gcd", clustering="cms"),
                 TableRow("(3) CMS, SSK", clustering="gcd"),
-                TableRow("(4) CMS, 1-step", clustering=ONE_STEP),
+                TableRow("(4) CMS, 1-step", clustering="shifts-1"),
                 TableRow("(5) CMS, IMS"),
             ),
         ),
@@ -217,20 +190,6 @@ EXPERIMENTS: dict[str, Experiment] = {
             rows=(TableRow("Unsupervised", setup="unsupervised"), TableRow("GCD setup")),
         ),
         Experiment(
-            "9",
-            "Number of known and novel classes",
-            "classes",
-            SIX,
-            rows=(TableRow("Classes", method=None),),
-        ),
-        Experiment(
-            "10",
-            "Size of the collection in which neighbors are searched",
-            "images",
-            SIX,
-            rows=(TableRow("Images", method=None),),
-        ),
-        Experiment(
             "11",
             "Embedding in the supervised loss",
             "accuracy",
@@ -252,7 +211,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         Experiment(
             "13",
-            "Scale α (1/(k+1): query and neighbors weigh alike, α = k/(k+1))",
+            "Scale α (1/(k+1): equal weights of query and neighbors, α = k/(k+1))",
             "accuracy",
             TWO,
             rows=(
@@ -260,7 +219,7 @@ EXPERIMENTS: dict[str, Experiment] = {
                     TableRow(str(alpha), changes={"inference.shift.alpha": alpha})
                     for alpha in (0.5, 0.6, 0.7, 0.8)
                 ),
-                TableRow("1/(k+1)", weighs_alike=True),
+                TableRow("1/(k+1)", equal_weights=True),
             ),
         ),
         Experiment(
@@ -300,32 +259,18 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment(
             "iterations",
             "Accuracy over mean-shift iterations",
-            "iterations",
+            "accuracy",
             ("cub",),
-            rows=(TableRow("CMS"),),
-        ),
-        Experiment(
-            "retrieval",
-            "Neighbors retrieved by the embedding and by the shifted one",
-            "retrieval",
-            ("cub",),
-            rows=(TableRow("CMS"),),
-        ),
-        Experiment(
-            "tsne",
-            "t-SNE of the embeddings before and after training",
-            "tsne",
-            ("imagenet100",),
-            rows=(TableRow("frozen encoder", method="agglomerative"), TableRow("CMS")),
+            rows=tuple(TableRow(name, clustering=name) for name in FIXED_SHIFTS),
         ),
     )
 }
-"""By the number of the table in the paper, or the name of the figure."""
+"""By the number of the table in the paper; 'iterations' is a figure there. Tables 9 and 10 only
+count classes and images, as `shoal datasets verify` does."""
 
 
 def get_experiment(name: str) -> Experiment:
-    """Look a table ('1' … '17', 'table1') or figure up by its name."""
-    short = name.lower().removeprefix("table").removeprefix("figure").strip(" -_")
-    if short not in EXPERIMENTS:
-        raise UnknownName("table or figure", name, EXPERIMENTS)
-    return EXPERIMENTS[short]
+    """Return a table by its name: a number, or 'iterations'."""
+    if name not in EXPERIMENTS:
+        raise UnknownName("table", name, EXPERIMENTS)
+    return EXPERIMENTS[name]

@@ -1,10 +1,8 @@
-"""Selection as the released code does it, by HIDDEN labels, for the protocol 'reference' alone.
+"""Selection by HIDDEN labels, as in the released code, for the protocol 'reference' only.
 
-The snapshot and K are those of the highest accuracy on known classes, under one matching over all
-labels of the images it is chosen by, novel classes included. Those images are the official test
-part or, in the inductive setup, a tenth of the training part drawn class by hidden class.
-
-M images that choose.
+The snapshot and K with the highest accuracy on known classes are chosen, under one matching over
+all labels of M selection images, novel classes included. These images are the official test part
+or, in the inductive setup, a tenth of the training part, stratified by hidden class.
 """
 
 import numpy as np
@@ -16,16 +14,19 @@ from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.data.splits import hold_out_validation
 from shoal.encoders.embed import ImageRows
-from shoal.training.validation import Judge, Validation
+from shoal.training.validation import Validation, ValidationSet
 
 PATIENCE = 50
-"""Numbers of clusters in a row without a gain after which the sweep ends."""
+"""The sweep ends after this many consecutive K without a gain."""
 
 
-def judge_by_hidden_labels(pixels: ImageRows, truth: Ints, is_known: Bools) -> Judge:
-    """Let images with their true classes (M,) choose the snapshot and K."""
+def select_by_hidden_labels(pixels: ImageRows, truth: Ints, is_known: Bools) -> ValidationSet:
+    """Return a scorer of snapshots by images and their true classes (M,)."""
 
-    def score(embeddings: Tensor, n_clusters: int | None) -> Validation:
+    def score(embeddings: Tensor, predicted: Ints | None, n_clusters: int | None) -> Validation:
+        if predicted is not None:
+            accuracy = gcd_accuracy(truth, predicted, is_known).known
+            return Validation(accuracy=accuracy, n_clusters=len(np.unique(predicted)))
         tree = Tree(ward_linkage(embeddings, device=embeddings.device))
         if n_clusters is None:
             return sweep(tree, truth, is_known)
@@ -34,17 +35,13 @@ def judge_by_hidden_labels(pixels: ImageRows, truth: Ints, is_known: Bools) -> J
             accuracy=_known_accuracy(tree, cut, truth, is_known), n_clusters=n_clusters
         )
 
-    def score_clusters(clusters: Ints) -> Validation:
-        accuracy = gcd_accuracy(truth, clusters, is_known).known
-        return Validation(accuracy=accuracy, n_clusters=len(np.unique(clusters)))
-
-    return Judge(pixels=pixels, score=score, score_clusters=score_clusters)
+    return ValidationSet(pixels=pixels, score=score)
 
 
 def sweep(tree: Tree, truth: Ints, is_known: Bools) -> Validation:
-    """The smallest K of the highest accuracy on known classes, from one more than these up.
+    """Return the highest accuracy on known classes over K, and the smallest K that reaches it.
 
-    The sweep ends after `PATIENCE` numbers without a gain.
+    K starts at one more than the known classes; the sweep ends after `PATIENCE` K without a gain.
     """
     first = min(len(np.unique(truth[is_known])) + 1, tree.n_leaves)
     best = -1.0
@@ -59,13 +56,13 @@ def sweep(tree: Tree, truth: Ints, is_known: Bools) -> Validation:
     return Validation(accuracy=best, n_clusters=chosen)
 
 
-def draw_by_hidden_classes(
+def split_by_hidden_classes(
     labels: Ints, truth: Ints, *, share: float, rng: np.random.Generator
 ) -> Ints:
-    """Rows set aside: a share of each true class, of its labeled and of its unlabeled images."""
-    # (N,) labeled or not, and the class
+    """Return held-out rows: a share of the labeled and of the unlabeled images of each class."""
+    # (N,) a number for each class and whether the image is labeled
     groups = np.where(labels == UNLABELED, truth + truth.max() + 1, truth)
-    return hold_out_validation(groups, share=share, rng=rng).validation
+    return hold_out_validation(groups, share=share, rng=rng)
 
 
 def _known_accuracy(tree: Tree, n_clusters: int, truth: Ints, is_known: Bools) -> float:

@@ -1,7 +1,8 @@
-"""Tables of the paper with our numbers in them, as Markdown, LaTeX, CSV and records.
+"""Tables of the paper with our numbers in them, as Markdown, LaTeX and CSV.
 
-All of these say what a reader must know: what the numbers were made with, what was chosen where the
-paper, the released code and this package differ, and what is unusual about the cells.
+Markdown and LaTeX have the same notes: the settings of our numbers, where K and the snapshot come
+from, misprints of the paper, and remarks on images and training runs. In the CSV, columns say how
+each number was obtained.
 """
 
 import csv
@@ -11,12 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shoal.data.benchmarks import BENCHMARKS
-from shoal.methods.registry import METHODS
 from shoal.reproduce.cell_results import Result
-from shoal.reproduce.experiments import COUNTS
-from shoal.reproduce.method_words import words_of
-from shoal.reproduce.paper import CLIP, MISPRINTS, PAPER
-from shoal.reproduce.plan import SELECTIONS, Cell, Plan
+from shoal.reproduce.paper import MISPRINTS, PAPER
+from shoal.reproduce.plan import INDUCTIVE_SHARE, PROTOCOLS, VALIDATION_SHARE, Cell, Plan
+from shoal.settings import to_dict
 from shoal.words import count, plural
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -24,18 +23,20 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "recall": ("All", "Labeled", "Unlabeled"),
     "all": ("All",),
     "n_clusters": ("K", "Err %"),
-    "classes": ("Known", "Novel"),
-    "images": ("Images",),
 }
 
-TITLES = {
-    "losses": "Losses",
-    "head": "Head",
-    "k_rule": "K",
-    "snapshot": "Snapshot",
-    "kmeans": "Semi-supervised k-means",
-}
-"""Choices in words, and how they are headed under a table."""
+REPORTED_SETTINGS = (
+    "loss.denominator",
+    "loss.detach_norm",
+    "loss.supervised_input",
+    "bank",
+    "head.kind",
+    "n_init",
+)
+"""Settings in which the paper, its released code and the default recipes differ."""
+
+CHOICES = {"settings": "Settings", "k_rule": "K", "snapshot": "Snapshot"}
+"""Columns of the CSV that also appear as notes under a table, and their titles in these notes."""
 
 _LATEX = str.maketrans(
     {
@@ -46,10 +47,10 @@ _LATEX = str.maketrans(
         **{"≤": "$\\le$", "≥": "$\\ge$", "²": "$^2$", "×": "$\\times$"},
     }
 )
-"""What has a meaning in LaTeX or is not in its fonts, as it is printed."""
+"""LaTeX for characters that have a special meaning there or are missing in its fonts."""
 
 Record = dict[str, str | float | None]
-"""A number, and what it was made with, by name."""
+"""A number and how it was obtained, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,48 +60,40 @@ class Table:
     title: str
     datasets: list[str]
     columns: tuple[str, ...]
-    """What is shown of each dataset."""
+    """The columns of each dataset."""
     rows: dict[str, list[str]]
-    """The text of each number, dataset by dataset."""
+    """Row -> the text of each number, dataset by dataset."""
     notes: list[str]
-    """What a reader must know, in every form of the table."""
     records: list[Record]
-    """A dictionary per number: ours, the paper's, and what either was made with."""
+    """A dictionary per number: ours, the paper's, and how they were obtained."""
 
 
 def build_table(plan: Plan, results: Mapping[str, Result], failures: Mapping[str, str]) -> Table:
-    """Put the results of cells, by key, into their places; `failures` are by key as well.
-
-    What is counted in a dataset has its name for a key.
-    """
+    """Return a table of results, and of failures, by cell key."""
     experiment = plan.experiment
     columns = COLUMNS[experiment.measure]
     misprints = MISPRINTS.get(experiment.name, ())
     rows: dict[str, list[str]] = {}
     records: list[Record] = []
     remarks: list[str] = []
-    choices: dict[str, dict[str, Record]] = {}
+    choices: dict[str, Record] = {}
     for row in experiment.rows:
         rows[row.name] = []
         for dataset in plan.datasets:
             cells = plan.grid.get((row.name, dataset), ())
-            keys = [cell.key for cell in cells]
-            if experiment.measure in COUNTS:
-                keys = [dataset]
-            own = {key: results[key] for key in keys if key in results}
-            said = remarks_of(row.name, dataset, cells, own, failures)
-            remarks += said
-            chosen: Record = dict.fromkeys([*TITLES, "epochs", "input_size"])
+            found = {cell.key: results[cell.key] for cell in cells if cell.key in results}
+            cell_remarks = find_remarks(row.name, dataset, cells, found, failures)
+            remarks += cell_remarks
+            choice = dict.fromkeys((*CHOICES, "epochs", "input_size"))
             if cells:
-                chosen = choices_of(cells[0], [result.get("rule") for result in own.values()])
-                choices.setdefault(row.name, {})[dataset] = chosen
-            ours = [_values(experiment.measure, result) for result in own.values()]
-            n_images = [result.get("images", 0) for result in own.values()]
-            printed = PAPER[experiment.name].get(row.name, {}).get(dataset)
+                choice = describe_choices(cells[0], found.values())
+                choices.setdefault(row.name, choice)
+            ours = [_values(experiment.measure, result) for result in found.values()]
+            paper = PAPER.get(experiment.name, {}).get(row.name, {}).get(dataset)
             for index, column in enumerate(columns):
                 mean, spread = mean_and_spread([values[index] for values in ours])
-                paper = printed[index] if printed else None
-                rows[row.name].append(_text(mean, spread, paper, experiment.measure))
+                printed = paper[index] if paper else None
+                rows[row.name].append(_text(mean, spread, printed, experiment.measure))
                 record: Record = {
                     "table": experiment.name,
                     "row": row.name,
@@ -108,19 +101,16 @@ def build_table(plan: Plan, results: Mapping[str, Result], failures: Mapping[str
                     "column": column,
                     "ours": mean,
                     "spread": spread,
-                    "n_seeds": len(own),
-                    "paper": paper,
+                    "n_seeds": len(found),
+                    "paper": printed,
                     "encoder": plan.encoder,
                     "protocol": plan.options.protocol,
-                    "images": max(n_images, default=0) or None,
-                    "remarks": " ".join(said) or None,
+                    "images": max((each.get("images", 0) for each in found.values()), default=None),
+                    "remarks": " ".join(cell_remarks) or None,
                     "misprints": " ".join(misprints) or None,
                 }
-                records.append(record | chosen)
-    if experiment.measure in COUNTS:
-        notes = ["Ours: counted in the folders. In parentheses the paper's."]
-    else:
-        notes = [*_making_notes(plan), *choice_notes(choices), *misprints]
+                records.append(record | choice)
+    notes = [*_plan_notes(plan), *choice_notes(choices), *misprints]
     return Table(
         title=_title(plan),
         datasets=[BENCHMARKS[dataset].title for dataset in plan.datasets],
@@ -132,7 +122,7 @@ def build_table(plan: Plan, results: Mapping[str, Result], failures: Mapping[str
 
 
 def to_markdown(table: Table) -> str:
-    """The table as Markdown, with its notes."""
+    """Return the table as Markdown, with its notes."""
     titles = [f"{dataset} {column}" for dataset in table.datasets for column in table.columns]
     lines = [f"### {table.title}", "", f"| | {' | '.join(titles)} |"]
     lines.append("|---" * (len(titles) + 1) + "|")
@@ -143,7 +133,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """The table for booktabs, its title above and its notes below: comments are not printed."""
+    """Return the table as LaTeX for booktabs, with its title above and its notes below."""
     n_columns = len(table.columns)
     n_numbers = n_columns * len(table.datasets)
 
@@ -171,7 +161,7 @@ def to_latex(table: Table) -> str:
 
 
 def to_csv(records: Sequence[Record]) -> str:
-    """A line per record, under a line of their keys."""
+    """Return a line per record under a header of their keys."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, list(records[0]), lineterminator="\n")
     writer.writeheader()
@@ -179,116 +169,77 @@ def to_csv(records: Sequence[Record]) -> str:
     return buffer.getvalue()
 
 
-def choices_of(cell: Cell, decided: Iterable[str | None] = ()) -> Record:
-    """Say what a cell, and those that differ from it in their seed, choose.
-
-    `decided` are the rules that K came from in the finished ones of them.
-    """
-    words = words_of(cell.method, cell.settings)
-    head = words.head
+def describe_choices(cell: Cell, results: Iterable[Result] = ()) -> Record:
+    """Describe a cell: its settings, where K comes from, and which snapshot is used."""
+    settings = _flatten(to_dict(cell.clustering_settings)) | _flatten(to_dict(cell.settings))
+    reported = [f"{name}={settings[name]}" for name in REPORTED_SETTINGS if name in settings]
     epochs = None
     if cell.trained is not None:
         epochs = cell.trained.training.epochs
-        if cell.settings.encoder == CLIP:
-            head += (
-                ", on the 768 numbers of CLIP's class token "
-                "(the paper's: the 512 after its projection)"
-            )
+    sources = {result["n_clusters_source"] for result in results if "n_clusters_source" in result}
     return {
-        "losses": words.losses,
-        "head": head,
-        "k_rule": _k_rule(cell, words.number, decided),
+        "settings": ", ".join(reported),
+        "k_rule": " or ".join(sorted(sources)),
         "snapshot": _snapshot(cell),
-        "kmeans": words_of(cell.clustering, cell.clustering_settings).starts,
         "epochs": epochs,
         "input_size": cell.input_size,
     }
 
 
-def choice_notes(choices: Mapping[str, Mapping[str, Record]]) -> list[str]:
-    """'Head: paper.' for each choice in words of row -> dataset.
+def choice_notes(choices: Mapping[str, Record]) -> list[str]:
+    """Return a note per choice, such as 'Snapshot: none (Agglomerative); last epoch (GCD | CMS).'
 
-    Where they differ, rows are named: 'Head: none (Agglomerative); bottleneck (GCD | CMS).'
+    Rows are named only if they differ.
     """
     notes = []
-    for name, title in TITLES.items():
-        groups: dict[str, list[str]] = {}
-        for row, datasets in choices.items():
-            is_same = len({choice[name] for choice in datasets.values()}) == 1
-            for dataset, choice in datasets.items():
-                who = row if is_same else f"{row} on {BENCHMARKS[dataset].title}"
-                groups.setdefault(str(choice[name]), []).append(who)
-        groups.pop("", None)
-        texts = list(groups)
-        if len(groups) > 1:
-            texts = [f"{text} ({' | '.join(unique(rows))})" for text, rows in groups.items()]
+    for name, title in CHOICES.items():
+        rows_by_text: dict[str, list[str]] = {}
+        for row, choice in choices.items():
+            if choice[name]:
+                rows_by_text.setdefault(str(choice[name]), []).append(row)
+        texts = list(rows_by_text)
+        if len(texts) > 1:
+            texts = [f"{text} ({' | '.join(rows)})" for text, rows in rows_by_text.items()]
         if texts:
             notes.append(f"{title}: {'; '.join(texts)}.")
     return notes
 
 
-def describe_making(plan: Plan, cells: Iterable[Cell], seeds: Sequence[int]) -> str:
-    """'encoder dino-vitb16, images of 224 px, 25 epochs, training.batch_size 64, seeds 0, 1'."""
-    sizes: set[str] = set()
-    epochs: set[int] = set()
-    for cell in cells:
-        sizes.add("the encoder's own size" if cell.input_size is None else f"{cell.input_size} px")
-        if cell.trained is not None:
-            epochs.add(cell.trained.training.epochs)
-    words = [f"encoder {plan.encoder}", f"images of {' or '.join(sorted(sizes))}"]
-    if epochs:
-        numbers = " or ".join(map(str, sorted(epochs)))
-        words.append(f"{numbers} {plural(max(epochs), 'epoch')}")
-    else:
-        words.append("nothing trained")
-    for name, value in plan.options.changes.items():
-        if name != "training.epochs":
-            words.append(f"{name} {value}")
-    if seeds:
-        words.append(f"{plural(len(seeds), 'seed')} {', '.join(map(str, seeds))}")
-    else:
-        words.append("nothing drawn")
-    return ", ".join(words)
-
-
-def remarks_of(
+def find_remarks(
     row: str,
     dataset: str,
     cells: Sequence[Cell],
     results: Mapping[str, Result],
     failures: Mapping[str, str],
 ) -> list[str]:
-    """Sentences about images, missing seeds, and trainings that failed or collapsed, by key."""
+    """Return sentences about skipped images, missing seeds, and failed or collapsed trainings."""
     title = BENCHMARKS[dataset].title
     found = results.values()
-    texts = unique(f"{title}: {note}." for result in found for note in result.get("notes", ()))
-    skipped = max((result.get("images_skipped", 0) for result in found), default=0)
-    if skipped:
-        verb = plural(skipped, "was")
-        texts.append(
-            f"{title}: {count(skipped, 'image')} could not be decoded and {verb} left out."
-        )
+    remarks = unique(f"{title}: {note}." for result in found for note in result.get("notes", ()))
+    n_skipped = max((result.get("images_skipped", 0) for result in found), default=0)
+    if n_skipped:
+        remarks.append(f"{title}: {count(n_skipped, 'image')} could not be decoded.")
     if 0 < len(results) < len(cells):
-        texts.append(f"{row}, {title}: {len(results)} of {len(cells)} seeds only.")
+        remarks.append(f"{row}, {title}: {len(results)} of {len(cells)} seeds.")
     for cell in cells:
-        who = f"{row}, {title}"
+        name = f"{row}, {title}"
         if cell.seed is not None:
-            who += f", seed {cell.seed}"
+            name += f", seed {cell.seed}"
         collapse = results.get(cell.key, {}).get("collapse")
         if collapse and collapse["warning"]:
-            texts.append(f"{who}: {collapse['warning']}.")
+            remarks.append(f"{name}: {collapse['warning']}.")
         if cell.key in failures:
-            texts.append(f"{who}: left out, {failures[cell.key].rstrip('.')}.")
-    return texts
+            remarks.append(f"{name}: failed, {failures[cell.key].rstrip('.')}.")
+    return remarks
 
 
 def unique(texts: Iterable[str]) -> list[str]:
-    """Each text once, in the order in which they come."""
+    """Return each text once, in order."""
     return list(dict.fromkeys(texts))
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """The mean, None of no value, and the standard deviation, None of fewer than two."""
+    """Return the mean and the standard deviation; None for too few values."""
     if not values:
         return None, None
     if len(values) == 1:
@@ -297,9 +248,7 @@ def mean_and_spread(values: Sequence[float]) -> tuple[float | None, float | None
 
 
 def _values(measure: str, result: Result) -> list[float]:
-    """The numbers of a cell in the columns of a table."""
-    if measure in COUNTS:
-        return result["counts"][measure]
+    """Return the numbers of a cell in the columns of a table."""
     if measure == "n_clusters":
         return [result["n_clusters"], result["n_clusters_error"]]
     scores = result["recall"] if measure == "recall" else result["accuracy"]
@@ -307,9 +256,8 @@ def _values(measure: str, result: Result) -> list[float]:
 
 
 def _text(mean: float | None, spread: float | None, paper: float | None, measure: str) -> str:
-    """'52.6 ± 0.4 (68.2)'; a dash for ours where it was not run."""
-    is_count = measure in (*COUNTS, "n_clusters")
-    style = "g" if is_count else ".1f"
+    """Return text such as '52.6 ± 0.4 (68.2)', with a dash for a cell that was not run."""
+    style = "g" if measure == "n_clusters" else ".1f"
     text = "–"
     if mean is not None:
         text = f"{round(mean, 1):{style}}"
@@ -324,80 +272,62 @@ def _escape(text: str) -> str:
     return text.translate(_LATEX)
 
 
-def _setups(plan: Plan) -> set[str]:
-    return {row.setup for row in plan.options.rows_to_run(plan.experiment)}
+def _flatten(settings: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Return nested settings by dotted name."""
+    flat: dict[str, object] = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
 
 
 def _title(plan: Plan) -> str:
-    """The title, and the protocol if it is not the paper's."""
-    experiment = plan.experiment
+    """Return the title, followed by the protocol unless it is the paper's."""
+    title = plan.experiment.title
+    if plan.experiment.name.isdecimal():
+        title = f"Table {plan.experiment.name}: {title}"
     protocol = plan.options.protocol
-    title = f"Table {experiment.name}: {experiment.title}"
-    if protocol == "paper" or experiment.measure in COUNTS:
+    if protocol == "paper":
         return title
-    if _setups(plan) == {"unsupervised"}:
-        return f"{title} (protocol '{protocol}')"
-    return f"{title} (protocol '{protocol}': hidden labels chose snapshot and K)"
+    if any(cell.sees_hidden_labels for cell in plan.cells):
+        protocol = f"{protocol}, selection by hidden labels"
+    return f"{title} (protocol: {protocol})"
 
 
-def _making_notes(plan: Plan) -> list[str]:
-    """What ours and the paper's numbers were made with, and how snapshot and K were chosen."""
-    options = plan.options
-    setups = _setups(plan)
-    if setups == {"unsupervised"}:
-        chosen = (
-            "no labels, so nothing to choose by: K given, the last snapshot, "
-            "a fixed number of shifts"
-        )
-    else:
-        chosen = SELECTIONS[options.protocol]
-        if "inductive" in setups:
-            chosen += ", 10 % of the images set aside for it"
-        elif options.protocol == "paper":
-            share = f"{100 * options.validation_share:g} %"
-            chosen += f", {share} of the labels kept from the loss for it"
-    made_with = describe_making(plan, plan.cells, plan.seeds)
+def _plan_notes(plan: Plan) -> list[str]:
+    """Describe how our numbers were obtained, and how snapshot and K were chosen."""
+    sizes = unique(str(cell.input_size or "default") for cell in plan.cells)
+    trained = [cell.trained for cell in plan.cells if cell.trained is not None]
+    epochs = unique(str(settings.training.epochs) for settings in trained)
+    setup = [f"encoder {plan.encoder}", f"images of {' or '.join(sizes)} px"]
+    if epochs:
+        setup.append(f"{' or '.join(epochs)} epochs")
+    changes = plan.options.changes
+    setup += [f"{name}={changes[name]}" for name in changes if name != "training.epochs"]
+    setup.append(f"{plural(len(plan.seeds), 'seed')} {', '.join(map(str, plan.seeds))}")
     if len(plan.seeds) > 1:
-        made_with += ", mean ± standard deviation"
-    papers = plan.experiment.encoder
-    if plan.encoder != papers:
-        papers += ", another encoder"
+        setup.append("mean ± standard deviation")
+    protocol = plan.options.protocol
+    setups = {row.setup for row in plan.options.rows_to_run(plan.experiment)}
+    if setups == {"unsupervised"}:
+        selection = "no labels to choose by: K given, last snapshot, fixed number of shifts"
+    else:
+        selection = PROTOCOLS[protocol]
+        share = INDUCTIVE_SHARE if "inductive" in setups else VALIDATION_SHARE
+        if protocol == "paper" or "inductive" in setups:
+            selection += f"; {share:.0%} of the images are held out to choose snapshot and K"
+            selection += ", if the method needs to choose them"
     return [
-        f"Ours: {made_with}; protocol '{options.protocol}', which says who chooses and not which "
-        f"losses are taken ({chosen}).",
-        f"In parentheses the paper's, with {papers}. – not run.",
+        f"Ours: {', '.join(setup)}.",
+        f"Protocol '{protocol}': {selection}.",
+        f"In parentheses: the paper's numbers, with {plan.experiment.encoder}. –: not run.",
     ]
 
 
-def _k_rule(cell: Cell, own: str, decided: Iterable[str | None]) -> str:
-    """Where K comes from; `own` is how the method finds it itself, if it does."""
-    if cell.n_clusters == "given":
-        return "given"
-    if own:
-        return own
-    if cell.sees_hidden_labels:
-        return "highest accuracy on known classes by HIDDEN labels"
-    if cell.trained is not None and cell.trained.estimate_on == "validation":
-        return f"{_rule(cell.settings.inference.rule, decided)} on labeled validation images"
-    inference = cell.clustering_settings.inference
-    text = f"{_rule(inference.rule, decided)} on all given labels"
-    if cell.clustering in METHODS and METHODS[cell.clustering].shifts:
-        text += f" after {count(inference.estimate_shifts, 'shift')}"
-    return text
-
-
-def _rule(asked: str, decided: Iterable[str | None]) -> str:
-    """The rule asked for, and those that decided where labels were too few for it."""
-    whose = f"Shoal's rule '{asked}'"
-    if asked == "paper":
-        whose = "the paper's rule"
-    named = sorted({rule for rule in decided if rule})
-    if named in ([], [asked]):
-        return whose
-    return f"{whose} (decided by {' and '.join(map(repr, named))})"
-
-
 def _snapshot(cell: Cell) -> str:
+    """Describe which snapshot of a training run is used."""
     if cell.trained is None:
         return "none"
     if cell.setup == "unsupervised" or cell.trained.training.snapshot == "last":
@@ -405,5 +335,5 @@ def _snapshot(cell: Cell) -> str:
     labels = "labeled validation images"
     if cell.sees_hidden_labels:
         labels = "HIDDEN labels"
-    with_k = "at the given K" if cell.selection == "given" else "over all K"
-    return f"best epoch by {labels} {with_k}"
+    at_k = "at the given K" if cell.selection == "given" else "over all K"
+    return f"best epoch by {labels} {at_k}"

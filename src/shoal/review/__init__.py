@@ -1,2 +1,4 @@
-"""What people decided about a run: the log `review.jsonl`, its state, and a run with both. Imports
-no torch."""
+"""What people decided about a run: the log `review.jsonl`, the resulting state, and its replay.
+
+Imports no torch.
+"""

@@ -1,53 +1,57 @@
-"""What a person can do to a run: the actions, as they are in memory and as lines of `review.jsonl`.
+"""The actions of a review, in memory and as lines of `review.jsonl`.
 
-Every line of the log is one JSON object with `seq` (0, 1, 2, …), `action`, `by` (who) and `at`
-(when, ISO 8601, UTC), and `window`, the page it was done on, where it was on one. The first line,
-seq 0, says which run it is about. Images are named by their paths, categories by their ids.
+Every line of the log is one JSON object with `seq` (0, 1, 2, …), `action`, `by` (the person) and
+`at` (ISO 8601, UTC). Actions of the review page also have `window`, a random name of the page. The
+first line, seq 0, describes the run. Images are given by path, categories by id.
 
-    start    n_images, answer (checksum of paths, categories and who is in them), categories:
-             a list of {category, name, is_novel, exemplars}: the categories as the run found them
-    confirm  groups: [{category, images}]    these images belong to that category, in which they are
-    reject   groups: [{category, images}]    they do not; now they have no category (-1)
-    flag     groups: [{category, images}]    somebody looked and is unsure; category -1 for those
-                                             without one
-    assign   category, images                they belong to that category instead of their own;
-                                             `via` says how they were found where not one by one
-    create   category, name, images          a new category (its id is new), with these images
-    rename   category, name                  a name that no other category has
-    merge    categories, into                the images of `categories` go to `into`; those end
-    split    category, parts: [{category, images, name}]   these images leave it for new categories
-    distinct categories                      these two are not the same
-    undo     of                              the action with that seq no longer counts
-    redo     of                              an undone action counts again
+    start    n_images, result (checksum of paths, categories and assignments), categories:
+             a list of {category, name, is_novel, exemplars}, as found by the run
+    confirm  groups: [{category, images}]    the images belong to the category they are in
+    reject   groups: [{category, images}]    they do not; they now have no category (-1)
+    flag     groups: [{category, images}]    a person is uncertain; category -1 for images without
+    refuse   category, images                they do not belong to a category they are not in, and
+                                             stay where they are
+    assign   category, images                moves images to a category; `via` is "grow" if the
+                                             category was grown, so that not each image was seen
+    create   category, name, images          a new category with a new id
+    rename   category, name                  the name must be unique
+    merge    categories, into                moves the images of `categories` to `into`
+    split    category, parts: [{category, images, name}]   moves images to new categories
+    distinct categories                      the two categories are different
+    note     category, images, text          a note on images, with category -1, or on a category;
+                                             empty text removes it, words such as #blurred are tags
+    undo     of                              takes back the action with that seq
+    redo     of                              takes back its undo
 
-An image has a status: predicted (nobody decided), confirmed, rejected, moved (by assign and create)
-or flagged. A merge or a split moves images and keeps their status. `fields_of` and `action_of`
-translate; rows are the numbers of images.
+An image has a status: predicted (no decision), confirmed, rejected, moved (by assign and create)
+or flagged. A merge or a split moves images and does not change their status. `line_of` and
+`parse_action` convert between both forms; in memory an image is a row, its position in the run.
 """
 
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UsageError
-
-NO_CATEGORY = -1
-"""The category of an image that has none."""
+from shoal.runs import NO_CATEGORY
 
 MAX_NAME = 200
-"""Characters of a name."""
+"""Maximum number of characters in a category name."""
+
+MAX_NOTE = 1_000
+"""Maximum number of characters in a note."""
 
 JOINERS = dict.fromkeys((0x200C, 0x200D))
-"""Characters without width that join or part letters: Persian and Hindi cannot do without them."""
+"""Zero-width characters that Persian and Hindi names need."""
 
-UNREADABLE = "a field is missing or of another kind"
-"""What is said of a line whose fields are not those of its action."""
+UNREADABLE = "a field is missing or has the wrong type"
+"""The error message for a line whose fields are not those of its action."""
 
-VIAS = ("grow",)
-"""Ways to find many images at once, of which a person has seen some."""
+VIAS = ("", "grow")
+"""Valid values of `via`."""
 
 STATUSES = ("predicted", "confirmed", "rejected", "moved", "flagged")
 PREDICTED, CONFIRMED, REJECTED, MOVED, FLAGGED = range(len(STATUSES))
@@ -56,12 +60,14 @@ FIELDS = {
     "confirm": ("groups",),
     "reject": ("groups",),
     "flag": ("groups",),
+    "refuse": ("category", "images"),
     "assign": ("category", "via", "images"),
     "create": ("category", "name", "images"),
     "rename": ("category", "name"),
     "merge": ("categories", "into"),
     "split": ("category", "parts"),
     "distinct": ("categories",),
+    "note": ("category", "images", "text"),
     "undo": ("of",),
     "redo": ("of",),
 }
@@ -69,11 +75,13 @@ FIELDS = {
 
 KINDS = tuple(FIELDS)
 
+FindRows = Callable[[object], Ints]
+"""Converts the images of a request or a line to rows."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Group:
-    """Some images and a category: of a `split` a new one with its name, else the one they are
-    in."""
+    """Images and their category; in a split, the new category and its name."""
 
     category: int
     rows: Ints
@@ -82,24 +90,25 @@ class Group:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Action:
-    """One action; which fields it uses is in the module's table."""
+    """One action; the module's docstring lists the fields of each kind."""
 
     kind: str
     groups: tuple[Group, ...] = ()
-    """The groups of confirm, reject and flag, the parts of a split, the images of assign and
-    create."""
+    """The groups of confirm, reject and flag, the parts of a split, the images of assign, create
+    and refuse."""
     category: int = NO_CATEGORY
-    """The one it is about; of a merge the one that stays."""
+    """The category it changes; the target of a merge."""
     categories: tuple[int, ...] = ()
-    """Those of a merge and of distinct."""
+    """The categories of merge (without the target) and distinct."""
     name: str = ""
+    text: str = ""
     via: str = ""
-    """One of `VIAS`, or nothing."""
     of: int = 0
+    """The action that undo or redo refers to."""
 
     @property
     def rows(self) -> Ints:
-        """The images it names."""
+        """Rows of all images of the action."""
         return np.concatenate([np.zeros(0, np.int64), *(group.rows for group in self.groups)])
 
 
@@ -112,114 +121,108 @@ class Entry:
     at: str
     action: Action
     window: str = ""
-    """The page of that person; empty where it was done without one."""
+    """The page on which it was done; empty for Python and replayed actions."""
 
 
 def assign(category: int, rows: Ints, via: str = "") -> Action:
-    """Put images into a category."""
+    """Return the action that moves images to a category."""
     group = Group(category=category, rows=rows)
     return Action(kind="assign", category=category, groups=(group,), via=via)
 
 
 def create(category: int, name: str, rows: Ints) -> Action:
-    """Make a category of some images, none perhaps."""
+    """Return the action that makes a new category of images, possibly of none."""
     group = Group(category=category, rows=rows)
     return Action(kind="create", category=category, name=name, groups=(group,))
 
 
 def checked_name(name: object) -> str:
-    """A name fit for a category: without space around it, its letters composed; or an error."""
-    return composed(_fit_name(name))
-
-
-def _fit_name(name: object) -> str:
+    """Return a category name stripped and in Unicode's NFC form; refuse an unreadable one."""
     text = name.strip() if isinstance(name, str) else ""
     letters = text.translate(JOINERS)
     if not letters or len(text) > MAX_NAME or not letters.isprintable():
         raise UsageError(
             f"name: found {str(name)[:40]!r}, expected 1 to {MAX_NAME} printable characters"
         )
-    return text
+    return composed(text)
 
 
-def checked_via(via: object) -> str:
-    """How images were found, or an error."""
-    if via not in ("", *VIAS):
-        raise UsageError(f"via: found {str(via)[:40]!r}, expected {', '.join(VIAS)}, or nothing")
-    return str(via)
+def checked_note(text: object) -> str:
+    """Return a note stripped and in Unicode's NFC form; refuse an unreadable one."""
+    note = text.strip() if isinstance(text, str) else None
+    if note is None or len(note) > MAX_NOTE or not note.translate(JOINERS).isprintable():
+        raise UsageError(f"note: expected up to {MAX_NOTE:,} printable characters")
+    return composed(note)
 
 
 def composed(name: str) -> str:
-    """A name with letters and accents as one character: what looks the same is the same."""
+    """Return a name in NFC form, so that names that look the same are equal."""
     return unicodedata.normalize("NFC", name)
 
 
-def fields_of(action: Action, paths: Sequence[str]) -> dict[str, object]:
-    """The fields of an action's line; `paths` are those of all images."""
-
-    def listed(rows: Ints) -> list[str]:
-        return [paths[row] for row in rows.tolist()]
-
-    groups = [{"category": one.category, "images": listed(one.rows)} for one in action.groups]
+def line_of(entry: Entry, paths: Sequence[str]) -> dict[str, object]:
+    """Return the line of an entry in the log; `paths` are those of all images."""
+    action = entry.action
+    groups = [
+        {"category": group.category, "images": [paths[row] for row in group.rows.tolist()]}
+        for group in action.groups
+    ]
+    names = [group.name for group in action.groups]
     fields: dict[str, object] = {
         "category": action.category,
         "into": action.category,
         "categories": list(action.categories),
         "name": action.name,
+        "text": action.text,
         "via": action.via,
         "of": action.of,
         "groups": groups,
-        "parts": [
-            {**group, "name": part.name} for group, part in zip(groups, action.groups, strict=True)
-        ],
+        "parts": [{**group, "name": name} for group, name in zip(groups, names, strict=True)],
         "images": groups[0]["images"] if groups else [],
     }
-    written = {name: fields[name] for name in FIELDS[action.kind]}
+    line = {"seq": entry.seq, "action": action.kind, "by": entry.by, "at": entry.at}
+    if entry.window:
+        line["window"] = entry.window
+    line |= {name: fields[name] for name in FIELDS[action.kind]}
     if not action.via:
-        written.pop("via", None)
-    return written
+        line.pop("via", None)
+    return line
 
 
-def action_of(
-    kind: str, line: Mapping[str, object], rows_of: Callable[[Iterable[object]], Ints]
-) -> Action:
-    """The action of a line; `rows_of` finds images.
+def parse_action(kind: str, fields: Mapping[str, object], find_rows: FindRows) -> Action:
+    """Return the action of a log line or of a request with the same fields.
 
-    KeyError, TypeError or ValueError where fields do not fit.
+    Raises UsageError for an unknown kind, name or image, and KeyError or TypeError if a field is
+    missing or has the wrong type.
     """
     if kind not in FIELDS:
         raise UsageError(f"action: found {kind[:40]!r}, expected one of {', '.join(KINDS)}")
-    fields = FIELDS[kind]
-    found = {name: line[name] for name in fields if name != "via"}
+    found = {name: fields[name] for name in FIELDS[kind] if name != "via"}
+    via = str(fields.get("via", "")) if "via" in FIELDS[kind] else ""
+    if via not in VIAS:
+        raise UsageError(f"via: found {via[:40]!r}, expected 'grow' or nothing")
     category = NO_CATEGORY
     if "category" in found or "into" in found:
         category = _whole(found.get("category", found.get("into")))
-    groups: tuple[Group, ...] = ()
+    groups: list[Group] = []
     if "images" in found:
-        groups = (Group(category=category, rows=rows_of(_listed(found["images"]))),)
-    if "groups" in found:
-        groups = tuple(_group(one, rows_of) for one in _listed(found["groups"]))
-    if "parts" in found:
-        groups = tuple(_group(one, rows_of, is_part=True) for one in _listed(found["parts"]))
+        groups.append(Group(category=category, rows=find_rows(found["images"])))
+    for group in _listed(found.get("groups", found.get("parts", []))):
+        if not isinstance(group, dict):
+            raise TypeError(f"{group!r} is not an object")
+        name = checked_name(group["name"]) if kind == "split" else ""
+        rows = find_rows(group["images"])
+        groups.append(Group(category=_whole(group["category"]), rows=rows, name=name))
     return Action(
         kind=kind,
-        groups=groups,
+        groups=tuple(groups),
         category=category,
-        categories=tuple(_whole(one) for one in _listed(found.get("categories", []))),
-        name=_fit_name(found["name"]) if "name" in found else "",
-        via=checked_via(line.get("via", "")) if "via" in fields else "",
+        categories=tuple(_whole(number) for number in _listed(found.get("categories", []))),
+        name=checked_name(found["name"]) if "name" in found else "",
+        text=checked_note(found.get("text", "")),
+        via=via,
         of=_whole(found.get("of", 0)),
     )
-
-
-def _group(
-    plain: object, rows_of: Callable[[Iterable[object]], Ints], *, is_part: bool = False
-) -> Group:
-    if not isinstance(plain, dict):
-        raise TypeError(f"{plain!r} is not an object")
-    name = _fit_name(plain["name"]) if is_part else ""
-    rows = rows_of(_listed(plain["images"]))
-    return Group(category=_whole(plain["category"]), rows=rows, name=name)
 
 
 def _listed(value: object) -> list[object]:
@@ -229,6 +232,6 @@ def _listed(value: object) -> list[object]:
 
 
 def _whole(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is not a whole number")
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is not an integer")
     return value

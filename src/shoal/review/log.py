@@ -1,9 +1,9 @@
-"""The file `review.jsonl`: lines that are only ever added, each on the disk before it counts.
+"""The file `review.jsonl`, to which lines are only ever appended.
 
-What the lines say is in `shoal.review.actions`. A process that was killed while it wrote may leave
-half a last line: it was never answered, so it does not count, `note` tells, and the next line takes
-its place. A last line that only lacks its end, which some editors take away, counts. Several
-processes may add to one log, one at a time.
+A line is on the disk before the action counts. The lines are described in `shoal.review.actions`. A
+process that is killed while it writes may leave an incomplete last line: its action was never
+acknowledged, so the line is ignored, reported by `note`, and overwritten by the next line. A last
+line that lacks only its line break counts. Several processes may append to one log, one at a time.
 """
 
 import contextlib
@@ -20,39 +20,40 @@ FILE = "review.jsonl"
 """The log in a run folder."""
 
 WAIT_S = 10.0
-"""Seconds to wait for another process that adds a line."""
+"""Seconds to wait for another process that appends a line."""
 
 END_BYTES = 512
-"""Bytes compared before anything is added: they hold what was done last, or the end of it."""
+"""Number of last bytes that are compared before appending, to detect a replaced file."""
 
 Line = Mapping[str, object]
 
 
 class Log:
-    """The lines of a log, read from where the last reading ended."""
+    """The lines of a log, read incrementally."""
 
     def __init__(self, file: Path) -> None:
+        if file.is_dir():
+            raise DataError(f"{file}: is a folder, expected the log of a review; move it away")
         self.file = file
-        self.has_half = False
-        """Whether half a line is at the end."""
+        self.is_incomplete = False
+        """Whether the file ends with an incomplete line."""
         self._offset = 0
         self._n_lines = 0
         self._end = b""
-        """The last bytes read or written, by which a file that was put here instead is known."""
+        """The last bytes read or written."""
 
     @property
     def has_more(self) -> bool:
-        """Whether the file has another length than when it was read, or is gone."""
+        """Whether the file has changed in length since it was read, or is gone."""
         try:
             return self.file.stat().st_size != self._offset
         except FileNotFoundError:
             return self._offset > 0
 
-    def read_on(self) -> Iterator[Line]:
-        """The lines that were added since the last call.
+    def read_new(self) -> Iterator[Line]:
+        """Yield the lines added since the last call.
 
-        A file that no longer holds what was read is refused: what is added would fit nothing
-        before it.
+        Raises UsageError if the file no longer contains what was read before.
         """
         content = b""
         with contextlib.suppress(FileNotFoundError), self.file.open("rb") as file:
@@ -60,63 +61,64 @@ class Log:
             content = file.read()
         if not content.startswith(self._end):
             raise UsageError(
-                f"{self.file}: was moved away or replaced while its review was open; put it back, "
-                "or open the review again"
+                f"{self.file}: was moved or replaced while its review was open; put it back, or "
+                "open the review again"
             )
         *whole, rest = content[len(self._end) :].split(b"\n")
         for line in whole:
-            if line:  # else the end that the last line lacked
-                yield self._parsed(line)
-                self._n_lines += 1  # only now: nothing is added behind a line that cannot be used
-            self._took(line + b"\n")
-        self.has_half = bool(rest)
+            if line:  # empty: the line break that the last line lacked
+                yield self._parse(line)
+                # Counted after the caller has accepted the line: nothing is appended behind a
+                # line that cannot be used.
+                self._n_lines += 1
+            self._advance(line + b"\n")
+        self.is_incomplete = bool(rest)
         if rest:
             try:
-                last = self._parsed(rest)
+                last = self._parse(rest)
             except DataError:
                 return
             yield last
             self._n_lines += 1
-            self._took(rest)
-            self.has_half = False
+            self._advance(rest)
+            self.is_incomplete = False
 
-    def _took(self, data: bytes) -> None:
-        """Remember what was read or written."""
+    def _advance(self, data: bytes) -> None:
         self._offset += len(data)
         self._end = (self._end + data)[-END_BYTES:]
 
     @property
     def note(self) -> str:
-        """What whoever reads the log should know; mostly nothing."""
-        if not self.has_half:
+        """A message about an incomplete last line; empty without one."""
+        if not self.is_incomplete:
             return ""
-        return (
-            f"note: half a line at the end of {self.file}, which was never answered, is not counted"
-        )
+        return f"note: ignoring an incomplete last line in {self.file}; its action was never saved"
 
     def append(self, line: Line) -> None:
-        """Add a line to a log that is held and read to its end; on return it is on the disk."""
+        """Append a line to a locked log that was read to its end, and sync it to the disk."""
         data = _encoded(line)
         if not self._end.endswith(b"\n"):
             data = b"\n" + data
         with writing(self.file):
             descriptor = os.open(self.file, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
             try:
-                os.ftruncate(descriptor, self._offset)  # without the half line of a killed process
-                _write_all(descriptor, data)
+                os.ftruncate(descriptor, self._offset)  # removes an incomplete last line
+                rest = data
+                while rest:
+                    rest = rest[os.write(descriptor, rest) :]
                 os.fsync(descriptor)
             except BaseException:
-                with contextlib.suppress(OSError):  # such as half a line on a full disk
+                with contextlib.suppress(OSError):  # part of the line, on a full disk
                     os.ftruncate(descriptor, self._offset)
                 raise
             finally:
                 os.close(descriptor)
-        self.has_half = False
+        self.is_incomplete = False
         self._n_lines += 1
-        self._took(data)
+        self._advance(data)
 
     def write_new(self, lines: Sequence[Line]) -> None:
-        """Write a whole new log instead of the old one."""
+        """Replace the log by a new one."""
         content = b"".join(map(_encoded, lines))
         with atomic_file(self.file) as file:
             file.write(content)
@@ -124,33 +126,28 @@ class Log:
         self._n_lines = len(lines)
         self._end = content[-END_BYTES:]
 
-    def held(self) -> contextlib.AbstractContextManager[None]:
-        """Be the only one who adds; waits for another process, which has it for milliseconds."""
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """Lock the log for appending; another process holds the lock for milliseconds."""
         return locked_file(self.file, WAIT_S)
 
-    def damage(self, reason: str) -> DataError:
-        """The error for the line that is being read, which cannot be used."""
+    def damaged(self, reason: str) -> DataError:
+        """Return the error for the line being read."""
         return DataError(
-            f"{self.file}, line {self._n_lines + 1}: {reason}; put back a copy of the file, or "
-            "move it away to start the review anew"
+            f"{self.file}, line {self._n_lines + 1}: {reason}; restore a copy of the file, or keep "
+            f"the other lines with `shoal review {self.file.parent} --salvage`"
         )
 
-    def _parsed(self, line: bytes) -> Line:
+    def _parse(self, line: bytes) -> Line:
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise self.damage(f"no JSON ({str(error)[:60]})") from error
+            raise self.damaged(f"invalid JSON ({str(error)[:60]})") from error
         if not isinstance(entry, dict) or entry.get("seq") != self._n_lines:
-            raise self.damage(f"expected an object with seq {self._n_lines}")
+            raise self.damaged(f"expected an object with seq {self._n_lines}")
         if not all(isinstance(entry.get(key), str) for key in ("action", "by", "at")):
-            raise self.damage("action, by or at is not a text")
+            raise self.damaged("action, by or at is not a string")
         return entry
 
 
 def _encoded(line: Line) -> bytes:
     return json.dumps(line, separators=(",", ":")).encode() + b"\n"
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]

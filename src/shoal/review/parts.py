@@ -1,8 +1,8 @@
-"""The parts of a category: where the tree of the run, cut finer, would part its images.
+"""The parts of a category: its images as the tree of the run would separate them.
 
-A category may be anything after some actions, so the tree is looked at through its images alone: of
-all merges those count that join two of them, and undoing the last n - 1 gives n parts. O(N) for a
-run of N images.
+After some actions a category may hold any images, so only they are looked at: of all merges of the
+tree those that join two of them count, and undoing the last n - 1 gives n parts. O(N) for a run of
+N images.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from shoal.review.state import State
 from shoal.runs import MIXED_FROM, Run, damaged, read_vectors
 
 MAX_WITHOUT_TREE = 4_000
-"""Images of a category that a tree of its own is grown for, where the run has none."""
+"""Maximum size of a category for which a tree is computed if the run has none."""
 
 
 def parts_of(run: Run, state: State, category: int, n_parts: int) -> list[Ints]:
-    """The images of a category in `n_parts` parts, each ascending; the first keeps the category."""
+    """Return the rows of a category in `n_parts` parts; the first part keeps the category."""
     rows = state.members(category)
     if not 2 <= n_parts <= len(rows):
         raise UsageError(
@@ -33,9 +33,9 @@ def parts_of(run: Run, state: State, category: int, n_parts: int) -> list[Ints]:
 
 
 def proposed_split(state: State, category: int) -> tuple[Ints, Ints] | None:
-    """The images that would stay and leave if a category holds another one.
+    """Return the rows that would stay and leave if a category is mixed.
 
-    None where the run has not marked it, or one of both has left it since.
+    None if the run does not consider it mixed, or if one of both sides is empty after the review.
     """
     if state.mixed_probability.get(category, 0.0) < MIXED_FROM:
         return None
@@ -47,20 +47,20 @@ def proposed_split(state: State, category: int) -> tuple[Ints, Ints] | None:
 
 
 def labeled_first(state: State, category: int, parts: Sequence[Ints]) -> list[Ints]:
-    """Parts of a category, the one with most of its given labels first, else in their order."""
+    """Return parts of a category, those with most of its given labels first."""
     is_labeled = state.given_labels() == category
     return sorted(parts, key=lambda part: -int(is_labeled[part].sum()))
 
 
 def labels_that_leave(state: State, split: Action) -> Ints:
-    """The rows of a split that came with a label of the category they leave."""
+    """Return the rows of a split whose given label is the category they leave."""
     is_labeled = state.given_labels()[split.rows] == split.category
     rows: Ints = split.rows[is_labeled]
     return rows
 
 
 def linkage_of(run: Run, state: State, rows: Ints) -> Ints:
-    """(n - 1, 2) the merges among some images, lowest first.
+    """Return (n - 1, 2) the merges among some images, lowest first.
 
     Numbers below n are positions in `rows`, n + i is the i-th merge.
     """
@@ -68,7 +68,7 @@ def linkage_of(run: Run, state: State, rows: Ints) -> Ints:
         return _induced(_merges(run, len(state)), rows, len(state))
     if not run.has("embeddings.npy") or len(rows) > MAX_WITHOUT_TREE:
         raise DataError(
-            f"{run.path}: holds no tree to split {len(rows):,} images by; choose images instead"
+            f"{run.path}: has no tree to split {len(rows):,} images by; choose images instead"
         )
     from scipy.cluster.hierarchy import ward
 
@@ -78,20 +78,20 @@ def linkage_of(run: Run, state: State, rows: Ints) -> Ints:
 
 
 def _merges(run: Run, n_leaves: int) -> Ints:
-    """(N - 1, 2) the two nodes of each merge in tree.npy, each made before."""
+    """Return (N - 1, 2) the two nodes of each merge in tree.npy."""
     tree = run.array("tree")
-    is_ours = tree.shape == (n_leaves - 1, 4) and tree.dtype.kind == "f"
-    made = np.arange(n_leaves, 2 * n_leaves - 1)[:, None]  # (N - 1, 1)
-    if not is_ours or not ((tree[:, :2] >= 0) & (tree[:, :2] < made)).all():
+    is_linkage = tree.shape == (n_leaves - 1, 4) and tree.dtype.kind == "f"
+    nodes = np.arange(n_leaves, 2 * n_leaves - 1)[:, None]  # (N - 1, 1), each joins lower ones
+    if not is_linkage or not ((tree[:, :2] >= 0) & (tree[:, :2] < nodes)).all():
         raise damaged(run.path / "tree.npy", f"its rows are not the merges of {n_leaves:,} images")
     return np.asarray(tree[:, :2], np.int64)
 
 
 def _induced(merges: Ints, rows: Ints, n_leaves: int) -> Ints:
-    """The merges of a tree over `n_leaves` as seen by some leaves: (n - 1, 2)."""
-    seen = np.full(2 * n_leaves - 1, -1)  # the number of each node among ours; -1: none below it
-    seen[rows] = np.arange(len(rows))
-    below = seen.tolist()
+    """Return (n - 1, 2) the merges of a tree restricted to some leaves."""
+    new_node = np.full(2 * n_leaves - 1, -1)  # the new number of each node; -1: no leaf of ours
+    new_node[rows] = np.arange(len(rows))
+    below = new_node.tolist()  # a list: single elements are read faster
     pairs: list[tuple[int, int]] = []
     for node, (a, b) in enumerate(merges.tolist(), start=n_leaves):
         left = below[a]
@@ -105,7 +105,7 @@ def _induced(merges: Ints, rows: Ints, n_leaves: int) -> Ints:
 
 
 def cut(linkage: Ints, rows: Ints, n_parts: int) -> list[Ints]:
-    """Undo the last `n_parts` - 1 merges: the rows of each part, the largest first."""
+    """Return the rows of each part after undoing the last `n_parts` - 1 merges, largest first."""
     n = len(rows)
     parent = np.arange(2 * n - 1)
     for i in range(n - n_parts):

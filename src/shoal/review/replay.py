@@ -1,21 +1,26 @@
-"""A review carried over to another answer about the same images, with a list of what no longer
-fits.
+"""Apply a review to another result for the same images, and list what could not be applied.
 
-Actions that count are done again in their order. Whatever a person said about an image holds,
-wherever the new answer has put it. Known categories are found by their name, and so is a novel one
-by the name that a person gave it, where labels gave the new answer that name. Other novel ones are
-found by their exemplars: the category in which most of those are now, unless that is another one's,
-or is known by another name than a person gave. One that a person named and that is not found is
-made anew with its name for the images that people put or confirmed there.
+The last decision about an image is applied, whatever category the new result assigns it to; only a
+rejection needs the image to be in the matching category. Old categories are matched with those of
+the new result as follows:
 
-An answer that was made by a discovery after the review (`shoal.refine`) has kept ids and names: its
-categories are found by these, and are not named, made or split again.
+- known categories by name, and novel ones if a person gave them the name of a known category;
+- other novel categories by their exemplars, with the category that contains most of them, unless
+  that one is already matched;
+- a category that a person named and that has no match is created, for the images that people moved
+  to it or confirmed in it.
+
+A merge or split is not a decision about its images: those that the new result assigns to another
+category stay there.
+
+A run made by `shoal.refine` has the ids and names of the old run. Its categories are matched by id,
+and are not renamed, created or split.
 """
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,114 +29,119 @@ from shoal.arrays import Ints
 from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file
 from shoal.review.actions import (
-    NO_CATEGORY,
-    PREDICTED,
     UNREADABLE,
     Action,
     Entry,
     Group,
-    action_of,
     assign,
-    checked_name,
     create,
+    line_of,
+    parse_action,
 )
-from shoal.review.effects import DECIDES, is_numbered_part, prepare
+from shoal.review.effects import NO_ROWS, is_numbered_part, prepare
 from shoal.review.log import FILE, Line, Log
-from shoal.review.review import line_of, start_line
+from shoal.review.review import start_line
 from shoal.review.state import State
 from shoal.review.verbs import grouped
-from shoal.runs import Run
-from shoal.text import shown
-from shoal.words import count, first_few, plural
-
-NO_ROWS: Ints = np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Misfit:
-    """An action of the old log that could not be done, or not wholly."""
-
-    seq: int
-    action: str
-    by: str
-    reason: str
-
-    def in_words(self) -> str:
-        """For a person to read."""
-        return f"{self.action} by {self.by} (action {self.seq}): {self.reason}"
+from shoal.runs import NO_CATEGORY, Run
+from shoal.words import count, plural
 
 
 def replay_review(
     source: Path, run: Run, *, by: str, ids: Mapping[int, int] | None = None
-) -> tuple[list[Entry], list[Misfit]]:
-    """Write the log of `source`, a log or a run folder, anew for a run; and what no longer fits.
+) -> tuple[list[Entry], list[str]]:
+    """Replay a review on a run, and write it as the review of that run.
 
-    The run's own log may be the source: the old one is then kept beside it as review-1.jsonl, -2, …
-    `ids` says which category each old one is, of a run that has kept them.
+    If `source` is the log of the run itself, it is first saved as review-1.jsonl, review-2.jsonl
+    and so on.
+
+    Parameters
+    ----------
+    source : Path
+        The log, or the run folder that holds it.
+    run : Run
+        The run with the new result.
+    by : str
+        The person who starts the new log.
+    ids : mapping, optional
+        The id in the run of each old category, for a run made by `shoal.refine`.
+
+    Returns
+    -------
+    entries : list of Entry
+        The entries of the new log.
+    problems : list of str
+        What could not be applied.
     """
     old = source / FILE if source.is_dir() else source
     if not old.is_file():
-        raise UsageError(f"{old}: there is no review to replay")
+        raise UsageError(f"{old}: found no review to replay")
     log = Log(run.path / FILE)
-    with log.held():
-        is_own = log.file.is_file() and old.samefile(log.file)
-        if log.file.is_file() and not is_own:
+    with log.locked():
+        is_same_file = log.file.is_file() and old.samefile(log.file)
+        if log.file.is_file() and not is_same_file:
             raise UsageError(
-                f"{log.file}: the run has a review of its own; move it away to replay another"
+                f"{log.file}: the run already has a review; move it away to replay another"
             )
         state = State(run)
-        misfits = replay_onto(state, old, ids)
-        if is_own:  # on the disk before the new log takes its place
-            with atomic_file(_free_file(run.path)) as kept:
-                kept.write(old.read_bytes())
-        log.write_new([start_line(state, by), *(line_of(one, state) for one in state.entries)])
-    return state.entries, misfits
+        problems = replay_onto(state, old, ids)
+        if is_same_file:
+            names = (run.path / f"review-{number}.jsonl" for number in itertools.count(1))
+            backup = next(file for file in names if not file.exists())
+            with atomic_file(backup) as copy:  # written before the log is replaced
+                copy.write(old.read_bytes())
+        lines = [line_of(entry, state.paths) for entry in state.entries]
+        log.write_new([start_line(state, by), *lines])
+    return state.entries, problems
 
 
-def replay_onto(state: State, file: Path, ids: Mapping[int, int] | None = None) -> list[Misfit]:
-    """Do the actions of a log on another state; returns those that no longer fit."""
-    start, *lines = [*Log(file).read_on()] or [{}]
-    entries, reasons = _counting(lines, state)
-    replay = Replay(state, ids or {})
+def replay_onto(state: State, file: Path, ids: Mapping[int, int] | None = None) -> list[str]:
+    """Apply the actions of a log to another state; return what could not be applied."""
+    start, *lines = [*Log(file).read_new()] or [{}]
+    entries, problems = _actions_in_effect(lines, state)
+    replay = Replay(state, entries, ids)
     try:
-        replay.find_categories(start, [entry.action for entry in entries])
+        replay.match_categories(start)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise DataError(
-            f"{file}, line 1: categories: {UNREADABLE}; put back a copy of the file"
+            f"{file}, line 1: categories: {UNREADABLE}; restore a copy of the file"
         ) from error
     for entry in entries:
-        reasons[entry.seq] = [*replay.do(entry), *reasons.get(entry.seq, [])]
+        problems[entry.seq] = [*replay.apply(entry), *problems.get(entry.seq, [])]
     return [
-        Misfit(seq, str(lines[seq - 1]["action"]), str(lines[seq - 1]["by"]), "; ".join(told))
-        for seq, told in sorted(reasons.items())
-        if told
+        f"{lines[seq - 1]['action']} by {lines[seq - 1]['by']} (action {seq}): {'; '.join(reasons)}"
+        for seq, reasons in sorted(problems.items())
+        if reasons
     ]
 
 
-def _counting(lines: Sequence[Line], state: State) -> tuple[list[Entry], dict[int, list[str]]]:
-    """The actions that were not undone, with the rows of their images here and old categories.
-
-    And, by seq, what could not be read or is not here.
-    """
+def _actions_in_effect(
+    lines: Sequence[Line], state: State
+) -> tuple[list[Entry], dict[int, list[str]]]:
+    """Return the actions that are not undone, with the rows of their images in this run, and
+    problems by seq."""
     entries: dict[int, Entry] = {}
     undone: set[int] = set()
-    reasons: dict[int, list[str]] = {}
-    missing: list[object] = []
+    problems: dict[int, list[str]] = {}
+    n_missing = 0
 
-    def rows_here(paths: Iterable[object]) -> Ints:
-        listed = list(paths)
-        missing.extend(path for path in listed if path not in state.row_of)
-        return state.rows(path for path in listed if path in state.row_of)
+    def find_rows(paths: object) -> Ints:
+        nonlocal n_missing
+        if not isinstance(paths, list):
+            raise TypeError("images: not a list")
+        present = [path for path in paths if path in state.row_of]
+        n_missing += len(paths) - len(present)
+        return state.rows(present)
 
     for seq, line in enumerate(lines, start=1):
-        missing.clear()
+        n_missing = 0
         try:
-            action = action_of(str(line["action"]), line, rows_here)
+            action = parse_action(str(line["action"]), line, find_rows)
         except UsageError as error:
-            reasons[seq] = [str(error)]
+            problems[seq] = [str(error)]
             continue
-        except (KeyError, TypeError, ValueError):
-            reasons[seq] = [UNREADABLE]
+        except (KeyError, TypeError):
+            problems[seq] = [UNREADABLE]
             continue
         if action.kind == "undo":
             undone.add(action.of)
@@ -139,307 +149,281 @@ def _counting(lines: Sequence[Line], state: State) -> tuple[list[Entry], dict[in
             undone.discard(action.of)
         else:
             entries[seq] = Entry(seq=seq, by=str(line["by"]), at=str(line["at"]), action=action)
-            if missing:
-                n = len(missing)
-                reasons[seq] = [f"{n:,} of its images {plural(n, 'is')} not in this run"]
+            if n_missing:
+                problems[seq] = [
+                    f"{n_missing:,} of its images {plural(n_missing, 'is')} not in this run"
+                ]
     for seq in undone:
         entries.pop(seq, None)
-        reasons.pop(seq, None)
-    return [*entries.values()], reasons
-
-
-def _free_file(folder: Path) -> Path:
-    files = (folder / f"review-{number}.jsonl" for number in itertools.count(1))
-    return next(file for file in files if not file.exists())
+        problems.pop(seq, None)
+    return [*entries.values()], problems
 
 
 class Replay:
-    """A state as it grows by old actions, and what old categories are in it."""
+    """Applies the actions of an old log to the state of a run.
 
-    def __init__(self, state: State, kept: Mapping[int, int]) -> None:
+    "Old" categories are those in the log; `entries` are its actions that are not undone.
+    """
+
+    def __init__(
+        self, state: State, entries: Sequence[Entry], ids: Mapping[int, int] | None
+    ) -> None:
         self.state = state
-        self.kept = frozenset(kept)
-        """Old categories that the new answer has with the name they have in the end."""
-        self.ids = dict(kept)
-        """The category that each old one is here."""
-        self.within: dict[int, int] = {}
-        """Old ones whose images are in one that is another: there they cannot be told apart."""
+        self.has_ids = ids is not None
+        self.ids = dict(ids or {})
+        """The id in this run of each old category that has a match."""
         self.names: dict[int, str] = {}
-        """What the old ones that the answer has not kept are called."""
-        self.to_make: dict[int, str] = {}
-        """Lost ones that are made anew when an action is about them, with the name people gave."""
-        self.decided: set[int] = set()
-        """Old ones to which people gave images that are here."""
-        self.notes: list[str] = []
-        """What of an action does not fit."""
+        """The final name of each old category."""
+        self.named: set[int] = set()
+        """Old categories that people named or created."""
+        self.merged_into: dict[int, int] = {}
+        self.placed: dict[int, tuple[int, int]] = {}
+        """By row, the action that last confirmed, moved or rejected the image, and the old category
+        that the image is in at the end."""
+        self.decided: dict[int, int] = {}
+        """By row, the last action that set the status of the image."""
+        self.entry = Entry(seq=0, by="", at="", action=Action(kind="start"))
+        """The entry being applied."""
+        for entry in entries:
+            self._collect(entry)
 
-    def find_categories(self, start: Line, actions: Sequence[Action]) -> None:
-        """Say which category of the new answer each of the old one is; `start` lists those."""
+    def _collect(self, entry: Entry) -> None:
+        """Record the final names, merges and decisions."""
+        action = entry.action
+        if action.kind in ("rename", "create"):
+            self.names[action.category] = action.name
+            self.named.add(action.category)
+        elif action.kind == "merge":
+            self.merged_into |= dict.fromkeys(action.categories, action.category)
+        for group in action.groups:
+            if action.kind in ("refuse", "note"):
+                continue
+            if action.kind == "split":
+                self.names[group.category] = group.name
+                self.named.add(group.category)
+            for row in group.rows.tolist():
+                if action.kind == "split":
+                    if row in self.placed:  # a split changes the category, not the decision
+                        self.placed[row] = (self.placed[row][0], group.category)
+                    continue
+                self.decided[row] = entry.seq
+                if action.kind == "reject":
+                    self.placed[row] = (entry.seq, NO_CATEGORY)
+                elif action.kind != "flag":
+                    self.placed[row] = (entry.seq, group.category)
+
+    def match_categories(self, start: Line) -> None:
+        """Match the categories of the old run, listed in the first line of its log."""
         listed = start.get("categories") or []
         assert isinstance(listed, list)
-        exemplars: dict[int, list[str]] = {}
-        for one in listed:
-            number = int(one["category"])
-            exemplars[number] = list(one["exemplars"])
-            if number not in self.kept:
-                self.names[number] = str(one["name"])
-        named = {one.category: one.name for one in actions if one.kind == "rename"}
-        if not self.kept:
-            self._find_by_name(named)
-            self._find_by_exemplars(exemplars, named)
-        for action in actions:
-            if action.kind in ("confirm", "assign"):
-                self.decided |= {group.category for group in action.groups if len(group.rows)}
-        for number in self.names.keys() & named.keys() & self.decided:
-            if number not in self.ids:
-                self.to_make[number] = named[number]
-
-    def _find_by_name(self, named: Mapping[int, str]) -> None:
-        known = {one.category: one.category_id for one in self.state.found if not one.is_novel}
-        self.ids = {number: known[name] for number, name in self.names.items() if name in known}
-        for number in self.names:
-            there = known.get(named.get(number, ""))
-            if number not in self.ids and there not in (None, *self.ids.values()):
-                self.ids[number] = known[named[number]]
-
-    def _find_by_exemplars(
-        self, exemplars: Mapping[int, Sequence[str]], named: Mapping[int, str]
-    ) -> None:
-        known = {one.category_id for one in self.state.found if not one.is_novel}
-        claims = []  # votes, old category, new one
-        for number, paths in exemplars.items():
+        exemplars = {int(old["category"]): list(old["exemplars"]) for old in listed}
+        found_names = {int(old["category"]): str(old["name"]) for old in listed}
+        given_names = {old: self.names[old] for old in found_names if old in self.names}
+        self.names = found_names | self.names
+        if self.has_ids:
+            return
+        known = {c.category: c.category_id for c in self.state.found if not c.is_novel}
+        for names in (found_names, given_names):
+            for old, name in names.items():
+                is_free = known.get(name) not in (None, *self.ids.values())
+                if old not in self.ids and is_free:
+                    self.ids[old] = known[name]
+        votes = []  # number of exemplars, old category, category of this run
+        for old, paths in exemplars.items():
             rows = [self.state.row_of[path] for path in paths if path in self.state.row_of]
-            best, n_votes = _most_common(self.state.category_ids[rows])
-            if number not in self.ids and best != NO_CATEGORY and 2 * n_votes > len(rows):
-                claims.append((n_votes, number, best))
-        for _, number, best in sorted(claims, key=lambda claim: -claim[0]):
-            if best in self.ids.values() or (best in known and number in named):
-                self.within[number] = best
-            else:
-                self.ids[number] = best
+            counts = Counter(self.state.category_ids[rows].tolist()).most_common(1)
+            for number, n_votes in counts:
+                if number != NO_CATEGORY and 2 * n_votes > len(rows):
+                    votes.append((n_votes, old, number))
+        for _, old, number in sorted(votes, key=lambda vote: -vote[0]):
+            # A category that a person named is not matched with a known one of another name.
+            is_renamed = number in known.values() and old in given_names
+            if old not in self.ids and number not in self.ids.values() and not is_renamed:
+                self.ids[old] = number
 
-    def do(self, entry: Entry) -> list[str]:
-        """Do an old action here; what of it does not fit, in words."""
-        self.notes = []
-        parts = [entry.action]
-        if entry.action.kind in DECIDES:  # one group may fit where another does not
-            parts = [replace(entry.action, groups=(group,)) for group in entry.action.groups]
-        for part in parts:
+    def apply(self, entry: Entry) -> list[str]:
+        """Apply an old action; return what could not be applied."""
+        self.entry = entry
+        action = entry.action
+        problems: list[str] = []
+        steps = [action]
+        if len(action.groups) > 1:  # apply what is possible, even if some groups are not
+            steps = [replace(action, groups=(group,)) for group in action.groups]
+        for step in steps:
             try:
-                for action in itertools.chain(self._made_anew(part), self._here(part)):
-                    change = prepare(self.state, action)
-                    seq = self.state.seq + 1
-                    self.state.commit(replace(entry, seq=seq, action=action), change)
+                self._apply(step, problems)
             except UsageError as error:
-                self.notes.append(str(error))
-        return self.notes
+                problems.append(str(error))
+        return problems
 
-    def category(self, old: int) -> int:
-        """The category that an old one is now."""
-        if old in self.ids:
-            return self.state.today(self.ids[old])
-        reason = f"there is no category for {self.names.get(old, f'category {old}')} any more"
-        if old in self.within:
-            reason += f"; its images are in {self.state.name(self.place(old))} here"
-        raise UsageError(reason)
-
-    def place(self, old: int) -> int:
-        """The category in which the images of an old one are now."""
-        if old in self.within:
-            return self.state.today(self.within[old])
-        return self.category(old)
-
-    def called(self, name: str) -> int | None:
-        """The category of this name, from labels or people; one that the run made up is no
-        other."""
-        category = self.state.find(name)
-        if category is None:
-            return None
-        record = self.state.records[category]
-        return category if record.is_named or not record.is_novel else None
-
-    def free_name(self, name: str) -> str:
-        """A name for a new category: the wanted one unless another has it."""
-        text = checked_name(name)
-        if self.state.find(text) is None:
-            return text
-        free = self.state.free_name(text)
-        self.notes.append(f"called {free} here, where another category has the name {text}")
-        return free
-
-    def _made_anew(self, action: Action) -> Iterator[Action]:
-        """Make the lost categories that an action gives images or a name."""
-        about: list[int] = []
-        if action.kind in ("rename", "assign", "merge"):
-            about = [*action.categories, action.category]
-        elif action.kind == "confirm":
-            about = [group.category for group in action.groups]
-        for old in about:
-            if old in self.to_make:
-                name = self.to_make.pop(old)
-                if action.kind == "rename":
-                    name = action.name
-                self.within.pop(old, None)
-                self.ids[old] = self.state.next_id
-                yield create(self.state.next_id, self.free_name(name), NO_ROWS)
-
-    def _here(self, action: Action) -> Iterator[Action]:
-        """What an old action is in the new state."""
-        if action.kind == "flag":  # of an image, wherever it is
-            if groups := grouped(self.state, action.rows):
-                yield Action(kind="flag", groups=groups)
-        elif action.kind in ("confirm", "reject"):
-            yield from self._decision(action)
-        elif action.kind == "assign":
-            target = self.category(action.category)
-            if len(action.rows):
-                yield assign(target, action.rows, action.via)
-        elif action.kind == "create":
-            yield from self._new(action)
+    def _apply(self, action: Action, problems: list[str]) -> None:
+        if action.kind == "flag":
+            self._commit_flag(action)
+        elif action.kind == "reject":
+            self._reject(action, problems)
+        elif action.kind in ("confirm", "assign", "create"):
+            self._place(action)
+        elif action.kind == "refuse":
+            self._refuse(action)
         elif action.kind == "rename":
-            yield from self._rename(action)
+            self._rename(action)
+        elif action.kind == "note":
+            self._note(action)
         elif action.kind == "merge":
-            yield from self._merge(action)
-        elif action.kind == "distinct":
-            pair = tuple(sorted({self.category(old) for old in action.categories}))
-            if len(pair) == 1:
-                raise UsageError(f"they are one here, {self.state.name(pair[0])}")
-            if pair not in self.state.distinct:
-                yield Action(kind="distinct", categories=pair)
+            self._merge(action)
         elif action.kind == "split":
-            for part in action.groups:
-                yield from self._part(action.category, part)
+            self._split(action, problems)
+        elif len({self._final(old) for old in action.categories}) == 2:
+            # The action is "distinct", and the two categories were not merged later.
+            pair = tuple(sorted({self._match(old) for old in action.categories}))
+            if len(pair) == 1:
+                raise UsageError(f"both are {self.state.name(pair[0])} in this run")
+            if pair not in self.state.distinct:
+                self._commit(Action(kind="distinct", categories=pair))
 
-    def _decision(self, action: Action) -> Iterator[Action]:
-        """Confirm images, put into the category first where need be, or reject those in it.
+    def _commit(self, action: Action) -> None:
+        """Apply an action to the state, with the author and time of the current entry."""
+        change = prepare(self.state, action)
+        self.state.commit(replace(self.entry, seq=self.state.seq + 1, action=action), change)
 
-        A rejection says nothing against another category. After a discovery that has heeded it,
-        that is how it should be.
-        """
-        target = self.category(action.groups[0].category)
-        rows = action.rows
-        is_elsewhere = self.state.images.category[rows] != target
-        elsewhere = rows[is_elsewhere]
-        if action.kind == "confirm" and len(elsewhere):
-            yield assign(target, elsewhere)
-        if action.kind == "reject":
-            rows = rows[~is_elsewhere]
-            if len(elsewhere) and not self.kept:
-                paths = [shown(self.state.paths[row]) for row in elsewhere.tolist()]
-                images = f"{count(len(paths), 'image')} ({first_few(paths)})"
-                name = self.state.name(target)
-                self.notes.append(f"{images} not in {name} here, so not rejected")
-        if len(rows):
-            yield Action(kind=action.kind, groups=(Group(category=target, rows=rows),))
+    def _final(self, old: int) -> int:
+        """Return the old category that an old one was merged into, or itself if it was not."""
+        while old in self.merged_into:
+            old = self.merged_into[old]
+        return old
 
-    def _rename(self, action: Action) -> Iterator[Action]:
-        try:
-            target = self.category(action.category)
-        except UsageError:
-            self.names[action.category] = action.name  # from now on told of by this name
-            raise
-        # Another run may know it by this name.
-        if action.category not in self.kept and self.state.name(target) != action.name:
-            yield Action(kind="rename", category=target, name=checked_name(action.name))
-
-    def _merge(self, action: Action) -> Iterator[Action]:
-        target = self.place(action.category)
-        others = {self.category(old) for old in action.categories if self.place(old) != target}
-        if others:
-            into = self.category(action.category)
-            yield Action(kind="merge", categories=tuple(sorted(others)), category=into)
-        else:  # they are one here
-            self.within.pop(action.category, None)
-            self.ids[action.category] = target
-
-    def _new(self, action: Action) -> Iterator[Action]:
-        """A new category, or the one that is it by now, or has its name."""
-        old = action.category
-        is_kept = old in self.kept
-        there = self.category(old) if is_kept else self.called(action.name)
-        if there is None:
-            self.ids[old] = self.state.next_id
-            yield create(self.state.next_id, self.free_name(action.name), action.rows)
-            return
-        self.ids[old] = there
-        if len(action.rows):
-            yield assign(there, action.rows)
-        elif not is_kept:
-            raise UsageError(f"a category {action.name} is there already")
-
-    def _part(self, old_source: int, part: Group) -> Iterator[Action]:
-        """A part of a split, which decides about no single image.
-
-        What the new answer has put elsewhere stays there. Where the answer has the category
-        already, only images that somebody decided on follow the split, as they are. A discovery
-        that knew of the part and found no such category has it no more, which it says with what has
-        changed.
-        """
-        state = self.state
-        old = part.category
-        source = NO_CATEGORY
-        if old_source in self.ids or old_source in self.within:
-            source = self.place(old_source)
-        name = self._name_here(old_source, source, checked_name(part.name))
-        self.names[old] = name
-        is_gone = old_source in self.kept and old not in self.kept
-        there = None
-        if old in self.kept:
-            there = self.category(old)
-        elif not is_gone:
-            there = self.called(name)
-            if there is None:
-                there = self._found_again(part.rows, source)
-                if there is not None:
-                    yield Action(kind="rename", category=there, name=name)
-        leaving = NO_ROWS
-        if not is_gone and source not in (NO_CATEGORY, there):
-            leaving = part.rows[state.images.category[part.rows] == source]
-        if there is not None:
-            self.ids[old] = there
-            leaving = leaving[state.images.status[leaving] != PREDICTED]
-            n_there = int((state.images.category[part.rows] == there).sum())
-            self._note_staying(name, len(part.rows), n_there + len(leaving))
-            if len(leaving):
-                new = Group(category=state.next_id, rows=leaving, name=state.free_name(name))
-                yield Action(kind="split", category=source, groups=(new,))
-                yield Action(kind="merge", categories=(new.category,), category=there)
-            return
-        self._note_staying(name, len(part.rows), len(leaving))
-        if len(leaving):
-            new = Group(category=state.next_id, rows=leaving, name=self.free_name(name))
-            self.ids[old] = new.category
-            yield Action(kind="split", category=source, groups=(new,))
-        elif old in self.decided:
-            self.to_make[old] = name
-
-    def _name_here(self, old_source: int, source: int, name: str) -> str:
-        """The name of a part; one that only numbers the parts of its category goes by that's
-        here."""
-        before = self.names.get(old_source, "")
-        if source == NO_CATEGORY or not is_numbered_part(name, before):
-            return name
-        return self.state.name(source) + name.removeprefix(before)
-
-    def _note_staying(self, name: str, n_images: int, n_following: int) -> None:
-        """Say how many images do not follow a split, of an answer that has not heeded it."""
-        if n_following < n_images and not self.kept:
-            n_staying = f"{n_images - n_following:,} of {count(n_images, 'image')}"
-            self.notes.append(
-                f"{n_staying} of {shown(name)} not split off, because this run has put them "
-                "otherwise"
+    def _match(self, old: int) -> int:
+        """Return the category of this run that matches an old one."""
+        number = self.ids.get(self._final(old), self.ids.get(old))
+        if number is None:
+            raise UsageError(
+                f"no category of this run matches {self.names.get(old, f'category {old}')}"
             )
+        return self.state.today(number)
 
-    def _found_again(self, rows: Ints, source: int) -> int | None:
-        """The novel category that is no other and has mostly these images: parted by the answer."""
-        best, n_votes = _most_common(self.state.images.category[rows])
-        if best in (NO_CATEGORY, source, *self.ids.values()):
-            return None
-        is_mostly = 2 * n_votes > max(len(rows), len(self.state.members(best)))
-        return best if is_mostly and self.state.records[best].is_novel else None
+    def _match_or_create(self, old: int) -> int:
+        """Return the category of this run that matches an old one; create it if people named it."""
+        final = self._final(old)
+        if final not in self.ids and final in self.named and not self.has_ids:
+            name = self.names[final]
+            number = self.state.find(name)
+            # A default name such as novel-003 means different categories in different runs.
+            if number is not None and self._has_default_name(number):
+                number = None
+                name = self.state.free_name(name)
+            if number is None:
+                number = self.state.next_id
+                self._commit(create(number, name, NO_ROWS))
+            self.ids[final] = number
+        return self._match(old)
 
+    def _has_default_name(self, number: int) -> bool:
+        record = self.state.records[number]
+        return record.is_novel and not record.is_named
 
-def _most_common(categories: Ints) -> tuple[int, int]:
-    """The most common category, the first of several, and how often it is there."""
-    counts = Counter(categories.tolist()).most_common(1)
-    return counts[0] if counts else (NO_CATEGORY, 0)
+    def _commit_flag(self, action: Action) -> None:
+        rows = [row for row in action.rows.tolist() if self.decided[row] == self.entry.seq]
+        if rows:
+            self._commit(Action(kind="flag", groups=grouped(self.state, np.array(rows))))
+
+    def _place(self, action: Action) -> None:
+        """Confirm or move the images that were not moved or rejected later."""
+        if action.kind == "create" and not len(action.rows) and not self.has_ids:
+            self._match_or_create(action.category)
+        by_category: dict[int, list[int]] = {}
+        for row in action.rows.tolist():
+            seq, old = self.placed[row]
+            if seq == self.entry.seq:
+                by_category.setdefault(old, []).append(row)
+        for old, listed in by_category.items():
+            target = self._match_or_create(old)
+            rows = np.array(listed)
+            if action.kind != "confirm":
+                self._commit(assign(target, rows, action.via))
+                continue
+            elsewhere = rows[self.state.images.category[rows] != target]
+            if len(elsewhere):
+                self._commit(assign(target, elsewhere))
+            self._commit(Action(kind="confirm", groups=(Group(category=target, rows=rows),)))
+
+    def _reject(self, action: Action, problems: list[str]) -> None:
+        """Reject the images that are in the matching category of this run."""
+        target = self._match(action.groups[0].category)
+        last = [row for row in action.rows.tolist() if self.placed[row][0] == self.entry.seq]
+        rows = np.array(last, dtype=np.int64)
+        is_inside = self.state.images.category[rows] == target
+        n_outside = int((~is_inside).sum())
+        if n_outside and not self.has_ids:
+            images = f"{count(n_outside, 'image')} {plural(n_outside, 'is')}"
+            problems.append(f"{images} not in {self.state.name(target)} in this run")
+        if is_inside.any():
+            group = Group(category=target, rows=rows[is_inside])
+            self._commit(Action(kind="reject", groups=(group,)))
+
+    def _refuse(self, action: Action) -> None:
+        """Refuse images for the matching category; reject them if this run put them there."""
+        target = self._match(action.category)
+        is_inside = self.state.images.category[action.rows] == target
+        if not is_inside.all():
+            group = Group(category=target, rows=action.rows[~is_inside])
+            self._commit(Action(kind="refuse", category=target, groups=(group,)))
+        found = [row for row in action.rows[is_inside].tolist() if row not in self.placed]
+        if found:
+            group = Group(category=target, rows=np.array(found))
+            self._commit(Action(kind="reject", groups=(group,)))
+
+    def _rename(self, action: Action) -> None:
+        old = action.category
+        is_final = self.names[old] == action.name and old not in self.merged_into
+        if self.has_ids or not is_final:
+            return
+        if old not in self.ids and any(self._final(c) == old for _, c in self.placed.values()):
+            return  # `_match_or_create` creates it with this name, for the images placed in it
+        target = self._match(old)
+        if self.state.name(target) != action.name:
+            self._commit(Action(kind="rename", category=target, name=action.name))
+
+    def _note(self, action: Action) -> None:
+        if action.category != NO_CATEGORY:
+            self._commit(replace(action, category=self._match(action.category), groups=()))
+        elif len(action.rows):
+            self._commit(action)
+
+    def _merge(self, action: Action) -> None:
+        into = self._final(action.category)
+        matched = {self.state.today(self.ids[c]) for c in action.categories if c in self.ids}
+        if into not in self.ids and matched:
+            self.ids[into] = min(matched)
+        if into in self.ids:
+            target = self._match(into)
+            if others := tuple(sorted(matched - {target})):
+                self._commit(Action(kind="merge", categories=others, category=target))
+
+    def _split(self, action: Action, problems: list[str]) -> None:
+        """Split off the images of a part that are in the matching category of this run."""
+        (part,) = action.groups
+        final = self._final(part.category)
+        if self.has_ids or final in self.ids:
+            return
+        source = self._match(action.category)
+        name = part.name
+        old_name = self.names.get(action.category, "")
+        if is_numbered_part(name, old_name):
+            name = self.state.name(source) + name.removeprefix(old_name)
+            self.names[part.category] = name
+        number = self.state.find(name)
+        if number is not None and not self._has_default_name(number):
+            self.ids[final] = number  # the part exists already
+            return
+        rows = part.rows[self.state.images.category[part.rows] == source]
+        if len(rows) < len(part.rows):
+            n = len(part.rows) - len(rows)
+            images = f"{n:,} of {count(len(part.rows), 'image')} {plural(n, 'is')}"
+            problems.append(f"{images} not in {self.state.name(source)} in this run")
+        if not len(rows):
+            return  # created later if people decided about one of its images
+        if number is not None:
+            name = self.state.free_name(name)
+        self.ids[final] = self.state.next_id
+        group = Group(category=self.state.next_id, rows=rows, name=name)
+        self._commit(Action(kind="split", category=source, groups=(group,)))

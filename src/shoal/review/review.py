@@ -1,4 +1,4 @@
-"""The review of one run: its log and the state that it gives. Several processes may share one."""
+"""The review of one run: its log and the resulting state. Several processes may share a review."""
 
 import getpass
 import threading
@@ -6,49 +6,48 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from shoal.arrays import Ints
 from shoal.errors import DataError, UsageError
-from shoal.review.actions import UNREADABLE, Action, Entry, action_of, fields_of
-from shoal.review.effects import again, prepare, why_not
-from shoal.review.history import Window
+from shoal.review.actions import UNREADABLE, Action, Entry, line_of, parse_action
+from shoal.review.effects import prepare
 from shoal.review.log import FILE, Line, Log
-from shoal.review.state import Blocked, State
+from shoal.review.state import State
 from shoal.runs import Run, reading, table_files
 from shoal.text import shown
 
 FORMAT = 1
-"""The format of the log; one of a later version is refused."""
+"""The format of the log; a log of a later format is refused."""
 
 MAX_WHO = 80
-"""Characters of a person's name."""
+"""Maximum number of characters in the name of a person."""
 
 
-class OtherAnswer(DataError):
-    """A log that was made on another answer than the run now holds."""
+class OtherResult(DataError):
+    """A log that was written for another result than the run now holds."""
 
 
 class Review:
-    """What people decided about a run. Reading one writes nothing; the first action makes the
-    log."""
+    """The review of a run. Reading it writes nothing; the first action creates the log."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._table = _stamp(run)
+        self._table = _table_version(run)
         self.state = State(run)
         self.log = Log(run.path / FILE)
         self.lock = threading.RLock()
-        self._is_open = False
+        self._has_start = False
         self.refresh()
 
     def refresh(self) -> bool:
-        """Take in what others have added; says whether there was anything."""
+        """Apply the lines that other processes have added; return whether there were any."""
         with self.lock:
             n_before = self.state.seq
-            for line in self.log.read_on():
-                if self._is_open:
+            for line in self.log.read_new():
+                if self._has_start:
                     self._replay(line)
                 else:
                     self._check_start(line)
-                    self._is_open = True
+                    self._has_start = True
             return self.state.seq > n_before
 
     def act(
@@ -59,114 +58,119 @@ class Review:
         base: int | None = None,
         window: str = "",
     ) -> Entry:
-        """Do one thing: `make` is given the state as it is and returns the action.
+        """Apply an action and write it to the log; on return it is on the disk.
 
-        It is on the disk on return.
-
-        Args:
-            by: who; the name of the account if not given. base: the seq its author had seen; what
-            somebody changed since is refused. None: no check. window: the page of theirs that it
-            was done on.
+        Parameters
+        ----------
+        make : callable
+            Takes the current state and returns the action.
+        by : str, optional
+            The person; the name of the account if not given.
+        base : int, optional
+            The last action that the person has seen. The action is refused if its images or
+            categories have changed since. Not checked if not given.
+        window : str, optional
+            The page on which it was done.
         """
         who = checked_who(by)
-        with self.lock, self.log.held():
-            if _stamp(self.run) != self._table:
-                raise UsageError(
-                    f"{self.run.path}: the run was written anew meanwhile; open its review again"
-                )
+        with self.lock, self.log.locked():
+            if _table_version(self.run) != self._table:
+                raise UsageError(f"{self.run.path}: the run was overwritten; open its review again")
             self.refresh()
             action = make(self.state)
             change = prepare(self.state, action, base)
             seq = self.state.seq + 1
             entry = Entry(seq=seq, by=who, at=now(), action=action, window=window)
-            line = line_of(entry, self.state)
-            if self._is_open:
+            line = line_of(entry, self.state.paths)
+            if self._has_start:
                 self.log.append(line)
-            else:  # no file, or one without a whole first line
+            else:  # no file, or one without a complete first line
                 self.log.write_new([start_line(self.state, who), line])
-                self._is_open = True
+                self._has_start = True
             self.state.commit(entry, change)
             return entry
 
-    def again(
-        self,
-        kind: str,
-        *,
-        by: str | None = None,
-        base: int | None = None,
-        window: Window | None = None,
-    ) -> tuple[Entry, list[Blocked]]:
-        """Undo or redo the latest action of a person, in a window if given, that nobody built on.
-
-        Returns what was done, and why later actions of that person were skipped.
-        """
+    def undo(self, *, by: str | None = None, base: int | None = None, window: str = "") -> Entry:
+        """Undo the last action of a person; parameters as in `act`."""
         who = checked_who(by)
-        skipped: list[Blocked] = []
 
         def make(state: State) -> Action:
-            of, blocked = again(state, kind, who, window, base)
-            skipped.extend(reason for one in blocked if (reason := why_not(state, kind, one)))
-            if of is None and skipped:
-                raise skipped[0]
-            if of is None:
-                where = " in this window" if window else ""
-                raise UsageError(f"{kind}: {who} has nothing to {kind}{where}")
-            return Action(kind=kind, of=of)
+            seq = state.last_done(who)
+            if seq is None:
+                raise UsageError(f"undo: {who} has nothing to undo")
+            return Action(kind="undo", of=seq)
 
-        name = window.name if window else ""
-        return self.act(make, by=who, base=base, window=name), skipped
+        return self.act(make, by=who, base=base, window=window)
+
+    def redo(self, *, by: str | None = None, base: int | None = None, window: str = "") -> Entry:
+        """Redo the action that a person has undone last; parameters as in `act`."""
+        who = checked_who(by)
+
+        def make(state: State) -> Action:
+            seq = state.last_undone(who)
+            if seq is None:
+                raise UsageError(f"redo: {who} has nothing to redo")
+            return Action(kind="redo", of=seq)
+
+        return self.act(make, by=who, base=base, window=window)
 
     def _check_start(self, line: Line) -> None:
         if line["action"] != "start" or line.get("format") != FORMAT:
-            raise self.log.damage(f"expected the start of a log of format {FORMAT}")
-        if line.get("answer") != self.state.checksum:
-            raise OtherAnswer(
-                f"{self.log.file}: is about another answer than {self.run.path} now holds; "
-                f"`shoal review {self.run.path}` replays it onto this one and says what no longer "
-                "fits"
-            )
+            raise self.log.damaged(f"expected the start of a log of format {FORMAT}")
+        check_result(line, self.state, self.run)
 
     def _replay(self, line: Line) -> None:
         try:
-            action = action_of(str(line["action"]), line, self.state.rows)
-            change = prepare(self.state, action)
+            apply_line(self.state, line)
         except UsageError as error:
-            raise self.log.damage(f"does not fit what comes before it ({error})") from error
-        except (KeyError, TypeError, ValueError) as error:
-            raise self.log.damage(UNREADABLE) from error
-        entry = Entry(
-            seq=self.state.seq + 1,
-            by=str(line["by"]),
-            at=str(line["at"]),
-            action=action,
-            window=str(line.get("window", "")),
+            raise self.log.damaged(f"contradicts the lines before it ({error})") from error
+        except (KeyError, TypeError) as error:
+            raise self.log.damaged(UNREADABLE) from error
+
+
+def check_result(line: Line, state: State, run: Run) -> None:
+    """Raise if the first line of a log describes another result than the run now holds."""
+    if line.get("result") != state.checksum:
+        raise OtherResult(
+            f"{run.path / FILE}: was written for another result than {run.path} now holds; "
+            f"`shoal review {run.path}` replays it and lists what could not be applied"
         )
-        self.state.commit(entry, change)
 
 
-def line_of(entry: Entry, state: State) -> Line:
-    """An entry as its line in the log."""
-    line: dict[str, object] = {
-        "seq": entry.seq,
-        "action": entry.action.kind,
-        "by": entry.by,
-        "at": entry.at,
-    }
-    if entry.window:
-        line["window"] = entry.window
-    return line | fields_of(entry.action, state.paths)
+def apply_line(state: State, line: Line) -> int:
+    """Apply a line of the log as the next action; return its number.
+
+    Raises UsageError if that is not possible, KeyError or TypeError if the line is damaged.
+    """
+
+    def find_rows(paths: object) -> Ints:
+        if not isinstance(paths, list):
+            raise TypeError("images: not a list")
+        return state.rows(paths)
+
+    action = parse_action(str(line["action"]), line, find_rows)
+    change = prepare(state, action)
+    entry = Entry(
+        seq=state.seq + 1,
+        by=str(line["by"]),
+        at=str(line["at"]),
+        action=action,
+        window=str(line.get("window", "")),
+    )
+    state.commit(entry, change)
+    return entry.seq
 
 
 def start_line(state: State, by: str) -> Line:
-    """The first line of a log."""
+    """Return the first line of a log."""
     categories = [
         {
-            "category": one.category_id,
-            "name": one.category,
-            "is_novel": one.is_novel,
-            "exemplars": list(one.exemplars),
+            "category": category.category_id,
+            "name": category.category,
+            "is_novel": category.is_novel,
+            "exemplars": list(category.exemplars),
         }
-        for one in state.found
+        for category in state.found
     ]
     return {
         "seq": 0,
@@ -175,13 +179,13 @@ def start_line(state: State, by: str) -> Line:
         "at": now(),
         "format": FORMAT,
         "n_images": len(state),
-        "answer": state.checksum,
+        "result": state.checksum,
         "categories": categories,
     }
 
 
-def _stamp(run: Run) -> tuple[int, int]:
-    """Changes whenever the table of a run's images is written."""
+def _table_version(run: Run) -> tuple[int, int]:
+    """Return time and size of the table of images, which change when it is written."""
     file = table_files(run.path)[-1]
     with reading(file):
         status = file.stat()
@@ -189,7 +193,7 @@ def _stamp(run: Run) -> tuple[int, int]:
 
 
 def checked_who(by: str | None) -> str:
-    """The name of a person, fit to be written down."""
+    """Return the printable name of a person; the name of the account for None."""
     if by is None:
         try:
             by = getpass.getuser()
@@ -202,10 +206,10 @@ def checked_who(by: str | None) -> str:
 
 
 def now() -> str:
-    """The time, to the millisecond."""
+    """Return the current time in UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def has_review(folder: Path) -> bool:
-    """Whether somebody has decided anything about a run."""
+    """Return whether a run folder holds a review."""
     return (folder / FILE).is_file()

@@ -1,9 +1,8 @@
-"""A run as people have decided it: its tables with reviewed names and categories.
+"""A run with its review: the tables with reviewed names and categories.
 
-The run's own files stay as they are. Categories keep their ids; new ones have new ids, merged ones
-are gone. What a person has decided has confidence 1, what they have rejected has category -1 and
-confidence 0, and is of no novel category. Names elsewhere, given labels too, follow renames and
-merges.
+The files of the run do not change. Categories keep their ids; new ones have new ids, merged ones
+are gone. Confirmed and moved images have confidence 1; rejected images have category -1,
+confidence 0 and are not novel. All names, including given labels, follow renames and merges.
 """
 
 from collections import Counter
@@ -15,47 +14,60 @@ from typing import Any, Self
 import numpy as np
 
 from shoal.arrays import Bools, Floats, Ints
-from shoal.review.actions import CONFIRMED, MOVED, NO_CATEGORY, STATUSES
+from shoal.review.actions import CONFIRMED, MOVED, STATUSES
 from shoal.review.log import FILE
 from shoal.review.parts import proposed_split
-from shoal.review.review import OtherAnswer, Review
+from shoal.review.review import OtherResult, Review
 from shoal.review.state import Record, State
-from shoal.runs import MIXED_FROM, UNSURE_BELOW, Assignment, Category, Run, column, read_vectors
+from shoal.runs import (
+    MIXED_FROM,
+    NO_CATEGORY,
+    UNCERTAIN_BELOW,
+    Assignment,
+    Category,
+    Run,
+    column,
+    read_vectors,
+)
 
 N_EXEMPLARS = 5
 
-NOWHERE = Record("", is_novel=False)
-"""What stands for the category of an image that has none."""
+NO_RECORD = Record("", is_novel=False)
+"""The record of images without a category."""
 
 
 class ReviewedRun(Run):
-    """A run with what was decided about it; its tables are read once and kept.
+    """A run with its review; tables are read once.
 
-    A log about another answer of the run does not count. Rows of everything are the images of
-    assignments.csv, in its order.
+    A review of another result is ignored. Rows are the images of assignments.csv, in its order.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._vectors: dict[str, Floats] = {}  # checked once: that reads all of them
+        self._vectors: dict[str, Floats] = {}  # cached, because checking them reads all of them
 
     @classmethod
     def open(cls, path: Path | str, *, checks_tables: bool = True) -> Self:
-        """Open a finished run; a review made on another answer of it is refused with the remedy."""
+        """Open a finished run; refuse one with a review of another result."""
         run = super().open(path, checks_tables=checks_tables)
-        if run.has(FILE):
+        if (run.path / FILE).exists():  # a folder of this name is refused
             Review(Run(run.path))
         return run
 
     @classmethod
     def of(cls, run: Run) -> "ReviewedRun":
-        """A run as people have decided it; of one that is, itself."""
+        """Return a run with its review; a ReviewedRun is returned as it is."""
         return run if isinstance(run, cls) else cls(run.path)
 
     @cached_property
     def review(self) -> Review | None:
-        """What people decided; None where there is nothing, or nothing about this answer."""
-        return fitting_review(self)
+        """The review; None if there is none, or only one of another result."""
+        if not self.has(FILE):
+            return None
+        try:
+            return Review(Run(self.path))
+        except OtherResult:
+            return None
 
     @cached_property
     def assignments(self) -> Sequence[Assignment]:
@@ -66,13 +78,13 @@ class ReviewedRun(Run):
 
     @cached_property
     def categories(self) -> list[Category]:
-        """A row per category that has not ended, known ones first."""
+        """A row per category, known ones first."""
         if self.review is None:
             return Run(self.path).categories
         return reviewed_categories(self.review.state)
 
     def column(self, name: str) -> Any:
-        """(N,) one column of `assignments`, a list or an array."""
+        """Return (N,) one column of `assignments`, a list or an array."""
         return column(self.assignments, name)
 
     @cached_property
@@ -82,48 +94,39 @@ class ReviewedRun(Run):
 
     @cached_property
     def is_labeled(self) -> Bools:
-        """(N,) whether an image came with a label."""
+        """(N,) whether an image was given a label."""
         return np.array([bool(label) for label in self.column("label_given")], dtype=bool)
 
     @cached_property
-    def is_unsure(self) -> Bools:
-        """(N,) whether an image has no category, or one of low confidence."""
+    def is_uncertain(self) -> Bools:
+        """(N,) whether an image has no category or a low confidence."""
         confidence = np.array(self.column("confidence"), dtype=np.float64)
-        unsure: Bools = (self.category_ids == NO_CATEGORY) | (confidence < UNSURE_BELOW)
-        return unsure
+        uncertain: Bools = (self.category_ids == NO_CATEGORY) | (confidence < UNCERTAIN_BELOW)
+        return uncertain
 
     @cached_property
     def members(self) -> dict[int, Ints]:
-        """The rows of each category, most typical first: outlier score, confidence, then path."""
+        """The rows of each category, most typical first: by outlier score, confidence, path."""
         paths = self.column("path")
         outlier = np.nan_to_num(np.array(self.column("outlier_score"), dtype=np.float64))
         confidence = np.nan_to_num(np.array(self.column("confidence"), dtype=np.float64))
         by_path = np.array(sorted(range(len(paths)), key=paths.__getitem__), dtype=np.int64)
-        # lexsort is stable: equal ones stay in the order of their paths
+        # lexsort is stable: ties stay in the order of their paths
         order = by_path[np.lexsort((-confidence[by_path], outlier[by_path]))]
         rows: Ints = order[np.argsort(self.category_ids[order], kind="stable")]
         ids, first = np.unique(self.category_ids[rows], return_index=True)
-        return dict(zip(ids.tolist(), np.split(rows, first[1:]), strict=False))  # none: one part
+        # Without images there are no ids, but np.split returns one part.
+        return dict(zip(ids.tolist(), np.split(rows, first[1:]), strict=False))
 
-    def rows_of(self, name: str) -> Floats:
-        """Map `<name>.npy`, (N, D), into memory; one that is damaged is refused."""
+    def vectors(self, name: str) -> Floats:
+        """Map `<name>.npy`, (N, D), into memory; refuse a damaged one."""
         if name not in self._vectors:
             self._vectors[name] = read_vectors(self.path / f"{name}.npy", len(self.assignments))
         return self._vectors[name]
 
 
-def fitting_review(run: Run) -> Review | None:
-    """The review of a run; None where there is none, or one of another answer of the run."""
-    if not run.has(FILE):
-        return None
-    try:
-        return Review(Run(run.path))
-    except OtherAnswer:
-        return None
-
-
 def reviewed_assignments(state: State) -> list[Assignment]:
-    """The images, each with its category of today and who has decided on it."""
+    """Return the images with their present categories and the person who decided."""
     names = names_today(state)
     today = {
         column: [names.get(name, name) for name in state.columns[column]]
@@ -134,11 +137,12 @@ def reviewed_assignments(state: State) -> list[Assignment]:
     for row, path in enumerate(state.paths):
         number = int(state.images.category[row])
         decided = int(state.images.decided[row])
-        record = state.records.get(number, NOWHERE)
+        record = state.records.get(number, NO_RECORD)
         second = today["second_category"][row]
-        if second == record.name:  # both may have been merged, or a person took it
+        if second == record.name:  # both were merged, or a person moved the image there
             second = ""
-        by = at = ""
+        by = ""
+        at = ""
         if decided:
             by = state.entry(decided).by
             at = state.entry(decided).at
@@ -164,39 +168,43 @@ def reviewed_assignments(state: State) -> list[Assignment]:
 
 
 def reviewed_categories(state: State) -> list[Category]:
-    """The categories that have not ended, known ones first, by id."""
+    """Return the present categories, known ones first, by id."""
     confidence = _confidence(state)
     names = names_today(state)
     typical = state.typical_order
     ordered = sorted(state.categories.items(), key=lambda item: (item[1].is_novel, item[0]))
+    is_labeled = np.array([bool(label) for label in state.columns["label_given"]], dtype=bool)
+    parents = {category.category_id: category.parent for category in state.found}
     categories = []
     for number, record in ordered:
         rows = typical[state.images.category[typical] == number]
-        nearest, similarity = "", float("nan")
+        nearest = ""
+        similarity = float("nan")
         if record.is_novel:
             nearest, similarity = _nearest_known(state, rows.tolist())
         mixed_probability = state.mixed_probability.get(number, 0.0)
         if mixed_probability >= MIXED_FROM and proposed_split(state, number) is None:
-            mixed_probability = 0.0  # what it may have held has left it
+            mixed_probability = 0.0  # one of its two sides is empty after the review
         categories.append(
             Category(
                 category_id=number,
                 category=record.name,
                 is_novel=record.is_novel,
                 size=len(rows),
-                n_labeled=sum(bool(state.columns["label_given"][row]) for row in rows.tolist()),
+                n_labeled=int(is_labeled[rows].sum()),
                 confidence=float(confidence[rows].mean()) if len(rows) else 0.0,
                 nearest_known=names.get(nearest, nearest),
                 nearest_known_similarity=similarity,
                 exemplars=tuple(state.paths[row] for row in rows[:N_EXEMPLARS].tolist()),
                 mixed_probability=mixed_probability,
+                parent=parents.get(number, ""),
             )
         )
     return categories
 
 
 def _nearest_known(state: State, rows: Sequence[int]) -> tuple[str, float]:
-    """The known category nearest to most of some images, and the mean similarity of those."""
+    """Return the most frequent nearest known category of images, and their mean similarity."""
     nearest = state.columns["nearest_known"]
     votes = Counter(nearest[row] for row in rows if nearest[row])
     if not votes:
@@ -207,7 +215,7 @@ def _nearest_known(state: State, rows: Sequence[int]) -> tuple[str, float]:
 
 
 def _confidence(state: State) -> Floats:
-    """(N,) 1 where a person has decided, 0 where there is no category, else what the run says."""
+    """Return (N,) 1 for confirmed and moved images, 0 without a category, else the run's."""
     confidence: Floats = np.array(state.columns["confidence"], dtype=np.float64)
     confidence[np.isin(state.images.status, (CONFIRMED, MOVED))] = 1.0
     confidence[state.images.category == NO_CATEGORY] = 0.0
@@ -215,5 +223,5 @@ def _confidence(state: State) -> Floats:
 
 
 def names_today(state: State) -> dict[str, str]:
-    """What the categories of the run are called today, by their first name."""
+    """Return the present name of each category of the run, by its original name."""
     return {name: state.records[number].name for name, number in state.named_today().items()}

@@ -1,6 +1,7 @@
-"""The state of a review: the log replayed over what a run has found. N images; writes no file.
+"""The state of a review: the result of a run with the actions of the log applied to it.
 
-The same log gives the same state. What an action would change is in `shoal.review.effects`.
+N images. The same log gives the same state. `shoal.review.effects` computes what an action
+changes.
 """
 
 import hashlib
@@ -13,9 +14,8 @@ import numpy as np
 
 from shoal.arrays import Floats, Ints
 from shoal.errors import UsageError
-from shoal.review.actions import MAX_NAME, NO_CATEGORY, Entry, composed
-from shoal.review.history import History
-from shoal.runs import Run, check_columns, damaged, read_assignment_columns
+from shoal.review.actions import MAX_NAME, Entry, composed
+from shoal.runs import NO_CATEGORY, Run, check_columns, damaged, read_assignment_columns
 from shoal.words import first_few
 
 Pair = tuple[int, int]
@@ -23,20 +23,12 @@ Pair = tuple[int, int]
 
 
 class Conflict(UsageError):
-    """An action that does not fit what somebody else has done meanwhile."""
-
-
-class Blocked(Conflict):
-    """An undo or redo that is refused because of what was done later, at `seq` at the latest."""
-
-    def __init__(self, reason: str, seq: int) -> None:
-        super().__init__(reason)
-        self.seq = seq
+    """An action that conflicts with one of somebody else in the meantime."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A category as it stands."""
+    """The present state of a category."""
 
     name: str
     is_novel: bool
@@ -44,27 +36,28 @@ class Record:
     is_named: bool = False
     """Whether a person gave it its name."""
     merged_into: int | None = None
-    """Where its images went; such a category has ended."""
+    """The category that its images were merged into; such a category no longer exists."""
     owner: int = 0
-    """The action that made it what it is; 0 for the run."""
+    """The action that set these values; 0 for the run."""
+    note: str = ""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Images:
-    """What is known of n images."""
+    """The present state of n images, a column per attribute."""
 
     category: Ints
     status: Ints
-    """Places in `STATUSES`."""
+    """Positions in `STATUSES`."""
     decided: Ints
-    """The action that gave each its status; 0 for the run."""
+    """The action that set the status; 0 for the run."""
     owner: Ints
-    """The last action that counts for each; 0 for the run."""
+    """The last action in effect that changed the image; 0 for the run."""
     version: Ints
-    """The last action that changed each at all, undoing included."""
+    """The last action that changed the image, including undo and redo."""
 
     def take(self, rows: Ints) -> "Images":
-        """A copy of some of them."""
+        """Return a copy of some rows."""
         return Images(
             self.category[rows],
             self.status[rows],
@@ -74,7 +67,7 @@ class Images:
         )
 
     def put(self, rows: Ints, values: "Images", seq: int) -> None:
-        """Write new values for some, as the action `seq` does."""
+        """Write new values for some rows; `seq` is the action that does so."""
         self.category[rows] = values.category
         self.status[rows] = values.status
         self.decided[rows] = values.decided
@@ -84,75 +77,85 @@ class Images:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Change:
-    """New values for some images and categories; undoing is a change with the values from
-    before."""
+    """New values of images and categories; an undo is a change back to the values before."""
 
     rows: Ints
     values: Images
     records: dict[int, Record | None] = field(default_factory=dict)
-    """None: the category is no more, and its id was never given."""
+    """New values by category; None removes the category."""
     rejected: dict[int, frozenset[int]] = field(default_factory=dict)
-    """By row, the categories that an image does not belong to."""
+    """By row, the categories that the image was rejected from."""
     distinct: dict[Pair, bool] = field(default_factory=dict)
-    """Whether two categories are said not to be the same."""
+    """Whether two categories are marked as distinct."""
+    notes: dict[int, str] = field(default_factory=dict)
+    """Notes on images, by row; empty for none."""
 
 
 class State:
-    """The images and categories of a run with what people have changed of them, and the history."""
+    """Images and categories of a run with the changes of its review, and the log's entries."""
 
     def __init__(self, run: Run) -> None:
         columns = read_assignment_columns(run.path)
         self.paths: list[str] = columns.pop("path")
         self.category_ids: Ints = columns.pop("category_id")
-        """(N,) the category that the run has found, -1 for none."""
+        """(N,) the category found by the run, -1 for none."""
         self.columns = columns
         """The other columns of assignments.csv, by name."""
-        self.found = Run(run.path).categories  # what a reviewed run shows has been changed
-        """The categories that the run has found."""
+        self.found = Run(run.path).categories  # those of a ReviewedRun include the review
+        """The categories found by the run."""
         check_columns(run.path, self.paths, self.category_ids.tolist(), columns["category"])
         self.row_of = dict(zip(self.paths, range(len(self.paths)), strict=True))
         self.id_of = {category.category: category.category_id for category in self.found}
-        self.mixed_probability = {one.category_id: one.mixed_probability for one in self.found}
-        none = np.zeros(len(self.paths), np.int64)
-        self.images = Images(self.category_ids.copy(), none, none.copy(), none.copy(), none.copy())
-        self.records = {one.category_id: Record(one.category, one.is_novel) for one in self.found}
+        self.mixed_probability = {
+            category.category_id: category.mixed_probability for category in self.found
+        }
+        zeros = np.zeros(len(self.paths), np.int64)
+        self.images = Images(
+            self.category_ids.copy(), zeros, zeros.copy(), zeros.copy(), zeros.copy()
+        )
+        self.records = {
+            category.category_id: Record(category.category, category.is_novel)
+            for category in self.found
+        }
         self.versions = dict.fromkeys(self.records, 0)
-        """The last action that changed a category at all."""
+        """The last action that changed each category, including undo and redo."""
         self.rejected = _cannot_links(run, self)
-        """By row, the categories that an image does not belong to."""
+        """By row, the categories that the image was rejected from."""
         self.distinct: set[Pair] = set()
-        """The categories that people said are not the same."""
+        """Pairs of categories that are marked as distinct."""
         self.distinct_versions: dict[Pair, int] = {}
-        """The last action that changed whether that is said of a pair."""
+        """The last action that marked or unmarked each pair."""
+        self.notes: dict[int, str] = {}
+        """Notes on images, by row."""
+        self.note_versions: dict[int, int] = {}
+        """By row, the last action that changed the note."""
         self.next_id = max([NO_CATEGORY, *self.records]) + 1
-        """An id that no category ever had."""
-        self.history = History()
+        """An id that no category has ever had."""
+        self.entries: list[Entry] = []
+        """All entries of the log; the one with seq i is entries[i - 1]."""
+        self.undone: set[int] = set()
+        """The actions that are undone."""
         self._before: dict[int, Change] = {}
-        """By action, the values that undoing it puts back."""
+        """By action, the change that undoes it."""
 
     def __len__(self) -> int:
         return len(self.paths)
 
     @cached_property
     def checksum(self) -> str:
-        """Equal for the same images in the same categories, whatever else the run holds."""
+        """A checksum of paths, categories and assignments as found by the run."""
         digest = hashlib.sha256(np.ascontiguousarray(self.category_ids, dtype="<i8").tobytes())
-        names = [f"{one.category_id}\0{one.category}" for one in self.found]
+        names = [f"{category.category_id}\0{category.category}" for category in self.found]
         for texts in (self.paths, names):
             digest.update("\0".join(texts).encode("utf-8", "surrogateescape"))
         return digest.hexdigest()[:32]
 
     @cached_property
     def typical_order(self) -> Ints:
-        """(N,) all rows, the most typical first: by outlier score, then confidence, then row."""
+        """(N,) all rows, most typical first: by outlier score, then confidence, then row."""
         outlier: Floats = np.nan_to_num(self.columns["outlier_score"], nan=0.0)
         confidence: Floats = np.nan_to_num(self.columns["confidence"], nan=0.0)
         return np.lexsort((np.arange(len(self)), -confidence, outlier))
-
-    @property
-    def entries(self) -> list[Entry]:
-        """The entry with seq i is entries[i - 1]."""
-        return self.history.entries
 
     @property
     def seq(self) -> int:
@@ -160,27 +163,50 @@ class State:
         return len(self.entries)
 
     def entry(self, seq: int) -> Entry:
-        """The entry with this number."""
-        return self.history.entry(seq)
+        """Return the entry with this number."""
+        if not 1 <= seq <= self.seq:
+            raise UsageError(f"action {seq}: does not exist; the last action is {self.seq}")
+        return self.entries[seq - 1]
 
     def before(self, seq: int) -> Change:
-        """What an action that neither undoes nor redoes has changed, as it was before."""
+        """Return the values before an action other than undo and redo."""
         return self._before[seq]
 
+    def last_done(self, by: str) -> int | None:
+        """Return the last action of a person that is in effect; None without one."""
+        for entry in reversed(self.entries):
+            if entry.by == by and not entry.action.of and entry.seq not in self.undone:
+                return entry.seq
+        return None
+
+    def last_undone(self, by: str) -> int | None:
+        """Return the action that a person has undone last and can redo.
+
+        None if the person has undone nothing, or done something else since.
+        """
+        for entry in reversed(self.entries):
+            if entry.by != by or entry.action.kind == "redo":
+                continue
+            if entry.action.kind != "undo":
+                return None
+            if entry.action.of in self.undone:
+                return entry.action.of
+        return None
+
     def rows(self, paths: Iterable[object]) -> Ints:
-        """The rows of some paths; a path that is no image's is an error."""
+        """Return the rows of some paths; refuse paths that are not in the run."""
         listed = list(paths)
         unknown = [path for path in listed if not isinstance(path, str) or path not in self.row_of]
         if unknown:
             raise UsageError(
                 f"images: not in this run: {first_few([repr(path) for path in unknown])}; "
-                "give paths as assignments.csv has them"
+                "give paths as in assignments.csv"
             )
         return np.array([self.row_of[str(path)] for path in listed], dtype=np.int64)
 
     @property
     def categories(self) -> dict[int, Record]:
-        """The categories that have not ended, by id."""
+        """The categories that were not merged into another, by id."""
         return {
             category: record
             for category, record in self.records.items()
@@ -188,32 +214,32 @@ class State:
         }
 
     def members(self, category: int) -> Ints:
-        """The rows of a category, ascending."""
+        """Return the rows of a category, ascending."""
         return np.flatnonzero(self.images.category == category)
 
     def today(self, category: int) -> int:
-        """The category in which one goes on that may have been merged, more than once perhaps."""
+        """Return the category that a possibly merged one is part of now."""
         while (into := self.records[category].merged_into) is not None:
             category = into
         return category
 
-    def living(self, category: int) -> Record:
-        """A category that has not ended."""
+    def existing(self, category: int) -> Record:
+        """Return the record of a category; refuse one that does not exist or was merged."""
         record = self.records.get(category)
         if record is None:
-            raise Conflict(f"category {category}: there is none")
+            raise Conflict(f"category {category}: does not exist")
         if record.merged_into is not None:
             into = self.name(record.merged_into)
             raise Conflict(f"{record.name}: was merged into {into} (action {record.owner})")
         return record
 
     def name(self, category: int) -> str:
-        """What a category is called, whether it has ended or not."""
+        """Return the name of a category, merged or not."""
         record = self.records.get(category)
         return f"category {category}" if record is None else record.name
 
     def find(self, name: str) -> int | None:
-        """The id of the category with this name, however its accents are written."""
+        """Return the id of the category with a name, compared in NFC form; None without one."""
         wanted = composed(name)
         for number, record in self.categories.items():
             if composed(record.name) == wanted:
@@ -221,24 +247,25 @@ class State:
         return None
 
     def free_name(self, name: str) -> str:
-        """A name like another that no category has or had."""
+        """Return the name with a number such that no category has or had it."""
         taken = {record.name for record in self.records.values()}
         numbered = (f"{name[: MAX_NAME - 10]} {number}" for number in itertools.count(2))
         return next(free for free in numbered if free not in taken)
 
-    def is_second_forbidden(self, row: int) -> bool:
-        """Whether people threw an image out of what is its second choice."""
+    def is_second_rejected(self, row: int) -> bool:
+        """Return whether an image was rejected from its second category."""
         second = self.id_of.get(self.columns["second_category"][row])
         if second is None:
             return False
-        refused = self.rejected.get(row, frozenset())
-        return self.today(second) in {self.today(one) for one in refused if one in self.records}
+        rejected = self.rejected.get(row, frozenset())
+        return self.today(second) in {self.today(old) for old in rejected if old in self.records}
 
     def named_today(self) -> dict[str, int]:
-        """The category that each name of the run, and so each given label, stands for today.
+        """Return the present category of each category name, and so of each given label, of the
+        run.
 
-        That is the category itself, renamed perhaps, or what it was merged into; but where people
-        have given another name to it and the old one to a part of it, that part.
+        That is the category itself or what it was merged into. If it was split and renamed, and a
+        part was given the old name, it is that part.
         """
         origin: dict[int, int] = {}  # of each part, the category that was split first
         for entry in self.entries:
@@ -257,26 +284,33 @@ class State:
         return named
 
     def given_labels(self) -> Ints:
-        """(N,) the category that the label of each image stands for today; -1 for none."""
+        """Return (N,) the present category of the label that each image was given; -1 for none."""
         named = self.named_today()
-        given = self.columns["label_given"]
-        return np.array([named.get(name, NO_CATEGORY) for name in given], dtype=np.int64)
+        labels = self.columns["label_given"]
+        return np.array([named.get(name, NO_CATEGORY) for name in labels], dtype=np.int64)
 
     def commit(self, entry: Entry, change: Change) -> None:
-        """Let an entry count, with the change that `prepare` gave."""
+        """Add an entry with the change that `effects.prepare` returned for it."""
         seq = entry.seq
         assert seq == self.seq + 1
-        if counts := self.history.add(entry):
-            none: frozenset[int] = frozenset()
-            self._before[counts] = Change(
+        self.entries.append(entry)
+        action = entry.action
+        if action.kind == "undo":
+            self.undone.add(action.of)
+        else:
+            self.undone.discard(action.of)
+            self._before[action.of or seq] = Change(
                 rows=change.rows,
                 values=self.images.take(change.rows),
                 records={category: self.records.get(category) for category in change.records},
-                rejected={row: self.rejected.get(row, none) for row in change.rejected},
+                rejected={row: self.rejected.get(row, frozenset()) for row in change.rejected},
                 distinct={pair: pair in self.distinct for pair in change.distinct},
+                notes={row: self.notes.get(row, "") for row in change.notes},
             )
         self.images.put(change.rows, change.values, seq)
         self.rejected |= change.rejected
+        self.notes |= change.notes
+        self.note_versions |= dict.fromkeys(change.notes, seq)
         for pair, is_distinct in change.distinct.items():
             self.distinct_versions[pair] = seq
             self.distinct.discard(pair)
@@ -290,8 +324,8 @@ class State:
                 self.records[category] = record
                 self.next_id = max(self.next_id, category + 1)
 
-    def in_words(self, seq: int) -> str:
-        """An action and who did it."""
+    def describe(self, seq: int) -> str:
+        """Return a description of an action, e.g. 'merge by ann (action 3)'."""
         if seq < 1:
             return "the run"
         entry = self.entry(seq)
@@ -299,18 +333,16 @@ class State:
 
 
 def _cannot_links(run: Run, state: State) -> dict[int, frozenset[int]]:
-    """By row, the categories that images were thrown out of in the review before the run.
-
-    Of those that are still there.
-    """
+    """Return by row the categories that images were rejected from in the review of an earlier run,
+    as far as these still exist."""
     if not run.has("changes.json"):
         return {}
     try:
         rejected = {}
         for path, ids in run.json("changes")["cannot_links"].items():
-            there = frozenset(map(int, ids)) & state.records.keys()
-            if path in state.row_of and there:
-                rejected[state.row_of[path]] = there
+            remaining = frozenset(map(int, ids)).intersection(state.records)
+            if path in state.row_of and remaining:
+                rejected[state.row_of[path]] = remaining
         return rejected
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(

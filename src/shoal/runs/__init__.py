@@ -1,7 +1,10 @@
-"""The run folder: everything a run found, and the only thing that reports and reviews read. Imports
-no torch."""
+"""The run folder: everything that a run computed, and all that reports and reviews read.
+
+Imports no torch.
+"""
 
 from shoal.runs.assignment_table import (
+    NO_CATEGORY,
     check_columns,
     column,
     read_assignment_columns,
@@ -12,32 +15,33 @@ from shoal.runs.lock import LOCK, check_not_held, locked, locked_file
 from shoal.runs.rows import (
     DECIMALS,
     MIXED_FROM,
+    UNCERTAIN_BELOW,
     UNREADABLE,
-    UNSURE_BELOW,
     Assignment,
     Category,
     Skip,
     csv_text,
+    has_boxes,
     read_rows,
     to_csv,
     write_csv,
 )
-from shoal.runs.run import ANSWERS, COMPARED, PARTS, Run
-from shoal.runs.run_files import Damaged, damaged, read_arrays, read_vectors, reading
+from shoal.runs.run import COMPARED, PARTS, RESULTS, Run, environment
+from shoal.runs.run_files import damaged, read_arrays, read_vectors, reading
 from shoal.runs.thumbnails import Thumbnails, drop_thumbnails, thumbnail_files
 
 __all__ = [
-    "ANSWERS",
     "COMPARED",
     "DECIMALS",
     "LOCK",
     "MIXED_FROM",
+    "NO_CATEGORY",
     "PARTS",
+    "RESULTS",
+    "UNCERTAIN_BELOW",
     "UNREADABLE",
-    "UNSURE_BELOW",
     "Assignment",
     "Category",
-    "Damaged",
     "Run",
     "Skip",
     "Thumbnails",
@@ -47,6 +51,8 @@ __all__ = [
     "csv_text",
     "damaged",
     "drop_thumbnails",
+    "environment",
+    "has_boxes",
     "locked",
     "locked_file",
     "read_arrays",

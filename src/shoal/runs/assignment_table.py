@@ -1,10 +1,10 @@
-"""The table of a run's images: assignments.csv, or past a million rows parts in parquet.
+"""The table of a run's images: assignments.csv, or Parquet parts for more than a million rows.
 
-Parts of a million rows each are named assignments-00000-of-00010.parquet and so on, as other
-programs name theirs: a glob reads them all. Numbers in them have the decimals of a CSV table, so
-that what is read back does not depend on how it was written.
+Parts of a million rows are named assignments-00000-of-00010.parquet and so on. Numbers in them are
+rounded as in CSV, so that both formats contain the same values. Boxes in images have the columns x,
+y, width and height, but not in parts, where `path` contains them.
 
-People edit one table of a run and not the other: `check_columns` says where they disagree.
+People may edit one table of a run and not the other: `check_columns` reports inconsistencies.
 """
 
 from collections import Counter
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, get_type_hints, overload
 
 import numpy as np
 
+from shoal.arrays import UNLABELED
+from shoal.boxes import BOX_COLUMNS
 from shoal.errors import DataError, missing_package
 from shoal.files import atomic_file
 from shoal.runs import file_parts
@@ -24,11 +26,12 @@ from shoal.runs.rows import (
     Assignment,
     Category,
     Columns,
+    has_boxes,
     read_columns,
     read_rows,
     write_csv,
 )
-from shoal.runs.run_files import damaged, read_array, read_text, reading, split_table
+from shoal.runs.run_files import damaged, read_array, reading
 
 if TYPE_CHECKING:
     import pyarrow.parquet
@@ -38,18 +41,16 @@ PARQUET = "assignments.parquet"
 TABLE_PARTS = part_glob(PARQUET)
 HINTS = get_type_hints(Assignment)
 
-ROWS_AT_ONCE = 65_536
-"""Rows that are held while a table is written."""
+BLOCK_ROWS = 65_536
+"""Rows in memory while a table or array is written."""
 
-NO_CATEGORY = -1
+NO_CATEGORY = UNLABELED
+"""The category id of an image without a category."""
 
 
 def write_assignments(folder: Path, rows: Iterable[Assignment], n_rows: int) -> None:
-    """Write the table of a run's images, of which there are `n_rows`.
-
-    Where pyarrow is installed, assignments.csv is there as assignments.parquet too, and a large
-    table in parts instead.
-    """
+    """Write the table of `n_rows` images: assignments.csv and, with pyarrow, assignments.parquet,
+    or parts instead of both for a large run."""
     if n_rows > file_parts.PART_ROWS and _has_pyarrow():
         for name in (TABLE, PARQUET):
             (folder / name).unlink(missing_ok=True)
@@ -61,22 +62,29 @@ def write_assignments(folder: Path, rows: Iterable[Assignment], n_rows: int) -> 
 
 
 def write_parquet(folder: Path, rows: Iterable[Assignment], n_rows: int) -> None:
-    """Write the table as assignments.parquet, a large one in parts; nothing without pyarrow."""
+    """Write assignments.parquet, or parts of a large table; nothing without pyarrow."""
     for file in folder.glob(TABLE_PARTS):
         file.unlink()
     if not _has_pyarrow():
         return
-    source = iter(rows)
     n_parts = count_parts(n_rows)
     if n_parts < 2:
-        _write_part(folder / PARQUET, source)
+        listed = list(rows)
+        _write_part(folder / PARQUET, iter(listed), with_boxes=has_boxes(listed))
         return
+    source = iter(rows)
     for part in range(n_parts):
         file = folder / part_name(PARQUET, part, n_parts)
         _write_part(file, islice(source, file_parts.PART_ROWS), is_rounded=True)
 
 
-def _write_part(file: Path, rows: Iterator[Assignment], *, is_rounded: bool = False) -> None:
+def _write_part(
+    file: Path,
+    rows: Iterator[Assignment],
+    *,
+    is_rounded: bool = False,
+    with_boxes: bool = False,
+) -> None:
     import pyarrow
     import pyarrow.parquet
 
@@ -86,25 +94,31 @@ def _write_part(file: Path, rows: Iterator[Assignment], *, is_rounded: bool = Fa
         float: pyarrow.float64(),
         bool: pyarrow.bool_(),
     }
-    schema = pyarrow.schema([(name, kinds[hint]) for name, hint in HINTS.items()])
+    fields = [(name, kinds[hint]) for name, hint in HINTS.items()]
+    if with_boxes:
+        fields += [(name, pyarrow.int64()) for name in BOX_COLUMNS]
+    schema = pyarrow.schema(fields)
     with atomic_file(file) as out, pyarrow.parquet.ParquetWriter(out, schema) as writer:
-        while group := list(islice(rows, ROWS_AT_ONCE)):
+        while group := list(islice(rows, BLOCK_ROWS)):
             columns = []
             for name, hint in HINTS.items():
                 values = [getattr(row, name) for row in group]
                 if is_rounded and hint is float:
                     values = [round(value, DECIMALS) + 0.0 for value in values]  # never -0
                 columns.append(values)
+            if with_boxes:
+                boxes = [row.box or (None, None, None, None) for row in group]
+                columns += map(list, zip(*boxes, strict=True))
             writer.write_table(pyarrow.table(columns, schema=schema))
 
 
 def table_files(folder: Path) -> list[Path]:
-    """assignments.csv, whether it is there or not, or every part; a lost part is an error."""
+    """Return all parts of the table, or the path of assignments.csv; refuse a missing part."""
     return part_files(folder, PARQUET) or [folder / TABLE]
 
 
 def count_assignments(folder: Path) -> int:
-    """How many images the table names; parts say so without being read."""
+    """Return the number of images in the table."""
     files = table_files(folder)
     if files[0].name == TABLE:
         return len(read_columns(Assignment, files[0], ["path"])["path"])
@@ -112,7 +126,7 @@ def count_assignments(folder: Path) -> int:
 
 
 def read_assignments(folder: Path) -> Sequence[Assignment]:
-    """A row per image: a list or, of parts, a sequence that makes a row when it is asked for."""
+    """Return a row per image: a list, or for parts a sequence that builds rows on access."""
     file = table_files(folder)[0]
     if file.name == TABLE:
         return read_rows(Assignment, file)
@@ -120,7 +134,7 @@ def read_assignments(folder: Path) -> Sequence[Assignment]:
 
 
 def read_assignment_columns(folder: Path, names: Sequence[str] = tuple(HINTS)) -> Columns:
-    """The table, or some columns of it, column by column."""
+    """Return all or some columns of the table."""
     files = table_files(folder)
     if files[0].name == TABLE:
         return read_columns(Assignment, files[0], names)
@@ -135,14 +149,14 @@ def read_assignment_columns(folder: Path, names: Sequence[str] = tuple(HINTS)) -
 
 
 def column(rows: Sequence[Assignment], name: str) -> Any:
-    """(N,) one column of rows, a list or an array."""
+    """Return (N,) one column of rows, a list or an array."""
     if isinstance(rows, PartRows):
         return rows.columns[name]
     return [getattr(row, name) for row in rows]
 
 
 class PartRows(Sequence[Assignment]):
-    """The rows of a large table; what is held are its columns, which take a fraction of them."""
+    """The rows of a large table, stored as columns, which take less memory."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
@@ -164,9 +178,9 @@ class PartRows(Sequence[Assignment]):
         )
 
     def __iter__(self) -> Iterator[Assignment]:
-        for start in range(0, len(self), ROWS_AT_ONCE):
-            some = slice(start, start + ROWS_AT_ONCE)
-            values = [np.asarray(each[some], object).tolist() for each in self.columns.values()]
+        for start in range(0, len(self), BLOCK_ROWS):
+            block = slice(start, start + BLOCK_ROWS)
+            values = [np.asarray(each[block], object).tolist() for each in self.columns.values()]
             for row in zip(*values, strict=True):
                 yield Assignment(**dict(zip(self.columns, row, strict=True)))
 
@@ -193,10 +207,10 @@ def _read_part(file: Path, names: Sequence[str]) -> Columns:
                 columns[name] = cells.cast(kinds[hint]).to_numpy()
             elif name == "path":
                 columns[name] = cells.to_pylist()
-            else:  # of equal texts, as names of categories are, one is kept
-                same: dict[str, str] = {}
+            else:  # names of categories repeat: equal strings are stored once
+                stored: dict[str, str] = {}
                 columns[name] = [
-                    same.setdefault(text, text)
+                    stored.setdefault(text, text)
                     for chunk in cells.chunks
                     for text in chunk.to_pylist()
                 ]
@@ -221,8 +235,7 @@ def _has_pyarrow() -> bool:
 
 
 def check_agreement(folder: Path) -> None:
-    """Refuse a run whose tables contradict each other or its embeddings, as far as they are
-    there."""
+    """Refuse a run whose tables contradict each other or its embeddings."""
     if table_files(folder)[0].is_file():
         columns = read_assignment_columns(folder, ("path", "category_id", "category"))
         numbers = columns["category_id"].tolist()
@@ -232,29 +245,29 @@ def check_agreement(folder: Path) -> None:
 def check_columns(
     folder: Path, paths: Sequence[str], numbers: Sequence[int], names: Sequence[str]
 ) -> None:
-    """The same for whoever has read the images, and ids and names of their categories."""
+    """Check paths, category ids and names that were read already."""
     file = table_files(folder)[0]
     if len(set(paths)) < len(paths):
         path = next(path for path, n in Counter(paths).items() if n > 1)
-        raise damaged(file, f"{path!r} is an image of two rows", _lines(file, path=path)[-1])
+        raise damaged(file, f"two rows have the path {path!r}")
     if (folder / "categories.csv").is_file():
         known = _checked_categories(folder / "categories.csv")
         for number, name in dict.fromkeys(zip(numbers, names, strict=True)):
             if number == NO_CATEGORY or known.get(number) == name:
                 continue
-            reason = f"the category {number} is {name!r}, in categories.csv {known.get(number)!r}"
-            raise damaged(file, reason, _lines(file, category_id=str(number), category=name)[0])
+            reason = f"category {number} is {name!r}, but in categories.csv {known.get(number)!r}"
+            raise damaged(file, reason)
     try:
         shape = read_array(folder / "embeddings.npy").shape
-    except DataError:  # missing or damaged: whoever needs them says so
+    except DataError:  # missing or damaged: refused where they are needed
         return
     if shape[:1] != (len(paths),):
-        reason = f"found {len(paths):,} rows, but the shape of embeddings.npy is {shape}"
+        reason = f"found {len(paths):,} rows, but embeddings.npy has the shape {shape}"
         raise damaged(file, reason)
 
 
 def _checked_categories(file: Path) -> dict[int, str]:
-    """The name of each id; refuses ids that are not one for each category, known ones first."""
+    """Return the name of each id; refuse duplicate ids and known categories after novel ones."""
     names: dict[int, str] = {}
     is_novel = False
     for position, category in enumerate(read_rows(Category, file)):
@@ -264,13 +277,3 @@ def _checked_categories(file: Path) -> dict[int, str]:
         names[number] = category.category
         is_novel = category.is_novel
     return names
-
-
-def _lines(file: Path, **wanted: str) -> list[int | None]:
-    """The lines of the rows that have these values; of parts in parquet, which have none, None."""
-    if file.name != TABLE:
-        return [None]
-    header, rows = split_table(read_text(file), file)
-    at = {header.index(column): value for column, value in wanted.items()}
-    found = (line for line, cells in rows if all(cells[i] == value for i, value in at.items()))
-    return [*found] or [None]

@@ -1,7 +1,7 @@
-"""One writer at a time: the lock on a run folder, or on a table that is kept up to date.
+"""Locks on run folders and files, so that one process writes at a time.
 
-The lock is the operating system's, by filelock, on a small file that is held open: it ends with its
-process, kill -9 included. The file says who holds it.
+Locks are those of the operating system, by filelock: they end with their process, even when it is
+killed. The lock file names the process.
 """
 
 import contextlib
@@ -18,37 +18,37 @@ from shoal.errors import UsageError
 from shoal.files import make_folder, writing
 
 LOCK = "run.lock"
-"""The file in a run folder that is there while a process writes to it."""
+"""The lock file of a run folder."""
 
 WAIT_S = 0.5
-"""Seconds to wait for a lock: a process that only asks whether it is held has it for a moment."""
+"""Seconds to wait for a lock; `check_not_held` of another process takes it for a moment."""
 
 
 @contextlib.contextmanager
 def locked(folder: Path | str) -> Iterator[None]:
-    """Hold a run folder, made where it is missing; refuses one that a living process holds.
+    """Lock a run folder, created if missing; refuse one that another process has locked.
 
-    A folder that is empty in the end is removed. Within a thread the same lock may be taken again.
+    The folder is removed if it is empty in the end. The lock is reentrant.
     """
     file = Path(folder).absolute() / LOCK
     try:
         with _held(file, folder, WAIT_S):
             yield
     finally:
-        with contextlib.suppress(OSError):  # it holds a run, or is still held
+        with contextlib.suppress(OSError):  # not empty
             file.parent.rmdir()
 
 
 def locked_file(file: Path, wait_s: float = WAIT_S) -> contextlib.AbstractContextManager[None]:
-    """Hold a file, there or not, by a hidden neighbor; refuses one that a living process holds."""
+    """Lock a file by a hidden file next to it; refuse one that another process has locked."""
     return _held(file.absolute().with_name(f".{file.name}.lock"), file, wait_s)
 
 
 def check_not_held(folder: Path | str) -> None:
-    """Refuse a run folder that a living process holds; makes and removes nothing."""
+    """Refuse a run folder that another process has locked."""
     file = Path(folder).absolute() / LOCK
     if file.is_file():
-        # Where nothing can be written, that is said elsewhere.
+        # A folder that is not writable is refused elsewhere.
         with contextlib.suppress(OSError), _refused(file, folder), _lock(file).acquire(WAIT_S):
             pass
 
@@ -60,13 +60,13 @@ def _held(file: Path, path: Path | str, wait_s: float) -> Iterator[None]:
     with writing(file), _refused(file, path):
         lock.acquire(wait_s)
     try:
-        if not isinstance(lock, SoftFileLock):  # which names its process itself
-            with contextlib.suppress(OSError):  # Windows lets nobody write to a locked file
-                file.write_text(_own_name())
+        if not isinstance(lock, SoftFileLock):  # a soft lock names its process itself
+            with contextlib.suppress(OSError):  # Windows refuses writing to a locked file
+                file.write_text(_process_name())
         yield
     finally:
         if lock.lock_counter == 1:
-            with contextlib.suppress(OSError):  # filelock sees that the file of a lock has gone
+            with contextlib.suppress(OSError):  # filelock tolerates a removed file
                 file.unlink()
         lock.release()
 
@@ -77,7 +77,7 @@ def _lock(file: Path) -> BaseFileLock:
 
 @contextlib.contextmanager
 def _refused(file: Path, path: Path | str) -> Iterator[None]:
-    """Name the process that holds a lock which could not be taken."""
+    """Convert a timeout to an error that names the process with the lock."""
     try:
         yield
     except Timeout as error:
@@ -86,12 +86,12 @@ def _refused(file: Path, path: Path | str) -> Iterator[None]:
         except OSError:
             holder = ""
         raise UsageError(
-            f"{path}: is being written by {holder or 'another process'}; wait until that ends, "
-            "or choose another path"
+            f"{path}: is being written by {holder or 'another process'}; wait until it ends, or "
+            "choose another path"
         ) from error
 
 
-def _own_name() -> str:
+def _process_name() -> str:
     command = " ".join(Path(word).name for word in sys.argv[:2])
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     return f"process {os.getpid()} on {socket.gethostname()} ({command}), since {since}\n"

@@ -1,44 +1,46 @@
-"""The rows of a run's tables, and how they are written and read."""
+"""The rows of a run's tables, written to and read from CSV."""
 
 import csv
 import dataclasses
 import io
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 
+from shoal.boxes import BOX_COLUMNS, Box, split_name
+from shoal.errors import DataError
 from shoal.files import atomic_file
-from shoal.runs.run_files import Damaged, damaged, read_text, split_table, table_columns
+from shoal.runs.run_files import damaged, read_text, split_table
 
-UNSURE_BELOW = 0.5
-"""An image is unsure when its confidence is below this."""
+UNCERTAIN_BELOW = 0.5
+"""An image is uncertain if its confidence is below this."""
 
 MIXED_FROM = 0.1
-"""A category is marked as one that may hold another where `mixed_probability` is this or more."""
+"""A category may be two if its `mixed_probability` is at least this."""
 
 UNREADABLE = "unreadable"
-"""The status of a listed image that could not be read; no run holds one."""
+"""The status of an unreadable image in a list given to `assign`; runs have none."""
 
 DECIMALS = 6
-"""Decimals of a number in a table."""
+"""Decimals of numbers in tables."""
 
 Columns = dict[str, Any]
-"""The columns of a table by name: texts in lists, the rest in arrays."""
+"""The columns of a table by name: lists of strings, or arrays."""
 
-TRUTH = {"true": True, "false": False}
-"""Cells in lower case; a spreadsheet writes TRUE."""
+BOOLEANS = {"true": True, "false": False}
+"""Values of lower-cased cells; spreadsheets write TRUE."""
 
 EXPECTED = {
     bool: "true or false",
-    int: "a whole number",
+    int: "an integer",
     float: "a number",
-    tuple[str, ...]: "a JSON list of texts",
+    tuple[str, ...]: "a JSON list of strings",
 }
-"""What a cell of each type holds, in words."""
+"""What is expected in a cell of each type."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,29 +49,34 @@ class Assignment:
 
     path: str
     label_given: str = ""
-    """The name it was labeled with; empty for an unlabeled image."""
+    """The given label; empty for an unlabeled image."""
     category_id: int
-    """-1: possibly new, rejected or unreadable."""
+    """-1: possibly novel, rejected or unreadable."""
     category: str
     is_novel: bool
     confidence: float
-    """How likely the category is right, by labels held back."""
+    """The probability that the category is correct, calibrated on held-out labels."""
     outlier_score: float
-    """1 - mean cosine to the nearest images: large far from all."""
+    """1 - mean cosine similarity to the nearest images."""
     nearest_known: str = ""
     """The known category whose center is nearest."""
     nearest_known_similarity: float = float("nan")
-    """The cosine to that center."""
+    """The cosine similarity to that center."""
     second_category: str = ""
     """The next most likely category."""
     is_apart: bool = False
-    """Whether it lies in the part of its category that may be another category."""
+    """Whether it is in the part of its category that may be another category."""
     status: str = "predicted"
-    """What people decided: predicted (nothing), confirmed, rejected, moved, flagged; or
+    """What people decided: predicted (no decision), confirmed, rejected, moved or flagged; or
     unreadable."""
     classified_by: str = ""
-    """The account that decided."""
+    """The person who decided."""
     classified_at: str = ""
+
+    @property
+    def box(self) -> Box | None:
+        """The box in an image that `path` names; None for a whole image."""
+        return split_name(self.path)[1]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +95,9 @@ class Category:
     exemplars: tuple[str, ...] = ()
     """Paths of its most typical images."""
     mixed_probability: float = 0.0
-    """How likely it holds another category: the images with `is_apart`."""
+    """The probability that it is two categories: the images with `is_apart` are the second."""
+    parent: str = ""
+    """The inner node right above it in the tree of categories; '' if there is none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,57 +112,66 @@ Row = TypeVar("Row", Assignment, Category, Skip)
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A CSV table as text."""
+    """Return a CSV table as a string."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
     return text.getvalue()
 
 
-def to_csv(kind: type[Row], rows: Iterable[Row]) -> str:
-    """Rows as the text of a table with a header."""
+def has_boxes(rows: Iterable[Row]) -> bool:
+    """Return whether any of the rows is a box in an image."""
+    return any(isinstance(row, Assignment) and row.box is not None for row in rows)
+
+
+def to_csv(kind: type[Row], rows: Collection[Row]) -> str:
+    """Return rows as a CSV table with a header."""
     header, *cells = _cells(kind, rows)
     return csv_text(header, cells)
 
 
-def write_csv(kind: type[Row], rows: Iterable[Row], file: Path) -> None:
-    """Write the same table to a file, a row at a time."""
+def write_csv(kind: type[Row], rows: Collection[Row], file: Path) -> None:
+    """Write rows as a CSV table, one at a time."""
     with atomic_file(file) as out:
         text = io.TextIOWrapper(out, encoding="utf-8", newline="")
         csv.writer(text, lineterminator="\n").writerows(_cells(kind, rows))
         text.detach()
 
 
-def _cells(kind: type[Row], rows: Iterable[Row]) -> Iterator[list[str]]:
-    """The header of a table, and its rows."""
+def _cells(kind: type[Row], rows: Collection[Row]) -> Iterator[list[str]]:
+    """Yield the header of a table, then its rows; boxes have four more columns."""
     names = [field.name for field in dataclasses.fields(kind)]
-    yield names
+    box_names: list[str] = []
+    if has_boxes(rows):
+        box_names += BOX_COLUMNS
+    yield names + box_names
     for row in rows:
-        yield [_cell(getattr(row, name)) for name in names]
+        box = getattr(row, "box", None)
+        cells = [_cell(getattr(row, name)) for name in names]
+        yield cells + [str(getattr(box, name, "")) for name in box_names]
 
 
 def _cell(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return (
-            "" if math.isnan(value) else f"{round(value, DECIMALS) + 0.0:.{DECIMALS}f}"
-        )  # never -0
+        if math.isnan(value):
+            return ""
+        return f"{round(value, DECIMALS) + 0.0:.{DECIMALS}f}"  # + 0.0 turns -0 into 0
     if isinstance(value, tuple):
         return json.dumps(value, ensure_ascii=False)
     return str(value)
 
 
 def read_rows(kind: type[Row], file: Path) -> list[Row]:
-    """Read a table that `to_csv` has written; columns that someone has added are left aside."""
+    """Read the rows of a CSV table; additional columns are ignored."""
     columns = read_columns(kind, file)
     values = [each.tolist() if isinstance(each, np.ndarray) else each for each in columns.values()]
     return [kind(**dict(zip(columns, row, strict=True))) for row in zip(*values, strict=True)]
 
 
 def read_columns(kind: type[Row], file: Path, names: Sequence[str] | None = None) -> Columns:
-    """Read the same table, or some columns of it, column by column."""
-    text = read_text(file)
-    header, cells = table_columns(text, file)
+    """Read all or some columns of a CSV table."""
+    header, rows = split_table(read_text(file), file)
     hints = get_type_hints(kind)
     if missing := set(hints) - set(header):
         raise damaged(file, f"no column {', '.join(sorted(missing))}", 1)
@@ -161,42 +179,39 @@ def read_columns(kind: type[Row], file: Path, names: Sequence[str] | None = None
     for name in names or hints:
         hint = hints[name]
         at = header.index(name)
+        cells = [row[at] for _, row in rows]
         try:
-            column = _parsed(name, hint, cells[at])
+            column = _parsed(hint, cells)
         except (ValueError, KeyError):
-            raise _bad_cell(name, hint, at, text, file) from None
+            lines = [line for line, _ in rows]
+            raise _bad_cell(name, hint, zip(lines, cells, strict=True), file) from None
         columns[name] = np.array(column, hint) if hint in (bool, int, float) else column
     return columns
 
 
-def _parsed(name: str, hint: Any, cells: Sequence[str]) -> list[Any]:
-    """The values of a column; ValueError or KeyError where a cell has none."""
+def _parsed(hint: Any, cells: Sequence[str]) -> list[Any]:
+    """Return the values of a column; ValueError or KeyError for an invalid cell."""
     if hint is str:
         return list(cells)
     if hint is bool:
-        values = {cell: TRUTH[cell.casefold()] for cell in set(cells)}
+        values = {cell: BOOLEANS[cell.casefold()] for cell in set(cells)}
         return [values[cell] for cell in cells]
     if hint is int:
         return [int(cell) for cell in cells]
     if hint is not float:
         return [_texts(cell) for cell in cells]
-    numbers = [float(cell or "nan") for cell in cells]
-    if name == "mixed_probability" and not all(0 <= number <= 1 for number in numbers):
-        raise ValueError(name)
-    return numbers
+    return [float(cell or "nan") for cell in cells]
 
 
-def _bad_cell(name: str, hint: Any, at: int, text: str, file: Path) -> Damaged:
-    """The error for the first cell of a column that cannot be read."""
-    for line, row in split_table(text, file)[1]:
+def _bad_cell(name: str, hint: Any, cells: Iterable[tuple[int, str]], file: Path) -> DataError:
+    """Return the error for the first invalid cell of a column; each comes with its line."""
+    for line, cell in cells:
         try:
-            _parsed(name, hint, [row[at]])
+            _parsed(hint, [cell])
         except (ValueError, KeyError):
-            expected = EXPECTED[hint]
-            if name == "mixed_probability":
-                expected = "a number from 0 to 1"
-            return damaged(file, f"{name}: found {row[at][:40]!r}, expected {expected}", line)
-    raise AssertionError("a cell that could not be read can be read now")
+            reason = f"{name}: found {cell[:40]!r}, expected {EXPECTED[hint]}"
+            return damaged(file, reason, line)
+    raise AssertionError("every cell is valid")
 
 
 def _texts(cell: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""The thumbnails of a run: thumbnails.zip, past a million images parts of a million each.
+"""The thumbnails of a run: thumbnails.zip, or parts of a million images each.
 
-A part of a million stays below 4 GB, so that its directory has one form, which is read at once:
-zipfile takes 9 s and 590 MB for a million entries, reading them as an array 0.2 s and 12 MB.
+A part stays below 4 GB, so that its directory has a fixed format and can be read as an array, which
+is much faster and smaller than `zipfile`.
 """
 
 import itertools
@@ -21,35 +21,34 @@ from shoal.errors import DataError
 from shoal.files import atomic_file
 from shoal.runs import file_parts
 from shoal.runs.file_parts import count_parts, part_files, part_glob, part_name
-from shoal.runs.run_files import CAUSES, Damaged, reading
+from shoal.runs.run_files import CAUSES, reading
 
 THUMBNAILS = "thumbnails.zip"
 THUMBNAIL_PARTS = part_glob(THUMBNAILS)
 
 ENTRY = np.dtype(
     [
-        ("mark", "<u4"),
+        ("signature", "<u4"),
         ("_", "V12"),
         ("crc", "<u4"),
         ("size", "<u4"),
-        ("whole", "<u4"),
-        ("name", "<u2"),
-        ("extra", "<u2"),
-        ("comment", "<u2"),
+        ("uncompressed_size", "<u4"),
+        ("name_length", "<u2"),
+        ("extra_length", "<u2"),
+        ("comment_length", "<u2"),
         ("__", "V8"),
-        ("at", "<u4"),
+        ("offset", "<u4"),
         ("row", "S8"),
     ]
 )
-"""An entry of the central directory whose name has eight digits and nothing else: 54 bytes."""
+"""An entry of the central directory with a name of eight digits: 54 bytes."""
 
 Places = NDArray[np.uint32]
-"""(N, 3) where each thumbnail begins, its bytes, and their checksum."""
+"""(N, 3) offset, size and checksum of each thumbnail."""
 
 
 def write_thumbnails(folder: Path, images: Iterable[bytes], n_images: int | None = None) -> None:
-    """Write a small WebP, PNG or JPEG per row, in row order; `n_images` says how many, to have them
-    in parts."""
+    """Write a small WebP, PNG or JPEG per row, in row order; `n_images` is needed for parts."""
     drop_thumbnails(folder)
     source = enumerate(images)
     n_parts = count_parts(n_images or 0)
@@ -66,29 +65,28 @@ def write_thumbnails(folder: Path, images: Iterable[bytes], n_images: int | None
 def _write(file: Path, images: Iterable[tuple[int, bytes]]) -> None:
     with atomic_file(file) as opened, zipfile.ZipFile(opened, "w") as archive:
         for row, image in images:
-            # A fixed date: same images, same bytes.
+            # A fixed date makes the bytes reproducible.
             archive.writestr(zipfile.ZipInfo(f"{row:08d}"), image)
 
 
 def drop_thumbnails(folder: Path) -> None:
-    """Remove what is there of them."""
+    """Remove all thumbnails."""
     for file in (folder / THUMBNAILS, *folder.glob(THUMBNAIL_PARTS)):
         file.unlink(missing_ok=True)
 
 
 def thumbnail_files(folder: Path) -> list[Path]:
-    """thumbnails.zip, or its parts; none where the run has no thumbnails, or was killed while it
-    wrote them."""
+    """Return thumbnails.zip or its parts; empty if they are missing or incomplete."""
     if (folder / THUMBNAILS).is_file():
         return [folder / THUMBNAILS]
     try:
         return part_files(folder, THUMBNAILS)
-    except Damaged:
+    except DataError:
         return []
 
 
 class Thumbnails:
-    """The thumbnails of a run, each archive opened when the first of its pictures is asked for."""
+    """The thumbnails of a run; archives are opened on first access."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -96,24 +94,19 @@ class Thumbnails:
         self._lock = threading.Lock()
         self._archives: dict[Path, _Archive] = {}
 
-    @property
-    def is_there(self) -> bool:
-        """Whether the run has any."""
-        return bool(self.files)
-
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for archive in self._archives.values():
             archive.file.close()
         self._archives = {}
 
     def read(self, rows: Sequence[int]) -> list[bytes]:
-        """The thumbnails of some rows; an error that names the file where one cannot be read."""
+        """Return the thumbnails of some rows; refuse a damaged file."""
         with self._lock:
             return [self._read(row) for row in rows]
 
     def get(self, rows: Sequence[int]) -> list[bytes]:
-        """The same with empty bytes for what cannot be read."""
+        """Return the thumbnails of some rows, empty bytes for unreadable ones."""
         pictures = []
         for row in rows:
             try:
@@ -123,7 +116,7 @@ class Thumbnails:
         return pictures
 
     def file_of(self, row: int) -> Path:
-        """The file that holds the thumbnail of a row, or that ought to."""
+        """Return the file with the thumbnail of a row, which may be missing."""
         if not self.files:
             return self.folder / THUMBNAILS
         return self.files[min(row // file_parts.PART_ROWS, len(self.files) - 1)]
@@ -138,7 +131,7 @@ class Thumbnails:
 
 
 class _Archive:
-    """One zip file of thumbnails, from a row on."""
+    """A zip file of thumbnails, those of row `first` and later."""
 
     def __init__(self, path: Path, first: int) -> None:
         self.file = path.open("rb")
@@ -150,9 +143,10 @@ class _Archive:
             raise
 
     def read(self, row: int) -> bytes:
-        at, size, crc = self.places[row - self.first].tolist()
-        self.file.seek(at)
+        offset, size, crc = self.places[row - self.first].tolist()
+        self.file.seek(offset)
         header = self.file.read(30)
+        # Skip the name and the extra field, whose lengths end the local header.
         self.file.seek(sum(struct.unpack("<HH", header[26:30])), os.SEEK_CUR)
         picture = self.file.read(size)
         if zlib.crc32(picture) != crc:
@@ -161,19 +155,21 @@ class _Archive:
 
 
 def _places(file: BinaryIO, first: int) -> Places:
-    """Where each thumbnail is, from row `first` on."""
+    """Return the places of the thumbnails of a file that starts with row `first`."""
     end_size = 22
     file.seek(-end_size, os.SEEK_END)
-    mark, _, _, _, n_entries, size, at, comment = struct.unpack("<IHHHHIIH", file.read(end_size))
-    if n_entries == 0xFFFF:  # more than fit into this record: the one before has the true numbers
+    end = struct.unpack("<IHHHHIIH", file.read(end_size))
+    signature, _, _, _, n_entries, size, offset, comment_length = end
+    if n_entries == 0xFFFF:  # too many for this record: the Zip64 record before it has them
         file.seek(-end_size - 20 - 56, os.SEEK_END)
-        n_entries, size, at = struct.unpack("<32xQQQ", file.read(56))
-    if mark != 0x06054B50 or comment or size != n_entries * ENTRY.itemsize:
-        raise zipfile.BadZipFile("not an archive as runs write it")
-    file.seek(at)
+        n_entries, size, offset = struct.unpack("<32xQQQ", file.read(56))
+    if signature != 0x06054B50 or comment_length or size != n_entries * ENTRY.itemsize:
+        raise zipfile.BadZipFile("not an archive written by a run")
+    file.seek(offset)
     table: NDArray[np.void] = np.frombuffer(file.read(size), ENTRY)
-    is_plain = (table["size"] == table["whole"]) & (table["name"] == 8) & (table["extra"] == 0)
+    is_plain = table["size"] == table["uncompressed_size"]
+    is_plain &= (table["name_length"] == 8) & (table["extra_length"] == 0)
     rows = table["row"].astype(np.int64)
     if not is_plain.all() or not np.array_equal(rows, first + np.arange(n_entries)):
-        raise zipfile.BadZipFile("not an archive as runs write it")
-    return np.stack([table["at"], table["size"], table["crc"]], axis=1)
+        raise zipfile.BadZipFile("not an archive written by a run")
+    return np.stack([table["offset"], table["size"], table["crc"]], axis=1)

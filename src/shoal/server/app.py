@@ -1,6 +1,4 @@
-"""The review of a run for a browser: one page, what it shows, and the one way to change
-anything.
-"""
+"""The web application of a review: the page, the data it shows, and one route for all changes."""
 
 import asyncio
 import hashlib
@@ -19,15 +17,15 @@ from starlette.routing import Route
 
 from shoal.errors import ShoalError, UsageError
 from shoal.review.actions import STATUSES
-from shoal.review.history import Window
 from shoal.review.review import Review, checked_who
 from shoal.review.state import Conflict
-from shoal.runs import UNSURE_BELOW, Run, Thumbnails, table_files
-from shoal.server import columns
+from shoal.runs import UNCERTAIN_BELOW, Run, Thumbnails, table_files
+from shoal.server import page_data
 from shoal.server.guard import Access, Guard
+from shoal.server.map_positions import MapPositions
 from shoal.server.packing import pack_rows
 from shoal.server.pictures import MAX_SIDE, SHARP_SIDES, Originals, packed
-from shoal.server.requests import action_of, number, row_numbers, window_of
+from shoal.server.requests import number, requested_action, row_numbers
 from shoal.server.search import Search
 from shoal.text import shown
 
@@ -37,135 +35,138 @@ TYPES = {
     "js": "text/javascript",
     "svg": "image/svg+xml",
 }
-"""Files of the page by their endings."""
+"""Media types of the files of the page."""
 
 WAIT_S = 20.0
-"""Seconds that a question for changes is held open."""
+"""Seconds that a request for changes is held open."""
 
-LOOK_S = 0.2
-"""Seconds between two looks at the log, to which another process may have added."""
+POLL_S = 0.2
+"""Seconds between two checks of the log, to which another process may have added."""
 
-# The address of a picture has the version of its run: the next run is served at the same one.
-FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
-NEVER = {"cache-control": "no-store"}
+MAX_TARGETS = 12
+"""Maximum number of likely categories for some images."""
+
+MAX_WINDOW = 40
+"""Maximum number of characters in the name of a page."""
+
+# The address of a picture contains a version of its run, so that another run has other addresses.
+CACHED = {"cache-control": "private, max-age=31536000, immutable"}
+NOT_CACHED = {"cache-control": "no-store"}
 
 
 def make_app(handlers: "PageHandlers") -> Guard:
-    """The application, behind its guard."""
+    """Return the application, behind its guard."""
     routes = [
         Route("/", handlers.page),
         Route("/static/{name}", handlers.static),
         Route("/thumbnails", handlers.pictures),
         Route("/image/{row:int}", handlers.original),
         Route("/api/run", handlers.about),
-        Route("/api/columns", handlers.state),
+        Route("/api/columns", handlers.columns),
         Route("/api/images", handlers.images),
+        Route("/api/boxes", handlers.boxes),
         Route("/api/similar", handlers.similar),
+        Route("/api/near-duplicates", handlers.near_duplicates),
         Route("/api/candidates", handlers.candidates),
         Route("/api/merges", handlers.merges),
+        Route("/api/tree", handlers.tree),
+        Route("/api/targets", handlers.targets),
         Route("/api/parts", handlers.parts),
         Route("/api/paths", handlers.paths),
         Route("/api/map", handlers.map),
         Route("/api/changes", handlers.changes),
         Route("/api/act", handlers.act, methods=["POST"]),
     ]
-    app = Starlette(routes=routes, exception_handlers={ShoalError: _refused})
+    app = Starlette(routes=routes, exception_handlers={ShoalError: _bad_request})
     return Guard(app, handlers.access)
 
 
 class PageHandlers:
-    """Answers what the page asks.
-
-    Starlette calls each in a thread, but for those that wait, and `_refused` where one raises.
-    """
+    """The handlers of all routes; Starlette runs those that are not async in threads."""
 
     def __init__(
-        self, review: Review, access: Access, originals: Originals, misfits: Sequence[str] = ()
+        self, review: Review, access: Access, originals: Originals, not_applied: Sequence[str] = ()
     ) -> None:
         self.review = review
         self.access = access
-        self.misfits = misfits
+        self.not_applied = not_applied
         self.thumbnails = Thumbnails(review.run.path)
         self.originals = originals
         self.search = Search(review)
+        self.positions = MapPositions(self.search)
         threading.Thread(target=self._prepare, daemon=True).start()
 
     def _prepare(self) -> None:
-        """Compute, while the browser loads the page, what it and the first action ask for."""
-        answer = self.review.state
-        _ = answer.typical_order, answer.checksum
+        """Compute what the page and the first action need while the browser loads the page."""
+        state = self.review.state
+        _ = state.typical_order, state.checksum
 
     def page(self, _request: Request) -> Response:
-        """The page itself, which holds nothing of the run."""
-        return Response(_static()["index.html"], media_type="text/html", headers=NEVER)
+        """Return the page, which contains nothing of the run."""
+        return Response(_static()["index.html"], media_type="text/html", headers=NOT_CACHED)
 
     def static(self, request: Request) -> Response:
-        """A part of the page."""
+        """Return a script, style sheet or icon."""
         name = request.path_params["name"]
         if name not in _static():
-            return Response("not here", 404)
+            return Response("not found", 404)
         media = TYPES[name.rpartition(".")[2]]
         return Response(_static()[name], media_type=media, headers={"cache-control": "no-cache"})
 
     def about(self, request: Request) -> Response:
-        """What the page has to know before it draws anything."""
+        """Return what the page needs before it draws anything."""
         with self.review.lock:
             self.review.refresh()
             run = self.review.run
             state = self.review.state
             who = self._who(request)
-            changed = columns.changes(self.review, state.seq, who, _window(request))
-            entries = state.entries[-columns.MAX_ENTRIES :]
+            entries = state.entries[-page_data.MAX_ENTRIES :]
             facts = {
                 "version": _version(run, self.originals.root),
                 "title": shown(run.path.resolve().name),
-                "n_images": len(self.review.state),
+                "n_images": len(state),
                 "statuses": STATUSES,
-                "sure": columns.SURE,
-                "unsure_below": UNSURE_BELOW,
+                "confidence_scale": page_data.CONFIDENCE_SCALE,
+                "uncertain_below": UNCERTAIN_BELOW,
                 "who": who,
                 "asks_who": self.access.asks_who,
                 "csrf": self.access.csrf,
                 "read_only": self.access.is_read_only,
                 "has": {
-                    "thumbnails": self.thumbnails.is_there,
-                    "originals": self.originals.is_there,
+                    "thumbnails": bool(self.thumbnails.files),
+                    "originals": self.originals.is_available,
                 },
                 "originals_missing": self.originals.missing,
-                "categories": columns.categories(self.review),
-                "does_not_fit": [shown(words) for words in self.misfits[: columns.MAX_ENTRIES]],
+                "categories": page_data.categories(self.review),
+                "not_applied": [shown(text) for text in self.not_applied[: page_data.MAX_ENTRIES]],
                 "seq": state.seq,
-                "undo": changed["undo"],
-                "redo": changed["redo"],
-                "distinct": columns.distinct_pairs(state),
-                "entries": [columns.entry_words(state, entry) for entry in entries],
+                "distinct": sorted(state.distinct),
+                "entries": [page_data.entry_fields(state, entry) for entry in entries],
+                **page_data.undo_and_redo(state, who),
             }
             return _json(facts)
 
-    def state(self, _request: Request) -> Response:
-        """Every image's category and status; its first number is the action it is of."""
+    def columns(self, _request: Request) -> Response:
+        """Return the number of the last action (4 bytes) and the columns of all images."""
         with self.review.lock:
             head = self.review.state.seq.to_bytes(4, "little")
-            return _binary(head + columns.columns(self.review), NEVER)
+            return _binary(head + page_data.columns(self.review), NOT_CACHED)
 
     def images(self, request: Request) -> Response:
-        """Some images in words."""
-        return _json(columns.images(self.review, self._rows(request)))
+        """Return the details of some images."""
+        return _json(page_data.images(self.review, self._rows(request)))
 
     def pictures(self, request: Request) -> Response:
-        """Some thumbnails in one answer.
-
-        `sharp`, so many pixels, draws them anew from the originals.
-        """
+        """Return some thumbnails in one response; `sharp` asks for larger ones, in pixels."""
         rows = self._rows(request)
         side = number(request.query_params.get("sharp", "0"))
-        if side or not self.thumbnails.is_there:
-            least, most = SHARP_SIDES
-            images = [self._sharp(row, min(max(side, least), most)) for row in rows]
+        if side or not self.thumbnails.files:
+            smallest, largest = SHARP_SIDES
+            images = [self._sharp(row, min(max(side, smallest), largest)) for row in rows]
         else:
             images = self.thumbnails.get(rows)
-        kept = FOREVER if all(images) else NEVER  # what failed may be there the next time
-        return _binary(packed(images), kept)
+        # A picture that could not be read may be there the next time.
+        return _binary(packed(images), CACHED if all(images) else NOT_CACHED)
 
     def _sharp(self, row: int, side: int) -> bytes:
         try:
@@ -174,54 +175,76 @@ class PageHandlers:
             return b""
 
     def original(self, request: Request) -> Response:
-        """The image of a row as it is in the collection; `whole` has all of its pixels."""
+        """Return the original image of a row; `whole` asks for all of its pixels, `around` for the
+        image that a box is in."""
         row = request.path_params["row"]
         if not 0 <= row < len(self.review.state):
-            return Response("no such image", 404)
+            return Response("not found", 404)
+        is_around = "around" in request.query_params
         if "whole" in request.query_params:
-            image = self.originals.whole(row)
+            image = self.originals.whole(row, is_around=is_around)
         else:
-            image = self.originals.get(row, MAX_SIDE)
-        return Response(image, media_type="image/jpeg", headers=FOREVER)
+            image = self.originals.get(row, MAX_SIDE, is_around)
+        return Response(image, media_type="image/jpeg", headers=CACHED)
 
-    def similar(self, request: Request) -> Response:
-        """Images like one."""
+    def boxes(self, request: Request) -> Response:
+        """Return the boxes of the image that a box is in, and the size of that image."""
         row = number(request.query_params.get("row"))
         if not 0 <= row < len(self.review.state):
-            raise UsageError(f"row {row}: there is none")
+            raise UsageError(f"row {row}: does not exist")
+        size, boxes = self.originals.boxes(row)
+        return _json({"size": size, "boxes": [[other, *box] for other, box in boxes.items()]})
+
+    def similar(self, request: Request) -> Response:
+        """Return the images most similar to one."""
+        row = number(request.query_params.get("row"))
+        if not 0 <= row < len(self.review.state):
+            raise UsageError(f"row {row}: does not exist")
         return _json(self.search.similar(row))
 
+    def near_duplicates(self, _request: Request) -> Response:
+        """Return images that look almost the same as another one of their category."""
+        return _json(self.search.near_duplicates())
+
     def candidates(self, request: Request) -> Response:
-        """Images that a category may grow by."""
+        """Return images that may belong to a category."""
         return _json(self.search.candidates(self._category(request)))
 
     def merges(self, _request: Request) -> Response:
-        """Pairs of categories that look like one."""
+        """Return pairs of categories that may be the same."""
         return _json(self.search.merges())
 
+    def tree(self, _request: Request) -> Response:
+        """Return the tree of categories."""
+        return _json(self.search.tree())
+
+    def targets(self, request: Request) -> Response:
+        """Return the categories that some images most likely belong to."""
+        rows = self._rows(request)
+        return _json(self.search.targets(rows)[:MAX_TARGETS] if rows else [])
+
     def parts(self, request: Request) -> Response:
-        """A category in parts."""
+        """Return the parts into which a category can be split."""
         n_parts = number(request.query_params.get("parts"))
         return _json(self.search.parts(self._category(request), n_parts))
 
     def paths(self, request: Request) -> Response:
-        """Images by a part of their path."""
+        """Return the images whose path contains a text."""
         text = request.query_params.get("text", "")
         if not text:
             return _json([])
         return _json(pack_rows(self.search.paths(text), len(self.review.state)))
 
-    def map(self, _request: Request) -> Response:
-        """Where a sample of the images lies."""
-        return _binary(self.search.map, NEVER)
+    def map(self, request: Request) -> Response:
+        """Return the positions of a sample of images on the map, by `layout` or the best known."""
+        layout = request.query_params.get("layout")
+        if layout == "tsne":
+            return _binary(self.positions.tsne, NOT_CACHED)
+        return _binary(self.positions.pca if layout == "pca" else self.positions.best, NOT_CACHED)
 
     async def changes(self, request: Request) -> Response:
-        """What others have done since an action.
-
-        Waits a while for something to tell, unless `now` is given.
-        """
+        """Return what changed after action `since`; wait for a change unless `now` is given."""
         since = number(request.query_params.get("since"))
-        window = _window(request)
         clock = asyncio.get_running_loop().time
         until = clock()
         if "now" not in request.query_params:
@@ -233,52 +256,40 @@ class PageHandlers:
                 return Response()
             if self.review.state.seq > since or clock() >= until:
                 who = self._who(request)
-                return _json(
-                    await run_in_threadpool(columns.changes, self.review, since, who, window)
-                )
-            await asyncio.sleep(LOOK_S)
+                return _json(await run_in_threadpool(page_data.changes, self.review, since, who))
+            await asyncio.sleep(POLL_S)
 
     async def act(self, request: Request) -> Response:
-        """Do something: what, by whom, and which action they had seen last."""
+        """Apply an action; `base` is the last action that the page has shown."""
         try:
-            asked = json.loads(await request.body())
-            base = asked.get("base")
-            by = self._named(asked.get("by"))
-            if type(base) is not int or not isinstance(asked, dict):
+            body = json.loads(await request.body())
+            base = body.get("base")
+            if type(base) is not int:
                 raise TypeError("base")
-            window = window_of(asked.get("window"), asked.get("opened"))
-        except UsageError:
-            raise
         except (ValueError, TypeError, AttributeError, RecursionError, ClientDisconnect) as error:
             raise UsageError(f"The request cannot be read ({error}).") from error
-        return await run_in_threadpool(self._do, asked, by, base, window)
+        return await run_in_threadpool(self._act, body, base)
 
-    def _do(self, asked: dict[str, object], by: str, base: int, window: Window | None) -> Response:
-        refusal = {}
-        kind = asked.get("action")
+    def _act(self, body: dict[str, object], base: int) -> Response:
+        by = str(body.get("by") or "")
+        if not by and self.access.asks_who:
+            raise UsageError("Enter your name first, with the button at the top.")
+        who = checked_who(by or None)
+        window = str(body.get("window", ""))[:MAX_WINDOW]
+        conflict = {}
         try:
-            if kind in ("undo", "redo") and "of" not in asked:
-                self.review.again(str(kind), by=by, base=base, window=window)
+            if body.get("action") == "undo" and "of" not in body:
+                self.review.undo(by=who, base=base, window=window)
+            elif body.get("action") == "redo" and "of" not in body:
+                self.review.redo(by=who, base=base, window=window)
             else:
-                name = window.name if window else ""
                 self.review.act(
-                    lambda state: action_of(state, asked), by=by, base=base, window=name
+                    lambda state: requested_action(state, body), by=who, base=base, window=window
                 )
         except Conflict as error:
-            refusal = {"error": str(error)}
-        answer = {**refusal, **columns.changes(self.review, base, by, window)}
-        return _json(answer, 409 if refusal else 200)
-
-    def _named(self, by: str | None) -> str:
-        """Check the name of who acts.
-
-        Without one it is the account of the server, unless several people may act.
-        """
-        if not by and self.access.asks_who:
-            raise UsageError(
-                "Say who you are first: the button with your name, at the top, asks for it."
-            )
-        return checked_who(by)
+            conflict = {"error": str(error)}
+        result = {**conflict, **page_data.changes(self.review, base, who)}
+        return _json(result, 409 if conflict else 200)
 
     def _who(self, request: Request) -> str:
         by = request.query_params.get("by") or None
@@ -292,22 +303,17 @@ class PageHandlers:
     def _category(self, request: Request) -> int:
         category = number(request.query_params.get("category"))
         if category not in self.review.state.categories:
-            raise UsageError(f"category {category}: there is none")
+            raise UsageError(f"category {category}: does not exist")
         return category
 
 
-def _refused(_request: Request, error: Exception) -> Response:
-    """What a user can cause is a sentence."""
+def _bad_request(_request: Request, error: Exception) -> Response:
+    """Return an error that a user can cause as a sentence."""
     return _json({"error": str(error)}, 400)
 
 
-def _window(request: Request) -> Window | None:
-    asked = request.query_params
-    return window_of(asked.get("window"), number(asked.get("opened", "0")))
-
-
 def _version(run: Run, images: Path | None) -> str:
-    """Another one for another run or folder of images, and for a run that was made anew."""
+    """Return a hash that differs between runs, folders of images, and times of writing."""
     text = f"{run.path.resolve()} {images or ''} {table_files(run.path)[-1].stat().st_mtime_ns}"
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
@@ -317,17 +323,14 @@ def _binary(content: bytes, headers: dict[str, str]) -> Response:
 
 
 def _json(content: object, status: int = 200) -> Response:
-    """JSON without spaces.
-
-    Names with half a character, which a file system may have, are written as codes.
-    """
+    """Return compact JSON, in ASCII because file names may contain lone surrogates."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-    return Response(text, status, media_type="application/json", headers=NEVER)
+    return Response(text, status, media_type="application/json", headers=NOT_CACHED)
 
 
 @cache
 def _static() -> dict[str, bytes]:
-    """The files of the page by name; nothing else is served."""
+    """Return the files of the page by name; nothing else is served."""
     found = [*(files("shoal.server") / "page").iterdir()]
     found.append(files("shoal.report") / "templates" / "theme.css")
     return {file.name: file.read_bytes() for file in found if file.name.rpartition(".")[2] in TYPES}

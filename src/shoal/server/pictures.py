@@ -1,9 +1,7 @@
-"""The pictures of a run: thumbnails out of its archive, by the hundred, and originals out of its
-collection.
+"""The pictures of a run: packed thumbnails, and originals from the collection.
 
-An original is named by its row alone, lies inside the folder (or address, or shards) of the
-collection, and leaves as pixels that were decoded and written anew: no other file, and nothing that
-hides in one, is ever sent.
+An original is requested by row, must lie inside the folder (or address, or shards) of the
+collection, and is decoded and encoded again: no other file, and nothing hidden in one, is sent.
 """
 
 import io
@@ -15,44 +13,41 @@ from pathlib import Path
 
 import numpy as np
 
+from shoal.boxes import Box, split_file, split_name
 from shoal.errors import DataError
 from shoal.runs import Run
 from shoal.text import shown
 
 MAX_SIDE = 2048
-"""Pixels of the longer side of an enlarged image."""
+"""Maximum pixels of the longer side of an enlarged image."""
 
 WHOLE_SIDE = 8192
-"""The same of one that somebody zooms into, with all of its pixels where there are no more."""
+"""The same for an image that is zoomed into."""
 
 SHARP_SIDES = (224, 640)
-"""The same of an image that stands in the grid for a thumbnail that is too small: at least, at
-most."""
+"""Minimum and maximum pixels of an image that replaces a thumbnail that is too small."""
 
 QUALITY = 88
 
-LOOKED_AT = 20
-"""Images that are looked for at the start, to tell a folder that holds none of them."""
+N_CHECKED = 20
+"""Images that are looked up at the start to detect a wrong folder."""
 
-MOVED = "if they have moved, `shoal review --images FOLDER` says where they are now"
+MOVED = "if they were moved, give their folder: `shoal review --images FOLDER`"
 NO_FILES = (
-    "the run was made from embeddings; `shoal review --images FOLDER` says where the images are "
-    "that it names"
+    "the run was made from embeddings; give the folder of the images: `shoal review --images "
+    "FOLDER`"
 )
 
 
 def packed(pictures: Sequence[bytes]) -> bytes:
-    """Several pictures as one answer: how many, the bytes of each (little-endian u4), then all
-    of them.
-    """
+    """Return pictures in one response: their number and sizes (little-endian u4), then their
+    bytes."""
     sizes = np.array([len(pictures), *map(len, pictures)], dtype="<u4").tobytes()
     return sizes + b"".join(pictures)
 
 
 class Originals:
-    """The image files of a run, where they still are, or in the folder `images` where they have
-    moved to.
-    """
+    """The image files of a run, in their collection or in the folder `images`."""
 
     def __init__(self, run: Run, paths: Sequence[str], images: Path | None = None) -> None:
         self.paths = paths
@@ -64,38 +59,36 @@ class Originals:
         self.root: Path | None = None
         root = str(images or run.provenance.get("root") or "")
         if root and not Path(root).is_dir():
-            # Their readers take long to import; a folder needs none.
-            from shoal.data.readers.originals import finder_of, is_stored
+            # Imported here, because the readers take long to import and a folder needs none.
+            from shoal.data.readers.shards import is_stored_source, location_finder
 
-            self.find = finder_of(root) if is_stored(root) else None
+            self.find = location_finder(root) if is_stored_source(root) else None
         if root and self.find is None:
-            self.root = Path(os.path.abspath(root))  # noqa: PTH100  (links may lead to the images)
+            self.root = Path(os.path.abspath(root))  # noqa: PTH100  (keeps symbolic links)
 
     @property
-    def is_there(self) -> bool:
-        """Whether there is somewhere to look: a folder, or an address, which is not asked now."""
+    def is_available(self) -> bool:
+        """Whether there is a folder, or an address, which is not contacted."""
         return self.find is not None or (self.root is not None and self.root.is_dir())
 
     @property
     def missing(self) -> str:
-        """Why no original can be shown.
-
-        Empty where there is none, but a thumbnail of each: images in memory.
-        """
+        """Why originals cannot be shown; empty if they can, or if only thumbnails exist."""
         if self.find is not None:
             return ""
         if self.root is None:
             return "" if self._has_thumbnails else NO_FILES
-        where = shown(str(self.root))
-        if not self.is_there:
-            return f"the folder of the images is not there ({where}); {MOVED}"
-        some = self.paths[:: max(1, len(self.paths) // LOOKED_AT)]
-        if some and not any((self.root / path).is_file() for path in some):
-            return f"the images are not in {where}; {MOVED}"
+        folder = shown(str(self.root))
+        if not self.is_available:
+            return f"the folder of the images does not exist ({folder}); {MOVED}"
+        some = self.paths[:: max(1, len(self.paths) // N_CHECKED)]
+        files = [Path(split_file(f"{self.root}/{path}")[0]) for path in some]
+        if files and not any(file.is_file() for file in files):
+            return f"the images are not in {folder}; {MOVED}"
         return ""
 
     def file(self, row: int) -> Path:
-        """The file of a row, inside the folder of the collection."""
+        """Return the file of a row; refuse one outside the folder of the collection."""
         if self.root is None:
             raise DataError("the run was not made from image files")
         file = Path(os.path.normpath(self.root / self.paths[row]))
@@ -103,20 +96,38 @@ class Originals:
             raise DataError("the path leads out of the collection")
         return file
 
-    def whole(self, row: int) -> bytes:
-        """An image with all of its pixels: one at a time, and kept by the browser alone, because
-        of its size.
-        """
+    def whole(self, row: int, *, is_around: bool) -> bytes:
+        """Return an image with all of its pixels; one at a time and not cached, because it is
+        large."""
         with self._zooming:
-            return self._get(row, WHOLE_SIDE)
+            return self._get(row, WHOLE_SIDE, is_around)
 
-    def _get(self, row: int, side: int) -> bytes:
-        """The image as a JPEG, upright, its longer side at most `side`."""
+    def boxes(self, row: int) -> tuple[tuple[int, int], dict[int, Box]]:
+        """Return the width and height of the image that a box is in, and its boxes by row."""
+        from shoal.data.pixels.decoding import Unreadable, image_size
+
+        image, _ = split_name(self.paths[row])
+        found = {}
+        for other, path in enumerate(self.paths):
+            if path.startswith(image):
+                file, box = split_name(path)
+                if file == image and box is not None:
+                    found[other] = box
+        try:
+            return image_size(split_file(str(self.file(row)))[0]), found
+        except Unreadable as error:
+            raise DataError(f"the original cannot be shown: {error}") from error
+
+    def _get(self, row: int, side: int, is_around: bool = False) -> bytes:
+        """Return an image as JPEG, upright, its longer side at most `side`; `is_around` asks for
+        the image that a box is in."""
         from shoal.data.pixels.decoding import Unreadable, decode_whole
 
         try:
-            where = str(self.file(row)) if self.find is None else self.find(self.paths[row])
-            image = decode_whole(where, side)
+            source = str(self.file(row)) if self.find is None else self.find(self.paths[row])
+            if is_around:
+                source, _ = split_file(source)
+            image = decode_whole(source, side)
         except Unreadable as error:
             raise DataError(f"the original cannot be shown: {error}") from error
         file = io.BytesIO()

@@ -1,40 +1,30 @@
-"""What the page asks for, checked: numbers that are rows, actions that are well formed."""
+"""Validation of what the page sends: row numbers and actions."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
+import unicodedata
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UsageError
-from shoal.review.actions import (
-    KINDS,
-    NO_CATEGORY,
-    UNREADABLE,
-    Action,
-    Group,
-    checked_name,
-    checked_via,
-)
-from shoal.review.history import Window
+from shoal.review.actions import UNREADABLE, Action, parse_action
+from shoal.review.effects import STATUS_OF
 from shoal.review.state import Conflict, State
 from shoal.review.verbs import grouped
+from shoal.runs import NO_CATEGORY
 from shoal.server.packing import unpack_rows
 
 MAX_ROWS = 256
-"""Images that are asked for at once."""
+"""Maximum number of images per request."""
 
+SEPARATORS = re.compile(r"[\s_-]+")
 NUMBER = re.compile(r"-?[0-9]{1,11}")
-
-MAX_PARTS = 100
-
-MAX_WINDOW = 40
-"""Characters of what a page calls itself."""
 
 
 def row_numbers(text: str, n_images: int) -> list[int]:
-    """Rows out of a query, '3,5,8'."""
+    """Return the rows of a query such as '3,5,8'."""
     rows = [number(part) for part in text.split(",")] if text else []
     if len(rows) > MAX_ROWS or not all(0 <= row < n_images for row in rows):
         raise UsageError(f"rows: expected up to {MAX_ROWS} numbers from 0 to {n_images - 1}")
@@ -42,92 +32,78 @@ def row_numbers(text: str, n_images: int) -> list[int]:
 
 
 def number(text: str | None) -> int:
-    """A whole number out of a query."""
+    """Return the integer of a query."""
     if text is None or not NUMBER.fullmatch(text):
-        raise UsageError(f"found {str(text)[:20]!r}, expected a whole number")
+        raise UsageError(f"found {str(text)[:20]!r}, expected an integer")
     return int(text)
 
 
-def window_of(name: object, opened: object) -> Window | None:
-    """The page that asks; None where it does not say which it is."""
-    if not name:
-        return None
-    is_name = isinstance(name, str) and name.isalnum() and len(name) <= MAX_WINDOW
-    if not is_name or type(opened) is not int:
-        raise UsageError(
-            f"window: found {str(name)[:20]!r}, expected letters, and a number in opened"
-        )
-    return Window(str(name), opened)
+def requested_action(state: State, request: Mapping[str, object]) -> Action:
+    """Return the action that the page requests.
 
-
-def action_of(state: State, asked: Mapping[str, object]) -> Action:
-    """The action that the page asks for, on the state as it is; images are rows."""
-    kind = asked.get("action")
-    if kind not in KINDS:
-        raise UsageError(f"action: found {str(kind)[:40]!r}, expected one of {', '.join(KINDS)}")
+    A request has the fields of a log line, with rows instead of paths. Groups and the ids of new
+    categories are added here, because they depend on the current state.
+    """
+    kind = str(request.get("action"))
+    fields = dict(request)
     try:
-        return _action(state, kind, asked)
-    except (KeyError, TypeError, IndexError) as error:
-        raise UsageError(f"{kind}: {UNREADABLE} ({error})") from error
-
-
-def _action(state: State, kind: str, asked: Mapping[str, object]) -> Action:
-    if kind in ("confirm", "reject", "flag"):
-        rows = _rows(state, asked["rows"])
-        outside = rows[state.images.category[rows] == NO_CATEGORY]
-        if kind != "flag" and len(outside):
-            since = state.in_words(int(state.images.version[outside[0]]))
-            raise Conflict(f"{kind}: an image has no category since {since}; move it to one")
-        return Action(kind=kind, groups=grouped(state, rows))
-    if kind == "assign":
-        category = _whole(asked["category"])
-        group = Group(category=category, rows=_rows(state, asked["rows"]))
-        via = checked_via(asked.get("via", ""))
-        return Action(kind=kind, category=category, groups=(group,), via=via)
+        if kind in STATUS_OF:
+            rows = _rows(state, request["images"])
+            if not len(rows):
+                raise UsageError(f"{kind}: expected at least one image")
+            outside = rows[state.images.category[rows] == NO_CATEGORY]
+            if kind != "flag" and len(outside):
+                since = state.describe(int(state.images.version[outside[0]]))
+                raise Conflict(f"{kind}: an image has no category since {since}; move it to one")
+            return Action(kind=kind, groups=grouped(state, rows))
+        if kind == "create":
+            fields["category"] = state.next_id
+        if kind == "split" and isinstance(request["parts"], list):
+            fields["parts"] = [
+                {**part, "category": number}
+                for number, part in enumerate(request["parts"], start=state.next_id)
+            ]
+        action = parse_action(kind, fields, partial(_rows, state))
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{kind[:40]}: {UNREADABLE} ({error})") from error
     if kind == "create":
-        group = Group(category=state.next_id, rows=_rows(state, asked["rows"], at_least=0))
-        name = checked_name(asked["name"])
-        return Action(kind=kind, category=state.next_id, name=name, groups=(group,))
+        _check_names(state, [action.name])
     if kind == "rename":
-        category = _whole(asked["category"])
-        return Action(kind=kind, category=category, name=checked_name(asked["name"]))
-    if kind == "merge":
-        others = tuple(map(_whole, _listed(asked["categories"], MAX_PARTS)))
-        return Action(kind=kind, categories=others, category=_whole(asked["into"]))
-    if kind == "distinct":
-        return Action(kind=kind, categories=tuple(map(_whole, _listed(asked["categories"], 2))))
+        _check_names(state, [action.name], renamed=action.category)
     if kind == "split":
-        parts: list[Group] = []
-        for part in _listed(asked["parts"], MAX_PARTS):
-            id_ = state.next_id + len(parts)
-            rows = _rows(state, part["rows"])
-            parts.append(Group(category=id_, rows=rows, name=checked_name(part["name"])))
-        return Action(kind=kind, category=_whole(asked["category"]), groups=tuple(parts))
-    return Action(kind=kind, of=_whole(asked["of"]))
+        _check_names(state, [group.name for group in action.groups])
+    if kind in ("assign", "refuse", "split") and not all(
+        len(group.rows) for group in action.groups
+    ):
+        raise UsageError(f"{kind}: expected at least one image")
+    return action
 
 
-def _rows(state: State, asked: object, *, at_least: int = 1) -> Ints:
-    """Images, as a list of their numbers or as a text of bits."""
+def _check_names(state: State, names: Sequence[str], renamed: int = NO_CATEGORY) -> None:
+    """Refuse names that differ from those of other categories, or from each other, only in case,
+    spaces, hyphens or underscores; the page has the same rule."""
+    taken = {
+        _folded(record.name): record.name
+        for number, record in state.categories.items()
+        if number != renamed
+    }
+    for name in names:
+        existing = taken.setdefault(_folded(name), name)
+        if existing != name:
+            raise UsageError(f"{name}: differs too little from {existing}; choose another name")
+
+
+def _folded(name: str) -> str:
+    return SEPARATORS.sub(" ", unicodedata.normalize("NFKC", name).casefold()).strip()
+
+
+def _rows(state: State, images: object) -> Ints:
+    """Return the rows of a list of numbers or of packed bits."""
     n_images = len(state)
-    if isinstance(asked, str):
-        rows = unpack_rows(asked, n_images)
-    else:
-        listed = _listed(asked, n_images)
-        if not all(type(row) is int and 0 <= row < n_images for row in listed):
-            raise UsageError(f"rows: expected numbers of images from 0 to {n_images - 1}")
-        rows = np.array(listed, dtype=np.int64)
-    if len(rows) < at_least:
-        raise UsageError(f"rows: found {len(rows)}, expected {at_least} or more")
-    return rows
-
-
-def _listed(asked: object, most: int) -> list[Any]:
-    if not isinstance(asked, list) or len(asked) > most:
-        raise UsageError(f"expected a list of at most {most:,}")
-    return asked
-
-
-def _whole(value: object) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{str(value)[:20]!r} is not a whole number")
-    return value
+    if isinstance(images, str):
+        return unpack_rows(images, n_images)
+    if not isinstance(images, list) or not all(
+        type(row) is int and 0 <= row < n_images for row in images
+    ):
+        raise UsageError(f"images: expected numbers from 0 to {n_images - 1}")
+    return np.array(images, dtype=np.int64)

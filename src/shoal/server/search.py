@@ -1,53 +1,63 @@
-"""What the page looks up: similar images, candidates to grow a category by, merges, parts, paths,
-the map.
+"""Searches for the review page: similar images, near-duplicates, candidates, merges, parts, paths.
 
-Everything is read off the embeddings of the run, (N, D); a run without them says so.
+All but the path search use embeddings of the run, (N, D); a run without them is refused.
 """
 
 from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from shoal.arrays import Floats, Ints
+from shoal.clustering.category_tree import CategoryTree
 from shoal.errors import UsageError
 from shoal.report.suggestions import ONE_GROUP, close_pairs, may_be_part
-from shoal.review.actions import CONFIRMED, MOVED, NO_CATEGORY, PREDICTED, REJECTED
+from shoal.review.actions import CONFIRMED, MOVED, PREDICTED, REJECTED
 from shoal.review.parts import cut, labeled_first, linkage_of
 from shoal.review.review import Review
-from shoal.review.reviewed_run import ReviewedRun
-from shoal.runs import Run, read_vectors
+from shoal.review.whitening import unit, whitened
+from shoal.runs import NO_CATEGORY, read_vectors
 from shoal.text import shown
 
 MAX_FOUND = 2_000
-"""Images that a search gives back."""
+"""Maximum number of similar images."""
 
 MAX_CANDIDATES = 20_000
-"""Images that a category can grow by at once."""
+"""Maximum number of candidates for a category."""
+
+OTHERS_WEIGHT = 0.5
+"""Weight of a candidate's similarity to the nearest other category; chosen on Flowers-102."""
 
 MAX_COMPARED = 400
 """Images of a category that are compared with those of another."""
 
+MAX_MEAN = 100
+"""Maximum number of images whose mean represents a category when targets are ranked."""
+
 MAX_PARTS = 20
 MAX_MERGES = 50
-"""Pairs of categories that are suggested at once, not counting those that people put apart."""
+"""Maximum number of suggested merges, not counting pairs marked as distinct."""
 
-ROWS_AT_ONCE = 1 << 16
+NEAR_DUPLICATE = 0.9
+"""Least cosine similarity of near-duplicates in frozen embeddings."""
+
+BLOCK_ROWS = 1 << 16
+COMPARED_ROWS = 1 << 10
+"""Images that are compared with their whole category at a time."""
+
 MIN_DECIDED = 3
-"""Images that somebody decided on, from which on the others of a category do not count as its
-center."""
-
-
-Linkage = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+"""With at least this many labeled, confirmed or moved images, their mean is the center."""
 
 
 class Search:
-    """Looks things up in one run."""
+    """Searches in one run."""
 
     def __init__(self, review: Review) -> None:
         self.review = review
-        self._linkage: dict[tuple[int, int], Linkage] = {}
-        """The last tree, which the slider of a split cuts again, by its category and state."""
+        self._linkage: dict[tuple[int, int], Ints] = {}
+        """The tree of the last split, by category and action, for other numbers of parts."""
 
     @cached_property
     def vectors(self) -> Floats:
@@ -55,73 +65,115 @@ class Search:
         return read_vectors(self.review.run.path / "embeddings.npy", len(self.review.state))
 
     @cached_property
-    def _lengths(self) -> Floats:
-        """(N,) of the embeddings; never 0."""
-        return np.maximum(self._over_rows(lambda block: np.linalg.norm(block, axis=1)), 1e-12)
+    def _norms(self) -> Floats:
+        """(N,) norms of the embeddings, never 0."""
+        return np.maximum(self._by_blocks(lambda block: np.linalg.norm(block, axis=1)), 1e-12)
 
-    def _over_rows(self, compute: Callable[[Floats], Floats]) -> Floats:
-        dtype = np.result_type(self.vectors, np.float32)  # float16 is stored, not computed in
-        starts = range(0, len(self.vectors), ROWS_AT_ONCE)
-        blocks = (self.vectors[start : start + ROWS_AT_ONCE] for start in starts)
+    def _by_blocks(self, compute: Callable[[Floats], Floats]) -> Floats:
+        dtype = np.result_type(self.vectors, np.float32)  # float16 is for storage only
+        starts = range(0, len(self.vectors), BLOCK_ROWS)
+        blocks = (self.vectors[start : start + BLOCK_ROWS] for start in starts)
         return np.concatenate([compute(np.asarray(block, dtype)) for block in blocks])
 
-    def likeness(self, center: Floats) -> Floats:
-        """(N,) the cosine of every image with a direction."""
+    def similarity(self, center: Floats) -> Floats:
+        """Return (N,) the cosine similarity of every image with a vector."""
         direction = center / max(float(np.linalg.norm(center)), 1e-12)
-        return self._over_rows(lambda block: block @ direction.astype(block.dtype)) / self._lengths
+        return self._by_blocks(lambda block: block @ direction.astype(block.dtype)) / self._norms
 
-    def similar(self, row: int) -> dict[str, list[int]]:
-        """The images most like one, itself first."""
-        likeness = self.likeness(np.asarray(self.vectors[row], np.float64))
-        likeness[row] = np.inf
-        return {"rows": _highest(likeness, np.arange(len(likeness)), MAX_FOUND).tolist()}
+    def similar(self, row: int) -> dict[str, list[float]]:
+        """Return the images most similar to one, itself first, with their similarity."""
+        similarity = self.similarity(np.asarray(self.vectors[row], np.float64))
+        similarity[row] = np.inf
+        rows = _highest(similarity, np.arange(len(similarity)), MAX_FOUND)
+        similarity[row] = 1.0
+        return {"rows": rows.tolist(), "similarity": np.round(similarity[rows], 3).tolist()}
 
-    def candidates(self, category: int) -> dict[str, list[float]]:
-        """Images outside of a category that may belong to it, the most like it first.
+    def near_duplicates(self) -> dict[str, list[float]]:
+        """Return the images that have a near-duplicate in their category, grouped, each with the
+        similarity to its most similar one; the most similar groups first.
 
-        Those that nobody has decided on, and those thrown out of another category, which need one.
-        A flagged image waits for a person to look at it; what was confirmed or moved has its
-        category.
+        Frozen embeddings are compared, because training makes all images of a category similar.
+        """
+        with self.review.lock:
+            ids = self.review.state.images.category.copy()
+        run = self.review.run
+        name = "frozen.npy" if run.has("frozen.npy") else "embeddings.npy"
+        vectors = read_vectors(run.path / name, len(ids))
+        nearest = np.arange(len(ids))
+        similarity = np.zeros(len(ids))
+        order = np.argsort(ids, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(ids[order])) + 1):
+            x = unit(np.asarray(vectors[rows], np.float32))
+            for start in range(0, len(rows), COMPARED_ROWS):
+                block = x[start : start + COMPARED_ROWS] @ x.T
+                at = np.arange(len(block))
+                block[at, start + at] = 0  # an image is not its own duplicate
+                best = block.argmax(axis=1)
+                nearest[rows[start + at]] = rows[best]
+                similarity[rows[start + at]] = block[at, best]
+        found = np.flatnonzero(similarity >= NEAR_DUPLICATE)
+        pairs = coo_array((np.ones(len(found)), (found, nearest[found])), (len(ids), len(ids)))
+        n_groups, group = connected_components(pairs, directed=False)
+        closest = np.zeros(n_groups)
+        np.maximum.at(closest, group, similarity)
+        found = found[np.lexsort((found, group[found], -closest[group[found]]))][:MAX_FOUND]
+        return {"rows": found.tolist(), "similarity": np.round(similarity[found], 3).tolist()}
+
+    @cached_property
+    def _whitened(self) -> Floats:
+        """(N, C) the whitened embeddings, unit rows."""
+        return whitened(self.vectors)
+
+    def candidates(self, category: int) -> dict[str, list[int]]:
+        """Return images outside a category that may belong to it, most probable first.
+
+        These are unlabeled undecided images, and images rejected from other categories. Flagged
+        images are left for a person to look at. Candidates are ordered by their similarity to the
+        labeled, confirmed and moved images of the category, minus half of that to the nearest other
+        category or refused image, in whitened embeddings.
         """
         with self.review.lock:
             state = self.review.state
             members = state.members(category)
             status = state.images.status.copy()
             is_open = (state.images.category != category) & np.isin(status, (PREDICTED, REJECTED))
-            refused = [row for row, ids in state.rejected.items() if category in ids]
-            is_open[refused] = False
-        own = members[np.isin(status[members], (CONFIRMED, MOVED))]
-        if len(own) < MIN_DECIDED:
-            own = members
-        if not len(own):
-            raise UsageError("The category has no image to grow from.")
-        some = _some(own, ROWS_AT_ONCE)
-        units = np.asarray(self.vectors[some], np.float64) / self._lengths[some][:, None]
-        likeness = self.likeness(units.mean(axis=0))
-        given = self.review.state.columns["label_given"]
-        unlabeled = [row for row in np.flatnonzero(is_open).tolist() if not given[row]]
-        rows = _highest(likeness, np.array(unlabeled, np.int64), MAX_CANDIDATES)
-        return {"rows": rows.tolist(), "likeness": np.round(likeness[rows], 3).tolist()}
+            rejected = [row for row, ids in state.rejected.items() if category in ids]
+            is_open[rejected] = False
+            decided = np.where(
+                np.isin(status, (CONFIRMED, MOVED)), state.images.category, NO_CATEGORY
+            )
+            labels = state.given_labels()
+        if not len(members):
+            raise UsageError("The category has no image to start from.")
+        decided = np.where((decided == NO_CATEGORY) & (status == PREDICTED), labels, decided)
+        examples = np.flatnonzero(decided == category)
+        if len(examples) < MIN_DECIDED:
+            examples = members
+        others = [np.flatnonzero(decided == number) for number in np.unique(decided)]
+        others = [rows for rows in others if decided[rows[0]] not in (NO_CATEGORY, category)]
+        centers = [self._whitened[rows].mean(axis=0) for rows in (examples, *others)]
+        center, *other_directions = unit(np.array([*centers, *self._whitened[rejected]]))
+        score = self._whitened @ center  # (N,)
+        rows = _highest(score, np.flatnonzero(is_open & (labels == NO_CATEGORY)), MAX_CANDIDATES)
+        if other_directions:
+            nearest = (self._whitened[rows] @ np.array(other_directions).T).max(axis=1)
+            score[rows] -= OTHERS_WEIGHT * nearest
+        return {"rows": _highest(score, rows, MAX_CANDIDATES).tolist()}
 
     def merges(self) -> list[dict[str, object]]:
-        """The closest pairs of categories, with the evidence.
+        """Return the closest pairs of categories.
 
-        Their separation, whether they look like one, and `second`, the share of their images whose
-        next choice is the other one; None where people made both: the run cannot have chosen
-        either.
+        Each has its separation, whether it looks like one category, and `second`, the share of
+        images whose second category is the other one; None if both were created in the review.
         """
         with self.review.lock:
             state = self.review.state
             records = state.categories
             ids = state.images.category.copy()
-            today = {c.category_id: state.today(c.category_id) for c in self.review.state.found}
-            apart = state.distinct
-        order = np.argsort(ids, kind="stable")
-        starts = np.searchsorted(ids[order], [*records]).tolist()
-        ends = np.searchsorted(ids[order], [*records], side="right").tolist()
+            today = {c.category_id: state.today(c.category_id) for c in state.found}
+            distinct = set(state.distinct)
         members = {
-            number: _some(order[start:end], MAX_COMPARED)
-            for number, start, end in zip(records, starts, ends, strict=True)
+            number: _sample(rows, MAX_COMPARED) for number, rows in _by_category(ids).items()
         }
         novel = {
             number
@@ -129,37 +181,77 @@ class Search:
             if may_be_part(record.name, is_novel=record.is_novel)
         }
         suggested: list[dict[str, object]] = []
-        for a, b, gap in close_pairs(self.vectors, members, novel, MAX_MERGES, apart):
+        for a, b, separation in close_pairs(self.vectors, members, novel, MAX_MERGES, distinct):
             hits = []
-            for own, other in ((a, b), (b, a)):
+            for category, other in ((a, b), (b, a)):
                 if other in today.values():
-                    rows = members[own].tolist()
-                    hits += [self._next_choice(row, own, today) == other for row in rows]
+                    rows = members[category].tolist()
+                    hits += [self._next_category(row, category, today) == other for row in rows]
             suggested.append(
                 {
                     "a": a,
                     "b": b,
-                    "separation": round(gap, 2),
-                    "alike": gap < ONE_GROUP,
+                    "separation": round(separation, 2),
+                    "alike": separation < ONE_GROUP,
                     "second": round(float(np.mean(hits)), 3) if hits else None,
                 }
             )
         return suggested
 
-    def _next_choice(self, row: int, now: int, today: dict[int, int]) -> int | None:
-        """Where the run puts an image that people put elsewhere, or else its second choice.
+    def tree(self) -> dict[str, object]:
+        """Return the tree of the categories that have images.
 
-        Categories of today.
+        Its leaves are categories; a merge has two nodes and a height, as in scipy's linkage.
         """
-        answer = self.review.state
-        first = today.get(int(answer.category_ids[row]), now)
-        if first != now:
+        with self.review.lock:
+            members = _by_category(self.review.state.images.category)
+        leaves = [*members]
+        names = [str(number) for number in leaves]
+        tree = CategoryTree.of_members(names, [*members.values()], self.vectors)
+        merges = [
+            [int(first), int(second), round(height, 4)]
+            for first, second, height, _ in tree.linkage.tolist()
+        ]
+        return {"categories": leaves, "merges": merges}
+
+    def _next_category(self, row: int, category: int, today: dict[int, int]) -> int | None:
+        """Return the category that the run found for an image that people moved, else its second
+        category."""
+        state = self.review.state
+        first = today.get(int(state.category_ids[row]), category)
+        if first != category:
             return first
-        second = answer.columns["second_category"][row]
-        return today.get(answer.id_of.get(second, NO_CATEGORY))
+        second = state.columns["second_category"][row]
+        return today.get(state.id_of.get(second, NO_CATEGORY))
+
+    def targets(self, rows: list[int]) -> list[int]:
+        """Return the categories nearest to some images, by the angle between means, nearest first.
+
+        A category that all of the images are in is left out.
+        """
+        with self.review.lock:
+            state = self.review.state
+            ids = state.images.category.copy()
+            candidates = [number for number in state.categories if (ids[rows] != number).any()]
+        members = {number: np.flatnonzero(ids == number) for number in candidates}
+        means = {
+            number: self._mean_direction(_sample(some, MAX_MEAN))
+            for number, some in members.items()
+            if len(some)
+        }
+        center = self._mean_direction(np.array(rows))
+        return sorted(means, key=lambda number: -float(means[number] @ center))
+
+    def _mean_direction(self, rows: Ints) -> Floats:
+        """Return the mean of images, as a vector of length 1."""
+        mean = (np.asarray(self.vectors[rows], np.float64) / self._norms[rows][:, None]).mean(
+            axis=0
+        )
+        direction: Floats = mean / max(float(np.linalg.norm(mean)), 1e-12)
+        return direction
 
     def parts(self, category: int, n_parts: int) -> dict[str, list[list[int]]]:
-        """The images of a category as the tree parts them, most typical first.
+        """Return the images of a category in parts along the tree, each most typical first.
 
         The first part keeps the category.
         """
@@ -184,46 +276,35 @@ class Search:
         return np.argsort(self.review.state.typical_order)
 
     def paths(self, text: str) -> Ints:
-        """All images whose path holds a text, whatever its case."""
+        """Return the images whose path or note contains a text, ignoring case."""
         wanted = text.casefold()
-        is_found = [wanted in shown(path).casefold() for path in self.review.state.paths]
-        return np.flatnonzero(is_found)
-
-    @cached_property
-    def map(self) -> bytes:
-        """Where a sample of the images lies.
-
-        How many (u4), their rows (u4 each), then x and y (u2 each, 0 … 65535).
-        """
-        from shoal.report.map import (  # scipy, which nothing else needs
-            PCA_IMAGES,
-            kept_layouts,
-            principal_components,
-            stratified,
+        notes = self.review.state.notes
+        return np.array(
+            [
+                row
+                for row, path in enumerate(self.review.state.paths)
+                if wanted in shown(path).casefold() or wanted in notes.get(row, "").casefold()
+            ],
+            dtype=np.int64,
         )
 
-        kept = kept_layouts(ReviewedRun.of(Run(self.review.run.path)))
-        if kept:
-            rows = kept[-1].rows
-            points = kept[-1].points
-        else:
-            rows = stratified(self.review.state.category_ids, PCA_IMAGES)
-            points = principal_components(self.vectors[rows], 2)
-        low = points.min(axis=0)
-        high = points.max(axis=0)
-        scaled = np.rint((points - low) / np.maximum(high - low, 1e-12) * 65535).astype("<u2")
-        scaled[:, 1] = 65535 - scaled[:, 1]  # a page counts downward
-        numbers = np.array([len(rows), *rows], "<u4")
-        return numbers.tobytes() + np.ascontiguousarray(scaled.T).tobytes()
+
+def _by_category(ids: Ints) -> dict[int, Ints]:
+    """Return the rows of each category that has images, ascending."""
+    numbers = np.unique(ids[ids != NO_CATEGORY]).tolist()
+    order = np.argsort(ids, kind="stable")
+    starts = np.searchsorted(ids[order], numbers)
+    return dict(zip(numbers, np.split(order, starts)[1:], strict=True))
 
 
 def _highest(values: Floats, rows: Ints, most: int) -> Ints:
-    """The rows with the highest values, highest first, ties by row."""
+    """Return the rows with the highest values, highest first, ties by row."""
     if len(rows) > most:
         rows = rows[np.argpartition(-values[rows], most - 1)[:most]]
         rows = np.sort(rows)
     return rows[np.argsort(-values[rows], kind="stable")]
 
 
-def _some(rows: Ints, most: int) -> Ints:
+def _sample(rows: Ints, most: int) -> Ints:
+    """Return at most `most` rows, evenly spaced."""
     return rows if len(rows) <= most else rows[:: -(-len(rows) // most)]

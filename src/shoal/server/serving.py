@@ -1,10 +1,12 @@
-"""Starting and ending the server of a review."""
+"""Start and stop the server of a review."""
 
 import contextlib
 import errno
 import logging
 import socket
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from shoal.errors import UsageError
 from shoal.review.review import Review
@@ -13,20 +15,19 @@ from shoal.server.guard import Access
 from shoal.server.pictures import Originals
 
 PORT = 8765
-"""The port that is taken where it is free."""
+"""The default port."""
 
 BACKLOG = 128
 
 
 def bind(host: str, port: int | None) -> socket.socket:
-    """A socket to listen on; a port that nobody asked for may be another one.
+    """Return a listening socket; without a port the default one, or any if that is taken.
 
-    It is said to be TCP: asyncio sends small answers at once on such sockets alone, and 40 ms later
-    on others.
+    The socket is explicitly TCP: only then asyncio sets TCP_NODELAY, without which small responses
+    take 40 ms.
     """
-    # A variable that is not set, for example: the system would listen on every address.
-    if not host:
-        raise UsageError("--host: found no address; 0.0.0.0 is every one of this machine")
+    if not host:  # e.g. an unset variable: the system would listen on every address
+        raise UsageError("--host: found no address; 0.0.0.0 listens on every address")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for wanted in (PORT, 0) if port is None else (port,):
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -39,11 +40,24 @@ def bind(host: str, port: int | None) -> socket.socket:
             listener.close()
             is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
             if port is None and is_taken and wanted:
-                continue  # another one is free
+                continue
             raise UsageError(
-                f"{host}:{wanted}: cannot be listened on ({error}); give another --port or --host"
+                f"{host}:{wanted}: cannot listen there ({error}); give another --port or --host"
             ) from error
     raise AssertionError("port 0 is bound or refused")
+
+
+@contextlib.contextmanager
+def redirect_page(url: str) -> Iterator[Path]:
+    """Write an HTML file that opens an address, readable by this account only.
+
+    A browser is started with this file because other accounts can see the command, and must not
+    see the token.
+    """
+    with tempfile.TemporaryDirectory(prefix="shoal-review-") as folder:
+        file = Path(folder) / "review.html"
+        file.write_text(f'<meta http-equiv="refresh" content="0; url={url}">', encoding="utf-8")
+        yield file
 
 
 def serve(
@@ -52,12 +66,12 @@ def serve(
     listening: socket.socket,
     started: Callable[[], None],
     originals: Originals,
-    misfits: Sequence[str] = (),
+    not_applied: Sequence[str] = (),
 ) -> None:
-    """Serve a review until Ctrl-C; `started` is called when the first request can come.
+    """Serve a review until Ctrl-C; `started` is called when requests can be answered.
 
-    The page shows `originals` enlarged, and tells of `misfits`, what of another review could not be
-    done again.
+    The page shows `originals` enlarged, and lists `not_applied`: what of a replayed review could
+    not be applied.
     """
     import uvicorn
 
@@ -66,11 +80,10 @@ def serve(
             await super().startup(sockets)
             started()
 
-    handlers = PageHandlers(review, access, originals, misfits)
+    handlers = PageHandlers(review, access, originals, not_applied)
     config = uvicorn.Config(
         make_app(handlers),
-        # reads at most 64 KiB of headers; httptools, where it is installed, any number of them
-        http="h11",
+        http="h11",  # limits headers to 64 KiB, which httptools does not
         timeout_graceful_shutdown=1,
         log_level=logging.ERROR,
         access_log=False,

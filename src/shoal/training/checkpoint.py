@@ -1,23 +1,25 @@
-"""Checkpoints: everything a run needs to go on as if it had never stopped, in safetensors files.
+"""Checkpoints: everything a run needs to resume as if it had never stopped, in safetensors files.
 
-checkpoint.safetensors   the model, the optimizer's velocities, epoch, metrics so far and which
-snapshot is the best; without the first two when the run is finished best-<epoch>.safetensors the
-model of that snapshot; older ones are removed once the checkpoint names a newer metrics.jsonl
-a row per epoch
+- checkpoint.safetensors: the model, the optimizer's velocities, the metrics so far and the epoch of
+  the best snapshot; without the first two when the run is finished.
+- best-<epoch>.safetensors: the model of that snapshot; older ones are removed once a checkpoint
+  names a newer one.
+- metrics.jsonl: a row per epoch.
 
-Batches, views and random neighbors are functions of seed and epoch, so no generator's state needs
-to be kept. A file is written whole or not at all: killed at any moment, there is a checkpoint of an
-epoch. That is the last one or the one before where checkpoints are small; large ones are written
-every 20 seconds, because an epoch may take less than its checkpoint.
+Batches, views and random neighbors are functions of seed and epoch, so no state of a generator is
+stored. Files are written atomically, so a killed run always leaves a complete checkpoint.
+Small checkpoints are written after every epoch, large ones every 20 seconds, because an epoch may
+take less time than its checkpoint.
 """
 
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -27,6 +29,7 @@ from shoal.distributed import barrier, is_main
 from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, make_folder, write_text
 from shoal.runs import reading
+from shoal.settings import differences
 from shoal.training.model import Model
 from shoal.training.sgd import Sgd
 from shoal.training.validation import Validation
@@ -35,36 +38,53 @@ FORMAT = "shoal-3"
 
 CHECKPOINT = "checkpoint.safetensors"
 
+METRICS = "metrics.jsonl"
+
+SNAPSHOTS = "best-*.safetensors"
+
+DRAFTS = ".*.tmp"
+"""Files that a killed run has not finished."""
+
 OPTIMIZER = "optimizer/"
-"""How the names of the optimizer's tensors begin."""
+"""Prefix of the names of the optimizer's tensors."""
+
+LENGTH_BYTES = 8
+"""Bytes of a safetensors file before its header, and the alignment of its tensors."""
 
 SMALL_BYTES = 10 << 20
-"""A checkpoint up to this size is written after every epoch."""
+"""Checkpoints up to this size are written after every epoch."""
 
 SAVE_EVERY_S = 20.0
-"""Seconds of work that a killed run with larger ones may lose, besides an epoch."""
+"""Seconds between larger checkpoints; a killed run loses at most this much work."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checkpoint:
-    """Named tensors and a little JSON beside them."""
+def write_checkpoint(file: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    """Write named tensors and JSON to one file, atomically and tensor by tensor.
 
-    tensors: dict[str, Tensor]
-    about: dict[str, Any] = field(default_factory=dict)
-
-
-def write_checkpoint(file: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint whole. One metadata entry, because safetensors writes several in an order
-    left to chance."""
-    tensors = {
-        name: value.detach().contiguous().cpu() for name, value in checkpoint.tensors.items()
-    }
+    The bytes are those of `safetensors.torch.save`, which would hold all of them in memory twice.
+    """
+    # One entry of metadata, because safetensors writes several in random order.
+    metadata = {FORMAT: json.dumps(about)}
+    empty = {name: torch.empty(0, dtype=value.dtype) for name, value in tensors.items()}
+    header = json.loads(save(empty, metadata=metadata)[LENGTH_BYTES:])
+    names = [name for name in header if name in tensors]  # in the order of the file
+    start = 0
+    for name in names:
+        stop = start + tensors[name].nbytes
+        header[name] |= {"shape": list(tensors[name].shape), "data_offsets": [start, stop]}
+        start = stop
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % LENGTH_BYTES)
     with atomic_file(file) as out:
-        out.write(save(tensors, metadata={FORMAT: json.dumps(checkpoint.about)}))
+        out.write(len(text).to_bytes(LENGTH_BYTES, "little"))
+        out.write(text)
+        for name in names:
+            value = tensors[name].detach().contiguous().cpu()
+            out.write(value.view(-1).view(torch.uint8).numpy().data)
 
 
-def read_checkpoint(file: Path) -> Checkpoint:
-    """Read a checkpoint, tensors on the CPU."""
+def read_checkpoint(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read the tensors of a checkpoint, to the CPU, and its JSON."""
     with reading(file):
         try:
             with safe_open(file, framework="pt") as opened:
@@ -72,22 +92,22 @@ def read_checkpoint(file: Path) -> Checkpoint:
                 names = list(opened.keys())
                 tensors = {name: opened.get_tensor(name) for name in names}
         except SafetensorError as error:
-            raise ValueError(f"no checkpoint: {error}") from error
+            raise ValueError(f"not a checkpoint: {error}") from error
         about = json.loads(entries[FORMAT])
         if not isinstance(about, dict):
-            raise ValueError("what it says of itself is no object")
-    return Checkpoint(tensors=tensors, about=about)
+            raise ValueError("its metadata is not a JSON object")
+    return tensors, about
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a folder holds a run that needs no more epoch."""
+    """Return whether the training in a folder is finished."""
     file = folder / CHECKPOINT
-    return file.is_file() and bool(read_checkpoint(file).about.get("is_finished"))
+    return file.is_file() and bool(read_checkpoint(file)[1].get("is_finished"))
 
 
 def load_weights(model: Model[Any], tensors: Mapping[str, Tensor], where: str) -> None:
-    """Put weights back into a model; a name or shape that does not fit is an error, and nothing is
-    left at random."""
+    """Load the tensors of a checkpoint into a model; raise a DataError if a name or a shape does
+    not fit."""
     try:
         model.load_tensors(
             {name: value for name, value in tensors.items() if not name.startswith(OPTIMIZER)}
@@ -95,93 +115,99 @@ def load_weights(model: Model[Any], tensors: Mapping[str, Tensor], where: str) -
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise DataError(
-            f"{where}: the weights do not fit; was it made with another encoder or method, or is "
-            "its "
+            f"{where}: the weights do not fit; was it made with another encoder or method, or was "
             f"config.yaml or model.json edited? ({reason})"
         ) from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """The networks after an epoch, counted from 1, and what the validation images say of them."""
+    """The networks after an epoch, counted from 1, and their validation."""
 
     epoch: int
     validation: Validation
     tensors: dict[str, Tensor]
 
-    @property
-    def about(self) -> dict[str, object]:
-        """What a checkpoint says of it."""
-        return {"best": asdict(self.validation), "best_epoch": self.epoch}
 
+class Checkpointer:
+    """The metrics and snapshots of a run, in memory and, with a folder, on the disk.
 
-class Journal:
-    """What has happened in a run so far, in memory and, with a folder, on the disk. Only the main
-    process writes."""
+    Only the main process writes.
+    """
 
-    def __init__(self, folder: Path | None, model: Model[Any], optimizer: Sgd) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        model: Model[Any],
+        optimizer: Sgd,
+        identity: Mapping[str, object],
+        *,
+        resume: bool = False,
+    ) -> None:
+        """Start a run, or resume it from its last checkpoint, if there is one.
+
+        `identity` must be the same as that of the run which is resumed.
+        """
         self.folder = folder
         self.model = model
         self.optimizer = optimizer
-        self.identity: dict[str, object] = {}
+        self.identity = identity
         self.metrics: list[dict[str, Any]] = []
         self.is_finished = False
         self.last: Snapshot | None = None
-        """Of the last epoch."""
+        """After the last epoch."""
         self.best: Snapshot | None = None
-        """The one that is kept if training ends here."""
+        """The one to use if training ends here."""
         self._saved_at: float | None = None
+        if folder is None:
+            return
+        is_resumed = resume and (folder / CHECKPOINT).is_file()
+        if is_main():
+            make_folder(folder)
+            outdated = [DRAFTS]
+            if not is_resumed:
+                outdated += [CHECKPOINT, METRICS, SNAPSHOTS]
+            for pattern in outdated:
+                for old in folder.glob(pattern):
+                    old.unlink(missing_ok=True)
+        barrier()
+        if is_resumed:
+            self._resume(folder / CHECKPOINT)
 
     @property
     def n_epochs(self) -> int:
-        """How many epochs are done."""
+        """The number of finished epochs."""
         return len(self.metrics)
 
-    def begin(self, identity: Mapping[str, object]) -> None:
-        """Start from the beginning."""
-        self.identity = dict(identity)
-        if self.folder is not None and is_main():
-            make_folder(self.folder)
-            snapshots = self.folder.glob("best-*.safetensors")
-            for old in [self.folder / CHECKPOINT, self.folder / "metrics.jsonl", *snapshots]:
-                old.unlink(missing_ok=True)
-        barrier()
-
-    def resume(self, identity: Mapping[str, object]) -> None:
-        """Go on from the last checkpoint, or from the beginning where there is none."""
-        if self.folder is None or not (self.folder / CHECKPOINT).is_file():
-            self.begin(identity)
-            return
-        file = self.folder / CHECKPOINT
-        checkpoint = read_checkpoint(file)
-        self.identity = dict(identity)
-        check_identity(self.identity, checkpoint.about.get("identity", {}), file)
+    def _resume(self, file: Path) -> None:
+        tensors, about = read_checkpoint(file)
+        identity = json.loads(json.dumps(self.identity))  # tuples become lists
+        different = differences(identity, about.get("identity", {}))
+        if different:
+            raise UsageError(
+                f"{file}: cannot be resumed, because the run was started with different settings: "
+                f"{'; '.join(different)}; use the same ones, or start a new run"
+            )
         with reading(file):
-            self._load(checkpoint, str(file))
+            self.metrics = about["metrics"]
+            self.is_finished = about["is_finished"]
+            if about["best"] is not None:
+                epoch = int(about["best_epoch"])
+                best, _ = read_checkpoint(self._best_file(epoch))
+                validation = Validation(**about["best"])
+                self.best = Snapshot(epoch=epoch, validation=validation, tensors=best)
+            if not self.is_finished:
+                load_weights(self.model, tensors, str(file))
+                self.optimizer.load_tensors(
+                    {
+                        name.removeprefix(OPTIMIZER): value
+                        for name, value in tensors.items()
+                        if name.startswith(OPTIMIZER)
+                    }
+                )
+                self.last = self._snapshot(Validation(**about["last"]))
         if is_main():
             self._follow_checkpoint()
-
-    def _load(self, checkpoint: Checkpoint, where: str) -> None:
-        about = checkpoint.about
-        self.metrics = about["metrics"]
-        self.is_finished = about["is_finished"]
-        if about["best"] is not None:
-            best_epoch = int(about["best_epoch"])
-            self.best = Snapshot(
-                epoch=best_epoch,
-                validation=Validation(**about["best"]),
-                tensors=read_checkpoint(self._best_file(best_epoch)).tensors,
-            )
-        if self.is_finished:
-            return
-        load_weights(self.model, checkpoint.tensors, where)
-        velocities = {
-            name.removeprefix(OPTIMIZER): value
-            for name, value in checkpoint.tensors.items()
-            if name.startswith(OPTIMIZER)
-        }
-        self.optimizer.load_tensors(velocities)
-        self.last = self._snapshot(Validation(**about["last"]))
 
     def write(
         self,
@@ -193,7 +219,7 @@ class Journal:
     ) -> None:
         """Record an epoch: its row of metrics, its snapshot if it is the best, and the checkpoint.
 
-        The checkpoint of a last epoch needs no weights: only the best snapshot is asked for again.
+        The checkpoint of the last epoch needs no weights: only the best snapshot is used later.
         """
         self.metrics.append(nan_to_null(row) | {"is_best": is_best})
         self.is_finished = is_last
@@ -211,7 +237,7 @@ class Journal:
                 self._write_metrics()
                 return
         self.write_best()
-        about = {
+        about: dict[str, Any] = {
             "metrics": self.metrics,
             "identity": self.identity,
             "is_finished": is_last,
@@ -219,16 +245,15 @@ class Journal:
             "best": None,
         }
         if self.best is not None:
-            about |= self.best.about
-        write_checkpoint(self.folder / CHECKPOINT, Checkpoint(tensors=tensors, about=about))
+            about |= {"best": asdict(self.best.validation), "best_epoch": self.best.epoch}
+        write_checkpoint(self.folder / CHECKPOINT, tensors, about)
         self._saved_at = time.monotonic()
         self._follow_checkpoint()
 
     def _snapshot(self, validation: Validation) -> Snapshot:
-        """The networks as they are, after the last epoch."""
         tensors = self.model.saved_tensors().items()
-        copied = {name: value.detach().clone() for name, value in tensors}
-        return Snapshot(epoch=self.n_epochs, validation=validation, tensors=copied)
+        copies = {name: value.detach().clone() for name, value in tensors}
+        return Snapshot(epoch=self.n_epochs, validation=validation, tensors=copies)
 
     def _is_due(self, tensors: Mapping[str, Tensor]) -> bool:
         if self._saved_at is None or time.monotonic() - self._saved_at >= SAVE_EVERY_S:
@@ -236,60 +261,32 @@ class Journal:
         return sum(value.nbytes for value in tensors.values()) <= SMALL_BYTES
 
     def write_best(self) -> None:
-        """Write the best snapshot, unless it is there: the checkpoint that names it comes after
-        it."""
+        """Write the best snapshot, before the checkpoint that names it, unless its file exists."""
         if self.folder is None or self.best is None or not is_main():
             return
         file = self._best_file(self.best.epoch)
         if not file.is_file():
-            write_checkpoint(file, Checkpoint(tensors=self.best.tensors, about=self.best.about))
+            about = {"best": asdict(self.best.validation), "best_epoch": self.best.epoch}
+            write_checkpoint(file, self.best.tensors, about)
 
     def _write_metrics(self) -> None:
         assert self.folder is not None
         rows = "".join(f"{json.dumps(row)}\n" for row in self.metrics)
-        write_text(self.folder / "metrics.jsonl", rows)
+        write_text(self.folder / METRICS, rows)
 
     def _follow_checkpoint(self) -> None:
-        """Bring the other files in line with the checkpoint; a run killed right after writing it
-        has not."""
+        """Write the metrics of the checkpoint, and remove snapshots other than its best; a killed
+        run may not have done so."""
         assert self.folder is not None
         self._write_metrics()
-        for old in self.folder.glob("best-*.safetensors"):
+        for old in self.folder.glob(SNAPSHOTS):
             if self.best is None or old != self._best_file(self.best.epoch):
                 old.unlink()
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Put the weights of a snapshot back into the networks."""
+        """Load the weights of a snapshot into the networks."""
         load_weights(self.model, snapshot.tensors, "the best snapshot")
 
     def _best_file(self, epoch: int) -> Path:
         assert self.folder is not None
-        return self.folder / f"best-{epoch}.safetensors"
-
-
-def check_identity(ours: Mapping[str, object], theirs: Mapping[str, object], file: Path) -> None:
-    """Refuse to resume a run that was made with other settings or other data, and list the
-    differences."""
-    new = _flat(json.loads(json.dumps(ours)))
-    old = _flat(theirs)
-    different = [
-        f"{name}: {new.get(name)!r}, was {old.get(name)!r}"
-        for name in sorted(new | old)
-        if new.get(name) != old.get(name)
-    ]
-    if different:
-        raise UsageError(
-            f"{file}: cannot be resumed, because the run was made with other settings: "
-            f"{'; '.join(different)}; use those, or start a new run"
-        )
-
-
-def _flat(nested: Mapping[str, object]) -> dict[str, object]:
-    """Nested values by dotted name."""
-    flat: dict[str, object] = {}
-    for name, value in nested.items():
-        if isinstance(value, Mapping):
-            flat |= {f"{name}.{inner}": one for inner, one in _flat(value).items()}
-        else:
-            flat[name] = value
-    return flat
+        return self.folder / SNAPSHOTS.replace("*", str(epoch))

@@ -1,7 +1,4 @@
-"""The training loop: epoch after epoch, train, validate, record, and keep the best snapshot.
-
-A method brings its model; everything else is here and in `trainer.py`.
-"""
+"""The training loop: train, validate and log each epoch, and return the best snapshot."""
 
 import time
 from collections.abc import Callable, Collection
@@ -12,68 +9,66 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from shoal.arrays import Ints
-from shoal.distributed import barrier, flag_from_main, is_main, is_started, others_waiting
+from shoal.distributed import flag_from_main, is_main, is_started, others_waiting
 from shoal.encoders.embed import explain_out_of_memory
-from shoal.files import make_folder
 from shoal.progress import Progress
-from shoal.training.checkpoint import Journal
+from shoal.training.checkpoint import Checkpointer
 from shoal.training.model import Model
 from shoal.training.task import Task
-from shoal.training.train_settings import TrainSettings, check_batch_size
+from shoal.training.train_settings import TrainSettings
 from shoal.training.trainer import Trainer
 from shoal.training.validation import Validation
 
 OnProgress = Callable[[str, int, int], None]
-"""Called with what is counted, 'steps', how many of them are done, and how many there are in
-all."""
+"""Called with the unit ('steps' in training), the number done and the total."""
 
 OnEpoch = Callable[[dict[str, Any]], None]
 """Called with an epoch's row of metrics."""
 
 
 class StopTraining(Exception):
-    """Training was asked to stop; `train` raises it only where no epoch is finished."""
+    """Stop was requested; `train` raises it only if no epoch is finished."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """What held-out labels say of an epoch."""
+class EpochDecision:
+    """The evaluation of an epoch on held-out labels."""
 
     is_best: bool
-    """Whether it is kept rather than the best one before it."""
-    is_over: bool
-    """Whether no further epoch is needed."""
+    """Whether it is the epoch to use so far: no earlier one is significantly better."""
+    should_stop: bool
+    """Whether training should stop after this epoch."""
 
 
 class EarlyStopping(Protocol):
-    """Compares epochs by labels that the loss does not see, and ends training early."""
+    """Evaluates epochs on held-out labels and decides when to stop."""
 
     @property
     def epochs(self) -> Collection[int]:
-        """After which epochs, counted from 1, it is asked; it is also asked where training ends."""
+        """The epochs to evaluate, counted from 1; the last one is always evaluated."""
         ...
 
-    def __call__(self, epoch: int, embeddings: Tensor, predicted: Ints | None) -> Verdict:
-        """Judge embeddings (N, D) of all images and, where there is a classifier, their clusters
-        (N,)."""
+    def __call__(self, epoch: int, embeddings: Tensor, predicted: Ints | None) -> EpochDecision:
+        """Evaluate embeddings (N, D) of all images and, if the model has a classifier, its
+        predictions (N,)."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """The outcome of a run; the networks hold the weights of the best snapshot."""
+    """The result of training: the best snapshot, whose weights the model has."""
 
     epoch: int
-    """The epoch of that snapshot, counted from 1."""
+    """Its epoch, counted from 1."""
     validation: Validation
     embeddings: Tensor
-    """(N, D) of all images, from that snapshot, on the device, compact."""
+    """(N, D) of all images, on the device."""
     predicted: Ints | None
-    """(N,) the cluster of each image, where the model has a classifier."""
+    """(N,) the cluster of each image, if the model has a classifier."""
     metrics: list[dict[str, Any]]
-    """A row per epoch."""
+    """One row per epoch."""
     is_done: bool
-    """Whether no epoch is left; else training was stopped, and can be resumed."""
+    """Whether training is complete; if not, it was stopped and can be resumed."""
 
 
 def train(
@@ -89,160 +84,144 @@ def train(
     stop: Callable[[], bool] | None = None,
     early_stopping: EarlyStopping | None = None,
 ) -> Trained:
-    """Train a model on the device it is on; leave it at the best snapshot, whenever and for
-    whatever reason it ends.
+    """Train a model on its device, and restore its best snapshot, however training ends.
 
-    The best is the one that `early_stopping` chooses. Without, it is the one with the highest
-    validation accuracy, the latest on ties; without validation labels, or with `settings.snapshot`
-    'last', the last. K is that of the task, else it is estimated by `rule` (the default of
-    `estimate_n_clusters` when None), with the snapshot that is kept.
+    `early_stopping`, if given, chooses the best snapshot. Otherwise it is the one with the highest
+    validation accuracy, the latest on ties; without validation labels, or if `settings.snapshot` is
+    'last', it is the last one. If the task has no K, `rule` estimates it for that snapshot (None:
+    the default of `estimate_n_clusters`).
 
-    With a `folder`, metrics.jsonl is written there after each epoch, checkpoint and best snapshot
-    as often as `checkpoint.py` says. `resume` goes on from what is there; a run made with other
-    settings or data is refused. `on_epoch` is told each row of metrics, `progress` how many steps
-    of the whole run are done. Training ends as soon as `stop` returns True, in several processes
-    after the epoch: with the best snapshot so far and can then be resumed, or with `StopTraining`
-    where no epoch is finished.
+    With a `folder`, metrics.jsonl is written after each epoch, and checkpoints as described in
+    `checkpoint.py`. `resume` continues a run that was started with the same settings and data.
+    `on_epoch` is called with each row of metrics, `progress` with the number of finished steps of
+    the whole run. When `stop` returns True (checked after every step; with several processes, after
+    every epoch), training ends with the best snapshot so far and can be resumed.
     """
-    check_batch_size(settings.batch_size, len(task.training))
     model.check()
-    if folder is not None:
-        _tidy(folder)
     trainer = Trainer(task, model, settings)
-    journal = Journal(folder, model, trainer.optimizer)
-    # Reading every image for it is for runs that can be resumed.
-    identity = {}
-    if folder is not None:
+    identity: dict[str, object] = {}
+    if folder is not None:  # only then, because computing it reads every image
         identity = trainer.identity() | {"n_clusters": task.n_clusters, "rule": rule}
-    if resume:
-        journal.resume(identity)
-    else:
-        journal.begin(identity)
-    loop = _Loop(trainer, journal, rule, progress, on_epoch, stop, early_stopping)
-    # What is not explained nearer to where it happens.
-    with (
-        explain_out_of_memory(f"training.batch_size (now {settings.batch_size})"),
-        others_waiting(False),
-    ):
-        trainer.prepare(is_finished=journal.is_finished)
+    checkpointer = Checkpointer(folder, model, trainer.optimizer, identity, resume=resume)
+    loop = _Loop(trainer, checkpointer, rule, progress, on_epoch, stop, early_stopping)
+    out_of_memory = explain_out_of_memory(
+        f"training.batch_size (now {settings.batch_size}) or input_size"
+    )
+    with out_of_memory, others_waiting(False):
+        trainer.prepare(is_finished=checkpointer.is_finished)
         try:
-            while not journal.is_finished:
+            while not checkpointer.is_finished:
                 loop.run_epoch()
         except StopTraining:
-            if journal.last is None:
+            if checkpointer.last is None:
                 raise
-            loop.keep_last()
-        return _best_snapshot(trainer, journal)
+            loop.evaluate_last()
+        return loop.best_snapshot()
 
 
 @dataclass(frozen=True)
 class _Loop:
-    """A run in progress."""
+    """Training in progress."""
 
     trainer: Trainer
-    journal: Journal
+    checkpointer: Checkpointer
     rule: str | None
     progress: OnProgress | None
     on_epoch: OnEpoch | None
     stop: Callable[[], bool] | None
     early_stopping: EarlyStopping | None
+    """None if not given, and in all processes but the main one."""
 
     def run_epoch(self) -> None:
-        """Train for an epoch, validate, let held-out labels judge where it is time, and write all
-        of it down."""
+        """Train for an epoch, validate it, evaluate it if early stopping is due, and write it."""
         trainer = self.trainer
-        journal = self.journal
-        n_done = journal.n_epochs
-        n_epochs = trainer.settings.epochs
-        n_steps = len(trainer.task.training) // trainer.settings.batch_size
-        began = time.perf_counter()
-        row = trainer.run_epoch(n_done, self._counting(n_done * n_steps, n_epochs * n_steps))
+        checkpointer = self.checkpointer
+        epoch = checkpointer.n_epochs + 1
+        start = time.perf_counter()
+        row = trainer.run_epoch(epoch - 1, self._step_counter(epoch - 1))
         validation = trainer.validate(self.rule)
         row |= {"validation_accuracy": validation.accuracy, "n_clusters": validation.n_clusters}
-        row["seconds"] = round(time.perf_counter() - began, 3)
-        is_last = n_done + 1 == n_epochs
-        if self._says_main(self.early_stopping is not None):
-            asked = self.early_stopping is not None and n_done + 1 in self.early_stopping.epochs
+        row["seconds"] = round(time.perf_counter() - start, 3)
+        is_last = epoch == trainer.settings.epochs
+        # Only the main process has `early_stopping`, so it broadcasts every decision.
+        if self._from_main(self.early_stopping is not None):
+            is_due = self.early_stopping is not None and epoch in self.early_stopping.epochs
             is_best = False
-            if self._says_main(is_last or asked):
-                verdict = self._judge(n_done + 1)
-                is_best = verdict.is_best
-                is_last = is_last or verdict.is_over
+            if self._from_main(is_last or is_due):
+                decision = self._evaluate(epoch)
+                is_best = decision.is_best
+                is_last = is_last or decision.should_stop
         else:
-            before = None if journal.best is None else journal.best.validation
-            is_best = trainer.settings.snapshot == "last" or validation.is_better_than(before)
-        journal.write(validation, row, is_best=is_best, is_last=is_last)
+            best = None if checkpointer.best is None else checkpointer.best.validation
+            is_best = trainer.settings.snapshot == "last" or validation.is_better_than(best)
+        checkpointer.write(validation, row, is_best=is_best, is_last=is_last)
         if self.on_epoch is not None and is_main():
-            self.on_epoch(journal.metrics[-1])
-        if is_started() and not is_last and self._says_main(self._is_asked()):
+            self.on_epoch(checkpointer.metrics[-1])
+        if is_started() and not is_last and self._from_main(self._is_stopped()):
             raise StopTraining
 
-    def _judge(self, epoch: int) -> Verdict:
-        """Judge the networks as they are now, in the main process; the others wait, and help it."""
-        embeddings, predicted = self.trainer.answer()  # which all processes share
-        verdict = Verdict(is_best=False, is_over=False)
+    def _evaluate(self, epoch: int) -> EpochDecision:
+        """Embed in all processes, evaluate in the main one, and broadcast its decision."""
+        embeddings, predicted = self.trainer.embed_and_predict()
+        decision = EpochDecision(is_best=False, should_stop=False)
         if self.early_stopping is not None:
             with others_waiting():
-                verdict = self.early_stopping(epoch, embeddings, predicted)
-        return Verdict(
-            is_best=self._says_main(verdict.is_best), is_over=self._says_main(verdict.is_over)
+                decision = self.early_stopping(epoch, embeddings, predicted)
+        return EpochDecision(
+            is_best=self._from_main(decision.is_best),
+            should_stop=self._from_main(decision.should_stop),
         )
 
-    def keep_last(self) -> None:
-        """After a stop, keep the last finished epoch where it is the best; its file is the model of
-        the result."""
-        last = self.journal.last
+    def evaluate_last(self) -> None:
+        """After a stop, evaluate the last finished epoch, which may be the best, and write the best
+        snapshot."""
+        checkpointer = self.checkpointer
+        last = checkpointer.last
         assert last is not None
-        is_judged = self._says_main(self.early_stopping is not None)
-        if is_judged and self.journal.best is not last:
-            self.journal.restore(last)
+        has_early_stopping = self._from_main(self.early_stopping is not None)
+        if has_early_stopping and checkpointer.best is not last:
+            checkpointer.restore(last)
             self.trainer.forget_embeddings()
-            if self.journal.best is None or self._judge(last.epoch).is_best:
-                self.journal.best = last
-        self.journal.write_best()
+            if checkpointer.best is None or self._evaluate(last.epoch).is_best:
+                checkpointer.best = last
+        checkpointer.write_best()
 
-    def _says_main(self, value: bool) -> bool:
+    def best_snapshot(self) -> Trained:
+        """Restore the best snapshot, and embed and predict every image with it."""
+        checkpointer = self.checkpointer
+        best = checkpointer.best
+        assert best is not None
+        checkpointer.restore(best)
+        if best is not checkpointer.last:  # otherwise cached embeddings are up to date
+            self.trainer.forget_embeddings()
+        embeddings, predicted = self.trainer.embed_and_predict()
+        return Trained(
+            epoch=best.epoch,
+            validation=best.validation,
+            embeddings=embeddings,
+            predicted=predicted,
+            metrics=checkpointer.metrics,
+            is_done=checkpointer.is_finished,
+        )
+
+    def _from_main(self, value: bool) -> bool:
+        """Return the main process's value in every process."""
         return flag_from_main(value, self.trainer.device)
 
-    def _is_asked(self) -> bool:
+    def _is_stopped(self) -> bool:
         return self.stop is not None and self.stop()
 
-    def _counting(self, before: int, total: int) -> Progress | None:
-        """A callback that counts the steps of the whole run, and stops it where that is asked."""
+    def _step_counter(self, n_epochs: int) -> Progress | None:
+        """Return a callback that reports the steps of the whole run, of which `n_epochs` epochs are
+        finished, and raises StopTraining on request."""
         if not is_main():
             return None
 
-        def tell(done: int, of_epoch: int) -> None:
+        def report(n_done: int, n_steps: int) -> None:
             if self.progress is not None:
-                self.progress("steps", before + done, total)
-            if not is_started() and self._is_asked():
+                total = self.trainer.settings.epochs * n_steps
+                self.progress("steps", n_epochs * n_steps + n_done, total)
+            if not is_started() and self._is_stopped():
                 raise StopTraining
 
-        return tell
-
-
-def _best_snapshot(trainer: Trainer, journal: Journal) -> Trained:
-    """Go back to the best snapshot, and embed and predict every image with it."""
-    best = journal.best
-    assert best is not None
-    journal.restore(best)
-    if best is not journal.last:  # else they are of these weights, if there are any
-        trainer.forget_embeddings()
-    embeddings, predicted = trainer.answer()
-    return Trained(
-        epoch=best.epoch,
-        validation=best.validation,
-        embeddings=embeddings,
-        predicted=predicted,
-        metrics=journal.metrics,
-        is_done=journal.is_finished,
-    )
-
-
-def _tidy(folder: Path) -> None:
-    """Make the folder, and remove drafts of files that a killed run was writing."""
-    if is_main():
-        make_folder(folder)
-        for left in folder.glob(".*.tmp"):
-            left.unlink(missing_ok=True)
-    barrier()
+        return report

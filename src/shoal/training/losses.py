@@ -1,60 +1,40 @@
-"""The contrastive losses of the paper (section 4.2), and the variants of its released code by name.
+"""InfoNCE and the supervised contrastive loss (section 4.2 of CMS), with the variants of its
+released code.
 
-Rows come as two halves: row i and row i + B are the two views of image i. B images, D columns of a
+Rows come in two halves: row i and row i + B are the two views of image i. B images, D columns of a
 unit embedding.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from shoal.arrays import UNLABELED
-from shoal.errors import UsageError
+from shoal.settings import Fraction, Temperature, check_ranges
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContrastSettings:
-    """Temperatures and balance of InfoNCE and the supervised contrastive loss; the defaults are
-    those of GCD.
+    """Temperatures and weights of InfoNCE and the supervised contrastive loss; the defaults are
+    GCD's.
 
-    A method's settings hold the class with what its losses read, so that everything else is
-    refused.
+    A method whose losses read more has a subclass, so that a setting without effect is refused.
     """
 
-    temperature: float = 1.0
+    temperature: Temperature = 1.0
     """τ of InfoNCE."""
-    supervised_temperature: float = 0.07
+    supervised_temperature: Temperature = 0.07
     """τ_s of the supervised loss."""
-    supervised_weight: float = 0.35
-    """λ: the share of the supervised loss; the other loss has 1 - λ."""
+    supervised_weight: Fraction = 0.35
+    """λ: the weight of the supervised loss; the other loss has 1 - λ."""
 
     def __post_init__(self) -> None:
-        for name in ("temperature", "supervised_temperature"):
-            if not 0 < getattr(self, name) <= 10:
-                raise UsageError(
-                    f"loss.{name}: found {getattr(self, name)}, expected a number in (0, 10], say "
-                    "0.25"
-                )
-        if not 0 <= self.supervised_weight <= 1:
-            raise UsageError(
-                f"loss.supervised_weight: found {self.supervised_weight}, expected λ in [0, 1]"
-            )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GcdLossSettings(ContrastSettings):
-    """The same with the variants of the supervised loss."""
-
-    denominator: Literal["paper", "reference"] = "reference"
-    """Whom a row of the supervised loss is contrasted with. 'paper': equation 7 of CMS, all others
-    but the positives. 'reference', the released code and the usual one: all others."""
+        check_ranges(self)
 
 
 def contrastive_loss(views: Tensor, temperature: float, *, with_positive: bool = True) -> Tensor:
-    """Equation 6: pull the two views of an image together, push all others apart; the mean over the
-    2B rows.
+    """Return InfoNCE (equation 6), the mean over 2B unit rows.
 
     `with_positive` keeps the positive in the denominator, as the paper's sum over j ≠ i does.
     """
@@ -62,22 +42,21 @@ def contrastive_loss(views: Tensor, temperature: float, *, with_positive: bool =
     n_images = len(views) // 2
     partner = torch.arange(2 * n_images, device=views.device).roll(n_images)  # (2B,)
     positive = similarity.gather(1, partner[:, None])[:, 0]  # (2B,)
-    left_out = _eye(len(views), views.device)
+    excluded = _eye(len(views), views.device)
     if not with_positive:
-        left_out = left_out | left_out.roll(n_images, dims=1)
-    return (_log_sum(similarity, left_out) - positive).mean()
+        excluded = excluded | excluded.roll(n_images, dims=1)
+    return (_log_sum(similarity, excluded) - positive).mean()
 
 
 def supervised_loss(
     views: Tensor, labels: Tensor, temperature: float, *, with_positives: bool = False
 ) -> Tensor:
-    """Equation 7: pull together rows of one class, push the others apart; the mean over the labeled
-    rows.
+    """Return the supervised contrastive loss (equation 7), the mean over the labeled rows.
 
-    `labels` (2B,) has -1 for unlabeled rows, which take no part at all. Without labeled rows the
-    loss is 0. The denominator of a row i sums over j outside P(i), j ≠ i; `with_positives` sums
-    over every j ≠ i. A batch of one class leaves the paper's denominator empty; such rows are given
-    their positives there.
+    `labels` (2B,) are -1 for unlabeled rows, which take no part; without labeled rows the loss is
+    0. The denominator of row i sums over j ≠ i outside the positives P(i); `with_positives` sums
+    over every j ≠ i. In a batch of one class the paper's denominator would be empty, so it then
+    includes the positives.
     """
     is_labeled = labels != UNLABELED
     weights = is_labeled.to(views.dtype)
@@ -87,14 +66,13 @@ def supervised_loss(
     positives = pairs & (labels[:, None] == labels[None, :])
     others = pairs if with_positives else pairs & ~positives
     others = torch.where(others.any(dim=1, keepdim=True), others, pairs)
-    others = torch.where(
-        is_labeled[:, None], others, ~itself
-    )  # unlabeled rows: any finite value, weighted 0 below
+    # Unlabeled rows have weight 0 below, but need a finite value.
+    others = torch.where(is_labeled[:, None], others, ~itself)
     n_positives = positives.sum(dim=1)
-    closeness = (similarity * positives).sum(dim=1) / n_positives.clamp_min(1)  # (2B,)
-    losses = (_log_sum(similarity, ~others) - closeness) * weights * (n_positives > 0)
-    # Sums and not a selection of rows: the shape of every tensor stays the same, so nothing waits
-    # for the device.
+    mean_positive = (similarity * positives).sum(dim=1) / n_positives.clamp_min(1)  # (2B,)
+    losses = (_log_sum(similarity, ~others) - mean_positive) * weights * (n_positives > 0)
+    # A weighted sum instead of a selection of rows: shapes do not depend on values, so the host
+    # need not wait for the device.
     return losses.sum() / weights.sum().clamp_min(1)
 
 
@@ -104,8 +82,9 @@ def _similarity(views: Tensor, temperature: float) -> Tensor:
         return views @ views.T / temperature
 
 
-def _log_sum(similarity: Tensor, left_out: Tensor) -> Tensor:
-    return similarity.masked_fill(left_out, -torch.inf).logsumexp(dim=1)
+def _log_sum(similarity: Tensor, excluded: Tensor) -> Tensor:
+    """Return log Σ exp of each row without the excluded entries."""
+    return similarity.masked_fill(excluded, -torch.inf).logsumexp(dim=1)
 
 
 def _eye(n_rows: int, device: torch.device) -> Tensor:

@@ -1,8 +1,8 @@
 """A step of training as one CUDA graph.
 
 A step of a small network is hundreds of kernels of a few microseconds each, and Python takes longer
-to launch them than the GPU to run them. Recorded, they are launched at once. Their order and their
-arguments are those of the step that was recorded, so weights come out the same.
+to launch them than the GPU to run them. A graph launches all of them in one call. Their order and
+their arguments are those of the recorded step, so weights are the same.
 """
 
 from collections.abc import Callable
@@ -16,56 +16,54 @@ from shoal.distributed import is_started
 from shoal.training.model import Model
 
 Step = Callable[[Tensor, Tensor], dict[str, Tensor]]
-"""Takes rows (B,) and what their views look like (V·B, 7); gives losses."""
+"""Takes rows (B,) and the parameters of their views (2B, 7); returns losses."""
 
-FEWEST = 8
-"""Steps of an epoch from which on recording one, which takes as long as two, pays."""
+MIN_STEPS = 8
+"""Fewest steps in an epoch for which recording pays off; it takes as long as two steps."""
 
 
 def is_recordable(model: Model[Any]) -> bool:
-    """Whether the host does nothing in a step but to launch kernels, where a pool of views is on
-    the GPU."""
+    """Return whether a step of a model only launches kernels, given a pool of views on the GPU."""
     return model.device.type == "cuda" and model.is_recordable and not is_started()
 
 
 class RecordedStep:
-    """A step that was taken once before, with inputs of one shape; whatever else it reads is what
-    is there now.
+    """A recorded step for inputs of one shape; it reads the current values of all other tensors.
 
-    `before` is the recording that this one takes the place of, whose memory and stream it uses.
+    `previous` is the recording that this one replaces, whose memory and stream it reuses.
     """
 
     def __init__(
-        self, step: Step, rows: Tensor, view_draws: Tensor, before: "RecordedStep | None" = None
+        self, step: Step, rows: Tensor, parameters: Tensor, previous: "RecordedStep | None" = None
     ) -> None:
         self._rows = rows.clone()
-        self._view_draws = view_draws.clone()
+        self._parameters = parameters.clone()
         self._graph = torch.cuda.CUDAGraph()
-        if before is None:
-            # what the step before has left cannot be used while another is recorded
+        if previous is None:
+            # Recording cannot reuse the memory that earlier steps have freed.
             torch.cuda.empty_cache()
             self.pool: Any = torch.cuda.graph_pool_handle()
             self.stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         else:
-            self.pool = before.pool
-            self.stream = before.stream
+            self.pool = previous.pool
+            self.stream = previous.stream
         stream = self.stream
         current = torch.cuda.current_stream()
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
             self._graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
-                self._losses = step(self._rows, self._view_draws)
-            except BaseException:  # Ctrl-C too: the answer that is written then needs the GPU
+                self._losses = step(self._rows, self._parameters)
+            except BaseException:  # also Ctrl-C, after which writing the result needs the GPU
                 with suppress(RuntimeError):
                     self._graph.capture_end()
                 raise
             self._graph.capture_end()
         current.wait_stream(stream)
 
-    def __call__(self, rows: Tensor, view_draws: Tensor) -> dict[str, Tensor]:
-        """Take the step with other inputs of the same shape."""
+    def __call__(self, rows: Tensor, parameters: Tensor) -> dict[str, Tensor]:
+        """Run the step on other inputs of the same shape."""
         self._rows.copy_(rows)
-        self._view_draws.copy_(view_draws)
+        self._parameters.copy_(parameters)
         self._graph.replay()
         return {name: value.clone() for name, value in self._losses.items()}

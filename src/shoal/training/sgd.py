@@ -1,7 +1,7 @@
-"""SGD with momentum and weight decay, to the bits of `torch.optim.SGD`, without what that loads.
+"""SGD with momentum and weight decay, bit-identical to `torch.optim.SGD`.
 
-Any optimizer of torch loads torch's compiler when it is made, which takes seconds and is used by
-nothing here.
+Constructing any optimizer of torch imports torch's compiler, which takes seconds and is not used
+here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Sgd:
-    """Moves parameters along their gradients; `lr` is set anew before each epoch."""
+    """Updates parameters by their gradients; the trainer sets `lr` before each epoch."""
 
     def __init__(
         self,
@@ -29,25 +29,25 @@ class Sgd:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move every parameter that has a gradient: v ← m·v + g + d·w, w ← w - lr·v."""
-        for decay in set(self.decays):
+        """Update every parameter that has a gradient: v ← m·v + g + d·w, w ← w - lr·v."""
+        everything = list(zip(self.parameters, self.decays, self.velocities, strict=True))
+        for group_decay in set(self.decays):
             weights = []
             gradients = []
             velocities = []
-            for value, own, velocity in zip(
-                self.parameters, self.decays, self.velocities, strict=True
-            ):
-                if own == decay and value.grad is not None:
+            for value, decay, velocity in everything:
+                if decay == group_decay and value.grad is not None:
                     weights.append(value)
                     gradients.append(value.grad)
                     velocities.append(velocity)
             if weights:
                 torch._foreach_mul_(velocities, self.momentum)
-                torch._foreach_add_(velocities, torch._foreach_add(gradients, weights, alpha=decay))
+                decayed = torch._foreach_add(gradients, weights, alpha=group_decay)
+                torch._foreach_add_(velocities, decayed)
                 torch._foreach_add_(weights, velocities, alpha=-self.lr)
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Delete the gradients."""
         for value in self.parameters:
             value.grad = None
 

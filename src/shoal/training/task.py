@@ -1,6 +1,6 @@
-"""What a run trains on: images, the labels a user has, and which of these the loss must not see.
+"""The task of a training: images, the labels a user has, and which of these the loss must not see.
 
-N images, n of them for training.
+Shapes: N images, n of them for training.
 """
 
 from dataclasses import dataclass
@@ -13,32 +13,29 @@ from shoal.data.pixels import Pixels
 from shoal.encoders.embed import ImageRows
 from shoal.errors import DataError
 from shoal.training.tokens import TokenCache
-from shoal.training.validation import Judge
+from shoal.training.validation import ValidationSet
 from shoal.training.view_pool import ViewPool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """The images, the labels a user has (-1 elsewhere), and which images are set aside to choose K
-    and the snapshot."""
+    """Images, the labels a user has (-1 elsewhere), and the validation images."""
 
     pixels: ImageRows
     labels: Ints
     validation: Ints | None = None
-    """Rows whose labels the loss does not see; None: the last snapshot is kept and no K is
-    estimated."""
+    """Rows whose labels the loss does not see: they choose the snapshot and K. None: the last
+    snapshot is used, and no K is estimated."""
     trains_on_validation: bool = True
-    """Whether these images are trained on as unlabeled ones are; else the loss does not see them at
-    all."""
-    judge: Judge | None = None
-    """Images that choose K and the snapshot instead of the validation rows; the loss does not see
-    them."""
+    """Whether these images are trained on without their labels; else the loss does not see them."""
+    validation_set: ValidationSet | None = None
+    """Other images that choose the snapshot and K instead of the validation rows."""
     n_clusters: int | None = None
-    """K where it is known; None: estimated."""
+    """K if it is given; None: estimated."""
     tokens: TokenCache | None = None
-    """The trunk's tokens of these images, where an earlier run has left them; None: computed."""
+    """The trunk's tokens of these images, if they are cached."""
     pool: ViewPool | None = None
-    """The same for the pool of views, where the settings ask for one."""
+    """The pool of views, if it is cached and the settings ask for one."""
 
     def __post_init__(self) -> None:
         as_labels(self.labels, len(self.pixels), name="labels")
@@ -53,7 +50,7 @@ class Task:
 
     @property
     def training(self) -> Ints:
-        """The rows the loss sees."""
+        """The rows that are trained on, (n,)."""
         rows = np.arange(len(self.labels))
         if self.validation is None or self.trains_on_validation:
             return rows
@@ -61,22 +58,23 @@ class Task:
 
     @property
     def training_labels(self) -> Ints:
-        """The labels of these rows that the loss sees, -1 elsewhere."""
+        """The labels (n,) of these rows that the loss sees, -1 elsewhere."""
         labels = self.labels.copy()
         if self.validation is not None:
             labels[self.validation] = UNLABELED
         return labels[self.training]
 
     def identity(self) -> dict[str, object]:
-        """What must be the same for a run on it to be resumed."""
-        if isinstance(self.pixels, Pixels):
-            images = self.pixels.checksum
-        else:
-            images = digest_rows(self.pixels)
+        """Return what must be the same for a training to be resumed."""
+        images = (
+            self.pixels.checksum if isinstance(self.pixels, Pixels) else digest_rows(self.pixels)
+        )
+        validation = None if self.validation is None else digest_rows(self.validation)
+        other = None if self.validation_set is None else digest_rows(self.validation_set.pixels)
         return {
             "images": images,
             "labels": digest_rows(self.labels),
-            "validation": None if self.validation is None else digest_rows(self.validation),
+            "validation": validation,
             "trains_on_validation": self.trains_on_validation,
-            "judge": None if self.judge is None else digest_rows(self.judge.pixels),
+            "validation_set": other,
         }

@@ -1,8 +1,8 @@
-"""What a run computes once and keeps: pixels on the device, and the trunk's tokens of un-augmented
-images.
+"""Pixels on the device, and the trunk's tokens of un-augmented images, computed once.
 
-The trunk is frozen, so the bank and the validation images need only the tail after the first pass.
-N images, T the shape of one image's tokens, D the dimension of an embedding.
+The trunk is frozen, so after the first pass only the tail has to run over these images.
+
+Shapes: N images, T the shape of one image's tokens, D the dimension of an embedding.
 """
 
 import math
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.device import free_memory
-from shoal.distributed import gather_rows, shard, world_size
+from shoal.distributed import gather_rows, n_local, shard, world_size
 from shoal.encoders.embed import (
     ImageRows,
     autocast,
@@ -28,33 +28,31 @@ from shoal.files import cache_folder, scratch_array, writing
 from shoal.progress import Progress
 
 Represent = Callable[[Tensor], Tensor]
-"""From tokens (or images) of a batch to rows (b, D) of any length."""
+"""Maps the tokens (or images) of a batch to rows (b, D) of any length."""
 
 SHARE_OF_MEMORY = 0.45
 """The share of the free memory of the device that pixels, and then tokens, may each take."""
 
 
 class TokenCache:
-    """The trunk's tokens of N un-augmented images, this process's share; `embed` runs a network
-    over them."""
+    """The trunk's tokens of un-augmented images: this process's share of N images."""
 
     def __init__(self, tokens: Tensor, batch_size: int) -> None:
         self.tokens = tokens
         self.batch_size = batch_size
 
     def embed(self, represent: Represent, device: torch.device) -> Tensor:
-        """Unit embeddings (N, D) of all images by what `represent` makes of their tokens; in every
-        process."""
-        # A process without images runs none of them, to learn how long a row is.
+        """Return unit embeddings (N, D) of all images, in every process."""
+        # A process without images runs an empty batch to determine the number of columns.
         starts = range(0, len(self.tokens), self.batch_size) or range(1)
-        parts = (self.tokens[start : start + self.batch_size] for start in starts)
-        batches = (part.to(device).float() for part in parts)
-        return gather_rows(_embed_batches(batches, represent, device))
+        batches = (self.tokens[start : start + self.batch_size] for start in starts)
+        return gather_rows(
+            _embed_batches((batch.to(device).float() for batch in batches), represent, device)
+        )
 
 
 class ImageInputs:
-    """N un-augmented images for a network that reads images; nothing is kept, and each process does
-    all of them."""
+    """Un-augmented images for a network that reads images; every process embeds all N of them."""
 
     def __init__(self, pixels: ImageRows, encoder: Encoder, batch_size: int) -> None:
         self.pixels = pixels
@@ -62,18 +60,18 @@ class ImageInputs:
         self.batch_size = batch_size
 
     def embed(self, represent: Represent, device: torch.device) -> Tensor:
-        """Unit embeddings (N, D) of all images by what `represent` makes of them."""
+        """Return unit embeddings (N, D) of all images."""
         starts = range(0, len(self.pixels), self.batch_size)
-        parts = (self.pixels[start : start + self.batch_size] for start in starts)
-        batches = (center_images(to_device(part, device), self.encoder) for part in parts)
-        return _embed_batches(batches, represent, device)
+        batches = (self.pixels[start : start + self.batch_size] for start in starts)
+        images = (center_images(to_device(batch, device), self.encoder) for batch in batches)
+        return _embed_batches(images, represent, device)
 
 
 def _embed_batches(batches: Iterable[Tensor], represent: Represent, device: torch.device) -> Tensor:
-    """Unit rows (N, D), float32, of what `represent` makes of each batch."""
+    """Return unit rows (N, D), float32, of all batches."""
     with torch.inference_mode(), autocast(device):
         parts = [F.normalize(represent(batch).float(), dim=1) for batch in batches]
-    # Outside of inference mode: whoever is given them may use them in place.
+    # Outside of inference mode, so that the result can be changed in place.
     return torch.cat(parts)
 
 
@@ -84,24 +82,21 @@ def cache_tokens(
     batch_size: int = 128,
     progress: Progress | None = None,
 ) -> TokenCache:
-    """Run the trunk over the center crops of all images and keep its tokens, as `keep_tokens` does.
-
-    Several processes keep a share each.
-    """
+    """Return the trunk's tokens of the center crops of all images; each process holds a share."""
     check_pixels(pixels)
-    mine = shard(len(pixels))
+    first = shard(len(pixels)).start
 
     def make(start: int, stop: int) -> Tensor:
-        own = pixels[mine.start + start : mine.start + stop]
-        return trunk_tokens(center_images(to_device(own, encoder.device), encoder), encoder)
+        block = to_device(pixels[first + start : first + stop], encoder.device)
+        return trunk_tokens(center_images(block, encoder), encoder)
 
-    n_own = mine.stop - mine.start
-    return TokenCache(keep_tokens(make, n_own, batch_size, progress), batch_size)
+    size = encoder.chunk_size(batch_size)
+    return TokenCache(store_tokens(make, n_local(len(pixels)), size, progress), batch_size)
 
 
-class TokenKeeper:
-    """Takes the trunk's tokens of N images as another one makes them, in float16, where they fit
-    into memory."""
+class TokenCollector:
+    """Stores in float16 the trunk's tokens that embedding N images computes, if they fit into
+    memory."""
 
     def __init__(self, n_images: int) -> None:
         self.n_images = n_images
@@ -109,51 +104,49 @@ class TokenKeeper:
         self._has_room = True
 
     def __call__(self, rows: slice, tokens: Tensor) -> None:
-        """Keep the tokens of some rows."""
+        """Store the tokens of some rows."""
         if self.tokens is None and self._has_room:
             shape = (self.n_images, *tokens.shape[1:])
             self._has_room = fits(2 * math.prod(shape), tokens.device)
             if self._has_room:
-                with torch.inference_mode(False):  # which embedding is in, and training is not
+                # Embedding runs in inference mode, whose tensors training cannot use.
+                with torch.inference_mode(False):
                     self.tokens = torch.empty(shape, dtype=torch.float16, device=tokens.device)
         if self.tokens is not None:
             self.tokens[rows] = as_half(tokens)
 
 
-def keep_tokens(
+def store_tokens(
     make: Callable[[int, int], Tensor],
     n_rows: int,
     batch_size: int,
     progress: Progress | None,
-    *,
-    lower: str = "input_size",
 ) -> Tensor:
-    """(R, T) tokens in float16, made batch by batch: on the device where they fit, else in memory
-    or a mapped file.
+    """Return tokens (R, T) in float16, made batch by batch: on the device if they fit, else in
+    memory or a mapped file.
 
-    `make` gives the tokens of rows from start to stop, `lower` is the setting to lower where there
-    is no room.
+    `make` returns the tokens of the rows from start to stop.
     """
-    kept: Tensor | None = None
-    # Without rows the trunk runs over none, to learn the shape.
+    stored: Tensor | None = None
+    # Without rows, the trunk runs on an empty batch to determine the shape.
     for start in range(0, n_rows, batch_size) or range(1):
         stop = min(start + batch_size, n_rows)
         with explain_out_of_memory(
             f"training.batch_size (the trunk takes {batch_size} images at once)"
         ):
             tokens = make(start, stop)
-        if kept is None:
-            kept = _room_for((n_rows, *tokens.shape[1:]), tokens.device, lower)
-        kept[start:stop] = tokens
+        if stored is None:
+            stored = _allocate((n_rows, *tokens.shape[1:]), tokens.device)
+        stored[start:stop] = tokens
         if progress is not None and n_rows:
             progress(stop, n_rows)
-    assert kept is not None
-    return kept
+    assert stored is not None
+    return stored
 
 
-def _room_for(shape: tuple[int, ...], device: torch.device, lower: str) -> Tensor:
+def _allocate(shape: tuple[int, ...], device: torch.device) -> Tensor:
     if fits(2 * math.prod(shape), device):
-        with explain_out_of_memory(lower):
+        with explain_out_of_memory("training.views.pool or input_size"):
             return torch.empty(shape, dtype=torch.float16, device=device)
     cache = cache_folder()
     with writing(cache):
@@ -161,26 +154,24 @@ def _room_for(shape: tuple[int, ...], device: torch.device, lower: str) -> Tenso
 
 
 def fits(n_bytes: int, device: torch.device) -> bool:
-    """Whether pixels, or tokens, may take so much of the device's memory."""
+    """Return whether pixels, or tokens, may take `n_bytes` of the device's memory."""
     return n_bytes <= free_memory(device) * SHARE_OF_MEMORY
 
 
 def resident(pixels: ImageRows, device: torch.device) -> ImageRows:
-    """Bring all pixels to the device where they fit, so that no step waits for the host; else leave
-    them.
+    """Return all pixels on a GPU if they fit, so that no step waits for the host; else unchanged.
 
-    Several processes leave them too: a mapped file is in the memory of a machine once, and each
-    reads what its part of a batch needs.
+    With several processes they are unchanged too: these share a mapped file in host memory.
     """
     check_pixels(pixels)
-    if world_size() > 1 or not fits(math.prod(pixels.shape), device):
+    if device.type == "cpu" or world_size() > 1 or not fits(math.prod(pixels.shape), device):
         return pixels
     return to_device(pixels, device)
 
 
 def take(pixels: ImageRows, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The images to cut views from, and each view's row among them: all of them, or a copy of just
-    those."""
+    """Return images on the device, and the row of each wanted image among them: all images, or a
+    copy of the wanted ones."""
     if isinstance(pixels, Tensor):
         return pixels, rows
     unique, inverse = torch.unique(rows.cpu(), return_inverse=True)
@@ -189,14 +180,13 @@ def take(pixels: ImageRows, rows: Tensor, device: torch.device) -> tuple[Tensor,
 
 @torch.inference_mode()
 def trunk_tokens(images: Tensor, encoder: Encoder) -> Tensor:
-    """Tokens in float16."""
+    """Return the trunk's tokens of images in float16."""
     with autocast(encoder.device):
         tokens = encoder.run_trunk(images)
     return as_half(tokens)
 
 
 def as_half(tokens: Tensor) -> Tensor:
-    """The same in float16; a residual stream beyond its range is cut at the largest number it
-    holds."""
+    """Return tokens in float16, clamped to its range, which residual streams may exceed."""
     limit = torch.finfo(torch.float16).max
     return tokens.clamp(-limit, limit).half()

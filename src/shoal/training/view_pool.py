@@ -1,7 +1,8 @@
-"""A pool of views: the trunk's tokens of random views of each image, made once; training then needs
-the tail only.
+"""A pool of views: the trunk's tokens of random views of each image, computed once, so that
+training runs only the tail.
 
-N images, V views of each, U of all these that are made, T the shape of one view's tokens.
+Shapes: N images, P views of each, U views in total that are computed, T the shape of one view's
+tokens.
 """
 
 import torch
@@ -12,31 +13,32 @@ from shoal.distributed import shard, take_rows
 from shoal.encoders.embed import ImageRows, check_pixels
 from shoal.encoders.vision import Encoder
 from shoal.progress import Progress
-from shoal.training.epoch_draws import choose_views
-from shoal.training.tokens import keep_tokens, take, trunk_tokens
-from shoal.training.views import ViewSettings, draw_views, make_views
+from shoal.training.sampling import choose_views
+from shoal.training.tokens import store_tokens, take, trunk_tokens
+from shoal.training.views import ViewSettings, make_views, sample_view_parameters
 
 
 class ViewPool:
-    """The trunk's tokens of views of each image; a step takes two different ones.
+    """The trunk's tokens of views of each image.
 
-    Several processes hold a share each, and send each other what their parts of a batch need.
+    Each of several processes stores a share, and sends the tokens that others need for a batch.
     """
 
-    def __init__(self, tokens: Tensor, n_views: int, made: Tensor) -> None:
+    def __init__(self, tokens: Tensor, n_pooled: int, made: Tensor) -> None:
         self.tokens = tokens
-        self.n_views = n_views
-        """The tokens are those of this process's share of the views made."""
+        """Tokens of this process's share of the views."""
+        self.n_pooled = n_pooled
+        """Number of views of each image, P."""
         self.made = made
-        """(U,) which views were made, as rows image · V + view, sorted."""
+        """(U,) the computed views, as sorted rows image · P + view."""
 
-    def take(self, images: Tensor, view_draws: Tensor, n_views: int = 2) -> Tensor:
-        """Tokens (W·b, T) for `images` (W·b,), W = `n_views`, view 1 of all, then view 2, by
-        `view_draws` (W·b, 7).
+    def take(self, images: Tensor, parameters: Tensor) -> Tensor:
+        """Return tokens (2b, T) of two views of b images, view 1 of all, then view 2.
 
-        All processes take at once, each for images of its own.
+        `images` (2b,), `parameters` (2b, 7). All processes call this together, each with its own
+        images.
         """
-        views = choose_views(images, view_draws, self.n_views, n_views)  # (W·b,)
+        views = choose_views(images, parameters, self.n_pooled)  # (2b,)
 
         def read(rows: Tensor) -> Tensor:
             return self.tokens[rows.to(self.tokens.device)].to(images.device)
@@ -54,25 +56,24 @@ def pool_views(
     batch_size: int = 128,
     progress: Progress | None = None,
 ) -> ViewPool:
-    """Run the trunk over random views of the images and keep its tokens, as `cache_tokens` does.
+    """Run the trunk over random views of the images and return its tokens; each process holds a
+    share.
 
-    `only` (U,) names the views that will be looked at, as rows image · V + view, sorted; the others
-    are drawn and not made. Several processes keep a share each.
+    `only` (U,) are the views that will be used, as sorted rows image · P + view; parameters are
+    sampled for all views, so that they do not depend on it.
     """
     check_pixels(pixels)
-    n_views = settings.pool
-    assert n_views is not None
-    view_draws = draw_views(len(pixels) * n_views, generator)  # (N * V, 7)
+    n_pooled = settings.pool
+    assert n_pooled is not None
+    parameters = sample_view_parameters(len(pixels) * n_pooled, generator)  # (N * P, 7)
     made = torch.from_numpy(only)  # (U,)
     mine = made[shard(len(made))]
 
     def make(start: int, stop: int) -> Tensor:
         views = mine[start:stop]
-        source, rows = take(pixels, (views // n_views).to(encoder.device), encoder.device)
-        drawn = view_draws[views].to(encoder.device)
-        return trunk_tokens(make_views(source, rows, drawn, encoder, settings), encoder)
+        source, rows = take(pixels, (views // n_pooled).to(encoder.device), encoder.device)
+        images = make_views(source, rows, parameters[views].to(encoder.device), encoder, settings)
+        return trunk_tokens(images, encoder)
 
-    kept = keep_tokens(
-        make, len(mine), batch_size, progress, lower="training.views.pool or input_size"
-    )
-    return ViewPool(kept, n_views, made.to(encoder.device))
+    tokens = store_tokens(make, len(mine), encoder.chunk_size(batch_size), progress)
+    return ViewPool(tokens, n_pooled, made.to(encoder.device))

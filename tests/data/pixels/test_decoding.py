@@ -1,5 +1,5 @@
-"""Every kind of image becomes the same upright RGB square; every kind of broken one gives its
-reason."""
+"""Every kind of image is decoded to the same upright RGB square; every kind of broken file is
+skipped with its reason."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ RNG = np.random.default_rng(0)
 
 
 def smooth(width: int, height: int) -> Image.Image:
-    """An image without symmetry, whose neighboring pixels are alike."""
+    """Return an asymmetric image with smooth colors."""
     coarse = Image.fromarray(np.random.default_rng(1).integers(0, 256, (4, 5, 3), dtype=np.uint8))
     return coarse.resize((width, height), Image.Resampling.BICUBIC)
 
@@ -29,8 +29,8 @@ def far_apart(a: np.ndarray, b: np.ndarray) -> int:
 
 @pytest.mark.parametrize("extent", [(100, 60), (60, 100), (64, 64), (40, 20), (8, 8)])
 def test_the_square_is_that_of_resizing_the_whole_and_cropping(extent: tuple[int, int]) -> None:
-    """Scaled to 30 along the shorter side, all these leave an even rest, so the crop has no half
-    pixels."""
+    """With the shorter side scaled to 30, the longer side exceeds it by an even number of pixels,
+    so the crop begins at a whole pixel."""
     image = Image.fromarray(RNG.integers(0, 256, (extent[1], extent[0], 3), dtype=np.uint8))
     scale = 30 / min(extent)
     whole = image.resize(
@@ -92,7 +92,7 @@ GREEN = (0, 200, 0)
         ("gray-clear.png", "LA", (9, 0), (255, 255, 255)),
         ("deep.png", "I;16", 0x8000, (128, 128, 128)),
         ("deep.tif", "I;16", 0xFFFF, (255, 255, 255)),
-        ("camera.png", "I;16", 0x0800, (128, 128, 128)),  # 12 bits in 16: none above 4095
+        ("camera.png", "I;16", 0x0800, (128, 128, 128)),  # 12 bits in 16: no value above 4095
         ("int.tif", "I", 0x8000, (128, 128, 128)),
         ("unit.tif", "F", 0.5, (128, 128, 128)),
         ("float.tif", "F", 77.0, (77, 77, 77)),
@@ -133,7 +133,7 @@ def test_broken_files_give_their_reason(tmp_path: Path, monkeypatch: pytest.Monk
     assert reason(tmp_path / "zero.jpg") == "the file is empty"
     (tmp_path / "text.jpg").write_text("not an image")
     assert reason(tmp_path / "text.jpg").startswith("not an image in a known format (JPEG, PNG")
-    assert reason(tmp_path / "gone.jpg") == "the file is not there"
+    assert reason(tmp_path / "gone.jpg") == "the file does not exist"
     (tmp_path / "script.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
     assert reason(tmp_path / "script.jpg").startswith(
         "not an image in a known format"

@@ -1,4 +1,4 @@
-"""Files that are no images are found by their first bytes."""
+"""Files that are not images are recognized by their first bytes."""
 
 from pathlib import Path
 
@@ -30,6 +30,6 @@ def test_empty_and_foreign_files_are_found_with_the_reason_and_large_ones_left_t
     (folder / "0.png").unlink()
     found = {image.name: image.reason for image in check_headers(collection, 8)}
     assert set(found) == {"0.png", "a.jpg", "b.jpg"}
-    assert found["0.png"] == "the file is not there"
+    assert found["0.png"] == "the file does not exist"
     assert found["a.jpg"] == "the file is empty"
     assert found["b.jpg"].startswith("not an image in a known format")

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 SIZE = 64
 N_IMAGES = 300
 HANGS_S = 300
-"""Seconds after which a process hangs for certain, however busy the machine is."""
+"""Seconds after which a process certainly hangs, however busy the machine is."""
 
 # No `if __name__ == "__main__"` guard: a user's script need not have one.
 SCRIPT = """
@@ -58,7 +58,7 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> Collection:
     rng = np.random.default_rng(0)
     for i in range(N_IMAGES):
         noise = Image.fromarray(rng.integers(0, 256, (150, 200, 3), dtype=np.uint8))
-        noise.save(root / f"{i:03d}.png", compress_level=0)  # noise only takes long to compress
+        noise.save(root / f"{i:03d}.png", compress_level=0)  # noise compresses slowly, for no gain
     return read_collection(root)
 
 
@@ -70,8 +70,8 @@ def expected(collection: Collection, tmp_path_factory: pytest.TempPathFactory) -
 def start(
     collection: Collection, cache: Path, before: str = "", hold_at: int = N_IMAGES + 1
 ) -> "subprocess.Popen[str]":
-    """Decode in a process of its own, which stops when `hold_at` images are done and waits for a
-    line on its stdin."""
+    """Decode in another process, which pauses after `hold_at` images until it reads a line from
+    stdin."""
     script = cache.parent / f"{cache.name}-script.py"
     script.write_text(SCRIPT.format(before=before, size=SIZE, hold_at=hold_at))
     command = [sys.executable, str(script), str(collection.root), str(cache)]
@@ -81,7 +81,7 @@ def start(
 
 
 def wait_until_held(process: "subprocess.Popen[str]", hold_at: int) -> int:
-    """Wait for the process to stop; returns how many images it has done."""
+    """Wait until the process pauses; return how many images it has decoded."""
     done = next(
         done for done in (int(line.split()[0]) for line in process.stdout) if done >= hold_at
     )
@@ -90,7 +90,7 @@ def wait_until_held(process: "subprocess.Popen[str]", hold_at: int) -> int:
 
 
 def workers_of(session: int) -> list[int]:
-    """Worker processes that were started in a session, whoever their parent is now."""
+    """Return the worker processes that were started in a session, whatever their parent is now."""
     workers = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -111,7 +111,7 @@ def assert_no_workers(process: "subprocess.Popen[str]") -> None:
 
 
 def assert_next_run_is_right(collection: Collection, cache: Path, expected: np.ndarray) -> int:
-    """Load again and compare; returns how many images did not need decoding."""
+    """Load again and compare; return how many images did not need decoding."""
     seen: list[int] = []
     pixels = load_pixels(
         collection, SIZE, cache=cache, progress=lambda done, total: seen.append(done)
@@ -125,13 +125,35 @@ def test_ctrl_c_stops_at_once_and_keeps_what_is_done(
 ) -> None:
     process = start(collection, tmp_path, hold_at=48)
     n_done = wait_until_held(process, 48)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to the workers too
+    os.killpg(process.pid, signal.SIGINT)  # like a terminal, which also signals the workers
     _, errors = process.communicate(timeout=HANGS_S)
     assert process.returncode in (-signal.SIGINT, 130)
     assert errors.count("Traceback") == 1
     assert errors.rstrip().endswith("KeyboardInterrupt")
     assert_no_workers(process)
     assert assert_next_run_is_right(collection, tmp_path, expected) == n_done
+
+
+def test_a_worker_that_is_still_starting_does_not_see_ctrl_c(
+    collection: Collection, expected: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = tmp_path / "hold"
+    hold.touch()
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys, time\n"
+        f"while '--multiprocessing-fork' in sys.orig_argv and os.path.exists({str(hold)!r}):\n"
+        "    time.sleep(0.01)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    process = start(collection, tmp_path / "cache")
+    while not workers_of(process.pid):
+        time.sleep(0.02)
+    for worker in workers_of(process.pid):
+        os.kill(worker, signal.SIGINT)
+    hold.unlink()
+    output, errors = process.communicate(timeout=HANGS_S)
+    assert (process.returncode, errors) == (0, "")
+    assert output.splitlines()[-1] == f"sum {int(expected.astype(np.int64).sum())}"
 
 
 def test_a_killed_run_leaves_no_workers_and_no_half_cache(
@@ -151,7 +173,7 @@ def test_a_killed_run_leaves_no_workers_and_no_half_cache(
 def test_a_full_disk_ends_the_run_and_the_cache_stays_true(
     collection: Collection, expected: np.ndarray, tmp_path: Path, share: float
 ) -> None:
-    """A real limit on the size of files: writing past it fails in the workers as on a full disk."""
+    """A limit on the size of files: beyond it, writes of the workers fail as on a full disk."""
     limit = int(share * N_IMAGES * SIZE * SIZE * 3) + 1000
     limiting = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
     process = start(collection, tmp_path, before=limiting)
@@ -178,7 +200,7 @@ def test_a_killed_worker_costs_nothing(
 def test_images_that_crash_the_decoder_are_skipped(
     collection: Collection, expected: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers find a Pillow that kills its process over two of the images."""
+    """The workers import a patched Pillow, which kills its process at two of the images."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, PIL.Image\n"
         "whole = PIL.Image.open\n"
@@ -220,7 +242,7 @@ def test_two_writers_at_once_both_get_the_right_pixels(
 
 
 def test_a_worker_starts_without_numpy_and_torch() -> None:
-    """Most images are decoded without them, and every worker pays for what it imports."""
+    """Decoding most images needs neither, and importing them would delay every worker."""
     heavy = "{'numpy', 'torch'} & sys.modules.keys()"
     code = f"import sys, shoal.data.pixels.workers; sys.exit(bool({heavy}))"
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

@@ -1,4 +1,4 @@
-"""The cache: decoded once, incremental, and true after whatever interrupts a writer."""
+"""The pixel cache: incremental, and valid after any interruption of a writer."""
 
 import json
 import os
@@ -19,7 +19,7 @@ SIZE = 8
 
 
 class Steps:
-    """Remembers what progress was told."""
+    """Records the calls of `progress`."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, int]] = []
@@ -60,7 +60,7 @@ def test_only_new_and_changed_files_are_decoded(make_images: Make, cache: Path) 
     root = make_images(names)
     load_pixels(read_collection(root), SIZE, cache=cache)
     Image.new("RGB", (9, 9), (1, 2, 3)).save(root / "3.png")  # changed
-    Image.new("RGB", (9, 9), (4, 5, 6)).save(root / "2.png")  # new, and not last in the order
+    Image.new("RGB", (9, 9), (4, 5, 6)).save(root / "2.png")  # new, and not last in sorted order
     (root / "7.png").unlink()
     steps = Steps()
     collection = read_collection(root)
@@ -95,7 +95,7 @@ def test_broken_files_are_skipped_and_ids_do_not_shift(make_images: Make, cache:
         np.testing.assert_array_equal(pixels[:], reference(root, ("0.png", "2.png")))
         assert [image.name for image in pixels.skipped] == ["1.png", "3.png", "4.png", "5.png"]
         assert pixels.skipped[0] == Skipped("1.png", "the file is empty")
-        assert pixels.skipped[3].reason == "the file is not there"
+        assert pixels.skipped[3].reason == "the file does not exist"
     Image.new("RGB", (9, 9)).save(root / "3.png")
     assert load_pixels(collection, SIZE, cache=cache).names == ("0.png", "2.png", "3.png")
 

@@ -1,5 +1,4 @@
-"""What goes wrong in folders and tables is refused with its place, or counted; nothing is lost
-in silence."""
+"""Errors in folders and tables are reported with file and line, or counted."""
 
 import json
 import os
@@ -23,13 +22,11 @@ def write(file: Path, content: str | bytes) -> Path:
 
 
 def refused(place: str) -> "pytest.RaisesExc[DataError]":
-    """Data are refused, with the file, the line or the path in which they are wrong."""
+    """Expect an error that names the file, the line or the path of the wrong data."""
     return pytest.raises(DataError, match=re.escape(place))
 
 
 def test_a_folder_that_is_none_is_refused(make_images: Make, tmp_path: Path) -> None:
-    with refused("a" * 60):
-        read_collection("a" * 5_000)
     with refused("nowhere"):
         read_collection(tmp_path / "nowhere")
     with refused("photos.zip"):
@@ -50,7 +47,7 @@ def test_a_folder_that_is_none_is_refused(make_images: Make, tmp_path: Path) -> 
 def test_a_table_of_which_many_rows_name_no_image_is_refused_unless_allowed(
     make_images: Make, n_absent: int
 ) -> None:
-    """Of 43 rows two are less than one in twenty, three are more."""
+    """One row in twenty may lack its image: two of 43 rows are fewer than that, three are more."""
     names = [f"{i:02d}.png" for i in range(43 - n_absent)]
     root = make_images(names)
     rows = [f"{name},cat" for name in names] + [f"gone-{i}.png,dog" for i in range(n_absent)]
@@ -132,7 +129,7 @@ def test_a_text_in_quotes_may_hold_line_ends_and_commas(make_images: Make) -> No
 
 def test_labels_for_no_file_at_all_are_refused(make_images: Make) -> None:
     root = make_images(["a.png"])
-    with refused("'img/a.png', an image there is 'a.png'"):
+    with refused("'img/a.png', but images are named like 'a.png'"):
         read_collection(root, write(root / "t.csv", "path,label\nimg/a.png,cat\n"))
     with refused("gone.png"):
         read_collection([root / "gone.png"])
@@ -162,13 +159,12 @@ def test_a_file_with_two_labels_is_refused_with_both_places(make_images: Make) -
         ("t.jsonl", '{"path": "a.png"\n', "line 1: not valid JSON"),
         ("t.jsonl", "[1]\n", "line 1: found '[1]'"),
         ("t.jsonl", "\n", "t.jsonl: no rows"),
-        ("t.jsonl", '{"path": "a.png"}\n{"label": "cat", "label": "dog"}', "line 2: not valid"),
         ("t.jsonl", '{"path": "a.png"}\n{"label": ' + "[" * 10_000, "line 2: not valid JSON"),
         ("t.jsonl", '{"path": "a.png"}\n{"label": ' + "1" * 5_000, "line 2: not valid JSON"),
         ("t.parquet", "nonsense", "t.parquet:"),
-        ("t.xlsx", "x", "t.xlsx: found a .xlsx file"),
+        ("t.ods", "x", "t.ods: found a .ods file"),
     ],
-    ids=range(17),
+    ids=range(16),
 )
 def test_a_broken_table_is_refused_with_its_place(
     make_images: Make, name: str, text: str | bytes, place: str
@@ -199,7 +195,7 @@ def test_paths_that_leave_the_root_are_refused(make_images: Make, path: str) -> 
     table = write(root / "t.csv", f"path,label\na.png,cat\n{path},dog\n")
     with refused("t.csv, line 3:"):
         read_collection(root, table)
-    if not path.startswith("/"):  # a table that lists images may name those of any folder
+    if not path.startswith("/"):  # a table given alone may list images of any folder
         with refused("t.csv, line 3:"):
             read_collection(table)
 
@@ -214,8 +210,8 @@ def test_links_that_loop_lead_up_or_elsewhere_are_counted(
     (root / "out").symlink_to(tmp_path / "elsewhere")
     found = read_collection(root)
     assert found.names == ("cat/a.png", "dog/b.png", "out/c.png")
-    assert any("not followed: cat/again, dog/self, up" in note for note in found.notes)
-    assert any("followed: out" in note for note in found.notes)
+    assert any("not followed (3): cat/again, dog/self, up" in note for note in found.notes)
+    assert any(", followed (1): out" in note for note in found.notes)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs pipes and links, and names that are bytes")
@@ -258,7 +254,7 @@ def test_a_label_that_is_none_is_refused_wherever_it_stands(
     table = write(tmp_path / "labels.jsonl", "\n".join(lines))
     for source, labels, place in (
         (images, table, "labels.jsonl, line 2:"),
-        (images, rows, "labels, entry 1:"),
+        (images, rows, "the mapping, entry 1:"),
         ([images / name for name in rows], [*rows.values()], "label 1:"),
     ):
         with refused(place):

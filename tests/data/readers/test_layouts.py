@@ -1,5 +1,6 @@
-"""Every layout of images and labels is recognized, described in words, and never shifts an id."""
+"""Every layout of images and labels is recognized and described, and never shifts a class id."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from PIL import Image
 
 from shoal.data.collection import Collection
 from shoal.data.readers import read_collection
-from shoal.errors import DataError, UsageError
+from shoal.errors import DataError, MissingError, UsageError
 
 Make = Callable[[list[str]], Path]
 
@@ -189,11 +190,11 @@ def test_metadata_per_split_is_joined(make_images: Make) -> None:
     assert labels_by_name(read_collection(root)) == {"test/a.png": "dog", "train/a.png": "cat"}
 
 
-def test_two_metadata_files_side_by_side_are_refused(make_images: Make) -> None:
+def test_two_metadata_files_that_contradict_each_other_are_refused(make_images: Make) -> None:
     root = make_images(["a.png"])
     write(root / "metadata.csv", "file_name,label\na.png,cat\n")
     write(root / "metadata.jsonl", '{"file_name": "a.png", "label": "dog"}\n')
-    with pytest.raises(DataError, match=r"metadata\.csv, metadata\.jsonl"):
+    with pytest.raises(DataError, match=r"metadata\.jsonl, line 1: .* metadata\.csv, line 2"):
         read_collection(root)
 
 
@@ -203,10 +204,10 @@ def test_ecotaxa_exports_are_read(make_images: Make) -> None:
     rows = f"{header}o1\tp1.png\tCopepoda<Maxillopoda\n"
     found = read_collection(root, write(root / "ecotaxa.tsv", rows))
     assert labels_by_name(found) == {"p1.png": "Copepoda<Maxillopoda", "p2.png": None}
-    assert not found.notes
+    assert ["object_annotation_category" in note for note in found.notes] == [True]
 
 
-# What Python callers hold
+# Data in memory, from Python
 
 
 def test_a_list_of_paths_is_read(make_images: Make) -> None:
@@ -241,7 +242,7 @@ def test_a_list_of_pil_images_is_read() -> None:
     ("source", "labels", "message"),
     [
         (np.zeros((2, 5, 4), dtype=np.float32), None, "found float32"),
-        (np.zeros((2, 3, 5, 7), dtype=np.uint8), None, r"shape \(2, 3, 5, 7\)"),
+        (np.zeros((2, 3, 5, 7), dtype=np.uint8), None, r"shape \(3, 5, 7\)"),
         (np.zeros((2, 5, 4), dtype=np.uint8), [1], "found 1, expected 2, one per image"),
         ([Image.new("L", (2, 2)), "a.png"], None, "image 1: found str"),
         ([], None, "found none"),
@@ -255,3 +256,77 @@ def test_images_in_memory_that_cannot_be_used_are_refused(
 ) -> None:
     with pytest.raises((DataError, UsageError), match=message):
         read_collection(source, labels)
+
+
+# Tables and folders as people write them
+
+
+def test_paths_of_a_table_may_start_at_the_working_directory(
+    make_images: Make, tmp_path: Path, monkeypatch
+) -> None:
+    root = make_images(["a.png", "b.png"])
+    monkeypatch.chdir(root.parent)
+    table = write(tmp_path / "tables" / "t.csv", f"path,label\n{root.name}/a.png,cat\n")
+    assert labels_by_name(read_collection(root, table)) == {"a.png": "cat", "b.png": None}
+    assert labels_by_name(read_collection(table)) == {"a.png": "cat"}
+
+
+def test_a_column_that_is_not_called_label_is_named_in_a_note(make_images: Make) -> None:
+    root = make_images(["a.png", "b.png"])
+    table = write(root / "t.csv", "file,Scientific name\na.png,Ardea cinerea\n")
+    for found in (read_collection(root, table), read_collection(table)):
+        assert found.classes == ("Ardea cinerea",)
+        assert "'Scientific name' of t.csv" in found.notes[0]
+    assert not read_collection(root, table, label_column="Scientific name").notes
+
+
+def test_the_first_sheet_of_a_workbook_is_a_table(make_images: Make, tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    root = make_images(["a.png", "b.png", "c.png"])
+    book = openpyxl.Workbook()
+    for row in (["path", None, "label"], ["a.png", "x", 3], [], ["b.png", None, None]):
+        book.active.append(row)
+    book.save(tmp_path / "t.xlsx")
+    found = read_collection(root, tmp_path / "t.xlsx")
+    assert labels_by_name(found) == {"a.png": "3", "b.png": None, "c.png": None}
+    book.active.append(["a.png", None, "heron"])
+    book.save(tmp_path / "t.xlsx")
+    with pytest.raises(DataError, match=r"t.xlsx, row 5: 'a.png' is labeled"):
+        read_collection(root, tmp_path / "t.xlsx")
+    (tmp_path / "bad.xlsx").write_bytes(b"PK\x03\x04 no workbook")
+    with pytest.raises(DataError, match=r"bad.xlsx: cannot be read"):
+        read_collection(root, tmp_path / "bad.xlsx")
+
+
+def test_a_workbook_without_its_package_names_the_package(
+    make_images: Make, monkeypatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    (tmp_path / "t.xlsx").touch()
+    with pytest.raises(MissingError, match="pip install openpyxl"):
+        read_collection(make_images(["a.png"]), tmp_path / "t.xlsx")
+
+
+def test_the_level_of_nested_folders_is_noted_and_can_be_chosen(make_images: Make) -> None:
+    names = ["Ardea/alba/1.png", "Ardea/cinerea/2.png", "Egretta/3.png", "unknown/x/4.png"]
+    root = make_images(names)
+    found = read_collection(root)
+    assert found.classes == ("Ardea", "Egretta")
+    assert "folders:2" in found.notes[0]
+    found = read_collection(root, "folders:2")
+    labels = dict(zip(names, ["alba", "cinerea", None, None], strict=True))
+    assert labels_by_name(found) == labels
+    assert not found.notes
+    make_images(["Egretta/alba/5.png"])
+    assert read_collection(root, "folders:2").classes == (
+        "Ardea/alba",
+        "Ardea/cinerea",
+        "Egretta/alba",
+    )
+
+
+def test_a_folder_of_save_to_disk_is_named(tmp_path: Path) -> None:
+    for name in ("dataset_info.json", "state.json", "data-00000-of-00001.arrow"):
+        write(tmp_path / "train" / name, "{}")
+    with pytest.raises(DataError, match="save_to_disk"):
+        read_collection(tmp_path)

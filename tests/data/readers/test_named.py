@@ -1,4 +1,4 @@
-"""Labels for things that already have names."""
+"""Labels for data that already have names, such as embeddings."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from shoal.data.readers import label_embeddings, read_embeddings, read_names
+from shoal.data.readers import label_embeddings, read_embeddings, read_labels
 from shoal.errors import DataError
 
 NAMES = ("a/1.jpg", "a/2.jpg", "b/3.jpg")
@@ -21,17 +21,17 @@ def test_names_are_found_as_they_stand_or_as_paths(tmp_path: Path) -> None:
     table = write(
         tmp_path / "t.csv", "path,label\n./a/1.jpg,cat\na\\2.jpg,dog\nelsewhere.jpg,owl\n"
     )
-    found = read_names(table, NAMES)
-    assert found.classes == {"a/1.jpg": "cat", "a/2.jpg": "dog"}
-    assert "t.csv, line 4: elsewhere.jpg" in found.notes[0]
+    classes, notes = read_labels(table, NAMES)
+    assert classes == {"a/1.jpg": "cat", "a/2.jpg": "dog"}
+    assert "t.csv, line 4: elsewhere.jpg" in notes[0]
 
 
 @pytest.mark.parametrize("file", ["t.csv", "t.npy"])
 def test_labels_without_paths_follow_the_rows_of_the_embeddings_file(
     tmp_path: Path, file: str
 ) -> None:
-    """The file's first row is 'b': it is the cat, although 'a' comes first once names are
-    sorted."""
+    """The first label, cat, is that of the file's first row, 'b', although 'a' is first when names
+    are sorted."""
     np.savez(tmp_path / "x.npz", X=np.eye(3), paths=np.array(["b", "a", "c"]))
     write(tmp_path / "t.csv", "label\ncat\ndog\n-1\n")
     np.save(tmp_path / "t.npy", np.array(["cat", "dog", "-1"]))
@@ -46,16 +46,16 @@ def test_labels_without_paths_follow_the_rows_of_the_embeddings_file(
 def test_two_classes_for_one_name_are_refused_with_both_places(tmp_path: Path) -> None:
     table = write(tmp_path / "t.csv", "path,label\na/1.jpg,cat\n./a/1.jpg,dog\n")
     with pytest.raises(DataError, match=r"line 2.*line 3|line 3.*line 2"):
-        read_names(table, NAMES)
+        read_labels(table, NAMES)
     same = write(tmp_path / "same.csv", "path,label\na/1.jpg,cat\na/1.jpg,cat\n")
-    assert read_names(same, NAMES).classes == {"a/1.jpg": "cat"}
+    assert read_labels(same, NAMES)[0] == {"a/1.jpg": "cat"}
 
 
 @pytest.mark.parametrize("file", ["t.csv", "t.tsv", "t.jsonl", "t.parquet", "t.npy"])
 def test_whole_numbers_beside_missing_ones_are_the_same_classes_in_every_file(
     tmp_path: Path, file: str
 ) -> None:
-    """pandas holds them as floats and writes 3.0."""
+    """pandas stores them as floats and writes 3 as 3.0."""
     frame = pd.DataFrame({"label": [10.0, None, 3.0]})
     {
         "t.csv": lambda: frame.to_csv(tmp_path / file, index=False),

@@ -1,7 +1,7 @@
-"""Images in a bucket of Google's and in a dataset of the Hugging Face Hub, through the commands as
-users type them.
+"""Images in a Google Cloud Storage bucket and in a dataset of the Hugging Face Hub, with the
+command line.
 
-A real emulator of the one and a stand-in for the other, each a process of its own.
+The bucket is in a real emulator and the hub is a stand-in, each in a separate process.
 """
 
 import os
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 
 
 def shoal(*words: object, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """A command in a process of its own, whose environment says where the store is."""
-    # As many threads as here: with another number sums are added in another order.
+    """Run a command in another process, with the address of the store in its environment."""
+    # As many threads as here, because sums depend on the number of threads.
     threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
     whole = os.environ | {"SHOAL_TRY_WAIT_S": "0.01", "SHOAL_TRIES": "2"} | threads | env
     whole["PYTHONPATH"] = os.pathsep.join([PATH, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -60,9 +60,7 @@ def test_discover_finds_in_a_store_what_it_finds_in_the_folder(
         assert found.returncode == 0, found.stderr
         wrong = shoal("discover", f"{address}-not", "--dry-run", env=env)
     assert (wrong.returncode, wrong.stdout) == (3, "")
-    assert wrong.stderr.strip().startswith(
-        f"error: {address}-not: there is nothing; check the name"
-    )
+    assert wrong.stderr.strip().startswith(f"error: {address}-not: not found; check the name")
     in_folder("discover", photos.folder, *given, "--out", tmp_path / "here")
     there, here = (Run.open(tmp_path / name) for name in ("there", "here"))
     assert [(row.path, row.category) for row in there.assignments] == [

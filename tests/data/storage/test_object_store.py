@@ -1,4 +1,4 @@
-"""A bucket of a real S3 server: the same collection as the folder that was put there."""
+"""A bucket on a real S3 server gives the same collection as the folder that was uploaded to it."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -99,22 +99,17 @@ def test_a_wrong_bucket_a_wrong_place_and_missing_credentials_are_one_sentence(
 ) -> None:
     upload(make_images(NAMES), "here")
 
-    def said(address: str) -> str:
+    def error_of(address: str) -> str:
         ended = CliRunner().invoke(app, ["discover", address, "--dry-run"])
         assert ended.exit_code == 3, ended.output
         return ended.output.strip()
 
-    assert (
-        said("s3://not-here/x")
-        == "error: s3://not-here/x: there is nothing; check the name of the bucket and the path"
-    )
-    assert "s3://here/nothing: there is nothing" in said("s3://here/nothing")
+    for address in ("s3://not-here/x", "s3://here/nothing"):
+        assert error_of(address).startswith(f"error: {address}: not found;")
     file_system.cache_clear()
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    assert "may not be read (Unable to locate credentials); set AWS_ACCESS_KEY_ID" in said(
-        "s3://here/photos"
-    )
+    assert "set AWS_ACCESS_KEY_ID" in error_of("s3://here/photos")
 
 
 def test_hostile_keys_are_left_out_with_the_reason(make_images: Make) -> None:

@@ -1,5 +1,4 @@
-"""Images by their addresses from a real web server: the same pixels, also where it drops
-connections."""
+"""Images read by address from a real web server have the same pixels, even if it drops requests."""
 
 import csv
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ import pytest
 
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
-from shoal.data.readers.labels import finder
+from shoal.data.readers.labels import image_finder
 from shoal.data.storage.addresses import Address
 from shoal.data.storage.opening import read_stored, row_of
 from shoal.data.storage.remote import Lost, file_system
@@ -58,7 +57,7 @@ def test_a_table_of_addresses_gives_the_pixels_of_the_files(web: Web, tmp_path: 
     load_pixels(read_collection(table_of(web, tmp_path / "t.csv")), SIZE, n_workers=1)
     assert set(web.asked.values()) == {
         1
-    }  # a second run asks for the state of each, and for no image
+    }  # a second run requests the state of each image, but no image
 
 
 def test_a_remote_table_names_images_beside_it(web: Web, tmp_path: Path) -> None:
@@ -66,12 +65,12 @@ def test_a_remote_table_names_images_beside_it(web: Web, tmp_path: Path) -> None
     assert (found.names, found.classes) == (("a.png", "sub/c.png"), ("x", "y"))
     labeled = read_collection(
         tmp_path / "photos", f"{web.address}/labels.csv"
-    )  # labels there, images here
+    )  # remote labels, local images
     assert labeled.labels.tolist() == [0, -1, 1, -1]
 
 
 def test_a_table_may_name_images_of_a_bucket_by_their_whole_addresses() -> None:
-    find = finder(NAMES, Address("s3:/bucket/photos"), Address("s3:/bucket"))
+    find = image_finder(NAMES, Address("s3:/bucket/photos"), Address("s3:/bucket"))
     paths = ["s3://bucket/photos/sub/c.png", "a.png", "photos/b c.png"]
     assert [find(path, "t.csv") for path in paths] == ["sub/c.png", "a.png", "b c.png"]
     with pytest.raises(DataError):
@@ -85,7 +84,7 @@ def test_connections_that_are_dropped_are_tried_again(web: Web, tmp_path: Path) 
     web.n_drops = 2
     pixels = load_pixels(found, SIZE, n_workers=1)
     assert not pixels.skipped
-    assert set(web.asked.values()) == {3}  # twice in vain, then the answer
+    assert set(web.asked.values()) == {3}  # two dropped connections, then an answer
     np.testing.assert_array_equal(pixels[:], local[:])
 
 
@@ -114,7 +113,7 @@ def test_a_row_after_a_lost_connection_is_read_anew(
     for module in ("remote", "opening"):
         monkeypatch.setattr(
             f"shoal.data.storage.{module}.BUFFER_BYTES", 256
-        )  # so that a group is read in many parts
+        )  # so that a row group is read in many parts
     monkeypatch.setenv("SHOAL_TRIES", "1")
     with web_server(tmp_path / "shards") as web:
         file = f"{web.address}/train-00000-of-00001.parquet"
@@ -124,7 +123,7 @@ def test_a_row_after_a_lost_connection_is_read_anew(
             read_stored(row_of(file, 9, "image.bytes"))
         web.always = ()
         assert read_stored(row_of(file, 9, "image.bytes")) == (folder / names[9]).read_bytes()
-        with ThreadPoolExecutor(8) as threads:  # as the review asks
+        with ThreadPoolExecutor(8) as threads:  # concurrently, like the review page
             found = list(
                 threads.map(lambda i: read_stored(row_of(file, i, "image.bytes")), [*range(24)] * 3)
             )

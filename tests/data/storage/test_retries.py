@@ -1,8 +1,8 @@
-"""How often is asked again, and what is not."""
+"""Which requests are retried, and how often."""
 
 import pytest
 
-from shoal.data.storage.remote import tried
+from shoal.data.storage.remote import with_retries
 from shoal.errors import UsageError
 
 
@@ -13,7 +13,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Store:
-    """Fails a number of times, then answers."""
+    """Fails a number of times, then succeeds."""
 
     def __init__(self, n_failures: int, error: BaseException) -> None:
         self.n_failures = n_failures
@@ -28,7 +28,7 @@ class Store:
 
 
 class Answer(Exception):
-    """As aiohttp has it, of a web server."""
+    """An HTTP error like aiohttp's."""
 
     def __init__(self, status: int) -> None:
         self.status = status
@@ -40,23 +40,23 @@ class Answer(Exception):
 def test_what_trying_again_does_not_change_is_asked_once(error: Exception) -> None:
     store = Store(9, error)
     with pytest.raises(type(error)):
-        tried(store.ask)
+        with_retries(store.ask)
     assert store.n_asked == 1
 
 
 @pytest.mark.parametrize("status", [500, 503, 429, 408])
 def test_a_server_that_is_busy_is_asked_again(status: int) -> None:
-    assert tried(Store(2, Answer(status)).ask) == "found"
+    assert with_retries(Store(2, Answer(status)).ask) == "found"
 
 
 def test_ctrl_c_is_not_tried_again() -> None:
     store = Store(9, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        tried(store.ask)
+        with_retries(store.ask)
     assert store.n_asked == 1
 
 
 def test_a_number_of_tries_that_makes_no_sense_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_TRIES", "0")
     with pytest.raises(UsageError, match="SHOAL_TRIES"):
-        tried(Store(0, OSError()).ask)
+        with_retries(Store(0, OSError()).ask)

@@ -16,7 +16,7 @@ SMALL = {
 
 @pytest.fixture(scope="session")
 def collection() -> Collection:
-    """150 noisy colors; all five are known, and half of their images labeled."""
+    """150 images in five noisy colors; all five are known, and half of the images are labeled."""
     rng = np.random.default_rng(0)
     colors = np.arange(150) % 5
     noise = rng.integers(-45, 46, size=(150, 20, 20, 3))
@@ -27,7 +27,7 @@ def collection() -> Collection:
 
 @pytest.fixture(scope="session")
 def options(tiny_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """What `choose_comparison` takes for small trainings of a tiny encoder."""
+    """Arguments of `choose_comparison` for short trainings of a tiny encoder."""
     config = tmp_path_factory.mktemp("config") / "tiny.yaml"
     config.write_text(TINY.format(encoder=tiny_encoder))
     return {"config": config, "changes": SMALL}

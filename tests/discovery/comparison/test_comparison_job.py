@@ -4,7 +4,6 @@ import json
 import math
 import shutil
 import threading
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +11,16 @@ import numpy as np
 import pytest
 import torch
 
+from method_runs import CPU
 from patched_method import collapsing
-from photo_runs import press_ctrl_c, stop
+from photo_runs import press_ctrl_c
 from shoal.data.pixels import load_pixels
 from shoal.discovery.assign import Assigner
 from shoal.discovery.comparison import comparison_job as job
 from shoal.discovery.comparison.comparison_job import ComparisonJob
 from shoal.discovery.comparison.comparison_result import Comparison
 from shoal.discovery.comparison.comparison_settings import choose_comparison
-from shoal.discovery.comparison.label_draw import withhold_labels
+from shoal.discovery.comparison.label_split import split_labels
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.run_job import run_job
 from shoal.discovery.trained import training
@@ -44,11 +44,11 @@ def settings(options):
 def do(collection, folder: Path, settings, **options) -> Comparison:
     job = ComparisonJob(
         collection=collection,
-        settings=settings.first,
-        compared=settings,
+        settings=settings.frozen,
+        comparison=settings,
         command_for=lambda method: f"run {method}",
         run=Run(folder),
-        encoder_device=torch.device("cpu"),
+        device=torch.device("cpu"),
         **options,
     )
     run_job(job)
@@ -57,7 +57,7 @@ def do(collection, folder: Path, settings, **options) -> Comparison:
 
 @pytest.fixture
 def compared(collection, settings, tmp_path: Path):
-    """Compare; settings, reporter and more may be given."""
+    """Run a comparison."""
 
     def run(settings=settings, **options) -> Comparison:
         return do(collection, tmp_path / "run", settings, **options)
@@ -66,21 +66,21 @@ def compared(collection, settings, tmp_path: Path):
 
 
 @pytest.fixture(scope="module")
-def heard() -> list[str]:
-    """What the comparison `whole` has said."""
+def lines() -> list[str]:
+    """The messages of the comparison `whole`."""
     return []
 
 
 @pytest.fixture(scope="module")
-def whole(collection, settings, heard, tmp_path_factory) -> Comparison:
-    """A comparison that is left alone, for those who read it."""
+def whole(collection, settings, lines, tmp_path_factory) -> Comparison:
+    """A finished comparison that tests only read."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("whole") / "run"
-    return do(collection, folder, settings, reporter=Reporter(heard.append))
+    return do(collection, folder, settings, reporter=Reporter(lines.append))
 
 
 def untimed(found: Comparison) -> dict[str, object]:
-    """Everything but times and places."""
+    """Return the content without times and paths."""
     plain = {name: value for name, value in found.to_dict().items() if name not in TIMED}
     plain["rows"] = [
         {name: value for name, value in row.items() if name not in TIMED} for row in plain["rows"]
@@ -88,86 +88,91 @@ def untimed(found: Comparison) -> dict[str, object]:
     return plain
 
 
-def predicted(found: Comparison, method: str, draw: str = "") -> list[int]:
+def predicted(found: Comparison, method: str, part: str = "") -> list[int]:
     return [
-        row.category_id for row in Run.open(found.path / "methods" / f"{method}{draw}").assignments
+        row.category_id for row in Run.open(found.path / "methods" / f"{method}{part}").assignments
     ]
 
 
 @pytest.mark.slow
-def test_every_method_is_a_run_that_was_given_the_same_labels_and_none_that_judges(
-    collection, settings, whole, heard
+def test_every_method_is_trained_on_the_same_labels_without_the_held_out_ones(
+    collection, settings, whole, lines
 ) -> None:
     found = whole
-    kept = withhold_labels(collection, settings.first)
-    seen = ["" if label < 0 else kept.given.classes[label] for label in kept.given.labels]
+    split = split_labels(collection, settings.frozen)
+    seen = [
+        "" if label < 0 else split.collection.classes[label] for label in split.collection.labels
+    ]
     assert {row.method for row in found.rows} == {"frozen", "cms", "simgcd"}
     for row in found.rows:
         run = Run.open(row.run)
         assert [image.label_given for image in run.assignments] == seen
-        assert kept.hidden_names[0] not in {category.category for category in run.categories}
-        assert kept.hidden_names[0] not in (run.path / "assignments.csv").read_text(
+        assert split.hidden_names[0] not in {category.category for category in run.categories}
+        assert split.hidden_names[0] not in (run.path / "assignments.csv").read_text(
             encoding="utf-8"
         )
-        assert row.n_clusters == (found.n_clusters["asked"][0],)
+        assert row.n_clusters == (found.n_clusters["values"][0],)
         assert (run.path / "report.html").is_file()
-    assert found.kept["n_images"] == len(kept.rows)
+    assert found.held_out["n_images"] == len(split.rows)
     assert found == Comparison.open(found.path)
-    assert sum(line.startswith("2 trainings") for line in heard) == 1
-    assert sum("preparing views" in line for line in heard) <= 1
+    assert sum(line.startswith("2 trainings") for line in lines) == 1
+    assert sum("preparing views" in line for line in lines) <= 1
     assert not list(found.path.glob("trial-*"))
 
 
 @pytest.mark.slow
-def test_a_score_is_that_of_the_table_of_kept_labels(collection, settings, whole) -> None:
-    """kept.csv has what each method did with each kept image; a known one is right in the category
-    of its name."""
+def test_scores_match_the_table_of_held_out_labels(collection, settings, whole) -> None:
+    """A held-out image of a known category is correct if it is in the category of that name."""
     lines = [
         line.split(",")
-        for line in (whole.path / "kept.csv").read_text(encoding="utf-8").splitlines()
+        for line in (whole.path / "held_out.csv").read_text(encoding="utf-8").splitlines()
     ]
     head = lines[0]
     rows = lines[1:]
-    kept = withhold_labels(collection, settings.first)
-    assert [row[1] for row in rows] == [collection.names[at] for at in kept.rows]
+    split = split_labels(collection, settings.frozen)
+    assert [row[1] for row in rows] == [collection.names[at] for at in split.rows]
     for each in whole.rows:
-        at = head.index(f"{each.method}_right")
+        at = head.index(f"{each.method}_correct")
         right = [row[at] == "true" for row in rows]
         assert each.accuracy.all == pytest.approx(np.mean(right))
         assert each.accuracy.novel == pytest.approx(
-            np.mean([r for r, n in zip(right, kept.is_novel, strict=True) if n])
+            np.mean([r for r, n in zip(right, split.is_novel, strict=True) if n])
         )
-        for row, is_right, is_novel in zip(rows, right, kept.is_novel, strict=True):
+        for row, is_right, is_novel in zip(rows, right, split.is_novel, strict=True):
             assert is_novel or is_right == (row[at - 1] == row[2])
 
 
 @pytest.mark.slow
-def test_a_method_answers_as_it_does_alone(collection, settings, whole) -> None:
+def test_a_method_gives_the_same_result_as_without_a_comparison(
+    collection, settings, whole
+) -> None:
     found = whole
-    kept = withhold_labels(collection, settings.first)
+    split = split_labels(collection, settings.frozen)
     for each in settings.methods[1:]:
         pixels = load_pixels(collection, each.pixel_size)
-        asked = found.n_clusters["asked"][0]
-        task = Task(pixels=pixels, labels=kept.given.labels, n_clusters=asked)
-        alone = get_method(each.method).run(task, each.of_method, device=torch.device("cpu"))
+        n_clusters = found.n_clusters["values"][0]
+        task = Task(pixels=pixels, labels=split.collection.labels, n_clusters=n_clusters)
+        method = get_method(each.method)
+        learned = method.represent(task, each.method_settings, device=CPU)
+        alone = method.cluster(learned, task.labels, each.method_settings, n_clusters)
         pairs = set(zip(predicted(found, each.method), alone.clusters.tolist(), strict=True))
         assert len(pairs) == len(set(alone.clusters.tolist())), "another partition"
         assert len({one for one, _ in pairs}) == len(pairs)
         own = Run(found.path / "methods" / each.method).metrics
-        assert [row["loss"] for row in own] == [row["loss"] for row in alone.metrics]
+        assert [row["loss"] for row in own] == [row["loss"] for row in learned.metrics]
 
 
 @pytest.mark.slow
-def test_scrambled_kept_labels_change_scores_and_no_prediction(
+def test_scrambled_held_out_labels_change_scores_but_no_prediction(
     whole, compared, monkeypatch
 ) -> None:
-    real = job.withhold_labels
+    real = job.split_labels
 
     def scramble(*arguments):
-        kept = real(*arguments)
-        return replace(kept, labels=np.random.default_rng(0).permutation(kept.labels))
+        split = real(*arguments)
+        return replace(split, labels=np.random.default_rng(0).permutation(split.labels))
 
-    monkeypatch.setattr(job, "withhold_labels", scramble)
+    monkeypatch.setattr(job, "split_labels", scramble)
     scrambled = compared()
     for row in whole.rows:
         assert predicted(whole, row.method) == predicted(scrambled, row.method)
@@ -177,10 +182,11 @@ def test_scrambled_kept_labels_change_scores_and_no_prediction(
 
 
 @pytest.mark.slow
-def test_the_trunk_goes_over_the_images_and_views_once(compared, monkeypatch) -> None:
-    """In whole views: those that either method looks at."""
+def test_the_trunk_runs_once_over_images_and_views(compared, tmp_path: Path, monkeypatch) -> None:
+    """One pool contains every view that either method uses."""
     from shoal.methods import trunk
 
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "empty"))  # no views cached by other tests
     made = []
     real = trunk.pool_views
     monkeypatch.setattr(
@@ -197,19 +203,24 @@ def test_the_trunk_goes_over_the_images_and_views_once(compared, monkeypatch) ->
 
 
 @pytest.mark.slow
-def test_several_draws_keep_other_labels_and_judge_together(collection, settings, compared) -> None:
-    found = compared(settings=replace(settings, draws=2))
-    kept = [withhold_labels(collection, settings.first, draw) for draw in range(2)]
-    assert found.kept["n_images"] == sum(len(one.rows) for one in kept)
-    assert found.kept["categories"] == [list(one.hidden_names) for one in kept]
-    for draw, name in enumerate(("", "-2")):
+def test_repeats_hold_out_other_labels_and_are_evaluated_together(
+    collection, settings, compared
+) -> None:
+    found = compared(settings=replace(settings, repeats=2))
+    splits = [split_labels(collection, settings.frozen, repeat) for repeat in range(2)]
+    assert found.held_out["n_images"] == sum(len(split.rows) for split in splits)
+    assert found.held_out["categories"] == [list(split.hidden_names) for split in splits]
+    for repeat, name in enumerate(("", "-2")):
         run = Run.open(found.path / "methods" / f"cms{name}")
-        assert sum(bool(row.label_given) for row in run.assignments) == kept[draw].given.n_labeled
+        assert (
+            sum(bool(row.label_given) for row in run.assignments)
+            == splits[repeat].collection.n_labeled
+        )
     assert len(found.best.n_clusters) == 2
 
 
 @pytest.mark.slow
-def test_a_method_that_leaves_nothing_to_cluster_is_the_last_row_and_says_why(
+def test_a_method_with_collapsed_embeddings_is_the_last_row_with_a_reason(
     compared, monkeypatch
 ) -> None:
     real = training.get_method
@@ -220,15 +231,14 @@ def test_a_method_that_leaves_nothing_to_cluster_is_the_last_row_and_says_why(
     monkeypatch.setattr(training, "get_method", get)
     found = compared()
     assert (found.rows[-1].method, found.rows[-1].rank) == ("cms", "–")
-    assert "nothing to cluster" in found.rows[-1].failed
-    assert any(sentence.startswith("CMS has no answer: ") for sentence in found.sentences)
-    assert "nothing to cluster" in found.in_words()
-    assert "nothing to cluster" in found.page.read_text(encoding="utf-8")
+    assert "cannot be clustered" in found.rows[-1].failed
+    assert any(sentence.startswith("CMS failed: ") for sentence in found.sentences)
+    assert "cannot be clustered" in found.in_words()
     assert found == Comparison.open(found.path)
 
 
 @pytest.mark.slow
-def test_a_method_whose_training_goes_wrong_is_the_last_row_and_the_others_stay(
+def test_a_diverged_method_is_the_last_row_and_the_others_are_ranked(
     whole, compared, monkeypatch
 ) -> None:
     real = Cms.loss
@@ -240,57 +250,15 @@ def test_a_method_whose_training_goes_wrong_is_the_last_row_and_the_others_stay(
     monkeypatch.setattr(Cms, "loss", overflowing)
     found = compared()
     assert (found.rows[-1].method, found.rows[-1].rank) == ("cms", "–")
-    assert (
-        "epoch 2, step 1: the loss or its gradient is not a finite number" in found.rows[-1].failed
-    )
+    assert "epoch 2, step 1" in found.rows[-1].failed
     assert "--set cms.training.lr=0.00" in found.rows[-1].failed
     assert predicted(found, "simgcd") == predicted(whole, "simgcd")
     assert not list(found.path.glob("trial-*"))
     assert found == compared(resume=True)
 
 
-def stop_in(bar: str, at: int):
-    """Raise KeyboardInterrupt when the progress of something reaches `at`, the second time it
-    begins."""
-    seen: list[str] = []
-
-    @contextmanager
-    def show(what, outlook):
-        seen.append(what)
-        yield (
-            lambda done, total: (
-                stop() if seen.count(bar) == 2 and what == bar and done >= at else None
-            )
-        )
-
-    return Reporter(show=show)
-
-
 @pytest.mark.slow
-def test_interrupted_in_the_second_method_and_resumed_equals_uninterrupted(
-    whole, compared, tmp_path: Path
-) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        compared(reporter=stop_in("training", 12))
-    cut = tmp_path / "run"
-    assert Run(cut / "methods" / "cms").is_finished
-    assert not (cut / "methods" / "simgcd").exists()
-    before = (cut / "methods" / "cms" / "provenance.json").read_bytes()
-    with pytest.raises(UsageError, match="holds an unfinished run; give --resume"):
-        compared()
-    resumed = compared(resume=True)
-    assert (cut / "methods" / "cms" / "provenance.json").read_bytes() == before
-    assert untimed(resumed) == untimed(whole)
-    for part in ("assignments.csv", "embeddings.npy", "model.safetensors"):
-        names = [folder / "methods" / "simgcd" / part for folder in (cut, whole.path)]
-        assert names[0].read_bytes() == names[1].read_bytes()
-    assert sorted(file.name for file in cut.iterdir()) == sorted(
-        file.name for file in whole.path.iterdir()
-    )
-
-
-@pytest.mark.slow
-def test_ctrl_c_once_compares_what_is_finished_and_resume_goes_on(
+def test_ctrl_c_compares_the_finished_methods_and_resume_continues(
     whole, compared, monkeypatch
 ) -> None:
     with monkeypatch.context() as patched:
@@ -298,13 +266,15 @@ def test_ctrl_c_once_compares_what_is_finished_and_resume_goes_on(
         found = compared()
     assert {row.method for row in found.rows} == {"frozen", "cms"}
     assert found.unfinished == ("simgcd",)
-    assert "Not finished: SimGCD; the same command with --resume continues." in found.sentences
+    assert (
+        "Not finished: SimGCD; to continue, run the same command with --resume." in found.sentences
+    )
     assert Run(found.path).is_stopped
     assert untimed(compared(resume=True)) == untimed(whole)
 
 
 def asked_in(n: int, train_on):
-    """Press Ctrl-C when the training number `n` begins."""
+    """Simulate Ctrl-C when training number `n` begins."""
     begun: list[str] = []
 
     def train(*arguments, **options):
@@ -317,33 +287,17 @@ def asked_in(n: int, train_on):
 
 
 @pytest.mark.slow
-def test_ctrl_c_before_the_first_training_compares_nothing_and_resume_goes_on(
-    whole, compared
-) -> None:
-    def press(line: str) -> None:
-        if line.startswith("2 trainings"):
-            press_ctrl_c()
-
-    found = compared(reporter=Reporter(press))
-    assert {row.method for row in found.rows} == {"frozen"}
-    assert Run(found.path).is_stopped
-    assert untimed(compared(resume=True)) == untimed(whole)
-
-
-@pytest.mark.slow
-def test_a_finished_comparison_is_left_as_it_is_or_overwritten_by_force(
+def test_a_finished_comparison_is_returned_unless_forced(
     whole, compared, settings, tmp_path: Path
 ) -> None:
     shutil.copytree(whole.path, tmp_path / "run")
     found = Comparison.open(tmp_path / "run")
-    heard = []
-    with pytest.raises(UsageError, match="holds a finished run"):
-        compared()
-    again = compared(resume=True, reporter=Reporter(heard.append))
+    lines = []
+    again = compared(reporter=Reporter(lines.append))
     assert again == found
-    assert heard[-1] == f"{found.path} is finished, there is nothing left to do"
-    with pytest.raises(UsageError, match=r"made with other settings: draws: 2, was 1"):
-        compared(settings=replace(settings, draws=2), resume=True)
+    assert lines[-1] == f"{found.path} is finished; there is nothing left to do"
+    with pytest.raises(UsageError, match=r"repeats: 2, was 1"):
+        compared(settings=replace(settings, repeats=2), resume=True)
     (found.path / "methods" / "notes.txt").write_text("mine")
     old = (found.path / "provenance.json").read_bytes()
     compared(force=True)
@@ -351,7 +305,7 @@ def test_a_finished_comparison_is_left_as_it_is_or_overwritten_by_force(
     assert (found.path / "methods" / "notes.txt").read_text() == "mine"
 
 
-def test_a_folder_that_is_held_is_refused_before_anything_is_done(compared, tmp_path: Path) -> None:
+def test_a_locked_folder_is_refused_before_any_work(compared, tmp_path: Path) -> None:
     is_held = threading.Event()
     is_over = threading.Event()
 
@@ -370,7 +324,7 @@ def test_a_folder_that_is_held_is_refused_before_anything_is_done(compared, tmp_
 
 
 @pytest.mark.slow
-def test_minutes_that_are_over_stop_it_and_a_resume_ends_as_if_there_were_no_limit(
+def test_the_time_limit_stops_a_comparison_and_a_resume_gives_the_same_result(
     compared, whole, settings
 ) -> None:
     found = compared(settings=replace(settings, max_minutes=1e-6))
@@ -380,11 +334,11 @@ def test_minutes_that_are_over_stop_it_and_a_resume_ends_as_if_there_were_no_lim
 
 
 @pytest.mark.slow
-def test_later_images_go_where_the_methods_classifier_puts_them(
+def test_new_images_are_assigned_by_the_classifier_of_the_method(
     collection, whole, tmp_path: Path
 ) -> None:
-    """The same images again; and where outputs mean other categories, they go to these, whatever
-    lies nearest."""
+    """The images of the run are assigned to their categories. If the outputs of the classifier
+    stand for other categories, images are assigned to these, even if another one is nearer."""
     folder = shutil.copytree(whole.path / "methods" / "simgcd", tmp_path / "run")
     own = predicted(whole, "simgcd")
     file = folder / "model.json"

@@ -1,4 +1,4 @@
-"""Sentences and numbers of comparisons made by hand."""
+"""Sentences and numbers of hand-made comparisons."""
 
 import json
 from dataclasses import replace
@@ -31,7 +31,7 @@ def comparison(*rows: Row) -> Comparison:
         path=Path("run"),
         rows=rows,
         pairs=(),
-        kept={"n_images": 10, "n_draws": 1},
+        held_out={"n_images": 10, "n_repeats": 1},
         n_clusters={},
         epochs={one.method: 1 for one in rows if one.method not in ("frozen", "agglomerative")},
         unfinished=(),
@@ -40,22 +40,17 @@ def comparison(*rows: Row) -> Comparison:
     )
 
 
-CHANCE = "No training was repeated: chance in training is in no interval and no rank."
-
-
-def test_without_a_command_the_words_say_why_and_the_numbers_are_null(tmp_path: Path) -> None:
+def test_without_unlabeled_images_there_is_no_command(tmp_path: Path) -> None:
     whole = replace(comparison(row("cms", []), row("frozen", [])), path=tmp_path)
     assert whole.in_words().splitlines()[-2:] == [
-        "to run the first on everything:",
+        "to run the best method with all labels:",
         "shoal discover photos",
     ]
     found = replace(whole, command=None)
-    why = (
-        "There is no command for the first: every image is labeled, so nothing is left to discover."
-    )
+    why = "Every image is labeled, so there is nothing left to discover."
     assert found.in_words().splitlines()[-1] == found.to_dict()["sentences"][-1] == why
     assert why not in whole.in_words()
-    assert "to run the first" not in found.in_words()
+    assert "to run the best" not in found.in_words()
     (tmp_path / "comparison.json").write_text(json.dumps(found.to_dict()), encoding="utf-8")
     assert '"command": null' in (tmp_path / "comparison.json").read_text(encoding="utf-8")
     assert Comparison.open(tmp_path).to_dict() == found.to_dict()
@@ -70,15 +65,13 @@ def test_without_a_command_the_words_say_why_and_the_numbers_are_null(tmp_path: 
         (["rows", 0, "accuracy", "all"], "much"),
         (["rows", 1, "ranks"], [1]),
         (["rows", 0, "ties", 0], "nobody"),
-        (["kept"], {}),
+        (["held_out"], {}),
         (["epochs"], None),
         (["command"], 3),
     ],
     ids=str,
 )
-def test_a_table_that_was_edited_into_something_else_is_named(
-    tmp_path: Path, place: list[str | int], value
-) -> None:
+def test_an_edited_comparison_file_is_named(tmp_path: Path, place: list[str | int], value) -> None:
     rows = row("cms", ["gcd"]), row("gcd", ["cms"]), row("frozen", [])
     whole = replace(comparison(*rows), path=tmp_path)
     found = whole.to_dict()

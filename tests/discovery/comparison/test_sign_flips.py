@@ -1,20 +1,20 @@
-"""Sign flips counted one by one, and Holm's method by hand."""
+"""The sign-flip test by enumeration, and Holm's method by hand."""
 
 from itertools import product
 
 import numpy as np
 import pytest
 
-from shoal.discovery.comparison.ranking import are_clear, sign_flip_p
+from shoal.discovery.comparison.ranking import are_significant, sign_flip_p
 
 
 def count_all(by_unit: np.ndarray) -> float:
-    """The share of all 2^U tosses whose sum is at least as far from 0."""
+    """Return the share of all 2^U sign flips whose sum is at least as far from 0."""
     tosses = np.array(list(product((-1, 1), repeat=len(by_unit))))  # (2^U, U)
     return float((np.abs(tosses @ by_unit) >= abs(by_unit.sum())).mean())
 
 
-def test_it_is_the_share_of_all_tosses() -> None:
+def test_the_p_value_is_the_share_of_all_sign_flips() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
         by_unit = rng.integers(-9, 13, size=rng.integers(1, 11))
@@ -36,26 +36,21 @@ def test_it_is_the_share_of_all_tosses() -> None:
         ([], 1),
     ],
 )
-def test_units_that_all_favor_one_are_tosses_that_all_fall_alike(
+def test_unanimous_units_have_the_p_value_of_equal_coin_tosses(
     by_unit: list[int], expected: float
 ) -> None:
     assert sign_flip_p(np.array(by_unit, dtype=np.int64)) == pytest.approx(expected, abs=1e-12)
 
 
-def test_more_in_favor_of_the_better_is_never_less_clear() -> None:
-    rng = np.random.default_rng(1)
-    for _ in range(200):
-        by_unit = rng.integers(-3, 6, size=20)
-        if by_unit.sum() > 0:
-            more = by_unit.copy()
-            more[rng.integers(20)] += rng.integers(1, 60)
-            assert sign_flip_p(more) <= sign_flip_p(by_unit) + 1e-12
-
-
-def test_each_further_difference_may_be_less_rare_until_one_is_not_rare_enough() -> None:
-    """0.05 by 4, 3, 2 and 1: the third is above its level, so the fourth, below its own, is no
-    difference either."""
-    assert are_clear(np.array([0.03, 0.012, 0.016, 0.026])).tolist() == [False, True, True, False]
-    assert are_clear(np.array([0.013, 0.001])).tolist() == [True, True]
-    assert are_clear(np.array([0.013, 0.013, 0.013, 0.013])).tolist() == [False] * 4
-    assert are_clear(np.array([])).tolist() == []
+def test_holms_method_stops_at_the_first_insignificant_difference() -> None:
+    """The levels are 0.05 / 4, / 3, / 2 and / 1: the third p-value is above its level, so the
+    fourth is not significant either."""
+    assert are_significant(np.array([0.03, 0.012, 0.016, 0.026])).tolist() == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert are_significant(np.array([0.013, 0.001])).tolist() == [True, True]
+    assert are_significant(np.array([0.013, 0.013, 0.013, 0.013])).tolist() == [False] * 4
+    assert are_significant(np.array([])).tolist() == []

@@ -1,4 +1,4 @@
-"""Folder names that give every category back, and links that leave images alone."""
+"""Folder names from which categories can be recovered, and links to images."""
 
 import os
 from pathlib import Path
@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.discovery.export import file_names as module
 from shoal.discovery.export.file_names import (
     fold,
     folder_name,
     folder_names,
+    link_images,
     original,
-    put,
-    put_all,
     shortened,
 )
 from shoal.errors import DataError, ShoalError
@@ -24,7 +22,7 @@ from shoal.errors import DataError, ShoalError
 @pytest.mark.parametrize(
     "category", ["cat", "Ærfugl, hunn", "50 %", "100%", "a b", "cone", "novel-001"]
 )
-def test_a_name_that_the_file_system_takes_is_untouched(category: str) -> None:
+def test_valid_names_are_unchanged(category: str) -> None:
     assert folder_name(category) == category
 
 
@@ -53,16 +51,14 @@ def test_a_name_that_the_file_system_takes_is_untouched(category: str) -> None:
         ],
     ],
 )
-def test_what_a_file_system_forbids_reserves_or_hides_is_escaped(
-    category: str, expected: str
-) -> None:
+def test_forbidden_reserved_and_hidden_names_are_escaped(category: str, expected: str) -> None:
     assert folder_name(category) == expected
 
 
 @given(
     st.lists(st.text("aA%/.2fF: \0éÉ", min_size=1, max_size=6), min_size=2, max_size=8, unique=True)
 )
-def test_every_name_comes_back_and_no_two_share_a_folder_on_any_disk(categories: list[str]) -> None:
+def test_names_can_be_restored_and_are_unique_ignoring_case(categories: list[str]) -> None:
     names = folder_names(categories, taken=["a", "export.csv"])
     assert {category: unquote(name) for category, name in names.items()} == {
         name: name for name in categories
@@ -74,33 +70,19 @@ def test_every_name_comes_back_and_no_two_share_a_folder_on_any_disk(categories:
         assert not name.endswith((".", " "))
 
 
-def test_a_name_that_the_export_needs_itself_is_escaped_whatever_its_case() -> None:
+def test_names_that_the_export_uses_are_escaped_ignoring_case() -> None:
     found = folder_names(["export.csv", "EXPORT.CSV", "exports.csv"], taken=["export.csv"])
     assert found["exports.csv"] == "exports.csv"
     assert {"export.csv", "EXPORT.CSV"}.isdisjoint(found.values())
     assert {unquote(name) for name in found.values()} == {"export.csv", "EXPORT.CSV", "exports.csv"}
 
 
-def test_names_that_are_too_long_are_cut_and_stay_apart() -> None:
+def test_long_names_are_cut_and_remain_unique() -> None:
     first, second = (f"{'é' * 200}{end}.png" for end in "ab")
     assert shortened("é" * 127) == "é" * 127
     assert shortened(first) != shortened(second)
     assert shortened(first).endswith(".png")
     assert len(shortened(first).encode()) <= 255
-
-
-def test_two_names_that_would_be_one_file_are_refused_before_the_first_link(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = tmp_path / "a.png"
-    source.write_bytes(b"pixels")
-    (tmp_path / "out").mkdir()
-    monkeypatch.setattr(module, "does_fold_case", lambda folder: True)
-    with pytest.raises(DataError, match=r"X/1\.png and x/1\.png: would be one file"):
-        put_all([(source, "x/1.png"), (source, "X/1.png")], tmp_path / "out")
-    with pytest.raises(DataError, match="more than 255 bytes"):
-        put_all([(source, "fine.png"), (source, f"{'a' * 300}/1.png")], tmp_path / "out")
-    assert not list((tmp_path / "out").iterdir())
 
 
 @pytest.mark.parametrize("path", ["../secret.png", "a/../../secret.png", "/etc/passwd", "."])
@@ -115,28 +97,28 @@ def refuse(*_arguments: object) -> None:
     raise OSError("no links here")
 
 
-def test_links_are_symbolic_else_hard_else_copies(
+def test_images_are_linked_symbolically_else_hard_else_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "a.png"
     source.write_bytes(b"pixels")
-    put(source, tmp_path / "1" / "a.png")
+    link_images([(source, "1/a.png")], tmp_path)
     assert (tmp_path / "1" / "a.png").is_symlink()
     monkeypatch.setattr(os, "symlink", refuse)
-    put(source, tmp_path / "2" / "a.png")
+    link_images([(source, "2/a.png")], tmp_path)
     assert (tmp_path / "2" / "a.png").stat().st_ino == source.stat().st_ino
     monkeypatch.setattr(os, "link", refuse)
-    put(source, tmp_path / "3" / "a.png")
+    link_images([(source, "3/a.png")], tmp_path)
     assert (tmp_path / "3" / "a.png").stat().st_ino != source.stat().st_ino
     assert (tmp_path / "3" / "a.png").read_bytes() == source.read_bytes() == b"pixels"
 
 
-def test_nothing_is_ever_overwritten(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     source = tmp_path / "a.png"
     there = tmp_path / "b.png"
     source.write_bytes(b"new")
     there.write_bytes(b"old")
-    for linking in ("link", "copy"):
-        with pytest.raises(ShoalError, match="is there already"):
-            put(source, there, linking)
+    for copy in (False, True):
+        with pytest.raises(ShoalError, match="exists already"):
+            link_images([(source, "b.png")], tmp_path, copy=copy)
     assert there.read_bytes() == b"old"

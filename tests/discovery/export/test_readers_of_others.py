@@ -1,7 +1,7 @@
-"""Exports read by the programs they are for: Label Studio's and FiftyOne's own readers.
+"""Exports read by the programs they are for: the readers of Label Studio, FiftyOne and COCO.
 
-Both are large and ask for other versions of what we use, so they may live in an environment of
-their own:
+These programs are large or need other versions of our dependencies, so they may be installed in a
+separate environment:
 
     SHOAL_READERS=/that/environment/bin/python pytest tests/discovery/export -k readers
 """
@@ -50,8 +50,8 @@ with tempfile.TemporaryDirectory() as out:
         str(kept), out, is_dir=False, sep=",", header=True
     )
     (file,) = pathlib.Path(out).glob("*.csv")
-    said = {row["path"]: row["category"] for row in csv.DictReader(file.open(newline=""))}
-print(json.dumps({"fits": fits, "said": said}))
+    output = {row["path"]: row["category"] for row in csv.DictReader(file.open(newline=""))}
+print(json.dumps({"fits": fits, "output": output}))
 """
 
 FIFTYONE = """
@@ -60,6 +60,18 @@ from fiftyone.utils.data.importers import FiftyOneImageClassificationDatasetImpo
 with FiftyOneImageClassificationDatasetImporter(dataset_dir=sys.argv[1]) as found:
     rows = [(path, label and [label.label, label.confidence]) for path, _, label in found]
 print(json.dumps(rows))
+"""
+
+COCO = """
+import json, pathlib, sys
+from pycocotools.coco import COCO
+found = COCO(pathlib.Path(sys.argv[1], "annotations.json"))
+rows = {}
+for one in found.loadAnns(found.getAnnIds()):
+    (image,), (category,) = found.loadImgs(one["image_id"]), found.loadCats(one["category_id"])
+    rows[image["file_name"]] = [category["name"], one["bbox"], one["status"]]
+print()
+print(json.dumps({"n_images": len(found.getImgIds()), "rows": rows}))
 """
 
 
@@ -78,7 +90,7 @@ def reviewed(tmp_path: Path) -> ReviewedRun:
 
 
 def read_by(package: str, script: str, folder: Path) -> Any:
-    """What another program's reader says of an export."""
+    """Return what the reader of another program returns for an export."""
     if subprocess.run(
         [READERS, "-c", f"import {package}"], capture_output=True, check=False
     ).returncode:
@@ -92,14 +104,14 @@ def read_by(package: str, script: str, folder: Path) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_label_studio_reads_every_task_and_what_people_said(
+def test_label_studio_reads_every_task_and_annotation(
     reviewed: ReviewedRun, tmp_path: Path
 ) -> None:
     out = export_run(reviewed, "labelstudio", tmp_path / "out").folder
     found = read_by("label_studio_sdk", LABEL_STUDIO, out)
     assert found["fits"] == [True] * 12
-    said = {path: category for path, category in found["said"].items() if category}
-    assert said == {"00.png": "gull", "01.png": "gull", "03.png": "heron", "05.png": HOSTILE}
+    output = {path: category for path, category in found["output"].items() if category}
+    assert output == {"00.png": "gull", "01.png": "gull", "03.png": "heron", "05.png": HOSTILE}
 
 
 def test_fiftyone_reads_every_image_with_its_reviewed_category(
@@ -111,10 +123,24 @@ def test_fiftyone_reads_every_image_with_its_reviewed_category(
         for path, label in read_by("fiftyone.utils.data.importers", FIFTYONE, out)
     }
     assert len(found) == 12
-    assert found["00000002"] is None  # it was rejected
+    assert found["00000002"] is None  # the image was rejected
     assert found["00000005"] == [HOSTILE, 1.0]
     assert found["00000001"][0] == "gull"
     rows = reviewed.assignments
     assert {stem: label and label[0] for stem, label in found.items()} == {
         f"{at:08d}": row.category or None for at, row in enumerate(rows)
     }
+
+
+def test_coco_reads_every_image_with_its_reviewed_category(
+    reviewed: ReviewedRun, tmp_path: Path
+) -> None:
+    out = export_run(reviewed, "coco", tmp_path / "out").folder
+    found = read_by("pycocotools", COCO, out)
+    assert found["n_images"] == 12
+    assert found["rows"] == {
+        row.path: [row.category, [0, 0, 9, 9], row.status]
+        for row in reviewed.assignments
+        if row.category
+    }
+    assert len(found["rows"]) == 11  # one image was rejected

@@ -1,29 +1,25 @@
-"""Images leave the categories they were thrown out of for the nearest other one."""
+"""Cannot-links: rejected images move to the nearest allowed category."""
 
 import numpy as np
 import torch
 
-from shoal.discovery.reviewed.category_names import keep_apart, second_but
+from shoal.discovery.reviewed.previous_categories import allowed_second, apply_cannot_links
 
 ANGLES = torch.deg2rad(torch.tensor([0.0, 5, 20, 60, 65, 180], dtype=torch.float64))
 POINTS = torch.stack([ANGLES.cos(), ANGLES.sin()], dim=1)
 CATEGORIES = np.array([0, 0, 0, 1, 1, 3])
 
 
-def test_a_row_goes_to_the_nearest_category_it_may_be_in() -> None:
+def test_a_row_moves_to_the_nearest_allowed_category() -> None:
     """Row 2, at 20 degrees, is nearest to category 1, around 62.5; category 2 is empty."""
-    assert keep_apart(POINTS, CATEGORIES, 4, {2: {0}}).tolist() == [0, 0, 1, 1, 1, 3]
-    assert keep_apart(POINTS, CATEGORIES, 4, {2: {0, 1}}).tolist() == [0, 0, 3, 1, 1, 3]
+    assert apply_cannot_links(POINTS, CATEGORIES, 4, {2: {0}}).tolist() == [0, 0, 1, 1, 1, 3]
+    assert apply_cannot_links(POINTS, CATEGORIES, 4, {2: {0, 1}}).tolist() == [0, 0, 3, 1, 1, 3]
     assert CATEGORIES.tolist() == [0, 0, 0, 1, 1, 3]
 
 
-def test_a_row_that_is_elsewhere_stays() -> None:
-    assert keep_apart(POINTS, CATEGORIES, 4, {2: {1}, 5: {0}}).tolist() == CATEGORIES.tolist()
-
-
-def test_rows_that_may_be_nowhere_are_together_in_a_new_category() -> None:
+def test_rows_without_an_allowed_category_form_a_new_one() -> None:
     nowhere = {0, 1, 3}
-    assert keep_apart(POINTS, CATEGORIES, 4, {2: nowhere, 3: nowhere}).tolist() == [
+    assert apply_cannot_links(POINTS, CATEGORIES, 4, {2: nowhere, 3: nowhere}).tolist() == [
         0,
         0,
         4,
@@ -33,9 +29,9 @@ def test_rows_that_may_be_nowhere_are_together_in_a_new_category() -> None:
     ]
 
 
-def test_no_second_choice_is_a_category_that_the_row_was_thrown_out_of() -> None:
+def test_second_choices_respect_cannot_links() -> None:
     second = np.array([1, 1, 1, 0, 0, 1])
-    assert second_but(POINTS, CATEGORIES, 4, second, {2: {1}, 3: {1}}).tolist() == [
+    assert allowed_second(POINTS, CATEGORIES, 4, second, {2: {1}, 3: {1}}).tolist() == [
         1,
         1,
         3,
@@ -43,5 +39,12 @@ def test_no_second_choice_is_a_category_that_the_row_was_thrown_out_of() -> None
         0,
         1,
     ]
-    assert second_but(POINTS, CATEGORIES, 4, second, {2: {1, 3}}).tolist() == [1, 1, -1, 0, 0, 1]
+    assert allowed_second(POINTS, CATEGORIES, 4, second, {2: {1, 3}}).tolist() == [
+        1,
+        1,
+        -1,
+        0,
+        0,
+        1,
+    ]
     assert second.tolist() == [1, 1, 1, 0, 0, 1]

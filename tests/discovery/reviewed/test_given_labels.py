@@ -1,4 +1,4 @@
-"""Given labels after a review: the same as before, but for those that a person has changed."""
+"""Labels for the discovery after a review: only those that the review changed differ."""
 
 import contextlib
 import random
@@ -19,9 +19,9 @@ from small_runs import write_small
 KNOWN = ("american_bulldog", "pug")
 
 
-def reviewable(folder: Path, **how: object) -> DiscoveredRun:
-    """A small run whose images are said to be files of a folder."""
-    run = write_small(folder / "run", **how)  # type: ignore[arg-type]
+def reviewable(folder: Path, **options: object) -> DiscoveredRun:
+    """A small run whose images are recorded as files in a folder."""
+    run = write_small(folder / "run", **options)  # type: ignore[arg-type]
     run.note(fingerprint="of the images", root=str(folder))
     return shoal.load(run.path)
 
@@ -34,7 +34,7 @@ def bulldogs(folder: Path, labeled: tuple[int, ...] = (0, 1)) -> DiscoveredRun:
 
 
 def labels_after(run: DiscoveredRun) -> dict[str, str]:
-    """The labels of the next discovery; "" for an unlabeled image."""
+    """Return the labels of the next discovery; "" for unlabeled."""
     refinement = Refinement.open(run.path)
     collection = refinement.collection(refinement.images())
     names = [*collection.classes, ""]
@@ -67,7 +67,7 @@ def test_the_part_with_the_labels_keeps_the_category(tmp_path: Path) -> None:
     assert labels_after(run) == labels_before(run)
 
 
-def test_of_labels_in_both_parts_the_larger_share_counts_and_the_others_are_told_of(
+def test_the_part_with_more_labels_keeps_the_category_and_a_warning_counts_the_others(
     tmp_path: Path,
 ) -> None:
     run = bulldogs(tmp_path, labeled=(0, 1, 7))
@@ -79,7 +79,7 @@ def test_of_labels_in_both_parts_the_larger_share_counts_and_the_others_are_told
     assert labels_after(run) == labels_before(run) | {"07.png": "american_bulldog (2)"}
 
 
-def test_without_labels_or_with_as_many_the_larger_part_keeps_the_category(tmp_path: Path) -> None:
+def test_on_ties_in_labels_the_larger_part_keeps_the_category(tmp_path: Path) -> None:
     run = bulldogs(tmp_path, labeled=(0, 7))
     with pytest.warns(UserWarning, match="1 image"):
         run.split("american_bulldog", 2)
@@ -88,7 +88,7 @@ def test_without_labels_or_with_as_many_the_larger_part_keeps_the_category(tmp_p
     assert members(run, "american_bulldog (2)") == [0, 2]
 
 
-def test_labels_that_a_person_changed_are_listed(tmp_path: Path) -> None:
+def test_changed_labels_are_listed(tmp_path: Path) -> None:
     run = bulldogs(tmp_path)
     run.reject(["00.png"])
     run.move(["01.png"], "boxer")
@@ -102,7 +102,7 @@ def test_labels_that_a_person_changed_are_listed(tmp_path: Path) -> None:
 
 
 def act(run: DiscoveredRun, rng: random.Random) -> None:
-    """Do something at random; what is refused is done by nobody."""
+    """Try a random action; refused ones have no effect."""
     names = [row.category for row in run.categories]
     some = rng.sample([row.path for row in run.assignments], rng.randint(1, 3))
     name = rng.choice(names)
@@ -120,26 +120,26 @@ def act(run: DiscoveredRun, rng: random.Random) -> None:
         "undo": run.undo,
         "redo": run.redo,
     }
-    # Twice as often what moves whole categories.
+    # Actions on whole categories are twice as likely.
     kinds = [*verbs, "rename", "merge", "split", "split off"]
     with contextlib.suppress(UsageError):
         verbs[rng.choice(kinds)]()
 
 
 def decisions(state: State) -> list[Action]:
-    """The actions that decide about single images, and count."""
+    """Return the effective actions on single images."""
     kinds = ("confirm", "reject", "assign", "create")
     return [
         entry.action
         for entry in state.entries
-        if entry.action.kind in kinds and entry.seq not in state.history.undone
+        if entry.action.kind in kinds and entry.seq not in state.undone
     ]
 
 
 @pytest.mark.filterwarnings("ignore")
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_given_labels_are_the_same_but_for_those_that_a_person_has_changed(
+def test_only_labels_changed_in_the_review_differ(
     tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
     rng = random.Random(seed)

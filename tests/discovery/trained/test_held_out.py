@@ -1,4 +1,4 @@
-"""What is set aside, and what is said about it."""
+"""Held-out labels and the messages about them."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from shoal.data.collection import Collection
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.job import check_collection
 from shoal.discovery.trained.held_out import describe_held_out, hold_out
-from shoal.discovery.trained.train_and_answer import takes_first_number
+from shoal.discovery.trained.trained_result import uses_frozen_k
 from shoal.errors import DataError, UsageError
 
 
@@ -20,7 +20,7 @@ def collection_of(labels: list[int]) -> Collection:
     return Collection(names, np.array(labels), tuple("abcdefgh"[:n_classes]), images=images)
 
 
-def test_the_seed_draws_and_every_category_keeps_labels_on_both_sides() -> None:
+def test_the_seed_samples_held_out_labels_and_every_category_has_both_kinds() -> None:
     collection = collection_of([0] * 10 + [1] * 3 + [-1] * 30)
     first = hold_out(collection, choose_settings())
     again = hold_out(collection, choose_settings())
@@ -34,14 +34,14 @@ def test_the_seed_draws_and_every_category_keeps_labels_on_both_sides() -> None:
         assert (collection.labels[training] == label).any()
 
 
-def test_nothing_is_set_aside_where_nothing_is_labeled() -> None:
+def test_without_labels_nothing_is_held_out() -> None:
     collection = collection_of([-1] * 20)
     found = hold_out(collection, choose_settings())
     assert (found.validation, found.hidden, len(found.rows)) == (None, (), 0)
     assert describe_held_out(collection, found) == []
 
 
-def test_of_five_known_categories_one_is_hidden_and_keeps_its_labels_in_validation() -> None:
+def test_one_of_five_known_categories_is_hidden() -> None:
     collection = collection_of([label for label in range(5) for _ in range(10)] + [-1] * 20)
     found = hold_out(collection, choose_settings())
     (hidden,) = found.hidden
@@ -49,8 +49,8 @@ def test_of_five_known_categories_one_is_hidden_and_keeps_its_labels_in_validati
     assert found.labels[is_validation].tolist() == collection.labels[is_validation].tolist()
     seen = np.where(collection.labels == hidden, -1, collection.labels)
     assert found.labels[~is_validation].tolist() == seen[~is_validation].tolist()
-    # All ten images of the hidden category are judged, and the two of each other one that were set
-    # aside.
+    # All ten images of the hidden category and the two validation images of each other category are
+    # held out.
     assert np.bincount(collection.labels[found.rows]).tolist() == [
         10 if c == hidden else 2 for c in range(5)
     ]
@@ -62,28 +62,27 @@ def test_of_five_known_categories_one_is_hidden_and_keeps_its_labels_in_validati
         ([0, 0, 1, 1, 2, 2, 3, 3], 0.2, 0),  # four known categories are too few
         ([0, 0, 1, 1, 2, 2, 3, 3, 4], 0.2, 0),  # a fifth with one labeled image does not count
         ([0, 0, 1, 1, 2, 2, 3, 3, 4, 4], 0.2, 1),
-        ([0, 0, 1, 1, 2, 2, 3, 3, 4, 4], 0.01, 1),  # a share above 0 hides at least one
+        ([0, 0, 1, 1, 2, 2, 3, 3, 4, 4], 0.01, 1),  # a share above 0 hides at least one category
         ([0, 0, 1, 1, 2, 2, 3, 3, 4, 4], 0.0, 0),
         ([label for label in range(8) for _ in range(2)], 0.25, 2),
     ],
 )
-def test_how_many_categories_are_hidden(labels: list[int], share: float, n_hidden: int) -> None:
+def test_the_number_of_hidden_categories_follows_the_share(
+    labels: list[int], share: float, n_hidden: int
+) -> None:
     settings = replace(choose_settings(), hidden_share=share)
     found = hold_out(collection_of(labels + [-1] * 20), settings)
     assert len(found.hidden) == n_hidden
 
 
-def test_k_after_training_is_that_of_the_first_answer_unless_it_is_given_or_the_papers() -> None:
+def test_the_trained_result_uses_the_frozen_k_unless_given_or_by_the_papers_rule() -> None:
     settings = choose_settings()
-    assert takes_first_number(settings)
-    on_collection = replace(
-        settings, method_settings=replace(settings.method_settings, estimate_on="collection")
-    )
-    others = choose_settings(protocol="paper"), choose_settings(n_clusters=5), on_collection
-    assert not any(takes_first_number(other) for other in others)
+    assert uses_frozen_k(settings)
+    others = choose_settings(protocol="paper"), choose_settings(n_clusters=5)
+    assert not any(uses_frozen_k(other) for other in others)
 
 
-def test_neighbors_need_images() -> None:
+def test_too_few_images_for_the_neighbors_are_refused() -> None:
     settings = choose_settings()
     wide = replace(
         settings.method_settings.inference, shift=replace(settings.shift, n_neighbors=11)
@@ -96,7 +95,7 @@ def test_neighbors_need_images() -> None:
     check_collection(collection_of([0, 0, 1, 1] + [-1] * 8), settings)
 
 
-def test_a_range_that_cannot_be_is_refused_at_the_door() -> None:
+def test_an_impossible_range_is_refused_before_any_work() -> None:
     collection = collection_of([0] * 5 + [1] * 5 + [2] * 5 + [-1] * 15)
     check_collection(collection, choose_settings(n_clusters=(2, 100)))
     for numbers in ((1, 2), (31, 40)):

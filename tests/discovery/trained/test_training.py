@@ -1,21 +1,24 @@
-"""How a training is stopped, and what it is given."""
+"""Stopping a training, its deadline, and reused tokens and views."""
 
 import importlib.util
+import math
 import signal
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from photo_runs import press_ctrl_c, run_on, stop
-from shoal.discovery.trained.training import stop_request
+from shoal.discovery.trained.training import stop_request, training_deadline
 from shoal.methods import trunk
+from shoal.training.views import ViewSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_the_first_ctrl_c_asks_to_stop_and_the_second_does_what_it_always_does() -> None:
+def test_the_first_ctrl_c_requests_a_stop_and_the_second_interrupts() -> None:
     before = signal.getsignal(signal.SIGINT)
     with stop_request() as is_asked:
         assert not is_asked()
@@ -25,27 +28,34 @@ def test_the_first_ctrl_c_asks_to_stop_and_the_second_does_what_it_always_does()
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_when_the_minutes_are_over_it_is_asked_to_stop() -> None:
-    with stop_request(60.0) as is_asked:
+def test_a_stop_is_requested_at_the_deadline() -> None:
+    with stop_request(time.monotonic() + 3600) as is_asked:
         assert not is_asked()
-    with stop_request(1e-4) as is_asked:
-        time.sleep(0.01)
+    with stop_request(time.monotonic()) as is_asked:
         assert is_asked()
+
+
+def test_the_deadline_reserves_time_for_the_steps_after_training() -> None:
+    now = time.monotonic()
+    job = SimpleNamespace(began_at=now - 50)
+    images = SimpleNamespace(ready_at=now - 10)
+    assert training_deadline(job, images, 2.0) == pytest.approx(now + 120 - 50 - 10, abs=1)
+    assert training_deadline(job, images, None) == math.inf
 
 
 @pytest.mark.skipif(
     importlib.util.find_spec("openvino") is None, reason="OpenVINO is not installed"
 )
-def test_the_tokens_that_embedding_leaves_spare_training_its_own(
+def test_training_reuses_the_tokens_of_embedding(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setenv("SHOAL_ENGINE", "openvino")
     counted: list[int] = []
     real = trunk.cache_tokens
 
-    def cache_tokens(pixels, *others, **how):
+    def cache_tokens(pixels, *others, **options):
         counted.append(len(pixels))
-        return real(pixels, *others, **how)
+        return real(pixels, *others, **options)
 
     monkeypatch.setattr(trunk, "cache_tokens", cache_tokens)
     wanted = replace(
@@ -54,10 +64,28 @@ def test_the_tokens_that_embedding_leaves_spare_training_its_own(
     whole = run_on(photos, tmp_path / "whole", wanted)
     assert counted == []
     with monkeypatch.context() as patched:
-        patched.setattr("shoal.discovery.pipeline.answer_first", stop)
+        patched.setattr("shoal.discovery.discovery_job.make_frozen_result", stop)
         with pytest.raises(KeyboardInterrupt):
             run_on(photos, tmp_path / "resumed", wanted)
     resumed = run_on(photos, tmp_path / "resumed", wanted, resume=True)
     assert counted == [len(whole.array("frozen"))], "which the resumed one had to make"
     for name in ("assignments.csv", "model.safetensors", "embeddings.npy", "frozen.npy"):
+        assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name
+
+
+def test_a_resumed_training_reads_the_cached_views(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
+    method = settings.method_settings
+    training = replace(method.training, views=ViewSettings(pool=2))
+    wanted = replace(settings, n_clusters=5, method_settings=replace(method, training=training))
+    whole = run_on(photos, tmp_path / "whole", wanted)
+    assert list((tmp_path / "cache" / "views").glob("*/*.npy"))
+    with monkeypatch.context() as patched:
+        patched.setattr("shoal.training.trainer.Trainer.run_epoch", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_on(photos, tmp_path / "resumed", wanted)
+    monkeypatch.setattr(trunk, "pool_views", lambda *_, **__: pytest.fail("views made again"))
+    resumed = run_on(photos, tmp_path / "resumed", wanted, resume=True)
+    for name in ("assignments.csv", "model.safetensors", "embeddings.npy"):
         assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name

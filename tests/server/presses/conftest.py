@@ -1,4 +1,4 @@
-"""Pages on which a refusal is expected."""
+"""A page whose actions may be refused."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -11,7 +11,7 @@ from served import Served
 
 @pytest.fixture
 def page(opened: Callable[..., AbstractContextManager[Page]], server: Served) -> Iterator[Page]:
-    """A page on a run of its own; the browser may complain of nothing but a refusal."""
+    """A page on a separate run; the browser may log refusals, but no other errors."""
     with opened(server) as found:
         yield found
         refusals = ("400 (Bad Request)", "409 (Conflict)")

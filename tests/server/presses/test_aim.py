@@ -1,5 +1,5 @@
-"""What a click, a key, a name or a line is aimed at, in Chromium: one page for all tests of this
-file.
+"""Clicks, keys, names and lines act on what they were aimed at, in Chromium. All tests of this file
+share one page.
 """
 
 import json
@@ -34,9 +34,9 @@ def test_a_double_click_confirms_one_category(page: Page, run: Path) -> None:
     page.wait(f"shoal.view.id !== {here}")
     wait_for(page, before + 1)
     click(page, "#verbs button.main", 2)
-    page.wait(f"document.getElementById('said').textContent.endsWith('{ONCE}')")
-    assert "confirmed as one. " in text(page, "#said")
-    click(page, "#undo", 2)  # whoever undoes fast means each
+    page.wait(f"document.getElementById('notification').textContent.endsWith('{ONCE}')")
+    assert "confirmed as one. " in text(page, "#notification")
+    click(page, "#undo", 2)  # two fast clicks undo two actions
     wait_for(page, before + 2)
     assert [entry.action.kind for entry in state(run).state.entries[before:]] == [
         "confirm",
@@ -45,7 +45,7 @@ def test_a_double_click_confirms_one_category(page: Page, run: Path) -> None:
 
 
 def slide(page: Page, n: int) -> list[list[str]]:
-    """Move the slider of a split; the name and the images of each part."""
+    """Move the slider of a split; return the name and the images of each part."""
     slider = "document.querySelector('#dialog input[type=range]')"
     page.run(f"{slider}.value = {n}, {slider}.dispatchEvent(new Event('input')), true")
     page.wait(f"document.querySelectorAll('#dialog .part').length === {n}")
@@ -70,18 +70,18 @@ def test_a_name_of_a_part_stays_with_its_images_and_none_is_lost(page: Page, run
     for n in (6, 8, 5):
         (mine,) = [part for part in slide(page, n) if part[0] == "mine"]
         assert set(mine[1:]) & set(parts[at][1:]), n
-    name(page, 3, "three")  # a category is called so
+    name(page, 3, "Two")  # refused, because the first part has this name
     page.key("Enter")
-    page.wait("document.getElementById('said').textContent.includes('called three already')")
+    page.wait("document.getElementById('notification').textContent.includes('named Two')")
     assert page.run(
         "document.activeElement === document.querySelectorAll('#dialog .part input')[3]"
     )
     name(page, 3, "mine")
     page.key("Enter")
-    page.wait("document.getElementById('said').textContent.includes('called mine already')")
+    page.wait("document.getElementById('notification').textContent.includes('named mine')")
     name(page, 3, "other")
     assert done(page) == before
-    # Refused by the server all the same, it is asked again, and all of it is there.
+    # If the server refuses the split anyway, the dialog opens again with all its content.
     page.run("window.sent = fetch, true")
     late = "sent(of[0], { ...of[1], body: of[1].body.replace('\"other\"', '\"three\"') })"
     page.run(
@@ -89,7 +89,7 @@ def test_a_name_of_a_part_stays_with_its_images_and_none_is_lost(page: Page, run
         "true"
     )
     page.run("document.querySelector('#dialog button.main').click(), true")
-    page.wait("document.getElementById('said').textContent.includes('three')")
+    page.wait("document.getElementById('notification').textContent.includes('three')")
     page.wait("document.querySelectorAll('#dialog .part').length === 5")
     assert {"mine", "other"} < {part[0] for part in page.run(PARTS)}
     page.run("window.fetch = sent, document.querySelector('#dialog button.main').click(), true")

@@ -1,5 +1,5 @@
-"""Presses behind one that is refused, fails or waits, in Chromium: none decides on what its
-person did not mean.
+"""Presses after one that is refused, fails or waits, in Chromium: none decides on an image that was
+not meant.
 """
 
 from pathlib import Path
@@ -14,18 +14,18 @@ from shoal.runs import Run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-DROPPED = "document.getElementById('said').textContent.includes('was not done either')"
+DROPPED = "document.getElementById('notification').textContent.includes('were ignored too')"
 
 
 def last(run: Path, before: int) -> list[tuple[str, str, int]]:
-    """What was done since: by whom, what, to how many images."""
+    """Return reviewer, kind and number of images of all actions after `before`."""
     entries = state(run).state.entries[before:]
     return [(entry.by, entry.action.kind, len(entry.action.rows)) for entry in entries]
 
 
 def at_start(page: Page, name: str) -> tuple[int, list[int]]:
-    """Look at a category, its first undecided image in focus; how much was done before, and its
-    images from there.
+    """Open a category with its first undecided image in focus; return the number of earlier actions
+    and the images from the focus on.
     """
     go_to(page, name)
     page.key("Escape")
@@ -35,7 +35,7 @@ def at_start(page: Page, name: str) -> tuple[int, list[int]]:
 
 
 def no_answer(page: Page) -> None:
-    """Let the next action fail once it is let through, as when the line is cut."""
+    """Hold back the next action and let it fail once released, as if the connection was lost."""
     page.run(
         "window.asked ??= fetch, window.held = new Promise((done) => { window.through = done }), "
         "true"
@@ -58,14 +58,14 @@ def test_what_is_pressed_behind_an_action_that_fails_is_dropped_and_said_once(
     before, shown = at_start(page, "one")
     no_answer(page)
     page.key("x")
-    page.key("c")  # of what is left, as its person believes
+    page.key("c")  # meant for the remaining images, had the first key succeeded
     page.key("u")
     page.run("through(), true")
     page.wait(DROPPED)
     page.settle()
-    assert text(page, "#said").count("not done either") == 1
+    assert text(page, "#notification").count("were ignored too") == 1
     assert last(run, before) == []
-    page.key("x")  # after the error was shown
+    page.key("x")  # pressed after the error was shown
     wait_for(page, before + 1)
     assert statuses(run, shown[:2]) == ["rejected", "predicted"]
 
@@ -74,12 +74,12 @@ def test_what_is_pressed_behind_a_refused_action_is_dropped(page: Page, run: Pat
     before, (first, second, *_) = at_start(page, "two")
     hold_back(page, "/api/")
     page.key("x")
-    page.key("x")  # meant for the second
+    page.key("x")  # meant for the second image
     ann(run, "confirm", first)
     let_through(page)
     page.wait(DROPPED)
     page.settle()
-    assert "confirm by ann" in text(page, "#said")
+    assert "confirm by ann" in text(page, "#notification")
     assert last(run, before) == [("ann", "confirm", 1)]
     assert statuses(run, [first, second]) == ["confirmed", "predicted"]
 
@@ -92,9 +92,9 @@ def test_what_somebody_changed_after_the_press_is_refused_though_the_page_has_he
     page.key("f")
     page.key("x")
     ann(run, "confirm", second)
-    wait_for(page, before + 1)  # the page shows it, after the presses
+    wait_for(page, before + 1)  # the page shows ann's action after the presses
     let_through(page)
-    page.wait("document.getElementById('said').textContent.includes('confirm by ann')")
+    page.wait("document.getElementById('notification').textContent.includes('confirm by ann')")
     wait_for(page, before + 2)
     assert statuses(run, [first, second]) == ["flagged", "confirmed"]
     assert len(last(run, before)) == 2
@@ -110,7 +110,7 @@ def test_a_category_that_somebody_renamed_after_the_press_is_not_confirmed(
     verbs.rename(Review(Run(run)), page.run("shoal.view.id"), "four by ann", by="ann")
     wait_for(page, before + 1)
     let_through(page)
-    page.wait("document.getElementById('said').textContent.includes('rename by ann')")
+    page.wait("document.getElementById('notification').textContent.includes('rename by ann')")
     page.settle()
     assert "confirmed" not in statuses(run, shown)
     verbs.rename(Review(Run(run)), page.run("shoal.view.id"), "four", by="ann")
@@ -121,7 +121,7 @@ def test_a_question_is_open_at_once_and_takes_what_is_typed(page: Page, run: Pat
     before, (_, second, *_) = at_start(page, "three")
     hold_back(page, "/api/act")
     page.key("x")
-    page.key("m")
+    page.key("n")
     for key in "fire lily":
         page.key(key)
     page.key("Enter")
@@ -144,4 +144,4 @@ def test_a_question_whose_press_is_dropped_is_closed(page: Page, run: Path) -> N
 
 
 def said(page: Page, words: str) -> None:
-    page.wait(f"document.getElementById('said').textContent.includes({words!r})")
+    page.wait(f"document.getElementById('notification').textContent.includes({words!r})")

@@ -1,4 +1,4 @@
-"""Typing while the server is slow, in Chromium: what is typed into a field is no command."""
+"""Typing while the server is slow, in Chromium: keys typed into a field are not commands."""
 
 import pytest
 

@@ -1,5 +1,4 @@
-"""Exact Ward linkage without an N² matrix; `linkage.py` is the way in, docs/ward.md the whole
-story."""
+"""Exact Ward linkage without an N² matrix; see docs/ward.md for the algorithm."""
 
 from shoal.clustering.ward.linkage import ward_linkage
 

@@ -1,9 +1,8 @@
-"""Ward distances that every device, block size and thread count computes to the same bits.
+"""Ward distances with the same bits on every device, for any block size and number of threads.
 
-Only elementwise float64 operations are used, one torch call each: subtract, multiply, and additions
-of the left half of the columns to the right half until one is left. IEEE arithmetic rounds each of
-them the same way everywhere; a call that sums or multiplies matrices would add in an order of its
-own.
+Only elementwise float64 operations are used: subtract, multiply, and add along a halving tree. IEEE
+arithmetic rounds them the same way everywhere; sums and matrix products add in an order that
+depends on the device.
 """
 
 import torch
@@ -14,12 +13,11 @@ from shoal.clustering.ward.bounds import N_MIDDLE, weight
 from shoal.clustering.workers import Scratch
 
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
-"""Differences held at once; on the CPU they stay in the cache."""
+"""Differences per chunk; on the CPU a chunk fits into the cache."""
 
 
 class Geometry:
-    """The centroids (M, D) and sizes (M,) of the current clusters, float64, and the distances
-    between them."""
+    """The centroids (M, D) and sizes (M,) of the current clusters, float64."""
 
     def __init__(self, centroids: Tensor, sizes: Tensor) -> None:
         self.centroids = centroids
@@ -28,12 +26,13 @@ class Geometry:
         self._scratch = Scratch(centroids.device)
 
     def middle(self) -> Tensor:
-        """(D,) a point amid the centroids, wherever a few of them are: the median of some."""
+        """Return a point (D,) amid the centroids that outliers do not move: the median of a
+        sample."""
         return self.centroids[:: max(1, len(self.centroids) // N_MIDDLE)].median(0).values
 
     def distances(self, rows: Tensor, others: Tensor) -> Tensor:
-        """D of the pairs (rows[e], others[e]): (E,) squared Ward heights, the same from both
-        sides."""
+        """Return the squared Ward heights D (E,) of the pairs (rows[e], others[e]), symmetric to
+        the bit."""
         squares = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
         for start in range(0, len(rows), self._step):
             part = slice(start, start + self._step)
@@ -42,7 +41,7 @@ class Geometry:
         return squares * weight(self.sizes[rows], self.sizes[others])
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
-        """Put the centroid and size of each union into the slot `kept`."""
+        """Replace the centroid and size in the slots `kept` by those of the unions with `gone`."""
         for start in range(0, len(kept), self._step):
             left = kept[start : start + self._step]
             right = gone[start : start + self._step]
@@ -55,21 +54,19 @@ class Geometry:
             self.sizes.index_copy_(0, left, total[:, 0])
 
     def keep(self, slots: Tensor) -> None:
-        """Move the given slots (ascending) to the front and forget the others."""
+        """Drop all but the given slots (ascending)."""
         self.centroids = moved_to_front(self.centroids, slots, self._step)
         self.sizes = self.sizes[slots]
 
     def _gather(self, name: str, slots: Tensor) -> Tensor:
-        """(E, D) copies of some centroids, in memory that is used again for the next of that
-        name."""
+        """Return copies (E, D) of some centroids, in the buffer of that name."""
         copies = self._scratch.array(name, (len(slots), self.centroids.shape[1]), torch.float64)
         return torch.index_select(self.centroids, 0, slots, out=copies)
 
 
 def moved_to_front(rows: Tensor, slots: Tensor, step: int) -> Tensor:
-    """rows[slots], slots ascending, in the memory of `rows`: a chunk is read before it is
-    overwritten."""
-    for start in range(0, len(slots), step):
+    """Return rows[slots], slots ascending, in the memory of `rows`."""
+    for start in range(0, len(slots), step):  # a chunk is read before it is overwritten
         part = slots[start : start + step]
         rows[start : start + len(part)] = rows[part]
     return rows[: len(slots)]

@@ -1,15 +1,13 @@
-"""The way in: a matrix of embeddings, checked, and its Ward tree in scipy's format.
+"""Exact Ward linkage of a matrix, in scipy's format.
 
-Few rows, and rows of which several may be the nearest of another, as far as a product in float64
-can tell, are linked by scipy: for few rows every call of torch costs more than their arithmetic,
-and among ties bounds rule out nothing and a round merges few pairs. Which rows these are depends on
-the matrix alone.
+Small matrices are linked by scipy, because the calls of torch would take longer than the
+arithmetic, and so are matrices with ties up to 10,000 rows, because ties defeat the bounds and
+leave few merges per round. Which path is taken depends only on the matrix.
 
-N rows, D columns, M distinct rows.
+Shapes: N rows, D columns, M distinct rows.
 """
 
 import math
-from threading import Lock
 
 import numpy as np
 import torch
@@ -18,8 +16,8 @@ from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.spatial.distance import pdist
 from torch import Tensor
 
-from shoal.arrays import Floats, as_count, as_embeddings, as_matrix, name_rows
-from shoal.clustering.duplicates import Groups, equal_rows
+from shoal.arrays import Floats, as_embeddings, as_matrix, name_rows
+from shoal.clustering.duplicates import earlier_copies, equal_rows
 from shoal.clustering.neighbors import Neighbors
 from shoal.clustering.products import (
     BFLOAT16,
@@ -38,41 +36,36 @@ from shoal.clustering.ward.lists import ready_lists
 from shoal.clustering.ward.rounds import RoundMerges, Rounds
 from shoal.clustering.ward.scan import ELEMENT_BYTES, WIDTH, Scanner
 from shoal.clustering.workers import Workers
-from shoal.device import choose_device, computing_device, free_memory, multiplies_bfloat16
-from shoal.distributed import can_share, object_from_main, tell_others
-from shoal.errors import DataError, UsageError
-from shoal.progress import Progress
+from shoal.device import choose_device, free_memory, multiplies_bfloat16
+from shoal.distributed import call_others, can_share, object_from_main
+from shoal.errors import DataError
 
 N_LISTED = {"cpu": 16, "cuda": 15}
-"""Entries of a cluster's list, unless lists are handed in; the fused kernel keeps one more, a power
-of two."""
+"""Entries of a cluster's neighbor list; with one more, the fused kernel has a power of two."""
 
 BLOCK_BYTES = {"cpu": 128 << 20, "cuda": 8 << 30}
-"""Memory of the scan's block when none is given, at most; an eighth of what is free where that is
-less."""
+"""Default memory of the block of products, if an eighth of the free memory is not less."""
 
 FEW_PRODUCTS = 1 << 22
-"""N² D up to which rows are linked by scipy."""
+"""N² D up to which scipy links the rows."""
 
 MAX_TIED = 10_000
-"""Tied rows up to which scipy links them: it holds their distances twice, 0.8 GB for so many."""
+"""Tied rows up to which scipy links them; it holds all distances twice, 0.8 GB for this many."""
 
 N_SAMPLED = 3
-"""Rows that say whether there are ties."""
+"""Rows that are checked for ties."""
 
 LARGEST = 1e150
-"""Numbers beyond this have squares near the end of float64."""
+"""Largest entry; squares of larger numbers come near the end of float64."""
 
 SHARED_PRODUCTS = 2e10
-"""N² D from which on a tree is linked by all processes that wait for work, instead of by one."""
+"""N² D from which all processes link a tree together."""
 
 
 def ward_linkage(
     X: Tensor | ArrayLike,
     *,
     device: str | torch.device | None = None,
-    memory: int | None = None,
-    progress: Progress | None = None,
 ) -> Floats:
     """Link the rows of an (N, D) matrix by Ward's method, exactly, without an N² matrix.
 
@@ -80,28 +73,21 @@ def ward_linkage(
     sorted by height, each with two nodes, the height and the number of leaves. A single row gives
     an empty (0, 4) matrix.
 
-    Every decision is made on distances that are summed in float64 in a fixed order from direct
-    differences, and only once rounding bounds prove that nothing else can be nearer (`bounds.py`
-    states them). So the tree depends on X alone: not on the device, the number of threads or
-    `memory`. Ties go to the pair of lowest rows. Few rows, and up to 10,000 rows among which there
-    are ties, are linked by scipy itself. Cost: about N² D products in the lowest precision that
-    decides; memory: N·(12 D + 16 k) bytes beside X and the block.
+    Distances are summed in float64, in a fixed order, from direct differences, and two clusters are
+    merged only when rounding bounds prove that none is nearer (`bounds.py`). So the tree does not
+    depend on the device or the number of threads. Ties go to the pair of lowest rows.
+    Small matrices, and those with ties up to 10,000 rows, are linked by scipy. Cost: about N² D
+    products in the lowest precision that decides; memory: N·(12 D + 16 k) bytes in addition to X
+    and one block.
 
     Parameters
     ----------
     X
         Numpy array or torch tensor of floats; a CUDA tensor stays on its device. NaN and infinity
-        are refused.
+        raise an error.
     device
         'cpu', 'cuda' or 'cuda:1'; None takes the tensor's own, and for an array CUDA when there is
         one.
-    memory
-        Bytes for the block of products; None takes a share of what is free. Only time depends on
-        it.
-    progress
-        Called as progress(done, total) after every block of the first scan and every round of
-        merges, one call at a time but not always from the caller's thread. What it raises ends the
-        work.
 
     Returns
     -------
@@ -115,95 +101,78 @@ def ward_linkage(
     array([[0., 1.],
            [2., 3.]])
     """
-    rows = _as_rows(X, device)
-    memory = None if memory is None else as_count(memory, name="memory", least=1)
-    if progress is not None and not callable(progress):
-        raise UsageError(
-            f"progress: found {type(progress).__name__}, expected a function of (done, total)"
-        )
-    return link_rows(rows, memory=memory, progress=progress)
+    return link_rows(_as_rows(X, device))
 
 
-def link_rows(
-    rows: Tensor,
-    lists: Neighbors | None = None,
-    *,
-    memory: int | None = None,
-    progress: Progress | None = None,
-    is_called: bool = False,
-) -> Floats:
-    """As `ward_linkage`, of finite float32 or float64 rows where they are to be linked, with exact
-    lists of theirs.
+def link_rows(rows: Tensor, lists: Neighbors | None = None, *, is_called: bool = False) -> Floats:
+    """Link finite float32 or float64 rows (N, D) on their device, with their exact neighbor lists
+    if there are any.
 
-    `is_called` where another process has called this one to take part.
+    `is_called` says that the main process has called this one to take part.
     """
     n = len(rows)
     if n == 1:
         return np.zeros((0, 4))
-    report = _Progress(progress, 2 * n - 1)
     origin, scale = _origin_and_scale(rows)
     with Workers(rows.device) as workers:
-        room = _room(rows, memory, workers)
+        room = _block_bytes(rows, workers)
         if n * rows.numel() <= FEW_PRODUCTS:
-            return _link_by_scipy(rows, origin, scale, report)
-        groups = equal_rows(rows)
-        geometry = _geometry(rows, groups, origin, scale, workers)
+            return _link_by_scipy(rows, origin, scale)
+        first, group = equal_rows(rows)
+        geometry = _geometry(rows, first, group, origin, scale, workers)
         if n <= MAX_TIED and _are_tied(geometry):
-            return _link_by_scipy(rows, origin, scale, report)
+            return _link_by_scipy(rows, origin, scale)
         is_shared = is_called or can_share(rows.device, n * rows.numel(), SHARED_PRODUCTS)
         if is_shared:
             if not is_called:
                 sent = {"rows": rows}
                 if lists is not None:
                     sent |= {"indices": lists.indices, "similarities": lists.similarities}
-                tell_others(link_with_main, sent, rows.device)
+                call_others(link_with_main, sent, rows.device)
             room = object_from_main(room, rows.device)
         if origin.any():
-            lists = None  # their inner products are about another origin
-        merges = _merges(geometry, groups, lists, scale, room, report, workers, is_shared=is_shared)
-    report.finish()
+            lists = None  # their inner products are about the origin 0
+        merges = _merges(geometry, first, group, lists, scale, room, workers, is_shared)
     return _sorted_by_height(merges, n, scale)
 
 
 def link_with_main(
     rows: Tensor, indices: Tensor | None = None, similarities: Tensor | None = None
 ) -> None:
-    """Take part, in another process than the main one, in linking rows that it has sent
-    (`scan.py`)."""
+    """Take part in linking rows that the main process has sent (`scan.py`)."""
     lists = None
     if indices is not None and similarities is not None:
         lists = Neighbors(indices, similarities)
     link_rows(rows, lists, is_called=True)
 
 
-def _link_by_scipy(rows: Tensor, origin: Tensor, scale: float, report: "_Progress") -> Floats:
-    """scipy's tree, of rows that are centered and scaled as everywhere: distances of large numbers
-    stay finite."""
+def _link_by_scipy(rows: Tensor, origin: Tensor, scale: float) -> Floats:
+    """Return scipy's tree of the rows, centered and scaled so that distances of large numbers stay
+    finite."""
     points = (rows.double() - origin) * scale
-    # Of distances: scipy warns of rows that look like a square matrix of them.
+    # From distances: scipy warns of rows that look like a square distance matrix.
     linkage: Floats = scipy_linkage(pdist(points.cpu().numpy()), "ward")
     linkage[:, 2] /= scale
-    report.finish()
     return linkage
 
 
 def _geometry(
-    rows: Tensor, groups: Groups, origin: Tensor, scale: float, workers: Workers
+    rows: Tensor, first: Tensor, group: Tensor, origin: Tensor, scale: float, workers: Workers
 ) -> Geometry:
-    """The distinct rows in float64, about the origin and scaled, with how often each occurs."""
-    shape = (len(groups.first), rows.shape[1])
+    """Return the distinct rows in float64, centered and scaled, and how often each occurs."""
+    shape = (len(first), rows.shape[1])
     centroids = torch.empty(shape, dtype=torch.float64, device=rows.device)
 
     def work(part: Tensor, source: Tensor) -> None:
         torch.mul(rows[source].double().sub_(origin), scale, out=part)
 
-    step = ENCODE_ROWS[rows.device.type]
-    workers.map_rows(work, centroids, groups.first, at_most=step)
-    return Geometry(centroids, torch.bincount(groups.member).double())
+    workers.map_rows(work, centroids, first, at_most=ENCODE_ROWS[rows.device.type])
+    return Geometry(centroids, torch.bincount(group).double())
 
 
 def _are_tied(geometry: Geometry) -> bool:
-    """Whether any of some rows has several nearest ones, as far as products in float64 can tell."""
+    """Return whether one of a few rows has several nearest rows, within the error of float64
+    products."""
     n, n_columns = geometry.centroids.shape
     others = torch.arange(n, device=geometry.sizes.device)
     for row in others[torch.arange(N_SAMPLED) * n // N_SAMPLED]:
@@ -218,39 +187,33 @@ def _are_tied(geometry: Geometry) -> bool:
 
 def _merges(
     geometry: Geometry,
-    groups: Groups,
+    first: Tensor,
+    group: Tensor,
     lists: Neighbors | None,
     scale: float,
     room: int,
-    report: "_Progress",
     workers: Workers,
-    *,
     is_shared: bool,
 ) -> RoundMerges:
-    """All merges: of equal rows at height 0, then a round at a time."""
-    n = len(groups.member)
-    chains, nodes = _chains(groups)
-    merges = [chains]
-    next_node = n + len(chains.left)
+    """Return all merges: of equal rows at height 0, then round by round."""
+    copies, nodes = _merge_copies(group)
+    merges = [copies]
+    next_node = len(group) + len(copies.left)
     n_columns = geometry.centroids.shape[1]
     device = nodes.device
     if triton_rounds.can_merge(device, len(nodes), n_columns, room):
-        report.add(next_node)
         merges.append(triton_rounds.merge_all(geometry, nodes, next_node))
     elif len(nodes) > 1:
         k = N_LISTED[device.type]
         ready = None
         if lists is not None:
-            ready = ready_lists(lists, groups, geometry, scale, k)
+            ready = ready_lists(lists, first, group, geometry, scale, k)
             k = ready.index.shape[1]
         lengths = torch.linalg.vector_norm(geometry.centroids, dim=1)
         margins = Margins.of(n_columns, 1.0001 * float(lengths.max()))
-        scanner = Scanner(
-            geometry, precisions(device), margins, k, room, workers, is_shared=is_shared
-        )
+        scanner = Scanner(geometry, precisions(device), margins, k, room, workers, is_shared)
         rounds = Rounds(scanner, margins, workers, nodes, next_node)
-        report.add(n - len(nodes) + len(chains.left))
-        rounds.start(ready, report.add)
+        rounds.start(ready)
         while rounds.n_live > 1:
             if triton_rounds.can_merge(device, rounds.n_live, n_columns, room):
                 rounds.close_gaps()
@@ -261,7 +224,6 @@ def _merges(
             else:
                 made = rounds.step()
             merges.append(made)
-            report.add(len(made.left))
     return RoundMerges(
         torch.cat([merge.left for merge in merges]),
         torch.cat([merge.right for merge in merges]),
@@ -271,26 +233,18 @@ def _merges(
 
 
 def _as_rows(X: Tensor | ArrayLike, device: str | torch.device | None) -> Tensor:
-    """A checked float32 or float64 tensor on the device to compute on; not copied where it need not
-    be."""
+    """Return X as a checked float32 or float64 tensor on the computing device, copied only if
+    needed."""
     if not isinstance(X, Tensor):
-        # torch warns of read-only memory, so that is copied.
+        # Read-only memory is copied, because torch warns of it.
         rows = np.require(as_embeddings(X), requirements=["C", "W"])
         return torch.as_tensor(rows).to(choose_device(device))
-    if X.layout != torch.strided or X.is_quantized or X.device.type == "meta":
-        raise DataError("X: found a sparse, quantized or empty tensor; give X.to_dense() or so")
-    tensor = X.detach().resolve_conj().resolve_neg()
+    if X.layout != torch.strided:
+        raise DataError("X: found a sparse tensor; give X.to_dense()")
+    tensor = X.detach()
     if tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64):
-        tensor = tensor.float()  # numpy has no bfloat16, nor anything shorter
-    if tensor.device.type == "cuda" and device is None:
-        return _checked_on_gpu(tensor)
-    home = computing_device(tensor.device) if device is None else choose_device(device)
-    rows = np.require(as_embeddings(tensor.cpu().numpy()), requirements="C")
-    return torch.as_tensor(rows).to(home)
-
-
-def _checked_on_gpu(tensor: Tensor) -> Tensor:
-    """What `as_embeddings` checks, without leaving the GPU."""
+        tensor = tensor.float()  # numpy has no bfloat16
+    # Shape and type are checked on a stand-in, so that nothing is copied from a GPU.
     as_matrix(np.broadcast_to(torch.zeros((), dtype=tensor.dtype).numpy(), tensor.shape))
     if not tensor.is_floating_point():
         tensor = tensor.double()
@@ -299,16 +253,16 @@ def _checked_on_gpu(tensor: Tensor) -> Tensor:
         raise DataError(
             f"X: NaN or infinity in {name_rows(is_bad.cpu().numpy())}; remove or repair them"
         )
-    return tensor
+    return tensor.to(choose_device(tensor.device if device is None else device)).contiguous()
 
 
 def _origin_and_scale(rows: Tensor) -> tuple[Tensor, float]:
-    """(D,) what is taken off all rows, and a power of two that brings the largest entry that is
-    left between 1/2 and 1: exact, and no square can overflow after it.
+    """Return what is subtracted from all rows, (D,), and the power of two that then scales the
+    largest entry to between 1/2 and 1, so that no square overflows.
 
-    Taken off is a row's entry in columns far from zero, of one sign and within a factor of two.
-    Differences within such a column are exact (Sterbenz), so that changes no distance; left on, it
-    would take bits from every centroid: times, coordinates and the like.
+    Columns far from zero, of one sign and within a factor of two (times, coordinates), would cost
+    the centroids bits, so the first row's entry is subtracted. Differences within such a column are
+    exact (Sterbenz), so this changes no distance.
     """
     low = rows.amin(0).double()
     high = rows.amax(0).double()
@@ -326,7 +280,7 @@ def _origin_and_scale(rows: Tensor) -> tuple[Tensor, float]:
 
 
 def precisions(device: torch.device) -> tuple[Precision, ...]:
-    """The formats of products, cheapest first, that this device is fast in."""
+    """Return the formats of products that are fast on this device, cheapest first."""
     has_kernel = triton_scan.is_available(device)
     if device.type == "cuda":
         reduced = (TENSOR_BFLOAT16, TENSOR_TFLOAT32) if has_kernel else (TENSOR_TFLOAT32,)
@@ -339,38 +293,31 @@ def precisions(device: torch.device) -> tuple[Precision, ...]:
     return (*reduced, FLOAT64)
 
 
-def _chains(groups: Groups) -> tuple[RoundMerges, Tensor]:
-    """Merge equal rows at height 0, in ascending order: the merges, and the node that holds each
-    distinct row."""
-    n = len(groups.member)
-    order = torch.argsort(groups.member, stable=True)
-    n_before = groups.earlier_copies()[order]
+def _merge_copies(group: Tensor) -> tuple[RoundMerges, Tensor]:
+    """Merge the rows of each `group` (N,) of equal rows at height 0, in ascending order; return the
+    merges and the node (M,) of each distinct row."""
+    n = len(group)
+    order = torch.argsort(group, stable=True)
+    n_before = earlier_copies(group)[order]
     joins = n_before.nonzero()[:, 0]
-    held = order.clone()  # the node that holds the group up to and including each row
-    held[joins] = n + torch.arange(len(joins), device=held.device)
+    node = order.clone()  # that holds the group up to and including each row
+    node[joins] = n + torch.arange(len(joins), device=node.device)
     sizes = (n_before[joins] + 1).double()
-    merges = RoundMerges(held[joins - 1], order[joins], torch.zeros_like(sizes), sizes)
+    merges = RoundMerges(node[joins - 1], order[joins], torch.zeros_like(sizes), sizes)
     is_last = torch.ones_like(n_before, dtype=torch.bool)
     is_last[:-1] = n_before[1:] == 0
-    return merges, held[is_last]
+    return merges, node[is_last]
 
 
-def _room(rows: Tensor, memory: int | None, workers: Workers) -> int:
-    """Bytes for the block of products."""
+def _block_bytes(rows: Tensor, workers: Workers) -> int:
+    """Return the memory of the block of products."""
     kind = rows.device.type
     needed = ELEMENT_BYTES * min(WIDTH[kind], len(rows)) * workers.n
-    if memory is None:
-        return max(needed, min(BLOCK_BYTES[kind], free_memory(rows.device) // 8))
-    if memory < needed:
-        raise UsageError(
-            f"memory: found {memory:,} bytes, expected at least {needed:,}, one row's products "
-            "with the others"
-        )
-    return memory
+    return max(needed, min(BLOCK_BYTES[kind], free_memory(rows.device) // 8))
 
 
 def _sorted_by_height(merges: RoundMerges, n: int, scale: float) -> Floats:
-    """scipy's matrix: by height, and among equals in the order made, so that children come
+    """Return scipy's matrix: merges by height, equal ones in the order made, so that children come
     first."""
     order = torch.argsort(merges.distance, stable=True)
     node = torch.arange(2 * n - 1, device=order.device)
@@ -378,28 +325,6 @@ def _sorted_by_height(merges: RoundMerges, n: int, scale: float) -> Floats:
     both = node[torch.stack([merges.left, merges.right])[:, order]]  # (2, N-1)
     columns = [both.amin(0).double(), both.amax(0).double(), merges.distance[order]]
     linkage: Floats = torch.stack([*columns, merges.size[order]], 1).cpu().numpy()
-    # Numpy's, since torch's is not always the nearest float64.
+    # numpy's root: torch's is not always the nearest float64.
     linkage[:, 2] = np.sqrt(linkage[:, 2]) / scale
     return linkage
-
-
-class _Progress:
-    """Counts rows that have found their nearest, then merges, and tells the caller."""
-
-    def __init__(self, callback: Progress | None, total: int) -> None:
-        self.callback = callback
-        self.total = total
-        self.done = 0
-        self.lock = Lock()
-
-    def add(self, n: int) -> None:
-        with self.lock:  # workers report too
-            self.done += n
-            if self.callback is not None and n:
-                # What the caller computes is not ours to restrict.
-                with torch.inference_mode(False):
-                    self.callback(self.done, self.total)
-
-    def finish(self) -> None:
-        if self.done < self.total:
-            self.add(self.total - self.done)

@@ -1,14 +1,15 @@
-"""Neighbor lists whose bounds outlive merges: most nearest clusters are found without a scan.
+"""Neighbor lists whose bounds stay valid under merges, so that most nearest clusters are found
+without a scan.
 
-Every cluster keeps k others with a low (see `bounds.py`) for each, and one low for everything
-outside the list. When listed clusters merge, their entries follow them; when a cluster merges
-itself, the lists of the two parts are joined. Both times Lance and Williams' formula carries the
-lows over, and the low for what is outside stays true because Ward is reducible. Distances in D
-dimensions are computed only for listed clusters whose low does not exceed the best one found.
+Every cluster has a list of k others with a low (see `bounds.py`) for each, and one low for all
+clusters outside the list. When listed clusters merge, their entries follow them; when the cluster
+itself merges, the lists of the two parts are joined. Lance and Williams' formula gives the new
+lows, and the low for clusters outside stays valid because Ward is reducible. Distances in D
+dimensions are computed only for listed clusters whose low is not above the best distance so far.
 
-R rows at work, k entries of a list. A void entry has low = inf. Of several entries that lead to one
-cluster the smallest low is true; the others are harmless, since the cluster is measured before
-their larger lows are relied on.
+Shapes: R rows per batch, k entries per list. An empty entry has low = inf. Of several entries for
+one cluster only the smallest low is valid; the others do no harm, because the cluster is measured
+before their larger lows are used.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.clustering.duplicates import Groups
 from shoal.clustering.neighbors import Neighbors
 from shoal.clustering.ward.bounds import Margins, merged_low, weight
 from shoal.clustering.ward.exact import Geometry
@@ -24,64 +24,66 @@ from shoal.clustering.ward.exact import Geometry
 LAST = torch.iinfo(torch.int64).max
 
 MOST = torch.finfo(torch.float64).max
-"""Stands for no distance yet: above any other, and still below the bar of nobody, which is inf."""
+"""Initial best distance: above any other, and below the bar of an empty entry, which is inf."""
 
 PASSES = 2
-"""Entries measured one at a time, smallest low first, before all that are left are measured at
-once."""
+"""Entries measured one at a time, smallest low first, before the rest are measured together."""
 
 
 @dataclass(slots=True)
 class Lists:
-    """Neighbors of some clusters: (R, k) slots, (R, k) lows of their distances, (R,) a low for all
-    others."""
+    """Neighbor lists of some clusters: (R, k) slots, (R, k) lows of their distances, (R,) a low for
+    all others."""
 
     index: Tensor
     low: Tensor
     outside: Tensor
 
     @classmethod
-    def void(cls, rows: Tensor, k: int) -> "Lists":
-        """Lists of some rows that hold nobody, and know nothing of anybody."""
+    def empty(cls, rows: Tensor, k: int) -> "Lists":
+        """Return empty lists of some rows, with the low 0 for all others."""
         low = torch.full((len(rows), k), torch.inf, dtype=torch.float64, device=rows.device)
         return cls(rows[:, None].repeat(1, k), low, torch.zeros_like(low[:, 0]))
 
     @classmethod
     def of_best(cls, index: Tensor, low: Tensor, outside: Tensor) -> "Lists":
-        """Lists of all but the last of the best, (R, k+1) slots and lows."""
+        """Return lists of all but the last of the best, (R, k+1) slots and lows."""
         return cls(index[:, :-1], low[:, :-1].contiguous(), outside)
 
     def take(self, rows: Tensor | slice) -> "Lists":
-        """The lists of some rows; of a slice, not a copy."""
+        """Return the lists of some rows; views for a slice."""
         return Lists(self.index[rows], self.low[rows], self.outside[rows])
 
     def put(self, rows: Tensor, lists: "Lists") -> None:
-        """Overwrite the lists of some rows; no entry's low exceeds what is outside, as `follow`
-        needs."""
+        """Overwrite the lists of some rows, limiting lows to that for outside, as `follow`
+        requires."""
         self.index[rows] = lists.index
-        void = torch.isinf(lists.low)
+        is_empty = torch.isinf(lists.low)
         self.low[rows] = torch.minimum(lists.low, lists.outside[:, None]).masked_fill_(
-            void, torch.inf
+            is_empty, torch.inf
         )
         self.outside[rows] = lists.outside
 
 
 def ready_lists(
-    neighbors: Neighbors, groups: Groups, geometry: Geometry, scale: float, most: int
+    neighbors: Neighbors,
+    first: Tensor,
+    group: Tensor,
+    geometry: Geometry,
+    scale: float,
+    most: int,
 ) -> Lists:
-    """Lists of the distinct rows from exact neighbors of all rows: no row outside a list has a
-    larger inner product.
+    """Return lists of the distinct rows `first` (M,) from exact neighbors of all rows, whose
+    `group` (N,) is their distinct row.
 
-    Of longer lists than `most` the first entries are kept: what they cost grows with the square of
-    their length.
-    """
-    first = groups.first
+    At most `most` neighbors of a row are used: the cost of lists grows with the square of their
+    length."""
     sizes = geometry.sizes
-    index = groups.member[neighbors.indices[:, :most].to(first.device)[first]]  # (M, k)
+    index = group[neighbors.indices[:, :most].to(first.device)[first]]  # (M, k)
     products = neighbors.similarities[:, : most + 1].to(first.device)[first] * scale * scale
     similarity = products[:, :most]  # (M, k); products are (M, k) or (M, k + 1)
     half = torch.linalg.vector_norm(geometry.centroids, dim=1).square() / 2  # (M,)
-    # Two products and the norms, each off by γ.
+    # Errors of two products and of the norms, γ each.
     slack = 2 * (geometry.centroids.shape[1] + 8) * 2.0**-52 * (2 * half.max())
     gap = (2 * (half[:, None] + half[index] - similarity - slack)).clamp(min=0)  # (M, k) squared
     own = torch.arange(len(index), device=index.device)[:, None]
@@ -98,7 +100,7 @@ class Decision:
     distance: Tensor
 
     def take(self, rows: Tensor) -> "Decision":
-        """The decisions of some rows."""
+        """Return the decisions of some rows."""
         return Decision(self.nearest[rows], self.distance[rows])
 
     def put(self, rows: Tensor, decision: "Decision") -> None:
@@ -110,22 +112,22 @@ class Decision:
 def settle(
     geometry: Geometry, margins: Margins, rows: Tensor, lists: Lists
 ) -> tuple[Decision, Tensor]:
-    """Find the nearest listed cluster of each row, ties to the lowest slot, and whether it is
-    certain (R,); sharpens the lows of `lists` in place.
+    """Return the nearest listed cluster of each row, ties to the lowest slot, and whether it is
+    certain (R,); raises the lows of measured entries in `lists`.
 
-    A winner is certain when it is nearer than the low of what is outside. Entries that are not
-    below that low cannot make it so, and are not measured.
+    It is certain if it is nearer than the low for clusters outside the list. Entries that are not
+    below that low cannot be certain, and are not measured.
     """
     values = torch.full_like(lists.low, torch.inf)  # (R, k) D where measured
     best = torch.full_like(lists.outside, MOST)
-    bar = margins.bar(lists.low)  # inf: void, or measured
+    bar = margins.bar(lists.low)  # inf: empty, or measured
     outside = margins.bar(lists.outside)
     at = torch.arange(len(rows), device=rows.device)  # rows still open
     for _ in range(PASSES):
         ahead, lead = bar[at].min(1)
         other = lists.index[at, lead]
         distance = geometry.distances(rows[at], other).masked_fill_(torch.isinf(ahead), torch.inf)
-        is_same = lists.index[at] == other[:, None]  # several entries may lead to one cluster
+        is_same = lists.index[at] == other[:, None]  # several entries may be of one cluster
         values[at] = torch.where(is_same, distance[:, None], values[at])
         bar[at] = bar[at].masked_fill_(is_same, torch.inf)
         best[at] = torch.minimum(best[at], distance)
@@ -145,8 +147,8 @@ def settle(
 
 
 def nearest_rival(geometry: Geometry, rows: Tensor, is_rival: Tensor) -> tuple[Decision, Tensor]:
-    """Measure every rival (R, M) of some rows: the nearest, ties to the lowest slot, and D of all
-    rivals in order."""
+    """Measure every rival (R, M) of some rows; return the nearest, ties to the lowest slot, and D
+    of all rivals in order."""
     row, other = is_rival.nonzero(as_tuple=True)
     measured = geometry.distances(rows[row], other)
     least = torch.full_like(rows, torch.inf, dtype=torch.float64).scatter_reduce(
@@ -159,8 +161,7 @@ def nearest_rival(geometry: Geometry, rows: Tensor, is_rival: Tensor) -> tuple[D
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Merges of one round: `gone` goes into `kept`, their sizes before, and D between them; (R,)
-    each."""
+    """Merges of one round, `gone` into `kept`: their slots, sizes before, and D; (R,) each."""
 
     kept: Tensor
     gone: Tensor
@@ -171,11 +172,11 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Partners:
-    """The same merges by slot, (M,) each: whom each cluster merges with, itself if nobody, and D;
-    sizes, floors before.
+    """The merges of one round by slot, (M,) each: the partner of each cluster, itself without one,
+    and D; sizes and floors before.
 
-    And what they do to bystanders, in ascending order of height: (R,) D, (R+1,) the smallest low
-    that the union of a pair as high or higher may have, inf at the end.
+    For lows of clusters that do not merge: the heights D (R,) ascending, and the smallest low
+    (R+1,) of the union of a pair at least that high, inf at the end.
     """
 
     partner: Tensor
@@ -187,7 +188,7 @@ class Partners:
 
     @classmethod
     def of(cls, pairs: Pairs, sizes: Tensor, floors: Tensor, eta: float) -> "Partners":
-        """Spread pairs over all slots; `sizes` and `floors` (M,) are those before the round."""
+        """Return pairs by slot, from the `sizes` and `floors` (M,) before the round."""
         partner = torch.arange(len(sizes), device=sizes.device)
         distance = torch.zeros_like(sizes)
         both = torch.cat([pairs.kept, pairs.gone])
@@ -200,18 +201,18 @@ class Partners:
         return cls(partner, distance, sizes, floors, heights, least)
 
     def bystander_low(self, low: Tensor) -> Tensor:
-        """What is left of a low for clusters that merge with each other: all of it, but where it is
-        next to D."""
+        """Return a low for the unions of clusters that have the given low; it is lower only if
+        that is close to D."""
         return torch.minimum(low, self.least[torch.searchsorted(self.heights, low, right=True)])
 
 
 def follow(lists: Lists, own_sizes: Tensor, partners: Partners, margins: Margins) -> None:
-    """Lead the entries of `lists` to the unions that hold them after a round, and renew their lows;
-    in place.
+    """Replace the entries of `lists` by the unions that hold them after a round, and update their
+    lows; in place.
 
     `own_sizes` (R,) are those of the lists' clusters before the round. The partner of a listed
-    cluster has the low of its own entry or, as no entry's is higher, that of what is outside.
-    Entries that lead to the cluster's own union are for `join` to drop.
+    cluster has the low of its entry or, without one, that for clusters outside, which no entry
+    exceeds. `join` drops entries of the cluster's own union.
     """
     partner = partners.partner[lists.index]  # (R, k)
     # (E,) each
@@ -229,7 +230,7 @@ def follow(lists: Lists, own_sizes: Tensor, partners: Partners, margins: Margins
     low = merged_low(x, y, h, sizes[mine], sizes[other], own_sizes[row], margins.eta)
     lists.low[row, column] = margins.moved(torch.minimum(low, outside), own_sizes[row])
     lists.outside.copy_(margins.moved(partners.bystander_low(lists.outside), own_sizes))
-    torch.minimum(lists.index, partner, out=lists.index)  # the lower slot is kept
+    torch.minimum(lists.index, partner, out=lists.index)  # a union has the lower slot
 
 
 def join(
@@ -241,12 +242,12 @@ def join(
     span: tuple[Tensor, Tensor],
     margins: Margins,
 ) -> Lists:
-    """The lists of unions from the lists of their parts; these, and their floors, have followed the
-    round's merges.
+    """Return the lists of unions from the lists and `floors` of their parts, which have followed
+    the round's merges.
 
     `sizes` of all slots and `span`, the smallest and the largest live size, are those after the
-    round. The low for what is outside both lists is monotone in the outsider's size, so the ends of
-    the span bound it.
+    round. The low for clusters outside both lists is monotone in their size, so the ends of the
+    span bound it.
     """
     a = pairs.kept_sizes[:, None]
     b = pairs.gone_sizes[:, None]

@@ -1,18 +1,15 @@
-"""Ward's merges, a round at a time: every pair of clusters that are each other's nearest merges at
-once.
+"""Ward's merges in rounds: all mutually nearest pairs of clusters are merged together.
 
-Ward is reducible, so the greedy algorithm would merge such pairs too, only one after the other.
-Pairs are ordered by (D, lower slot, higher slot); each cluster takes its first pair in that strict
-order (the lowest slot among equals), hence the first pair of all is always mutual and every round
-merges, whatever is tied. Where three clusters are equally far from each other, a union may come out
-a rounding nearer to a third cluster than its parts were. If that is the union's nearest, it is told
-so; else it may keep, until its nearest merges, one that is a rounding further away.
+Ward is reducible, so the greedy algorithm would merge such pairs too, one after the other. Pairs
+are ordered by (D, lower slot, higher slot), and each cluster takes its first pair in that order.
+Hence the first pair of all is always mutual, and every round merges, even with ties. If three
+clusters are equally far apart, a union may be nearer to a third cluster by a rounding error than
+its parts were. The third cluster is updated if it is the nearest of the union; otherwise its
+nearest may be a rounding error too far until that one merges.
 
-M slots, of which some are dead until they are renumbered; a cluster's slot is in the order of its
-smallest leaf.
+M slots, some dead until slots are renumbered, in the order of their clusters' smallest leaves.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -24,22 +21,22 @@ from shoal.clustering.ward.scan import Scanner
 from shoal.clustering.workers import Workers
 
 LIVE_SHARE = 0.8
-"""Slots are renumbered when fewer than this share of them is alive: copying every round would cost
-more."""
+"""Slots are renumbered when fewer than this share of them is alive; copying in every round would
+cost more."""
 
 FEW = {"cpu": 400, "cuda": 2048}
-"""With no more clusters than this, comparing with all of them in float64 costs less than lists."""
+"""Clusters up to which comparing all of them in float64 costs less than lists."""
 
 CHUNK_ROWS = {"cpu": 1 << 10, "cuda": 1 << 18}
-"""Rows whose lists are renewed at once, at most."""
+"""Largest number of rows whose lists are updated together."""
 
 JOIN_BYTES = 32
-"""Memory for each pair of entries of the two lists that a merged cluster joins."""
+"""Memory per pair of entries when two lists are joined."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundMerges:
-    """The merges of a round: two nodes each, D, and the size of the union; (R,) each."""
+    """The merges of a round: two nodes, D, and the size of the union; (R,) each."""
 
     left: Tensor
     right: Tensor
@@ -48,8 +45,8 @@ class RoundMerges:
 
 
 class Rounds:
-    """The clusters between rounds, each with its certain nearest cluster and, unless they are few,
-    its list."""
+    """The clusters between rounds, each with its nearest cluster and, unless they are few, its
+    list."""
 
     def __init__(
         self, scanner: Scanner, margins: Margins, workers: Workers, nodes: Tensor, next_node: int
@@ -66,38 +63,31 @@ class Rounds:
         self.next_node = next_node
         self.n_live = len(nodes)
         slots = torch.arange(len(nodes), device=nodes.device)
-        self.is_live = torch.ones_like(slots, dtype=torch.bool)
         self.heights = torch.zeros_like(self.geometry.sizes)  # D at which each cluster was made
         self.decision = Decision(slots.clone(), self.heights.clone())
-        # Lows for all others, known since each cluster's nearest is.
+        # Lows for all other clusters, from the distance of the nearest.
         self.floors = self.heights.clone()
-        self.lists = Lists.void(slots, scanner.k)
+        self.lists = Lists.empty(slots, scanner.k)
 
     @property
     def is_few(self) -> bool:
-        """Whether lists have served their time."""
+        """Whether clusters are compared with all others, without lists."""
         return self.n_live <= self.n_few
 
-    def start(self, lists: Lists | None, report: Callable[[int], None]) -> None:
-        """Find every cluster's nearest: from ready lists where they are certain, else by a scan."""
+    def start(self, lists: Lists | None) -> None:
+        """Find the nearest of every cluster, from the given lists if they prove it, else by a
+        scan."""
         rows = torch.arange(self.n_live, device=self.nodes.device)
         if self.is_few:
             self.scanner.use_only_float64()
             self._compare_with_all(rows)
-            report(self.n_live)
             return
         if lists is not None:
             rows = self._settled(rows, lists)
-            report(self.n_live - len(rows))
-
-        def accept(part: Tensor, found: Lists, decision: Decision) -> None:
-            self._accept(part, found, decision)
-            report(len(part))
-
-        self.scanner.scan(rows, accept)
+        self.scanner.scan(rows, self._accept)
 
     def step(self) -> RoundMerges:
-        """Merge all mutual pairs and renew what that made stale."""
+        """Merge all mutual pairs and update the clusters whose nearest has changed."""
         pairs = self._mutual()
         assert len(pairs.kept), "no cluster is nearest to its nearest: a distance is not symmetric"
         was_few = self.is_few
@@ -109,7 +99,7 @@ class Rounds:
             made = self._merge(pairs)
             self._join(pairs, margins)
         fresh = torch.cat([pairs.kept, self._stale(pairs)])
-        if self.n_live < LIVE_SHARE * len(self.is_live):
+        if self.n_live < LIVE_SHARE * len(self.nodes):
             fresh = self.close_gaps()[fresh]
         if self.n_live == 1:
             return made
@@ -119,7 +109,7 @@ class Rounds:
             if not was_few:
                 self.scanner.use_only_float64()
             self._compare_with_all(fresh)
-        self._tell(fresh)
+        self._update_nearest(fresh)
         return made
 
     def _mutual(self) -> Pairs:
@@ -133,7 +123,7 @@ class Rounds:
     def _merge(self, pairs: Pairs) -> RoundMerges:
         kept = pairs.kept
         gone = pairs.gone
-        # Rounding may put a union a hair below its parts; a tree's heights never fall.
+        # Rounding may put a union below its parts, but a tree's heights must not fall.
         parts = torch.maximum(self.heights[kept], self.heights[gone])
         height = torch.maximum(pairs.distance, parts)
         made = RoundMerges(
@@ -145,11 +135,10 @@ class Rounds:
         self.nodes[kept] = self.next_node + torch.arange(len(kept), device=kept.device)
         self.next_node += len(kept)
         self.n_live -= len(kept)
-        self.is_live[gone] = False
         return made
 
     def _margins(self, pairs: Pairs) -> Margins:
-        """What rounding may do to the unions of these pairs, by the lengths of their parts."""
+        """Return the margins for the unions of these pairs, from the lengths of their parts."""
         points = self.scanner.points
         both = torch.cat([pairs.kept, pairs.gone])
         length = (2 * points.half[both]).sqrt() + points.reach[both]
@@ -157,10 +146,10 @@ class Rounds:
         return self.margins.within(1.0001 * radius)
 
     def _follow(self, pairs: Pairs, margins: Margins) -> None:
-        """Lead all lists to the unions about to be made."""
+        """Update all lists for the coming merges."""
         sizes = self.geometry.sizes
         partners = Partners.of(pairs, sizes, self.floors, margins.eta)
-        step = self.workers.share(len(sizes), self.chunk_rows)
+        step = self.workers.chunk_rows(len(sizes), self.chunk_rows)
 
         def work(start: int) -> None:
             part = slice(start, start + step)
@@ -170,10 +159,10 @@ class Rounds:
         self.floors = margins.moved(partners.bystander_low(self.floors), sizes)
 
     def _join(self, pairs: Pairs, margins: Margins) -> None:
-        """Join the lists of merged clusters; chunks do not meet, each has rows of its own."""
+        """Join the lists of merged clusters; chunks have separate rows."""
         sizes = self.geometry.sizes
-        # The dead are part of larger ones.
-        span = (sizes.masked_fill(~self.is_live, torch.inf).amin(), sizes.amax())
+        # Dead slots must not lower the smallest size.
+        span = (sizes.masked_fill(~self.scanner.is_live, torch.inf).amin(), sizes.amax())
 
         def work(*part: Tensor) -> None:
             some = Pairs(*part)
@@ -193,18 +182,19 @@ class Rounds:
         )
 
     def _stale(self, pairs: Pairs) -> Tensor:
-        """The clusters that did not merge but whose nearest did."""
-        is_merged = torch.zeros_like(self.is_live)
+        """Return the clusters that did not merge but whose nearest did."""
+        is_live = self.scanner.is_live
+        is_merged = torch.zeros_like(is_live)
         is_merged[pairs.kept] = True
         is_merged[pairs.gone] = True
-        stale = (is_merged[self.decision.nearest] & ~is_merged & self.is_live).nonzero()[:, 0]
-        # The dead are nobody's nearest but their own.
+        stale = (is_merged[self.decision.nearest] & ~is_merged & is_live).nonzero()[:, 0]
+        # A dead slot is its own nearest, so that it is never part of a mutual pair.
         self.decision.nearest[pairs.gone] = pairs.gone
         return stale
 
     def _settled(self, rows: Tensor, lists: Lists) -> Tensor:
-        """Take over what the lists make certain of `rows`; returns the rows to be scanned, those
-        that any process must scan where several link them."""
+        """Accept the nearest clusters that the lists prove; return the other rows, to be scanned by
+        all processes that link together."""
 
         def work(part: Tensor) -> Tensor:
             own = lists.take(part)
@@ -227,24 +217,27 @@ class Rounds:
 
         self.workers.map_rows(work, rows, at_most=self.scanner.rows_at_once())
 
-    def _tell(self, fresh: Tensor) -> None:
-        """Make each cluster just decided on the nearest of its nearest, where it comes before that
-        one's own."""
+    def _update_nearest(self, fresh: Tensor) -> None:
+        """Make each of the `fresh` clusters the nearest of its nearest, if it comes before that
+        one's current nearest."""
         decision = self.decision
-        told = decision.nearest[fresh]
+        target = decision.nearest[fresh]
         distance = decision.distance[fresh]
-        least = decision.distance.scatter_reduce(0, told, distance, "amin")
+        least = decision.distance.scatter_reduce(0, target, distance, "amin")
         first = torch.where(least == decision.distance, decision.nearest, LAST)
-        first.scatter_reduce_(0, told, torch.where(distance == least[told], fresh, LAST), "amin")
+        first.scatter_reduce_(
+            0, target, torch.where(distance == least[target], fresh, LAST), "amin"
+        )
         decision.nearest = first
         decision.distance = least
 
     def close_gaps(self) -> Tensor:
-        """Close the gaps that dead slots left, keeping the order; returns the new number of every
-        live slot."""
-        live = self.is_live.nonzero()[:, 0]
-        # Slot 0 is always alive, so that a dead one has the number of some other.
-        number = self.is_live.cumsum(0) - 1
+        """Renumber the live slots without gaps, in order; return the new number of every live
+        slot."""
+        is_live = self.scanner.is_live
+        live = is_live.nonzero()[:, 0]
+        # Slot 0 is always alive, so that a dead slot has the number of a live one, never -1.
+        number = is_live.cumsum(0) - 1
         self.geometry.keep(live)
         self.scanner.keep(live)
         self.decision = self.decision.take(live)
@@ -255,5 +248,4 @@ class Rounds:
             self.floors = self.floors[live]
         self.nodes = self.nodes[live]
         self.heights = self.heights[live]
-        self.is_live = self.is_live[live]
         return number

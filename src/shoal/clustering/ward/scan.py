@@ -1,17 +1,16 @@
-"""A scan: the k nearest of all live clusters for some rows, proposed by matrix products, decided
-exactly.
+"""A scan: the k nearest live clusters of some rows, found by matrix products, verified exactly.
 
-The product of a block of rows with all points gives a height for every pair, off by at most what
-`bounds.py` allows. The best k become the row's list, the next one bounds what is outside. Rows
-whose winner that does not prove are scanned again with more bits, at last in float64, and where
-even that cannot tell candidates apart, these are measured.
+The product of a block of rows with all points gives a height for every pair, with an error bounded
+by `bounds.py`. The best k are the row's list, and the next one bounds the clusters outside. Rows
+whose nearest cluster is not proven are scanned again with more bits, finally in float64; if even
+that cannot distinguish candidates, their distances are computed exactly.
 
-Several processes that link the same rows scan a share of them each, and all are given all lists and
-nearest clusters. Every process holds all clusters and does all merges. Its lists may differ from
-another's by roundings, its nearest clusters may not: they are certain, so there is one answer
-(`bounds.py`). The processes agree which rows must be scanned, because that depends on the lists.
+Several processes that link the same rows scan a share of them each and exchange the lists and
+nearest clusters. Every process holds all clusters and makes all merges. Lists may differ between
+processes by rounding, but nearest clusters are proven, so they cannot (`bounds.py`). Which rows
+are scanned depends on the lists, so the processes agree on them.
 
-M clusters, R rows of a block, C columns of a block, k entries of a list.
+Shapes: M clusters, R rows per block, C columns per block, k entries per list.
 """
 
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from shoal.clustering.products import (
     TENSOR_BFLOAT16,
     Points,
     Precision,
+    largest_columns,
 )
 from shoal.clustering.ward import triton_scan
 from shoal.clustering.ward.bounds import Margins, product_low, weight
@@ -35,39 +35,35 @@ from shoal.clustering.workers import Scratch, Workers, matmul_precision
 from shoal.distributed import any_over_processes, gather_rows, rank, world_size
 
 WIDTH = {"cpu": 1 << 14, "cuda": 1 << 17}
-"""Columns of a block at most: on the CPU their points stay in the cache while rows pass by."""
+"""Largest number of columns of a block; on the CPU their points fit into the cache."""
 
 ENCODE_COLUMNS = {"cpu": 1 << 11, "cuda": 1 << 17}
-"""The same where points are made on the way: each worker holds several copies of them."""
+"""Largest number of columns of a block if points are not stored: each worker makes several
+copies."""
 
 ELEMENT_BYTES = 24
-"""Memory for each element of a block: values of 8 bytes, and what finding the best takes; half in
+"""Memory per element of a block, for values of 8 bytes and the search of the best; half in
 float32."""
 
 SHARED_PRODUCTS = 1e8
-"""Products of a scan that are worth being shared by processes; fewer take less time than sending
-what they give."""
+"""Products from which a scan is shared by processes; for fewer, sending results takes longer."""
 
 FUSED_ELEMENTS = 1 << 12
-"""What a row of the fused scan takes, in elements of a block: its lists in every split and their
+"""Memory of a row of the fused scan, in elements of a block: its lists in every split and their
 bounds."""
 
 MEASURED_BYTES = 128
-"""Memory for each pair of rows and clusters whose low is computed on its own, and what measuring it
-takes."""
-
-GROUP = 8
-"""Columns whose maximum stands for them in the first stage of `top`; a power of two."""
+"""Memory per pair of a row and a cluster when single lows are computed and measured."""
 
 
 Accept = Callable[[Tensor, Lists, Decision], None]
-"""Takes rows, their lists and their certain nearest."""
+"""Takes rows, their lists and their nearest clusters."""
 
 
 @dataclass(slots=True)
 class Proposal:
-    """The best of some rows by products: (R, k+1) values and slots, and the points' measures, own
-    (R,) and all (M,)."""
+    """The best columns of some rows by products: (R, k+1) values and slots; the rows' own points;
+    half squared lengths and reach of all points, (M,) each."""
 
     value: Tensor
     index: Tensor
@@ -77,8 +73,7 @@ class Proposal:
 
 
 class Scanner:
-    """Scans more than `k` live clusters; keeps their points in the first of `precisions` and makes
-    the others when needed."""
+    """Scans more than `k` live clusters; stores their points in the first of `precisions`."""
 
     def __init__(
         self,
@@ -105,25 +100,26 @@ class Scanner:
         self.points = Points.of_all(geometry.centroids, self.center, precisions[0], workers)
 
     def use_only_float64(self) -> None:
-        """Keep float64 points from now on, for `nearest`."""
+        """Store float64 points from now on, for `nearest`."""
         self.precisions = (FLOAT64,)
         self.points = Points.of_all(self.geometry.centroids, self.center, FLOAT64, self.workers)
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
-        """Renew the points of merged clusters and drop the absorbed ones."""
-        self.points.renew(
+        """Update the points of merged clusters and drop the absorbed ones."""
+        self.points.update(
             kept, self.geometry.centroids, self.center, self.precisions[0], self.workers
         )
         self.is_live[gone] = False
 
     def keep(self, slots: Tensor) -> None:
-        """Forget all but the given slots (ascending)."""
+        """Drop all but the given slots (ascending)."""
         points = moved_to_front(self.points.points, slots, ENCODE_ROWS[slots.device.type])
         self.points = Points(points, self.points.half[slots], self.points.reach[slots])
         self.is_live = self.is_live[slots]
 
     def rows_of_all(self, candidates: Tensor, rows: Tensor) -> Tensor:
-        """The `candidates` that are among the `rows` of any process, in the same order in all."""
+        """Return the `candidates` that are among the `rows` of any process, in the same order in
+        all."""
         if not self.is_shared:
             return rows
         is_wanted = torch.zeros_like(self.is_live)
@@ -131,11 +127,10 @@ class Scanner:
         return candidates[any_over_processes(is_wanted[candidates])]
 
     def scan(self, rows: Tensor, accept: Accept) -> None:
-        """Find lists and nearest clusters of `rows`, all certain, and hand them to `accept` as they
-        come.
+        """Find the lists and nearest clusters of `rows` and pass them to `accept`, in several
+        calls.
 
-        Several processes that link the same rows scan a share each, where that is much, and are
-        given all.
+        Several processes share a scan of many products.
         """
         n_products = len(rows) * self.geometry.centroids.numel()
         if not self.is_shared or n_products < SHARED_PRODUCTS:
@@ -144,14 +139,14 @@ class Scanner:
         mine = rows[rank() :: world_size()]
         place = torch.empty_like(self.is_live, dtype=torch.int64)
         place[mine] = torch.arange(len(mine), device=mine.device)
-        lists = Lists.void(mine, self.k)
+        lists = Lists.empty(mine, self.k)
         decision = Decision(mine.clone(), lists.outside.clone())
 
-        def keep(part: Tensor, found: Lists, nearest: Decision) -> None:
+        def store(part: Tensor, found: Lists, nearest: Decision) -> None:
             lists.put(place[part], found)
             decision.put(place[part], nearest)
 
-        self._scan_here(mine, keep)
+        self._scan_here(mine, store)
         accept(
             gather_rows(mine),
             Lists(gather_rows(lists.index), gather_rows(lists.low), gather_rows(lists.outside)),
@@ -159,8 +154,8 @@ class Scanner:
         )
 
     def nearest(self, rows: Tensor) -> tuple[Decision, Tensor]:
-        """The nearest cluster of each row, by measuring all that products in float64 do not rule
-        out, and lows (R, M), inf for a row itself and the dead."""
+        """Return the nearest cluster of each row, measuring all that float64 products do not rule
+        out, and lows (R, M), inf for a row itself and dead slots."""
         low = self._lows(rows)
         best = self.geometry.distances(rows, low.argmin(1))
         is_rival = ~self.margins.certain(best[:, None], low)
@@ -169,7 +164,7 @@ class Scanner:
         return decision, low
 
     def rows_at_once(self) -> int:
-        """Rows whose `nearest` a worker may look for at once."""
+        """Return the number of rows that a worker passes to one call of `nearest`."""
         return max(1, self.memory // (MEASURED_BYTES * self.workers.n * len(self.is_live)))
 
     def _scan_here(self, rows: Tensor, accept: Accept) -> None:
@@ -186,10 +181,10 @@ class Scanner:
             self.workers.map_rows(work, rows, at_most=self.rows_at_once())
 
     def _scan(self, rows: Tensor, precision: Precision, accept: Accept) -> Tensor:
-        """Scan with one precision; returns the rows it leaves open.
+        """Scan with one precision; return the rows that it does not decide.
 
-        Rows are taken by size: those of a size have the same weights. If a precision leaves most of
-        the first blocks open, it would most of all.
+        Rows are sorted by size, because rows of one size have the same weights. If most rows of the
+        first blocks are undecided, the other blocks are left to the next precision.
         """
         rows = rows[self.geometry.sizes[rows].argsort(stable=True)]
         step = self._block_rows(len(rows), precision)
@@ -208,17 +203,16 @@ class Scanner:
         return torch.cat([left, *rest])
 
     def _block_rows(self, n_rows: int, precision: Precision) -> int:
-        """Rows scanned at once: what the memory allows each worker, and a share for every
-        worker."""
+        """Return the rows of a block, limited by the memory of each worker."""
         per_row = min(self.width, len(self.is_live))
         if precision is TENSOR_BFLOAT16:
             per_row = min(per_row, FUSED_ELEMENTS)
         element_bytes = ELEMENT_BYTES * precision.value_dtype.itemsize // 8
         at_most = max(1, self.memory // (element_bytes * self.workers.n * per_row))
-        # Blocks of one size: no worker waits for another's last, and few rows take less memory.
-        n_blocks = -(-n_rows // self.workers.share(n_rows, at_most))
+        # Blocks of equal size, so that the workers finish together.
+        n_blocks = -(-n_rows // self.workers.chunk_rows(n_rows, at_most))
         n_turns = -(-n_blocks // self.workers.n)
-        return self.workers.share(-(-n_rows // n_turns), at_most)
+        return self.workers.chunk_rows(-(-n_rows // n_turns), at_most)
 
     def _scan_block(self, rows: Tensor, precision: Precision, accept: Accept) -> Tensor:
         lists, is_hopeful = self._listed(rows, self._propose(rows, precision), precision)
@@ -232,7 +226,7 @@ class Scanner:
         return rows[is_open]
 
     def _lows(self, rows: Tensor) -> Tensor:
-        """(R, M) lows by products in float64, inf for a row itself and the dead."""
+        """Return lows (R, M) by float64 products, inf for a row itself and dead slots."""
         own = self._points(rows, FLOAT64)
         sizes = self.geometry.sizes
         low = own.half.new_empty(len(rows), len(sizes))
@@ -260,8 +254,8 @@ class Scanner:
         return [slice(start, min(start + width, n)) for start in range(0, n, width)]
 
     def _propose(self, rows: Tensor, precision: Precision) -> Proposal:
-        """The k+1 best columns of each row, by the value (p·q - |p|²/2 - |q|²/2)·c/(s+c), which is
-        -δ/4s."""
+        """Return the k+1 best columns of each row by the value (p·q - |p|²/2 - |q|²/2)·c/(s+c),
+        which is -δ/4s."""
         own = self._points(rows, precision)
         n_best = self.k + 1
         if precision is TENSOR_BFLOAT16:
@@ -277,7 +271,7 @@ class Scanner:
         for columns in self._column_blocks(precision):
             theirs = self._points(columns, precision)
             values = self._values(rows, own, columns, theirs, precision)
-            best, at = top(values, n_best, self.scratch)
+            best, at = largest_columns(values, n_best, self.scratch)
             value = torch.cat([value, best], 1)
             index = torch.cat([index, at + columns.start], 1)
             if columns.start:
@@ -290,7 +284,7 @@ class Scanner:
     def _values(
         self, rows: Tensor, own: Points, columns: slice, theirs: Points, precision: Precision
     ) -> Tensor:
-        """(R, C) values of a block, -inf for a row's own column and for the dead."""
+        """Return the values (R, C) of a block, -inf for a row's own column and dead slots."""
         dtype = precision.value_dtype
         values = self.scratch.array("values", (len(rows), len(theirs.half)), dtype)
         alive = torch.where(self.is_live[columns], -theirs.half, -torch.inf).to(dtype)
@@ -307,12 +301,12 @@ class Scanner:
     def _listed(
         self, rows: Tensor, proposal: Proposal, precision: Precision
     ) -> tuple[Lists, Tensor]:
-        """Lists with lows, and which rows they may settle: where the best height is below what is
-        outside."""
+        """Return lists with lows, and which rows they may decide: where the best height is below
+        the low for clusters outside."""
         sizes = self.geometry.sizes
         own = proposal.own
         n_columns = self.geometry.centroids.shape[1]
-        height = proposal.value.double() * (-4 * sizes[rows, None])  # (R, k+1), inf: nobody
+        height = proposal.value.double() * (-4 * sizes[rows, None])  # (R, k+1), inf: no cluster
         low = product_low(
             height,
             (sizes[rows, None], sizes[proposal.index]),
@@ -330,27 +324,3 @@ class Scanner:
             precision,
         )
         return Lists.of_best(proposal.index, low, outside), height[:, 0] < outside
-
-
-def top(values: Tensor, k: int, scratch: Scratch) -> tuple[Tensor, Tensor]:
-    """The k largest of each row of (R, C), descending, and their columns.
-
-    The k largest lie in the k groups of the largest maxima, so only those are searched.
-    """
-    n_rows, n_columns = values.shape
-    n_groups = n_columns // GROUP
-    if n_groups < 2 * k:
-        best = values.topk(min(k, n_columns), 1)
-        return best.values, best.indices
-    width = n_groups * GROUP // 2  # group g holds the columns g, g + n_groups, g + 2·n_groups, …
-    heads = scratch.array("heads", (n_rows, width), values.dtype)
-    torch.maximum(values[:, :width], values[:, width : 2 * width], out=heads)
-    while width > n_groups:
-        width //= 2
-        torch.maximum(heads[:, :width], heads[:, width : 2 * width], out=heads[:, :width])
-    groups = heads[:, :n_groups].topk(k, 1, sorted=False).indices  # (R, k)
-    offsets = torch.arange(0, n_groups * GROUP, n_groups, device=values.device)
-    rest = torch.arange(n_groups * GROUP, n_columns, device=values.device)
-    columns = torch.cat([(groups[:, :, None] + offsets).flatten(1), rest.expand(n_rows, -1)], 1)
-    best = values.gather(1, columns).topk(k, 1)
-    return best.values, columns.gather(1, best.indices)

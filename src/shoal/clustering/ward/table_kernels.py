@@ -1,11 +1,9 @@
-"""The kernels of `triton_rounds.py`, which says what they do; triton must be there to import this
-file.
+"""The kernels of `triton_rounds.py`; importing this module needs triton.
 
-The number of clusters differs from tree to tree; specialized on it, the kernels would be compiled
-over and over.
+They are not specialized on the number of clusters, which would compile them again for each tree.
 
-The role of a cluster in a round: 0 nothing is done to it, 1 it takes another one in, 2 it goes into
-another one, 3 its nearest goes into another one. M slots, C clusters measured by a program.
+The role of a cluster in a round: 0 unchanged, 1 it absorbs another one, 2 it is absorbed, 3 its
+nearest is absorbed. M slots, C clusters measured by a program.
 """
 
 import triton
@@ -17,7 +15,8 @@ def pair(  # type: ignore[no-untyped-def]
     nearest_at, distance_at, heights_at, sizes_at, nodes_at, role_at, dead_at, kept_at, counts_at,
     left_at, right_at, height_at, size_at, n, next_node, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """One program: who merges with whom, in ascending order of the slots that are kept."""
+    """Find the mutually nearest pairs, in ascending order of the kept slots, in a single
+    program."""
     slot = tl.arange(0, WIDTH)
     is_slot = slot < n
     other = tl.load(nearest_at + slot, mask=is_slot, other=0)
@@ -34,7 +33,7 @@ def pair(  # type: ignore[no-untyped-def]
     distance = tl.load(distance_at + slot, mask=is_kept, other=0.0)
     own = tl.load(heights_at + slot, mask=is_kept, other=0.0)
     theirs = tl.load(heights_at + other)
-    # Rounding may put a union a hair below its parts; a tree's heights never fall.
+    # Rounding may put a union below its parts, but a tree's heights must not fall.
     height = tl.maximum(distance, tl.maximum(own, theirs))
     left = tl.load(nodes_at + slot, mask=is_kept, other=0)
     right = tl.load(nodes_at + other)
@@ -66,7 +65,7 @@ def merge(  # type: ignore[no-untyped-def]
     n_columns,
     WIDTH: tl.constexpr,
 ):
-    """A program for each pair: the centroid and the size of its union, in the slot that is kept."""
+    """Compute the centroid and the size of a union in its kept slot, one program per pair."""
     at = tl.program_id(0)
     if at < tl.load(counts_at + 1):
         kept = tl.load(kept_at + at)
@@ -87,7 +86,7 @@ def merge(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def chunk_sum(line_at, union, slots, stride, CHUNK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """(C,) squared differences of some leaves of a union and other slots, added up pair by pair."""
+    """Return sums (C,) of squared differences of CHUNK leaves, added pairwise."""
     for leaf in tl.static_range(CHUNK):
         gap = tl.load(line_at + union) - tl.load(line_at + slots)
         line_at += stride
@@ -115,7 +114,7 @@ def chunk_sum(line_at, union, slots, stride, CHUNK: tl.constexpr):  # type: igno
 def block_sum(  # type: ignore[no-untyped-def]
     line_at, union, slots, stride, N_CHUNKS: tl.constexpr, CHUNK: tl.constexpr
 ):
-    """The same of a block of leaves: the sum of some chunks waits for that of as many others."""
+    """Return sums (C,) over the chunks of a block, added pairwise."""
     value = chunk_sum(line_at, union, slots, stride, CHUNK)
     level0 = value
     level1 = value
@@ -168,8 +167,8 @@ def measure(  # type: ignore[no-untyped-def]
     points_at, sizes_at, table_at, kept_at, counts_at, n, stride,
     N_BLOCKS: tl.constexpr, N_CHUNKS: tl.constexpr, CHUNK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """A program for each union and some clusters: D of each pair, into its row and their columns of
-    the table."""
+    """Write D of a union and WIDTH clusters into its row and column of the table, one program
+    each."""
     at = tl.program_id(0)
     if at < tl.load(counts_at + 1):
         union = tl.load(kept_at + at)
@@ -196,7 +195,7 @@ def measure(  # type: ignore[no-untyped-def]
 def find(  # type: ignore[no-untyped-def]
     table_at, nearest_at, distance_at, role_at, dead_at, n, WIDTH: tl.constexpr
 ):
-    """A program for each row that needs it: its nearest cluster, the lowest slot among equals."""
+    """Find the nearest cluster of a row, the lowest slot on ties, one program per row."""
     row = tl.program_id(0)
     role = tl.load(role_at + row)
     if (role == 1) | (role == 3):
@@ -218,14 +217,13 @@ def find(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=["n", "next_node"])  # type: ignore[untyped-decorator]
-def tell(  # type: ignore[no-untyped-def]
+def update_nearest(  # type: ignore[no-untyped-def]
     nearest_at, distance_at, role_at, dead_at, kept_at, counts_at, n, WIDTH: tl.constexpr
 ):
-    """A program for each row that nothing was done to: one whose nearest it is may come before its
-    own nearest.
+    """Update the nearest of an unchanged row, one program per row.
 
-    A union, or a cluster whose nearest is gone: a row may have kept a nearest that is a rounding
-    further away.
+    A cluster that was just decided may have the row as its nearest, and come before the row's
+    current nearest by a rounding error.
     """
     row = tl.program_id(0)
     is_idle = (tl.load(role_at + row) == 0) & (tl.load(dead_at + row) == 0)

@@ -1,17 +1,17 @@
-"""The last rounds on a GPU: a table of D between all clusters, five kernels a round, and no word
-from the host between.
+"""The last rounds on a GPU: a table of D between all clusters and five kernels per round, without
+synchronization with the host.
 
-With few clusters a GPU waits for its next kernel, and a round of `rounds.py` has two hundred. Here
-a round has five: they find the pairs that are each other's nearest, merge their centroids, measure
-the unions, look for the nearest of these and of clusters whose nearest is gone, and tell those that
-were found. Distances are those of `exact.py` to the bit: no product is fused with a sum, and
-squares are added along the same halving tree.
+With few clusters the GPU waits for kernels to be launched, and a round of `rounds.py` launches two
+hundred. Here a round has five: they find the mutually nearest pairs, merge their centroids, measure
+the unions, find the nearest of these and of clusters whose nearest is gone, and update the clusters
+that those are nearest to. Distances equal those of `exact.py` to the bit: no product is fused with
+a sum, and squares are added along the same halving tree.
 
-D = B·2^a columns, B odd, lie in the order in which that tree joins them: the columns w, w + B, w +
-2B, … are leaves of block w, and neighbors in it are joined first. M slots; a slot dies when its
-cluster is absorbed.
+D = B·2^a columns, B odd, are stored in the order in which that tree adds them: the columns w,
+w + B, w + 2B, … are the leaves of block w, and adjacent ones are added first. M slots; a slot dies
+when its cluster is absorbed.
 
-Needs triton. Under TRITON_INTERPRET=1 the kernels run on the CPU, for tests.
+Needs triton. With TRITON_INTERPRET=1 the kernels run on the CPU, for tests.
 """
 
 import torch
@@ -23,35 +23,34 @@ from shoal.clustering.ward.lists import Decision
 from shoal.clustering.ward.rounds import RoundMerges
 
 MOST_CLUSTERS = 8192
-"""More would take longer to measure, each with each, than bounds take that spare most of it."""
+"""Most clusters; for more, measuring all pairs takes longer than the bounds of `rounds.py`."""
 
 ENTRY_BYTES = 8
-"""Memory for each distance, and twice for each entry of a centroid, while they are put in order."""
+"""Memory per distance, and half the memory per entry of a centroid while columns are reordered."""
 
 MOST_BLOCKS = 7
-"""Blocks of leaves, B, that the kernel can join: other numbers of columns are left to
-`rounds.py`."""
+"""Most blocks of leaves, B, of the kernel; other numbers of columns are left to `rounds.py`."""
 
 MOST_CHUNKS = 128
-"""Chunks of a block at most: sums wait for their like on seven levels."""
+"""Most chunks of a block: partial sums are held on seven levels."""
 
 CHUNK = 16
-"""Leaves whose sum is written out."""
+"""Leaves whose sum is unrolled."""
 
 MEASURED = 256
-"""Clusters that a program measures a union with: two a thread, whose partial sums stay in
+"""Clusters that a program compares with a union: two per thread, whose partial sums stay in
 registers."""
 
 SCAN_COLUMNS = 1024
-"""Entries of a row that are read at once."""
+"""Entries of a row read per iteration."""
 
 ROUNDS_AT_ONCE = 8
-"""Rounds between two looks at how many clusters are left."""
+"""Rounds between two checks of how many clusters are left."""
 
 
 def can_merge(device: torch.device, n_clusters: int, n_columns: int, memory: int) -> bool:
-    """Whether so many clusters can be merged here on this device, in so many bytes, and faster than
-    elsewhere."""
+    """Return whether the kernels can merge `n_clusters` on this device in `memory` bytes, faster
+    than `rounds.py`."""
     if ENTRY_BYTES * n_clusters * (n_clusters + 2 * n_columns) > memory:
         return False
     n_blocks, n_leaves = blocks_and_leaves(n_columns)
@@ -60,15 +59,14 @@ def can_merge(device: torch.device, n_clusters: int, n_columns: int, memory: int
 
 
 def blocks_and_leaves(n_columns: int) -> tuple[int, int]:
-    """The odd and the even part of a number: their product is the number, the second a power of
-    two."""
+    """Return the odd part of a number, and the power of two that it is multiplied by."""
     n_leaves = n_columns & -n_columns
     return n_columns // n_leaves, n_leaves
 
 
 def leaf_order(n_columns: int) -> list[int]:
-    """The columns, block by block, so that `halving_sum` joins neighbors first, then neighboring
-    pairs, and so on."""
+    """Return the columns, block by block, such that `halving_sum` adds adjacent columns first, then
+    adjacent pairs, and so on."""
     n_blocks, n_leaves = blocks_and_leaves(n_columns)
     reversed_bits = [0]
     while len(reversed_bits) < n_leaves:  # 0; 0 1; 0 2 1 3; 0 4 2 6 1 5 3 7; …
@@ -87,11 +85,10 @@ def merge_all(
     decision: Decision | None = None,
     heights: Tensor | None = None,
 ) -> RoundMerges:
-    """Merge all clusters, held by `nodes` (M,), in the order of rounds; unions are numbered from
-    `next_node`.
+    """Merge all clusters, with `nodes` (M,), in rounds; unions are numbered from `next_node`.
 
-    `decision` and `heights` (M,) are what earlier rounds know of each cluster: its nearest, and D
-    at which it was made.
+    `decision` and `heights` (M,) come from earlier rounds: the nearest of each cluster, and D at
+    which it was made.
     """
     table = _Table(geometry, nodes, next_node)
     table.measure(len(nodes))
@@ -113,7 +110,7 @@ def merge_all(
 
 
 class _Table:
-    """What the kernels read and write: (M, M) D, inf on the diagonal, and the clusters."""
+    """The state that the kernels share: D (M, M), inf on the diagonal, and the clusters."""
 
     def __init__(self, geometry: Geometry, nodes: Tensor, next_node: int) -> None:
         from shoal.clustering.ward import table_kernels
@@ -126,7 +123,7 @@ class _Table:
         self.next_node = next_node
         order = torch.tensor(leaf_order(n_columns), device=device)
         self.stride = -(-n // MEASURED) * MEASURED
-        # (D, M and a few)
+        # (D, M and padding)
         self.points = torch.zeros(n_columns, self.stride, dtype=torch.float64, device=device)
         self.points[:, :n] = geometry.centroids.T[order]
         self.sizes = geometry.sizes.clone()
@@ -137,8 +134,8 @@ class _Table:
         self.heights = torch.zeros(n, dtype=torch.float64, device=device)
         self.role = torch.ones(n, dtype=torch.int32, device=device)  # as if each were a union
         self.is_dead = torch.zeros(n, dtype=torch.int32, device=device)
-        # The unions of a round, then those that look again; merges so far, those of the round, and
-        # both kinds together.
+        # `kept`: the unions of a round, then the clusters whose nearest is gone. `counts`: all
+        # merges so far, the unions of the round, and the unions plus those clusters.
         self.kept = torch.arange(n, dtype=torch.int32, device=device)
         self.counts = torch.tensor([0, n, n], dtype=torch.int32, device=device)
         made = torch.zeros(2, n - 1, dtype=torch.int64, device=device)
@@ -146,7 +143,7 @@ class _Table:
         self.merges = RoundMerges(made[0], made[1], measured[0], measured[1])
 
     def round(self, n_left: int) -> None:
-        """Merge all pairs that are each other's nearest; at most `n_left` clusters are alive."""
+        """Merge all mutually nearest pairs; at most `n_left` clusters are alive."""
         merges = self.merges
         width = 1 << (self.n - 1).bit_length()
         self.kernels.pair[(1,)](
@@ -162,21 +159,22 @@ class _Table:
         )  # fmt: skip
         self.measure(most)
         self.find_nearest()
-        self.kernels.tell[(self.n,)](
+        self.kernels.update_nearest[(self.n,)](
             self.nearest, self.distance, self.role, self.is_dead, self.kept, self.counts,
             self.n, WIDTH=SCAN_COLUMNS,
         )  # fmt: skip
 
     def find_nearest(self) -> None:
-        """Look for the nearest of unions and of clusters whose nearest is gone; of all before the
-        first round."""
+        """Find the nearest of unions and of clusters whose nearest is gone; of all clusters before
+        the first round."""
         self.kernels.find[(self.n,)](
             self.distances, self.nearest, self.distance, self.role, self.is_dead,
             self.n, WIDTH=SCAN_COLUMNS,
         )  # fmt: skip
 
     def measure(self, most: int) -> None:
-        """Measure the unions of a round, `most` at most, with everyone; of all before the first."""
+        """Measure the unions of a round, at most `most`, against all clusters; all pairs before the
+        first round."""
         blocks, leaves = blocks_and_leaves(len(self.points))
         chunk = min(CHUNK, leaves)
         self.kernels.measure[(most, self.stride // MEASURED)](

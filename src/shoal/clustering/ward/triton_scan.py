@@ -1,13 +1,13 @@
-"""The scan of `scan.py` as one kernel: tile product, Ward weight and running top-k, nothing of size
-R x M written.
+"""The scan of `scan.py` as one fused kernel: tile product, Ward weight and running top-k, without a
+matrix of R x M values.
 
 Each program takes BLOCK_R rows and a share of the columns. It multiplies tiles of bfloat16 points,
-adds in float32, turns products into values and keeps the best K of each row in registers: while
-some row has a value above its worst kept one, the row's largest goes in its place. After a few
-tiles that is rare, so the products set the pace. The values are those of `Scanner._values` up to
-rounding, which TENSOR_BFLOAT16 allows for: they propose, and decide nothing.
+adds in float32, turns products into values and holds the best K of each row in registers: as long
+as a row has a value above the worst of these, its largest value replaces that one. After a few
+tiles this is rare, so the kernel is as fast as the products. The values are those of
+`Scanner._values` up to rounding, which the bounds of TENSOR_BFLOAT16 cover.
 
-Needs triton (it comes with CUDA builds of torch). Under TRITON_INTERPRET=1 the kernel runs on the
+Needs triton, which CUDA builds of torch include. With TRITON_INTERPRET=1 the kernel runs on the
 CPU, for tests.
 """
 
@@ -26,15 +26,14 @@ BLOCK_C = 128
 BLOCK_D = 64
 
 N_PROGRAMS = 528
-"""Programs wanted at least, four per multiprocessor of a large card; few rows are split over their
-columns."""
+"""Fewest programs, four per multiprocessor of a large GPU; the columns of few rows are split."""
 
 IS_WANTED = True
-"""Whether kernels are used where they can run; the tree is the same without them."""
+"""Whether kernels are used if they can run; the tree is the same without them (for tests)."""
 
 
 def is_available(device: torch.device) -> bool:
-    """Whether the kernel can run on this device and is wanted."""
+    """Return whether the kernel is used on this device."""
     is_interpreted = _is_interpreted()
     if not IS_WANTED or not (device.type == "cuda" or is_interpreted):
         return False
@@ -52,30 +51,30 @@ def _is_interpreted() -> bool:
 def best_columns(
     rows: Tensor, points: Tensor, half: Tensor, sizes: Tensor, n_best: int
 ) -> tuple[Tensor, Tensor]:
-    """The `n_best` largest values of each row in `rows` (R,), descending, and their columns: (R,
-    n_best) each.
+    """Return the `n_best` largest values of each row in `rows` (R,), descending, and their columns:
+    (R, n_best) each.
 
-    `points` (M, D) bfloat16, `half` (M,) half their squared lengths, inf for the dead, `sizes`
-    (M,). Columns past the last live one have value -inf.
+    `points` (M, D) bfloat16, `half` (M,) half their squared lengths, inf for dead slots, `sizes`
+    (M,). If fewer columns are live, the others have the value -inf.
     """
     from triton import next_power_of_2
 
     n_rows = len(rows)
     n_columns = len(points)
-    kept = max(2, next_power_of_2(n_best))
+    n_stored = max(2, next_power_of_2(n_best))
     n_blocks = -(-n_rows // BLOCK_R)
     n_tiles = -(-n_columns // BLOCK_C)
     n_splits = max(1, min(n_tiles // 8, -(-N_PROGRAMS // n_blocks)))
     tiles = -(-n_tiles // n_splits)
-    value = torch.empty(n_rows, n_splits, kept, dtype=torch.float32, device=rows.device)
-    index = torch.empty(n_rows, n_splits, kept, dtype=torch.int32, device=rows.device)
+    value = torch.empty(n_rows, n_splits, n_stored, dtype=torch.float32, device=rows.device)
+    index = torch.empty(n_rows, n_splits, n_stored, dtype=torch.int32, device=rows.device)
     if _is_interpreted():
-        # It multiplies the bits of bfloat16 as if they were whole numbers; float32 holds the same.
+        # The interpreter multiplies bfloat16 as integers; float32 holds the same numbers.
         points = points.float()
     single = (half.float(), sizes.float(), (1 / sizes).float())
     _kernel()[(n_blocks, n_splits)](
         rows, points, *single, value, index, n_rows, n_columns, n_splits, tiles,
-        N_DIMS=points.shape[1], KEPT=kept, BLOCK_R=BLOCK_R, BLOCK_C=BLOCK_C, BLOCK_D=BLOCK_D,
+        N_DIMS=points.shape[1], KEPT=n_stored, BLOCK_R=BLOCK_R, BLOCK_C=BLOCK_C, BLOCK_D=BLOCK_D,
         num_warps=8, num_stages=3,
     )  # fmt: skip
     best = value.flatten(1).topk(min(n_best, n_columns), 1)
@@ -84,11 +83,11 @@ def best_columns(
 
 @cache
 def _kernel() -> "JITFunction":
-    """Build the kernel on first use, so that machines without triton can import this file."""
+    """Build the kernel on first use, so that this module can be imported without triton."""
     import triton
     import triton.language as tl
 
-    # Sizes change every round; specialized on them, the kernel would be compiled over and over.
+    # Sizes change in every round; a kernel specialized on them would be compiled again each time.
     varying = ["n_rows", "n_columns", "n_splits", "tiles"]
 
     @triton.jit(do_not_specialize=varying)  # type: ignore[untyped-decorator]

@@ -1,4 +1,4 @@
-"""Benchmarks: the seven image sets of generalized category discovery, with the published splits."""
+"""The seven benchmarks of generalized category discovery, with their published splits."""
 
 from shoal.data.benchmarks.benchmark import Benchmark, read_benchmark
 from shoal.data.benchmarks.preparation import Verification, prepare, verify

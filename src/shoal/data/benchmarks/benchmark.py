@@ -1,5 +1,4 @@
-"""A benchmark ready for use: a collection without hidden labels, and the truth for those who
-score."""
+"""A benchmark ready for use: a collection without hidden labels, and the truth for evaluation."""
 
 import os
 from dataclasses import dataclass
@@ -8,13 +7,12 @@ import numpy as np
 
 from shoal.arrays import UNLABELED
 from shoal.data.benchmarks.official_images import (
-    PARTS,
     OfficialImages,
     ZipImages,
     find_layout,
-    hint_at_pickles,
+    read_images,
 )
-from shoal.data.benchmarks.published_facts import Part, get_facts
+from shoal.data.benchmarks.published_facts import PARTS, Part, get_facts
 from shoal.data.benchmarks.split import ClassSplit, load_split
 from shoal.data.collection import Collection, Truth
 from shoal.data.readers.folders import check_folder
@@ -30,10 +28,9 @@ class Benchmark:
     name: str
     part: Part
     collection: Collection
-    """Labels of the drawn images of known classes; -1 for everything else, and for the whole
-    test part."""
+    """Labels of the sampled images of known classes; -1 for all others and for the test part."""
     truth: Truth
-    """True labels in the same order, known classes first; for scorers alone."""
+    """True labels in the same order, known classes first; for evaluation only."""
     split: ClassSplit
 
     @property
@@ -45,30 +42,29 @@ class Benchmark:
 def read_benchmark(
     name: str, root: str | os.PathLike[str], *, part: Part = "train", seed: int = 0
 ) -> Benchmark:
-    """Read a benchmark from its official layout, or another one it is found in, under `root`.
+    """Read a benchmark from one of its layouts under `root`.
 
     With seed 0 and the official order of images, the labeled images are exactly those of the
-    published split. Counts that differ from the published ones are notes of the collection; listed
-    images that are absent are an error.
+    published split. Counts that differ from the published ones become notes of the collection;
+    missing images are an error.
     """
     if part not in PARTS:
         raise UnknownName("part", part, PARTS)
     title = get_facts(name).title
     folder = check_folder(root)
     split = load_split(name)
-    found = find_layout(name, folder, part)
-    if found.missing:
+    layout, home, missing = find_layout(name, folder, part)
+    if missing:
         raise DataError(
-            f"{folder}: the {part} part of {title} is not there; missing: "
-            f"{', '.join(found.missing)} ({found.layout.words}) {hint_at_pickles(folder)}; "
-            f"`shoal datasets prepare {name} {folder}` says where to get it"
+            f"{folder}: the {part} part of {title} is not complete ({layout.words}); missing: "
+            f"{', '.join(missing)}; `shoal datasets prepare {name} {folder}` says where to get it"
         )
-    official = found.read(part, split)
+    official = read_images(layout, home, part, split)
     if official.absent:
         raise DataError(
-            f"{folder}: {len(official.absent):,} of the files and classes of {title} are not "
-            f"there ({first_few(official.absent)}); `shoal datasets verify {name} {folder}` lists "
-            "them all"
+            f"{folder}: {len(official.absent):,} files or classes of {title} are missing "
+            f"({first_few(official.absent)}); `shoal datasets verify {name} {folder}` lists them "
+            "all"
         )
     return build(name, official, split, part, seed)
 
@@ -76,7 +72,7 @@ def read_benchmark(
 def build(
     name: str, official: OfficialImages, split: ClassSplit, part: Part, seed: int
 ) -> Benchmark:
-    """Draw the labeled images in official order, then sort by name, as collections are."""
+    """Sample the labeled images in official order, then sort by name, as collections are."""
     facts = get_facts(name)
     n_known = len(split.known)
     true_labels = split.positions[official.class_ids]  # (N,) known classes first
@@ -85,9 +81,10 @@ def build(
         labels = known_novel_split(true_labels, range(n_known), split.labeled_share, seed=seed)
     n_images = len(official.names)
     order = np.array(sorted(range(n_images), key=official.names.__getitem__), dtype=np.int64)
+    names = tuple(official.names[i] for i in order)
     images = official.images
     if isinstance(images, ZipImages):
-        images = images.take(order)
+        images = ZipImages(images.file, names)
     elif images is not None and (np.diff(order) < 0).any():  # else half a gigabyte is not copied
         images = np.asarray(images)[order]
     notes = official.notes
@@ -97,7 +94,6 @@ def build(
             f"{n_images:,} images, but the published {part} part has {published:,}: results cannot "
             "be compared",
         )
-    names = tuple(official.names[i] for i in order)
     classes = tuple(official.classes[i] for i in (*split.known, *split.novel))
     collection = Collection(
         names,

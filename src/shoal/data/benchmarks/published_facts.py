@@ -1,4 +1,4 @@
-"""What is published about each benchmark, and where its images come from."""
+"""Published counts of each benchmark, and where its images come from."""
 
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -10,32 +10,22 @@ from shoal.errors import UnknownName
 
 Part = Literal["train", "test"]
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Archive:
-    """A file to download, and what it leaves in the root when it is unpacked there."""
-
-    names: list[str]
-    """File names under which it is distributed."""
-    leaves: list[str]
-    """Folders or files that are there once it is unpacked; with one of them present it is not
-    unpacked again."""
-    by_hand: str = ""
-    """What to do with it, where it is not unpacked by `prepare`."""
+PARTS: tuple[Part, ...] = ("train", "test")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """One form in which a benchmark may lie on a disk."""
+    """One form in which a benchmark may be stored on a disk."""
 
     words: str
     homes: list[str] = field(default_factory=lambda: [""])
     """Folders, relative to the root, in which to look; the empty one is the root itself."""
     needs: dict[Part, list[str]]
-    """Files and folders, relative to the home, that must be there for each part; 'a|b' means
-    either."""
+    """Files and folders, relative to the home, that each part consists of."""
     read: str
-    """The reader, one of `official_images.READERS`."""
+    """The reader, a key of `official_images.READERS`."""
+    has_official_order: bool = True
+    """Whether images can be read in official order, on which the published split depends."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,27 +34,27 @@ class BenchmarkFacts:
 
     title: str
     n_images: int
-    """Images of the training part: the labeled and the unlabeled ones together."""
+    """Images of the training part, labeled and unlabeled."""
     n_test: int
     n_classes: int
-    """K: known and novel classes together."""
+    """K, known and novel classes together."""
     n_known: int
     n_labeled: int
     n_unlabeled: int
     labeled_within: int = 0
-    """How far the last two may lie from the published ones, where those were rounded or counted
-    indirectly."""
+    """Tolerance of the last two, if they were published rounded or counted indirectly."""
     page: str
     """The official page."""
     terms: str
     layout: str
-    """What the official layout consists of, in words."""
+    """Description of the official layout."""
     layouts: list[Layout]
-    """The forms in which it may lie on a disk; the first that is complete is read."""
-    archives: list[Archive]
+    """Layouts that can be read; the first complete one is."""
+    archives: list[str]
+    """Files to download and unpack."""
 
-    def n_images_of(self, part: str) -> int:
-        """The published number of images of a part, train or test."""
+    def n_images_of(self, part: Part) -> int:
+        """Return the published number of images of a part."""
         return {"train": self.n_images, "test": self.n_test}[part]
 
 
@@ -73,8 +63,7 @@ def _read_facts() -> dict[str, BenchmarkFacts]:
     facts = {}
     for name, values in content.items():
         layouts = [Layout(**layout) for layout in values.pop("layouts")]
-        archives = [Archive(**archive) for archive in values.pop("archives")]
-        facts[name] = BenchmarkFacts(**values, layouts=layouts, archives=archives)
+        facts[name] = BenchmarkFacts(**values, layouts=layouts)
     return facts
 
 
@@ -82,7 +71,7 @@ BENCHMARKS = _read_facts()
 
 
 def get_facts(name: str) -> BenchmarkFacts:
-    """The facts of a benchmark by its name."""
+    """Return the facts of a benchmark by its name."""
     if name not in BENCHMARKS:
         raise UnknownName("benchmark", name, BENCHMARKS)
     return BENCHMARKS[name]

@@ -1,13 +1,15 @@
-"""Loading: the pixels of a collection, decoded now or read from the cache."""
+"""Load the pixels of a collection, from the cache or decoded now."""
 
 import contextlib
 import os
 import time
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from shoal.arrays import Ints
 from shoal.checksums import digest_rows
 from shoal.data.collection import Collection
-from shoal.data.pixels.decoding import Unreadable, decode_image
+from shoal.data.pixels.decoding import MISSING, Unreadable, check_header, decode_image
 from shoal.data.pixels.store import (
     Index,
     explained,
@@ -36,17 +38,19 @@ from shoal.files import cache_folder, scratch_array
 from shoal.progress import Progress
 
 SAVE_EVERY_S = 20.0
-"""Seconds of work that a kill may cost; saving the index of a million images takes one."""
+"""Seconds between two saves of the index; saving that of a million images takes one."""
 
 REPORT_EVERY = 100
-"""In-memory images between two calls of progress."""
+"""In-memory images between two calls of `progress`."""
 
 MAX_LOST = 64
-"""Images in a row whose connection was lost before it is called the end of the connection, not
-theirs."""
+"""Consecutive images with a lost connection after which decoding stops."""
+
+N_THREADS = 16
+"""Files whose headers are read concurrently."""
 
 MAX_WORKERS = 16
-"""Workers started by default at most; a disk seldom feeds more."""
+"""Default limit of workers; a disk seldom feeds more."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Skipped:
 
 
 class NoneReadable(DataError):
-    """No image of a collection can be decoded; `skipped` says why of each."""
+    """No image of a collection can be decoded; `skipped` has the reasons."""
 
     def __init__(self, skipped: tuple[Skipped, ...]) -> None:
         reasons = Counter(image.reason for image in skipped).most_common(3)
@@ -69,20 +73,19 @@ class NoneReadable(DataError):
 
 @dataclass(frozen=True, eq=False)
 class Pixels:
-    """The decoded images of a collection; `pixels[i]` is a new uint8 array, (size, size, 3) or
-    (B, size, size, 3)."""
+    """The decoded images of a collection; `pixels[i]` is a new uint8 array (size, size, 3), and
+    `pixels[rows]` is (B, size, size, 3)."""
 
     store: NDArray[np.uint8]
-    """(R, size, size, 3), memory-mapped and read-only, in the order of decoding; read it through
-    `rows`."""
+    """(R, size, size, 3), memory-mapped and read-only, in the order of decoding."""
     rows: Ints
-    """(N,) the row of each image in `store`."""
+    """(N,) row of each image in `store`."""
     names: tuple[str, ...]
-    """(N,) the images that could be decoded, in the order of the collection."""
+    """(N,) images that could be decoded, in the order of the collection."""
     index: Ints
     """(N,) their positions in the collection."""
     skipped: tuple[Skipped, ...]
-    """The images that could not."""
+    """Images that could not be decoded."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -103,8 +106,24 @@ class Pixels:
 
     @cached_property
     def checksum(self) -> str:
-        """A checksum of every pixel; all of them are read once for it."""
+        """A checksum of all pixels, which are read once."""
         return digest_rows(self)
+
+    @property
+    def copies(self) -> list[str]:
+        """The images whose pixels equal those of an earlier image."""
+        middle = self.size // 2
+        alike: dict[int, list[int]] = {}
+        for i, row in enumerate(self.rows):  # of most images one line of pixels is read
+            alike.setdefault(hash(self.store[row, middle].tobytes()), []).append(i)
+        found = []
+        earlier = set[str]()
+        for i in chain.from_iterable(group for group in alike.values() if len(group) > 1):
+            digest = digest_rows(self[[i]])
+            if digest in earlier:
+                found.append(self.names[i])
+            earlier.add(digest)
+        return sorted(found)
 
     @property
     def size(self) -> int:
@@ -120,21 +139,19 @@ def load_pixels(
     n_workers: int | None = None,
     progress: Progress | None = None,
 ) -> Pixels:
-    """Decode the images of a collection, or find them decoded: the shorter side scaled to `size`,
-    the central square.
+    """Return the pixels of a collection: central squares, resized to `size`.
 
-    Files are decoded by worker processes into a cache, (size, size, 3) bytes each, and found there
-    by the next call as long as their size and modification time, or what a store says of them, stay
-    the same; only new and changed ones are decoded. An interrupted call keeps what it has done.
-    Files that cannot be decoded are listed in `skipped` and tried again next time. In-memory images
-    are scaled by threads and not kept.
+    Worker processes decode files into a cache, (size, size, 3) bytes each. The next call decodes
+    only files whose size, modification time or version in a store has changed. An interrupted call
+    keeps what it has decoded. Files that cannot be decoded are listed in `skipped` and tried again
+    next time. In-memory images are resized by threads and not cached.
 
     Args:
         collection: The images.
         size: Pixels along a side.
-        cache: Folder of caches, instead of $SHOAL_CACHE or the platform's cache folder.
-        n_workers: Processes that decode; all processors, up to 16, if not given.
-        progress: Called with (images done, images in all), from this thread.
+        cache: Folder of caches; default $SHOAL_CACHE or the platform's cache folder.
+        n_workers: Number of processes; default all processors, at most 16.
+        progress: Called with (images done, all images), from this thread.
     """
     if size < 1 or (n_workers is not None and n_workers < 1):
         raise UsageError(f"size and n_workers: found {size} and {n_workers}, expected at least 1")
@@ -145,13 +162,13 @@ def load_pixels(
     folder = store_folder(cache_folder(cache), collection.where, size)
     names = collection.names
     states = _file_states(collection)
-    failed = {i: "the file is not there" for i, state in enumerate(states) if state is None}
+    failed = {i: MISSING for i, state in enumerate(states) if state is None}
     index = read_index(folder, size)
     if _pending(names, states, index):
         with locked(folder):
             # Another process may have decoded the same files while this one waited.
             index = read_index(folder, size)
-            if 2 * len(index.rows) < index.n_rows:  # most rows are of images that have changed
+            if 2 * len(index.rows) < index.n_rows:  # most rows are outdated: start a new file
                 index = Index()
             pending = _pending(names, states, index)
             if pending:
@@ -166,14 +183,14 @@ def load_pixels(
 
 
 def _file_states(collection: Collection) -> Sequence[str | None]:
-    """(N,) the state of each file, None where it is not there."""
+    """Return the state of each file, None if it does not exist."""
     if collection.stored is not None:
         return collection.stored.states
     return [file_state(f"{collection.root}/{name}") for name in collection.names]
 
 
 def _pending(names: Sequence[str], states: Sequence[str | None], index: Index) -> list[int]:
-    """The images whose file is there, and not in the index as it is now."""
+    """Return the positions of existing files that are new or have changed."""
     pending = []
     for i, (name, state) in enumerate(zip(names, states, strict=True)):
         if state is not None and (name not in index.rows or index.rows[name][0] != state):
@@ -190,9 +207,9 @@ def _decode(
     n_workers: int,
     report: Progress,
 ) -> dict[int, str]:
-    """Decode images and add them to the index, which is saved now and then and in the end.
+    """Decode images and add them to the index, which is saved every few seconds and at the end.
 
-    Returns position -> reason for those that cannot be decoded.
+    Return the reason for each position that cannot be decoded.
     """
     names = collection.names
     folder = job.data.parent
@@ -200,9 +217,9 @@ def _decode(
     if collection.stored is not None:
         pending = collection.stored.reading_order(pending)
         chunk = collection.stored.n_together
-    # A Path per image would double the time.
-    paths = [str(collection.source(i)) for i in pending]
-    if collection.root is not None:
+        paths = [collection.stored.locations[i] for i in pending]
+    else:
+        # Strings: a Path per image would double the time.
         paths = [f"{collection.root}/{names[i]}" for i in pending]
     failed: dict[int, str] = {}
     n_done = len(names) - len(pending)
@@ -226,9 +243,8 @@ def _decode(
                         n_lost = 0
                     if n_lost >= MAX_LOST:
                         raise ShoalError(
-                            f"{collection.where}: {reason}; so it was with {n_lost} images in a "
-                            "row; what was decoded "
-                            "is kept; check the network, then give the command again"
+                            f"{collection.where}: {reason}, for {n_lost} images in a row; decoded "
+                            "images are kept: check the network and run the command again"
                         )
                 n_done += len(positions)
                 if time.monotonic() > save_at:
@@ -236,7 +252,7 @@ def _decode(
                     save_at = time.monotonic() + SAVE_EVERY_S
                 report(n_done, len(names))
     except BaseException:
-        # On a full disk the old index stays, which is true as well.
+        # On a full disk the old index stays, which is valid too.
         with contextlib.suppress(ShoalError):
             write_index(folder, index)
         raise
@@ -258,7 +274,7 @@ def _load_memory(
         except Unreadable as error:
             failed[i] = str(error)
 
-    # Pillow lets go of the interpreter while it scales.
+    # Pillow releases the interpreter lock while it resizes.
     with ThreadPoolExecutor(n_workers) as threads:
         for done, _ in enumerate(threads.map(scale, range(n_images)), start=1):
             if done % REPORT_EVERY == 0:
@@ -281,3 +297,33 @@ def _assemble(
         raise NoneReadable(skipped)
     index = np.array(readable, dtype=np.int64)
     return Pixels(store, rows, tuple(names[i] for i in readable), index, skipped)
+
+
+def check_headers(
+    collection: Collection, size: int = 256, *, cache: str | os.PathLike[str] | None = None
+) -> tuple[Skipped, ...]:
+    """Return the files that are missing, empty or of unknown format, by their first bytes.
+
+    Unchanged files that were decoded before at this size are not opened. Truncated and too large
+    files are found only when they are decoded. Only local files are checked: others are in memory,
+    or would take a request each.
+    """
+    if collection.root is None:
+        return ()
+    root = collection.root
+    known = read_index(store_folder(cache_folder(cache), collection.root, size), size).rows
+
+    def check(name: str) -> Skipped | None:
+        path = f"{root}/{name}"
+        if name in known and known[name][0] == file_state(path):
+            return None
+        try:
+            check_header(path)
+        except Unreadable as error:
+            return Skipped(name, str(error))
+        return None
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(N_THREADS) as threads:
+        warnings.simplefilter("ignore")  # Pillow warns of large images
+        found = list(threads.map(check, collection.names))
+    return tuple(unreadable for unreadable in found if unreadable is not None)

@@ -1,6 +1,6 @@
-"""Decode image files in worker processes, each of which writes pixels into rows of the cache file.
+"""Decode image files in worker processes, which write pixels into rows of the cache file.
 
-Workers import neither numpy nor torch, so that starting them is cheap.
+Workers import neither numpy nor torch, so that they start fast.
 """
 
 import multiprocessing
@@ -10,12 +10,13 @@ import sys
 import threading
 import warnings
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from concurrent.futures.thread import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from types import ModuleType
@@ -23,34 +24,33 @@ from typing import Any
 
 from PIL import Image
 
+from shoal.boxes import split_name
 from shoal.data.pixels.decoding import Unreadable, decode_file, fetch
 from shoal.data.storage.opening import is_stored
 from shoal.errors import ShoalError
 
 CHUNK = 16
-"""Images per task: enough to make messages cheap, few enough to share the end of the work."""
+"""Images per task: enough to make messages cheap, few enough to balance the load."""
 
 MIN_SHARE = 8
-"""Images for which one more worker is started: below, starting it takes longer than decoding
-them."""
+"""Images per worker below which its start takes longer than the decoding."""
 
 MAX_BYTES = 4 << 30
-"""Address space of a worker: what a decompression bomb may take at most before it counts as
-unreadable."""
+"""Address space of a worker, which limits decompression bombs."""
 
 N_AHEAD = 8
-"""Images that are on their way over a network while one is decoded."""
+"""Images that are downloaded while one is decoded."""
 
 CRASHED = "the decoder crashed"
 
 
 Batch = tuple[range, dict[int, str]]
-"""Positions of paths that are done, and position -> reason for those that cannot be decoded."""
+"""Positions of finished paths, and the reason for each one that cannot be decoded."""
 
 
 @dataclass(frozen=True)
 class DecodingJob:
-    """Files to decode: path i goes to row `first_row + i` of the file `data`."""
+    """Where to write decoded images: path i goes to row `first_row + i` of the file `data`."""
 
     data: Path
     first_row: int
@@ -58,7 +58,7 @@ class DecodingJob:
 
 
 def available_cpus() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -70,16 +70,14 @@ def decode_files(
     """Decode files in worker processes and yield batches in any order; close the iterator to stop
     early.
 
-    A worker is given `chunk` files at a time. Where one crashes, the files that were being decoded
-    are decoded one by one to find the culprit, which counts as failed.
+    A worker gets `chunk` files at a time. If one crashes, the files in progress are decoded one by
+    one, and the file that crashes a worker again counts as failed.
     """
     n_workers = min(n_workers, -(-len(paths) // MIN_SHARE))
     chunk = min(chunk, -(-len(paths) // (4 * n_workers)))
-    from shoal.data.pixels.store import explained  # which imports numpy
+    from shoal.data.pixels.store import explained  # imports numpy, which workers do without
 
-    waiting = deque(
-        range(first, min(first + chunk, len(paths))) for first in range(0, len(paths), chunk)
-    )
+    waiting = deque(_tasks(paths, chunk))
     running: dict[Future[dict[int, str]], range] = {}
     while waiting:
         try:
@@ -99,18 +97,29 @@ def decode_files(
                 yield from _decode_singly(job, suspects, paths)
 
 
+def _tasks(paths: Sequence[str], chunk: int) -> Iterator[range]:
+    """Yield ranges of `chunk` positions, or of more so that the boxes of an image stay together."""
+    start = 0
+    while start < len(paths):
+        stop = min(start + chunk, len(paths))
+        last = split_name(paths[stop - 1])[0]
+        while stop < len(paths) and split_name(paths[stop])[0] == last:
+            stop += 1
+        yield range(start, stop)
+        start = stop
+
+
 def _decode_singly(
     job: DecodingJob, suspects: "deque[int]", paths: Sequence[str]
 ) -> Generator[Batch, None, None]:
-    """Decode images one at a time, taking each from `suspects`, until a worker crashes or none
-    is left."""
+    """Decode the images in `suspects` one at a time, until a worker crashes or none is left."""
     with closing(WorkerPool(1)) as pool:
         try:
             pool.executor.submit(os.getpid).result()
         except BrokenProcessPool as error:
             raise ShoalError(
-                f"a decoding worker could not start ({sys.executable}), or was killed at once; "
-                "what it said stands above"
+                f"a decoding worker could not start ({sys.executable}) or was killed; see its "
+                "output above"
             ) from error
         while suspects:
             task = range(suspects[0], suspects[0] + 1)
@@ -130,17 +139,17 @@ def _submit(
 
 
 def decode_rows(job: DecodingJob, positions: range, paths: Sequence[str]) -> dict[int, str]:
-    """Write the pixels of each path into its row; returns position -> reason for those that
-    failed."""
+    """Write the pixels of each path into its row; return the reason for each that failed."""
     failed = {}
-    # A parquet shard is read forward, a row at a time; other files may come together.
-    n_ahead = 1 if paths[0].startswith("row:") else N_AHEAD
+    n_ahead = N_AHEAD
+    if paths[0].startswith("row:"):  # a parquet shard is read forward, row by row
+        n_ahead = 1
     with job.data.open("r+b", buffering=0) as rows, ThreadPoolExecutor(n_ahead) as threads:
         fetched = [threads.submit(fetch, path) for path in paths if is_stored(path)]
         for i, (position, path) in enumerate(zip(positions, paths, strict=True)):
             data = None
             try:
-                if fetched:  # all are, or none
+                if fetched:  # all paths are stored, or none
                     data = fetched[i].result()
                 pixels = decode_file(path, job.size, data)
             except Unreadable as error:
@@ -148,7 +157,7 @@ def decode_rows(job: DecodingJob, positions: range, paths: Sequence[str]) -> dic
                 continue
             rows.seek((job.first_row + position) * len(pixels))
             n_written = 0
-            while n_written < len(pixels):  # a disk that fills up takes a part before it refuses
+            while n_written < len(pixels):  # a full disk may accept a part
                 n_written += rows.write(pixels[n_written:])
     return failed
 
@@ -163,33 +172,47 @@ class WorkerPool:
         )
 
     def close(self) -> None:
-        """Kill the workers; whatever they were still decoding is lost."""
+        """Kill the workers; images in progress are lost."""
         for worker in self.context.workers:
             worker.kill()
         self.executor.shutdown(cancel_futures=True)
 
 
 class _Worker(SpawnProcess):
-    """A process that does not run the caller's script again, which may have no `if __name__ ==
-    "__main__"`."""
+    """A process that does not import the caller's script, which may lack a `__main__` guard."""
 
     def start(self) -> None:
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
         try:
-            super().start()
+            with _block_ctrl_c():
+                super().start()
         finally:
             sys.modules["__main__"] = main
 
 
+@contextmanager
+def _block_ctrl_c() -> Iterator[None]:
+    """Delay Ctrl-C here; a worker started meanwhile inherits the mask and never sees it."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # it would unblock Ctrl-C when it starts
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 class _Context(SpawnContext):
-    """Starts workers, and remembers them."""
+    """Starts workers and keeps a list of them."""
 
     def __init__(self) -> None:
         self.workers: list[_Worker] = []
 
     def Process(self, *args: Any, **kwargs: Any) -> _Worker:  # type: ignore[override]
-        """A new worker, as the executor asks for it."""
+        """Return a new worker; the executor calls this."""
         worker = _Worker(*args, **kwargs)
         self.workers.append(worker)
         return worker
@@ -199,20 +222,20 @@ def _prepare_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process stops the workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
     warnings.simplefilter("ignore")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # whatever a decoder prints
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy's threads would only take address space
-    Image.MAX_IMAGE_PIXELS = None  # decode_file has its own limit, and says so
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # hide what decoders print
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy's threads would use up address space
+    Image.MAX_IMAGE_PIXELS = None  # decode_file has its own limit
     try:
         import resource
 
         hard_limit = resource.getrlimit(resource.RLIMIT_AS)[1]
         resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, hard_limit))
-    except (ImportError, ValueError, OSError):  # not POSIX, or a lower limit is set already
+    except (ImportError, ValueError, OSError):  # not POSIX, or a lower limit is set
         return
 
 
 def _end_with_parent() -> None:
-    """End this worker when the main process was killed."""
+    """End this worker when the main process ends."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -1,13 +1,15 @@
-"""Ready embeddings: a row per image, computed elsewhere; every later step is the same as for our
-own."""
+"""Read precomputed embeddings, a row per image, and labels for existing names.
+
+The names are those of embeddings, or of the images of a finished run.
+"""
 
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,15 +23,23 @@ from shoal.arrays import (
     name_rows,
 )
 from shoal.data.readers.folders import refuse_address
-from shoal.data.readers.labels import class_names, encode, similar_classes
+from shoal.data.readers.labels import (
+    class_names,
+    encode,
+    label_rows,
+    name_finder,
+    similar_classes,
+)
 from shoal.data.readers.numpy_files import Array, load_arrays, one_per_row
 from shoal.data.readers.tables import (
     LABEL_COLUMNS,
     PATH_COLUMNS,
-    Table,
-    find_column,
+    as_table,
+    is_frame,
+    pick_column,
     read_parquet_columns,
     read_table,
+    require_column,
 )
 from shoal.errors import DataError
 from shoal.files import cache_folder, scratch_array, writing
@@ -41,13 +51,14 @@ if TYPE_CHECKING:
 
 NAME_COLUMNS = (*PATH_COLUMNS, "uuid", "filenames")
 VECTOR_COLUMNS = ("emb", "embedding", "vector")
-GIVEN_LABEL_COLUMNS = (*LABEL_COLUMNS, "labels")
-NUMBERED_COLUMN = re.compile(r"embedding_(\d+)")
+EMBEDDING_LABEL_COLUMNS = (*LABEL_COLUMNS, "labels")
 NUMBERED_NAME = re.compile(r"(row|image)-\d+")
-"""Names of rows, or of images in memory, that came without one: sorted they stay in their order."""
-ROWS_AT_ONCE = 65_536
-"""Rows that are sorted at a time."""
-EMBEDDING_SUFFIXES = (".npy", ".npz", ".parquet", ".csv")
+"""Names given to rows, or to images in memory, that have none; sorting keeps their order."""
+BLOCK_ROWS = 65_536
+"""Rows that are copied at a time."""
+EMBEDDING_SUFFIXES = (".npy", ".npz", ".parquet")
+
+Cells = Sequence[object]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,16 +67,16 @@ class Embeddings:
 
     names: tuple[str, ...]
     x: Floats
-    """(N, D) as they were stored, not scaled; a large file is mapped into memory, not read."""
+    """(N, D) as stored, not normalized; a large file is memory-mapped."""
     labels: Ints
     """(N,) position in `classes`, -1 for unlabeled."""
     classes: tuple[str, ...]
     rows: Ints
-    """(N,) the row of the file that each is."""
+    """(N,) row of each embedding in the file."""
     notes: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """Say in words what was found: the counts, then one line per counted warning."""
+        """Return counts, then one line per note."""
         n_labeled = int((self.labels != UNLABELED).sum())
         labeled = "none labeled"
         if n_labeled:
@@ -76,154 +87,119 @@ class Embeddings:
         return "\n".join(lines)
 
 
-class _Raw(NamedTuple):
-    """What a file holds, in its order."""
-
-    x: Array
-    names: Sequence[object] | None
-    labels: Sequence[object] | None
-
-
 def read_embeddings(
     file: str | os.PathLike[str],
     *,
     path_column: str | None = None,
     label_column: str | None = None,
 ) -> Embeddings:
-    """Read embeddings, with names and labels where the file has them; rows are sorted by name.
+    """Read embeddings, with names and labels if the file has them; rows are sorted by name.
 
     Accepted are npy (N, D); npz with X and optionally y and paths; parquet with a list column (emb,
-    embedding or vector) beside path, uuid, …; parquet or csv with columns embedding_0, embedding_1,
-    … beside filename. Without names, rows are named by their number and keep their order. Unlabeled
-    are empty cells, None, NaN, NA, -1, 'unlabeled' and 'unknown'. Rows of zeros, which have no
-    direction, are refused.
+    embedding or vector) and path, uuid, …. Rows without names are named by their number. Empty
+    cells, None, NaN, NA, -1, 'unlabeled' and 'unknown' mean unlabeled. Rows of zeros are refused:
+    they have no direction.
     """
     refuse_address(file)
     path = Path(file)
     suffix = path.suffix.lower()
     if not path.is_file() or suffix not in EMBEDDING_SUFFIXES:
         raise DataError(
-            f"{path}: no file of embeddings; give one that is there, as "
-            f"{', '.join(EMBEDDING_SUFFIXES)}"
+            f"{path}: not a file of embeddings; give an existing {', '.join(EMBEDDING_SUFFIXES)} "
+            "file"
         )
     if suffix in (".npy", ".npz"):
-        raw = _read_arrays(path, path_column, label_column)
+        matrix, names, cells = _read_arrays(path, path_column, label_column)
     else:
-        raw = _read_columns(path, path_column, label_column)
-    x = as_stored_embeddings(raw.x, name=path.name)
-    names = _as_names(raw.names, len(x), path)
+        matrix, names, cells = _read_columns(path, path_column, label_column)
+    x = as_stored_embeddings(matrix, name=path.name)
+    row_names = _as_names(names, len(x), path)
     is_zero = each_row(x, lambda rows: ~rows.any(axis=1))  # (N,)
     if is_zero.any():
-        first = names[int(is_zero.argmax())]
+        first = row_names[int(is_zero.argmax())]
         raise DataError(
             f"{path.name}: only zeros in {name_rows(is_zero)}, the first {first!r}; remove them"
         )
-    given: list[str | None] = [None] * len(x)
-    if raw.labels is not None:
-        cells = _decoded(raw.labels, path)
-        given = class_names(cells, lambda row: f"{path}, row {row}")
-    order = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
+    labels_of_rows: list[str | None] = [None] * len(x)
+    if cells is not None:
+        labels_of_rows = class_names(cells, lambda row: f"{path}, row {row}")
+    order = np.array(sorted(range(len(x)), key=row_names.__getitem__), dtype=np.int64)
     for before, after in pairwise(order):
-        if names[before] == names[after]:
+        if row_names[before] == row_names[after]:
             raise DataError(
-                f"{path}: {names[after]!r} names rows {before} and {after}; every row needs its "
-                "own name"
+                f"{path}: rows {before} and {after} are both named {row_names[after]!r}; give each "
+                "row its own name"
             )
-    labels, known = encode([given[i] for i in order])
-    if (np.diff(order) < 0).any():  # else a memory-mapped matrix need not be copied
-        x = _ordered(x, order)
+    labels, classes = encode([labels_of_rows[i] for i in order])
+    if (np.diff(order) < 0).any():  # else a memory-mapped matrix is not copied
+        x = _reordered(x, order)
     return Embeddings(
-        names=tuple(names[i] for i in order),
+        names=tuple(row_names[i] for i in order),
         x=x,
         labels=labels,
-        classes=known,
+        classes=classes,
         rows=order,
-        notes=tuple(similar_classes(known)),
+        notes=tuple(similar_classes(classes)),
     )
 
 
-def _ordered(x: Floats, order: Ints) -> Floats:
-    """The rows in another order, past 1 GiB in a mapped file."""
+def _reordered(x: Floats, order: Ints) -> Floats:
+    """Return the rows in another order; past 1 GiB in a memory-mapped file."""
     cache = cache_folder()
     with writing(cache):
         ordered: Floats = scratch_array(x.shape, x.dtype, cache)
-    for start in range(0, len(order), ROWS_AT_ONCE):
-        ordered[start : start + ROWS_AT_ONCE] = x[order[start : start + ROWS_AT_ONCE]]
+    for start in range(0, len(order), BLOCK_ROWS):
+        ordered[start : start + BLOCK_ROWS] = x[order[start : start + BLOCK_ROWS]]
     return ordered
 
 
-def _read_arrays(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
-    """Read an npy file, or X, y and paths of an npz file."""
+def _read_arrays(
+    path: Path, path_column: str | None, label_column: str | None
+) -> tuple[Array, Cells | None, Cells | None]:
+    """Return the matrix, the names and the labels of an npy or npz file."""
     arrays = load_arrays(path, "X")
     if "X" not in arrays or arrays["X"].ndim != 2:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         raise DataError(
-            f"{path}: found {shapes}, expected an array X (N, D), and y and paths where known"
+            f"{path}: found {shapes}, expected an array X (N, D), and optionally y and paths"
         )
-    given: list[list[object] | None] = []
-    for chosen, usual in ((path_column, "paths"), (label_column, "y")):
-        name = chosen or usual
-        if chosen is not None and name not in arrays and path.suffix.lower() == ".npz":
-            raise DataError(f"{path}: no array {chosen!r}; found {', '.join(sorted(arrays))}")
-        values = None
+
+    def get(chosen: str | None, default: str) -> Cells | None:
+        name = chosen or default
         if name in arrays:
-            values = one_per_row(arrays[name], len(arrays["X"]), f"{path}: {name}")
-        given.append(values)
-    return _Raw(arrays["X"], *given)
+            return one_per_row(arrays[name], len(arrays["X"]), f"{path}: {name}")
+        if chosen is not None and path.suffix.lower() == ".npz":
+            raise DataError(f"{path}: no array {chosen!r}; found {', '.join(sorted(arrays))}")
+        return None
+
+    return arrays["X"], get(path_column, "paths"), get(label_column, "y")
 
 
-def _read_columns(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
-    """Read a csv or parquet file."""
-    x: Array | None = None
-    if path.suffix.lower() == ".parquet":
-        columns = read_parquet_columns(path)
-        n_rows = len(next(iter(columns.values()), ()))
-        vector = next((name for name in VECTOR_COLUMNS if name in columns), None)
-        if vector is not None:
-            x = _stack_lists(columns.pop(vector), f"{path}: column {vector}")
-        cells = {name: column.to_pylist() for name, column in columns.items()}
-        table = Table(path.name, path.parent, cells, range(n_rows), unit="row")
-    else:
-        table = read_table(path)
-    if table.spanning:
+def _read_columns(
+    path: Path, path_column: str | None, label_column: str | None
+) -> tuple[Array, Cells | None, Cells | None]:
+    """Return the matrix, the names and the labels of a parquet file."""
+    columns = read_parquet_columns(path)
+    vector = next((name for name in VECTOR_COLUMNS if name in columns), None)
+    if vector is None:
         raise DataError(
-            f"{table.location(table.spanning[0])}: a text in quotes spans lines; close the quote "
-            "where it opens"
+            f"{path}: found the columns {', '.join(columns)}, expected a list of numbers per row "
+            f"in one of {', '.join(VECTOR_COLUMNS)}"
         )
-    if x is None:
-        x = _stack_columns(table, path)
-    names = find_column(table, NAME_COLUMNS, path_column, "path")
-    labels = find_column(table, GIVEN_LABEL_COLUMNS, label_column, "label")
-    return _Raw(x, table.columns.get(names or ""), table.columns.get(labels or ""))
+    x = _stack_lists(columns.pop(vector), f"{path}: column {vector}")
 
+    def get(accepted: Sequence[str], chosen: str | None) -> Cells | None:
+        name = pick_column(columns, accepted, chosen, path.name)
+        if name is None:
+            return None
+        cells: Cells = columns[name].to_pylist()
+        return cells
 
-def _stack_columns(table: Table, path: Path) -> Array:
-    """The columns embedding_0, embedding_1, … by their numbers, which leave none out, as (N, D)."""
-    matches = [match for match in map(NUMBERED_COLUMN.fullmatch, table.columns) if match]
-    numbered = sorted((int(match[1]), match[0]) for match in matches)
-    if not numbered:
-        raise DataError(
-            f"{path}: found {len(table.columns)} columns, expected a list column (parquet: "
-            f"{', '.join(VECTOR_COLUMNS)}), or embedding_0, embedding_1, … among them"
-        )
-    start = min(numbered[0][0], 1)
-    for expected, (number, name) in enumerate(numbered, start):
-        if number != expected:
-            raise DataError(
-                f"{path}: found {name} where embedding_{expected} would be next; a column is "
-                "missing or named twice, so write the embeddings again with all of them"
-            )
-    try:
-        columns = [table.columns[name] for _, name in numbered]
-        return np.ascontiguousarray(np.array(columns, dtype=np.float64).T)
-    except (ValueError, TypeError) as error:
-        raise DataError(
-            f"{path}: a cell of the embedding columns is not a number ({error})"
-        ) from error
+    return x, get(NAME_COLUMNS, path_column), get(EMBEDDING_LABEL_COLUMNS, label_column)
 
 
 def _stack_lists(column: "ChunkedArray", where: str) -> Array:
-    """A parquet list column as (N, D), without a Python object per number."""
+    """Return a parquet list column as (N, D), without a Python object per number."""
     import pyarrow
     import pyarrow.compute
 
@@ -232,29 +208,114 @@ def _stack_lists(column: "ChunkedArray", where: str) -> Array:
         raise DataError(f"{where}: found {lists.type}, expected a list of numbers per row")
     lengths = pyarrow.compute.list_value_length(lists).unique().to_pylist()
     if len(lengths) != 1 or None in lengths:  # None: no list
-        raise DataError(f"{where}: rows of {lengths[:5]} numbers, expected the same in each")
+        raise DataError(f"{where}: found rows of {lengths[:5]} numbers, expected the same length")
     stacked: Array = lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), -1)
     return stacked
 
 
-def _as_names(values: Sequence[object] | None, n_rows: int, path: Path) -> list[str]:
-    """A name per row as text; rows without any are named by their number, so that sorting keeps
-    their order."""
+def _as_names(values: Cells | None, n_rows: int, path: Path) -> list[str]:
+    """Return a name per row as text, or the number of the row if there are no names."""
     if values is None:
         width = max(6, len(str(n_rows - 1)))
         return [f"row-{i:0{width}d}" for i in range(n_rows)]
-    names = _decoded(values, path)
-    absent = np.array([is_missing(name) or not str(name).strip() for name in names], dtype=bool)
-    if absent.any():
-        raise DataError(f"{path}: no name in {name_rows(absent)}; every row needs its own")
-    return [str(name) for name in names]
-
-
-def _decoded(cells: Sequence[object], path: Path) -> list[object]:
-    """Names stored as bytes as the text that they spell."""
-    try:
-        return [cell.decode("utf-8") if isinstance(cell, bytes) else cell for cell in cells]
-    except UnicodeDecodeError as error:
+    is_name = [
+        not is_missing(value) and not isinstance(value, bytes) and bool(str(value).strip())
+        for value in values
+    ]
+    if not all(is_name):
         raise DataError(
-            f"{path}: found {error.object!r}, which is no UTF-8; save names as text (dtype U)"
-        ) from error
+            f"{path}: no name in {name_rows(~np.array(is_name))}; give each row its own, as text"
+        )
+    return [str(value) for value in values]
+
+
+def read_labels(
+    file: Any,
+    names: Sequence[str],
+    *,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    is_file_order: bool = False,
+    allow_missing: bool = True,
+) -> tuple[dict[str, str], list[str]]:
+    """Return the class of each labeled name, and notes about possible mistakes.
+
+    `file` is a table (csv, tsv, jsonl, parquet or a data frame) or an array (npy). Rows with a path
+    that is none of the names are counted in a note; many are an error unless `allow_missing`.
+
+    An array, and a table without a column of paths, has one row per name in the order of their
+    file. Only numbered names keep that order when they are sorted; `is_file_order` says that
+    `names` are in it.
+    """
+    paths = None
+    if not is_frame(file) and Path(file).suffix.lower() == ".npy":
+        where = str(file)
+        array = load_arrays(Path(file), "labels")["labels"]
+        labels = class_names(
+            one_per_row(array, len(names), where), lambda row: f"{where}, row {row}"
+        )
+    else:
+        table = as_table(file) if is_frame(file) else read_table(file)
+        where = table.where
+        column = require_column(table, LABEL_COLUMNS, label_column, "label")
+        labels = class_names(table.columns[column], table.location)
+        paths = pick_column(table.columns, NAME_COLUMNS, path_column, table.where)
+    if paths is None:
+        _check_order(names, len(labels), where, is_file_order=is_file_order)
+        pairs = zip(names, labels, strict=True)
+        return {name: label for name, label in pairs if label is not None}, []
+    find_name = name_finder(names)
+
+    def find(cell: object, location: str) -> str | None:
+        plain = PurePosixPath(str(cell).replace("\\", "/")).as_posix()  # without './'
+        return find_name([str(cell), plain])
+
+    cells = table.columns[paths]
+    rows = label_rows(cells, labels, find, table.location, allow_missing=allow_missing)
+    if not rows.labels:
+        raise DataError(
+            f"{where}: has none of the {len(names):,} names; the first name is {names[0]!r}, the "
+            f"first in the table {str(cells[0])!r}; use the same spelling"
+        )
+    classes = {name: label for name, label in rows.labels.items() if label is not None}
+    return classes, rows.notes
+
+
+def label_embeddings(
+    embeddings: Embeddings,
+    file: str | os.PathLike[str],
+    *,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    allow_missing: bool = False,
+) -> Embeddings:
+    """Return embeddings with the labels of a table or array instead of their own.
+
+    A file without paths has a row per row of the embeddings' file, in the same order.
+    """
+    named, notes = read_labels(
+        file,
+        [embeddings.names[i] for i in embeddings.rows.argsort()],
+        path_column=path_column,
+        label_column=label_column,
+        is_file_order=True,
+        allow_missing=allow_missing,
+    )
+    labels, classes = encode([named.get(name) for name in embeddings.names])
+    notes += similar_classes(classes)
+    return replace(embeddings, labels=labels, classes=classes, notes=tuple(notes))
+
+
+def _check_order(names: Sequence[str], n_labels: int, where: str, *, is_file_order: bool) -> None:
+    """Refuse labels without paths that do not match the names one by one."""
+    no_paths = f"{where}: no column of paths ({', '.join(NAME_COLUMNS)})"
+    if not is_file_order and not all(NUMBERED_NAME.fullmatch(name) for name in names):
+        raise DataError(
+            f"{no_paths}, and names such as {names[0]!r} were sorted, so the order of rows is "
+            "unknown; give a table with a path per row"
+        )
+    if n_labels != len(names):
+        raise DataError(
+            f"{no_paths}, and {n_labels:,} rows for {len(names):,} names; add the column, or give "
+            "one row per name in their order"
+        )

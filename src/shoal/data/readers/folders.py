@@ -1,5 +1,4 @@
-"""What lies under a folder or an address: image files and label tables, in an order that does not
-depend on the file system."""
+"""List the images and label tables under a folder or an address, in sorted order."""
 
 import os
 from contextlib import suppress
@@ -7,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 
 from shoal.data.storage.addresses import Address, as_address, is_utf8, why_unfit
-from shoal.data.storage.remote import FileState, asking, list_remote
+from shoal.data.storage.remote import explain_store, list_remote
 from shoal.data.storage.stored import StoredFiles
 from shoal.errors import DataError
 from shoal.files import absolute_path
@@ -18,52 +17,56 @@ IMAGE_SUFFIXES = (
     *(".heic", ".heif"),
 )
 METADATA_NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-LABEL_TABLE_NAMES = ("labels.csv", "labels.tsv", "labels.jsonl", "labels.parquet")
-TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
+LABEL_TABLE_NAMES = tuple(f"labels{suffix}" for suffix in TABLE_SUFFIXES)
 SHARD_SUFFIXES = (".tar", ".parquet")
+
+HIDDEN = "ignored because of a leading dot"
 
 
 @dataclass
 class Listing:
-    """The images that a reader has found, and what it left out on the way."""
+    """The images that a reader has found, and the files that it left out."""
 
     root: PurePath
     """The folder or address of the images, or the pattern of their shards."""
     names: list[str] = field(default_factory=list)
-    """Images, as sorted paths below `root` with forward slashes."""
+    """Images, as sorted paths below `root` with forward slashes; or boxes in images."""
+    images: list[str] = field(default_factory=list)
+    """If `names` are boxes: the images, by which tables may label all of their boxes."""
     labels: dict[str, str | None] | None = None
-    """The class of each image, where the images came with labels; None for unlabeled."""
+    """The class of each image (None for unlabeled), if the source has labels."""
     tables: list[str] = field(default_factory=list)
     """Tables that may hold labels: metadata.* anywhere, labels.* in the folder itself."""
     shards: set[str] = field(default_factory=set)
-    """The suffixes of files that may be shards."""
+    """Suffixes of files that may be shards."""
     notes: list[str] = field(default_factory=list)
-    """What was left out and why, with counts."""
+    """Counts of what was left out, and why."""
     left_out: dict[str, str] = field(default_factory=dict)
-    """Files that are named like images and cannot be read, and why."""
+    """Files that are named like images but cannot be read, and why."""
     stored: StoredFiles | None = None
-    """Where the images lie, in their order, when that is on a network or in shards."""
+    """Locations of the images, in their order, if these are on a network or in shards."""
     folders: tuple[str, ...] = (".",)
-    """The folders below `root` in which every image is one of these."""
+    """The folders below `root` whose images are all in the listing."""
     ignored: dict[str, list[str]] = field(default_factory=dict)
-    """What was met and not read, in words -> names."""
+    """Names of files that were not read, by reason."""
 
-    def ignore(self, what: str, name: str) -> None:
-        """Count something that is not read."""
-        self.ignored.setdefault(what, []).append(name)
+    def ignore(self, reason: str, name: str) -> None:
+        """Count a file that is not read."""
+        self.ignored.setdefault(reason, []).append(name)
 
-    def sort(self) -> None:
-        """Sort what was found, and note what was not read."""
+    def finish(self) -> None:
+        """Sort the names, and note what was not read."""
         self.names.sort()
         self.tables.sort()
-        for what, names in self.ignored.items():
-            self.notes.append(f"{len(names):,} {what}: {first_few(sorted(names))}")
+        for reason, names in self.ignored.items():
+            self.notes.append(f"{reason} ({len(names):,}): {first_few(sorted(names))}")
         if self.left_out:
             some = first_few(sorted(self.left_out))
             self.notes.append(f"{count(len(self.left_out), 'file')} cannot be read: {some}")
 
     def is_image(self, name: str) -> bool:
-        """Whether a file is one by its name; if not, what it is instead is noted."""
+        """Return whether a file is an image by its name; note tables, shards and other files."""
         file = PurePosixPath(name)
         suffix = file.suffix.lower()
         if suffix in SHARD_SUFFIXES:
@@ -71,39 +74,37 @@ class Listing:
         if file.name in METADATA_NAMES or name in LABEL_TABLE_NAMES:
             self.tables.append(name)
         elif suffix not in IMAGE_SUFFIXES and suffix not in TABLE_SUFFIXES:
-            self.ignore("with other suffixes ignored", name)
+            self.ignore("ignored because of the suffix", name)
         return suffix in IMAGE_SUFFIXES
 
 
-def check_folder(folder: str | os.PathLike[str], what: str = "images") -> Path:
-    """The absolute path of a folder that exists."""
+def check_folder(folder: str | os.PathLike[str]) -> Path:
+    """Return the absolute path of a folder that exists."""
     refuse_address(folder)
     path = absolute_path(folder)
     if not path.is_dir():
-        problem = "found a file; unpack it if it is an archive, and"
-        if not path.exists():
-            problem = "no such folder;"
-        raise DataError(f"{path}: {problem} give the folder that holds the {what}")
+        problem = "no such folder;"
+        if path.exists():
+            problem = "found a file; unpack it if it is an archive, and"
+        raise DataError(f"{path}: {problem} give the folder of the images")
     return path
 
 
 def refuse_address(location: str | os.PathLike[str]) -> None:
-    """Refuse the address of something on a network, where only what lies on this machine is
-    read."""
+    """Refuse a network address where only local files are read."""
     address = as_address(location)
     if address is not None:
         raise DataError(
-            f"{address}: is an address, expected a folder or file on this machine; "
-            "download what is there, and give the path of that"
+            f"{address}: is an address, expected a local folder or file; download it and give its "
+            "path"
         )
 
 
 def list_folder(root: Path) -> Listing:
-    """List every image under `root`, at any depth; hidden files and folders (a leading dot) are
-    left out.
+    """List every image under `root` at any depth, without hidden files and folders.
 
-    Each real folder is read once, so links that loop or meet end; a link to a folder that was read
-    already, or that holds `root`, is not followed.
+    Each real folder is read once, so links that loop end; a link to a folder that was read already,
+    or that contains `root`, is not followed.
     """
     listing = Listing(root)
     home = root.resolve()
@@ -111,7 +112,7 @@ def list_folder(root: Path) -> Listing:
     folders = [""]
     links: list[str] = []
     while folders or links:
-        # Where a folder is reached both directly and through a link, its own name wins.
+        # A folder that is reached both directly and through a link has its own name.
         folder = folders.pop() if folders else links.pop(0)
         target = (root / folder).resolve()
         if target in read or (folder and home.is_relative_to(target)):
@@ -127,31 +128,31 @@ def list_folder(root: Path) -> Listing:
                     if not _is_folder(entry):
                         _add_file(entry, name, listing)
                     elif is_hidden(entry.name):
-                        listing.ignore("with a leading dot ignored", name)
+                        listing.ignore(HIDDEN, name)
                     elif entry.is_symlink():
                         links.append(name)
                     else:
                         folders.append(name)
         except OSError:
-            listing.ignore("that may not be opened, check the permissions", folder or ".")
+            listing.ignore("cannot be opened; check the permissions", folder or ".")
         links.sort()
-    listing.sort()
+    listing.finish()
     return listing
 
 
 def list_remote_folder(address: Address) -> Listing:
-    """List every image below an address, at any depth."""
+    """List every image below an address at any depth."""
     if address.scheme in ("http", "https"):
         raise DataError(
-            f"{address}: a web server lists no folders; give a table of addresses (csv, tsv, "
-            "jsonl, parquet), a .tar or a .parquet shard that lies there"
+            f"{address}: web servers do not list folders; give a table of addresses (csv, tsv, "
+            "jsonl, parquet), or a .tar or .parquet shard"
         )
     listing = Listing(address)
-    states = dict[str, FileState]()
-    with asking(address):
+    states: dict[str, str] = {}
+    with explain_store(address):
         for name, state in list_remote(address):
             if is_hidden(name):
-                listing.ignore("with a leading dot ignored", name)
+                listing.ignore(HIDDEN, name)
             elif listing.is_image(name):
                 reason = why_unfit(name)
                 if reason is None:
@@ -159,13 +160,14 @@ def list_remote_folder(address: Address) -> Listing:
                 else:
                     listing.left_out[ascii(name)[1:-1]] = reason
     listing.names = list(states)
-    listing.sort()
-    listing.stored = StoredFiles.of_states(str(address), [states[name] for name in listing.names])
+    listing.finish()
+    files = {f"{str(address).removesuffix('/')}/{name}": states[name] for name in listing.names}
+    listing.stored = StoredFiles.of_states(str(address), files)
     return listing
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a name, or a folder in it, has a leading dot, or is what macOS leaves in archives."""
+    """Return whether a part of a path has a leading dot, or is macOS's folder in archives."""
     return any(
         part == "__MACOSX" or (part.startswith(".") and part not in (".", ".."))
         for part in name.split("/")
@@ -181,7 +183,7 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
 def _add_file(entry: "os.DirEntry[str]", name: str, listing: Listing) -> None:
     if is_hidden(entry.name):
         if name.lower().endswith(IMAGE_SUFFIXES):
-            listing.ignore("with a leading dot ignored", name)
+            listing.ignore(HIDDEN, name)
         return
     if not listing.is_image(name):
         return
@@ -193,6 +195,6 @@ def _add_file(entry: "os.DirEntry[str]", name: str, listing: Listing) -> None:
     elif is_file:
         listing.names.append(name)
     elif entry.is_symlink() and not os.path.exists(entry):  # noqa: PTH110
-        listing.left_out[name] = "a link to nothing"
+        listing.left_out[name] = "a broken link"
     else:
-        listing.left_out[name] = "no plain file (a pipe, a socket or a device)"
+        listing.left_out[name] = "not a regular file"

@@ -1,5 +1,4 @@
-"""Labels: from cells of a table to class names, from paths in a table to images, each doubt
-counted or refused."""
+"""Turn cells of a table into class names, and paths in a table into images."""
 
 import os
 import posixpath
@@ -10,95 +9,91 @@ from pathlib import Path, PurePath
 
 import numpy as np
 
-from shoal.arrays import UNLABELED, Ints, as_class, fold_unlabeled, sort_classes
-from shoal.data.readers.tables import LINE_END, Table
+from shoal.arrays import UNLABELED, Ints, as_class, sort_classes
+from shoal.data.readers.tables import LINE_END
 from shoal.data.storage.addresses import ADDRESS, is_utf8
 from shoal.errors import DataError
-from shoal.words import count, first_few, plural
+from shoal.words import count, first_few
 
 MAX_ABSENT_SHARE = 0.05
-"""Share of a table's rows, or a single one, that may name images that are not there; more are
-likely wrong paths."""
-
-UNLABELED_CELLS = fold_unlabeled()
-"""Texts that mean 'no label'."""
+"""Share of a table's rows that may name missing images; more are likely wrong paths. One row always
+may."""
 
 
 @dataclass
 class RowLabels:
-    """What the rows of a table say about the images of a collection."""
+    """Labels of images, collected from the rows of one or more tables."""
 
     labels: dict[str, str | None] = field(default_factory=dict)
-    """Image name -> class name, None where the row says 'unlabeled'."""
+    """Class of each image, None for unlabeled."""
     locations: dict[str, str] = field(default_factory=dict)
-    """Image name -> the row that said so, for messages."""
+    """The row that labeled each image, for messages."""
     absent: list[str] = field(default_factory=list)
-    """Rows that name no image: where they stand, and the path."""
-    doubled: list[str] = field(default_factory=list)
-    """Rows that name an image again."""
-
-    def add(self, name: str | None, label: str | None, location: str, raw: object) -> None:
-        """Take the row at `location`, whose path `raw` means the image `name`, or none; two
-        labels are an error."""
-        if name is None:
-            self.absent.append(f"{location}: {raw}")
-            return
-        if name in self.labels:
-            self.doubled.append(f"{location}: {raw}")
-        first = self.labels.get(name)
-        if first is None:
-            self.labels[name] = label
-            self.locations[name] = location
-        elif label not in (None, first):
-            raise DataError(
-                f"{location}: {name!r} is labeled {label!r}, but {first!r} in "
-                f"{self.locations[name]}; an image has one category, so remove one of the two rows"
-            )
+    """Rows that name no image: location and path."""
+    repeated: list[str] = field(default_factory=list)
+    """Rows that name an image again: location and path."""
 
     @property
     def notes(self) -> list[str]:
-        """Count rows that name nothing, or the same again."""
+        """Counts of rows without an image, and of repeated rows."""
         notes = []
-        for rows, verb, what in (
-            (self.absent, "names", "images that are not there"),
-            (self.doubled, "repeats", "an image with the same label or none"),
-        ):
-            if rows:
-                n_rows = f"{count(len(rows), 'row')} {plural(len(rows), verb)}"
-                notes.append(f"{n_rows} {what} ({first_few(rows, separator='; ')})")
+        if self.absent:
+            some = first_few(self.absent, separator="; ")
+            notes.append(f"{count(len(self.absent), 'row')} without an image ({some})")
+        if self.repeated:
+            some = first_few(self.repeated, separator="; ")
+            notes.append(f"{count(len(self.repeated), 'repeated row')} ({some})")
         return notes
 
 
 def label_rows(
-    table: Table,
-    path_column: str,
+    cells: Sequence[object],
     labels: Sequence[str | None],
     find: Callable[[object, str], str | None],
+    location_of: Callable[[int], str],
     *,
     allow_missing: bool,
+    rows: RowLabels | None = None,
 ) -> RowLabels:
-    """Find the image that each row names by `find`, which is given the cell and where it stands.
+    """Return the labels of images by the rows of a table, added to those in `rows`.
 
-    An image with two different labels is an error, and so are many rows that name none, where some
-    do, unless `allow_missing`.
+    `find` returns the image that a cell at a location names, or None. An image with two different
+    labels is an error, and so are many rows that name no image, unless `allow_missing`.
     """
-    rows = RowLabels()
-    for row, (raw, label) in enumerate(zip(table.columns[path_column], labels, strict=True)):
-        location = table.location(row)
-        rows.add(find(raw, location), label, location, raw)
-    n_absent = len(rows.absent)
-    is_many = n_absent > max(1, MAX_ABSENT_SHARE * len(table))
-    if rows.labels and is_many and not allow_missing:
+    rows = rows or RowLabels()
+    n_absent_before = len(rows.absent)
+    n_found = 0
+    for i, (cell, label) in enumerate(zip(cells, labels, strict=True)):
+        location = location_of(i)
+        name = find(cell, location)
+        if name is None:
+            rows.absent.append(f"{location}: {cell}")
+            continue
+        n_found += 1
+        if name in rows.labels:
+            rows.repeated.append(f"{location}: {cell}")
+        first = rows.labels.get(name)
+        if first is None:
+            rows.labels[name] = label
+            rows.locations[name] = location
+        elif label not in (None, first):
+            raise DataError(
+                f"{location}: {name!r} is labeled {label!r}, but {first!r} in "
+                f"{rows.locations[name]}; remove one of the two rows"
+            )
+    absent = rows.absent[n_absent_before:]
+    is_many = len(absent) > max(1, MAX_ABSENT_SHARE * len(cells))
+    if n_found and is_many and not allow_missing:
         raise DataError(
-            f"{table.where}: {n_absent:,} of {len(table):,} rows name images that are not "
-            f"there ({first_few(rows.absent, separator='; ')}); correct their paths, or go on "
-            "without these rows with --allow-missing (allow_missing=True in Python)"
+            f"labels: {len(absent):,} of {len(cells):,} rows name missing images "
+            f"({first_few(absent, separator='; ')}); correct their paths, or ignore these rows "
+            "with --allow-missing"
         )
     return rows
 
 
 def why_no_label(cell: object) -> str | None:
-    """Why a cell cannot be the label of an image, wherever it was read; None where it can."""
+    """Return why a cell cannot be the label of an image, or None if it can."""
     if isinstance(cell, list | tuple | dict | bytes):
         return "expected a number or a text"
     if not isinstance(cell, str) or not cell.strip():
@@ -111,32 +106,29 @@ def why_no_label(cell: object) -> str | None:
 
 
 def class_names(cells: Iterable[object], location: Callable[[int], str]) -> list[str | None]:
-    """The class that each cell names, as text, or None (see `as_class`); the number 3.0 and the
-    text '3.0' are '3'.
+    """Return the class that each cell names as text, or None for unlabeled (see `as_class`).
 
-    `location` says of a row where it stands, for messages.
+    `location` returns the place of a row, for messages.
     """
     names: list[str | None] = []
     for row, cell in enumerate(cells):
         reason = why_no_label(cell)
         if reason is not None:
             raise DataError(
-                f"{location(row)}: labels: found {repr(cell)[:40]}, {reason}; give each image one "
-                "label"
+                f"{location(row)}: found the label {repr(cell)[:40]}, {reason}; give each image "
+                "one label"
             )
         try:
-            one = as_class(cell, UNLABELED_CELLS)
+            name = as_class(cell)
         except DataError as error:
             raise DataError(f"{location(row)}: {error}") from error
-        if one is not None:
-            one = str(one)
-        names.append(one)
+        names.append(None if name is None else str(name))
     return names
 
 
 def encode(names: Sequence[str | None]) -> tuple[Ints, tuple[str, ...]]:
-    """Number class names: (N,) positions, -1 for None, and the classes, as `sort_classes` has
-    them."""
+    """Return (N,) positions of class names among the sorted classes, -1 for None, and the
+    classes."""
     classes = tuple(sort_classes({name for name in names if name is not None}))
     position: dict[str | None, int] = {name: i for i, name in enumerate(classes)}
     position[None] = UNLABELED
@@ -144,8 +136,7 @@ def encode(names: Sequence[str | None]) -> tuple[Ints, tuple[str, ...]]:
 
 
 def similar_classes(classes: Sequence[str]) -> list[str]:
-    """Note class names that differ only in case, spaces or Unicode form; both are kept, as they
-    were written."""
+    """Return a note about class names that differ only in case, spaces or Unicode form, if any."""
     first: dict[str, str] = {}
     pairs = []
     for name in classes:
@@ -159,72 +150,75 @@ def similar_classes(classes: Sequence[str]) -> list[str]:
     return [f"categories that differ only in case, spaces or Unicode form: {some}"]
 
 
-class Spellings:
-    """Finds a name however its accents are spelled: file systems of macOS write 'é' as two code
+def name_finder(names: Iterable[str]) -> Callable[[Sequence[str]], str | None]:
+    """Return a function that finds the first of some spellings among the names, or None.
+
+    An exact match comes first, then one in another Unicode form: macOS writes 'é' as two code
     points, tables as one.
-
-    A name as it stands comes before one in another Unicode form.
     """
+    exact = frozenset(names)
+    composed = {unicodedata.normalize("NFC", name): name for name in exact}
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self.names = frozenset(names)
-        self.composed = {unicodedata.normalize("NFC", name): name for name in self.names}
-
-    def find(self, spellings: Sequence[str]) -> str | None:
-        """The name that one of the spellings means, the first of them that means any."""
+    def find(spellings: Sequence[str]) -> str | None:
         for name in spellings:
-            if name in self.names:
+            if name in exact:
                 return name
-        composed = [unicodedata.normalize("NFC", name) for name in spellings]
-        return next((self.composed[name] for name in composed if name in self.composed), None)
+        for name in spellings:
+            found = composed.get(unicodedata.normalize("NFC", name))
+            if found is not None:
+                return found
+        return None
+
+    return find
 
 
-def finder(
+def image_finder(
     names: Iterable[str], root: PurePath, folder: PurePath | None
 ) -> Callable[[object, str], str | None]:
-    """What finds the image below `root` that a cell of a table means.
+    """Return a function that finds the image below `root` that a cell of a table names.
 
-    A path is relative to the table's `folder`, then to `root`; one that leads out of `root` is
-    refused.
+    A path is relative to the table's `folder`, then to `root`, then to the working directory; one
+    that leads out of `root` is refused.
     """
-    spellings = Spellings(names)
-    real = root
+    find_name = name_finder(names)
+    roots = {root}
     if isinstance(root, Path):
-        real = root.resolve()
-    # As `normpath` writes them, which takes one of the two slashes of an address away.
-    roots = [f"{posixpath.normpath(path.as_posix()).rstrip('/')}/" for path in {root, real}]
-    bases = [posixpath.normpath(path.as_posix()) for path in (folder, root) if path is not None]
+        roots.add(root.resolve())
+    # `normpath` writes an address with one slash; roots are compared in that form.
+    prefixes = [f"{posixpath.normpath(path.as_posix()).rstrip('/')}/" for path in roots]
+    bases = [
+        posixpath.normpath(path.as_posix())
+        for path in (folder, root, Path.cwd())
+        if path is not None
+    ]
 
     def find(cell: object, location: str) -> str | None:
-        raw = as_path(cell, location)
-        is_address = ADDRESS.match(raw) is not None
-        inside = [
-            path.removeprefix(start)
-            for spelled in dict.fromkeys((raw, raw.replace("\\", "/")))
-            # A Path per row would cost more than all the rest.
-            for base in ([""] if is_address else bases)
-            for path in [posixpath.normpath(posixpath.join(base, spelled))]
-            for start in roots
-            if path.startswith(start)
-        ]
+        path = as_path(cell, location)
+        is_address = ADDRESS.match(path) is not None
+        inside = []
+        for spelling in dict.fromkeys((path, path.replace("\\", "/"))):
+            # Strings: a Path per row would take longer than everything else.
+            for base in [""] if is_address else bases:
+                absolute = posixpath.normpath(posixpath.join(base, spelling))
+                for prefix in prefixes:
+                    if absolute.startswith(prefix):
+                        inside.append(absolute.removeprefix(prefix))
         if not inside:
             problem = "leads out of"
             if is_address and isinstance(root, Path):
-                problem = "is an address, but the images are those in"
-            raise DataError(f"{location}: {raw!r} {problem} {root}; give paths inside that folder")
-        return spellings.find(inside)
+                problem = "is an address, but the images are in"
+            raise DataError(f"{location}: {path!r} {problem} {root}; give paths inside that folder")
+        return find_name(inside)
 
     return find
 
 
 def as_path(cell: object, location: str) -> str:
-    """The path that a cell of a table holds."""
+    """Return the path that a cell of a table holds."""
     if isinstance(cell, os.PathLike):
         cell = os.fspath(cell)
     if isinstance(cell, Mapping):  # Hugging Face's image struct: {"bytes": …, "path": …}
         cell = cell.get("path")
     if not isinstance(cell, str) or not cell.strip():
-        raise DataError(
-            f"{location}: found {str(cell)[:40]!r} as the path of an image; every row needs one"
-        )
+        raise DataError(f"{location}: found {str(cell)[:40]!r}, expected the path of an image")
     return cell

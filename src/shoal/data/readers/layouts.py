@@ -1,20 +1,24 @@
-"""Layouts: recognize how a user keeps images and labels, and read them as one collection.
+"""Recognize how images and labels are stored, and read them as one collection.
 
-Every reader lists images (`Listing`), with labels where they came with some. Otherwise labels come
-from a table, from metadata beside the images, or from the names of their folders.
+Every source becomes a `Listing` of images, with labels if the source has them. Otherwise labels
+come from a table, from metadata next to the images, or from the names of their folders.
 """
 
-import errno
 import os
+import posixpath
+import re
 from collections.abc import Iterable, Mapping, Sequence, Sized
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from shoal.boxes import split_name
 from shoal.data.collection import Collection, Images
+from shoal.data.readers.boxes import NO_BOXES, BoxOptions, add_boxes, refuse_boxes
 from shoal.data.readers.folders import (
     METADATA_NAMES,
     TABLE_SUFFIXES,
@@ -25,49 +29,54 @@ from shoal.data.readers.folders import (
 )
 from shoal.data.readers.labels import (
     RowLabels,
+    as_path,
     class_names,
     encode,
-    finder,
+    image_finder,
     label_rows,
     similar_classes,
 )
-from shoal.data.readers.listed_files import list_files
-from shoal.data.readers.shard_patterns import is_shards
-from shoal.data.readers.shards import read_shards
+from shoal.data.readers.shards import is_shards, read_shards
 from shoal.data.readers.tables import (
     LABEL_COLUMNS,
     PATH_COLUMNS,
     Table,
     as_table,
-    find_column,
     is_frame,
+    pick_column,
     read_table,
     require_column,
 )
-from shoal.data.storage.addresses import Address, absolute
+from shoal.data.storage.addresses import Address, absolute, as_address, why_unfit
+from shoal.data.storage.remote import N_REQUESTS, remote_state
+from shoal.data.storage.stored import StoredFiles
 from shoal.errors import DataError, UsageError
-from shoal.words import count
+from shoal.words import count, first_few, plural
 
 UNLABELED_FOLDERS = ("unlabeled", "unlabelled", "_unlabeled", "unknown", "unsorted")
-"""First-level folders whose images have no label, whatever their case."""
+"""First-level folders whose images are unlabeled, in upper or lower case."""
 
 SPLIT_FOLDERS = frozenset({"train", "test", "val", "valid", "validation", "dev", "eval"})
-"""Folder names that are splits far more often than categories."""
+"""Folder names that are likely splits, not categories."""
+
+FOLDERS = re.compile("folders(?::([1-9]))?")
+"""Labels that are the names of the folders at a level, by default the first."""
 
 Source = object
-"""Images as callers give them: `read_collection` says what they may be."""
+"""Images in any form that `read_collection` documents."""
 
 Labels = object
-"""Labels as callers give them: a table, a data frame, a mapping, "folders", False or None."""
+"""Labels in any form: a table, a data frame, a mapping, "folders", "folders:2", False or None."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """How `read_collection` was asked to read; its arguments say more."""
+    """Options of `read_collection`, which documents them."""
 
     path_column: str | None
     label_column: str | None
     allow_missing: bool
+    boxes: BoxOptions
 
 
 def read_collection(
@@ -79,58 +88,54 @@ def read_collection(
     path_column: str | None = None,
     label_column: str | None = None,
     allow_missing: bool = False,
+    boxes: BoxOptions = NO_BOXES,
 ) -> Collection:
-    """Read images and labels in any supported layout; `Collection.describe` says what was
-    recognized.
+    """Read images and labels in any supported layout; `Collection.describe` reports what was found.
 
     Args:
         source: A folder, or its address (s3://, gs://, hf://); tar or parquet shards that hold
             images (`shards-{000..012}.tar`), or their address; a table (csv, tsv, jsonl, parquet)
             or data frame of paths or addresses and labels, or its address; a list of paths or
             addresses, of PIL images or of arrays; a uint8 array (N, H, W) or (N, H, W, C).
-        labels: With a folder: a table, data frame or mapping of paths to labels; "folders" to read
-            folder names even where a metadata file has labels; False for no labels. Otherwise one
+        labels: With a folder: a table, data frame or mapping of paths to labels; "folders" to use
+            folder names even if a metadata file has labels, "folders:2" for those of the second
+            level; False for no labels. Otherwise one
             label per image, or None. A label that is None, NaN, NA, -1, 'unlabeled' or 'unknown'
             means unlabeled.
         labeled: With `unlabeled`, instead of `source`: a folder with a folder per class.
         unlabeled: A folder of images without labels, at any depth.
         path_column: The column of paths, if it is none of `PATH_COLUMNS`.
         label_column: The column of labels, if it is none of `LABEL_COLUMNS`.
-        allow_missing: Whether to go on where more than a few per cent of a table's rows name images
-            that are not there, or shards are damaged.
+        allow_missing: Whether to continue if more than a few percent of a table's rows name
+            missing images, or if shards are damaged.
+        boxes: Boxes in the images, which become the items. Unless `labels` are given, boxes have
+            the labels in their file or, if it has none, those of their images.
     """
     options = ReadOptions(
-        path_column=path_column, label_column=label_column, allow_missing=allow_missing
+        path_column=path_column,
+        label_column=label_column,
+        allow_missing=allow_missing,
+        boxes=boxes,
     )
     if labeled is not None or unlabeled is not None:
         if source is not None or labels is not None or labeled is None or unlabeled is None:
-            raise UsageError(
-                "give `labeled` and `unlabeled` together, and neither images nor `labels` beside "
-                "them"
-            )
+            raise UsageError("give `labeled` and `unlabeled` together, without images or `labels`")
+        _refuse_columns(options)
         return _read_two_folders(check_folder(labeled), check_folder(unlabeled), options)
     if is_frame(source):
         return _read_table(as_table(source), labels, options)
     if not isinstance(source, str | os.PathLike):
-        return _read_memory(source, labels, options)
-    try:
-        return _read_location(source, labels, options)
-    except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
-            raise
-        raise DataError(
-            f"{str(error.filename)[:60]}…: too long for the name of a file; give one that is there"
-        ) from error
+        return _read_list(source, labels, options)
+    return _read_location(source, labels, options)
 
 
 def _read_location(
     source: str | os.PathLike[str], labels: Labels, options: ReadOptions
 ) -> Collection:
-    """Read a folder, a table or shards, on this machine or at an address."""
+    """Read a folder, a table or shards, local or at an address."""
     where = absolute(source)
-    image_column = options.path_column
-    if _is_table(labels):  # whose column it is
-        image_column = None
+    # With a table of labels, --path-column names a column of that table, not of shards.
+    image_column = None if _is_table(labels) else options.path_column
     if is_shards(source, image_column):
         return _read_shards(source, labels, options)
     suffix = where.suffix.lower()
@@ -138,10 +143,7 @@ def _read_location(
         if suffix in TABLE_SUFFIXES:
             return _read_table(read_table(where), labels, options)
         if suffix in (".npy", ".npz"):
-            raise UsageError(
-                f"{where}: found an array file; read embeddings with read_embeddings, images from "
-                "a folder"
-            )
+            raise UsageError(f"{where}: found an array file; for embeddings, use `shoal cluster`")
     if isinstance(where, Address):
         listing = list_remote_folder(where)
     else:
@@ -154,47 +156,50 @@ def _read_location(
 def _read_shards(
     pattern: str | os.PathLike[str], labels: Labels, options: ReadOptions
 ) -> Collection:
-    """Read tar or parquet shards: their own labels, or others that are given."""
-    if _is_table(labels):  # whose columns the options name
-        listing = read_shards(pattern, allow_missing=options.allow_missing, needs_labels=False)
-    else:
-        listing = read_shards(
-            pattern,
-            image_column=options.path_column,
-            label_column=options.label_column,
-            allow_missing=options.allow_missing,
-            needs_labels=labels is None,
-        )
-        options = replace(options, path_column=None, label_column=None)
+    """Read tar or parquet shards, with the labels in them unless others are given."""
+    if _is_table(labels):  # the column options are about the table, not about the shards
+        listing = read_shards(pattern, allow_missing=options.allow_missing)
+        return _read_listed(listing, labels, options)
+    listing = read_shards(
+        pattern,
+        image_column=options.path_column,
+        label_column=options.label_column,
+        allow_missing=options.allow_missing,
+    )
     if labels is None and listing.labels is not None:
+        _replace_by_boxes(listing, options)
         return _build(listing, listing.labels, "shards and the labels in them")
-    return _read_listed(listing, labels, options)
+    return _read_listed(listing, labels, replace(options, path_column=None, label_column=None))
 
 
 def _read_table(table: Table, labels: Labels, options: ReadOptions) -> Collection:
-    """Read a table that lists the images itself; those it does not list are not in the
-    collection."""
+    """Read the images that a table lists."""
     if labels not in (None, False):
         raise UsageError(
-            f"{table.where}: already a table of labels; give the folder of images as the source "
-            "instead"
+            f"{table.where}: the table of images already has labels; to use another table of "
+            "labels, give a folder of images"
         )
     paths = require_column(table, PATH_COLUMNS, options.path_column, "path")
     cells: Sequence[object] = [None] * len(table)
+    notes = []
     if labels is None:
-        cells = table.columns[require_column(table, LABEL_COLUMNS, options.label_column, "label")]
-    given = class_names(cells, table.location)
-    listing = list_files(table, paths, given, allow_missing=options.allow_missing)
+        column = require_column(table, LABEL_COLUMNS, options.label_column, "label")
+        cells = table.columns[column]
+        notes = _column_notes(table, column, options)
+    names = class_names(cells, table.location)
+    listing = _list_files(table, paths, names, allow_missing=options.allow_missing)
+    listing.notes += notes
+    _replace_by_boxes(listing, options)
     return _build(listing, listing.labels, f"the images listed in {table.where}")
 
 
-def _read_memory(source: Source, labels: Labels, options: ReadOptions) -> Collection:
+def _read_list(source: Source, labels: Labels, options: ReadOptions) -> Collection:
     """Read a list of paths, or images in memory."""
     is_list = isinstance(source, Sized) and not isinstance(source, Mapping | bytes)
     if not is_list or not isinstance(source, Iterable):
         raise UsageError(
             f"images: found {type(source).__name__}, expected a folder, a table, or a list of "
-            "images or paths; or give --labeled and --unlabeled"
+            "images or paths; or use --labeled and --unlabeled"
         )
     items = list(source)
     cells: Sequence[object] = [None] * len(items)
@@ -204,26 +209,26 @@ def _read_memory(source: Source, labels: Labels, options: ReadOptions) -> Collec
         raise DataError(f"labels: found {len(cells):,}, expected {len(items):,}, one per image")
     if not items:
         raise DataError("images: found none; give at least one")
-    given = class_names(cells, lambda i: f"label {i}")
+    names = class_names(cells, lambda i: f"label {i}")
     if isinstance(items[0], str | os.PathLike):
         table = Table("list", None, {"path": items}, range(len(items)), unit="path")
-        listing = list_files(table, "path", given, allow_missing=options.allow_missing)
+        listing = _list_files(table, "path", names, allow_missing=options.allow_missing)
+        _replace_by_boxes(listing, options)
         return _build(listing, listing.labels, "a list of paths")
-    images: Images = items
-    if isinstance(source, np.ndarray) and source.dtype != object:
-        _check_array(source, source.shape[1:], "images")
-        images = source
+    refuse_boxes(options.boxes, has_files=False)
     for i, image in enumerate(items):
         if isinstance(image, np.ndarray):
-            _check_array(image, image.shape, f"image {i}")
+            _check_array(image, f"image {i}")
         elif not isinstance(image, Image.Image):
             raise DataError(
-                f"image {i}: found {type(image).__name__}, expected a PIL image or a uint8 array "
-                "like the rest"
+                f"image {i}: found {type(image).__name__}, expected a PIL image or a uint8 array"
             )
-    encoded, classes = encode(given)
+    encoded, classes = encode(names)
+    images: Images = items
+    if isinstance(source, np.ndarray) and source.dtype != object:
+        images = source
     return Collection(
-        tuple(f"image-{i:06d}" for i in range(len(given))),
+        tuple(f"image-{i:06d}" for i in range(len(items))),
         encoded,
         classes,
         images=images,
@@ -232,57 +237,154 @@ def _read_memory(source: Source, labels: Labels, options: ReadOptions) -> Collec
     )
 
 
-def _check_array(array: NDArray[np.generic], shape: tuple[int, ...], where: str) -> None:
-    """Check pixels (H, W[, C]), or as many images of them as one array holds."""
+def _list_files(
+    table: Table, path_column: str, labels: Sequence[str | None], *, allow_missing: bool
+) -> Listing:
+    """Find listed files; relative paths start at the table's folder, else at the working directory.
+
+    Notes count missing files and files listed twice. Raise for a file with two labels and, unless
+    `allow_missing`, for many missing files.
+    """
+    paths = [as_path(cell, table.location(i)) for i, cell in enumerate(table.columns[path_column])]
+    is_remote = isinstance(table.folder, Address) or as_address(paths[0]) is not None
+    files = [_locate(path, table, table.location(i), is_remote) for i, path in enumerate(paths)]
+    states: dict[str, str] = {}
+    if is_remote:
+        states = _remote_states(list(dict.fromkeys(files)))
+        existing = set(states)
+    else:
+        # os.path on strings, because creating a Path per row takes longer than the check itself.
+        existing = {file for file in files if os.path.isfile(file)}  # noqa: PTH113
+    rows = label_rows(
+        files,
+        labels,
+        lambda file, _: str(file) if file in existing else None,
+        table.location,
+        allow_missing=allow_missing,
+    )
+    if not rows.labels:
+        raise DataError(
+            f"none of the {len(files):,} listed images exists; the first one is {rows.absent[0]}"
+        )
+    start = os.path.commonpath([os.path.dirname(file) for file in rows.labels])  # noqa: PTH120
+    where = os.path.join(start, "")  # noqa: PTH118
+    root: PurePath = Path(start)
+    stored = None
+    if is_remote:
+        if not start:
+            raise DataError(f"{table.where}: found addresses of several stores; give one at a time")
+        where = f"{start.replace(':', ':/', 1)}/"  # `commonpath` has removed one of two slashes
+        root = Address(where)
+        stored = StoredFiles.of_states(where, {file: states[file] for file in sorted(rows.labels)})
+    by_name = {
+        file.removeprefix(where).replace(os.sep, "/"): label for file, label in rows.labels.items()
+    }
+    return Listing(
+        root, sorted(by_name), labels=by_name, notes=rows.notes, stored=stored, folders=()
+    )
+
+
+def _locate(path: str, table: Table, location: str, is_remote: bool) -> str:
+    """Return the absolute path or the address of a listed file; `location` names its row."""
+    address = as_address(path)
+    if address is None and isinstance(table.folder, Address):
+        address = table.folder / posixpath.normpath(path)
+    if (address is not None) != is_remote:
+        kind = "a local path" if address is None else "an address"
+        raise DataError(f"{location}: {path!r} is {kind}, unlike other rows; use only one kind")
+    if address is not None:
+        reason = why_unfit(str(address).partition("://")[2])
+        if reason is not None:
+            raise DataError(f"{location}: {path!r}: {reason}; give the address of an image")
+        return str(address)
+    folder = str(table.folder or Path.cwd())
+    file = os.path.normpath(os.path.join(folder, path))  # noqa: PTH118
+    here = os.path.abspath(path)  # noqa: PTH100
+    if here != file and not os.path.isfile(file) and os.path.isfile(here):  # noqa: PTH113
+        folder = str(Path.cwd())
+        file = here
+    is_relative = table.folder is not None and not os.path.isabs(path)  # noqa: PTH117
+    if is_relative and os.path.commonpath([file, folder]) != folder:
+        raise DataError(
+            f"{location}: {path!r} is outside {folder}; use absolute paths, or paths inside it"
+        )
+    return file
+
+
+def _remote_states(addresses: Sequence[str]) -> dict[str, str]:
+    """Return the state of each remote file that exists."""
+    with ThreadPoolExecutor(N_REQUESTS) as threads:
+        found = threads.map(lambda address: remote_state(Address(address)), addresses)
+        pairs = zip(addresses, found, strict=True)
+        return {address: state for address, state in pairs if state is not None}
+
+
+def _check_array(array: NDArray[np.generic], where: str) -> None:
+    """Check uint8 pixels (H, W) or (H, W, C)."""
+    shape = array.shape
     is_image = len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4))
     if array.dtype != np.uint8 or not is_image or 0 in shape:
         raise DataError(
-            f"{where}: found {array.dtype} of shape {array.shape}, expected uint8 pixels from 0 to "
-            "255, of height, width and 1, 3 or 4 channels; convert or transpose them"
+            f"{where}: found {array.dtype} of shape {shape}, expected uint8 of shape (height, "
+            "width) or (height, width, 1, 3 or 4 channels); convert or transpose it"
         )
 
 
 def _read_two_folders(labeled: Path, unlabeled: Path, options: ReadOptions) -> Collection:
-    """Read a folder with a folder per category, and one without labels."""
-    _refuse_columns(options)
+    """Read a folder with one subfolder per category, and a folder of unlabeled images."""
     root = Path(os.path.commonpath([labeled, unlabeled]))
     folders = tuple(folder.relative_to(root).as_posix() for folder in (labeled, unlabeled))
     both = Listing(root, folders=folders)
     labels: dict[str, str | None] = {}
-    for folder in (unlabeled, labeled):  # where one holds the other, labels win
+    # Labeled images last: if one folder contains the other, an image keeps its label.
+    for folder in (unlabeled, labeled):
         listing = list_folder(folder)
-        _refuse_none(listing)
-        below = folder.relative_to(root)
+        _refuse_empty(listing)
+        relative = folder.relative_to(root)
         for name in listing.names:
-            labels[(below / name).as_posix()] = None
-            if folder == labeled:
-                labels[(below / name).as_posix()] = _folder_label(name)
+            label = _folder_label(name) if folder == labeled else None
+            labels[(relative / name).as_posix()] = label
         for name, reason in listing.left_out.items():
-            both.left_out[(below / name).as_posix()] = reason
+            both.left_out[(relative / name).as_posix()] = reason
         both.notes += [f"{folder.name}: {note}" for note in listing.notes]
     both.names = sorted(labels)
+    both.labels = labels
+    _replace_by_boxes(both, options)
     layout = f"two folders: {labeled.name}, a folder per category, and {unlabeled.name}, unlabeled"
-    return _build(both, labels, layout)
+    return _build(both, both.labels, layout)
 
 
 def _read_listed(listing: Listing, labels: Labels, options: ReadOptions) -> Collection:
-    """Read listed images with the labels that are given, or that lie beside them."""
-    _refuse_none(listing)
+    """Read listed images with the given labels, or with those stored next to them."""
+    _refuse_empty(listing)
+    _replace_by_boxes(listing, options)
     if _is_table(labels):
         return _read_labels(listing, _label_table(labels), options)
     metadata = [name for name in listing.tables if PurePosixPath(name).name in METADATA_NAMES]
-    if labels is None and metadata:
+    if labels is None and metadata and listing.labels is None:
         return _read_metadata(listing, metadata, options)
     _refuse_columns(options)
     if labels is False:
         return _build(listing, {}, "a folder without labels")
-    return _read_folder_names(listing)
+    if labels is None and listing.images and listing.labels is not None:
+        return _build(listing, listing.labels, "a folder and the labels of its boxes")
+    return _read_folder_names(listing, _folder_level(labels) or 1)
+
+
+def _replace_by_boxes(listing: Listing, options: ReadOptions) -> None:
+    if options.boxes.source is not None:
+        add_boxes(listing, options.boxes, allow_missing=options.allow_missing)
 
 
 def _is_table(labels: Labels) -> bool:
-    """Whether labels come as a table, whose columns are named."""
-    is_word = isinstance(labels, str) and labels == "folders"
-    return labels is not None and labels is not False and not is_word
+    """Return whether labels are given as a table, data frame or mapping."""
+    return labels is not None and labels is not False and _folder_level(labels) is None
+
+
+def _folder_level(labels: Labels) -> int | None:
+    """Return the level that 'folders' or 'folders:2' names; None for other labels."""
+    words = FOLDERS.fullmatch(str(labels)) if isinstance(labels, str | Path) else None
+    return None if words is None else int(words[1] or 1)
 
 
 def _label_table(labels: Labels) -> Table:
@@ -290,7 +392,7 @@ def _label_table(labels: Labels) -> Table:
         return as_table(labels)
     if isinstance(labels, Mapping):
         columns = {"path": list(labels), "label": list(labels.values())}
-        return Table("labels", None, columns, range(len(labels)), unit="entry")
+        return Table("the mapping", None, columns, range(len(labels)), unit="entry")
     if isinstance(labels, str | os.PathLike):
         return read_table(labels)
     raise UsageError(
@@ -300,64 +402,95 @@ def _label_table(labels: Labels) -> Table:
 
 
 def _refuse_columns(options: ReadOptions) -> None:
-    """Refuse to be told of a column where no table is read."""
+    """Raise if a column is named although no table is read."""
     column = options.path_column or options.label_column
     if column is not None:
-        raise UsageError(
-            f"column {column!r}: no table is read here; give the one that has it as the labels, "
-            "or leave it out"
-        )
+        raise UsageError(f"column {column!r}: no table of labels is read; give one as the labels")
 
 
-def _refuse_none(listing: Listing) -> None:
+def _refuse_empty(listing: Listing) -> None:
     if not listing.names:
         ignored = "; ".join(listing.notes) or "no files, or only tables"
+        if any(name.endswith(".arrow") for names in listing.ignored.values() for name in names):
+            raise DataError(
+                f"{listing.root}: written by save_to_disk of Hugging Face's datasets, which is not "
+                "read; convert it in Python: load_from_disk(...).to_parquet('images.parquet'), "
+                "one split at a time, and give that file"
+            )
         raise DataError(
-            f"{listing.root}: no images (jpg, png, webp, tif, bmp, gif or heic) in this folder or "
-            f"below: {ignored}"
+            f"{listing.root}: found no images (jpg, png, webp, tif, bmp, gif or heic) in this "
+            f"folder or its subfolders: {ignored}"
         )
-
-
-def _label_rows(
-    table: Table, listing: Listing, paths: str, labels: str, options: ReadOptions
-) -> RowLabels:
-    return label_rows(
-        table,
-        paths,
-        class_names(table.columns[labels], table.location),
-        finder(listing.names, listing.root, table.folder),
-        allow_missing=options.allow_missing,
-    )
 
 
 def _read_labels(listing: Listing, table: Table, options: ReadOptions) -> Collection:
-    """Label listed images by a table."""
-    paths = require_column(table, PATH_COLUMNS, options.path_column, "path", listing.names)
+    """Label listed images with a table."""
+    paths = require_column(table, PATH_COLUMNS, options.path_column, "path")
     labels = require_column(table, LABEL_COLUMNS, options.label_column, "label")
-    rows = _label_rows(table, listing, paths, labels, options)
-    if not rows.labels:  # its paths start somewhere else
+    rows = RowLabels()
+    _label_rows(table, listing, paths, labels, options, rows)
+    if not rows.labels:
         raise DataError(
-            f"{table.where}: none of its {len(table):,} paths is an image under {listing.root}; "
-            f"the first is {table.columns[paths][0]!r}, an image there is {listing.names[0]!r}; "
-            "give paths relative to that folder"
+            f"{table.where}: none of its {len(table):,} paths is an image in {listing.root}; the "
+            f"first one is {table.columns[paths][0]!r}, but images are named like "
+            f"{listing.names[0]!r}; use paths relative to that folder"
         )
     listing.notes += rows.notes
     layout = f"a folder and the labels of {table.where} (columns {paths!r} and {labels!r})"
     return _build(listing, rows.labels, layout)
 
 
-def _read_folder_names(listing: Listing) -> Collection:
-    """Label listed images by the names of their first-level folders."""
-    labels = {name: _folder_label(name) for name in listing.names}
+def _label_rows(
+    table: Table, listing: Listing, paths: str, labels: str, options: ReadOptions, rows: RowLabels
+) -> None:
+    """Add the labels of a table to `rows`."""
+    listing.notes += _column_notes(table, labels, options)
+    label_rows(
+        table.columns[paths],
+        class_names(table.columns[labels], table.location),
+        image_finder([*listing.names, *listing.images], listing.root, table.folder),
+        table.location,
+        allow_missing=options.allow_missing,
+        rows=rows,
+    )
+
+
+def _column_notes(table: Table, column: str, options: ReadOptions) -> list[str]:
+    """Return a note on the column of labels, if it was chosen by a name other than 'label'."""
+    if options.label_column is not None or column.casefold() == LABEL_COLUMNS[0]:
+        return []
+    return [
+        f"the labels are the column {column!r} of {table.where}; to use another one, give "
+        "--label-column NAME"
+    ]
+
+
+def _read_folder_names(listing: Listing, level: int = 1) -> Collection:
+    """Label listed images by the names of their folders at a level; those above it are unlabeled.
+
+    Where two folders of that level have the same name, categories are named by their paths.
+    """
+    labels = {name: _folder_label(name, level) for name in listing.names}
+    paths = {label for label in labels.values() if label is not None}
+    if len({PurePosixPath(path).name for path in paths}) == len(paths):
+        labels = {name: label and PurePosixPath(label).name for name, label in labels.items()}
+    below = {_folder_label(name, level + 1) for name in listing.names} - {None}
+    if below:
+        listing.notes.append(
+            f"the categories are the folders of level {level} ({first_few(sorted(paths))}); "
+            f"{count(len(below), 'folder')} inside them, such as {min(filter(None, below))}, "
+            f"{plural(len(below), 'is')} not used; to use their names, give --labels "
+            f"folders:{level + 1}"
+        )
     folders = {label for label in labels.values() if label is not None}
     if folders and {folder.casefold() for folder in folders} <= SPLIT_FOLDERS:
         listing.notes.append(
-            f"the folders in {listing.root.name} look like splits, not categories; if so, give one "
-            "of them instead"
+            f"the folders in {listing.root.name} look like splits, not categories; if they are "
+            "splits, give one of these folders instead"
         )
     for name in listing.tables:
         if name.startswith("labels."):
-            listing.notes.append(f"{name} is not read: name it as the labels to use it")
+            listing.notes.append(f"{name} is ignored; to use it, give it as the labels")
     layout = "a folder without labels"
     if folders:
         layout = f"{count(len(folders), 'folder')}, each a category, the rest unlabeled"
@@ -365,43 +498,39 @@ def _read_folder_names(listing: Listing) -> Collection:
 
 
 def _read_metadata(listing: Listing, metadata: list[str], options: ReadOptions) -> Collection:
-    """Label listed images by metadata files, as Hugging Face's image folders have them."""
-    folders = [PurePosixPath(name).parent for name in metadata]
-    if len(set(folders)) < len(folders):
-        raise DataError(
-            f"{listing.root}: found {', '.join(metadata)}, some side by side; keep one in each "
-            "folder, or name the one to read as the labels"
-        )
-    merged = RowLabels()
+    """Label listed images by metadata files, as in Hugging Face's image folders."""
+    rows = RowLabels()
     for name in metadata:
         table = read_table(f"{listing.root}/{name}")
-        paths = find_column(table, PATH_COLUMNS, options.path_column, "path", listing.names)
-        labels = find_column(table, LABEL_COLUMNS, options.label_column, "label")
-        rows = RowLabels()
+        paths = pick_column(table.columns, PATH_COLUMNS, options.path_column, table.where)
+        labels = pick_column(table.columns, LABEL_COLUMNS, options.label_column, table.where)
+        n_labeled = len(rows.labels)
         if paths is not None and labels is not None:
-            rows = _label_rows(table, listing, paths, labels, options)
-        if not rows.labels:
+            _label_rows(table, listing, paths, labels, options, rows)
+        if len(rows.labels) == n_labeled:
             listing.notes.append(
                 f"{name} is ignored: no path column ({', '.join(PATH_COLUMNS)}), no label column "
                 f"({', '.join(LABEL_COLUMNS)}), or none of its paths is an image beside or below it"
             )
-        listing.notes += rows.notes
-        for image, label in rows.labels.items():
-            merged.add(image, label, rows.locations[image], image)
-    if not merged.labels:
+    listing.notes += rows.notes
+    if not rows.labels:
         return _read_folder_names(listing)
-    n_without = len(listing.names) - len(merged.labels)
-    listing.notes.append(
-        f"labels are those of metadata, not folder names; {n_without:,} images have no row there"
+    n_without = sum(
+        name not in rows.labels and split_name(name)[0] not in rows.labels for name in listing.names
     )
-    layout = "a Hugging Face image folder, labels from its metadata"
-    return _build(listing, merged.labels, layout)
+    listing.notes.append(
+        "labels come from metadata, not from folder names; "
+        f"{count(n_without, 'image')} {plural(n_without, 'has')} no row there"
+    )
+    return _build(listing, rows.labels, "a Hugging Face image folder, labels from its metadata")
 
 
 def _build(listing: Listing, labels: Mapping[str, str | None] | None, layout: str) -> Collection:
-    """A collection of the listed images, whose labels become numbers."""
-    given = labels or {}
-    encoded, classes = encode([given.get(name) for name in listing.names])
+    """Return the listed images as a collection, with these labels by name; a box without one has
+    that of its image."""
+    labels = labels or {}
+    found = [labels.get(name, labels.get(split_name(name)[0])) for name in listing.names]
+    encoded, classes = encode(found)
     return Collection(
         tuple(listing.names),
         encoded,
@@ -415,8 +544,9 @@ def _build(listing: Listing, labels: Mapping[str, str | None] | None, layout: st
     )
 
 
-def _folder_label(name: str) -> str | None:
-    folder, slash, _ = name.partition("/")
-    if not slash or folder.casefold() in UNLABELED_FOLDERS:
+def _folder_label(name: str, level: int = 1) -> str | None:
+    """Return the folder of an image at a level, as a path; None if it is unlabeled."""
+    folders = name.split("/")[:-1]
+    if len(folders) < level or folders[0].casefold() in UNLABELED_FOLDERS:
         return None
-    return folder
+    return "/".join(folders[:level])

@@ -1,9 +1,8 @@
-"""Tables: csv, tsv, jsonl, parquet and data frames as named columns, every row knowing its place
-in the file.
+"""Read csv, tsv, jsonl, parquet, xlsx and data frames as columns; rows know their line in the file.
 
-In a csv file a text in quotes may hold line ends. Where its closing quote is missing, the next
-quote of the file closes it, and the rows between become part of one cell: valid CSV, and their
-labels are gone. Such cells are refused.
+In a csv file a text in quotes may contain line breaks. If its closing quote is missing, the next
+quote of the file closes it, and the rows between become part of one cell: valid CSV, but their
+labels are lost. Cells that look like this are refused.
 """
 
 import csv
@@ -11,23 +10,30 @@ import io
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
 from shoal.data.storage.addresses import Address, absolute
 from shoal.data.storage.opening import open_file
-from shoal.data.storage.remote import asking
-from shoal.errors import DataError, missing_package
+from shoal.data.storage.remote import explain_store
+from shoal.errors import DataError, ShoalError, missing_package
 from shoal.words import count, first_few
 
 if TYPE_CHECKING:
     from pyarrow import ChunkedArray
 
-PATH_COLUMNS = ("file_name", "path", "filepath", "filename", "image", "img_file_name")
-LABEL_COLUMNS = ("label", "class", "category", "object_annotation_category")
+PATH_COLUMNS = (
+    *("file_name", "path", "filepath", "filename", "image", "img_file_name"),
+    *("file", "file_path", "image_path", "image_name", "photo"),
+)
+LABEL_COLUMNS = (
+    *("label", "class", "category", "object_annotation_category", "species", "scientific_name"),
+    *("scientificname", "taxon", "class_name", "category_name", "common_name", "breed", "variety"),
+)
+"""Accepted names in any case, the first found counts; spaces count as underscores."""
 
 LINE_END = re.compile(r"\r\n|\r|\n")
 BETWEEN_CELLS = re.compile(r"[\r\n,;\t]+")
@@ -43,30 +49,32 @@ class Table:
     """The file's folder, to which its paths are relative; None for a data frame."""
     columns: Mapping[str, Sequence[object]]
     lines: Sequence[int]
-    """The line (row, for parquet and frames) of each row in the file."""
+    """The line (row, for parquet, xlsx and frames) of each row in the file."""
     unit: str = "line"
-    spanning: Sequence[int] = ()
-    """Rows of a csv file in which a text in quotes spans lines."""
 
     def __len__(self) -> int:
         return len(self.lines)
 
     def location(self, row: int) -> str:
-        """Name a row for a message: 'labels.csv, line 14'."""
+        """Return the place of a row for messages: 'labels.csv, line 14'."""
         return f"{self.where}, {self.unit} {self.lines[row]}"
 
 
 def read_table(file: str | os.PathLike[str]) -> Table:
-    """Read a csv, tsv, jsonl or parquet file; text must be UTF-8 (a byte order mark is fine)."""
+    """Read a csv, tsv, jsonl, parquet or xlsx file; text must be UTF-8, with or without a BOM."""
     path = absolute(file)
     expected = f"give a table ({', '.join(TABLE_SUFFIXES)}) of paths and labels"
     if isinstance(path, Path) and not path.is_file():
         raise DataError(f"{path}: no such file; {expected}")
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        table = _read_parquet(path)
+        columns = {name: values.to_pylist() for name, values in read_parquet_columns(path).items()}
+        n_rows = len(next(iter(columns.values()), []))
+        table = Table(path.name, path.parent, columns, range(n_rows), unit="row")
     elif suffix == ".jsonl":
         table = _read_jsonl(path)
+    elif suffix == ".xlsx":
+        table = _read_xlsx(path)
     elif suffix in TABLE_SUFFIXES:
         table = _read_csv(path)
     else:
@@ -77,53 +85,21 @@ def read_table(file: str | os.PathLike[str]) -> Table:
 
 
 def is_frame(source: object) -> bool:
-    """Whether this is a pandas or polars data frame; neither package is needed."""
+    """Return whether this is a pandas or polars data frame; neither package is imported."""
     return all(hasattr(source, name) for name in ("columns", "__getitem__", "shape"))
 
 
 def as_table(frame: Any) -> Table:
-    """Read a pandas or polars data frame."""
+    """Return a pandas or polars data frame as a table."""
     columns = {str(name): list(frame[name].to_list()) for name in frame.columns}
-    return Table("data frame", None, columns, range(int(frame.shape[0])), unit="row")
-
-
-def find_column(
-    table: Table,
-    accepted: Sequence[str],
-    chosen: str | None,
-    what: str,
-    names: Collection[str] = (),
-) -> str | None:
-    """The column that holds the paths or labels: the chosen one, or the first accepted name that is
-    there.
-
-    A cell of it that spans lines is refused, and so is a text that spans lines and holds the path
-    of an image, known by its suffix or one of `names`: there a quote is not closed.
-    """
-    column = pick_column(table.columns, accepted, chosen, f"{table.where}, {what}s")
-    if column is None:
-        return None
-    known = frozenset(names)
-    for row in table.spanning:
-        for name, cells in table.columns.items():
-            cell = str(cells[row])
-            if LINE_END.search(cell) and (
-                name == column
-                or any(_is_image(part) or part in known for part in BETWEEN_CELLS.split(cell))
-            ):
-                raise DataError(
-                    f"{table.location(row)}: a text in quotes spans lines here, and holds a row of "
-                    "its own, or is a path or label; close the quote where the text ends, or write "
-                    "it without line ends"
-                )
-    return column
+    return Table("the data frame", None, columns, range(int(frame.shape[0])), unit="row")
 
 
 def pick_column(
     names: Iterable[str], accepted: Sequence[str], chosen: str | None, where: str
 ) -> str | None:
-    """The chosen one of some columns, or the first with an accepted name, whatever its case."""
-    by_name = {name.strip().casefold(): name for name in reversed(list(names))}
+    """Return the chosen one of some columns, or the first with an accepted name in any case."""
+    by_name = {"_".join(name.casefold().split()): name for name in reversed(list(names))}
     if chosen is None:
         return next((by_name[name] for name in accepted if name in by_name), None)
     if chosen not in by_name.values():
@@ -131,38 +107,35 @@ def pick_column(
     return chosen
 
 
-def require_column(
-    table: Table,
-    accepted: Sequence[str],
-    chosen: str | None,
-    what: str,
-    names: Collection[str] = (),
-) -> str:
-    """Like `find_column`, but a table without one is an error."""
-    column = find_column(table, accepted, chosen, what, names)
+def require_column(table: Table, accepted: Sequence[str], chosen: str | None, what: str) -> str:
+    """Return the same as `pick_column`, but raise an error if there is no such column."""
+    column = pick_column(table.columns, accepted, chosen, table.where)
     if column is None:
         raise DataError(
             f"{table.where}: no {what} column; found {_listed(table.columns)}, expected one of "
-            f"{', '.join(accepted)}; "
-            f"rename it, or name it with --{what}-column ({what}_column in Python)"
+            f"{', '.join(accepted)}; rename it, or name it with --{what}-column"
         )
     return column
 
 
-def _is_image(path: str) -> bool:
-    return PurePosixPath(path.strip().partition("?")[0]).suffix.lower() in IMAGE_SUFFIXES
+def _holds_rows(cell: str) -> bool:
+    """Return whether a cell spans lines and holds the path of an image, so that a quote before it
+    was not closed."""
+    if LINE_END.search(cell) is None:
+        return False
+    parts = BETWEEN_CELLS.split(cell.lower())
+    return any(part.strip().partition("?")[0].endswith(IMAGE_SUFFIXES) for part in parts)
 
 
 def _read_csv(path: Path | Address) -> Table:
-    text = _read_text(path)
+    text = read_text(path)
     delimiter = "\t"
     if path.suffix.lower() != ".tsv":
-        # Excel writes semicolons where the comma is the decimal sign.
+        # Excel writes semicolons in countries where the comma is the decimal sign.
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows: list[list[str]] = []
     lines: list[int] = []
-    spanning: list[int] = []
     line = 1
     try:
         for row in reader:
@@ -170,44 +143,69 @@ def _read_csv(path: Path | Address) -> Table:
                 raise csv.Error(
                     f"found {count(len(row), 'cell')}, expected {len(rows[0])} as in the header"
                 )
+            if any(map(_holds_rows, row)):
+                raise csv.Error("a quote is not closed")
             if row:
-                if reader.line_num > line:
-                    spanning.append(len(rows) - 1)
                 rows.append(row)
                 lines.append(line)
             line = reader.line_num + 1
     except csv.Error as error:
         raise DataError(
-            f"{path}, line {line}: {error}; put quotes around a text that holds {delimiter!r} and "
-            'close them where it ends, write a quote inside of it as "", and write '
-            f"{delimiter!r} for each cell that is empty"
+            f"{path}, line {line}: {error}; put a text that contains {delimiter!r} in quotes, "
+            'write a quote inside it as "", and leave no cell out'
         ) from error
-    if not rows:
-        raise DataError(f"{path}: empty; expected a header and a row per image")
-    header = rows[0]
-    if len(set(header)) < len(header) or -1 in spanning:
-        raise DataError(
-            f"{path}, line {lines[0]}: a column name spans lines or appears twice in "
-            f"{_listed(header)}; rename it, or close its quote"
-        )
+    header = _check_header(path, rows)
     first = 1
     if len(rows) > 1 and all(cell in ("[t]", "[f]") for cell in rows[1]):
-        first = 2  # EcoTaxa's second row gives the columns' types
+        first = 2  # EcoTaxa's second row holds the types of the columns
     columns = {name: [row[i] for row in rows[first:]] for i, name in enumerate(header)}
-    spanning = [row - first + 1 for row in spanning]
-    return Table(path.name, path.parent, columns, lines[first:], spanning=spanning)
+    return Table(path.name, path.parent, columns, lines[first:])
+
+
+def _check_header(path: Path | Address, rows: Sequence[Sequence[str]]) -> Sequence[str]:
+    """Return the names of the columns, the first row; raise an error if one appears twice."""
+    if not rows:
+        raise DataError(f"{path}: empty; expected a header and a row per image")
+    if len(set(rows[0])) < len(rows[0]):
+        raise DataError(f"{path}: a column name appears twice in {_listed(rows[0])}; rename it")
+    return rows[0]
+
+
+def _read_xlsx(path: Path | Address) -> Table:
+    """Read the first sheet of a workbook: values instead of formulas, without empty rows."""
+    try:
+        from openpyxl import load_workbook
+    except ImportError as error:
+        raise missing_package("openpyxl", f"reading {path.name}") from error
+    try:
+        with explain_store(path), open_file(str(path)) as file:
+            sheet = load_workbook(io.BytesIO(file.read()), read_only=True, data_only=True)
+            rows = [list(row) for row in sheet.worksheets[0].iter_rows(values_only=True)]
+    except ShoalError:
+        raise
+    except Exception as error:  # openpyxl raises anything for a damaged file
+        raise DataError(
+            f"{path}: cannot be read as an xlsx file ({error}); save it again, or as csv"
+        ) from error
+    lines = [
+        line for line, row in enumerate(rows, start=1) if any(cell is not None for cell in row)
+    ]
+    named = [i for i, cell in enumerate(rows[lines[0] - 1]) if cell is not None] if lines else []
+    cells = [[rows[line - 1][i] for i in named] for line in lines]
+    header = _check_header(path, [[str(cell) for cell in row] for row in cells[:1]])
+    columns = {name: [row[i] for row in cells[1:]] for i, name in enumerate(header)}
+    return Table(path.name, path.parent, columns, lines[1:], unit="row")
 
 
 def _read_jsonl(path: Path | Address) -> Table:
     rows = []
     lines = []
-    decode = json.JSONDecoder(object_pairs_hook=_unique).decode
-    for line, text in enumerate(_read_text(path).split("\n"), start=1):
+    for line, text in enumerate(read_text(path).split("\n"), start=1):
         if not text.strip():
             continue
         try:
-            row = decode(text)
-        except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError
+            row = json.loads(text)
+        except (ValueError, RecursionError) as error:
             raise DataError(
                 f"{path}, line {line}: not valid JSON ({error}); expected one object per line"
             ) from error
@@ -223,39 +221,27 @@ def _read_jsonl(path: Path | Address) -> Table:
     return Table(path.name, path.parent, columns, lines)
 
 
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    mapping = dict(pairs)
-    if len(mapping) < len(pairs):
-        raise ValueError(f"a name appears twice in {_listed([name for name, _ in pairs])}")
-    return mapping
-
-
-def _read_parquet(path: Path | Address) -> Table:
-    columns = {name: values.to_pylist() for name, values in read_parquet_columns(path).items()}
-    n_rows = len(next(iter(columns.values()), []))
-    return Table(path.name, path.parent, columns, range(n_rows), unit="row")
-
-
 def read_parquet_columns(path: Path | Address) -> "dict[str, ChunkedArray]":
-    """The columns of a parquet file as pyarrow arrays."""
+    """Return the columns of a parquet file as pyarrow arrays."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
         raise missing_package("pyarrow", f"reading {path.name}") from error
     try:
-        with asking(path), open_file(str(path)) as file:
+        with explain_store(path), open_file(str(path)) as file:
             table = pyarrow.parquet.read_table(file)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(
-            f"{path}: not a parquet file that can be read ({error}); export it again"
+            f"{path}: cannot be read as a parquet file ({error}); export it again"
         ) from error
     return {name: table[name] for name in table.column_names}
 
 
-def _read_text(path: Path | Address) -> str:
+def read_text(path: Path | Address) -> str:
+    """Return the content of a UTF-8 file, with or without a BOM."""
     try:
-        with asking(path), open_file(str(path)) as file:
+        with explain_store(path), open_file(str(path)) as file:
             data = file.read()
         return data.decode("utf-8-sig")
     except OSError as error:

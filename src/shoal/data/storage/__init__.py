@@ -1,2 +1,1 @@
-"""Storage: where the images of a collection lie when they are no files of a local folder: a
-bucket, the web, shards."""
+"""Access to images in buckets, on the web and in shards."""

@@ -1,5 +1,4 @@
-"""Addresses: what lies on a network, written as a path, and which names are fit to be names of
-images."""
+"""Network addresses as paths, and checks of the names of images."""
 
 import os
 import re
@@ -10,30 +9,28 @@ from shoal.text import shown
 
 ADDRESS = re.compile(r"(https?|ftp|s3|gs|az|hf|ssh|sftp|file):/{1,2}\w", re.IGNORECASE)
 READABLE = ("s3", "gs", "https", "http", "hf")
-"""Schemes that are read; others are refused with what to do."""
+"""Schemes that can be read."""
 
 
 class Address(PurePosixPath):
-    """An address as a path: it has a name, a suffix and a parent, and is written with both
-    slashes."""
+    """An address as a path, with a name, a suffix and a parent; written with both slashes."""
 
     def __str__(self) -> str:
         return super().__str__().replace(":/", "://", 1)
 
     @property
     def scheme(self) -> str:
-        """What stands before the colon."""
+        """The part before the colon."""
         return str(self).partition(":")[0]
 
     @property
     def suffix(self) -> str:
-        """The suffix of the file, in small letters, without what follows a question mark."""
+        """The suffix of the file in lower case, without a query."""
         return PurePosixPath(self.name.partition("?")[0]).suffix.lower()
 
 
 def as_address(location: str | os.PathLike[str]) -> Address | None:
-    """The address that this is, or None for a path on this machine; a `Path` made of an address
-    has lost a slash."""
+    """Return an address, or None for a local path; a `Path` of an address has lost a slash."""
     text = os.fspath(location)
     if not ADDRESS.match(text) or Path(location).exists():
         return None
@@ -42,26 +39,25 @@ def as_address(location: str | os.PathLike[str]) -> Address | None:
 
 
 def absolute(location: str | os.PathLike[str]) -> Path | Address:
-    """An address as it is, a path on this machine from its root on."""
+    """Return an address unchanged, or the absolute path of a local file."""
     return as_address(location) or absolute_path(location)
 
 
 def why_unfit(name: str) -> str | None:
-    """Why a name that a store or a shard gives cannot be the name of an image, which tables and
-    folders will hold."""
+    """Return why a name in a store or shard cannot be the name of an image, or None."""
     if not is_utf8(name):
         return "the name is not UTF-8"
     if shown(name) != name:
-        return "the name holds characters that cannot be seen"
+        return "the name contains control characters"
     if name.startswith("/") or re.match(r"[A-Za-z]:[/\\]", name):
-        return "the name starts at the root of a file system"
+        return "the name is an absolute path"
     if not set(name.split("/")).isdisjoint({"", ".", ".."}):
         return "the name leads out of the collection, or has an empty part"
     return None
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text is no mere bytes: no table or page could ever hold those."""
+    """Return whether a text can be encoded as UTF-8: undecodable file names cannot."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

@@ -1,8 +1,8 @@
-"""How an image is opened that is no file of its own on this machine.
+"""Open images on a network or in shards.
 
-A string says where it lies, so that a decoding worker can be told: the address of a file;
+Their location is a string, which can be sent to a decoding worker: the address of a file;
 `range:START:SIZE:FILE`, bytes of a tar shard; `row:NUMBER:COLUMN:FILE`, a row of a parquet shard.
-FILE is an address, or a path on this machine. Workers start by importing this: no numpy.
+FILE is an address or a local path. Workers import this module, so it does not import numpy.
 """
 
 import re
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 
 STORED = re.compile(rf"(range|row|{'|'.join(READABLE)}):")
 
-ROWS_AT_ONCE = 8
-"""Rows of a parquet shard that are in memory at once."""
+BATCH_ROWS = 8
+"""Rows of a parquet shard per batch in memory."""
 
 BUFFER_BYTES = 1 << 20
-"""Bytes of a parquet shard that are read at once."""
+"""Bytes of a parquet shard per read."""
 
 
 def row_of(file: str, row: int, column: str) -> str:
-    """The image in a row of a parquet shard."""
+    """Return the location of the image in a row of a parquet shard."""
     return f"row:{row}:{quote(column, safe='')}:{file}"
 
 
 def is_stored(path: str) -> bool:
-    """Whether this is one of the strings above, and no path on this machine."""
+    """Return whether this is such a location, not a local path."""
     return STORED.match(path) is not None
 
 
 def read_stored(path: str) -> bytes:
-    """The bytes of an image."""
+    """Return the bytes of the image at a location."""
     kind, _, rest = path.partition(":")
     if kind == "range":
         start, n_bytes, file = rest.split(":", 2)
@@ -55,7 +55,7 @@ def read_stored(path: str) -> bytes:
 
 
 def open_file(file: str) -> BinaryIO:
-    """A file on this machine or on a network, to be read in parts."""
+    """Open a local or remote file for random access."""
     address = as_address(file)
     if address is not None:
         return open_remote(address)
@@ -63,7 +63,7 @@ def open_file(file: str) -> BinaryIO:
 
 
 def open_parquet(file: str) -> "ParquetFile":
-    """A parquet file whose columns are read a little at a time."""
+    """Open a parquet file whose columns are read in small parts."""
     try:
         import pyarrow.parquet
     except ImportError as error:
@@ -81,12 +81,12 @@ def _read_range(file: str, start: int, n_bytes: int) -> bytes:
         shard.seek(start)
         content = shard.read(n_bytes)
     if len(content) < n_bytes:
-        raise EOFError("the shard breaks off before its end")
+        raise EOFError("the shard is truncated")
     return content
 
 
 class _Rows:
-    """The images of a parquet shard, read forward; going back starts a row group anew."""
+    """The images of a parquet shard, read forward; a backward step rereads the row group."""
 
     def __init__(self, file: str, column: str) -> None:
         self.column = column
@@ -100,23 +100,23 @@ class _Rows:
         self.lock = threading.Lock()
 
     def read(self, row: int) -> bytes:
-        """The bytes of one row; one at a time, whoever asks."""
+        """Return the bytes of one row; threads take turns."""
         with self.lock:
             group = bisect_right(self.firsts, row) - 1
             if group != self.group or row < self.next_row:
                 batches = self.parquet.iter_batches(
-                    ROWS_AT_ONCE, row_groups=[group], columns=[self.column], use_threads=False
+                    BATCH_ROWS, row_groups=[group], columns=[self.column], use_threads=False
                 )
                 self.cells = chain.from_iterable(batch.column(0) for batch in batches)
                 self.next_row = self.firsts[group]
-            self.group = -1  # where reading fails, the next row starts the group anew
+            self.group = -1  # if reading fails, the next call rereads the group
             cell = next(islice(self.cells, row - self.next_row, None)).as_py()
             self.group = group
             self.next_row = row + 1
         if isinstance(cell, dict):
             cell = cell["bytes"]
         if cell is None:
-            raise ValueError("the row holds no bytes of an image")
+            raise ValueError("the row holds no image")
         return bytes(cell)
 
 

@@ -1,7 +1,7 @@
-"""Files on a network, through fsspec: listed, described, and read whole or in ranges.
+"""List and read files on a network through fsspec, whole or in ranges.
 
-Every request goes through `tried`, the only place that decides about retries: the packages below
-are told to try once. fsspec is imported on first use, so that a local folder never needs it.
+Every request goes through `with_retries`; the packages below are configured to try once. fsspec is
+imported on first use, so that local folders do not need it.
 """
 
 import hashlib
@@ -11,25 +11,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from shoal.data.storage.addresses import READABLE, Address
 from shoal.errors import DataError, UsageError, missing_package
+from shoal.text import one_line
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-N_AT_ONCE = 16
-"""Requests in flight together: the time goes by while the store answers."""
+N_REQUESTS = 16
+"""Concurrent requests."""
 
 BUFFER_BYTES = 1 << 20
-"""Bytes fetched at once of a file that is read in order."""
+"""Bytes per request for a file that is read in order."""
 
 MARKS = (
     *("ETag", "etag", "md5Hash", "crc32c", "xet_hash", "blob_id", "Content-MD5", "Digest"),
     *("LastModified", "last_modified", "Last-Modified", "updated", "mtime"),
 )
-"""What stores say of a file that changes with its content, the surest first."""
+"""Properties of a file that change with its content, in order of preference."""
 
 PACKAGES = {
     "gs": "gcsfs",
@@ -38,7 +39,7 @@ PACKAGES = {
     "https": "aiohttp",
     "http": "aiohttp",
 }
-"""The package that fsspec needs for a scheme."""
+"""The package that fsspec needs for each scheme."""
 
 CREDENTIALS = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE, "
@@ -47,13 +48,13 @@ CREDENTIALS = {
     "or set FSSPEC_GS_TOKEN=anon for a public bucket",
     "hf": "run `hf auth login`, or set HF_TOKEN",
 }
-"""How to give credentials."""
+"""How to provide credentials."""
 
 LOST = "the connection was lost"
-"""How the reason begins where a connection failed as often as it may."""
+"""Start of the message of `Lost`."""
 
 TRANSIENT_STATUS = (408, 425, 429)
-"""Answers of a web server below 500 that may be others a moment later."""
+"""HTTP status codes below 500 that are worth a retry."""
 
 NO_CREDENTIALS = (
     "NoCredentialsError",
@@ -61,7 +62,7 @@ NO_CREDENTIALS = (
     "ProfileNotFound",
     "DefaultCredentialsError",
 )
-"""Errors of the stores' packages where credentials are missing."""
+"""Errors of the stores' packages about missing credentials."""
 
 PERMANENT = (
     FileNotFoundError,
@@ -71,28 +72,20 @@ PERMANENT = (
     ImportError,
     ValueError,
 )
-"""What trying again does not change."""
+"""Errors that a retry does not change."""
 
 Result = TypeVar("Result")
 
 
 class Lost(OSError):
-    """A connection that failed as often as it may; the message says so."""
+    """A connection that failed in all attempts."""
 
 
-class FileState(NamedTuple):
-    """What a store says of a file."""
+def with_retries(request: Callable[[], Result]) -> Result:
+    """Return the result of a request, with retries if the connection fails.
 
-    n_bytes: int
-    """-1 where it does not say."""
-    mark: str
-    """Another one when the file has changed."""
-
-
-def tried(ask: Callable[[], Result]) -> Result:
-    """Return what `ask` returns, asking again after a while where the connection fails.
-
-    $SHOAL_TRIES (5) and $SHOAL_TRY_WAIT_S (0.5, doubled each time) say how often.
+    $SHOAL_TRIES (5) is the number of attempts, $SHOAL_TRY_WAIT_S (0.5) the first wait, which
+    doubles each time.
     """
     try:
         import tenacity
@@ -103,7 +96,7 @@ def tried(ask: Callable[[], Result]) -> Result:
     if not n_tries.isdecimal() or int(n_tries) < 1 or not wait_s.replace(".", "", 1).isdecimal():
         raise UsageError(
             f"SHOAL_TRIES and SHOAL_TRY_WAIT_S: found {n_tries} and {wait_s}, "
-            "expected a number of 1 or more, and one of 0 or more"
+            "expected at least 1 and at least 0"
         )
     retrying = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(int(n_tries)),
@@ -111,16 +104,16 @@ def tried(ask: Callable[[], Result]) -> Result:
         retry=tenacity.retry_if_exception(_is_transient),
     )
     try:
-        return retrying(ask)
+        return retrying(request)
     except tenacity.RetryError as failed:
         cause = _cause(failed.last_attempt.exception())
-        raise Lost(f"{LOST} (tried {n_tries} times): {in_words(cause)}") from cause
+        raise Lost(f"{LOST} (tried {n_tries} times): {one_line(cause)}") from cause
     except FileNotFoundError as error:
         raise _cause(error) from error.__cause__
 
 
 def _cause(error: BaseException | None) -> BaseException:
-    """What is behind 'not found', which fsspec says of whatever goes wrong at a web server."""
+    """Return the cause of 'not found', which fsspec raises for any error of a web server."""
     assert error is not None
     cause = error.__cause__
     if not isinstance(error, FileNotFoundError) or cause is None:
@@ -133,7 +126,7 @@ def _cause(error: BaseException | None) -> BaseException:
 
 def _is_transient(raised: BaseException) -> bool:
     error = _cause(raised)
-    status = getattr(error, "status", None)  # of a web server
+    status = getattr(error, "status", None)  # HTTP
     if isinstance(status, int):
         return status >= 500 or status in TRANSIENT_STATUS
     if not isinstance(error, Exception):  # Ctrl-C
@@ -145,19 +138,13 @@ def _lacks_credentials(error: BaseException) -> bool:
     return any(kind.__name__ in NO_CREDENTIALS for kind in type(error).__mro__)
 
 
-def in_words(error: BaseException) -> str:
-    """An error on one line, its kind where it says nothing."""
-    return " ".join(str(error).split()) or type(error).__name__
-
-
 @lru_cache(maxsize=8)
 def file_system(scheme: str) -> "AbstractFileSystem":
-    """The file system of a scheme; its package takes credentials and endpoints from the
-    environment."""
+    """Return the file system of a scheme, with credentials and endpoints of the environment."""
     if scheme not in READABLE:
         raise DataError(
-            f"{scheme}://: cannot be read, expected {', '.join(f'{one}://' for one in READABLE)}, "
-            "or a folder or file on this machine; download what is there, and give its path"
+            f"{scheme}://: cannot be read, expected {', '.join(f'{name}://' for name in READABLE)}"
+            " or a local path; download the files and give their path"
         )
     try:
         import fsspec
@@ -166,7 +153,7 @@ def file_system(scheme: str) -> "AbstractFileSystem":
     except ImportError as error:
         raise missing_package(PACKAGES[scheme], f"reading {scheme}://") from error
     if scheme != "s3":
-        return kind(skip_instance_cache=True)  # it is kept here
+        return kind(skip_instance_cache=True)  # `lru_cache` does it
     once = {"retries": {"total_max_attempts": 1}}
     store = kind(skip_instance_cache=True, config_kwargs=once)
     store.retries = 1
@@ -174,110 +161,103 @@ def file_system(scheme: str) -> "AbstractFileSystem":
 
 
 @contextmanager
-def asking(address: PurePath | None) -> Iterator[None]:
-    """Turn what a store refuses into an error that says what to do; for local files, do nothing."""
+def explain_store(address: PurePath | None) -> Iterator[None]:
+    """Turn errors of a store into a `DataError` with a remedy; do nothing for local files."""
     try:
         yield
     except Exception as error:
-        if not isinstance(address, Address) or isinstance(error, DataError):
+        is_store_error = (
+            isinstance(error, OSError)
+            or type(error).__module__.startswith(("botocore", "aiohttp"))
+            or _lacks_credentials(error)
+        )
+        if not isinstance(address, Address) or not is_store_error:
             raise
-        status = getattr(error, "status", None)
-        is_of_store = type(error).__module__.startswith(("botocore", "aiohttp"))
         if isinstance(error, Lost):
-            problem = f"{error}; check the network and the endpoint, then give the command again"
+            problem = f"{error}; check the network and the endpoint, then run the command again"
         elif isinstance(error, FileNotFoundError):
-            problem = "there is nothing; check the name of the bucket and the path"
-        elif (
-            isinstance(error, PermissionError) or status in (401, 403) or _lacks_credentials(error)
-        ):
-            remedy = CREDENTIALS.get(address.scheme, "passwords of web servers cannot be given")
-            problem = f"may not be read ({in_words(error)}); {remedy}"
-        elif isinstance(error, OSError) or status is not None or is_of_store:
-            problem = f"cannot be read ({in_words(error)}); check the address"
+            problem = "not found; check the name of the bucket and the path"
         else:
-            raise
+            remedy = CREDENTIALS.get(address.scheme, "web servers with passwords are not supported")
+            problem = f"cannot be read ({one_line(error)}); check the address, or {remedy}"
         raise DataError(f"{address}: {problem}") from error
 
 
-def state_of(address: Address) -> FileState:
-    """What the store says of a file; raises FileNotFoundError where it is not there."""
+def file_info(address: Address) -> dict[str, str | int | None]:
+    """Return what a store knows of a file; raise FileNotFoundError if it does not exist."""
     store = file_system(address.scheme)
-    return _state(tried(lambda: store.info(str(address))))
+    info: dict[str, str | int | None] = with_retries(lambda: store.info(str(address)))
+    return info
 
 
-def state_or_none(address: Address) -> FileState | None:
-    """The same, None where the file is not there."""
-    with asking(address):
+def remote_state(address: Address) -> str | None:
+    """Return what changes with a remote file, or None if it does not exist."""
+    with explain_store(address):
         try:
-            return state_of(address)
+            return _state(file_info(address))
         except FileNotFoundError:
             return None
 
 
 def read_bytes(address: str, start: int | None = None, n_bytes: int | None = None) -> bytes:
-    """The bytes of a file, or `n_bytes` of them from `start` on, in one request."""
+    """Return the bytes of a file, or `n_bytes` of them from `start`, in one request."""
     store = file_system(address.partition(":")[0])
     end = None
     if start is not None and n_bytes is not None:
         end = start + n_bytes
 
-    def ask() -> bytes:
+    def request() -> bytes:
         content: bytes = store.cat_file(address, start=start, end=end)
         if n_bytes is not None and len(content) > n_bytes:
             raise DataError(
-                f"{address}: the server gives whole files, no ranges of bytes; copy it to this "
-                "machine"
+                f"{address}: the server does not support ranges of bytes; download the file"
             )
         if n_bytes is not None and len(content) < n_bytes:
-            raise ConnectionError(f"{len(content):,} of {n_bytes:,} bytes came")
+            raise ConnectionError(f"received {len(content):,} of {n_bytes:,} bytes")
         return content
 
-    return tried(ask)
+    return with_retries(request)
 
 
 def open_remote(address: Address) -> io.BufferedReader:
-    """A file to read in parts, forward or anywhere; little of it is in memory at once."""
-    n_bytes = state_of(address).n_bytes
-    if n_bytes < 0:
-        raise DataError(
-            f"{address}: the server does not say how long the file is; copy it to this machine"
-        )
-    return io.BufferedReader(_Ranges(str(address), n_bytes), BUFFER_BYTES)
+    """Open a remote file for random access, with a small buffer."""
+    n_bytes = file_info(address).get("size")
+    if n_bytes is None:
+        raise DataError(f"{address}: the server does not report the size of the file; download it")
+    return io.BufferedReader(_Ranges(str(address), int(n_bytes)), BUFFER_BYTES)
 
 
-def list_remote(folder: Address) -> Iterator[tuple[str, FileState]]:
-    """Every file under an address, at any depth, by its name below it."""
+def list_remote(folder: Address) -> Iterator[tuple[str, str]]:
+    """Yield every file under an address at any depth: its name below it, and its state."""
     store = file_system(folder.scheme)
     store.invalidate_cache()
     base = str(store._strip_protocol(str(folder))).rstrip("/")
-    entries = tried(lambda: store.find(base, detail=True))
+    entries = with_retries(lambda: store.find(base, detail=True))
     if not entries:
         raise FileNotFoundError(str(folder))
-    store.invalidate_cache()  # millions of entries would stay in memory
+    store.invalidate_cache()  # else millions of entries would stay in memory
     for path, entry in entries.items():
         if path.startswith(f"{base}/") and not path.endswith("/"):
             yield path.removeprefix(f"{base}/"), _state(entry)
 
 
-def _state(entry: dict[str, str | int | None]) -> FileState:
-    size = entry.get("size")
+def _state(entry: dict[str, str | int | None]) -> str:
+    """Return a checksum of the size and version of a file."""
     mark = next((str(entry[name]) for name in MARKS if entry.get(name)), "")
-    short = hashlib.blake2b(f"{size}\n{mark}".encode(), digest_size=8).hexdigest()
-    if size is None:
-        size = -1
-    return FileState(int(size), short)
+    identity = f"{entry.get('size')}\n{mark}"
+    return hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
 
 
 class _Ranges(io.RawIOBase):
-    """A file on a network as bytes that can be read from anywhere, a request per read.
+    """A remote file with random access, one request per read.
 
-    fsspec's own files do not ask again where a connection fails.
+    fsspec's own files do not retry.
     """
 
     def __init__(self, address: str, n_bytes: int) -> None:
         self.address = address
         self.n_bytes = n_bytes
-        self.at = 0
+        self.position = 0
 
     def readable(self) -> bool:
         return True
@@ -286,14 +266,14 @@ class _Ranges(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.at, io.SEEK_END: self.n_bytes}[whence]
-        self.at = max(0, base + offset)
-        return self.at
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.position, io.SEEK_END: self.n_bytes}[whence]
+        self.position = max(0, base + offset)
+        return self.position
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        n_bytes = min(len(buffer), self.n_bytes - self.at)
+        n_bytes = min(len(buffer), self.n_bytes - self.position)
         if n_bytes <= 0:
             return 0
-        buffer[:n_bytes] = read_bytes(self.address, self.at, n_bytes)
-        self.at += n_bytes
+        buffer[:n_bytes] = read_bytes(self.address, self.position, n_bytes)
+        self.position += n_bytes
         return n_bytes

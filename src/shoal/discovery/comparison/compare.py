@@ -1,4 +1,4 @@
-"""`shoal.compare`: methods on a collection of one's own, as one Python call."""
+"""`shoal.compare`: compare methods on a collection."""
 
 import json
 import os
@@ -10,15 +10,14 @@ from typing import Any
 import torch
 
 from shoal.data.storage.addresses import as_address
-from shoal.device import encoder_device
+from shoal.device import choose_device
 from shoal.discovery.comparison.comparison_job import ComparisonJob
 from shoal.discovery.comparison.comparison_result import Comparison
 from shoal.discovery.comparison.comparison_settings import FROZEN, choose_comparison, is_for
 from shoal.discovery.discovery_settings import shorter_on_cpu
-from shoal.discovery.image_source import ImageSource
-from shoal.discovery.reporter import Reporter, stderr_reporter
+from shoal.discovery.job import ImageSource
+from shoal.discovery.reporter import Reporter, default_reporter
 from shoal.discovery.run_job import run_job
-from shoal.distributed import is_main
 from shoal.methods.registry import DEFAULT_METHOD, get_method
 from shoal.methods.setting_changes import plain_name
 from shoal.runs import Run
@@ -34,7 +33,11 @@ def compare(
     path_column: str | None = None,
     label_column: str | None = None,
     allow_missing: bool = False,
-    draws: int = 1,
+    boxes: Any = None,
+    min_confidence: float | None = None,
+    margin: float = 0.0,
+    whole_images: bool = False,
+    repeats: int = 1,
     max_minutes: float | None = None,
     out: str | os.PathLike[str] | None = None,
     device: str | torch.device | None = None,
@@ -44,18 +47,17 @@ def compare(
     reporter: Reporter | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Compare methods on a partly labeled collection, by labels that are kept from all of them
-    alike.
+    """Compare methods on a partly labeled collection, by labels held out from all of them.
 
     Parameters
     ----------
     images
-        As for `discover`, and so are the next six.
+        A folder, an address, a table or shards of images, as for `discover`.
     labels
         A table, data frame or mapping of paths to labels, or one label per image.
     methods
-        Names, 'cms,gcd' or a list; cms, simgcd and gcd if not given. The encoder as it comes is
-        compared too.
+        Names, as in 'cms,gcd' or a list; cms, simgcd and gcd by default. The frozen encoder is
+        always compared too.
     labeled
         With `unlabeled`, instead of `images`: a folder with a folder per category.
     unlabeled
@@ -65,23 +67,34 @@ def compare(
     label_column
         The column of the table that holds the labels.
     allow_missing
-        Go on where many rows of a table name images that are not there.
-    draws
-        How often labels are kept anew and every method is trained.
+        Continue if many rows of a table name images that do not exist.
+    boxes
+        Boxes in the images, each of which is an item: a JSON file of MegaDetector or COCO, a table
+        or data frame (path, x, y, width, height and, optionally, label), or a folder of YOLO's text
+        files.
+    min_confidence
+        Leave out boxes with a lower confidence; MegaDetector's typical threshold if not given.
+    margin
+        Widen boxes on each side by this share of their width and height.
+    whole_images
+        Images without a box are items.
+    repeats
+        Number of repetitions, each with other held-out labels and new trainings.
     max_minutes
-        Minutes after which training is stopped; the methods that are finished are compared.
+        Minutes within which to end: training stops in time, and the finished methods are
+        compared.
     out
-        The folder to write; `runs/<name of the images>-compare` if not given.
+        The folder to write; `runs/<name of the images>-compare` by default.
     device
-        'cpu', 'cuda' or 'cuda:1'; the best one there is if not given.
+        'cpu', 'cuda' or 'cuda:1'; the best available one by default.
     resume
-        Go on with an interrupted comparison; a finished one is returned as it is.
+        Resume an interrupted comparison; a finished one is returned.
     force
-        Overwrite a comparison that is there.
+        Overwrite an existing comparison.
     verbose
-        Show on stderr what happens; else it goes to the logger `shoal`.
+        Report progress on stderr; otherwise it goes to the logger `shoal`.
     reporter
-        Says it elsewhere instead.
+        Receives the progress instead.
     **settings
         `n_clusters`, `encoder`, `epochs`, `seed`, `input_size`, `config` and `changes`, for all
         methods.
@@ -89,7 +102,7 @@ def compare(
     Returns
     -------
     Comparison
-        The methods, ranked.
+        The ranked methods.
 
     Examples
     --------
@@ -97,8 +110,7 @@ def compare(
     >>> comparison = shoal.compare("photos/", "labels.csv", methods="cms,gcd")  # doctest: +SKIP
     >>> comparison.best.method, comparison.best.ties, comparison.command  # doctest: +SKIP
     """
-    if reporter is None:
-        reporter = stderr_reporter() if verbose and is_main() else Reporter()
+    reporter = reporter or default_reporter(verbose=verbose)
     source = ImageSource(
         images=images,
         labels=labels,
@@ -107,11 +119,15 @@ def compare(
         path_column=path_column,
         label_column=label_column,
         allow_missing=allow_missing,
+        boxes=boxes,
+        min_confidence=min_confidence,
+        margin=margin,
+        whole_images=whole_images,
     )
     job = prepare_comparison(
         source,
         methods,
-        draws=draws,
+        repeats=repeats,
         max_minutes=max_minutes,
         out=out,
         device=device,
@@ -128,7 +144,7 @@ def prepare_comparison(
     source: ImageSource,
     methods: str | Sequence[str] | None,
     *,
-    draws: int = 1,
+    repeats: int = 1,
     max_minutes: float | None = None,
     out: str | os.PathLike[str] | None = None,
     device: str | torch.device | None = None,
@@ -138,18 +154,17 @@ def prepare_comparison(
     reporter: Reporter,
     **settings: Any,
 ) -> ComparisonJob:
-    """Read the images and choose the settings of all methods; the arguments are those of
-    `compare`."""
-    compared = choose_comparison(methods, draws=draws, max_minutes=max_minutes, **settings)
-    usual = source.default_folder
-    folder = usual.with_name(f"{usual.name}-compare") if out is None else Path(out)
+    """Read the images and choose the settings of all methods; arguments as for `compare`."""
+    comparison = choose_comparison(methods, repeats=repeats, max_minutes=max_minutes, **settings)
+    folder = source.default_folder
+    folder = folder.with_name(f"{folder.name}-compare") if out is None else Path(out)
     return ComparisonJob(
         collection=source.read(),
-        settings=compared.first,
-        compared=compared,
-        command_for=lambda name: command_of(name, source, settings),
+        settings=comparison.frozen,
+        comparison=comparison,
+        command_for=lambda name: discover_command(name, source, settings),
         run=Run(folder),
-        encoder_device=encoder_device(device),
+        device=choose_device(device),
         resume=resume,
         force=force,
         command=command,
@@ -157,61 +172,58 @@ def prepare_comparison(
     )
 
 
-def command_of(method: str, source: ImageSource, settings: Mapping[str, Any]) -> str:
-    """The command that runs a method on everything; a call of Python where the images are no
+def discover_command(method: str, source: ImageSource, settings: Mapping[str, Any]) -> str:
+    """Return the command that runs a method with all labels; a Python call if the images are not
     files."""
-    own = {name: value for name, value in settings.items() if value is not None}
-    changes = _changes_of(method, own.pop("changes", None) or {})
+    arguments = {name: value for name, value in settings.items() if value is not None}
+    changes = _changes_for(method, arguments.pop("changes", None) or {})
     if method == FROZEN or not get_method(method).trains:
-        own.pop("epochs", None)
-    elif "recipe" in shorter_on_cpu({"method": method, "changes": changes, **own}):
-        own["recipe"] = "default"  # the short one is not what was ranked
-    paths = [source.images, source.labels, source.labeled, source.unlabeled]
+        arguments.pop("epochs", None)
+    elif "recipe" in shorter_on_cpu({"method": method, "changes": changes, **arguments}):
+        arguments["recipe"] = "default"  # `discover` would take a shorter one on a CPU
+    paths = [source.images, source.labels, source.labeled, source.unlabeled, source.boxes]
     if not all(path is None or isinstance(path, str | os.PathLike) for path in paths):
-        chosen = {"train": False} if method == FROZEN else {"method": method}
+        arguments |= {"train": False} if method == FROZEN else {"method": method}
         if changes:
-            own["changes"] = changes
-        given = ", ".join(f"{name}={value!r}" for name, value in {**chosen, **own}.items())
-        return f"shoal.discover(images, labels, {given})"
+            arguments["changes"] = changes
+        keywords = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        return f"shoal.discover(images, labels, {keywords})"
     words = ["shoal", "discover"]
     if source.images is not None:
-        words.append(_written(source.images))
-    for name in ("labels", "labeled", "unlabeled", "path_column", "label_column"):
-        words += _flag(name, getattr(source, name))
+        words.append(_as_typed(source.images))
+    names = ("labels", "labeled", "unlabeled", "path_column", "label_column")
+    options = {name: getattr(source, name) for name in (*names, "boxes", "min_confidence")}
+    options["margin"] = source.margin or None
     if source.allow_missing:
         words.append("--allow-missing")
+    if source.whole_images:
+        words.append("--whole-images")
     words += ["--no-train"] if method == FROZEN else ["--method", method]
-    for name, value in own.items():
-        words += _flag(name, value)
+    for name, value in {**options, **arguments}.items():
+        if value is not None:
+            words += [f"--{name.replace('_', '-')}", _as_typed(value)]
     for name, value in changes.items():
         words += ["--set", f"{name}={json.dumps(value, ensure_ascii=False)}"]
     return shlex.join(words)
 
 
-def _changes_of(method: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes that one method takes, without its name in front; of the frozen encoder those for
-    all methods."""
-    own = {}
-    for name, value in changes.items():
-        if method == FROZEN:
-            is_own = is_for(DEFAULT_METHOD, name) and plain_name(name) == name
-            is_own = is_own and not name.startswith("training.")
-        else:
-            is_own = is_for(method, name)
-        if is_own:
-            own[plain_name(name)] = value
-    return own
+def _changes_for(method: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the changes that apply to a method, without its name in front."""
+    if method != FROZEN:
+        return {plain_name(name): changes[name] for name in changes if is_for(method, name)}
+    return {
+        name: value
+        for name, value in changes.items()
+        if is_for(DEFAULT_METHOD, name)
+        and plain_name(name) == name
+        and not name.startswith("training.")
+    }
 
 
-def _written(value: object) -> str:
-    """As one would type it: a range as 30-50, an address with both its slashes, of which a `Path`
-    has one."""
+def _as_typed(value: object) -> str:
+    """Return a value as on a command line: a range as 30-50, an address with both its slashes."""
     if isinstance(value, tuple | list):
         return "-".join(map(str, value))
     if isinstance(value, os.PathLike):
-        return str(as_address(value) or value)
+        return str(as_address(value) or value)  # a Path drops one of them
     return str(value)
-
-
-def _flag(name: str, value: object) -> list[str]:
-    return [] if value is None else [f"--{name.replace('_', '-')}", _written(value)]

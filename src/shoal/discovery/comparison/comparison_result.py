@@ -1,5 +1,4 @@
-"""What a comparison found: a row per method with its rank, ties in words, and the command that runs
-the first."""
+"""The result of a comparison: a row per method with its rank, and sentences that interpret it."""
 
 import math
 from collections.abc import Mapping
@@ -17,43 +16,42 @@ from shoal.words import count, listed, percent
 PAGE = "compare.html"
 
 MAX_NAMED = 4
-"""Methods in a headline."""
+"""Methods named in a headline."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One method of a comparison, judged by the labels that were kept.
+    """One method of a comparison, evaluated on held-out labels.
 
     Parameters
     ----------
     method
-        The name of the method, as `--method` takes it.
+        The name of the method, as `--method` takes it, or 'frozen'.
     title
-        The same for people.
+        The title of the method, for people.
     accuracy
-        The mean of the draws; None where the method has failed.
+        The mean accuracy over the repeats; None if the method failed.
     interval
-        Where All likely lies.
+        The 95 % interval of All.
     ranks
-        The best and the worst rank that the kept labels allow; 1 is the first.
+        The best and the worst rank that the held-out labels allow; 1 is the first.
     ties
-        The methods that cannot be told from this one.
+        The methods whose difference from this one is not significant.
     n_clusters
-        The number of categories it was asked for, in each draw.
+        The number of categories in each repeat.
     seconds
-        Training and clustering; the mean of the draws. Without reading and embedding the images and
-        making views, which rows share. Where K is estimated, that of the encoder as it came has
-        estimated it for all.
+        Seconds of training and clustering, averaged over the repeats. Reading and embedding images
+        and preparing views are shared by all rows and not included.
     run
-        The folder of its run, in the first draw.
+        The folder of its run in the first repeat.
     failed
-        Why there is no answer, where there is none.
+        The reason if the method failed, else empty.
 
     Examples
     --------
-    >>> shares = {"accuracy": None, "interval": None, "ties": ()}
-    >>> about = {"n_clusters": (5,), "seconds": 1.5, "run": "gcd"}
-    >>> Row(method="gcd", title="GCD", ranks=(1, 3), **shares, **about).rank
+    >>> scores = {"accuracy": None, "interval": None, "ties": ()}
+    >>> details = {"n_clusters": (5,), "seconds": 1.5, "run": "gcd"}
+    >>> Row(method="gcd", title="GCD", ranks=(1, 3), **scores, **details).rank
     '1–3'
     """
 
@@ -70,7 +68,7 @@ class Row:
 
     @property
     def rank(self) -> str:
-        """'1', or '1–3' where ties leave it open."""
+        """The rank as text: '1', or '1–3' if there are ties."""
         if self.ranks is None:
             return "–"
         low, high = self.ranks
@@ -79,7 +77,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Methods on the same images, judged by the same kept labels, the best first.
+    """Methods evaluated on the same images and the same held-out labels, best first.
 
     Parameters
     ----------
@@ -88,32 +86,33 @@ class Comparison:
     rows
         A row per method.
     pairs
-        Each method against each other below it: the difference of All, its interval, and whether it
+        Each method against each one below it: the difference of All, its interval, and whether it
         is a tie.
-    kept
-        How many labels were kept, and which categories were kept whole, in each draw.
+    held_out
+        How many labels were held out, and which whole categories, in each repeat.
     n_clusters
-        The number of categories that every method was given, and where it comes from.
+        The number of categories of every method in each repeat, and whether it was given.
     epochs
-        How long each method was trained.
+        The epochs of each trained method.
     unfinished
-        Methods that are not in the table, because they were stopped; --resume goes on with them.
+        Methods that are not in the table because they were stopped; --resume continues them.
     notes
-        What to doubt, a sentence each.
+        Caveats, a sentence each.
     command
-        Runs the first method on everything; None where every image is labeled.
+        The command that runs the best method on the whole collection; None if every image is
+        labeled.
 
     Examples
     --------
     >>> accuracy = Accuracy(all=0.5, known=0.75, novel=0.25)
-    >>> shares = {"accuracy": accuracy, "interval": (0.4, 0.6), "ranks": (1, 1), "ties": ()}
-    >>> about = {"n_clusters": (5,), "seconds": 1.5, "run": "gcd"}
-    >>> row = Row(method="gcd", title="GCD", **shares, **about)
-    >>> kept = {"pairs": (), "kept": {"n_images": 40}, "n_clusters": {}, "epochs": {"gcd": 10}}
-    >>> rest = {"unfinished": (), "notes": (), "command": ""}
-    >>> comparison = Comparison(path=Path("runs/compared"), rows=(row,), **kept, **rest)
+    >>> scores = {"accuracy": accuracy, "interval": (0.4, 0.6), "ranks": (1, 1), "ties": ()}
+    >>> details = {"n_clusters": (5,), "seconds": 1.5, "run": "gcd"}
+    >>> row = Row(method="gcd", title="GCD", **scores, **details)
+    >>> labels = {"pairs": (), "held_out": {"n_images": 40}, "n_clusters": {}}
+    >>> rest = {"epochs": {"gcd": 10}, "unfinished": (), "notes": (), "command": ""}
+    >>> comparison = Comparison(path=Path("runs/compared"), rows=(row,), **labels, **rest)
     >>> comparison.headline
-    'First: GCD'
+    'Best: GCD'
     >>> comparison.best.accuracy.all
     0.5
     """
@@ -121,7 +120,7 @@ class Comparison:
     path: Path
     rows: tuple[Row, ...]
     pairs: tuple[dict[str, Any], ...]
-    kept: dict[str, Any]
+    held_out: dict[str, Any]
     n_clusters: dict[str, Any]
     epochs: dict[str, int]
     unfinished: tuple[str, ...]
@@ -140,84 +139,79 @@ class Comparison:
         Returns
         -------
         Comparison
-            What it found.
+            The comparison.
         """
         run = Run(Path(path))
         if not run.has("comparison.json"):
-            raise DataError(
-                f"{run.path}: no comparison here (no comparison.json); give the folder of one"
-            )
-        kept = run.json("comparison")
+            raise DataError(f"{run.path}: is not the folder of a comparison (no comparison.json)")
+        content = run.json("comparison")
         with reading(run.path / "comparison.json"):
-            result = cls(
+            comparison = cls(
                 path=run.path,
-                rows=tuple(_row_from(row) for row in kept["rows"]),
-                pairs=tuple(kept["pairs"]),
-                kept=kept["kept"],
-                n_clusters=kept["n_clusters"],
-                epochs=kept["epochs"],
-                unfinished=tuple(kept["unfinished"]),
-                notes=tuple(kept["notes"]),
-                command=kept["command"],
+                rows=tuple(_read_row(row) for row in content["rows"]),
+                pairs=tuple(content["pairs"]),
+                held_out=content["held_out"],
+                n_clusters=content["n_clusters"],
+                epochs=content["epochs"],
+                unfinished=tuple(content["unfinished"]),
+                notes=tuple(content["notes"]),
+                command=content["command"],
             )
-            result.in_words()  # what was edited into something else cannot be said
-        return result
+            comparison.in_words()  # raises if the file was edited into something else
+        return comparison
 
     @property
     def best(self) -> Row:
-        """The method with the most kept images right; others may tie with it."""
+        """The method with the highest held-out accuracy; others may tie with it."""
         return self.rows[0]
 
     @property
     def page(self) -> Path:
-        """The table and every method's categories side by side."""
+        """The HTML page with the table and every method's categories side by side."""
         return self.path / PAGE
 
     @property
     def headline(self) -> str:
-        """Name the first method, or those that tie for it."""
+        """The best method, or those that tie for the first rank."""
         if self.best.failed:
-            return "No method has an answer"
+            return "Every method failed"
         if not self.best.ties:
-            return f"First: {self.best.title}"
+            return f"Best: {self.best.title}"
         tied = [self.best.title, *(title_of(name) for name in self.best.ties)]
         if len(tied) > MAX_NAMED:
             tied = [*tied[: MAX_NAMED - 1], f"{len(tied) - MAX_NAMED + 1} more"]
-        return f"A tie for first: {listed(tied)}"
+        return f"Tie for first: {listed(tied)}"
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What follows from the table: ties, whether training helps, and what to doubt."""
-        sentences = [*self._about_first(), *self._about_training()]
-        sentences += [
-            f"{row.title} has no answer: {row.failed}." for row in self.rows if row.failed
-        ]
+        """An interpretation of the table: ties, whether training helps, and caveats."""
+        sentences = [*self._about_best(), *self._about_training()]
+        sentences += [f"{row.title} failed: {row.failed}." for row in self.rows if row.failed]
         if self.unfinished:
-            left = listed([title_of(name) for name in self.unfinished])
-            sentences.append(f"Not finished: {left}; the same command with --resume continues.")
-        if self.kept["n_draws"] == 1 and any(row.method in self.epochs for row in self.rows):
+            unfinished = listed([title_of(name) for name in self.unfinished])
             sentences.append(
-                "No training was repeated: chance in training is in no interval and no rank."
+                f"Not finished: {unfinished}; to continue, run the same command with --resume."
+            )
+        if self.held_out["n_repeats"] == 1 and any(row.method in self.epochs for row in self.rows):
+            sentences.append(
+                "Every method was trained once: intervals and ranks do not include the variance "
+                "of training."
             )
         sentences += self.notes
         if self.command is None:
-            sentences.append(
-                "There is no command for the first: every image is labeled, so nothing is left to "
-                "discover."
-            )
+            sentences.append("Every image is labeled, so there is nothing left to discover.")
         return tuple(f"{sentence[0].upper()}{sentence[1:]}" for sentence in sentences)
 
-    def _about_first(self) -> list[str]:
+    def _about_best(self) -> list[str]:
         best = self.best
         if best.accuracy is None:
             return []
-        images = count(self.kept["n_images"], "kept image")
-        has = f"{best.title} puts {percent(best.accuracy.all)} of {images} right"
+        images = count(self.held_out["n_images"], "held-out image")
+        score = f"{best.title}: {percent(best.accuracy.all)} of {images} correct"
         if not best.ties:
-            return [f"{has}, more than every other method beyond what chance would do."]
+            return [f"{score}, significantly more than every other method."]
         tied = listed([title_of(name) for name in best.ties])
-        words = f"{has}; {tied} cannot be told from it by these labels: that is a tie."
-        return [words]
+        return [f"{score}; the difference from {tied} is not significant."]
 
     def _about_training(self) -> list[str]:
         frozen = next((row for row in self.rows if row.method == FROZEN), None)
@@ -227,24 +221,22 @@ class Comparison:
         above = self.rows[: self.rows.index(frozen)]
         better = [row.title for row in trained if row in above and FROZEN not in row.ties]
         if not better:
-            return ["No training did clearly better than the encoder as it came."]
-        return [
-            f"Training helps here: {listed(better)} clearly did better than the encoder as it came."
-        ]
+            return ["No trained method is significantly better than the frozen encoder."]
+        return [f"Significantly better than the frozen encoder: {listed(better)}."]
 
     def in_words(self) -> str:
-        """The table, what follows from it, and the command of the first."""
+        """Return the table, its interpretation, and the command for the best method."""
         width = max(len(row.title) for row in self.rows)
-        shares = f"{'All':>5} {'95 %':>13} {'Known':>6} {'Novel':>6} {'seconds':>8}"
-        lines = [f"{'rank':<5} {'method':<{width}}  {shares}"]
+        columns = f"{'All':>5} {'95 % interval':>13} {'Known':>6} {'Novel':>6} {'seconds':>8}"
+        lines = [f"{'rank':<5} {'method':<{width}}  {columns}"]
         lines += [_line(row, width) for row in self.rows]
         lines += ["", *self.sentences]
         if self.command is not None:
-            lines += ["", "to run the first on everything:", self.command]
+            lines += ["", "to run the best method with all labels:", self.command]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """For comparison.json and --json: plain values, NaN as null."""
+        """Return the content of comparison.json and --json: plain values, NaN as null."""
         return {
             "path": str(self.path),
             "page": str(self.page),
@@ -253,7 +245,7 @@ class Comparison:
             "best": self.best.method,
             "rows": [{**nan_to_null(asdict(row)), "rank": row.rank} for row in self.rows],
             "pairs": list(self.pairs),
-            "kept": self.kept,
+            "held_out": self.held_out,
             "n_clusters": self.n_clusters,
             "epochs": self.epochs,
             "unfinished": list(self.unfinished),
@@ -263,29 +255,31 @@ class Comparison:
 
 
 def _line(row: Row, width: int) -> str:
+    """Return a line of the table."""
     start = f"{row.rank:<5} {row.title:<{width}}  "
     if row.accuracy is None or row.interval is None:
         return f"{start}{row.failed}"
     interval = " – ".join(_points(end) for end in row.interval)
     known = _points(row.accuracy.known)
     novel = _points(row.accuracy.novel)
-    shares = f"{_points(row.accuracy.all):>5} {interval:>13} {known:>6} {novel:>6}"
-    return f"{start}{shares} {row.seconds:>8.1f}"
+    scores = f"{_points(row.accuracy.all):>5} {interval:>13} {known:>6} {novel:>6}"
+    return f"{start}{scores} {row.seconds:>8.1f}"
 
 
 def _points(share: float) -> str:
+    """Return a share in percent; a dash for NaN."""
     return f"{100 * share:.1f}" if math.isfinite(share) else "–"
 
 
-def _row_from(plain: Mapping[str, Any]) -> Row:
-    """A row as comparison.json has it."""
-    values = {name: value for name, value in plain.items() if name != "rank"}
+def _read_row(content: Mapping[str, Any]) -> Row:
+    """Return a row of comparison.json."""
+    values = {name: value for name, value in content.items() if name != "rank"}
     for name in ("interval", "ranks", "ties", "n_clusters"):
         if values[name] is not None:
             values[name] = tuple(values[name])
     if values["accuracy"] is not None:
-        shares = dict(values["accuracy"]).items()
+        scores = dict(values["accuracy"]).items()
         values["accuracy"] = Accuracy(
-            **{name: math.nan if value is None else value for name, value in shares}
+            **{name: math.nan if value is None else value for name, value in scores}
         )
     return Row(**values)

@@ -1,11 +1,10 @@
-"""Which method puts more images right, and how sure that is: intervals by a bootstrap, ties by
-flips of signs.
+"""Rank methods by held-out accuracy: intervals by bootstrap, ties by sign-flip tests.
 
-Every method is judged by the same images, so two of them are compared image by image. What is drawn
-again, or flipped, is what was drawn before: single images of known categories, and whole categories
-where a whole category was kept, because its images stand or fall together.
+All methods are evaluated on the same images, so two of them are compared image by image. The unit
+that is resampled, or flipped, is a single image of a known category, or a whole category if all of
+its labels were held out, because its images are not independent.
 
-M methods, P pairs of them, J images that judge, U units that are drawn as one, R resamples.
+M methods, P pairs of them, J held-out images, U units, R resamples.
 """
 
 from dataclasses import dataclass
@@ -15,138 +14,137 @@ import numpy as np
 from shoal.arrays import Bools, Floats, Ints
 
 N_RESAMPLES = 2_000
-"""How often the units are drawn again."""
 
-AT_ONCE = 100
-"""Resamples that are held in memory at a time."""
+BATCH_RESAMPLES = 100
+"""Resamples in memory at a time."""
 
 LEVEL = 0.95
-"""What share of the resamples an interval holds."""
+"""Confidence level of the intervals."""
 
 Z = 1.96
-"""Standard deviations within which a normal distribution has that share."""
+"""Quantile of the normal distribution for that level."""
 
 MAX_FALSE = 0.05
-"""The share of tables that may call a difference where there is none."""
+"""Family-wise error rate: the probability that any pair of equal methods is not called a tie."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Ranking:
-    """M methods, in the order they were given in."""
+    """M methods, in the order of the input."""
 
-    shares: Floats
-    """(M,) the share of images put right."""
+    accuracy: Floats
+    """(M,)"""
     low: Floats
     high: Floats
-    """(M,) where that share likely lies."""
+    """(M,) the interval of the accuracy."""
     difference: Floats
-    """(M, M) how much more of the images one method puts right than another."""
+    """(M, M) the accuracy of one method minus that of another."""
     difference_interval: Floats
-    """(2, M, M) where that likely lies, of this pair alone."""
+    """(2, M, M) its interval, for each pair separately."""
     is_tie: Bools
-    """(M, M) whether neither of two is better beyond what chance would do in any pair of the
-    table."""
+    """(M, M) whether a difference is not significant, considering all pairs of the table."""
 
     @property
     def order(self) -> list[int]:
-        """The methods by the share they put right, the first of equals first."""
-        order: list[int] = np.argsort(-self.shares, kind="stable").tolist()
+        """The methods by accuracy, highest first."""
+        order: list[int] = np.argsort(-self.accuracy, kind="stable").tolist()
         return order
 
     def rank_range(self, method: int) -> tuple[int, int]:
-        """The best and the worst rank that a method may have; 1 is the first."""
-        clear = self.difference[method] * ~self.is_tie[method]
-        return 1 + int((clear < 0).sum()), len(self.shares) - int((clear > 0).sum())
+        """Return the best and the worst rank that a method may have; 1 is the first."""
+        significant = self.difference[method] * ~self.is_tie[method]
+        best = 1 + int((significant < 0).sum())
+        return best, len(self.accuracy) - int((significant > 0).sum())
 
 
-def rank(right: Bools, units: Ints, is_novel: Bools, *, seed: int = 0) -> Ranking:
-    """Rank M methods by what they put `right` (M, J).
+def rank(is_correct: Bools, units: Ints, is_novel: Bools, *, seed: int = 0) -> Ranking:
+    """Rank M methods by which images `is_correct` (M, J).
 
-    Images of the same number in `units` (J,) are drawn together; those of novel categories and the
-    others are drawn apart, as many units of either as there are. Where there is one of a kind, all
-    are drawn from one bag: drawn apart, it would come every time, as if it were certain.
+    Images with the same number in `units` (J,) are resampled together. Units of novel categories
+    and the others are two strata, unless one of them is a single unit, which would have no variance
+    on its own.
     """
-    numbers, at = np.unique(units, return_inverse=True)  # (U,) and (J,)
-    sizes = np.bincount(at)  # (U,)
-    n_right = np.stack([np.bincount(at[one], minlength=len(numbers)) for one in right])  # (M, U)
-    novel = np.zeros(len(numbers), dtype=bool)
-    novel[at[is_novel]] = True
-    drawn = _resampled_shares(n_right, sizes, novel, np.random.default_rng(seed))  # (R, M)
+    numbers, unit_of = np.unique(units, return_inverse=True)  # (U,) and (J,)
+    sizes = np.bincount(unit_of)  # (U,)
+    n_correct = np.stack(
+        [np.bincount(unit_of[row], minlength=len(numbers)) for row in is_correct]
+    )  # (M, U)
+    is_novel_unit = np.zeros(len(numbers), dtype=bool)
+    is_novel_unit[unit_of[is_novel]] = True
+    resampled = _resample(n_correct, sizes, is_novel_unit, np.random.default_rng(seed))  # (R, M)
     ends = [(1 - LEVEL) / 2, 1 - (1 - LEVEL) / 2]
-    shares = right.mean(axis=1)
-    low, high = np.quantile(drawn, ends, axis=0)
-    # Of all right, or all wrong, every draw is the same: the other end is Wilson's.
-    end = len(sizes) / (len(sizes) + Z**2)
-    low[shares == 1] = end
-    high[shares == 0] = 1 - end
-    by_unit = n_right[:, None] - n_right[None]  # (M, M, U)
+    accuracy = is_correct.mean(axis=1)
+    low, high = np.quantile(resampled, ends, axis=0)
+    # If all images are correct, or none, all resamples are equal: use Wilson's interval.
+    wilson = len(sizes) / (len(sizes) + Z**2)
+    low[accuracy == 1] = wilson
+    high[accuracy == 0] = 1 - wilson
+    by_unit = n_correct[:, None] - n_correct[None]  # (M, M, U)
     return Ranking(
-        shares=shares,
+        accuracy=accuracy,
         low=low,
         high=high,
         difference=by_unit.sum(axis=2) / sizes.sum(),
-        difference_interval=np.quantile(drawn[:, :, None] - drawn[:, None], ends, axis=0),
+        difference_interval=np.quantile(resampled[:, :, None] - resampled[:, None], ends, axis=0),
         is_tie=_ties(by_unit),
     )
 
 
-def _resampled_shares(n_right: Ints, sizes: Ints, novel: Bools, rng: np.random.Generator) -> Floats:
-    """(R, M) the share that each method puts right when units are drawn again, with replacement.
+def _resample(
+    n_correct: Ints, sizes: Ints, is_novel_unit: Bools, rng: np.random.Generator
+) -> Floats:
+    """Return (R, M) the accuracy of each method on units resampled with replacement.
 
-    `n_right` (M, U) of the `sizes` (U,) images of a unit; `novel` (U,) which units are whole
-    categories.
+    `n_correct` (M, U) of the `sizes` (U,) images of a unit are correct.
     """
-    strata = [rows for rows in (np.flatnonzero(novel), np.flatnonzero(~novel)) if len(rows)]
+    strata = [np.flatnonzero(is_novel_unit), np.flatnonzero(~is_novel_unit)]
+    strata = [rows for rows in strata if len(rows)]
     if min(map(len, strata)) == 1:
         strata = [np.arange(len(sizes))]
-    shares = []
-    for _ in range(N_RESAMPLES // AT_ONCE):
-        times = np.zeros((AT_ONCE, len(sizes)), dtype=np.int64)
+    accuracies = []
+    for _ in range(N_RESAMPLES // BATCH_RESAMPLES):
+        times = np.zeros((BATCH_RESAMPLES, len(sizes)), dtype=np.int64)
         for rows in strata:
-            even = np.full(len(rows), 1 / len(rows))
-            times[:, rows] = rng.multinomial(len(rows), even, size=AT_ONCE)
-        shares.append((times @ n_right.T) / (times @ sizes)[:, None])
-    return np.concatenate(shares)
+            uniform = np.full(len(rows), 1 / len(rows))
+            times[:, rows] = rng.multinomial(len(rows), uniform, size=BATCH_RESAMPLES)
+        accuracies.append((times @ n_correct.T) / (times @ sizes)[:, None])
+    return np.concatenate(accuracies)
 
 
 def _ties(by_unit: Ints) -> Bools:
-    """(M, M) which methods cannot be told apart; ranks rest on all pairs, so all of them share one
-    level."""
+    """Return (M, M) which differences are not significant, with all pairs as one family."""
     first, second = np.triu_indices(len(by_unit), k=1)  # (P,) each
-    p_values = np.array([sign_flip_p(one) for one in by_unit[first, second]])
+    p_values = np.array([sign_flip_p(pair) for pair in by_unit[first, second]])
     is_tie = np.zeros(by_unit.shape[:2], dtype=bool)
-    is_tie[first, second] = ~are_clear(p_values)
+    is_tie[first, second] = ~are_significant(p_values)
     return is_tie | is_tie.T
 
 
 def sign_flip_p(by_unit: Ints) -> float:
-    """How often equally good methods would differ in sum by as much as in `by_unit` (U,), one way
-    or the other.
+    """Return the two-sided p-value of the exact sign-flip test for differences (U,).
 
-    Of equals, the sign of each difference is a toss of a coin. All 2^U tosses are counted: the sum
-    of a toss of ±d has the characteristic function cos(t d), that of all tosses their product, and
-    its Fourier transform is how often each sum comes. Units without a difference say nothing. One
-    that speaks more for the better never makes this larger.
+    If two methods are equally good, the sign of each difference d is a coin toss. A toss of ±d has
+    the characteristic function cos(t d), and their sum the product of these; its inverse Fourier
+    transform is the distribution over all 2^U tosses. Units without a difference do not count.
     """
     sizes, times = np.unique(np.abs(by_unit[by_unit != 0]), return_counts=True)
     observed = abs(int(by_unit.sum()))
     if observed == 0:
         return 1.0
-    most = int(sizes @ times)  # sums lie in [-most, most]
-    n_sums = 2 * most + 1
-    at = np.arange(n_sums)
+    largest = int(sizes @ times)  # sums lie in [-largest, largest]
+    n_sums = 2 * largest + 1
+    frequencies = np.arange(n_sums)
     waves = np.ones(n_sums)
     for size, n_times in zip(sizes.tolist(), times.tolist(), strict=True):
-        waves *= np.cos(2 * np.pi / n_sums * (at * size % n_sums)) ** n_times
-    chances = np.fft.ifft(waves).real  # at index s of the sum s, at n_sums - s of -s
-    return float(np.clip(2 * chances[observed : most + 1].sum(), 0, 1))
+        waves *= np.cos(2 * np.pi / n_sums * (frequencies * size % n_sums)) ** n_times
+    probabilities = np.fft.ifft(waves).real  # at index s of the sum s, at n_sums - s of -s
+    return float(np.clip(2 * probabilities[observed : largest + 1].sum(), 0, 1))
 
 
-def are_clear(p_values: Floats) -> Bools:
-    """(P,) which differences are called, by Holm's method: in at most `MAX_FALSE` of all tables any
-    that is none."""
+def are_significant(p_values: Floats) -> Bools:
+    """Return (P,) which differences are significant by Holm's method."""
     order = np.argsort(p_values, kind="stable")
-    is_rare = p_values[order] < MAX_FALSE / np.arange(len(p_values), 0, -1)
-    clear = np.zeros(len(p_values), dtype=bool)
-    clear[order] = np.logical_and.accumulate(is_rare)
-    return clear
+    is_below = p_values[order] < MAX_FALSE / np.arange(len(p_values), 0, -1)
+    is_significant = np.zeros(len(p_values), dtype=bool)
+    is_significant[order] = np.logical_and.accumulate(is_below)
+    return is_significant

@@ -1,7 +1,4 @@
-"""An export to be written: what of a run goes where, and whose word counts.
-
-That is the question where a given label and a category disagree.
-"""
+"""The content of an export: rows of a run, with labels and categories reconciled."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,52 +6,51 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from shoal.discovery.export.file_names import Linking
 from shoal.review.decisions import decisions_of
 from shoal.review.reviewed_run import ReviewedRun, names_today
 from shoal.runs import Assignment, Category
 
 GivenLabels = Literal["keep", "predicted"]
-"""Where a labeled image was put into another category: keep the label, or take what was
-predicted."""
+"""For a labeled image in another category: export its label, or the predicted category."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Job:
-    """What a format writes."""
+class ExportJob:
+    """A run to be exported."""
 
     run: ReviewedRun
     rows: Sequence[Assignment]
-    """The run's, with the labels that are kept."""
+    """The rows of the run, with the labels that are exported as their categories."""
     categories: Sequence[Category]
-    """The same; sizes are those of `rows`."""
+    """The categories of the run, with their sizes in `rows`."""
     root: Path | None
-    """The folder of the images, where there is one."""
+    """The folder of the images, if there is one."""
     out: Path
-    linking: Linking = "link"
+    copy: bool = False
+    """Copy images instead of linking them."""
 
     @property
     def images(self) -> Path:
-        """The folder of the images, for a format that cannot do without."""
+        """The folder of the images, for formats that need it."""
         assert self.root is not None
         return self.root
 
 
-def disagreeing(run: ReviewedRun) -> list[Assignment]:
-    """The labeled images that were put into another category, unless a person has decided."""
-    decided = contradicted(run)
+def find_disagreeing(run: ReviewedRun) -> list[Assignment]:
+    """Return the images whose category differs from their label, except by a review decision."""
+    overruled = find_overruled(run)
     return [
         row
         for row in run.assignments
-        if row.label_given not in ("", row.category) and row.path not in decided
+        if row.label_given not in ("", row.category) and row.path not in overruled
     ]
 
 
-def contradicted(run: ReviewedRun) -> frozenset[str]:
-    """The images whose category counts instead of their label: people decided so, or split them
-    off.
+def find_overruled(run: ReviewedRun) -> frozenset[str]:
+    """Return the images whose label is overruled by a decision of the review.
 
-    To the next discovery a split is no word about a label; an export is what people left.
+    This includes images that a split separated from the category of their label, although they
+    keep that label in the next discovery.
     """
     if run.review is None:
         return frozenset()
@@ -68,51 +64,53 @@ def contradicted(run: ReviewedRun) -> frozenset[str]:
     return decisions.contradicted | split_off
 
 
-def found_by_run(run: ReviewedRun) -> dict[str, tuple[str, float]]:
-    """By image, the category that the run itself has found, as called today, and how sure it
-    was."""
+def predictions(run: ReviewedRun) -> dict[str, tuple[str, float]]:
+    """Return the category, by its current name, and confidence that the run predicted for each
+    image; empty without a review."""
     if run.review is None:
         return {}
     state = run.review.state
     names = names_today(state)
     rows = zip(state.paths, state.columns["category"], state.columns["confidence"], strict=True)
-    return {path: (names.get(category, category), float(sure)) for path, category, sure in rows}
+    return {
+        path: (names.get(category, category), float(confidence))
+        for path, category, confidence in rows
+    }
 
 
 def choices(run: ReviewedRun) -> list[Category]:
-    """The categories that an image may be put into.
-
-    Not a novel one without images, unless a person gave its name.
-    """
+    """Return the categories to choose from: those with images, known ones, and named ones."""
     named: set[int] = set()
     if run.review is not None:
         records = run.review.state.records
         named = {number for number, record in records.items() if record.is_named}
     return [
-        one for one in run.categories if one.size or not one.is_novel or one.category_id in named
+        category
+        for category in run.categories
+        if category.size or not category.is_novel or category.category_id in named
     ]
 
 
-def settle(
+def apply_labels(
     run: ReviewedRun, given_labels: GivenLabels
 ) -> tuple[Sequence[Assignment], list[Category]]:
-    """The rows of a run's two tables, with given labels instead of categories, unless
-    'predicted'."""
+    """Return the rows and categories of a run, with labels in place of disagreeing categories
+    unless 'predicted'."""
     categories = run.categories
-    by_name = {category.category: category.category_id for category in categories}
-    wrong = {row.path for row in disagreeing(run) if row.label_given in by_name}
-    if given_labels == "predicted" or not wrong:
+    ids = {category.category: category.category_id for category in categories}
+    disagreeing = {row.path for row in find_disagreeing(run) if row.label_given in ids}
+    if given_labels == "predicted" or not disagreeing:
         return run.assignments, categories
-    kept = []
+    rows = []
     for row in run.assignments:
-        if row.path in wrong:
-            name = row.label_given
-            row = replace(row, category=name, category_id=by_name[name], is_novel=False)
-        kept.append(row)
-    sizes = Counter(row.category_id for row in kept)
-    labeled = Counter(row.category_id for row in kept if row.label_given)
-    settled = [
-        replace(one, size=sizes[one.category_id], n_labeled=labeled[one.category_id])
-        for one in categories
+        if row.path in disagreeing:
+            label = row.label_given
+            row = replace(row, category=label, category_id=ids[label], is_novel=False)
+        rows.append(row)
+    sizes = Counter(row.category_id for row in rows)
+    n_labeled = Counter(row.category_id for row in rows if row.label_given)
+    counted = [
+        replace(each, size=sizes[each.category_id], n_labeled=n_labeled[each.category_id])
+        for each in categories
     ]
-    return kept, settled
+    return rows, counted

@@ -1,92 +1,117 @@
-"""Exports that show the images themselves: a folder per category, and the Hugging Face
-imagefolder."""
+"""Exports with the images: a folder per category, as YOLO has it or not, and Hugging Face's."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
+from shoal.boxes import split_name
 from shoal.data.readers.layouts import UNLABELED_FOLDERS
-from shoal.discovery.export.export_job import Job
-from shoal.discovery.export.file_names import fold, folder_names, original, put_all, shortened
+from shoal.discovery.export.export_job import ExportJob
+from shoal.discovery.export.file_names import fold, folder_names, link_images, original, shortened
 from shoal.errors import DataError
 from shoal.files import write_text
 from shoal.runs import Assignment, csv_text
 
 UNSORTED = "unlabeled"
-"""The folder of images without a category, which `shoal discover` takes for what it is."""
+"""The folder of images without a category; `shoal discover` reads it as unlabeled images."""
 
-DECIDED = ("status", "classified_by", "classified_at")
-"""The columns that say what people decided."""
+VAL_EVERY = 5
+"""Every such image of a category is for validation in the layout of YOLO."""
+
+REVIEW_COLUMNS = ("status", "classified_by", "classified_at")
+"""The columns with what people decided about an image."""
 
 
-def to_imagefolder(job: Job) -> None:
-    """A folder per category with its images, and export.csv, which says which file shows which
-    image.
+def to_imagefolder(job: ExportJob) -> None:
+    """Write a folder of images per category, and export.csv, which maps files to images.
 
-    Files keep their names; where two images of one category have the same, all of that category are
-    named by their path, with %2F for its slashes.
+    Files keep their names; if two images of a category have the same name, all files of that
+    category are named by their path, with %2F for its slashes.
     """
-    members: dict[str, list[str]] = {}
-    said = {row.path: decided(row) for row in job.rows}
+    _link_folders(job, job.rows, _files_by_path(job))
+
+
+def to_yolo_folders(job: ExportJob) -> None:
+    """Write train/ and val/, each with a folder of images per category, as Ultralytics reads them
+    for classification, and export.csv, which maps files to images.
+
+    Every fifth image of a category is in val/. Images without a category are left out.
+    """
+    rows = [row for row in job.rows if row.category]
+    n_seen: Counter[str] = Counter()
+    split = {}
+    for row in rows:
+        n_seen[row.category] += 1
+        is_val = n_seen[row.category] % VAL_EVERY == 0
+        split[row.path] = "val" if is_val else "train"
+    files = _files_by_path(job)
+    _link_folders(job, rows, {path: f"{split[path]}/{files[path]}" for path in split})
+
+
+def _files_by_path(job: ExportJob) -> dict[str, str]:
+    """Return the file of each image in the folder of its category."""
+    paths_by_category: dict[str, list[str]] = {}
     for row in job.rows:
-        members.setdefault(row.category, []).append(row.path)
-    taken = (
-        "export.csv",
-        job.out.name,
-        *UNLABELED_FOLDERS,
-    )  # in these a category would read as images without one
-    folders = folder_names([*filter(None, members)], taken=taken) | {"": UNSORTED}
-    rows = [
-        (f"{folders[category]}/{name}", path, category, *said[path])
-        for category, paths in members.items()
+        paths_by_category.setdefault(row.category, []).append(row.path)
+    # A category in one of these folders would be read as unlabeled.
+    taken = ("export.csv", job.out.name, *UNLABELED_FOLDERS)
+    names = [category for category in paths_by_category if category]
+    folders = folder_names(names, taken=taken) | {"": UNSORTED}
+    return {
+        path: f"{folders[category]}/{name}"
+        for category, paths in paths_by_category.items()
         for path, name in zip(paths, file_names(paths), strict=True)
-    ]
-    put_all([(original(job.images, path), file) for file, path, *_ in rows], job.out, job.linking)
-    write_text(
-        job.out / "export.csv", csv_text(("file", "path", "category", *DECIDED), sorted(rows))
-    )
+    }
 
 
-def to_hugging_face(job: Job) -> None:
-    """The images under their own paths, and metadata.csv with their categories, as `datasets` reads
-    it."""
-    taken = [
-        row.path
-        for row in job.rows
-        if fold(row.path.partition("/")[0]) in ("metadata.csv", fold(job.out.name))
-    ]
-    if taken:
-        raise DataError(
-            f"{taken[0]}: metadata.csv must lie where this folder would; export to imagefolder "
-            "instead"
+def _link_folders(
+    job: ExportJob, assignments: Sequence[Assignment], files: Mapping[str, str]
+) -> None:
+    """Link images to their files, and write export.csv."""
+    pairs = [(original(job.images, path), file) for path, file in files.items()]
+    link_images(pairs, job.out, copy=job.copy)
+    columns = ("path", "category", *REVIEW_COLUMNS)
+    rows = [(files[row.path], *(getattr(row, name) for name in columns)) for row in assignments]
+    write_text(job.out / "export.csv", csv_text(("file", *columns), sorted(rows)))
+
+
+def to_hugging_face(job: ExportJob) -> None:
+    """Write the images under their paths, and metadata.csv, as `datasets` reads it."""
+    for row in job.rows:
+        if fold(row.path.partition("/")[0]) in ("metadata.csv", fold(job.out.name)):
+            raise DataError(
+                f"{row.path}: conflicts with metadata.csv of this format; export to imagefolder "
+                "instead"
+            )
+    pairs = [(original(job.images, row.path), _as_file(row.path)) for row in job.rows]
+    link_images(pairs, job.out, copy=job.copy)
+    header = ("file_name", "label", "label_given", "is_novel", "confidence", "outlier_score")
+    rows = [
+        (
+            _as_file(row.path),
+            row.category,
+            row.label_given,
+            str(row.is_novel).lower(),
+            f"{row.confidence:.6f}",
+            f"{row.outlier_score:.6f}",
+            *(getattr(row, name) for name in REVIEW_COLUMNS),
         )
-    put_all([(original(job.images, row.path), row.path) for row in job.rows], job.out, job.linking)
-    header = (
-        "file_name",
-        "label",
-        "label_given",
-        "is_novel",
-        "confidence",
-        "outlier_score",
-        *DECIDED,
-    )
-    write_text(job.out / "metadata.csv", csv_text(header, [_metadata(row) for row in job.rows]))
+        for row in job.rows
+    ]
+    write_text(job.out / "metadata.csv", csv_text((*header, *REVIEW_COLUMNS), rows))
 
 
 def file_names(paths: Sequence[str]) -> list[str]:
-    """A name for each image of one folder: its own, or its escaped path where own names are not
-    unique."""
-    own = [path.rsplit("/", 1)[-1] for path in paths]
-    names = {name.casefold() for name in own}  # some file systems do not tell A from a
-    if len(names) < len(own):
-        own = [path.replace("%", "%25").replace("/", "%2F") for path in paths]
-    return [shortened(name) for name in own]
+    """Return a file name for each image of a folder: its file name, or its escaped path if these
+    are not unique on a case-insensitive file system."""
+    files = [_as_file(path) for path in paths]
+    names = [file.rsplit("/", 1)[-1] for file in files]
+    if len({name.casefold() for name in names}) < len(names):
+        names = [file.replace("%", "%25").replace("/", "%2F") for file in files]
+    return [shortened(name) for name in names]
 
 
-def decided(row: Assignment) -> tuple[str, ...]:
-    """What people decided about an image, who and when: the cells of `DECIDED`."""
-    return row.status, row.classified_by, row.classified_at
-
-
-def _metadata(row: Assignment) -> tuple[object, ...]:
-    is_novel = str(row.is_novel).lower()
-    scores = f"{row.confidence:.6f}", f"{row.outlier_score:.6f}"
-    return row.path, row.category, row.label_given, is_novel, *scores, *decided(row)
+def _as_file(path: str) -> str:
+    """Return the file that an image or a box is written to."""
+    if split_name(path)[1] is None:
+        return path
+    return f"{path}.png"

@@ -1,54 +1,61 @@
-"""Exports without images: plain tables, and the TensorBoard embedding projector."""
+"""Exports without images: tables, the TensorBoard embedding projector, the tree of categories."""
 
 import csv
 import io
-from typing import Any
+import re
+from pathlib import Path
 
-from shoal.discovery.export.export_job import Job
-from shoal.discovery.export.imagefolder import DECIDED
+from shoal.discovery.export.export_job import ExportJob
+from shoal.discovery.export.imagefolder import REVIEW_COLUMNS
 from shoal.files import atomic_file, write_text
+from shoal.report.figures.categories import dendrogram
+from shoal.report.figures.style import file_bytes
+from shoal.report.tree_list import category_tree
+from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Assignment, Category, csv_text, to_csv, write_csv, write_parquet
 from shoal.words import count
 
+TAG = re.compile(r"(?<!\S)#\S+")
+"""A tag in a note."""
 
-def to_tables(job: Job) -> None:
-    """assignments.csv and categories.csv and, where pyarrow is installed, assignments.parquet, a
-    large one in parts."""
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def to_tables(job: ExportJob) -> None:
+    """Write assignments.csv, categories.csv and, if pyarrow is installed, assignments.parquet."""
     write_csv(Assignment, job.rows, job.out / "assignments.csv")
     write_text(job.out / "categories.csv", to_csv(Category, job.categories))
     write_parquet(job.out, job.rows, len(job.rows))
 
 
-def to_spreadsheets(job: Job) -> None:
-    """The same tables for a spreadsheet: no text is taken for a formula, and accents are
-    recognized."""
-    for name, text in (
-        ("assignments", to_csv(Assignment, job.rows)),
-        ("categories", to_csv(Category, job.categories)),
-    ):
-        rows = [
-            [_as_text(cell) for cell in row] for row in csv.reader(io.StringIO(text, newline=""))
-        ]
-        write_text(job.out / f"{name}.csv", f"\ufeff{csv_text(rows[0], rows[1:])}")
+def to_spreadsheets(job: ExportJob) -> None:
+    """Write the same tables with nothing that a spreadsheet reads as a formula."""
+    tables = {
+        "assignments": to_csv(Assignment, job.rows),
+        "categories": to_csv(Category, job.categories),
+    }
+    for name, text in tables.items():
+        header, *rows = csv.reader(io.StringIO(text, newline=""))
+        escaped = [[_escape_formula(cell) for cell in row] for row in rows]
+        # The byte order mark makes Excel read UTF-8.
+        write_text(job.out / f"{name}.csv", f"\ufeff{csv_text(header, escaped)}")
 
 
-def spreadsheet_steps(job: Job) -> tuple[str, ...]:
-    """Say what differs from the data files."""
+def spreadsheet_steps(job: ExportJob) -> tuple[str, ...]:
+    """Return how the tables differ from those of the format csv."""
     texts = [row.path for row in job.rows] + [category.category for category in job.categories]
-    n_escaped = sum(_as_text(text) != text for text in texts)
+    n_escaped = sum(_escape_formula(text) != text for text in texts)
+    if not n_escaped:
+        return ()
     return (
-        "texts that begin with = + - @ have an apostrophe before them, so that no spreadsheet "
-        "takes them for formulas "
-        f"({count(n_escaped, 'name')} here); for programs export to csv, which keeps every name",
+        f"{count(n_escaped, 'name')} that a spreadsheet would read as a formula (starting with "
+        "= + - @) got an apostrophe in front; for programs, export to csv",
     )
 
 
-def _as_text(cell: str) -> str:
-    """A cell that no spreadsheet computes: a number as it is, any other text that begins like a
-    formula behind '."""
-    if not cell.lstrip().startswith(("=", "+", "-", "@", "\t", "\r")) and not cell.startswith(
-        ("\t", "\r")
-    ):
+def _escape_formula(cell: str) -> str:
+    """Return a cell with an apostrophe in front if a spreadsheet would read it as a formula."""
+    if not cell.startswith(FORMULA_STARTS) and not cell.lstrip().startswith(FORMULA_STARTS):
         return cell
     try:
         float(cell)
@@ -57,22 +64,49 @@ def _as_text(cell: str) -> str:
     return cell
 
 
-def to_projector(job: Job) -> None:
-    """vectors.tsv and metadata.tsv, which projector.tensorflow.org and TensorBoard load as they
-    are."""
-    vectors = job.run.embeddings()
-    with atomic_file(
-        job.out / "vectors.tsv"
-    ) as file:  # line by line: a million rows as text take gigabytes
-        for row in vectors:
-            file.write(("\t".join(f"{x:.6g}" for x in row) + "\n").encode())
-    header = ("path", "category", "label_given", "is_novel", "confidence", *DECIDED)
-    lines = [header, *([getattr(row, name) for name in header] for row in job.rows)]
-    write_text(
-        job.out / "metadata.tsv", "".join("\t".join(map(_cell, line)) + "\n" for line in lines)
-    )
+def to_projector(job: ExportJob) -> None:
+    """Write vectors.tsv and metadata.tsv for projector.tensorflow.org and TensorBoard."""
+    with atomic_file(job.out / "vectors.tsv") as file:
+        # Line by line: a million rows as text would take gigabytes.
+        for vector in job.run.embeddings():
+            file.write(("\t".join(f"{x:.6g}" for x in vector) + "\n").encode())
+    header = ("path", "category", "label_given", "is_novel", "confidence", *REVIEW_COLUMNS)
+    rows = [header, *([getattr(row, name) for name in header] for row in job.rows)]
+    # The format cannot escape tabs and line breaks, so they become spaces.
+    lines = ["\t".join(" ".join(str(cell).split()) for cell in row) + "\n" for row in rows]
+    write_text(job.out / "metadata.tsv", "".join(lines))
 
 
-def _cell(value: Any) -> str:
-    """Text on one line without tabs, which the format has no way to write."""
-    return " ".join(str(value).split())
+def to_newick(job: ExportJob) -> None:
+    """Write tree.nwk, which programs for phylogenies read."""
+    write_text(job.out / "tree.nwk", f"{category_tree(job.run).newick()}\n")
+
+
+def to_dendrogram(job: ExportJob) -> None:
+    """Write dendrogram.svg and dendrogram.png."""
+    figure = dendrogram(job.run)
+    for kind in ("svg", "png"):
+        with atomic_file(job.out / f"dendrogram.{kind}") as file:
+            file.write(file_bytes(figure, kind))
+
+
+def write_notes(run: ReviewedRun, out: Path) -> None:
+    """Write the notes of a review, if there are any, to notes.csv; path is empty for a category.
+
+    Formulas are escaped, since people read this table in a spreadsheet.
+    """
+    if run.review is None:
+        return
+    state = run.review.state
+    names = {number: record.name for number, record in state.categories.items()}
+    notes = [("", names[number], record.note) for number, record in state.categories.items()]
+    for row, note in sorted(state.notes.items()):
+        category = names.get(int(state.images.category[row]), "")
+        notes.append((state.paths[row], category, note))
+    rows = [
+        [_escape_formula(cell) for cell in (*line, " ".join(TAG.findall(line[-1])))]
+        for line in notes
+        if line[-1]
+    ]
+    if rows:
+        write_text(out / "notes.csv", csv_text(("path", "category", "note", "tags"), rows))

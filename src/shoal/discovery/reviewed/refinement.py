@@ -1,7 +1,7 @@
-"""A discovery after a review: what people decided goes in as labels, cannot-links, names and ids.
+"""Discover again after a review: its decisions become labels, cannot-links, names and ids.
 
-`shoal discover photos/ --review runs/photos` and `shoal.refine`. The new run is one of its own: the
-reviewed one stays.
+`shoal discover photos/ --review runs/photos` and `shoal.refine` write a new run and do not change
+the reviewed one.
 """
 
 import os
@@ -18,11 +18,11 @@ from shoal.arrays import UNLABELED
 from shoal.data.collection import Collection, PreviousCategories
 from shoal.data.readers import read_collection
 from shoal.data.readers.labels import MAX_ABSENT_SHARE
-from shoal.data.readers.originals import is_stored
+from shoal.data.readers.shards import is_stored_source
 from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
-from shoal.discovery.image_source import ImageSource
+from shoal.discovery.job import ImageSource
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.reviewed.reviewed_clusters import n_reviewed
+from shoal.discovery.reviewed.previous_categories import count_reviewed
 from shoal.errors import DataError, UsageError
 from shoal.review.decisions import Decisions, decisions_of
 from shoal.review.log import FILE
@@ -30,134 +30,142 @@ from shoal.review.replay import replay_onto, replay_review
 from shoal.review.review import Review, checked_who, has_review
 from shoal.review.state import State
 from shoal.runs import Run, read_assignment_columns
-from shoal.text import shown
-from shoal.words import count, first_few, plural
+from shoal.words import count, first_few
 
 MAX_LISTED = 5
-"""How many categories are named in words."""
+"""Maximum number of categories that a message names."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Refinement:
-    """A reviewed run, and what its review says to the next one."""
+    """A reviewed run, and the decisions in its review that the next run uses."""
 
     run: Run
     decisions: Decisions
     note: str = ""
-    """What of the log does not count."""
+    """A note on lines of the log that are ignored."""
 
     @classmethod
     def open(cls, path: Path | str) -> "Refinement":
-        """Read the review of a finished run that was made of images."""
+        """Read the review of a finished run that was made from images."""
         run = Run.open(path)
         if "fingerprint" not in run.provenance:
             raise UsageError(
-                f"{run.path}: was made from ready embeddings, so nothing can be trained again; "
-                "cluster them anew with the labels of `shoal export --to csv`"
+                f"{run.path}: the run was made from precomputed embeddings, so it has no encoder "
+                "to train; run `shoal cluster` again with the labels of `shoal export --to csv`"
             )
         if not has_review(run.path):
             raise UsageError(
-                f"{run.path}: nobody has reviewed it (no {FILE}); `shoal review {run.path}` does"
+                f"{run.path}: found no review ({FILE}); review it with `shoal review {run.path}`"
             )
         review = Review(run)
         return cls(run=run, decisions=decisions_of(review.state), note=review.log.note)
 
     @property
-    def config(self) -> Path:
-        """The settings of the reviewed run, which hold for the next one where nobody says
-        otherwise."""
-        # Refused as a file of a run, not as one that a user gave.
-        self.run.config_as(DiscoverySettings)
-        return self.run.path / "config.yaml"
-
-    @property
     def next_folder(self) -> Path:
-        """The default folder of the next run: runs/photos-2 after runs/photos, runs/photos-3 after
-        that."""
+        """The default folder of the next run: runs/photos-2 after runs/photos, then
+        runs/photos-3 and so on."""
         folder = self.run.path if self.run.path.name else self.run.path.resolve()
         numbered = re.fullmatch(r"(.+)-(\d+)", folder.name)
         if numbered and self.run.has("changes.json"):
             return folder.with_name(f"{numbered[1]}-{int(numbered[2]) + 1}")
         return folder.with_name(f"{folder.name}-2")
 
-    def check_out(self, out: Path, *, resume: bool) -> None:
-        """Refuse to write over the reviewed run, and over another review."""
+    def check_out(self, out: Path, *, resume: bool, force: bool) -> None:
+        """Raise if `out` is the reviewed run, or a run with a review that would be overwritten."""
         if out.resolve() == self.run.path.resolve():
-            raise UsageError(f"{out}: is the reviewed run itself; choose another --out")
-        if has_review(out) and not resume:
+            raise UsageError(f"{out}: this is the reviewed run itself; choose another --out")
+        is_continued = resume or (Run(out).is_finished and not force)
+        if has_review(out) and not is_continued:
             raise UsageError(
-                f"{out}: holds a review of its own ({FILE}); move it away, or choose another --out"
+                f"{out}: the folder has a review of its own ({FILE}); move it away, or choose "
+                "another --out"
             )
 
     def images(self, *, allow_missing: bool = False) -> Collection:
-        """The images of the reviewed run, where they were; `allow_missing` as `read_collection`."""
-        where = str(self.run.provenance.get("root") or "")
-        paths = self._paths()
-        if is_stored(where):
-            there = read_collection(where, False, allow_missing=allow_missing)
-            wanted = set(paths)
-            return there.subset(np.array([name in wanted for name in there.names]))
-        root = Path(where)
-        if not root.name or not root.is_dir():
-            what = f"there is no folder {root}" if root.name else "its images were in memory"
-            raise DataError(f"{self.run.path}: {what}; give the images again")
+        """Return the images of the reviewed run, without labels, from their original location."""
+        root = str(self.run.provenance.get("root") or "")
+        paths = read_assignment_columns(self.run.path, ["path"])["path"]
+        if is_stored_source(root):
+            stored = read_collection(root, False, allow_missing=allow_missing)
+            return stored.subset(np.isin(stored.names, paths))
+        if not Path(root).is_dir() or not Path(root).name:
+            reason = f"its images were in {root}, which does not exist"
+            if not root:
+                reason = "its images were in memory"
+            raise DataError(f"{self.run.path}: {reason}; give the images")
         return Collection(
             names=tuple(paths),
             labels=np.full(len(paths), UNLABELED),
             classes=(),
-            root=root,
+            root=Path(root),
             layout=f"the images of {self.run.path}",
             folders=tuple(self.run.provenance.get("folders") or ()),
         )
 
     def collection(self, images: Collection, *, allow_missing: bool = False) -> Collection:
-        """The same images with the labels and cannot-links of the review.
+        """Return the images with the labels and cannot-links of the review.
 
-        Where images come with labels, these count instead of those that the reviewed run was given.
+        If `images` have labels, these replace the labels given to the reviewed run; decisions of
+        the review take precedence over both.
         """
-        self._check_same(images, allow_missing=allow_missing)
+        self._check_same_images(images, allow_missing=allow_missing)
         decisions = self.decisions
         names = dict(decisions.names)
-        next_id = decisions.next_id
         known = list(decisions.known)
-        own: dict[int, int] = {}  # the id of each class that the images came with
-        by_name = {name: number for number, name in names.items()} | decisions.called
-        for label, name in enumerate(images.classes):
-            if name not in by_name:
-                by_name[name] = next_id
+        # `called` also maps names that the review changed, which label files may still use.
+        id_of = {name: category for category, name in names.items()} | decisions.called
+        next_id = decisions.next_id
+        for name in images.classes:
+            if name not in id_of:
+                id_of[name] = next_id
                 names[next_id] = name
                 next_id += 1
-            own[label] = by_name[name]
-            if own[label] not in known:
-                known.append(own[label])
-        given = None
+            if id_of[name] not in known:
+                known.append(id_of[name])
+        labels = None
         if images.n_labeled:
-            labels = zip(images.names, images.labels.tolist(), strict=True)
-            given = {name: own[label] for name, label in labels if label != UNLABELED}
-        ids = [decisions.label(name, given) for name in images.names]
-        position_of = {number: at for at, number in enumerate(known)}
+            labels = {path: id_of[name] for path, name in _label_names(images).items() if name}
+        ids = [decisions.label(path, labels) for path in images.names]
+        position_of = {category: position for position, category in enumerate(known)}
         return replace(
             images,
-            labels=np.array([position_of.get(number, UNLABELED) for number in ids]),
-            classes=tuple(names[number] for number in known),
+            labels=np.array([position_of.get(category, UNLABELED) for category in ids]),
+            classes=tuple(names[category] for category in known),
             layout=f"{images.layout}, with the review of {self.run.path}",
-            earlier=PreviousCategories(
+            previous=PreviousCategories(
                 class_ids=tuple(known),
                 names=names,
                 categories=decisions.categories,
-                apart=decisions.apart,
+                cannot_links=decisions.apart,
                 next_id=next_id,
-                taken=decisions.taken,
+                reserved_names=decisions.taken,
             ),
         )
 
+    def _check_same_images(self, images: Collection, *, allow_missing: bool) -> None:
+        """Raise if more than a few images of the reviewed run are missing."""
+        paths = read_assignment_columns(self.run.path, ["path"])["path"]
+        found = set(images.names)
+        missing = [path for path in paths if path not in found]
+        is_few = len(missing) <= max(1, MAX_ABSENT_SHARE * len(paths))
+        if is_few or (allow_missing and len(missing) < len(paths)):
+            return
+        remedy = "give all images of that run, or ignore the missing ones with --allow-missing"
+        if len(missing) == len(paths):
+            remedy = "the review is of other images; give the images of the reviewed run"
+        raise DataError(
+            f"{self.run.path}: {len(missing):,} of its {len(paths):,} images are missing, for "
+            f"example {missing[0]!r}; {remedy}"
+        )
+
     def changed_labels(self, now: Mapping[str, str]) -> list[dict[str, str]]:
-        """The given labels of the reviewed run that are others now; `now` are names by path."""
+        """Return the labels given to the reviewed run that differ from those of `now`, by path."""
         names = self.decisions.names
-        given = {path: names[number] for path, number in self.decisions.given.items()}
+        labels = {path: names[category] for path, category in self.decisions.given.items()}
         return [
             {"path": path, "given": name, "now": now[path]}
-            for path, name in sorted(given.items())
+            for path, name in sorted(labels.items())
             if path in now and now[path] != name
         ]
 
@@ -167,75 +175,105 @@ class Refinement:
         collection: Collection,
         reporter: Reporter,
         *,
-        is_asked: bool,
+        is_requested: bool,
     ) -> DiscoverySettings:
-        """The settings, in which a number of categories may be wrong after the review; says so.
+        """Return the settings with a number of categories that fits the review; report notes.
 
-        One that is asked for now (`is_asked`) is wrong below the known ones; one that the reviewed
-        run was given, where people left another. Where the review decided every image and none is
-        asked for, it is refused.
+        A number that the user requests for this run is raised to the number of known categories
+        that have labeled images if it is lower. A number in the settings of the reviewed run is
+        replaced by the number of reviewed categories.
         """
-        if collection.n_labeled == len(collection) and (chosen.n_clusters is None or not is_asked):
+        n_clusters = chosen.n_clusters
+        if collection.n_labeled == len(collection) and (n_clusters is None or not is_requested):
             raise DataError(
-                f"{self.run.path}: the review decided every image, so nothing is left to discover; "
-                f"export it, with `shoal export {self.run.path} --to imagefolder --out sorted/` "
-                "for "
-                "example"
+                f"{self.run.path}: every image is labeled or decided, so nothing is left to "
+                f"discover; export the review with `shoal export {self.run.path} --to "
+                "imagefolder --out sorted/`"
             )
-        notes = [self.note, _note_changed_labels(self.changed_labels(_label_names(collection)))]
-        if chosen.is_trained:
-            notes.append(_note_unlabeled(collection))
-        for note in notes:
-            if note:
-                reporter.say(note)
-        n_known = int((collection.class_sizes > 0).sum())
-        n_left = n_reviewed(collection)
-        number = chosen.n_clusters
-        if number is None or number == n_left or (is_asked and number >= n_known):
+        if self.note:
+            reporter.report(self.note)
+        n_changed = len(self.changed_labels(_label_names(collection)))
+        if n_changed:
+            reporter.report(
+                f"note: the review or new labels change {count(n_changed, 'given label')}; "
+                "changes.json lists them"
+            )
+        sizes = collection.class_sizes
+        empty = [collection.classes[label] for label in np.flatnonzero(sizes == 0)]
+        if empty and chosen.is_trained:
+            reporter.report(
+                "note: known categories without a labeled or confirmed image "
+                f"({first_few(empty, MAX_LISTED)}) may disappear in training; confirm some images "
+                "of them first, or give --no-train"
+            )
+        n_known = len(sizes) - len(empty)
+        n_reviewed = count_reviewed(collection)
+        if n_clusters is None or n_clusters == n_reviewed:
             return chosen
-        new = n_known if is_asked else n_left
-        reporter.say(f"note: {new} categories instead of {number}, as the review left them")
-        return replace(chosen, n_clusters=new)
+        if is_requested and n_clusters >= n_known:
+            return chosen
+        fitting = n_known if is_requested else n_reviewed
+        reporter.report(
+            f"note: using {fitting} categories instead of {n_clusters}, to match the review"
+        )
+        return replace(chosen, n_clusters=fitting)
 
     def conclude(self, run: Run, reporter: Reporter) -> None:
-        """Write what has changed into the new run, and the review anew: nothing is asked again."""
-        answer = State(run)
+        """Write changes.json into the new run, and replay the review on it."""
+        state = State(run)
         log = self.run.path / FILE
-        there = {category.category_id for category in answer.found}
-        living = {number: number for number in self.decisions.names} | self.decisions.ended
-        ids = {old: number for old, number in living.items() if number in there}
-        misfits = replay_onto(State(run), log, ids)
-        lost = [misfit.in_words() for misfit in misfits]
-        labels = dict(zip(answer.paths, answer.columns["label_given"], strict=True))
-        changed = self.changed_labels(labels)
-        changes = compare_answers(self.run.path, self.decisions, answer, lost, changed)
+        found = {category.category_id for category in state.found}
+        # A merged category is replayed onto the one it was merged into.
+        present = {category: category for category in self.decisions.names} | self.decisions.ended
+        ids = {old: category for old, category in present.items() if category in found}
+        not_applied = list(replay_onto(State(run), log, ids))
+        labels = dict(zip(state.paths, state.columns["label_given"], strict=True))
+        changes = self._changes(state) | {
+            "not_applied": not_applied,
+            "changed_labels": self.changed_labels(labels),
+        }
         run.write_json("changes", changes)
-        if not has_review(run.path):  # one that was killed may have written it
+        if not has_review(run.path):  # it exists if this process was killed here before
             replay_review(log, run, by=checked_who(None), ids=ids)
-        for line in changes_in_words(changes):
-            reporter.say(line)
+        for line in describe_changes(changes):
+            reporter.report(line)
 
-    def _paths(self) -> list[str]:
-        """The images of the reviewed run."""
-        paths: list[str] = read_assignment_columns(self.run.path, ["path"])["path"]
-        return paths
-
-    def _check_same(self, images: Collection, *, allow_missing: bool) -> None:
-        paths = self._paths()
-        here = set(images.names)
-        missing = [path for path in paths if path not in here]
-        what = (
-            f"{self.run.path}: {len(missing):,} of its {len(paths):,} images are not here, such as "
-            f"{missing[:1]}"
-        )
-        if len(missing) == len(paths):
-            raise DataError(
-                f"{what}; it is a review of other images; give the images that run was made of"
-            )
-        if len(missing) > max(1, MAX_ABSENT_SHARE * len(paths)) and not allow_missing:
-            raise DataError(
-                f"{what}; give all images of that run, or go on without these with --allow-missing"
-            )
+    def _changes(self, state: State) -> dict[str, Any]:
+        """Compare the reviewed categories with those of the new run, by id."""
+        decisions = self.decisions
+        before = decisions.categories
+        now = dict(zip(state.paths, state.category_ids.tolist(), strict=True))
+        names = decisions.names | {row.category_id: row.category for row in state.found}
+        sizes_before = Counter(before.values())
+        sizes = Counter(now.values())
+        same = Counter(category for path, category in now.items() if before.get(path) == category)
+        categories = [
+            {
+                "category_id": category,
+                "category": name,
+                "before": sizes_before[category],
+                "now": sizes[category],
+                "same": same[category],
+            }
+            for category, name in names.items()
+            if sizes_before[category] or sizes[category]
+        ]
+        moved = [
+            {"path": path, "from": before[path], "to": category}
+            for path, category in now.items()
+            if path in before and before[path] != category
+        ]
+        apart = {path: sorted(ids) for path, ids in sorted(decisions.apart.items()) if path in now}
+        return {
+            "review_of": str(self.run.path),
+            "n_images": len(now),
+            "n_decided": sum(path in now for path in decisions.labels),
+            "n_moved": len(moved),
+            "became_known": [decisions.names[category] for category in decisions.became_known],
+            "categories": categories,
+            "moved": moved,
+            "cannot_links": apart,
+        }
 
 
 def prepare_refinement(
@@ -245,155 +283,61 @@ def prepare_refinement(
     *,
     out: str | os.PathLike[str] | None,
     resume: bool,
+    force: bool,
     reporter: Reporter,
 ) -> tuple[Collection, Path, DiscoverySettings, Refinement]:
-    """The images with the labels of the review, where to write, and the settings.
+    """Return the images with the labels of the review, the new run folder, and the settings.
 
-    `settings` are the arguments of `choose_settings`; those not given are of that run.
+    `settings` are the arguments of `choose_settings`. Unless they include a config or a recipe,
+    settings that they do not give are those of the reviewed run.
     """
     refinement = Refinement.open(reviewed)
     folder = refinement.next_folder if out is None else Path(out)
-    refinement.check_out(folder, resume=resume)
-    if settings.get("config") or settings.get("recipe"):
-        chosen = choose_settings(**settings)
-    else:
-        chosen = choose_settings(**{**settings, "config": refinement.config})
-    if source.is_given:
-        images = source.read()
-    else:
+    refinement.check_out(folder, resume=resume, force=force)
+    arguments = dict(settings)
+    if not settings.get("config") and not settings.get("recipe"):
+        refinement.run.config_as(DiscoverySettings)  # raises for a damaged file
+        arguments["config"] = refinement.run.path / "config.yaml"
+    chosen = choose_settings(**arguments)
+    if source.is_empty:
         images = refinement.images(allow_missing=source.allow_missing)
+    else:
+        images = source.read()
     collection = refinement.collection(images, allow_missing=source.allow_missing)
-    is_asked = any(settings.get(name) is not None for name in ("n_clusters", "config", "recipe"))
-    is_asked = is_asked or "n_clusters" in (settings.get("changes") or {})
-    return (
-        collection,
-        folder,
-        refinement.settings(chosen, collection, reporter, is_asked=is_asked),
-        refinement,
+    is_requested = any(
+        settings.get(name) is not None for name in ("n_clusters", "config", "recipe")
     )
+    is_requested = is_requested or "n_clusters" in (settings.get("changes") or {})
+    chosen = refinement.settings(chosen, collection, reporter, is_requested=is_requested)
+    return collection, folder, chosen, refinement
 
 
 def _label_names(collection: Collection) -> dict[str, str]:
-    """The label of each image by name, "" for none."""
-    names = [*collection.classes, ""]  # the last one for unlabeled images
-    return {
-        path: names[label]
-        for path, label in zip(collection.names, collection.labels.tolist(), strict=True)
-    }
+    """Return the label of each image by path, '' for unlabeled."""
+    names = [*collection.classes, ""]  # the last one for UNLABELED
+    labels = zip(collection.names, collection.labels.tolist(), strict=True)
+    return {path: names[label] for path, label in labels}
 
 
-def _note_changed_labels(changed: Sequence[Mapping[str, str]]) -> str:
-    """Say which given labels of the reviewed run are others now."""
-    if not changed:
-        return ""
-    n = len(changed)
-    listed = [
-        f"{shown(one['path'])} ({one['given']}, now {one['now'] or 'unlabeled'})" for one in changed
+def describe_changes(changes: Mapping[str, Any]) -> list[str]:
+    """Return lines that summarize changes.json."""
+    became_known = changes["became_known"]
+    used = count(changes["n_decided"], "labeled image")
+    if became_known:
+        used += f"; now known: {first_few(became_known, MAX_LISTED)}"
+    lines = [
+        f"from the review: {used}",
+        f"{changes['n_moved']:,} of {count(changes['n_images'], 'image')} changed category",
     ]
-    return (
-        f"note: {count(n, 'given label')} {plural(n, 'is')} changed by the review or by new "
-        f"labels: {first_few(listed, MAX_LISTED)}; changes.json lists all"
-    )
-
-
-def _note_unlabeled(collection: Collection) -> str:
-    """Say which categories are known by name alone: training may find none of their images."""
-    sizes = collection.class_sizes
-    empty = [name for name, size in zip(collection.classes, sizes, strict=True) if not size]
-    if not empty:
-        return ""
-    which = first_few(empty, MAX_LISTED)
-    n = len(empty)
-    return (
-        f"note: {count(n, 'known category')} {plural(n, 'has')} no labeled or confirmed image "
-        f"({which}): training may leave none there; confirm some first, or go on without training"
-    )
-
-
-def compare_answers(
-    source: Path,
-    decisions: Decisions,
-    answer: State,
-    misfits: Sequence[str],
-    changed_labels: Sequence[Mapping[str, str]],
-) -> dict[str, Any]:
-    """The content of changes.json: the reviewed categories beside those of the new answer, by
-    id."""
-    before = decisions.categories
-    now = dict(zip(answer.paths, answer.category_ids.tolist(), strict=True))
-    names = {**decisions.names, **{one.category_id: one.category for one in answer.found}}
-    sizes_before = Counter(before.values())
-    sizes = Counter(now.values())
-    same = Counter(number for path, number in now.items() if before.get(path) == number)
-    kept = []
-    new = []
-    gone = []
-    for number, name in names.items():
-        category = {"category_id": number, "category": name}
-        was = {"before": sizes_before[number]}
-        is_now = {"now": sizes[number]}
-        if sizes_before[number] and sizes[number]:
-            kept.append({**category, **was, **is_now, "same": same[number]})
-        elif sizes[number]:
-            new.append({**category, **is_now})
-        elif sizes_before[number]:
-            gone.append({**category, **was})
-    moved = [
-        {"path": path, "from": before[path], "to": number}
-        for path, number in now.items()
-        if path in before and before[path] != number
-    ]
-    kept_out = {path: sorted(ids) for path, ids in sorted(decisions.apart.items()) if path in now}
-    return {
-        "review_of": str(source),
-        "n_labels": sum(map(bool, answer.columns["label_given"])),
-        "n_changed_labels": len(changed_labels),
-        "n_decided": sum(path in now for path in decisions.labels),
-        "became_known": [decisions.names[number] for number in decisions.became_known],
-        "n_categories": {"before": len(sizes_before), "now": len(sizes)},
-        "kept": kept,
-        "new": new,
-        "gone": gone,
-        "n_moved": len(moved),
-        "n_placed": sum(path not in before for path in now),
-        "n_images": len(now),
-        "n_kept_out": len(kept_out),
-        "does_not_fit": list(misfits),
-        "moved": moved,
-        "changed_labels": list(changed_labels),
-        "cannot_links": kept_out,
-    }
-
-
-def changes_in_words(changes: Mapping[str, Any]) -> list[str]:
-    """What changed, for a person to read."""
-    gone = [one["category"] for one in changes["gone"]]
-    became = [name for name in changes["became_known"] if name not in gone]
-    taken = [f"{count(changes['n_decided'], 'image')} labeled by people"]
-    if changes["n_kept_out"]:
-        taken.append(f"{count(changes['n_kept_out'], 'image')} kept out of categories")
-    if became:
-        named = first_few(became, MAX_LISTED)
-        taken.append(f"{count(len(became), 'novel category')} known now ({named})")
-    n = changes["n_moved"]
-    moved = (
-        f"of {count(changes['n_images'], 'image')} {n:,} {plural(n, 'is')} in another category "
-        "than before"
-    )
-    if changes["n_placed"]:
-        moved += f", {changes['n_placed']:,} had none"
-    moved += f"; categories: {len(changes['kept']):,} stayed"
-    for what in ("new", "gone"):
-        if changes[what]:
-            named = first_few([one["category"] for one in changes[what]], MAX_LISTED)
-            moved += f", {len(changes[what]):,} {what} ({named})"
-    lines = [f"from the review: {', '.join(taken)}", moved]
-    if misfits := changes["does_not_fit"]:
-        n = len(misfits)
-        line = (
-            f"note: {count(n, 'action')} of the review no longer {plural(n, 'fits')}: {misfits[0]}"
+    # A new category was empty before; one that disappeared is empty now.
+    for size, title in (("before", "new categories"), ("now", "categories that disappeared")):
+        named: Sequence[str] = [row["category"] for row in changes["categories"] if not row[size]]
+        if named:
+            lines.append(f"{title}: {first_few(named, MAX_LISTED)}")
+    not_applied = changes["not_applied"]
+    if not_applied:
+        n_actions = count(len(not_applied), "action")
+        lines.append(
+            f"note: could not apply {n_actions} of the review, for example: {not_applied[0]}"
         )
-        if n > 1:
-            line += f"; {n - 1:,} more in changes.json"
-        lines.append(line)
     return lines

@@ -1,15 +1,23 @@
-"""Evaluation on held-out labels: of the frozen encoder, of a training in progress, and in the end.
+"""Evaluate the frozen result and a training run, in progress and at its end, on held-out labels.
 
-N images, E columns of embeddings, J held-out images.
+Labels that training has seen are a poor guide: the accuracy on known categories keeps rising while
+novel ones fall apart. Therefore a trial hides all labels of some known categories, which stand in
+for novel ones. The images are then clustered on the frozen embeddings, on the trained ones and on
+blends of both, and the held-out labels choose among these. Only labels that the user provided are
+used here, never the hidden labels of a benchmark.
+
+Shapes: N images, E columns of embeddings, J held-out images.
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
+from scipy.stats import binom
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Bools, Ints
@@ -18,239 +26,344 @@ from shoal.clustering.blend import (
     WEIGHTS,
     TriedWeight,
     blend,
-    looks_at_all,
+    choose_weight,
     sample_rows,
     try_weights,
 )
-from shoal.clustering.matching import put_right
+from shoal.clustering.matching import correct_images
+from shoal.clustering.within_class import reduce_within_class
 from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.discovery.job import EmbeddedImages
 from shoal.discovery.reporter import Listener
-from shoal.discovery.trained.choice import Choice, can_be_significant, is_significant
 from shoal.discovery.trained.held_out import HeldOut
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
 from shoal.runs import Run, damaged
 from shoal.training.collapse import is_collapsed
-from shoal.training.loop import Verdict
-from shoal.words import percent
+from shoal.training.loop import EpochDecision
+from shoal.words import count, percent
 
-MOMENTS = (0.25, 0.5, 0.75)
+SIGNIFICANCE = 0.05
+"""Significance level of McNemar's exact one-sided test that one result beats another."""
+
+EVALUATE_AFTER = (0.25, 0.5, 0.75)
 """Shares of the epochs after which a trial is evaluated before its end."""
 
-FEW_WEIGHTS = (USUAL_WEIGHT,)
-"""Weights of the frozen encoder that are tried then. One says whether to go on, and each costs up
-to seven trees."""
+EARLY_WEIGHTS = (USUAL_WEIGHT,)
+"""Weights of the frozen embeddings that these evaluations try; each may require seven trees, one
+per number of shifts."""
 
-TRAINED_WEIGHTS = tuple(weight for weight in WEIGHTS if weight < 1)
-"""Weights that are tried in the end."""
+FINAL_WEIGHTS = tuple(weight for weight in WEIGHTS if weight < 1)
+"""Weights that the evaluation at the end tries."""
 
-OWN_WEIGHTS = (0.0, USUAL_WEIGHT)
-"""The same where a method clusters its own way, which may take as long as training."""
+CUSTOM_WEIGHTS = (0.0, USUAL_WEIGHT)
+"""The same for methods with their own clustering; each weight may take as long as training."""
 
-Rights = Mapping[int, Bools | None]
-"""By epoch: (J,) which held-out images the best weight with training puts right; None where none
-could be tried."""
+CorrectByEpoch = Mapping[int, Bools | None]
+"""By epoch: (J,) which held-out images are correct with the best weight below 1; None if no
+weight could be tried."""
+
+
+def is_significant(correct: Bools, baseline: Bools) -> bool:
+    """Whether significantly more images are `correct` (J,) than in the `baseline` (J,)."""
+    n_better = int(np.count_nonzero(correct & ~baseline))
+    n_worse = int(np.count_nonzero(baseline & ~correct))
+    # The p-value: the probability of at least n_better gains among the images that differ, if gains
+    # and losses were equally likely.
+    return float(binom.sf(n_better - 1, n_better + n_worse, 0.5)) <= SIGNIFICANCE
+
+
+def can_be_significant(baseline: Bools) -> bool:
+    """Whether a result without errors would be significantly better than `baseline` (J,)."""
+    return is_significant(np.ones_like(baseline), baseline)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Choice:
+    """The weight of the frozen embeddings that held-out labels choose.
+
+    It is 1, the frozen result, unless training is significantly better.
+    """
+
+    hidden: tuple[str, ...]
+    """Known categories that served as novel ones."""
+    tried: Sequence[TriedWeight]
+    """Each weight with the held-out images that are correct; the last weight is 1, the frozen
+    embeddings alone."""
+    is_collapsed: bool = False
+    """Whether all trained embeddings have nearly the same direction; only weight 1 is tried."""
+
+    @property
+    def frozen(self) -> TriedWeight:
+        """The frozen embeddings alone."""
+        return self.tried[-1]
+
+    @cached_property
+    def trained(self) -> TriedWeight:
+        """The best weight below 1; the frozen embeddings alone if no such weight was tried."""
+        best = choose_weight(self.tried)
+        below_one = [tried for tried in self.tried if tried.weight < 1]
+        if best.weight == 1 and below_one:
+            return choose_weight(below_one)
+        return best
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether training is significantly better."""
+        return is_significant(self.trained.is_correct, self.frozen.is_correct)
+
+    @property
+    def chosen(self) -> TriedWeight:
+        """The weight of the result that is used."""
+        return self.trained if self.is_significant else self.frozen
+
+    @property
+    def result(self) -> str:
+        """The result that is used: 'trained' or 'frozen'."""
+        return "trained" if self.is_significant else "frozen"
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether every weight with training is significantly worse than the frozen embeddings."""
+        trained = [tried.is_correct for tried in self.tried if tried.weight < 1]
+        return all(is_significant(self.frozen.is_correct, correct) for correct in trained)
+
+    @property
+    def n_images(self) -> int:
+        """The number of held-out images."""
+        return len(self.frozen.is_correct)
+
+    def in_words(self) -> str:
+        """Return both accuracies, the number of labels, and the result that is used."""
+        labels = count(self.n_images, "label")
+        if self.is_collapsed:
+            return f"Training collapsed. Keeping the frozen result ({labels} held out)."
+        frozen = percent(_accuracy(self.frozen))
+        trained = percent(_accuracy(self.trained))
+        test = "significant" if self.is_significant else "not significant"
+        keeping = f"Keeping the {self.result} result"
+        if 0 < self.chosen.weight < 1:
+            weight = f"{100 * self.chosen.weight:.0f} %"
+            keeping += f", with a weight of {weight} for the frozen embeddings"
+        accuracies = f"{frozen} frozen, {trained} trained ({test})"
+        return f"Held-out accuracy on {labels}: {accuracies}. {keeping}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of choice.json."""
+        tried = [
+            {"weight": tried.weight, "n_shifts": tried.n_shifts, "accuracy": _accuracy(tried)}
+            for tried in self.tried
+        ]
+        return {
+            "result": self.result,
+            "frozen_weight": self.chosen.weight,
+            "n_shifts": self.chosen.n_shifts,
+            "accuracy": {"frozen": _accuracy(self.frozen), "trained": _accuracy(self.trained)},
+            "is_significant": self.is_significant,
+            "n_images": self.n_images,
+            "tried": tried,
+            "hidden": list(self.hidden),
+            "is_collapsed": self.is_collapsed,
+        }
+
+
+def _accuracy(tried: TriedWeight) -> float:
+    return float(tried.is_correct.mean())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluation:
-    """The held-out images, and what is clustered to evaluate a result by their labels."""
+    """Clusters embeddings and compares the clusters with the held-out labels."""
 
-    frozen: Representation
-    labels: Ints
-    """(N,)"""
-    classes: Sequence[str]
+    images: EmbeddedImages
     held_out: HeldOut
-    first: Discovery
-    """The frozen result, whose K and linkage are those of all that is compared."""
+    frozen_discovery: Discovery
+    """The clusters of the frozen result, whose K and linkage all comparisons use."""
     settings: DiscoverySettings
 
     @cached_property
-    def of_frozen(self) -> Sequence[TriedWeight]:
-        """What the labels say of the frozen embeddings alone; nothing where these are too much
-        alike."""
-        return self._try(self.frozen.embeddings, (1.0,))
+    def frozen_tried(self) -> Sequence[TriedWeight]:
+        """The evaluation of the frozen embeddings; empty if they are too similar to cluster.
+
+        The variance within the known classes is reduced as in the frozen result, but without the
+        held-out labels.
+        """
+        frozen = self.images.frozen.embeddings
+        if self.settings.method_settings.inference.must_link:
+            frozen = reduce_within_class(frozen, self._visible_labels)
+        return self._try_blends(frozen, frozen, (1.0,))
+
+    @property
+    def _labels(self) -> Ints:
+        """(N,) all labels of the user."""
+        return self.images.collection.labels
+
+    @cached_property
+    def _visible_labels(self) -> Ints:
+        """(N,) the labels without the held-out ones."""
+        visible = self._labels.copy()
+        visible[self.held_out.rows] = UNLABELED
+        return visible
 
     @property
     def can_be_significant(self) -> bool:
-        """Whether any result of training could be significantly better than the frozen one."""
-        return all(can_be_significant(one.right) for one in self.of_frozen)
-
-    def choose(self, learned: Representation) -> Choice:
-        """How much of the frozen encoder is to be kept beside what was learned."""
-        weights = OWN_WEIGHTS if self._clusters_own else TRAINED_WEIGHTS
-        return self.compare(learned.embeddings, learned.predicted, weights)
-
-    def compare(self, trained: Tensor, predicted: Ints | None, weights: Sequence[float]) -> Choice:
-        """Try weights below 1 of the frozen embeddings beside the trained (N, E).
-
-        Of collapsed embeddings nothing is tried. Where a classifier has `predicted` clusters
-        (N,), these stand for the trained encoder, and there is nothing between them and the
-        frozen one.
-        """
-        has_collapsed = is_collapsed(trained)
-        tried: Sequence[TriedWeight]
-        if has_collapsed:
-            tried = []
-        elif predicted is not None:
-            rows = self.held_out.rows
-            right = put_right(self.labels[rows], predicted[rows])
-            tried = [TriedWeight(weight=0.0, n_shifts=0, right=right)]
-        elif self._clusters_own:
-            tried = self._try_own(trained, weights)
-        else:
-            tried = self._try(trained, weights)
-        return Choice(
-            hidden=tuple(self.classes[label] for label in self.held_out.hidden),
-            tried=[*tried, *self.of_frozen],
-            is_collapsed=has_collapsed,
-        )
+        """Whether any trained result could be significantly better than the frozen one."""
+        return all(can_be_significant(tried.is_correct) for tried in self.frozen_tried)
 
     @property
-    def _clusters_own(self) -> bool:
-        """Whether the method clusters its own way: it neither shifts nor predicts."""
+    def _has_custom_clustering(self) -> bool:
+        """Whether the method clusters in its own way: neither by mean shift nor by a classifier."""
         method = get_method(self.settings.method)
         return not method.shifts and not method.needs_n_clusters
 
-    def _try_own(self, trained: Tensor, weights: Sequence[float]) -> list[TriedWeight]:
-        """Try weights by the method's own clusters, which see every label but the held-out ones."""
+    def choose(self, learned: Representation) -> Choice:
+        """Choose the weight of the frozen embeddings in the blend with the trained ones."""
+        weights = CUSTOM_WEIGHTS if self._has_custom_clustering else FINAL_WEIGHTS
+        return self.compare(learned.embeddings, learned.predicted, weights)
+
+    def compare(self, trained: Tensor, predicted: Ints | None, weights: Sequence[float]) -> Choice:
+        """Evaluate blends of frozen and trained embeddings (N, E) with `weights` below 1.
+
+        If a classifier `predicted` clusters (N,), these are evaluated instead, with a weight of 0.
+        Collapsed embeddings are not evaluated.
+        """
+        has_collapsed = is_collapsed(trained)
+        tried: Sequence[TriedWeight] = ()
+        if predicted is not None and not has_collapsed:
+            rows = self.held_out.rows
+            correct = correct_images(self._labels[rows], predicted[rows])
+            tried = [TriedWeight(weight=0.0, n_shifts=0, is_correct=correct)]
+        elif self._has_custom_clustering and not has_collapsed:
+            tried = self._try_custom(trained, weights)
+        elif not has_collapsed:
+            tried = self._try_blends(self.images.frozen.embeddings, trained, weights)
+        return Choice(
+            hidden=tuple(self.images.collection.classes[label] for label in self.held_out.hidden),
+            tried=[*tried, *self.frozen_tried],
+            is_collapsed=has_collapsed,
+        )
+
+    def _try_blends(
+        self, frozen: Tensor, trained: Tensor, weights: Sequence[float]
+    ) -> list[TriedWeight]:
+        """Shift and cut each blend; leave out blends whose rows are too similar to be cut."""
+        return try_weights(
+            frozen,
+            trained,
+            self._labels,
+            self.held_out.rows,
+            self.frozen_discovery.n_clusters,
+            self.settings.method_settings.inference,
+            seed=self.settings.seed,
+            weights=weights,
+            linkage_method=self.frozen_discovery.linkage_method,
+            usual_shifts=self.frozen_discovery.n_shifts,
+        )
+
+    def _try_custom(self, trained: Tensor, weights: Sequence[float]) -> list[TriedWeight]:
+        """Cluster each blend as the method does, with all labels except the held-out ones."""
         held_out = self.held_out.rows
-        given = self.labels.copy()
-        given[held_out] = UNLABELED
-        rows = sample_rows(len(self.labels), held_out, self.first.n_clusters, self.settings.seed)
-        kept = torch.from_numpy(rows).to(trained.device)
-        at = np.searchsorted(rows, held_out)
+        n_clusters = self.frozen_discovery.n_clusters
+        rows = sample_rows(len(self._labels), held_out, n_clusters, self.settings.seed)
+        sampled = torch.from_numpy(rows).to(trained.device)
+        positions = np.searchsorted(rows, held_out)
         tried = []
         for weight in weights:
-            both = blend(self.frozen.embeddings[kept], trained[kept], weight)
+            both = blend(self.images.frozen.embeddings[sampled], trained[sampled], weight)
             with suppress(TooFewDistinct):
-                clusters = self._cluster(both, given[rows])
-                right = put_right(self.labels[held_out], clusters[at])
-                tried.append(TriedWeight(weight=weight, n_shifts=0, right=right))
+                clusters = self._cluster(both, self._visible_labels[rows])
+                correct = correct_images(self._labels[held_out], clusters[positions])
+                tried.append(TriedWeight(weight=weight, n_shifts=0, is_correct=correct))
         return tried
 
     def _cluster(self, embeddings: Tensor, labels: Ints) -> Ints:
+        """Return clusters by the method, with the K of the frozen result."""
         discovery = get_method(self.settings.method).cluster(
-            replace(self.frozen, embeddings=embeddings),
+            replace(self.images.frozen, embeddings=embeddings),
             labels,
-            self.settings.of_method,
-            n_clusters=self.first.n_clusters,
-            device=embeddings.device,
+            self.settings.method_settings,
+            self.frozen_discovery.n_clusters,
         )
         return discovery.clusters
-
-    def _try(self, trained: Tensor, weights: Sequence[float]) -> list[TriedWeight]:
-        return try_weights(
-            self.frozen.embeddings,
-            trained,
-            self.labels,
-            self.held_out.rows,
-            self.first.n_clusters,
-            self.settings.of_method.inference,
-            seed=self.settings.seed,
-            weights=weights,
-            linkage_method=self.first.linkage_method,
-            usual_shifts=self.first.n_shifts,
-            first_cuts=known_cuts(self.first),
-        )
-
-
-def known_cuts(first: Discovery) -> tuple[Ints, ...]:
-    """The clusters of the first result after each shift; none where fewer images, or another K, are
-    looked at."""
-    is_whole = looks_at_all(len(first.clusters), first.n_clusters)
-    if is_whole and all(int(cut.max()) + 1 == first.n_clusters for cut in first.cuts):
-        return first.cuts
-    return ()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TrialStopping:
-    """Ends a trial early that cannot help, that helped more before, or that can rise no further.
+    """Stops a trial early if it is hopeless, gets worse, or assigns every held-out image correctly.
 
-    What is found is kept in the trial's judged.json, so that a resumed trial ends where an
-    uninterrupted one does.
+    evaluations.json in the trial's folder has the evaluations so far, so that a resumed trial stops
+    at the same epoch as an uninterrupted one.
     """
 
     evaluation: Evaluation
     trial: Run
     n_epochs: int
-    say: Listener
+    report: Listener
 
     @property
     def epochs(self) -> list[int]:
         """The epochs, counted from 1, after which the trial is evaluated before its end."""
-        shares = {max(1, round(share * self.n_epochs)) for share in MOMENTS}
-        return sorted(shares - {self.n_epochs})
+        epochs = {max(1, round(share * self.n_epochs)) for share in EVALUATE_AFTER}
+        return sorted(epochs - {self.n_epochs})
 
-    def __call__(self, epoch: int, embeddings: Tensor, predicted: Ints | None) -> Verdict:
-        """Compare an epoch with the frozen encoder, and with the epochs before it."""
-        choice = self.evaluation.compare(embeddings, predicted, FEW_WEIGHTS)
-        now = _best_right(choice)
-        before = read_rights(self.trial)
-        rights = {one: right for one, right in before.items() if one < epoch} | {epoch: now}
-        if epoch in self.epochs:  # else the user has stopped it here, and a resumed trial goes on
-            write_rights(self.trial, rights)
-        best = best_epoch(rights)
+    def __call__(self, epoch: int, embeddings: Tensor, predicted: Ints | None) -> EpochDecision:
+        """Compare an epoch with the frozen embeddings, and with earlier epochs."""
+        choice = self.evaluation.compare(embeddings, predicted, EARLY_WEIGHTS)
+        evaluations = read_evaluations(self.trial)
+        history = {past: correct for past, correct in evaluations.items() if past < epoch}
+        tried = [each.is_correct for each in choice.tried if each.weight < 1]
+        now = max(tried, key=lambda correct: int(correct.sum()), default=None)
+        history[epoch] = now
+        # An evaluation at any other epoch means that the user stopped the trial. It is not stored,
+        # because a resumed trial goes past that epoch without one.
+        if epoch in self.epochs:
+            plain = {
+                str(past): correct if correct is None else correct.astype(int).tolist()
+                for past, correct in history.items()
+            }
+            self.trial.write_json("evaluations", plain)
+        best = best_epoch(history)
+        then = history[best]
         reason = ""
         if choice.is_hopeless:
             reason = "held-out accuracy is significantly below that of the frozen result"
-        elif best != epoch:
-            fall = f"from {_accuracy(rights[best])} to {_accuracy(now)}"
-            reason = f"held-out accuracy has fallen significantly, {fall}"
+        elif best != epoch and now is not None and then is not None:
+            change = f"from {percent(float(then.mean()))} to {percent(float(now.mean()))}"
+            reason = f"held-out accuracy fell significantly, {change}"
         elif now is not None and now.all():
-            reason = "all held-out labels are right"
+            reason = "all held-out images are assigned correctly"
         if reason and epoch < self.n_epochs:
-            self.say(f"training is ended after {epoch} of {self.n_epochs} epochs: {reason}")
-        return Verdict(is_best=best == epoch, is_over=bool(reason))
+            self.report(f"Stopped training after {epoch} of {self.n_epochs} epochs: {reason}.")
+        return EpochDecision(is_best=best == epoch, should_stop=bool(reason))
 
 
-def _best_right(choice: Choice) -> Bools | None:
-    """(J,) of the best weight with training."""
-    rights = [one.right for one in choice.tried if one.weight < 1]
-    return max(rights, key=lambda right: int(right.sum()), default=None)
+def best_epoch(history: CorrectByEpoch) -> int:
+    """Return the best epoch if it is significantly better than the last one, else the last.
 
-
-def _accuracy(right: Bools | None) -> str:
-    return "nothing" if right is None else percent(float(right.mean()))
-
-
-def best_epoch(rights: Rights) -> int:
-    """The last epoch, unless an earlier one is significantly better: then the best of all.
-
-    An earlier one is the best of several, and by chance often a little better.
+    Without the test, the best of several epochs would often be chosen by chance.
     """
-    last = max(rights)
-    n_right = {epoch: int(right.sum()) for epoch, right in rights.items() if right is not None}
-    if last not in n_right:
+    last = max(history)
+    n_correct = {epoch: int(found.sum()) for epoch, found in history.items() if found is not None}
+    if last not in n_correct:
         return last
-    best = max(n_right, key=lambda epoch: n_right[epoch])
-    now = rights[last]
-    then = rights[best]
+    best = max(n_correct, key=lambda epoch: n_correct[epoch])
+    now = history[last]
+    then = history[best]
     assert now is not None
     assert then is not None
     return best if is_significant(then, now) else last
 
 
-def write_rights(trial: Run, rights: Rights) -> None:
-    """Keep what was found after each epoch."""
-    plain = {
-        str(epoch): None if right is None else right.astype(int).tolist()
-        for epoch, right in rights.items()
-    }
-    trial.write_json("judged", plain)
-
-
-def read_rights(trial: Run) -> dict[int, Bools | None]:
-    """What was found after each epoch so far."""
-    if not trial.has("judged.json"):
+def read_evaluations(trial: Run) -> dict[int, Bools | None]:
+    """Read evaluations.json of a trial; empty if there is none."""
+    if not trial.has("evaluations.json"):
         return {}
-    rights: dict[int, Bools | None] = {}
+    history: dict[int, Bools | None] = {}
     try:
-        for epoch, right in trial.json("judged").items():
-            rights[int(epoch)] = None if right is None else np.array(right, dtype=bool)
+        for epoch, correct in trial.json("evaluations").items():
+            history[int(epoch)] = None if correct is None else np.array(correct, dtype=bool)
     except (TypeError, ValueError) as error:
-        file = trial.path / "judged.json"
-        raise damaged(file, "it does not hold what held-out labels say") from error
-    return rights
+        file = trial.path / "evaluations.json"
+        raise damaged(file, "expected lists of 0 and 1 by epoch") from error
+    return history

@@ -1,7 +1,4 @@
-"""Which labels are held out from training to evaluate it.
-
-N images.
-"""
+"""The labels that are held out from training, to evaluate it. N images."""
 
 from dataclasses import dataclass, replace
 
@@ -15,79 +12,74 @@ from shoal.discovery.reporter import NOTE, Reporter
 from shoal.words import count, first_few, plural
 
 MAX_NAMED = 5
-"""How many categories a note lists."""
+"""Maximum number of categories that a message names."""
 
 MIN_CATEGORIES = 5
-"""Known categories from which on some are hidden: with fewer, too little would be left to learn
-from."""
+"""Fewest known categories for some to be hidden, so that enough are left to learn from."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HeldOut:
-    """The labels that training sees, and those it does not."""
+    """A split of the labels into those that training sees and those that evaluate it."""
 
     labels: Ints
-    """(N,) for training; validation images keep theirs, which the loss never sees."""
+    """(N,) for training; they include those of validation images, which the loss does not see."""
     validation: Ints | None = None
-    """Rows whose labels the loss never sees; None where no image is labeled."""
+    """Rows of the validation images; None if no image is labeled."""
     hidden: tuple[int, ...] = ()
-    """Known categories whose labels the loss never sees, as if they were novel."""
+    """Known categories whose labels are all held out, as if they were novel."""
     rows: Ints
-    """Rows whose label the loss never sees: labeled validation images, and those of hidden
-    categories."""
+    """Rows with held-out labels: labeled validation images, and images of hidden categories."""
     too_small: tuple[int, ...] = ()
-    """Categories with a single labeled image, which validation cannot see."""
+    """Categories with a single labeled image, which cannot be held out."""
 
 
 def hold_out(collection: Collection, settings: DiscoverySettings) -> HeldOut:
-    """Draw validation images and hidden categories with the seed; where no image is labeled there
-    is nothing to draw.
+    """Sample validation images and hidden categories with the seed of the settings.
 
-    Categories are hidden where at least five have two labeled images or more.
+    Categories are hidden if at least `MIN_CATEGORIES` have two labeled images or more.
     """
     labels = collection.labels
     if not collection.n_labeled:
         return HeldOut(labels=labels, rows=np.empty(0, dtype=np.int64))
     rng = np.random.default_rng(settings.seed)
-    split = hold_out_validation(labels, share=settings.validation_share, rng=rng)
-    able = np.flatnonzero(collection.class_sizes > 1)
-    hidden = able[:0]
-    if settings.hidden_share > 0 and len(able) >= MIN_CATEGORIES:
-        n_hidden = max(1, round(settings.hidden_share * len(able)))
-        hidden = np.sort(rng.choice(able, n_hidden, replace=False))
-    is_validation = np.isin(np.arange(len(labels)), split.validation)
+    validation = hold_out_validation(labels, share=settings.validation_share, rng=rng)
+    candidates = np.flatnonzero(collection.class_sizes > 1)
+    hidden = candidates[:0]
+    if settings.hidden_share > 0 and len(candidates) >= MIN_CATEGORIES:
+        n_hidden = max(1, round(settings.hidden_share * len(candidates)))
+        hidden = np.sort(rng.choice(candidates, n_hidden, replace=False))
+    is_validation = np.isin(np.arange(len(labels)), validation)
     is_hidden = np.isin(labels, hidden)
     return HeldOut(
         labels=np.where(is_hidden & ~is_validation, UNLABELED, labels),
-        validation=split.validation,
+        validation=validation,
         hidden=tuple(hidden.tolist()),
         rows=np.flatnonzero(collection.is_labeled & (is_validation | is_hidden)),
-        too_small=split.too_small,
+        too_small=tuple(np.flatnonzero(collection.class_sizes == 1).tolist()),
     )
 
 
 def describe_held_out(collection: Collection, held_out: HeldOut) -> list[str]:
-    """Say which labels training does not see, and which categories validation cannot see."""
+    """Return lines about the held-out labels, and about categories without any."""
     if held_out.validation is None:
         return []
     n_labeled = int((collection.labels[held_out.validation] != UNLABELED).sum())
-    images = count(len(held_out.validation), "image")
-    lines = [
-        f"{images} set aside for validation, {count(n_labeled, 'label')} held out from training"
-    ]
+    images = count(len(held_out.validation), "validation image")
+    lines = [f"{images}, {count(n_labeled, 'label')} held out from training"]
     n_hidden = len(held_out.hidden)
     n_small = len(held_out.too_small)
     if n_hidden:
         names = first_few([collection.classes[label] for label in held_out.hidden], MAX_NAMED)
         lines.append(
-            f"the labels of {count(n_hidden, 'known category')} ({names}) are held out too, "
-            "to evaluate training on categories that it has no labels of"
+            f"all labels of {count(n_hidden, 'known category')} ({names}) held out, to evaluate "
+            "training on categories without labels"
         )
     if n_small:
         names = first_few([collection.classes[label] for label in held_out.too_small], MAX_NAMED)
         lines.append(
             f"{NOTE}{count(n_small, 'category')} {plural(n_small, 'has')} a single labeled image "
-            f"({names}), so that none can be held out; label one more of each"
+            f"({names}), which cannot be held out; label one more of each"
         )
     return lines
 
@@ -95,14 +87,14 @@ def describe_held_out(collection: Collection, held_out: HeldOut) -> list[str]:
 def fit_batch(
     settings: DiscoverySettings, n_training: int, reporter: Reporter
 ) -> DiscoverySettings:
-    """Make the batch smaller where the collection is smaller than one."""
+    """Return the settings with batches no larger than the number of images, with a note."""
     chosen = settings.trained
-    wanted = chosen.training.batch_size
-    if wanted <= n_training:
+    batch_size = chosen.training.batch_size
+    if batch_size <= n_training:
         return settings
-    reporter.say(
-        f"{NOTE}batches of {n_training:,} images instead of {wanted:,}, "
-        "because there are no more to train on"
+    reporter.report(
+        f"{NOTE}using a batch size of {n_training:,}, the number of images, instead of "
+        f"{batch_size:,}"
     )
     smaller = replace(chosen, training=replace(chosen.training, batch_size=n_training))
     return replace(settings, method_settings=smaller)

@@ -1,5 +1,4 @@
-"""One training of a job: what it learns from, who hears of it, and how it is stopped with the best
-result so far."""
+"""One training of a job: its inputs, its progress and log, and how it is stopped early."""
 
 import os
 import signal
@@ -36,31 +35,31 @@ from shoal.words import count
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-STOPPING = "\nstopping, with the best result so far; Ctrl-C once more quits at once\n"
+STOPPING = "\nstopping with the best result so far; press Ctrl-C again to quit immediately\n"
 
 PHASES = {"views": "preparing views", "steps": "training"}
-"""What is done while views, and then steps, are counted."""
+"""The title of the progress bar for each unit that is counted."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Training:
-    """A training as the main process tells the others of it: all but the images."""
+    """The inputs of a training except the images, as sent to the other processes."""
 
     method: str
     settings: TrainedSettings
     labels: Ints
-    """(N,) those of validation images included, which the loss never sees."""
+    """(N,) including those of validation images, which the loss does not see."""
     validation: Ints | None = None
     n_clusters: int | None
     folder: Path
-    """Where it leaves its checkpoints."""
-    goes_on: bool = False
-    """Whether it begins with the weights of the training before it."""
+    """The folder of its checkpoints."""
+    is_warm_start: bool = False
+    """Whether it starts with the weights of the previous training."""
     planned: "tuple[Training, ...]" = ()
-    """The trainings that share its views, where there are others."""
+    """This training and those after it that share its pool of views."""
 
     def task(self, pixels: ImageRows) -> Task:
-        """What the method is given."""
+        """Return the task for the method, on these pixels."""
         return Task(
             pixels=pixels,
             labels=self.labels,
@@ -77,10 +76,9 @@ def train(
     start: Model[Any] | None = None,
     early_stopping: EarlyStopping | None = None,
 ) -> Representation | None:
-    """Train, with progress, in all processes; None where it was stopped before an epoch was
-    finished.
+    """Train in all processes, from the weights of `start` if given.
 
-    `start` has the weights to begin with.
+    Returns None if it was stopped before an epoch was finished.
     """
     flag_from_main(True, job.device)
     object_from_main(training, job.device)
@@ -93,9 +91,8 @@ def train(
         note_stopped(job, training, len(learned.metrics))
     collapse = describe_collapse(collapse_statistics(learned.embeddings))
     if collapse is not None:
-        job.reporter.say(NOTE + collapse)
-    # What is there need not be embedded again, which processes that help would have to take part
-    # in.
+        job.reporter.report(NOTE + collapse)
+    # Reuse the frozen embeddings instead of computing them again in all processes.
     return replace(learned, frozen=lambda: images.frozen.embeddings)
 
 
@@ -107,7 +104,7 @@ def represent(
     start: Model[Any] | None = None,
     early_stopping: EarlyStopping | None = None,
 ) -> Representation:
-    """Train in this process, on what the trunk has computed."""
+    """Train in this process, on the trunk's tokens and views."""
     method = get_method(training.method)
     task = training.task(trunk.pixels)
     with _bars(job.reporter) as progress:
@@ -121,7 +118,7 @@ def represent(
             task = trunk.prepare(
                 task,
                 training.settings,
-                [(one.task(trunk.pixels), one.settings) for one in training.planned],
+                [(each.task(trunk.pixels), each.settings) for each in training.planned],
                 with_pool=not is_finished(training.folder),
                 progress=count_views,
             )
@@ -140,88 +137,99 @@ def represent(
 
 
 def note_stopped(job: Job, training: Training, n_epochs: int) -> None:
-    """Write down that training was stopped before its end, and say so."""
-    of = training.settings.training.epochs
-    job.run.note(stopped_early={"epochs": n_epochs, "of": of})
-    job.reporter.say(
-        f"training was stopped after {n_epochs} of {of} epochs; "
-        "the same command with --resume continues it"
+    """Record in provenance.json and report that training was stopped before its end."""
+    planned = training.settings.training.epochs
+    job.run.note(stopped_early={"epochs": n_epochs, "of": planned})
+    job.reporter.report(
+        f"Stopped training after {n_epochs} of {planned} epochs. "
+        "To continue, run the same command with --resume."
     )
 
 
-@contextmanager
-def stop_request(max_minutes: float | None = None) -> Iterator[Callable[[], bool]]:
-    """Yield a function that says whether to stop: after the first Ctrl-C, or when the minutes are
-    over.
+def training_deadline(job: Job, images: EmbeddedImages, max_minutes: float | None) -> float:
+    """Return when training must stop for the command to end after `max_minutes`; inf for None.
 
-    The second Ctrl-C interrupts. It goes round all trainings and what lies between them, so that
-    Ctrl-C costs a result at no moment. Where there are several processes, or this is not the main
-    thread, Ctrl-C does what it always does.
+    After training, results are clustered, evaluated and written. The time reserved for it is what
+    the same steps took for the frozen result.
     """
-    deadline = float("inf")
-    if max_minutes is not None:
-        deadline = time.monotonic() + 60 * max_minutes
-    presses: list[int] = []
+    if max_minutes is None:
+        return float("inf")
+    reserved = time.monotonic() - images.ready_at
+    return job.began_at + 60 * max_minutes - reserved
 
-    def is_asked() -> bool:
-        return bool(presses) or time.monotonic() >= deadline
+
+@contextmanager
+def stop_request(deadline: float = float("inf")) -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether to stop: after Ctrl-C, or at the `deadline`.
+
+    A second Ctrl-C interrupts. One `with` surrounds all trainings and evaluations of a job, so that
+    Ctrl-C never loses a result. With several processes, or outside the main thread, Ctrl-C
+    interrupts immediately.
+    """
+    signals: list[int] = []
+
+    def is_requested() -> bool:
+        return bool(signals) or time.monotonic() >= deadline
 
     if is_started() or threading.current_thread() is not threading.main_thread():
-        yield is_asked
+        yield is_requested
         return
 
-    def note(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, before)  # the next one interrupts
-        presses.append(number)
+    def request_stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, previous_handler)  # the next Ctrl-C interrupts
+        signals.append(number)
         if sys.stderr is not None and sys.stderr.isatty():
-            os.write(2, STOPPING.encode())  # print might already be in the middle of a line
+            os.write(2, STOPPING.encode())  # print is not reentrant
 
-    before = signal.signal(signal.SIGINT, note)
+    previous_handler = signal.signal(signal.SIGINT, request_stop)
     try:
-        yield is_asked
+        yield is_requested
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous_handler)
 
 
 @contextmanager
 def _bars(reporter: Reporter) -> Iterator[OnProgress]:
-    """Show views and then steps, with the time left of either."""
+    """Yield a callback that shows a bar for views, and then one for steps."""
     shown: dict[str, Progress] = {}
     with ExitStack() as bars:
 
-        def tell(unit: str, done: int, total: int) -> None:
+        def update(unit: str, done: int, total: int) -> None:
             if unit not in shown:
-                bars.close()  # the bar of the unit before
+                bars.close()  # the bar of the previous unit
                 shown[unit] = bars.enter_context(reporter.progress(PHASES[unit], unit))
             shown[unit](done, total)
 
-        yield tell
+        yield update
 
 
 def _epoch_listener(job: Job, training: Training) -> OnEpoch | None:
-    """Tells the metrics of an epoch to whoever listens to details, to TensorBoard, and once how
-    long it will take."""
+    """Return a callback that logs the metrics of an epoch, writes them for TensorBoard, and reports
+    the time left after the second one."""
     if not is_main():
         return None
     writer = None
     if job.tensorboard and training.folder == job.run.path:
         writer = tensorboard_writer()(str(training.folder))
     n_epochs = training.settings.training.epochs
-    has_told_time = False
+    n_seen = 0
 
     def listen(row: dict[str, Any]) -> None:
-        nonlocal has_told_time
+        nonlocal n_seen
+        n_seen += 1
         epoch = row["epoch"]
-        seen = ""
+        validation = ""
         if row["validation_accuracy"] is not None:
             accuracy = 100 * row["validation_accuracy"]
-            seen = f", validation accuracy {accuracy:.1f} %, K {row['n_clusters']}"
-        job.reporter.detail(f"epoch {epoch}: loss {row['loss']:.4f}{seen}, {row['seconds']:.1f} s")
+            validation = f", validation accuracy {accuracy:.1f} %, K {row['n_clusters']}"
+        job.reporter.detail(
+            f"epoch {epoch}: loss {row['loss']:.4f}{validation}, {row['seconds']:.1f} s"
+        )
         n_left = n_epochs - epoch
-        if n_left > 0 and not has_told_time:
-            has_told_time = True
+        # The first epoch is slower than the others: kernels are chosen and memory is allocated.
+        if n_left > 0 and n_seen == 2:
             left = about(n_left * row["seconds"])
-            job.reporter.say(f"at most {left} for the {count(n_left, 'epoch')} left")
+            job.reporter.report(f"At most {left} left for {count(n_left, 'more epoch')}.")
         if writer is not None:
             for name, value in row.items():
                 if name != "epoch" and value is not None:
@@ -232,19 +240,17 @@ def _epoch_listener(job: Job, training: Training) -> OnEpoch | None:
 
 
 def check_tensorboard(settings: DiscoverySettings) -> None:
-    """Refuse to write for TensorBoard where it is not installed, or where there will be no epoch to
-    write."""
+    """Raise if TensorBoard is not installed, or nothing will be trained."""
     if not settings.is_trained:
         raise UsageError(
-            "tensorboard: nothing is to be trained, so there is nothing to write; leave out "
+            "tensorboard: nothing will be trained, so there is nothing to write; leave out "
             "--tensorboard"
         )
     tensorboard_writer()
 
 
 def tensorboard_writer() -> "type[SummaryWriter]":
-    """The class that writes event files; a missing package is an error that says how to install
-    it."""
+    """Return the class that writes event files; raise if the package is missing."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Curves: how K was chosen, how training went, what each mean shift brought."""
+"""Curves: the choice of K, training, mean shifts, confidence."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,9 +23,6 @@ from shoal.runs import Run
 
 SIZE = (5.2, 3.0)
 
-Row = Mapping[str, float]
-"""The metrics of an epoch."""
-
 PANELS = {
     "loss": (
         ("loss", "total", "-", INK),
@@ -34,32 +31,31 @@ PANELS = {
         ("loss_contrastive", "contrastive", ":", NOVEL),
     ),
     "validation accuracy, %": (("validation_accuracy", "", "-", KNOWN),),
+    "estimated K": (("n_clusters", "", "-", NOVEL),),
     "learning rate": (("lr", "", "-", THIRD),),
 }
-"""What is drawn of training: the metrics of each panel, with their words, line and color."""
+"""The panels of the training curves: metrics with their labels, line styles and colors."""
 
 
 @styled
 def n_clusters_curve(run: Run) -> Figure:
-    """Labeled accuracy against the number of clusters, the chosen number marked, its 80 %
-    interval shaded.
+    """Labeled accuracy against the number of clusters, with the chosen number and its 80 %
+    interval.
     """
     estimate = run.json("estimate")
     curve = estimate.get("curve")
     if not curve or not curve["n_clusters"]:
-        raise NotInRun(
-            "The curve of K is left out: the number of categories was given, so no other was tried."
-        )
+        raise NotInRun("No curve of K: the number of categories was given, no other was tried.")
     numbers = curve["n_clusters"]
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
     if max(numbers) > 10 * max(min(numbers), 1):
-        axes.set_xscale("log")  # the numbers that matter are the small ones
+        axes.set_xscale("log")  # the small numbers matter most
         axes.xaxis.set_major_formatter(ScalarFormatter())
     else:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     marker = "" if len(numbers) > 60 else "o"
-    _draw(axes, numbers, _percents(curve["accuracy"]), marker, 3.5)
+    _plot(axes, numbers, _percents(curve["accuracy"]), marker, 3.5)
     if estimate.get("interval"):
         axes.axvspan(*estimate["interval"], color=NOVEL, alpha=0.12, linewidth=0)
     word = "given" if estimate.get("is_given") else "chosen"
@@ -69,43 +65,28 @@ def n_clusters_curve(run: Run) -> Figure:
 
 
 @styled
-def n_clusters_over_epochs(run: Run) -> Figure:
-    """The estimated number of clusters after each epoch, the kept one marked."""
-    epochs, numbers = _points(run.metrics, "n_clusters")
-    if not epochs:
-        raise NotInRun("K over epochs is left out: it was not estimated while training.")
-    figure = new_figure(*SIZE)
-    axes = plain(figure.add_subplot())
-    _draw(axes, epochs, numbers, "o", 4)
-    for row in _kept(run):
-        _mark(axes, row["epoch"], f"snapshot: K = {row['n_clusters']}")
-    axes.set(xlabel="epoch", ylabel="estimated K")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=2))
-    return figure
-
-
-@styled
 def training_curves(run: Run) -> Figure:
-    """Losses, validation accuracy and learning rate over the epochs, and where the snapshot was
-    taken.
+    """Loss, validation accuracy, estimated K and learning rate by epoch, with the epoch of the
+    snapshot.
     """
     metrics = run.metrics
-    drawn = [
+    labels = [
         label
         for label, lines in PANELS.items()
         if any(_points(metrics, key)[0] for key, *_ in lines)
     ]
-    if not drawn:
-        raise NotInRun("Training curves are left out: the encoder was not trained in this run.")
-    figure = new_figure(5.2, 0.6 + 1.6 * len(drawn))
-    first: Axes | None = None
-    for at, label in enumerate(drawn):
-        axes = plain(figure.add_subplot(len(drawn), 1, at + 1, sharex=first))
-        if first is None and run.has("choice.json") and run.json("choice")["kept"] != "trained":
-            unused = "not used: the frozen result is kept"
-            axes.set_title(unused, loc="right", fontsize=8.5, color=INK, pad=14)
-        first = first or axes
+    if not labels:
+        raise NotInRun("No training curves: the encoder was not trained in this run.")
+    figure = new_figure(5.2, 0.6 + 1.6 * len(labels))
+    panels = figure.subplots(len(labels), 1, sharex=True, squeeze=False)[:, 0]
+    if run.has("choice.json") and run.json("choice")["result"] != "trained":
+        panels[0].set_title(
+            "not used: not significantly better", loc="right", fontsize=8.5, color=INK, pad=14
+        )
+    snapshots = [row["epoch"] for row in metrics if row.get("is_best")][-1:]
+    for index, label in enumerate(labels):
+        axes = panels[index]
+        plain(axes)
         for key, name, style, color in PANELS[label]:
             epochs, values = _points(metrics, key)
             if not epochs:
@@ -117,86 +98,85 @@ def training_curves(run: Run) -> Figure:
         if len(PANELS[label]) > 1:
             axes.margins(y=0.22)  # room for the legend
             axes.legend(frameon=False, fontsize=8, labelcolor=MUTED, ncols=3, loc="upper right")
-        for row in _kept(run):
-            _mark(axes, row["epoch"], f"snapshot: epoch {row['epoch']}" if at == 0 else "")
+        for epoch in snapshots:
+            _mark(axes, epoch, f"snapshot: epoch {epoch}" if axes is panels[0] else "")
         axes.set_ylabel(label, fontsize=8)
-        axes.tick_params(labelbottom=at == len(drawn) - 1)
-    axes.set_xlabel("epoch")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    panels[-1].set_xlabel("epoch")
+    panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.align_ylabels()
     return figure
 
 
 @styled
 def shift_accuracy(run: Run) -> Figure:
-    """Labeled accuracy after each step toward the neighbors, the stopping point marked."""
-    left_out = "Accuracy over steps to the neighbors is left out: "
+    """Labeled accuracy after each mean shift, with the number of shifts that was chosen."""
+    missing = "No accuracy by mean shifts: "
     if not run.has("shifts.json"):
-        raise NotInRun(f"{left_out}the run does not hold it.")
+        raise NotInRun(f"{missing}the run does not contain it.")
     shifts = run.json("shifts")
     values = _percents([value for value in shifts["accuracies"] if value is not None])
     if not values:
-        reason = "no image was labeled to measure it with"
+        reason = "no image was labeled"
         if ReviewedRun.of(run).is_labeled.any():
-            reason = "how many are made was decided before, so none was measured"
-        raise NotInRun(f"{left_out}{reason}.")
+            reason = "the number of shifts was fixed, so it was not measured"
+        raise NotInRun(f"{missing}{reason}.")
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
-    _draw(axes, range(len(values)), values, "o", 4)
+    _plot(axes, range(len(values)), values, "o", 4)
     chosen = shifts["chosen"]
     if chosen < len(values):
         _mark(axes, chosen, f"stopped after {chosen}")
         axes.plot([chosen], [values[chosen]], "o", markersize=9, color=KNOWN, markeredgecolor=PAPER)
-    axes.set(xlabel="steps toward the neighbors", ylabel="labeled accuracy, %")
+    axes.set(xlabel="mean shifts", ylabel="labeled accuracy, %")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
 
 
 @styled
 def confidence_curve(run: Run) -> Figure:
-    """Confidence by the share of an image's nearest images in its category; circles are what
-    labels held back gave.
+    """Confidence by the share of an image's neighbors in its category. Circles are accuracies on
+    held-out labels.
     """
     calibration = run.json("calibration")
     if not calibration["is_calibrated"]:
         raise NotInRun(
-            "How confidence was calibrated is left out: labels cannot check it, so it is the share "
+            "No calibration of confidence: there are too few labels, so confidence is the share "
             "of neighbors."
         )
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
-    for name, words, color, style in (
+    for name, label, color, style in (
         ("labeled", "known category, labeled image", KNOWN, "-"),
         ("novel", "novel category", NOVEL, "--"),
     ):
         curve = calibration[name]
         shares = [at / (len(curve["confidence"]) - 1) for at in range(len(curve["confidence"]))]
-        axes.plot(shares, curve["confidence"], style, color=color, linewidth=1.8, label=words)
+        axes.plot(shares, curve["confidence"], style, color=color, linewidth=1.8, label=label)
         most = max(curve["n_images"], default=0)
-        # A circle where there is evidence, the larger the more.
-        for x, right, n in zip(shares, curve["right"], curve["n_images"], strict=True):
+        # The area of a circle is proportional to the number of images.
+        for x, n_correct, n in zip(shares, curve["n_correct"], curve["n_images"], strict=True):
             if n > 0:
                 size = 3 + 6 * (n / most) ** 0.5
-                axes.plot([x], [right / n], "o", color=color, markersize=size, alpha=0.5)
-    axes.plot([0, 1], [0, 1], ":", color=MUTED, linewidth=1, label="the share itself")
+                axes.plot([x], [n_correct / n], "o", color=color, markersize=size, alpha=0.5)
+    axes.plot([0, 1], [0, 1], ":", color=MUTED, linewidth=1, label="share of neighbors")
     axes.legend(frameon=False, fontsize=8, labelcolor=MUTED, loc="upper left")
     axes.set(
-        xlabel="share of the nearest images in the same category",
-        ylabel="share right",
+        xlabel="share of neighbors in the same category",
+        ylabel="accuracy",
         xlim=(0, 1),
         ylim=(0, 1.02),
     )
     return figure
 
 
-def _draw(
+def _plot(
     axes: Axes, x: Sequence[float], y: Sequence[float], marker: str, markersize: float
 ) -> None:
     axes.plot(x, y, color=KNOWN, marker=marker, markersize=markersize, linewidth=1.8)
 
 
 def _mark(axes: Axes, x: float, text: str) -> None:
-    """A dashed line with a word beside it, on the side where there is room."""
+    """Draw a dashed line with a text on the side with more room."""
     axes.axvline(x, color=INK, linestyle=(0, (4, 3)), linewidth=1)
     low, high = axes.get_xlim()
     middle = (low + high) / 2
@@ -210,15 +190,10 @@ def _mark(axes: Axes, x: float, text: str) -> None:
     )  # fmt: skip
 
 
-def _points(rows: Sequence[Row], key: str) -> tuple[list[float], list[float]]:
-    """The epochs in which something was measured, and what was."""
-    measured = [row for row in rows if row.get(key) is not None]
+def _points(metrics: Sequence[Mapping[str, float]], key: str) -> tuple[list[float], list[float]]:
+    """Return the epochs in which a metric was measured, and its values."""
+    measured = [row for row in metrics if row.get(key) is not None]
     return [row["epoch"] for row in measured], [row[key] for row in measured]
-
-
-def _kept(run: Run) -> Sequence[Row]:
-    """The row of the snapshot, the last that was the best so far, where there is one."""
-    return [row for row in run.metrics if row.get("is_best")][-1:]
 
 
 def _percents(shares: Sequence[float]) -> list[float]:

@@ -1,4 +1,4 @@
-"""Figures of the map."""
+"""Figures of the map of embeddings."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -11,20 +11,20 @@ from shoal.report.figures.style import (
     plain,
     styled,
 )
-from shoal.report.map import MapLayout, kept_layouts, pca_layouts
+from shoal.report.map import MapLayout, cached_layouts, pca_layouts
 from shoal.report.not_in_run import NotInRun
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
 from shoal.text import shown
 
 MAX_NAMES = 30
-"""Categories named on the map; with more, the names would hide the points."""
+"""With more categories the map has no names, because they would hide the points."""
 
 
 @styled
 def map_pca(run: Run) -> Figure:
-    """The map by principal components, before and after side by side; circles are known,
-    diamonds novel.
+    """The map by principal components, before and after side by side. Circles are known, diamonds
+    novel.
     """
     reviewed = ReviewedRun.of(run)
     return _scatter(reviewed, pca_layouts(reviewed))
@@ -32,13 +32,11 @@ def map_pca(run: Run) -> Figure:
 
 @styled
 def map_tsne(run: Run) -> Figure:
-    """The map by t-SNE, as kept in the run folder, before and after side by side."""
+    """The map by t-SNE, before and after side by side."""
     reviewed = ReviewedRun.of(run)
-    layouts = kept_layouts(reviewed)
+    layouts = cached_layouts(reviewed)
     if not layouts:
-        raise NotInRun(
-            "The map by t-SNE is left out: it has not been drawn; shoal report RUN --tsne draws it."
-        )
+        raise NotInRun("No map by t-SNE: `shoal report RUN --tsne` computes it.")
     return _scatter(reviewed, layouts)
 
 

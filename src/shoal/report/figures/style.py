@@ -1,8 +1,8 @@
-"""How figures look, and how they become files or part of a page.
+"""The style of figures, and their conversion to files and inline SVG.
 
-Colors are safe for color-blind readers and never the only mark: known is blue and a circle, novel
-orange and a diamond. On a page each color is replaced by the page's own, so that figures follow
-light and dark.
+Colors are safe for color-blind readers, and shapes differ too: known is blue and a circle, novel
+orange and a diamond. On a page colors become CSS variables, so that figures follow light and dark
+mode.
 """
 
 import io
@@ -41,7 +41,7 @@ CATEGORY_COLORS = (
     *("#332288", "#ddaa33", "#44aa99", "#cc6677", "#117733"),
     *("#88ccee", "#882255", "#999933", "#aa4499"),
 )
-"""Told apart by people with any kind of color vision; used in turn."""
+"""Safe for color-blind readers; used in turn."""
 
 RC: dict[str, Any] = {
     "font.family": ["DejaVu Sans"],
@@ -52,15 +52,15 @@ RC: dict[str, Any] = {
     "axes.titlesize": 10.0,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "svg.fonttype": "none",  # text stays text: small, and in the font of the page
-    "svg.hashsalt": "shoal",  # the same figure has the same bytes
+    "svg.fonttype": "none",  # keeps text as text: smaller, and in the font of the page
+    "svg.hashsalt": "shoal",  # reproducible bytes
 }
 
 Arguments = ParamSpec("Arguments")
 
 
 def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
-    """Draw a figure in the style of Shoal, whatever matplotlib's settings are."""
+    """Decorate a function so that it draws in the style of Shoal, whatever the rcParams are."""
 
     @wraps(draw)
     def inner(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
@@ -70,13 +70,22 @@ def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
     return inner
 
 
+class NotebookFigure(Figure):
+    """A figure that a notebook shows although pyplot does not manage it."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png", facecolor="white")
+        return file.getvalue()
+
+
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure, sizes in inches, without pyplot and its global state."""
-    return Figure(figsize=(width, height), layout="constrained", facecolor="none")
+    """Return an empty figure, in inches, without pyplot and its global state."""
+    return NotebookFigure(figsize=(width, height), layout="constrained", facecolor="none")
 
 
 def plain(axes: Axes, *, grid: str | None = "y") -> Axes:
-    """Leave only the axes a reader needs."""
+    """Remove top and right spines, and add a grid."""
     axes.set_facecolor("none")
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(MUTED)
@@ -88,7 +97,7 @@ def plain(axes: Axes, *, grid: str | None = "y") -> Axes:
 
 
 def file_bytes(figure: Figure, kind: str) -> bytes:
-    """A figure as an SVG or PNG file, on white."""
+    """Return a figure as SVG or PNG, on white."""
     file = io.BytesIO()
     metadata = {"Date": None} if kind == "svg" else {"Software": None}
     with _house_style():
@@ -97,9 +106,9 @@ def file_bytes(figure: Figure, kind: str) -> bytes:
 
 
 def inline_svg(figure: Figure, name: str, words: str) -> Markup:
-    """A figure as an element of a page, in the page's colors.
+    """Return a figure as an SVG element in the colors of the page.
 
-    `words` are read to those who cannot see it.
+    `words` is its accessible label.
     """
     file = io.StringIO()
     with _house_style():
@@ -113,25 +122,21 @@ def inline_svg(figure: Figure, name: str, words: str) -> Markup:
         flags=re.DOTALL,
     )
     text = text.replace("xlink:href", "href")
-    text = re.sub(
-        r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text
-    )  # several figures share one page
+    # Prefix ids with the name of the figure: several figures share one page.
+    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
     text = re.sub("|".join(PAGE_COLORS), lambda color: PAGE_COLORS[color[0]], text)
     width, height = (72 * float(size) for size in figure.get_size_inches())
-    # One size of letters for all figures.
+    # The same font size in all figures.
     box = f'viewBox="0 0 {width:g} {height:g}" style="max-width:{1.45 * width:.0f}px"'
     opening = f'<svg class="plot" role="img" aria-label="{escape(words)}" {box}>'
-    return Markup(
-        re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1)
-    )  # safe: matplotlib escapes its text
+    # Safe as markup: matplotlib escapes its text.
+    return Markup(re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1))
 
 
 @contextmanager
 def _house_style() -> Iterator[None]:
     with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "Glyph .* missing from font"
-        )  # drawn as a box; the page has more fonts
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the page has more fonts
         matplotlib.rcParams.update(matplotlib.rcParamsDefault)
         matplotlib.rcParams.update(RC)  # type: ignore[arg-type]
         yield

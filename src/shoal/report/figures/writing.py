@@ -1,4 +1,4 @@
-"""Every figure by name, and all of them as files."""
+"""All figures by name, and how they are written to files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,11 +6,10 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from shoal.files import atomic_file, make_folder
-from shoal.report.figures.categories import confusion, dendrogram
+from shoal.report.figures.categories import dendrogram
 from shoal.report.figures.curves import (
     confidence_curve,
     n_clusters_curve,
-    n_clusters_over_epochs,
     shift_accuracy,
     training_curves,
 )
@@ -22,37 +21,34 @@ from shoal.runs import Run
 
 FIGURES: dict[str, Callable[[Run], Figure]] = {
     "n_clusters_curve": n_clusters_curve,
-    "n_clusters_over_epochs": n_clusters_over_epochs,
     "confidence_curve": confidence_curve,
     "training_curves": training_curves,
     "shift_accuracy": shift_accuracy,
     "map_pca": map_pca,
     "map_tsne": map_tsne,
     "dendrogram": dendrogram,
-    "confusion": confusion,
 }
-"""Each takes a run, and raises `NotInRun` with a sentence where the run does not hold what it
-draws."""
+"""Each takes a run, and raises `NotInRun` with a sentence if the run lacks what it draws."""
 
 
 def write_figures(run: Run, folder: Path) -> tuple[list[Path], list[str]]:
-    """Write every figure the run allows as SVG and PNG.
+    """Write every figure of a run as SVG and PNG.
 
-    Returns the files, and a sentence per figure left out.
+    Returns the files, and a sentence for each figure that is missing.
     """
     make_folder(folder)
     reviewed = ReviewedRun.of(run)
     files = []
-    left_out = []
+    missing = []
     for name, draw in FIGURES.items():
         try:
             figure = draw(reviewed)
         except NotInRun as reason:
-            left_out.append(str(reason))
+            missing.append(str(reason))
             continue
         for kind in ("svg", "png"):
             path = folder / f"{name}.{kind}"
             with atomic_file(path) as file:
                 file.write(file_bytes(figure, kind))
             files.append(path)
-    return files, left_out
+    return files, missing

@@ -1,4 +1,4 @@
-// The viewer: one image large, with what is known of it, and the images it should be compared with.
+// The viewer: one enlarged image with its details, and images to compare it with.
 const viewer = $("viewer");
 let viewed = [];
 let viewedAt = 0;
@@ -12,17 +12,17 @@ function view(rows, at) {
 
 function showViewed() {
   const found = image(viewed[viewedAt]);
-  $("viewer-place").textContent = viewed.length > 1 ? `${viewedAt + 1} of ${viewed.length}, arrow keys turn` : "";
+  $("viewer-place").textContent = viewed.length > 1 ? `${viewedAt + 1} of ${viewed.length}; use the arrow keys` : "";
   $("viewer-name").replaceChildren(make("bdi", { textContent: found.path }));
   const source = thumbnail(found.row);
   $("viewer-image").replaceChildren(
-    source ? make("img", { src: source, alt: found.path }) : make("p", { className: "muted", textContent: "No thumbnail of this image is on the page." }),
+    source ? make("img", { src: source, alt: found.path }) : make("p", { className: "muted", textContent: "This page has no thumbnail of this image." }),
   );
   const facts = [
     ["Category", `${found.category} (${kindMark(found.isNovel)} ${kindWord(found.isNovel)})`],
     ["Confidence", digits(found.confidence)],
     ["Second choice", found.second || "none"],
-    ["Label given", found.given || "none"],
+    ["Given label", found.given || "none"],
     ["Nearest known", found.nearest ? `${found.nearest} (similarity ${digits(found.similarity)})` : "none"],
     ["Outlier score", digits(found.outlier)],
   ];

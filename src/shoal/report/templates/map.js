@@ -337,11 +337,11 @@ function select(places) {
     const { category } = image(images.row[at]);
     counts.set(category, (counts.get(category) ?? 0) + 1);
   }
-  const said = [...counts].sort((a, b) => b[1] - a[1]).map(([name, n]) => `${n} ${name}`);
-  const rest = said.length > 8 ? `, and ${said.length - 8} more categories` : "";
+  const named = [...counts].sort((a, b) => b[1] - a[1]).map(([name, n]) => `${n} ${name}`);
+  const rest = named.length > 8 ? `, and ${named.length - 8} more categories` : "";
   const cut = places.length > MAX_SELECTED ? ` The first ${MAX_SELECTED} are shown.` : "";
   $("selection-title").textContent = `${places.length} ${places.length === 1 ? "image" : "images"} selected`;
-  $("selection-note").textContent = `${said.slice(0, 8).join(", ")}${rest}.${cut}`;
+  $("selection-note").textContent = `${named.slice(0, 8).join(", ")}${rest}.${cut}`;
   $("selection-images").replaceChildren(...places.slice(0, MAX_SELECTED).map((at) => tileOf(images.row[at])));
   $("map-status").textContent = places.length ? `${places.length} images selected; they are listed below.` : "Nothing is selected.";
   redraw();

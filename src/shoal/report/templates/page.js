@@ -1,4 +1,4 @@
-// What every part of the page uses: the data, thumbnails by row, and the theme. Text goes in as text, never as markup.
+// Shared by all parts of the page: the data, thumbnails by row, and the theme. Text is inserted as text, not as markup.
 const $ = (id) => document.getElementById(id);
 const readData = (id) => JSON.parse($(id).textContent);
 const images = readData("data-images");
@@ -77,7 +77,7 @@ function stored(value) {
     if (value) localStorage.setItem("shoal-theme", value);
     return localStorage.getItem("shoal-theme");
   } catch {
-    return null; // a page opened from disk may not be allowed to remember
+    return null; // storage may be disabled for pages opened from disk
   }
 }
 if (stored()) root.dataset.theme = stored();

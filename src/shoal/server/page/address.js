@@ -10,6 +10,7 @@ const SORT = "open"; // of the categories, where nobody chose another
 export function addressOf(view) {
   const words = { view: view.kind };
   if (view.kind === "category") words.id = view.id;
+  if (view.kind === "branch") words.ids = view.ids.join();
   if (view.kind === "similar") words.row = view.row;
   if (view.kind === "lasso") words.lasso = view.lasso;
   if (view.kind === "map" && view.focus >= 0) words.id = view.focus;
@@ -24,7 +25,7 @@ export function addressOf(view) {
 
 // A view without filters, which hide images of what it shows.
 export const CLEAR = { status: "", low: 0, high: 1, path: "" };
-export const isFiltered = (view) => Object.entries(CLEAR).some(([name, value]) => view[name] !== value);
+export const countFilters = (view) => Object.entries(CLEAR).filter(([name, value]) => view[name] !== value).length;
 
 function filtersOf(words) {
   const share = (name, otherwise) => Math.min(1, Math.max(0, Number(words.get(name) ?? otherwise) || 0));
@@ -47,6 +48,8 @@ export function fromAddress(shows, { similar, kinds }) {
   const kind = words.get("view"), id = Number(words.get("id") ?? -1), row = Number(words.get("row") ?? -1);
   if (kind === "category" && data.isLiving(id)) return show({ kind, id });
   if (kind === "similar" && Number.isInteger(row) && row >= 0 && row < store.n) return similar(row, show);
+  const ids = (words.get("ids") ?? "").split(",").map((one) => Number(one || -1)).filter(data.isLiving);
+  if (kind === "branch" && ids.length) return show({ kind, ids });
   const lasso = kind === "lasso" ? words.get("lasso") : null;
   if (lasso) return show({ kind, lasso, rows: rowsInside(lasso) });
   if (kinds.includes(kind)) return show({ kind, focus: kind === "map" ? id : -1 });

@@ -1,7 +1,6 @@
-// Talking to the server. Actions go one after the other, so that each is chosen on what the one before has left.
-// A window undoes what was done in it, or before it was opened: it says which it is.
+// Requests to the server. Actions are sent one after the other. `window` marks the actions of this page in the log.
 const name = [...crypto.getRandomValues(new Uint8Array(8))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-const session = { csrf: "", by: "", opened: 0, window: name };
+const session = { csrf: "", by: "", window: name };
 
 export class Refused extends Error {
   constructor(message, answer) {
@@ -13,7 +12,7 @@ export class Refused extends Error {
 async function ask(path, options = {}) {
   const answer = await fetch(path, { credentials: "same-origin", ...options }).catch((error) => {
     if (error.name === "AbortError") throw error;
-    throw new Error("No answer: see whether it was done when the server is back.");
+    throw new Error("No response: check whether the action was done when the server is back.");
   });
   if (answer.ok) return answer;
   const text = await answer.text();
@@ -23,7 +22,7 @@ async function ask(path, options = {}) {
   } catch {
     // not JSON: the guard speaks in plain text
   }
-  throw new Refused(found?.error ?? text ?? `the server answered ${answer.status}`, found ?? { status: answer.status });
+  throw new Refused(found?.error ?? text ?? `the server responded with status ${answer.status}`, found ?? { status: answer.status });
 }
 
 const query = (values) => new URLSearchParams(values).toString();
@@ -33,11 +32,11 @@ export const getJson = async (path, values = {}, options = {}) =>
 export const getBytes = async (path, values = {}, options = {}) =>
   (await ask(`${path}?${query(values)}`, options)).arrayBuffer();
 
-export const introduce = (said) => Object.assign(session, said);
+export const introduce = (values) => Object.assign(session, values);
 
 export const me = () => session.by;
 export const isHere = (entry) => entry.window === session.window;
-export const who = () => ({ by: session.by, window: session.window, opened: session.opened });
+export const who = () => ({ by: session.by, window: session.window });
 
 let last = Promise.resolve();
 export function inTurn(work) {

@@ -1,6 +1,6 @@
-// One image: the original, what is known of it, and the nearest known category beside it.
+// One image: the original, its details, and the nearest known category.
 import { getJson, Refused } from "/static/api.js";
-import { $, ask, bdi, button, digits, make, moment, say, thumb } from "/static/dom.js";
+import { $, ask, bdi, button, clamped, digits, make, moment, notify, thumb } from "/static/dom.js";
 import { awaited, isFirst, isRefused, keyOf, makePresses, makeScreen } from "/static/presses.js";
 import * as data from "/static/store.js";
 import { pictures, showThumbnail } from "/static/thumbs.js";
@@ -8,7 +8,7 @@ import { makeZoom } from "/static/zoom.js";
 
 const known = new Map();
 
-// What the server knows of images; asked once per state of the review.
+// Details of images from the server, requested once per state of the review.
 export async function describe(rows) {
   if (known.size > 20000) known.clear();
   const missing = rows.filter((row) => known.get(row)?.seq !== data.store.seq);
@@ -21,16 +21,52 @@ export async function describe(rows) {
 }
 
 export function inWords(image) {
-  const own = data.nameOf(data.store.category[image.row]);
-  const said = [image.path, own, image.status, `confidence ${digits(image.confidence)}`];
-  if (image.given) said.push(`labeled ${image.given}`);
-  return said.join(", ");
+  const category = data.nameOf(data.store.category[image.row]);
+  const words = [image.path, category, image.status, `confidence ${digits(image.confidence)}`];
+  if (image.given) words.push(`labeled ${image.given}`);
+  if (image.note) words.push(image.note);
+  return words.join(", ");
 }
 
-const addressOf = (row) => `/image/${row}?v=${data.store.run.version}`;
-const wholeOf = (row) => (data.store.run.has.originals ? `${addressOf(row)}&whole=1` : null);
+const addressOf = (row, isAround = false) => `/image/${row}?v=${data.store.run.version}${isAround ? "&around=1" : ""}`;
+const wholeOf = (row, isAround) => (data.store.run.has.originals ? `${addressOf(row, isAround)}&whole=1` : null);
 
-function picture(row, isLarge, alt = "") {
+// Draw the boxes of an image over it, with their categories; `row` is the one in question.
+const SVG = "http://www.w3.org/2000/svg", LETTERS = 13; // pixels
+function drawBoxes(frame, { size: [width, height], boxes }, row) {
+  const svg = document.createElementNS(SVG, "svg");
+  const scale = Math.min(frame.clientWidth / width, frame.clientHeight / height);
+  const draw = (name, attributes) => {
+    const element = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    svg.append(element);
+    return element;
+  };
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.setAttribute("aria-hidden", "true");
+  for (const [other, x, y, width, height] of boxes) {
+    const name = other === row ? "this" : "other";
+    draw("rect", { x, y, width, height, class: name });
+    const text = draw("text", { x, y: y + (LETTERS + 2) / scale, dx: 4 / scale, "font-size": LETTERS / scale, class: name });
+    text.textContent = clamped(data.nameOf(data.store.category[other]));
+  }
+  svg.style.cssText = frame.querySelector("img").style.cssText; // where it is zoomed
+  frame.querySelector("svg")?.remove();
+  frame.querySelector("img").after(svg);
+}
+
+// The categories of the other boxes of an image.
+const othersIn = ({ boxes }, row) =>
+  boxes.filter(([other]) => other !== row).map(([other]) => data.nameOf(data.store.category[other])).join(", ");
+
+// The middle of a box, as shares of the width and height of its image.
+function centerOf({ size, boxes }, row) {
+  const [, x, y, width, height] = boxes.find(([other]) => other === row);
+  return [(x + width / 2) / size[0], (y + height / 2) / size[1]];
+}
+
+// `around` are the boxes of the image that is shown instead of the box alone.
+function picture(row, isLarge, alt = "", around = null) {
   const image = make("img", { className: "large", alt, decoding: "async" });
   const frame = make("div", { className: isLarge ? "picture whole" : "picture" }, image);
   showThumbnail(row, image);
@@ -42,16 +78,17 @@ function picture(row, isLarge, alt = "") {
       if (image.classList.contains("whole")) return; // larger already
       image.src = original.src;
       image.classList.add("original");
+      if (around) drawBoxes(frame, around, row);
     };
     original.onerror = () => getJson(`/image/${row}`, { v: data.store.run.version }).catch((error) => {
-      if (error instanceof Refused) tellWhy(frame, error.message); // otherwise the server is away, which is said
+      if (error instanceof Refused) tellWhy(frame, error.message); // an unreachable server is reported elsewhere
     });
-    original.src = addressOf(row);
+    original.src = addressOf(row, Boolean(around));
   }
   return frame;
 }
 
-// A thumbnail that stands for the original says so, and all of why where there is room.
+// Note that a thumbnail is shown instead of the original, with the full reason if there is room.
 function tellWhy(frame, why) {
   const what = data.store.run.has.thumbnails ? "Only a thumbnail" : "No picture";
   const textContent = frame.classList.contains("whole") ? `${what}: ${why}` : what;
@@ -66,16 +103,18 @@ function side(words, name, note) {
   return make("figure", {}, shown, make("figcaption", {}, words, make("br"), bdi(name), more));
 }
 
-function facts(image) {
+function facts(image, around = null) {
   const rows = [
     ["Category", data.nameOf(data.store.category[image.row])],
-    ["Found as", image.found === data.nameOf(data.store.category[image.row]) ? "" : image.found],
+    ["Found category", image.found === data.nameOf(data.store.category[image.row]) ? "" : image.found],
     ["Given label", image.given],
-    ["Images around", data.isSuspected(image.row) ? `speak for ${data.aroundOf(image.row)}` : ""],
+    ["Neighbors suggest", data.isSuspicious(image.row) ? data.expectedOf(image.row) : ""],
     ["Confidence", digits(image.confidence)],
     ["Outlier score", digits(image.outlier)],
     ["Status", image.by ? `${image.status} by ${image.by}, ${moment(image.at)}` : image.status],
+    ["Note", image.note],
     ["Rejected from", image.rejected.join(", ")],
+    ["Other boxes", around ? othersIn(around, image.row) : ""],
     ["Path", image.path],
   ];
   const list = make("dl", { className: "facts" });
@@ -87,27 +126,27 @@ function facts(image) {
 
 function compare(image) {
   const found = make("div", { className: "compare" });
-  const own = data.nameOf(data.store.category[image.row]);
+  const name = data.nameOf(data.store.category[image.row]);
   const isBoth = image.nearest === image.second, words = isBoth ? "Nearest known and second choice" : "Nearest known";
-  if (image.nearest && image.nearest !== own) found.append(side(words, image.nearest, digits(image.similarity)));
-  if (image.second && image.second !== own && !isBoth) found.append(side("Second choice", image.second, ""));
+  if (image.nearest && image.nearest !== name) found.append(side(words, image.nearest, digits(image.similarity)));
+  if (image.second && image.second !== name && !isBoth) found.append(side("Second choice", image.second, ""));
   return found;
 }
 
-// Whether there is another category that an image may be of.
+// Whether an image has a second choice.
 const hasSecond = ({ row, second }) =>
   Boolean(second) && ![undefined, data.store.category[row]].includes(data.named(second)?.id);
 
-// Whether a press was made when the details of an image were there, with its second choice.
+// Whether the details of an image, with its second choice, were visible when a key was pressed.
 const screen = makeScreen();
 let detailed = "";
 export function wasDetailed(event, row) {
   if ($("details").checkVisibility()) return screen.wasSeen(detailed.startsWith(`${row} `) ? event : { timeStamp: -1 });
-  say("The second choice is not shown here: enlarge the image (Enter), and press it there.", true);
+  notify("The second choice is not shown here: enlarge the image (Enter), then press the key.", true);
   return false;
 }
 
-// Another image is in focus. Until its details are drawn those of the one before are there, and their buttons are off.
+// Another image is in focus. Until its details are drawn, those of the previous one stay with disabled buttons.
 export function awaitDetails(row) {
   const place = $("details"), isOther = !detailed.startsWith(`${row} `);
   place.dataset.wanted = row;
@@ -139,44 +178,47 @@ export async function drawDetails(row, verbs, press) {
   detailed = `${row} ${image.second}`;
 }
 
-let refresh = null; // what the enlarged view says of its image
+let refresh = null; // updates the text of the enlarged view
 data.onChange(() => data.isActing() || refresh?.());
 
-// Keys that show something else in place of the view, and those that decide on nothing that has to be seen first.
+// Keys that leave the view, and keys that need nothing to be seen first.
 const LEAVING = ["m", "n", "l"], AHEAD = ["u", "U"];
 
-// Images large, one after the other, from the one that is `coming` on. Keys decide on the one that is shown, and go on
-// to the next. One that shows something else, a question for a name for example, is given back with its image.
+// Show enlarged images one after the other, starting with `coming`. Keys decide about the one that is shown and go to
+// the next. A key that opens another view, such as a dialog for a name, is returned with its image.
 export async function enlarge(coming, { step, next, keys }, turn) {
   const pressed = makePresses(), screen = makeScreen();
-  let shown = null;
+  let shown = null, around = null;
   const asked = await ask("Image", (form, done) => {
     const waiting = make("p", { className: "muted", textContent: "Waiting for the server …" });
     const place = make("div"), words = make("div", { className: "stack", aria: { live: "polite" } }, waiting);
     const drawWords = () => {
-      words.replaceChildren(compare(shown), facts(shown));
+      words.replaceChildren(compare(shown), facts(shown, around));
+      if (place.querySelector("svg")) drawBoxes(place.firstChild, around, shown.row);
       for (const one of tools.querySelectorAll("[data-second]")) {
         const isOff = !hasSecond(shown);
-        if (isOff && one === document.activeElement) form.querySelector("[autofocus]").focus(); // keys go on
+        if (isOff && one === document.activeElement) form.querySelector("[autofocus]").focus(); // keys keep working
         one.hidden = isOff;
       }
     };
     let zoom = null;
     const draw = () => {
       $("dialog-title").textContent = shown.name;
-      const frame = picture(shown.row, true, shown.path), image = frame.firstChild;
+      const frame = picture(shown.row, true, shown.path, around), image = frame.firstChild;
       place.replaceChildren(frame);
-      zoom = makeZoom(frame, image, wholeOf(shown.row));
+      zoom = makeZoom(frame, image, wholeOf(shown.row, Boolean(around)), around ? centerOf(around, shown.row) : undefined);
       drawWords();
       screen.changed(pictures(place));
-      if (next() >= 0 && data.store.run.has.originals) new Image().src = addressOf(next());
+      if (next() >= 0 && data.store.run.has.originals) new Image().src = addressOf(next(), Boolean(around));
     };
     const show = async (row) => {
       if (row < 0) return done(null);
       if (!shown) place.replaceChildren(picture(row, true));
       const [image] = await awaited(describe([row]));
+      const now = image ?? shown, isBox = now.is_box && data.store.run.has.originals;
+      const boxes = isBox ? await getJson("/api/boxes", { row: now.row }).catch(() => null) : null;
       if (!form.isConnected) return;
-      shown = image ?? shown;
+      [shown, around] = [now, boxes];
       draw();
     };
     const zooms = (key) => zoom?.press(key);
@@ -186,7 +228,7 @@ export async function enlarge(coming, { step, next, keys }, turn) {
       if (LEAVING.includes(key)) return done({ key, row: shown.row });
       const isDone = await keys[key](shown.row);
       if (isDone || AHEAD.includes(key)) await show(step(0, shown.row));
-      else refresh(); // what is said is about this one
+      else refresh(); // still the same image
     }, { wasSeen: () => $("dialog").open && shown && (AHEAD.includes(key) || wasSeen(event)) });
     refresh = () => pressed.later(async () => {
       if (!shown) return;
@@ -197,7 +239,7 @@ export async function enlarge(coming, { step, next, keys }, turn) {
     });
     const tools = viewerTools(turned, press, zooms, done);
     form.append(make("div", { className: "viewer" }, place, make("div", {}, words, tools)));
-    $("dialog").onkeydown = (event) => { // of the dialog: a click on the picture takes the focus out of the form
+    $("dialog").onkeydown = (event) => { // on the dialog: a click on the picture takes the focus out of the form
       const key = keyOf(event), isOther = event.ctrlKey || event.metaKey || event.altKey;
       if (!isOther && zoom?.press(key)) return event.preventDefault();
       const by = { ArrowLeft: -1, ArrowRight: 1 }[key];
@@ -209,17 +251,17 @@ export async function enlarge(coming, { step, next, keys }, turn) {
     };
     pressed.later(async () => {
       const row = await coming;
-      if (form.isConnected) await show(row).catch((error) => (done(null), say(error.message, true)));
+      if (form.isConnected) await show(row).catch((error) => (done(null), notify(error.message, true)));
     });
   }, { large: true, turn });
   refresh = null;
-  if (shown) await pressed.later(() => {}); // what was decided here is answered before another key counts
+  if (shown) await pressed.later(() => {}); // wait for the server before another key counts
   return asked;
 }
 
 function viewerTools(turn, press, zooms, done) {
   const verb = (words, key, settings = {}) => button(words, key, (event) => press(event, key), settings);
-  const second = { data: { second: "" } }; // there only with an image that has one
+  const second = { data: { second: "" } }; // shown only for an image with a second choice
   const next = button("Next ", "→", (event) => turn(event, 1));
   next.setAttribute("autofocus", "");
   const steps = [button("Previous ", "←", (event) => turn(event, -1)), next];
@@ -228,7 +270,7 @@ function viewerTools(turn, press, zooms, done) {
   steps.push(button("Close ", "Esc", () => done(null)));
   const decisions = [
     verb("Confirm ", "c", { className: "main" }), verb("Reject ", "x"), verb("Flag ", "f"), verb("Move ", "m"),
-    verb("New ", "n", { title: "A new category of it" }), verb("To second choice ", "2", second),
+    verb("New ", "n", { title: "Create a new category from it" }), verb("To second choice ", "2", second),
     verb("Undo ", "u"),
   ];
   const found = make("div", { className: "stack" });

@@ -1,91 +1,114 @@
-// Small questions: a name, a target, two categories side by side, the keys, the past.
-import { $, ask, bdi, button, images, kindOf, make, moment, number } from "/static/dom.js";
+// Dialogs: a name, a target, two categories side by side, the keys, the history.
+import { makeCategoryField } from "/static/category-field.js";
+import { $, ask, bdi, button, clamped, images, kindOf, make, moment, number } from "/static/dom.js";
 import { strip } from "/static/strips.js";
 import * as data from "/static/store.js";
 
-export function fillNames() {
-  const names = data.living().map((category) => category.name).sort((a, b) => a.localeCompare(b));
-  $("names").replaceChildren(...names.map((name) => make("option", { value: name })));
-}
+const MOST_SIDES = 12; // categories of a branch that are shown before they are merged
 
-// A name, completed to that of a category unless it is of something else; `hint` says what comes of it.
-export function askName(title, { value = "", verb, hint, quick = () => [], turn = null, isCategory = true }) {
+// Ask for a name, or for a note, which may be empty; `hint` describes what will happen, `refusal` why a name cannot be used.
+export function askName(title, settings) {
+  const { value = "", verb, label = "Name", maxLength = 200, required = true, turn = null } = settings;
+  const { hint = () => "", refusal = () => "" } = settings;
   return ask(title(), (form, done) => {
-    const input = make("input", { type: "text", value, maxLength: 200, autocomplete: "off", required: true });
-    if (isCategory) input.setAttribute("list", "names");
+    const input = make("input", { type: "text", value, maxLength, autocomplete: "off", required });
     input.setAttribute("autofocus", "");
-    const told = make("p", { className: "muted", aria: { live: "polite" } });
-    const tell = () => (told.textContent = hint(input.value.trim()));
-    input.addEventListener("input", tell);
-    form.addEventListener("submit", () => input.value.trim() && done(input.value.trim()));
-    const label = make("label", { className: "wide" }, "Name ", input);
+    const note = make("p", { className: "muted", aria: { live: "polite" } });
+    const name = () => input.value.trim();
+    const describe = () => (note.textContent = refusal(name()) || hint(name()));
+    input.addEventListener("input", describe);
+    form.addEventListener("submit", () => (name() || !required) && !refusal(name()) && done(name()));
     const submit = make("button", { type: "submit", className: "main", textContent: verb });
-    const tools = make("div", { className: "tools" }, submit);
-    const chips = make("div", { className: "tools" });
-    const chip = (name) => button(name, "", () => done(name), { className: "chip" });
-    const offer = async () => chips.replaceChildren(...(await quick()).map(chip));
+    form.append(make("label", { className: "wide" }, `${label} `, input), note, make("div", { className: "tools" }, submit));
     const draw = () => {
       $("dialog-title").textContent = title();
-      fillNames();
-      tell();
-      offer().catch(() => {});
+      describe();
     };
-    form.append(label, told, tools, chips);
     draw();
     input.select();
     return draw;
   }, { turn });
 }
 
-// Which two shall be one: `other` is known already, or not, and so is the one that stays.
-export function askMerge(id, { other: otherId = null, into = otherId }, turn = null) {
-  return ask("Merge two categories", (form, done) => {
-    const value = otherId === null ? "" : data.nameOf(otherId);
-    const input = make("input", { type: "text", autocomplete: "off", value, required: true });
-    input.setAttribute("list", "names");
-    input.setAttribute("autofocus", "");
-    const pair = make("div", { className: "pair" });
-    const told = make("p", { className: "muted", aria: { live: "polite" } });
-    const stays = make("select", { ariaLabel: "Which name stays" });
-    let last = null;
+// Ask for a category: resolves to its id, or to the name of one to create.
+export function askTarget(title, { suggest, isOffered, turn }) {
+  return ask(title(), (form, done) => {
+    const { element, list, refresh } = makeCategoryField({ suggest, isOffered, canCreate: true, pick: done });
+    const keys = "Digits choose a likely category, Enter the first one that matches what you type.";
+    form.append(element, list, make("p", { className: "muted", textContent: keys }));
     const draw = () => {
-      const other = data.named(input.value.trim());
-      const chosen = other && other.id === last ? stays.value : other?.id === otherId ? String(into) : "";
-      const isFit = other && other.id !== id;
-      last = other?.id;
-      pair.replaceChildren(sideOf(id), ...(isFit ? [sideOf(other.id)] : []));
-      stays.replaceChildren(...(isFit ? [other.id, id] : [id]).map((own) => {
-        const value = String(own);
-        return make("option", { value, textContent: data.nameOf(own), selected: value === chosen });
-      }));
-      const apart = isFit && data.areApart(id, other.id) ? " Somebody said that they are not the same." : "";
-      const one = () => `${images(data.sizeOf(id) + data.sizeOf(other.id))} will be one category.${apart}`;
-      told.textContent = isFit ? one() : "Choose the other category by its name.";
+      $("dialog-title").textContent = title();
+      refresh();
     };
-    input.addEventListener("input", draw);
-    form.addEventListener("submit", () => {
-      const other = data.named(input.value.trim());
-      if (!other || other.id === id) return;
-      const into = Number(stays.value);
-      done({ other: other.id, into, categories: [into === id ? other.id : id] });
-    });
-    const merge = make("button", { type: "submit", className: "main", textContent: "Merge" });
-    form.append(make("label", { className: "wide" }, "Merge with ", input), pair, told,
-      make("div", { className: "tools" }, make("label", {}, "Name that stays ", stays), merge));
-    const changed = () => {
-      if (!data.isLiving(id)) return done(null); // somebody has merged it, or undone it
-      fillNames();
-      draw();
-    };
-    fillNames();
     draw();
-    return changed;
+    return draw;
+  }, { turn });
+}
+
+// Ask which categories to merge; `other` and the name to keep may be chosen already.
+export function askMerge(id, { other = null, into = other }, { suggest, turn }) {
+  return ask("Merge two categories", (form, done) => {
+    const pair = make("div", { className: "pair" });
+    const note = make("p", { className: "muted", aria: { live: "polite" } });
+    const stays = make("select", { ariaLabel: "Name to keep" });
+    const merge = make("button", { type: "submit", className: "main", textContent: "Merge" });
+    let chosen = null;
+    const show = (found) => {
+      const keep = found === chosen && found !== null ? Number(stays.value) : into;
+      chosen = found;
+      const ids = chosen === null ? [id] : [chosen, id];
+      pair.replaceChildren(...ids.toReversed().map(sideOf));
+      stays.replaceChildren(...ids.map((one) =>
+        make("option", { value: String(one), textContent: clamped(data.nameOf(one)), selected: one === keep })));
+      merge.disabled = chosen === null;
+      const apart = data.areApart(id, chosen) ? " They are marked as different." : "";
+      const size = data.sizeOf(id) + data.sizeOf(chosen ?? data.NONE);
+      note.textContent = chosen === null ? "" : `${images(size)} will be one category.${apart}`;
+    };
+    const accept = () => {
+      const into = Number(stays.value);
+      if (chosen !== null) done({ other: chosen, into, categories: [into === id ? chosen : id] });
+    };
+    const value = other === null ? "" : data.nameOf(other);
+    const field = makeCategoryField({
+      suggest, show, value, isOffered: (one) => one !== id,
+      pick(option) {
+        if (option.id === chosen) return accept();
+        field.input.value = data.nameOf(option.id); // both are shown before they are merged
+        field.input.dispatchEvent(new Event("input"));
+        field.input.focus();
+      },
+    });
+    form.addEventListener("submit", accept);
+    form.append(field.element, field.list, pair, note,
+      make("div", { className: "tools" }, make("label", {}, "Name to keep ", stays), merge));
+    field.refresh();
+    return () => (data.isLiving(id) ? field.refresh() : done(null)); // somebody may have merged it or undone its creation
+  }, { wide: true, turn });
+}
+
+// Ask for the category that those of a branch are merged into; resolves to its id.
+export function askBranch(ids, { turn }) {
+  const { categories } = data.store, isKnown = (id) => !categories.get(id).novel, isNamed = (id) => categories.get(id).named;
+  const first = (a, b) => isKnown(b) - isKnown(a) || isNamed(b) - isNamed(a) || data.sizeOf(b) - data.sizeOf(a);
+  const ordered = ids.toSorted(first), size = ids.reduce((n, id) => n + data.sizeOf(id), 0);
+  return ask(`Merge ${number(ids.length)} categories`, (form, done) => {
+    const options = ordered.map((id) => make("option", { value: String(id), textContent: clamped(data.nameOf(id)) }));
+    const stays = make("select", { ariaLabel: "Name to keep" }, ...options);
+    const knownCount = ids.filter(isKnown).length, known = knownCount > 1 ? ` ${number(knownCount)} of them are known categories.` : "";
+    const areApart = ids.some((a) => ids.some((b) => data.areApart(a, b))) ? " Some are marked as different." : "";
+    const note = make("p", { className: "muted", textContent: `${images(size)} will be one category.${known}${areApart}` });
+    const merge = make("button", { type: "submit", className: "main", textContent: "Merge" });
+    form.addEventListener("submit", () => done(Number(stays.value)));
+    form.append(make("div", { className: "pair" }, ...ordered.slice(0, MOST_SIDES).map(sideOf)), note,
+      make("div", { className: "tools" }, make("label", {}, "Name to keep ", stays), merge));
+    return () => ids.every(data.isLiving) || done(null);
   }, { wide: true, turn });
 }
 
 export function sideOf(id) {
   const category = data.store.categories.get(id), kind = kindOf(category);
-  const facts = `${images(data.sizeOf(id))}, confidence ${data.sureOf(id).toFixed(2)}`;
+  const facts = `${images(data.sizeOf(id))}, confidence ${data.confidenceOfCategory(id).toFixed(2)}`;
   return make("section", { className: "side-of" },
     make("h3", {}, bdi(category.name), " ", make("span", { className: `kind ${kind}`, textContent: kind })),
     make("p", { className: "muted", textContent: facts }),
@@ -93,27 +116,28 @@ export function sideOf(id) {
 }
 
 const KEYS = [
-  ["c", "confirm the selected images; with none selected everything undecided in the category, and go to the next one; "
-    + "in a list across categories the image in focus"],
-  ["x", "reject the selected images, or the one in focus: it does not belong here"],
-  ["f", "flag them: looked at, uncertain"],
-  ["m", "move them to another category; a new name makes a new one"],
-  ["n", "new category of them"],
+  ["c", "confirm the selected images; with none selected, confirm all undecided images of the category and go to the "
+    + "next one, or, in a list across categories, the image in focus"],
+  ["x", "reject the selected images, or the one in focus: they do not belong here"],
+  ["f", "flag them as uncertain"],
+  ["m", "move them to another category: a digit chooses a likely one, Enter the first that matches what you type"],
+  ["n", "create a category from them"],
+  ["t", "write a note on them; words such as #blurred are tags, which the path filter finds"],
   ["2", "move the image in focus to its second choice"],
   ["r", "rename the category"],
-  ["j", "join it with another (merge)"],
+  ["j", "merge (join) it with another"],
   ["s", "split it"],
-  ["g", "grow it: find more of its images"],
-  ["l", "look for images like the one in focus"],
-  ["u, Ctrl+Z", "undo your last action in this window, or before you opened it"],
+  ["g", "grow it: accept or refuse candidates, most similar first"],
+  ["l", "find images similar to the one in focus"],
+  ["u, Ctrl+Z", "undo your last action"],
   ["U, Ctrl+Y", "redo it"],
-  ["arrows, Home, End, PgUp, PgDn", "move the focus; with Shift select"],
-  ["Space", "select the image in focus, or not"],
+  ["arrows, Home, End, PgUp, PgDn", "move the focus; with Shift, select"],
+  ["Space", "select or deselect the image in focus"],
   ["a, Ctrl+A", "select all; Esc selects none"],
-  ["Enter", "enlarge; there c, x, f, m, n and 2 decide on the image that is shown and go on, the arrows go on, "
-    + "l looks for images like it, u undoes"],
-  ["+, -", "zoom in the enlarged image, as do the wheel and a double click, which shows it pixel by pixel; "
-    + "then dragging and the arrows move it, and Esc shows all of it again"],
+  ["Enter", "enlarge the image; c, x, f, m, n and 2 then decide about it and show the next one, "
+    + "the arrows show other images, l finds similar ones, u undoes"],
+  ["+, -", "zoom the enlarged image, like scrolling or a double click (full resolution); "
+    + "dragging and the arrows then move it, and Esc zooms out"],
   ["] and [", "next and previous category"],
   ["o", "most or least typical first"],
   ["/", "find a category"],
@@ -126,30 +150,33 @@ export const showKeys = () => ask("Keys", (form) => {
     const shown = keys.split(", ").flatMap((key, at) => [at ? " " : "", make("kbd", { textContent: key })]);
     list.append(make("dt", {}, ...shown), make("dd", { textContent: words }));
   }
-  const mouse = "Click selects an image, or not; Shift+click selects from there to here, dragging a box. "
-    + "Double-click enlarges. “Single keys”, at the top, turns keys of one character off.";
+  const mouse = "A click selects or deselects an image, Shift+click selects a range, dragging selects a box. "
+    + "A double click enlarges it. “Single keys”, at the top, turns single-key shortcuts off.";
   form.append(list, make("p", { className: "muted", textContent: mouse }));
 }, { wide: true });
 
-// What of the review of another answer could not be done again; told once, and again only by the next server.
-export async function tellMisfits() {
-  const { does_not_fit: misfits, csrf } = data.store.run;
-  if (!misfits.length || sessionStorage.getItem("shoal-misfits") === csrf) return;
-  sessionStorage.setItem("shoal-misfits", csrf);
-  const about = "The review of another answer was done again on this one. Of these actions not everything could be:";
-  await ask("What no longer fits", (form) => form.append(
+// Show what could not be applied of a replayed review, once per server.
+export async function showNotApplied() {
+  const { not_applied: notApplied, csrf } = data.store.run;
+  if (!notApplied.length || sessionStorage.getItem("shoal-not-applied") === csrf) return;
+  sessionStorage.setItem("shoal-not-applied", csrf);
+  const about = "This review was made for another result and replayed on this one. "
+    + "These actions could not be applied completely:";
+  await ask("Actions that could not be applied", (form) => form.append(
     make("p", { textContent: about }),
-    make("ul", {}, ...misfits.map((words) => make("li", {}, bdi(words))))));
+    make("ul", {}, ...notApplied.map((words) => make("li", {}, bdi(words))))));
 }
 
-export const showHistory = () => ask("What was done", (form) => {
+// Resolves to the action whose images or category are to be shown, or null.
+export const showHistory = () => ask("History", (form, done) => {
   const entries = [...data.store.entries].reverse();
-  const line = ({ seq, at, by, words }) => {
-    const textContent = `${number(seq)} · ${moment(at)} · `;
-    return make("li", {}, make("span", { className: "muted", textContent }), bdi(by), ": ", bdi(words));
+  const line = (entry) => {
+    const textContent = `${number(entry.seq)} · ${moment(entry.at)} · `;
+    const show = button(bdi(entry.words), "", () => done(entry), { className: "quiet", title: "Show what it was about" });
+    return make("li", {}, make("span", { className: "muted", textContent }), bdi(entry.by), ": ", show);
   };
   const list = make("ol", { className: "history" }, ...entries.map(line));
-  const n = data.store.seq, cut = `The last ${number(entries.length)} of ${number(n)} actions; review.jsonl has all.`;
+  const n = data.store.seq, cut = `The last ${number(entries.length)} of ${number(n)} actions; all are in review.jsonl.`;
   if (n > entries.length) form.append(make("p", { className: "muted", textContent: cut }));
-  form.append(entries.length ? list : make("p", { textContent: "Nothing yet." }));
+  form.append(entries.length ? list : make("p", { textContent: "No actions yet." }));
 });

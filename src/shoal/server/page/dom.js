@@ -1,12 +1,12 @@
 // Elements. Text goes in as text, never as markup.
 import { showThumbnail } from "/static/thumbs.js";
-import { noMore, onChange } from "/static/store.js";
+import { offChange, onChange } from "/static/store.js";
 
 export const $ = (id) => document.getElementById(id);
 
 export function make(tag, settings = {}, ...children) {
-  const { on = {}, aria = {}, data = {}, ...own } = settings;
-  const element = Object.assign(document.createElement(tag), own);
+  const { on = {}, aria = {}, data = {}, ...properties } = settings;
+  const element = Object.assign(document.createElement(tag), properties);
   for (const [name, value] of Object.entries(aria)) element.setAttribute(`aria-${name}`, value);
   for (const [name, listener] of Object.entries(on)) element.addEventListener(name, listener);
   Object.assign(element.dataset, data);
@@ -14,12 +14,15 @@ export function make(tag, settings = {}, ...children) {
   return element;
 }
 
-export const bdi = (text) => make("bdi", { textContent: text });
+// Names come from labels and may be of any length; whole ones are shown on hover.
+const LONGEST = 80;
+export const clamped = (text) => (text.length > LONGEST ? `${text.slice(0, LONGEST - 1)}…` : text);
+export const bdi = (text) => make("bdi", { textContent: clamped(text), title: text === clamped(text) ? "" : text });
 const format = new Intl.NumberFormat("en");
 export const number = (n) => format.format(n);
 export const images = (n) => `${number(n)} image${n === 1 ? "" : "s"}`;
 
-// A time of the log, which is in UTC, by the clock of whoever reads it: 2026-11-17 07:05, as Swedes write it.
+// A time of the log, which is in UTC, as local time in ISO format: 2026-11-17 07:05 (the Swedish locale uses it).
 const clock = new Intl.DateTimeFormat("sv", { dateStyle: "short", timeStyle: "short" });
 export const moment = (at) => (Number.isNaN(Date.parse(at)) ? at.slice(0, 16) : clock.format(new Date(at)));
 export const digits = (value) => (value === null || value === undefined ? "–" : value.toFixed(2));
@@ -35,13 +38,13 @@ export function thumb(row, settings = {}) {
   return make("span", { className: "thumb", data: { row }, ...settings }, image);
 }
 
-// Words that are heard and not seen.
-export const unseen = (textContent) => make("span", { className: "unseen", textContent });
+// Words for screen readers alone.
+export const visuallyHidden = (textContent) => make("span", { className: "visually-hidden", textContent });
 
 export const kindOf = (category) => (category.novel ? "novel" : "known");
 
-// Give a list these children. What is there already stays, so that neither focus nor scrolling is lost: what was made
-// anew gets the focus back, or else what has taken its place: of a card no button that decides something else.
+// Replace the children of a list. Existing ones stay, so that focus and scroll position are kept. If the focused element
+// was recreated, its successor gets the focus, but never a button of a card that makes another decision.
 export function arrange(list, wanted) {
   const { scrollTop } = list, focused = document.activeElement, before = [...list.children];
   const place = before.findIndex((child) => child.contains(focused)), child = before[place];
@@ -52,18 +55,18 @@ export function arrange(list, wanted) {
   if (!child || list.contains(document.activeElement)) return;
   const same = wanted.find((one) => idOf(one) !== undefined && idOf(one) === idOf(child));
   const next = same ?? wanted[Math.min(place, wanted.length - 1)] ?? list, buttons = buttonsOf(next);
-  const isMeant = same || buttons[which]?.matches("[data-again]"), own = isMeant ? buttons[which] : null;
-  const found = next.matches("article") ? own ?? next : buttons[which] ?? buttons[0];
+  const isMeant = same || buttons[which]?.matches("[data-again]"), sameButton = isMeant ? buttons[which] : null;
+  const found = next.matches("article") ? sameButton ?? next : buttons[which] ?? buttons[0];
   found?.focus({ preventScroll: Boolean(same) });
 }
 
 const idOf = (child) => child.dataset.id ?? child.querySelector("[data-id]")?.dataset.id;
 const buttonsOf = (child) => (child.matches("button") ? [child] : [...child.querySelectorAll("button")]);
 
-// What is said lies above everything, a dialog too.
+// A notification lies above everything, a dialog too.
 export function raise() {
-  $("said").hidePopover?.();
-  $("said").showPopover?.();
+  $("notification").hidePopover?.();
+  $("notification").showPopover?.();
 }
 
 // Since when the last error is on the screen.
@@ -72,8 +75,8 @@ export const errorSince = () => since;
 
 // Say something. What `follows` from an error is added to it, once; other people's news do not take its place.
 let quiet = 0;
-export function say(words, isError = false, { follows = "", isNews = false, stays = false } = {}) {
-  const place = $("said");
+export function notify(words, isError = false, { follows = "", isNews = false, stays = false } = {}) {
+  const place = $("notification");
   if (isNews && place.className === "shown error") return;
   if (isError && !follows) {
     since = Infinity;
@@ -87,9 +90,9 @@ export function say(words, isError = false, { follows = "", isNews = false, stay
   if (!stays) quiet = setTimeout(() => (place.className = ""), isError ? 8000 : 3500);
 }
 
-// What was said until something happens is no more so.
-export function unsay(words) {
-  if ($("said").textContent === words) $("said").textContent = $("said").className = "";
+// Remove a notification that no longer holds.
+export function clearNotification(words) {
+  if ($("notification").textContent === words) $("notification").textContent = $("notification").className = "";
 }
 
 // A dialog with a form; resolves when it is closed, to what `done` was given, or null. What `build` gives back is
@@ -108,20 +111,20 @@ export function ask(title, build, { wide = false, large = false, turn = null } =
     const close = button("Close", "", () => done(null), { className: "quiet" });
     const form = make("form", { method: "dialog", tabIndex: -1, on: { submit: (event) => event.preventDefault() } });
     const top = make("div", { className: "dialog-top" }, heading, close);
-    dialog.replaceChildren(top, form, $("said")); // the rest is not read out
+    dialog.replaceChildren(top, form, $("notification")); // the rest is not read out
     dialog.className = large ? "large" : wide ? "wide" : "";
     dialog.setAttribute("aria-labelledby", "dialog-title");
     dialog.onkeydown = null;
     let changed = null;
     dialog.onclose = () => {
-      if (dialog.open) return; // told of the one before
+      if (dialog.open) return; // the event is about the previous dialog
       dialog.onclose = null;
-      noMore(changed);
-      document.body.append($("said"));
+      offChange(changed);
+      document.body.append($("notification"));
       raise();
       dialog.replaceChildren();
       resolve(answer);
-      $("grid").focus({ preventScroll: true });
+      focusShown();
     };
     changed = build(form, done) ?? null;
     if (changed) onChange(changed);
@@ -144,7 +147,11 @@ export function refill(place, buttons) {
 }
 
 // Keys go to what is shown: the images, or what takes their place. Whoever has no mouse need not pass every category.
-export const focusShown = () => $($("grid").hidden ? "panel" : "grid").focus({ preventScroll: true });
+export function focusShown() {
+  const item = $("panel").querySelector("[role=treeitem][tabindex='0']");
+  const shown = $("grid").hidden ? item ?? $("panel") : $("grid");
+  shown.focus({ preventScroll: true });
+}
 
 // Whether a person has gone to a field since the focus was elsewhere: what is typed there is no command.
 export const isTyping = (from) =>

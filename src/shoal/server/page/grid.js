@@ -1,8 +1,8 @@
 // The grid: only tiles on the screen exist. Focus and selection are by place and row, so a million images cost nothing.
 import { bdi } from "/static/dom.js";
-import { isLarge, sharpen, showThumbnail } from "/static/thumbs.js";
+import { isLarge, prefetch, sharpen, showThumbnail } from "/static/thumbs.js";
 
-const GAP = 6, AROUND = 3, IDLE_MS = 180, MAX_HEIGHT = 30e6, DRAG = 5;
+const GAP = 6, AROUND = 3, IDLE_MS = 180, MAX_HEIGHT = 30e6, DRAG = 5, SCREENS_AHEAD = 4;
 
 // Those of some rows that are among others. A Set of these would take longer than all the rest of an action.
 export function remaining(some, rows) {
@@ -11,6 +11,16 @@ export function remaining(some, rows) {
   const found = new Set();
   for (const row of some) if (isHere[row]) found.add(row);
   return found;
+}
+
+function followPointer(moved, ended) {
+  const end = (event) => {
+    window.removeEventListener("pointermove", moved);
+    for (const name of ["pointerup", "pointercancel"]) window.removeEventListener(name, end);
+    ended(event);
+  };
+  window.addEventListener("pointermove", moved);
+  for (const name of ["pointerup", "pointercancel"]) window.addEventListener(name, end);
 }
 
 export class Grid {
@@ -39,9 +49,9 @@ export class Grid {
   // Show other rows; the same view keeps the image in focus, or its place, and what of the selection is still there.
   show(rows, { isSame = false } = {}) {
     const there = isSame && this.focused >= 0 && rows !== this.rows ? rows.indexOf(this.focused) : -1;
-    const kept = isSame ? this.selected : new Set();
+    const previous = isSame ? this.selected : new Set();
     this.rows = rows;
-    this.selected = kept.size ? remaining(kept, rows) : new Set();
+    this.selected = previous.size ? remaining(previous, rows) : new Set();
     this.focus = there >= 0 ? there : isSame ? Math.min(this.focus, Math.max(0, rows.length - 1)) : 0;
     this.anchor = this.focus;
     if (!isSame) this.element.scrollTop = 0;
@@ -50,7 +60,7 @@ export class Grid {
     this.layout();
     for (const tile of this.spare.values()) this.release(tile);
     this.spare.clear();
-    this.tell();
+    this.selectionChanged();
     this.hooks.focus(this.focused);
   }
 
@@ -105,6 +115,7 @@ export class Grid {
         this.tiles.delete(place);
       }
     }
+    this.prefetch(first, last);
     for (let place = first; place < last; place++) {
       if (!this.tiles.has(place)) this.tiles.set(place, this.fill(place));
     }
@@ -113,6 +124,18 @@ export class Grid {
     else this.element.removeAttribute("aria-activedescendant");
     clearTimeout(this.idle);
     this.idle = setTimeout(() => this.rest(), IDLE_MS);
+  }
+
+  // While scrolling, load the pictures of the next screens in that direction: those that are passed come too late.
+  prefetch(first, last) {
+    const { scrollTop } = this.element, distance = scrollTop - (this.lastTop ?? scrollTop);
+    this.lastTop = scrollTop;
+    if (!distance) return;
+    const n = SCREENS_AHEAD * (last - first), isDown = distance > 0;
+    const ahead = isDown ? this.rows.subarray(last, last + n) : this.rows.subarray(Math.max(0, first - n), first);
+    const wanted = (this.ahead = new Set(ahead));
+    const isWanted = (row) => this.ahead === wanted || this.ahead.has(row);
+    prefetch(isDown ? ahead : ahead.toReversed(), isWanted);
   }
 
   // The tiles that can be seen.
@@ -130,7 +153,7 @@ export class Grid {
     return Math.max(-Infinity, ...times);
   }
 
-  // When nobody scrolls: sharper pictures, and words for whoever does not see them.
+  // While not scrolling: load sharper pictures, and text for screen readers.
   rest() {
     const seen = this.inSight();
     if (this.canBeSharp && isLarge(this.side)) {
@@ -266,7 +289,7 @@ export class Grid {
   select(rows, { adds = false } = {}) {
     if (!adds) this.selected.clear();
     for (const row of rows) this.selected.add(row);
-    this.tell();
+    this.selectionChanged();
   }
 
   // Select from one place to another, besides what was selected before the last one was chosen.
@@ -287,17 +310,17 @@ export class Grid {
     const taken = isList ? rows : rows.filter((row) => this.selected.has(row));
     if (taken.length === this.selected.size) this.selected.clear();
     else for (const row of taken) this.selected.delete(row);
-    if (taken.length) this.tell();
+    if (taken.length) this.selectionChanged();
     return taken;
   }
 
   toggle(row) {
     if (!this.selected.delete(row)) this.selected.add(row);
-    this.tell();
+    this.selectionChanged();
   }
 
   // Others are selected than before.
-  tell() {
+  selectionChanged() {
     this.list = this.before = null;
     this.markAll();
     this.hooks.select(this.selected.size);
@@ -312,6 +335,7 @@ export class Grid {
   press(event) {
     if (event.button !== 0 || event.pointerType === "touch" && this.under(event) < 0) return;
     const start = this.inside(event), row = (this.clicked = this.under(event)), adds = event.ctrlKey || event.metaKey;
+    if (row >= 0 && this.selected.has(row) && event.pointerType !== "touch") return this.drag(event, row);
     const before = new Set(adds || event.shiftKey ? this.selected : []);
     let isBox = false;
     const moved = (now) => {
@@ -321,19 +345,28 @@ export class Grid {
         isBox = true;
         this.hooks.box();
       }
-      if (isBox) this.drag(start, end, before, now);
+      if (isBox) this.selectBox(start, end, before, now);
     };
-    const ended = (now) => {
-      window.removeEventListener("pointermove", moved);
-      window.removeEventListener("pointerup", ended);
-      window.removeEventListener("pointercancel", ended);
+    followPointer(moved, (now) => {
       this.box.hidden = true;
       if (now.type === "pointercancel" || isBox || row < 0) return;
       this.hooks.click(now, () => this.click(row, event.shiftKey));
+    });
+  }
+
+  // Drag the selected images to a category; without a move it is a click.
+  drag(event, row) {
+    let isDrag = false;
+    const moved = (now) => {
+      isDrag ||= Math.hypot(now.clientX - event.clientX, now.clientY - event.clientY) > DRAG;
+      if (isDrag) this.hooks.drag(now);
     };
-    window.addEventListener("pointermove", moved);
-    window.addEventListener("pointerup", ended);
-    window.addEventListener("pointercancel", ended);
+    followPointer(moved, (now) => {
+      this.hooks.drag(null);
+      if (now.type === "pointercancel") return;
+      if (isDrag) this.hooks.drop(now);
+      else this.hooks.click(now, () => this.click(row, event.shiftKey));
+    });
   }
 
   // A click on an image, which may be at another place than it was, or gone.
@@ -355,7 +388,7 @@ export class Grid {
     return { x: event.clientX - left, y: event.clientY - top + this.element.scrollTop };
   }
 
-  drag(start, end, before, event) {
+  selectBox(start, end, before, event) {
     const [left, right] = [Math.min(start.x, end.x), Math.max(start.x, end.x)];
     const [top, bottom] = [Math.min(start.y, end.y), Math.max(start.y, end.y)];
     const place = { left, top, width: right - left, height: bottom - top };

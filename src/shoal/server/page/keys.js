@@ -1,4 +1,4 @@
-// What each key does, and what has to be on the screen before it counts.
+// What each key does, and what must be visible before it counts.
 import { wasDetailed } from "/static/details.js";
 import { showKeys } from "/static/dialogs.js";
 import { $, focusShown, isMore, showMenu, showMore } from "/static/dom.js";
@@ -6,17 +6,17 @@ import { isFirst, isRefused, keyOf } from "/static/presses.js";
 
 const MOVES = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"];
 
-// What a key that is held down does again and again. A decision needs a press of its own.
+// Keys that repeat while held down. Each decision needs its own press.
 const REPEATED = [...MOVES, "[", "]"];
 
-// Keys that decide on nothing that would have to be seen first, those that decide on images, those that decide on the
-// second choice, which is shown beside the image in focus, and those that open a dialog.
+// Keys that need nothing to be seen first, keys that decide about images, keys about the second choice, which is shown
+// in the details of the image in focus, and keys that open a dialog.
 const AHEAD = [...REPEATED, "u", "U", "o", "Escape"];
-const DECIDING = ["c", "x", "f", "m", "n", "2", "b"];
+const DECIDING = ["c", "x", "f", "m", "n", "t", "2", "b"];
 const SECOND = ["2", "b"];
-const ASKING = ["m", "n", "r", "j", "s", "g", "Enter"];
+const ASKING = ["m", "n", "t", "r", "j", "s", "g", "Enter"];
 
-// What needs neither the server nor its turn.
+// Keys that act immediately, without waiting for the server or earlier presses.
 const AT_ONCE = {
   "?": showKeys,
   "/"() {
@@ -29,7 +29,7 @@ const AT_ONCE = {
 export function makeKeys({ grid, view, verbs, press, screen }) {
   const keys = {
     c: verbs.confirm, x: verbs.reject, f: verbs.flag, m: verbs.move, n: verbs.create, r: verbs.rename, s: verbs.split,
-    j: verbs.merge, g: verbs.grow, u: verbs.undo, U: verbs.redo, a: verbs.all, o: verbs.order,
+    j: verbs.merge, t: verbs.note, g: verbs.grow, u: verbs.undo, U: verbs.redo, a: verbs.all, o: verbs.order,
     l: () => verbs.similar(), 2: () => verbs.second(),
     "]": () => verbs.step(1), "[": () => verbs.step(-1),
     Escape() {
@@ -46,7 +46,7 @@ export function makeKeys({ grid, view, verbs, press, screen }) {
   };
   const withCtrl = { z: "u", Z: "U", y: "U", a: "a" };
 
-  // What a press decides on has to be there: the selected images, those of the category, or the one in focus.
+  // What a press decides about must be visible: the selected images, those of the category, or the one in focus.
   function wasSeen(event, key) {
     if (!DECIDING.includes(key)) return screen.wasSeen(event);
     const { selected, focused } = grid, isAll = key === "c" && view.kind === "category";
@@ -54,8 +54,9 @@ export function makeKeys({ grid, view, verbs, press, screen }) {
     return isFirst(event) && screen.wasSeen(event, grid.shownSince(isAbout));
   }
 
-  // What has to be so when a press has its turn, that of a button with this key too.
-  const needs = (key) => ({ asks: ASKING.includes(key), wasSeen: (event) => wasSeen(event, key) });
+  // Conditions for a press when its turn comes, also for the button with this key.
+  const needs = (key, settings = {}) =>
+    ({ asks: ASKING.includes(key), wasSeen: (event) => wasSeen(event, key), ...settings });
 
   const isOnScreen = (event, key) =>
     AHEAD.includes(key) || (wasSeen(event, key) && (!SECOND.includes(key) || wasDetailed(event, grid.focused)));
@@ -69,13 +70,18 @@ export function makeKeys({ grid, view, verbs, press, screen }) {
 
   function pressKey(event) {
     const { shiftKey, repeat, target } = event, key = keyOf(event);
-    if (repeat && key === "Enter") event.preventDefault(); // it would press a button again and again
+    if (repeat && key === "Enter") event.preventDefault(); // a held key would press a button repeatedly
     const isBracket = ["[", "]"].includes(event.key); // on many layouts with Alt, or with AltGr, which may be Ctrl+Alt
     if ($("dialog").open || event.defaultPrevented) return; // such as a key that has closed the dialog
     if (event.altKey && !isBracket) return;
     if (target.matches("input, select, textarea")) {
-      if (key === "Escape") showMenu(false);
-      if (key === "Escape") focusShown();
+      if (key !== "Escape") return;
+      showMenu(false);
+      if (target.type === "search" && target.value) {
+        target.value = ""; // the browser would empty the field without telling whoever listens
+        target.dispatchEvent(new Event("input"));
+      }
+      focusShown();
       return;
     }
     if ((event.ctrlKey || event.metaKey) && !(event.altKey && isBracket)) return pressWithCtrl(event);

@@ -1,25 +1,30 @@
-// The page put together: what is shown, its head, and what its controls do.
-import { addressOf, CLEAR, fromAddress, isFiltered } from "/static/address.js";
+// The main module: the current view, its header, and the controls.
+import { addressOf, CLEAR, countFilters, fromAddress } from "/static/address.js";
 import { me } from "/static/api.js";
 import { awaitDetails, describe, drawDetails, inWords } from "/static/details.js";
-import { askName, showHistory, showKeys, tellMisfits } from "/static/dialogs.js";
+import { askName, showHistory, showKeys, showNotApplied } from "/static/dialogs.js";
 import {
-  $, button, focusShown, images, isMore, isTyping, kindOf, make, number, raise, refill, say, showMenu, showMore,
+  $, bdi, button, clamped, focusShown, images, isMore, isTyping, kindOf, make, number, raise, refill, notify, showMenu, showMore,
 } from "/static/dom.js";
 import { Grid } from "/static/grid.js";
 import { makeKeys } from "/static/keys.js";
-import { drawMap, refreshMap } from "/static/map.js";
+import { drawMap } from "/static/map.js";
 import { drawMerges } from "/static/panel.js";
-import { areKeysOn, awaited, makePresses, makeScreen, turnKeys } from "/static/presses.js";
-import { drawCategories, drawSide, markCurrent, sorted } from "/static/side.js";
+import { areKeysOn, awaited, isRefused, makePresses, makeScreen, REACTION_MS, turnKeys } from "/static/presses.js";
+import { categoryUnder, drawCategories, drawSide, markCurrent, showDrag, sorted } from "/static/side.js";
 import * as data from "/static/store.js";
 import { strip } from "/static/strips.js";
+import { chosenCategories, drawTree } from "/static/tree.js";
 import { makeVerbs } from "/static/verbs.js";
 
 const { store } = data;
-const view = { kind: "all", id: -1, order: "least", status: "", low: 0, high: 1, path: "", rows: null, found: null };
+const view = { kind: "all", id: -1, ids: [], order: "least", status: "", low: 0, high: 1, path: "", rows: null, found: null };
 const MARKS = ["", "✓", "✕", "→", "?"];
-const LISTS = ["all", "unsure", "none", "labels"], PANELS = ["merges", "map"];
+const LISTS = ["all", "uncertain", "none", "labels", "duplicates"], PANELS = ["merges", "map", "tree"];
+
+const MOST_NAMED = 6; // categories above a branch
+const TYPING_MS = 150; // after which what was typed is searched for
+const LOW = 880; // pixels of a window in which the list of categories is compact unless somebody chose otherwise
 
 const press = makePresses(), screen = makeScreen();
 
@@ -28,36 +33,44 @@ const grid = new Grid($("grid"), $("space"), $("box"), {
   select: (n) => drawSelected(n),
   click: (event, does) => press(event, does),
   box: () => screen.changed(), // it selects at once: a key that waits its turn was not about that
+  drag: (event) => showDrag(event, grid.selected.size),
+  drop(event) {
+    const id = categoryUnder(event);
+    if (id !== null && !isRefused("m")) press(event, () => verbs.put(grid.chosen, { id }), needs("m", { asks: false }));
+  },
   open: (event, row) => press(event, (turn) => verbs.open(turn, row), needs("Enter")),
   status(row) {
     const status = store.status[row];
     const lines = view.kind === "category" || view.kind === "none" ? [] : captionOf(row);
-    return { word: store.run.statuses[status], mark: MARKS[status], isOff: data.isSuspected(row), lines };
+    return { word: store.run.statuses[status], mark: MARKS[status], isOff: data.isSuspicious(row), lines };
   },
-  rest: async (rows, tell) => {
-    for (const image of await describe(rows).catch(() => [])) tell(image.row, inWords(image));
+  rest: async (rows, describeTile) => {
+    for (const image of await describe(rows).catch(() => [])) describeTile(image.row, inWords(image));
   },
 });
 
-// What a tile says where images of several categories are: its own, and the one that speaks against its label.
+// The caption of an image in a list across categories: its similarity to the one they were found for, its category, and
+// the one that its neighbors suggest.
 function captionOf(row) {
-  const own = data.nameOf(store.category[row]);
-  if (view.kind !== "labels" || !data.isSuspected(row)) return [own];
-  const around = data.aroundOf(row);
-  return [own, `or ${around === own ? data.nameOf(data.givenOf(row)) : around}?`];
+  const name = data.nameOf(store.category[row]), similarity = view.similarity?.get(row);
+  if (similarity !== undefined) return [`${similarity.toFixed(2)} ${name}`];
+  if (view.kind !== "labels" || !data.isSuspicious(row)) return [name];
+  const expected = data.expectedOf(row);
+  return [name, `or ${expected === name ? data.nameOf(data.givenOf(row)) : expected}?`];
 }
 
-// Show something else. Until all of it is there, rows that were asked for too, the view is what it was.
-let turn = 0;
-async function go(change, { isFromAddress = false, from = document.activeElement } = {}) {
-  const mine = ++turn, path = change.path ?? view.path;
+// Show another view. The old one stays until everything is loaded, including requested rows.
+let latest = 0;
+async function go(change, { replacesAddress = false, from = document.activeElement } = {}) {
+  const request = ++latest, path = change.path ?? view.path;
   const asked = path ? data.withPath(path) : null;
-  const [found, rows = null] = await awaited(Promise.all([asked, change.rows]));
-  if (mine !== turn) return;
-  Object.assign(view, { id: -1, row: -1, lasso: "", focus: -1 }, change, { found, rows });
+  const searched = change.kind === "duplicates" && !change.rows ? data.withSimilarity("/api/near-duplicates") : change;
+  const [found, rows = null, similarity = null] = await awaited(Promise.all([asked, searched.rows, searched.similarity]));
+  if (request !== latest) return;
+  Object.assign(view, { id: -1, row: -1, lasso: "", focus: -1 }, change, { found, rows, similarity });
   screen.changed();
   const address = addressOf(view);
-  if (!isFromAddress) history.pushState(null, "", address);
+  if (!replacesAddress) history.pushState(null, "", address);
   else if (location.hash !== address) history.replaceState(null, "", address);
   if (!isTyping(from)) showMenu(false);
   if (markCurrent(view) || !document.body.dataset.ready) sideSoon();
@@ -67,13 +80,13 @@ async function go(change, { isFromAddress = false, from = document.activeElement
 
 const showAddress = () => {
   const kinds = [...LISTS, ...PANELS];
-  return fromAddress((change) => go(change, { isFromAddress: true }), { similar: verbs.similar, kinds });
+  return fromAddress((change) => go(change, { replacesAddress: true }), { similar: verbs.similar, kinds });
 };
 
-// The same, but for something.
-const refine = (change) => go({ ...view, ...change });
+// The same view with some changes.
+const refine = (change, options) => go({ ...view, ...change }, options);
 
-// A click or Enter that shows something else comes after the presses before it; keys go to the images then.
+// A click or Enter that changes the view waits for the key presses before it; then the images get the focus.
 const visit = (event, change) => {
   const from = document.activeElement;
   return press(event, async () => {
@@ -82,26 +95,37 @@ const visit = (event, change) => {
   });
 };
 
-// What a person chooses on a card of two categories, and on the map.
+// Decisions on a card of two categories, and selections on the map.
 const decide = (event, action, words) => press(event, () => does(action, () => words));
 const showLasso = (lasso, rows) => visit({ timeStamp: performance.now() }, { kind: "lasso", lasso, rows });
 
+// Show the category selected in the tree, or the images of all categories below the selected branch.
+function openBranch(event) {
+  const ids = chosenCategories();
+  if (ids.length) return visit(event, ids.length > 1 ? { kind: "branch", ids } : { kind: "category", id: ids[0] });
+}
+
 function draw({ isSame = false, isOwn = false } = {}) {
   drawHead();
-  const isPanel = PANELS.includes(view.kind), goes = $(isPanel ? "grid" : "panel");
-  const hadFocus = goes.contains(document.activeElement);
+  const isPanel = PANELS.includes(view.kind), isLasso = view.kind === "lasso";
+  const focused = document.activeElement;
   $("grid").hidden = $("filters").hidden = isPanel;
-  $("panel").hidden = !isPanel;
-  if (hadFocus) focusShown();
+  $("panel").hidden = !isPanel && !isLasso;
+  $("main").classList.toggle("beside", isLasso); // the map stays beside the images of a lasso
+  if (focused.closest("#grid[hidden], #panel[hidden]")) focusShown();
+  if (isPanel || isLasso) $("panel").ariaLabel = isLasso ? TITLES.map : TITLES[view.kind];
+  if (view.kind === "map" || isLasso) {
+    const chosen = !isSame && store.categories.has(view.focus) ? view.focus : null;
+    drawMap({ chosen, line: view.lasso, showRows: showLasso });
+  }
   if (isPanel) {
     $("nothing").hidden = true;
-    $("panel").ariaLabel = TITLES[view.kind];
     grid.show(new Uint32Array(0));
     if (view.kind === "merges") drawMerges(decide, { isSame, isOwn });
-    else drawMap(store.categories.has(view.focus) ? view.focus : null, showLasso);
+    if (view.kind === "tree") drawTree({ choose: drawHead, open: openBranch }, { isSame });
     return;
   }
-  const isAll = view.kind === "all" && view.status === "" && !view.found; // no action adds to it or takes from it
+  const isAll = view.kind === "all" && view.status === "" && !view.found; // no action changes which images are listed
   const rows = isSame && isAll ? grid.rows : data.rowsOf(view);
   grid.canBeSharp = store.run.has.originals;
   grid.show(rows, { isSame });
@@ -111,61 +135,82 @@ function draw({ isSame = false, isOwn = false } = {}) {
   let decided = 0;
   for (const row of rows) if (store.status[row] !== data.PREDICTED) decided++;
   const { reachable } = grid;
-  const cut = rows.length >= reachable ? `, the first ${number(reachable)} shown: filter to see others` : "";
+  const cut = rows.length >= reachable ? `, showing the first ${number(reachable)}; use the filters to see others` : "";
   $("count").textContent = `${images(rows.length)}, ${number(decided)} decided${cut}`;
   $("order").value = view.order;
-  $("order").disabled = $("order").hidden = ["unsure", "labels", "similar", "lasso"].includes(view.kind);
+  $("order").disabled = $("order").hidden = ["uncertain", "labels", "similar", "duplicates", "lasso"].includes(view.kind);
   if (view.kind === "labels") $("facts").textContent = aboutLabels(rows);
+  if (view.kind === "branch") $("facts").textContent = inBranch(view.ids);
   $("status").value = view.status === "" ? "" : String(view.status);
   for (const name of ["low", "high", "path"]) if (document.activeElement !== $(name)) $(name).value = view[name];
+  const n = countFilters(view);
+  $("toggle-filters").textContent = n ? `Filters (${n})` : "Filters";
+  if (n) showFilters(true); // never hide images without a trace
 }
 
-// Why there is no image: filters may hide them, those of the view before for example.
+function showFilters(isShown) {
+  $("filter-fields").hidden = !isShown;
+  $("toggle-filters").setAttribute("aria-expanded", isShown);
+}
+
+// Explain why no image is shown: filters, perhaps set in the previous view, may hide them.
 function drawNothing(n) {
-  const hidden = n || !isFiltered(view) ? 0 : data.rowsOf({ ...view, ...CLEAR, found: null }).length;
+  const hidden = n || !countFilters(view) ? 0 : data.rowsOf({ ...view, ...CLEAR, found: null }).length;
   $("nothing").hidden = n > 0;
-  $("nothing").firstChild.textContent = hidden ? `The filters hide ${images(hidden)} here.` : "There is no image here.";
+  $("nothing").firstChild.textContent = hidden ? `The filters hide ${images(hidden)} here.` : "There are no images here.";
   $("clear").hidden = !hidden;
 }
 
 const TITLES = {
-  all: "All images", unsure: "Uncertain", none: "Without category", labels: "Suspected labels",
-  merges: "Suggested merges", map: "Map", similar: "Similar images", lasso: "From the map",
+  all: "All images", uncertain: "Uncertain", none: "Without category", labels: "Suspicious labels",
+  merges: "Suggested merges", map: "Map", tree: "Tree", branch: "Branch of the tree", similar: "Similar images",
+  duplicates: "Near-duplicates", lasso: "From the map",
 };
 const ABOUT = {
-  unsure: "Flagged by somebody, or more likely wrong than right; the least confident first.",
-  none: "Rejected images and those that came without a category: move them (m), or find similar ones (l).",
-  similar: "The most alike first, the image itself at the front.",
+  uncertain: "Images that are flagged or have a confidence below 0.5, least confident first.",
+  none: "Images that were rejected or have no category: move them (m), or find similar ones (l).",
+  duplicates: "Images next to others of their category that look almost the same; the number is the cosine similarity.",
+  similar: "Most similar first, after the image itself; the number is the cosine similarity.",
 };
 
-// Of suspected labels. A run mostly puts labeled images into the categories of their labels.
+// The text above suspicious labels. Most runs put labeled images into the categories of their labels.
 function aboutLabels(rows) {
   const areKept = rows.every((row) => store.category[row] === data.givenOf(row));
   const keys = areKept ? "c keeps the label, 2 takes the other" : "c keeps the first name, 2 takes the second choice";
-  return `The images around speak for another category than the label, the surest first: ${keys}, x throws it out.`;
+  return `The neighbors suggest a category other than the label. Most certain first: ${keys}, x rejects the image.`;
 }
 
-function factsOf({ id }) {
+// The text above a branch: the names of some of its categories.
+function inBranch(ids) {
+  const more = ids.length > MOST_NAMED ? ` and ${number(ids.length - MOST_NAMED)} more` : "";
+  return ids.slice(0, MOST_NAMED).map((id) => clamped(data.nameOf(id))).join(", ") + more;
+}
+
+function factsOf({ id, note }) {
   const size = images(data.sizeOf(id)), open = number(data.openOf(id));
-  return `${size}, ${open} undecided, confidence ${data.sureOf(id).toFixed(2)}`;
+  const noted = note ? ` · ${clamped(note)}` : "";
+  return `${size}, ${open} undecided, confidence ${data.confidenceOfCategory(id).toFixed(2)}${noted}`;
 }
 
-// Drawn anew only where another name or category stands there: an action mostly changes numbers alone.
+// Redrawn only if the name or category changed: most actions change only numbers.
 let headOf = "";
 function drawHead() {
   const category = view.kind === "category" ? store.categories.get(view.id) : null;
   const isNew = category?.novel && category.nearest !== undefined;
   const near = isNew ? store.categories.get(data.today(category.nearest)) : null;
-  const head = JSON.stringify([view.kind, category, near]);
+  const branch = view.kind === "tree" ? chosenCategories() : [];
+  const head = JSON.stringify([view.kind, category, near, branch]);
   if (category) $("facts").textContent = factsOf(category);
+  $("facts").title = category?.note ?? "";
   drawTop();
   if (head === headOf) return;
   headOf = head;
-  $("name").textContent = category ? category.name : TITLES[view.kind];
-  document.title = `${category ? category.name : TITLES[view.kind]} · ${store.run.title} · Shoal review`;
+  const name = category ? category.name : TITLES[view.kind];
+  $("name").textContent = $("name").title = name;
+  document.title = `${clamped(name)} · ${store.run.title} · Shoal review`;
   $("kind").hidden = !category;
   $("nearest").hidden = true;
-  $("facts").textContent = ABOUT[view.kind] ?? "";
+  $("facts").textContent = ABOUT[view.kind] ?? inBranch(branch);
   if (category) {
     $("kind").textContent = kindOf(category);
     $("kind").className = `kind ${kindOf(category)}`;
@@ -173,41 +218,41 @@ function drawHead() {
     if (category.mixed) {
       $("nearest").hidden = false;
       const [stay, leave] = category.mixed.sides.map(([labeled, unlabeled]) =>
-        [labeled && `${number(labeled)} labeled`, `${number(unlabeled)} unlabeled`].filter(Boolean).join(" and "));
-      const sides = `${stay} images on one side, ${leave} on the other`;
-      const words = `May hold another category: ${sides}. Split (s) shows both.`;
+        [labeled && `${number(labeled)} labeled`, `${number(unlabeled)} unlabeled`].filter(Boolean).join(", "));
+      const words = `May be two categories, of ${stay} and of ${leave}. Split (s) shows both.`;
       const shown = strip(category.mixed.rows, "Images that may be another category");
       $("nearest").replaceChildren(make("span", { textContent: words }), shown);
     } else if (near && near.id !== category.id) {
       $("nearest").hidden = false;
-      const likeness = ` (${category.similarity?.toFixed(2) ?? "–"})`;
-      const name = make("bdi", { textContent: near.name });
-      const asked = make("span", {}, "Is it really new? Nearest known: ", name, likeness);
+      const similarity = ` (${category.similarity?.toFixed(2) ?? "–"})`;
+      const asked = make("span", {}, "Novel? Nearest known category: ", bdi(near.name), similarity);
       $("nearest").replaceChildren(asked, strip(data.typicalOf(near.id, 8), `Most typical images of ${near.name}`));
     }
   }
-  drawVerbs(category);
+  drawVerbs(category, branch);
 }
 
 const verb = (words, key, does, settings) =>
   button(words, key, (event) => press(event, does, needs(key)), settings);
 
-// What the first button confirms: the selected images that are not yet; with none selected the category, or the image
-// in focus.
+// What the first button confirms: the selected images that are not confirmed yet; with none selected, the category or
+// the image in focus.
 function confirmWords() {
   if (!grid.selected.size) return view.kind === "category" ? "Confirm all " : "Confirm ";
   const n = verbs.toConfirm().length;
   return n ? `Confirm ${number(n)} ` : "Confirm ";
 }
 
-function drawVerbs(category) {
+function drawVerbs(category, branch) {
   const list = [], isGrid = !PANELS.includes(view.kind), words = confirmWords();
   const [first, key, does] = view.kind === "none" ? ["Move ", "m", verbs.move] : [words, "c", verbs.confirm];
   if (!store.run.read_only && isGrid) list.push(verb(first, key, does, { className: "main" }));
   if (!store.run.read_only && category) {
     list.push(verb("Rename ", "r", verbs.rename), verb("Merge ", "j", verbs.merge), verb("Split ", "s", verbs.split));
-    list.push(verb("Grow ", "g", verbs.grow));
+    list.push(verb("Grow ", "g", verbs.grow), verb("Note ", "", verbs.noteCategory));
   }
+  if (branch.length) list.push(button("Show images ", "Enter", openBranch));
+  if (!store.run.read_only && branch.length) list.push(verb("Rename ", "r", verbs.rename), verb("Merge ", "j", verbs.merge));
   if (category) {
     list.push(button("On the map", "", (event) => visit(event, { kind: "map", focus: category.id })));
   }
@@ -221,14 +266,15 @@ function drawSelected(n) {
   if (main) main.firstChild.textContent = confirmWords();
   bar.hidden = !n;
   bar.dataset.n = n;
-  $("heard").textContent = n ? `${number(n)} selected` : ""; // for whoever does not see the bar
+  $("live-region").textContent = n ? `${number(n)} selected` : ""; // for screen readers
   if (!n) return isOther && grid.cover(0);
   const list = [make("strong", { textContent: `${number(n)} selected` })];
   if (!store.run.read_only) {
     list.push(verb("Confirm ", "c", verbs.confirm), verb("Reject ", "x", verbs.reject), verb("Flag ", "f", verbs.flag));
-    list.push(verb("Move ", "m", verbs.move), verb("New ", "n", verbs.create, { title: "A new category of them" }));
+    list.push(verb("Move ", "m", verbs.move), verb("New ", "n", verbs.create, { title: "Create a category from them" }));
+    list.push(verb("Note ", "t", verbs.note));
   }
-  if (n === 1) { // on a narrow page nothing else offers it
+  if (n === 1) { // a narrow page has no other button for it
     list.push(verb("Enlarge ", "Enter", (turn) => verbs.open(turn), { className: "narrow" }));
     list.push(verb("Similar ", "l", () => verbs.similar(), { className: "narrow" }));
   }
@@ -265,17 +311,30 @@ function wire() {
   raise();
   document.addEventListener("keydown", pressKey);
   document.querySelector(".skip").onclick = (event) => {
-    event.preventDefault(); // the address is that of the view
+    event.preventDefault(); // the address of the page identifies the view
     focusShown();
   };
   window.addEventListener("popstate", (event) => {
-    $("dialog").close(); // what it asks is about the view before
+    $("dialog").close(); // it is about the previous view
     press(event, showAddress);
   });
   $("undo").onclick = (event) => press(event, verbs.undo);
   $("redo").onclick = (event) => press(event, verbs.redo);
   $("help").onclick = showKeys;
-  $("history").onclick = showHistory;
+  $("history").onclick = async () => {
+    const entry = await showHistory();
+    if (entry) await showEntry(entry).catch((error) => notify(error.message, true));
+  };
+  $("toggle-filters").onclick = () => showFilters($("filter-fields").hidden);
+  const compacted = (isCompact) => {
+    $("categories").classList.toggle("compact", isCompact);
+    $("compact").setAttribute("aria-pressed", isCompact);
+  };
+  compacted((localStorage.getItem("shoal-compact") ?? String(innerHeight < LOW)) === "true");
+  $("compact").onclick = () => {
+    compacted($("compact").getAttribute("aria-pressed") === "false");
+    localStorage.setItem("shoal-compact", $("compact").getAttribute("aria-pressed"));
+  };
   $("all").onclick = (event) => press(event, verbs.all, needs("a"));
   $("menu").onclick = () => showMenu(!document.body.classList.contains("menu"));
   $("main").addEventListener("pointerdown", () => showMenu(false));
@@ -289,16 +348,18 @@ function wire() {
   $("find").oninput = () => drawCategories(view, visit);
   $("find").onkeydown = (event) => {
     const [first] = event.key === "Enter" && !event.isComposing && !event.repeat ? sorted() : [];
-    if (first) visit(event, { kind: "category", id: first.id });
+    if (!first) return;
+    $("find").value = ""; // it was a way to get there: the next category need not match
+    visit(event, { kind: "category", id: first.id });
   };
   $("sort").onchange = () => {
     drawCategories(view, visit);
     history.replaceState(null, "", addressOf(view));
   };
   $("status").append(...store.run.statuses.map((word, at) => make("option", { value: String(at), textContent: word })));
-  const filter = (event, change) => press(event, async () => {
-    await refine(change);
-    $("heard").textContent = $("count").textContent;
+  const filter = (event, change, options) => press(event, async () => {
+    await refine(change, options);
+    $("live-region").textContent = $("count").textContent;
   });
   const status = () => ($("status").value === "" ? "" : Number($("status").value));
   const share = (name) => Math.min(1, Math.max(0, Number($(name).value) || 0));
@@ -306,25 +367,30 @@ function wire() {
   $("status").onchange = (event) => filter(event, { status: status() });
   for (const name of ["low", "high"]) $(name).onchange = (event) => filter(event, { [name]: share(name) });
   $("clear").onclick = (event) => filter(event, CLEAR);
-  $("path").onchange = (event) => filter(event, { path: $("path").value.trim() });
+  let typing = 0;
+  $("path").oninput = (event) => {
+    const path = $("path").value.trim();
+    clearTimeout(typing);
+    typing = setTimeout(() => filter(event, { path }, { replacesAddress: true }), TYPING_MS);
+  };
   $("size").oninput = () => {
     localStorage.setItem("shoal-size", $("size").value);
     grid.resize(Number($("size").value));
   };
-  const fit = Math.round(Math.min(176, Math.max(96, innerWidth / 12)) / 4) * 4;
+  const fit = Math.round(Math.min(240, Math.max(96, innerWidth / 12)) / 4) * 4;
   const size = Number(localStorage.getItem("shoal-size")) || fit;
   $("size").value = size;
   grid.resize(size);
   $("who").onclick = async () => {
     const name = (await askName(() => "Who is reviewing?", {
-      value: me(), verb: "That is me", hint: () => "Written beside everything you do.", isCategory: false,
+      value: me(), verb: "Continue", hint: () => "Recorded with each of your actions.",
     }))?.slice(0, 80);
     if (!name) return;
     localStorage.setItem("shoal-who", name);
     $("who").textContent = name;
-    await data.rename(name).then(drawTop, (error) => say(error.message, true));
+    await data.rename(name).then(drawTop, (error) => notify(error.message, true));
   };
-  $("who").textContent = me() || "Who are you?";
+  $("who").textContent = me() || "Your name";
   $("who").hidden = store.run.read_only;
   const turned = (areOn) => {
     turnKeys(areOn);
@@ -342,13 +408,21 @@ function wire() {
   $("theme").onclick = () => {
     themed(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
     localStorage.setItem("shoal-theme", document.documentElement.dataset.theme);
-    if (view.kind === "map") draw();
+    draw({ isSame: true }); // the map has colors of its own
   };
+}
+
+// Show where the images or the category of a past action are now.
+async function showEntry({ row, category }) {
+  const id = row < 0 ? data.today(category) : store.category[row];
+  await go(data.isLiving(id) ? { kind: "category", id, ...CLEAR } : { kind: "none", ...CLEAR });
+  const place = grid.rows.indexOf(row);
+  if (place >= 0) grid.go(place);
 }
 
 const isEqual = (some, others) => some.length === others.length && some.every((row, at) => row === others[at]);
 
-// The list is long: it is drawn again when nothing has happened for a moment.
+// The list is long, so it is redrawn only after a moment without actions.
 let sideTimer = 0;
 function sideSoon() {
   clearTimeout(sideTimer);
@@ -359,33 +433,34 @@ async function start() {
   const began = performance.now();
   await data.load(localStorage.getItem("shoal-who") ?? "");
   $("title").textContent = store.run.title;
+  $("read-only").hidden = !store.run.read_only;
   wire();
   data.onChange(({ others }) => {
     const into = store.categories.get(view.id)?.into ?? null;
     if (view.kind === "category" && into !== null) view.id = into;
     if (view.kind === "category" && !store.categories.has(view.id)) return go({ kind: "all" });
     const before = grid.rows, focused = grid.focused;
-    if (view.kind === "map") refreshMap();
-    else draw({ isSame: true, isOwn: !others.length });
-    // What others did to this view has to be seen before a press counts for it.
-    if (others.length && (grid.focused !== focused || !isEqual(before, grid.rows))) screen.changed();
+    draw({ isSame: true, isOwn: !others.length });
+    // A key press counts only after the user has seen what others changed in this view.
+    if (others.length && grid.focused !== focused) screen.changed(null, REACTION_MS);
+    else if (others.length && !isEqual(before, grid.rows)) screen.changed();
     drawTop();
     sideSoon();
     const last = others.at(-1);
-    if (last) say(`${last.by}${last.by === me() ? ", elsewhere" : ""}: ${last.words}`, false, { isNews: true });
+    if (last) notify(`${last.by}${last.by === me() ? ", elsewhere" : ""}: ${last.words}`, false, { isNews: true });
   });
   await showAddress();
   if (!isTyping(document.body)) focusShown();
-  await new Promise((done) => requestAnimationFrame(() => setTimeout(done))); // images first, the long list after them
+  await new Promise((done) => requestAnimationFrame(() => setTimeout(done))); // draw the images before the long list
   clearTimeout(sideTimer);
   drawSide(view, visit);
   sideSoon();
   document.body.dataset.ready = (performance.now() - began).toFixed(0);
-  tellMisfits().then(() => store.run.asks_who && !me() && $("who").click());
+  showNotApplied().then(() => store.run.asks_who && !me() && $("who").click());
   data.listen((problem) => {
     $("banner").hidden = !problem;
     if (problem) $("banner").textContent = problem;
-    else if ($("details").ariaBusy === "true") focusOn(grid.focused); // it could not be asked for before
+    else if ($("details").ariaBusy === "true") focusOn(grid.focused); // the request failed before
   });
 }
 
@@ -394,4 +469,4 @@ start().catch((error) => {
   $("banner").textContent = error.message;
 });
 
-window.shoal = { store, view, grid }; // for whoever looks into the page with developer tools
+window.shoal = { store, view, grid, screen }; // for developer tools

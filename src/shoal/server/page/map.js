@@ -1,50 +1,57 @@
-// The map: a sample of the images as points. Dragging draws a lasso, whose images are shown in the grid.
+// The map: images as points. Dragging draws a lasso, whose images are shown in the grid beside the map.
 import { getBytes } from "/static/api.js";
-import { $, bdi, make, number, say } from "/static/dom.js";
+import { $, bdi, clamped, make, number, notify } from "/static/dom.js";
 import { showThumbnail } from "/static/thumbs.js";
 import * as data from "/static/store.js";
 
 const WHOLE = 65535, MOST_CORNERS = 80;
-const HOW = "Placed by t-SNE, where `shoal report --tsne` has drawn it for this run, or else by two principal "
-  + "components, which tell fewer categories apart: run that command, then `shoal review` again.";
-let points = null;
-let drawn = []; // of a lasso so far
-let refresh = null;
+const GOLDEN_ANGLE = 137.508; // degrees between the hues of two categories: neighbors in the list differ most
+const TSNE = "Layout: t-SNE.";
+const PCA = "Layout: two principal components, which separate fewer categories.";
+const PENDING = `${PCA} t-SNE is being computed …`;
+
+let points = null; // of the layout that is shown
+let drawn = []; // corners of a lasso while it is being drawn, on the canvas
+let lasso = ""; // the one whose images are in the grid
 const view = { scale: 1, x: 0, y: 0 };
 
-async function loadPoints() {
-  if (points) return points;
-  const bytes = await getBytes("/api/map");
-  const n = new DataView(bytes).getUint32(0, true);
-  const rows = new Uint32Array(bytes, 4, n), at = 4 + 4 * n;
-  points = { n, rows, x: new Uint16Array(bytes, at, n), y: new Uint16Array(bytes, at + 2 * n, n) };
-  return points;
+// Rows and positions of a layout, "pca" or "tsne", or else of the best one that is known.
+async function load(layout = "") {
+  const bytes = await getBytes("/api/map", { layout });
+  const [isTsne, n] = new Uint32Array(bytes, 0, 2), rows = new Uint32Array(bytes, 8, n), at = 8 + 4 * n;
+  const x = new Uint16Array(bytes, at, n), y = new Uint16Array(bytes, at + 2 * n, n);
+  return { layout: isTsne ? "tsne" : "pca", n, rows, x, y };
 }
 
-// Categories have changed: colors and names.
-export const refreshMap = () => $("panel").querySelector("canvas") && refresh?.();
-
-export async function drawMap(chosen, showRows) {
-  const place = $("panel");
+let update = null; // of the map that is shown
+// Show the map, or update the one that is shown: `chosen` is a category to highlight, `line` a lasso, `showRows` shows the
+// images inside another one.
+export async function drawMap({ chosen = null, line = "", showRows }) {
+  lasso = line;
+  if ($("panel").querySelector("canvas")) return update(chosen);
   const waiting = make("p", { className: "muted", textContent: "Drawing the map …" });
-  place.replaceChildren(waiting);
+  $("panel").replaceChildren(waiting);
   try {
-    await loadPoints();
+    points ??= await load();
   } catch (error) {
     waiting.textContent = error.message;
     return;
   }
   if (!waiting.isConnected) return; // something else is shown there by now
-  const keys = "Arrow keys move it, plus and minus zoom, Enter shows the images in sight in the grid";
+  build(showRows);
+  update(chosen);
+}
+
+function build(showRows) {
+  const keys = "Arrow keys move it, plus and minus zoom, Enter shows the visible images in the grid";
   const ariaLabel = `Map of ${points.n} images. ${keys}`;
   const canvas = make("canvas", { tabIndex: 0, ariaLabel, role: "application" });
   const tip = make("div", { id: "tip", hidden: true }, make("img", { alt: "" }), bdi(""));
-  const what = points.n < data.store.n ? `A sample of ${number(points.n)} images. ` : "";
-  const option = ({ id, name }) => make("option", { value: String(id), textContent: name });
-  const search = make("select", { ariaLabel: "Category to point out" });
+  const search = make("select", { ariaLabel: "Category to highlight" });
+  const option = ({ id, name }) => make("option", { value: String(id), textContent: clamped(name) });
   const fill = (value) => {
     const named = data.living().sort((a, b) => a.name.localeCompare(b.name));
-    const options = [{ id: "", name: "point out a category" }, ...named].map(option);
+    const options = [{ id: "", name: "highlight a category" }, ...named].map(option);
     const areSame = options.length === search.length && options.every((one, at) => one.isEqualNode(search[at]));
     if (!areSame) search.replaceChildren(...options); // a list that is open would be closed
     search.value = data.isLiving(value) ? String(value) : "";
@@ -52,22 +59,33 @@ export async function drawMap(chosen, showRows) {
   const wanted = () => (search.value === "" ? null : Number(search.value));
   const redraw = () => draw(canvas, wanted());
   search.addEventListener("change", redraw);
-  fill(chosen);
+  const sample = points.n < data.store.n ? `A sample of ${number(points.n)} images. ` : "";
   const mouse = "Draw around images to see them; the wheel zooms, Shift+drag moves.";
-  const textContent = `${what}${mouse} By keys: arrows, + and −, Enter for what is in sight.`;
-  const dot = (kind) => make("span", { className: `dot ${kind}` });
-  const legend = make("span", { className: "legend muted" }, dot("known"), "known", dot("novel"), "novel");
-  const words = make("span", { className: "muted", textContent });
-  const how = make("p", { className: "muted how", textContent: HOW });
-  place.replaceChildren(make("div", { className: "tools" }, search, legend, words), how, canvas, tip);
-  refresh = () => {
-    fill(data.today(wanted() ?? data.NONE));
+  const words = make("p", { className: "muted", textContent: `${sample}${mouse}`, title: keys });
+  const shape = (kind) => make("span", { className: `dot ${kind}` });
+  const legend = make("span", { className: "legend muted" }, shape("known"), "known", shape("novel"), "novel; a color each");
+  const layout = make("span", { className: "muted", id: "layout", role: "status" });
+  $("panel").replaceChildren(make("div", { className: "tools" }, search, legend, layout), words, canvas, tip);
+  layout.textContent = points.layout === "tsne" ? TSNE : PENDING;
+  update = (chosen) => {
+    fill(data.today(chosen ?? wanted() ?? data.NONE));
     redraw();
   };
   drawn = [];
-  new ResizeObserver(redraw).observe(canvas);
+  let width = canvas.clientWidth;
+  new ResizeObserver(() => {
+    if (canvas.clientWidth !== width) Object.assign(view, { scale: 1, x: 0, y: 0 }); // all of it, in its new place
+    width = canvas.clientWidth;
+    redraw();
+  }).observe(canvas);
   useMouse(canvas, tip, redraw, showRows);
   useKeys(canvas, redraw, showRows);
+  if (points.layout === "tsne") return;
+  load("tsne").then((found) => { // takes seconds
+    points = found;
+    layout.textContent = points.layout === "tsne" ? TSNE : PCA;
+    redraw();
+  }, () => (layout.textContent = PCA));
 }
 
 function zoom(x, y, factor) {
@@ -95,24 +113,29 @@ function useKeys(canvas, redraw, showRows) {
   });
 }
 
-// The images inside of a line, in the grid. The line is kept in places of the map, as a text for the address.
+// Show the images inside a line in the grid. The line becomes a text for the address: the layout, then its corners in
+// units of the map.
 async function show(canvas, line, redraw, showRows) {
   const { side, left, top } = frame(canvas), every = Math.ceil(line.length / MOST_CORNERS);
   const corners = line.filter((_, at) => at % every === 0).map(([x, y]) => {
     const across = ((x - view.x) / view.scale - left) / side, down = ((y - view.y) / view.scale - top) / side;
     return `${Math.round(across * WHOLE)}.${Math.round(down * WHOLE)}`;
   });
-  const lasso = corners.join("_"), rows = await rowsInside(lasso);
+  const lasso = [points.layout, ...corners].join("_"), rows = await rowsInside(lasso);
   if (rows.length) return showRows(lasso, rows);
-  say("No image lies inside of that.");
+  notify("There is no image inside.");
   redraw();
 }
 
+const layoutOf = (lasso) => lasso.split("_", 1)[0];
+const cornersOf = (lasso) =>
+  lasso.split("_").slice(1, 1 + MOST_CORNERS).map((corner) => corner.split(".").map(Number));
+
 // The images inside of such a line.
 export async function rowsInside(lasso) {
-  await loadPoints();
-  const line = lasso.split("_").slice(0, MOST_CORNERS).map((corner) => corner.split(".").map(Number)), rows = [];
-  for (let at = 0; at < points.n; at++) if (isInside([points.x[at], points.y[at]], line)) rows.push(points.rows[at]);
+  const found = points?.layout === layoutOf(lasso) ? points : await load(layoutOf(lasso));
+  const line = cornersOf(lasso), rows = [];
+  for (let at = 0; at < found.n; at++) if (isInside([found.x[at], found.y[at]], line)) rows.push(found.rows[at]);
   return rows;
 }
 
@@ -121,12 +144,8 @@ function frame(canvas) {
   return { side, left: (canvas.clientWidth - side) / 2, top: (canvas.clientHeight - side) / 2 };
 }
 
-function placed(canvas, at) {
-  const { side, left, top } = frame(canvas);
-  return [
-    (left + (points.x[at] / WHOLE) * side) * view.scale + view.x,
-    (top + (points.y[at] / WHOLE) * side) * view.scale + view.y,
-  ];
+function onCanvas({ side, left, top }, x, y) {
+  return [(left + (x / WHOLE) * side) * view.scale + view.x, (top + (y / WHOLE) * side) * view.scale + view.y];
 }
 
 function draw(canvas, chosen) {
@@ -134,38 +153,35 @@ function draw(canvas, chosen) {
   canvas.width = canvas.clientWidth * ratio;
   canvas.height = canvas.clientHeight * ratio;
   const pen = canvas.getContext("2d");
-  const probe = make("span");
-  document.body.append(probe);
-  const color = (name) => {
-    probe.style.color = `var(--${name})`;
-    return getComputedStyle(probe).color;
-  };
-  const colors = { known: color("known"), novel: color("novel"), muted: color("muted"), ink: color("ink") };
-  probe.remove();
+  const place = frame(canvas), { color } = getComputedStyle(canvas);
+  const isDark = document.documentElement.dataset.theme === "dark";
+  const colorOf = (id) => (id < 0 ? "gray" : `hsl(${(id * GOLDEN_ANGLE) % 360} 75% ${isDark ? 65 : 42}%)`);
   pen.scale(ratio, ratio);
-  const radius = points.n > 5000 ? 1.6 : 2.6;
+  const radius = Math.max(2.4, place.side / 300);
   for (const isFront of [false, true]) {
     for (let at = 0; at < points.n; at++) {
       const id = data.store.category[points.rows[at]];
       const isChosen = chosen === null || id === chosen;
       if (isChosen !== isFront) continue;
-      const [x, y] = placed(canvas, at);
-      pen.globalAlpha = isChosen ? 0.75 : 0.18;
+      const [x, y] = onCanvas(place, points.x[at], points.y[at]);
+      pen.globalAlpha = isChosen ? 0.8 : 0.15;
       const isNovel = data.store.categories.get(id)?.novel, size = chosen !== null && isChosen ? radius + 1 : radius;
-      pen.fillStyle = id < 0 ? colors.muted : isNovel ? colors.novel : colors.known;
+      pen.fillStyle = colorOf(id);
       pen.beginPath();
       if (isNovel) pen.rect(x - size, y - size, 2 * size, 2 * size); // not by its color alone
       else pen.arc(x, y, size, 0, 7);
       pen.fill();
     }
   }
-  if (drawn.length > 1) {
+  const isOnMap = !drawn.length && layoutOf(lasso) === points.layout;
+  const line = isOnMap ? cornersOf(lasso).map(([x, y]) => onCanvas(place, x, y)) : drawn;
+  if (line.length > 1) {
     pen.globalAlpha = 1;
-    pen.strokeStyle = colors.ink;
+    pen.strokeStyle = color;
     pen.lineWidth = 1.5;
     pen.setLineDash([5, 4]);
     pen.beginPath();
-    drawn.forEach(([x, y], i) => (i ? pen.lineTo(x, y) : pen.moveTo(x, y)));
+    line.forEach(([x, y], i) => (i ? pen.lineTo(x, y) : pen.moveTo(x, y)));
     pen.closePath();
     pen.stroke();
   }
@@ -181,9 +197,10 @@ function isInside([x, y], lasso) {
 }
 
 function nearest(canvas, x, y) {
+  const place = frame(canvas);
   let best = -1, distance = 64;
   for (let at = 0; at < points.n; at++) {
-    const [px, py] = placed(canvas, at);
+    const [px, py] = onCanvas(place, points.x[at], points.y[at]);
     const found = (px - x) ** 2 + (py - y) ** 2;
     if (found < distance) [best, distance] = [at, found];
   }
@@ -217,7 +234,7 @@ function useMouse(canvas, tip, redraw, showRows) {
       if (at >= 0) {
         const row = points.rows[at];
         showThumbnail(row, tip.querySelector("img"));
-        tip.querySelector("bdi").textContent = data.nameOf(data.store.category[row]);
+        tip.querySelector("bdi").textContent = clamped(data.nameOf(data.store.category[row]));
         tip.style.left = `${Math.min(canvas.clientWidth - 190, event.offsetX + 16)}px`;
         tip.style.top = `${canvas.offsetTop + event.offsetY + 12}px`;
       }

@@ -1,4 +1,4 @@
-// What takes the place of the grid: suggested merges with their evidence.
+// The panel of suggested merges, shown instead of the grid.
 import { getJson } from "/static/api.js";
 import { $, arrange, bdi, button, make, number } from "/static/dom.js";
 import { sideOf } from "/static/dialogs.js";
@@ -6,12 +6,12 @@ import { awaited, isFirst, makeScreen } from "/static/presses.js";
 import * as data from "/static/store.js";
 import { pictures } from "/static/thumbs.js";
 
-const ABOUT = "The closest pairs of categories, the closest first. Where two lie as close as the halves of one "
-  + "category do (a separation below 3.5), look whether they are one: different things may lie as close.";
-const NONE = "There is no pair to compare: that takes a novel category and another, of three images each.";
-const ASIDE = "Somebody said of each of the closest pairs that they are not the same.";
+const ABOUT = "Pairs of categories, closest first. Two categories with a separation below 3.5 are as close as two "
+  + "halves of one category; they may still be different.";
+const NONE = "There are no pairs to compare: a pair is a novel category and any other, each with three images or more.";
+const ASIDE = "All of the closest pairs are marked as different.";
 
-let areShown = false; // pairs of which somebody said that they are not the same
+let areShown = false; // pairs that are marked as different
 let pairs = []; // as the server found them last
 let asked = 0;
 let cards = new Map(); // those on the screen, from the first one on, by their pair
@@ -20,19 +20,19 @@ const keyOf = ({ a, b }) => `${Math.min(a, b)} ${Math.max(a, b)}`;
 const isPair = ({ a, b }) => data.isLiving(a) && data.isLiving(b);
 const isOpen = (pair) => isPair(pair) && (areShown || !data.areApart(pair.a, pair.b));
 
-// `decides` is given what somebody chose. With `isSame` it is shown already, and the server is asked for the rest. What
-// was not done here (`isOwn`) moves no card: whoever aims at one would hit another.
+// `decides` receives the decision. With `isSame` the panel is already shown and only updated. Cards move only after the
+// user's own action (`isOwn`): otherwise a click might hit the wrong card.
 export async function drawMerges(decides, { isSame = false, isOwn = false } = {}) {
-  const place = $("panel"), mine = ++asked;
+  const place = $("panel"), request = ++asked;
   if (isSame && place.querySelector(".merges")) arrangeCards(decides, { keepsPlaces: !isOwn });
   else if (!isSame || !place.querySelector(".waiting")) showWords("Comparing categories …", "waiting");
   try {
     const found = await awaited(getJson("/api/merges"));
-    if (mine !== asked || !place.querySelector(".merges, .waiting")) return; // something else is shown there by now
+    if (request !== asked || !place.querySelector(".merges, .waiting")) return; // something else is shown there by now
     pairs = found;
     arrangeCards(decides, { keepsPlaces: true });
   } catch (error) {
-    if (mine === asked) showWords(error.message, "waiting");
+    if (request === asked) showWords(error.message, "waiting");
   }
 }
 
@@ -48,32 +48,32 @@ function pairsSeen() {
   return [...cards.values()].filter(isSeen).map(({ pair }) => pair);
 }
 
-// The pairs that are two categories still, each on its card, in the order of the server but for those that keep places.
+// Show a card for each pair that is still two categories, in the order of the server, except visible ones, which stay.
 function arrangeCards(decides, { keepsPlaces }) {
   const latest = new Map(pairs.map((pair) => [keyOf(pair), pair]));
-  const kept = (keepsPlaces ? pairsSeen() : []).map((pair) => latest.get(keyOf(pair)) ?? pair);
-  const known = new Set(kept.map(keyOf)), open = pairs.filter(isOpen);
-  const left = [...kept, ...open.filter((pair) => !known.has(keyOf(pair)))];
+  const inPlace = (keepsPlaces ? pairsSeen() : []).map((pair) => latest.get(keyOf(pair)) ?? pair);
+  const known = new Set(inPlace.map(keyOf)), open = pairs.filter(isOpen);
+  const left = [...inPlace, ...open.filter((pair) => !known.has(keyOf(pair)))];
   const n = pairs.filter(isPair).length - open.length;
   cards = new Map(left.map((pair, at) => [keyOf(pair), cardOf(pair, at, decides)]));
   const about = make("p", { className: "muted merges", textContent: left.length ? ABOUT : n ? ASIDE : NONE });
-  const more = button(`Show ${number(n)} put aside as not the same`, "", () => {
+  const more = button(`Show ${number(n)} marked as different`, "", () => {
     areShown = true;
     arrangeCards(decides, { keepsPlaces: false });
   });
   arrange($("panel"), [about, ...[...cards.values()].map(({ element }) => element), ...(n ? [more] : [])]);
 }
 
-// The card of a pair, made anew only where it says something else than before. A press counts once it is seen at its
-// place with all pictures.
+// The card of a pair, recreated only if its content changed. A press counts once the card is visible at its place with
+// all pictures.
 function cardOf(pair, at, decides) {
   const before = cards.get(keyOf(pair));
   const sides = [pair.a, pair.b].map((id) =>
-    [data.store.categories.get(id), data.sizeOf(id), data.sureOf(id).toFixed(2), data.typicalOf(id, 18)]);
-  const said = isOpen(pair) ? JSON.stringify([pair, data.areApart(pair.a, pair.b), sides]) : "";
-  if (before?.said === said && before.at === at) return before;
-  const card = { pair, at, said, screen: before?.screen ?? makeScreen(), element: before?.element };
-  if (before?.said !== said) card.element = said ? makeCard(card, decides) : makeGone(card);
+    [data.store.categories.get(id), data.sizeOf(id), data.confidenceOfCategory(id).toFixed(2), data.typicalOf(id, 18)]);
+  const content = isOpen(pair) ? JSON.stringify([pair, data.areApart(pair.a, pair.b), sides]) : "";
+  if (before?.content === content && before.at === at) return before;
+  const card = { pair, at, content, screen: before?.screen ?? makeScreen(), element: before?.element };
+  if (before?.content !== content) card.element = content ? makeCard(card, decides) : makeGone(card);
   card.screen.changed(pictures(card.element));
   return card;
 }
@@ -86,9 +86,9 @@ const makeArticle = ({ pair }, settings, ...children) => {
 function makeCard(card, decides) {
   const { pair: { a, b, separation, alike, second }, screen } = card;
   const percent = second === null ? 0 : number(Math.round(100 * second));
-  const share = second === null ? "" : `; for ${percent} % of their images the other one is the second choice`;
-  const verb = (words, action, said, settings = {}) => {
-    const decided = (event) => isFirst(event) && screen.wasSeen(event) && decides(event, action, said);
+  const share = second === null ? "" : `; the other category is the second choice for ${percent} % of their images`;
+  const verb = (words, action, content, settings = {}) => {
+    const decided = (event) => isFirst(event) && screen.wasSeen(event) && decides(event, action, content);
     return button(words, "", decided, { disabled: data.store.run.read_only, ...settings });
   };
   const into = (id, other) => {
@@ -97,19 +97,19 @@ function makeCard(card, decides) {
   };
   const distinct = { action: "distinct", categories: [a, b] };
   const apart = data.areApart(a, b)
-    ? bdi("Somebody said that they are not the same.")
-    : verb("Not the same", distinct, "put aside as not the same", { data: { again: "" } }); // the next one too, perhaps
+    ? bdi("They are marked as different.")
+    : verb("Mark as different", distinct, "marked as different", { data: { again: "" } }); // the next one too, perhaps
   return makeArticle(card, { className: "merge" },
     make("div", { className: "pair" }, sideOf(a), sideOf(b)),
     make("p", { className: "muted" }, bdi(`Separation ${separation.toFixed(1)}`),
-      ...(alike ? [": ", make("strong", { textContent: "as close as halves of one" })] : []), bdi(`${share}.`)),
+      ...(alike ? [": ", make("strong", { textContent: "as close as halves of one category" })] : []), bdi(`${share}.`)),
     make("div", { className: "tools" }, into(b, a), into(a, b), apart));
 }
 
-// What stands where somebody else has decided on a pair, or changed one of the two, as high as its card was.
+// The placeholder of a pair that somebody else decided or changed, as high as its card was.
 function makeGone(card) {
   const { a, b } = card.pair, { offsetHeight } = card.element;
-  const words = [bdi(data.nameOf(a)), " and ", bdi(data.nameOf(b)), ": somebody has changed one of them meanwhile."];
+  const words = [bdi(data.nameOf(a)), " and ", bdi(data.nameOf(b)), ": somebody changed one of them."];
   const gone = makeArticle(card, { className: "merge gone" }, make("p", { className: "muted" }, ...words));
   gone.style.height = `${offsetHeight}px`;
   return gone;

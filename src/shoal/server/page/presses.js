@@ -1,5 +1,5 @@
 // Keys and clicks: one after the other, each deciding only on what was on the screen when it was pressed.
-import { errorSince, say, unsay } from "/static/dom.js";
+import { errorSince, notify, clearNotification } from "/static/dom.js";
 import { onChange, store } from "/static/store.js";
 
 // Whether keys of one character do something. Who dictates, or presses keys by accident, turns them off.
@@ -26,29 +26,37 @@ export function keyOf({ key, code, shiftKey, ctrlKey, metaKey }) {
 }
 
 // Keys that change something. Where the review is open for reading only they are refused before they ask anything.
-const CHANGING = [..."cxfmn2rjsguU"];
-export const READ_ONLY = "This review is open for reading only.";
+const CHANGING = [..."cxfmnt2rjsguU"];
+export const READ_ONLY = "This review is read-only.";
 export function isRefused(key) {
   const isSo = store.run.read_only && CHANGING.includes(key);
-  if (isSo) say(READ_ONLY, true);
+  if (isSo) notify(READ_ONLY, true);
   return isSo;
 }
 
-// Since when something is on the screen. A press has the time it was made at, however late the page hears of it.
+// Milliseconds in which nobody can react to what they see.
+export const REACTION_MS = 500;
+
+// Track since when something can be decided on. A press counts at the time it was made, even if it is processed later.
 export function makeScreen() {
-  let since = Infinity, turn = 0;
+  let since = Infinity, pauseEnd = -Infinity, latest = 0;
   return {
-    // Something else is shown; whoever decides has to have seen its `pictures`, too, where there are any.
-    async changed(pictures = null) {
-      const mine = ++turn;
+    since: () => since,
+    // The content changed; a decision counts only after its `pictures`, if any, are visible, and after a pause.
+    async changed(pictures = null, pauseMs = 0) {
+      const change = ++latest;
       since = Infinity;
       await pictures;
-      requestAnimationFrame(() => mine === turn && (since = performance.now()));
+      requestAnimationFrame(() => {
+        if (change !== latest) return;
+        if (pauseMs) pauseEnd = performance.now() + pauseMs;
+        since = Math.max(performance.now(), pauseEnd);
+      });
     },
     // Whether a press was made when all was there, and what it is about, which is there since `others`.
     wasSeen(event, others = -Infinity) {
       if (event.timeStamp >= Math.max(since, others)) return true;
-      say("That was pressed before this was shown, so it was not done. Look, and press again.", true);
+      notify("The key was pressed before this could be seen, so nothing was done. Look, then press it again.", true);
       return false;
     },
   };
@@ -57,7 +65,7 @@ export function makeScreen() {
 // Whether a click decides. Of a double click the first one does: the second one was aimed at what was there before it.
 export function isFirst({ detail }) {
   if (detail <= 1) return true; // 0: a key
-  say("", false, { follows: "A double click counts once." });
+  notify("", false, { follows: "A double click counts once." });
   return false;
 }
 
@@ -83,26 +91,26 @@ export const looked = () => turn && (turn.seq = store.seq);
 // A press that was made before an error was on the screen was made on the belief that all went well.
 function isAfterErrors(event) {
   if (event.timeStamp >= errorSince()) return true;
-  say("", true, { follows: "What was pressed before this was shown was not done either." });
+  notify("", true, { follows: "Keys pressed before this was shown were ignored too." });
   return false;
 }
 
 // Wait for the server; when that takes long, say so.
 const PATIENCE = 500, WAITING = "Waiting for the server …";
 export async function awaited(answer) {
-  const timer = setTimeout(() => say(WAITING, false, { stays: true }), PATIENCE);
+  const timer = setTimeout(() => notify(WAITING, false, { stays: true }), PATIENCE);
   try {
     return await answer;
   } finally {
     clearTimeout(timer);
-    unsay(WAITING);
+    clearNotification(WAITING);
   }
 }
 
 // Things to do come one after the other, each on what the one before has left, however fast they are asked for.
 export function inOrder() {
   let last = Promise.resolve();
-  return (does) => (last = last.then(() => does()).catch((error) => say(error.message, true)));
+  return (does) => (last = last.then(() => does()).catch((error) => notify(error.message, true)));
 }
 
 // Presses in their order. `asks`: its question is opened at once, so that what is typed goes there; `does` is given a
@@ -110,12 +118,12 @@ export function inOrder() {
 export function makePresses() {
   const later = inOrder();
   const press = (event, does, { wasSeen = () => true, asks = false } = {}) => {
-    const own = { seq: seqAt(event.timeStamp) };
+    const current = { seq: seqAt(event.timeStamp) };
     let come = null;
     const ended = asks ? does(new Promise((done) => (come = done))) : null;
     return later(async () => {
       const before = turn;
-      turn = own;
+      turn = current;
       try {
         const counts = isAfterErrors(event) && wasSeen(event);
         come?.(counts);

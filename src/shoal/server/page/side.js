@@ -1,22 +1,24 @@
 // The left side: views over all images, then the categories with their most typical images.
-import { $, arrange, bdi, button, kindOf, make, number, thumb, unseen } from "/static/dom.js";
+import { $, arrange, bdi, button, images, kindOf, make, number, thumb, visuallyHidden } from "/static/dom.js";
 import * as data from "/static/store.js";
 
 const STRIP = 4, IN_SIGHT = 20, AT_ONCE = 100;
 
 function viewsOf() {
   const { store } = data;
-  let unsure = 0, suspected = 0;
+  let uncertain = 0, suspicious = 0;
   for (let row = 0; row < store.n; row++) {
-    if (data.isUnsure(row)) unsure++;
-    if (store.given[row] >= 0 && data.isSuspected(row)) suspected++;
+    if (data.isUncertain(row)) uncertain++;
+    if (store.given[row] >= 0 && data.isSuspicious(row)) suspicious++;
   }
   return [
     ["all", "All images", store.n],
-    ["unsure", "Uncertain", unsure],
+    ["uncertain", "Uncertain", uncertain],
     ["none", "Without category", data.sizeOf(data.NONE)],
-    ["labels", "Suspected labels", suspected],
+    ["labels", "Suspicious labels", suspicious],
+    ["duplicates", "Near-duplicates", null],
     ["merges", "Suggested merges", null],
+    ["tree", "Tree", null],
     ["map", "Map", null],
   ];
 }
@@ -24,19 +26,20 @@ function viewsOf() {
 const SORTS = {
   open: (a, b) => data.openOf(b.id) - data.openOf(a.id) || data.sizeOf(b.id) - data.sizeOf(a.id),
   size: (a, b) => data.sizeOf(b.id) - data.sizeOf(a.id),
-  unsure: (a, b) => data.sureOf(a.id) - data.sureOf(b.id),
+  uncertain: (a, b) => data.confidenceOfCategory(a.id) - data.confidenceOfCategory(b.id),
   name: () => 0,
 };
 
-export function sorted() {
-  const wanted = $("find").value.trim().toLocaleLowerCase();
+// The categories that match what is typed into the field above them, in the order chosen there.
+export function sorted(text = $("find").value) {
+  const wanted = data.folded(text);
   const by = SORTS[$("sort").value] ?? SORTS.open;
   return data.living()
-    .filter((category) => category.name.toLocaleLowerCase().includes(wanted))
+    .filter((category) => data.folded(`${category.name} ${category.note}`).includes(wanted))
     .sort((a, b) => by(a, b) || a.name.localeCompare(b.name, undefined, { numeric: true }));
 }
 
-// The button of a view, made once: whoever has it in focus keeps it when numbers change.
+// The button of a view, created once, so that it keeps the focus when numbers change.
 const buttons = new Map();
 function buttonOf(kind, words, go) {
   if (!buttons.has(kind)) {
@@ -56,14 +59,14 @@ export function drawSide(view, go) {
     else found.removeAttribute("aria-current");
   }
   drawCategories(view, go);
-  shown = Math.max(shown, AT_ONCE); // the first time those in sight, so that their pictures come soon
+  shown = Math.max(shown, AT_ONCE); // the first call draws only the visible ones, so that their pictures load soon
 }
 
-// Show at once where the view is, in the list as it stands; says whether it is in it.
+// Mark the current view in the list without redrawing it; returns whether the list contains it.
 export function markCurrent(view) {
   for (const one of $("side").querySelectorAll("[aria-current]")) one.removeAttribute("aria-current");
-  const own = view.kind === "category" ? `[data-id="${view.id}"]` : `[data-view="${view.kind}"]`;
-  const found = $("side").querySelector(own);
+  const selector = view.kind === "category" ? `[data-id="${view.id}"]` : `[data-view="${view.kind}"]`;
+  const found = $("side").querySelector(selector);
   found?.setAttribute("aria-current", "true");
   found?.scrollIntoView({ block: "nearest" });
   return Boolean(found);
@@ -84,8 +87,8 @@ export function drawCategories(view, go) {
     const words = `Show ${number(found.length - visible.length)} more`;
     wanted.push(make("li", {}, button(words, "", more, { className: "quiet" })));
   }
-  if (!found.length) wanted.push(make("li", { className: "muted", textContent: "No category has this name." }));
-  const isFollowed = view.id !== current || isInSight(); // whoever looks at others there is not taken back to it
+  if (!found.length) wanted.push(make("li", { className: "muted", textContent: "No category matches." }));
+  const isFollowed = view.id !== current || isInSight(); // do not scroll back if the user looks at other categories
   current = view.id;
   arrange($("categories"), wanted);
   if (isFollowed) $("categories").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
@@ -93,54 +96,77 @@ export function drawCategories(view, go) {
 
 function isInSight() {
   const list = $("categories").getBoundingClientRect();
-  const own = $("categories").querySelector("[aria-current]")?.getBoundingClientRect();
-  return Boolean(own) && own.bottom > list.top && own.top < list.bottom;
+  const current = $("categories").querySelector("[aria-current]")?.getBoundingClientRect();
+  return Boolean(current) && current.bottom > list.top && current.top < list.bottom;
 }
 
-// The item of a category, made anew only where it says something else than before: there are hundreds.
+// The item of a category, recreated only if its content changed: there are hundreds.
 const items = new Map();
 function item(category, view, go) {
   const isCurrent = view.kind === "category" && view.id === category.id;
   const rows = data.typicalOf(category.id, STRIP);
-  const { id, name } = category, numbers = [data.sizeOf(id), data.openOf(id), data.sureOf(id).toFixed(2)];
-  const said = JSON.stringify([name, kindOf(category), category.mixed, numbers, rows]);
+  const { id, name } = category, numbers = [data.sizeOf(id), data.openOf(id), data.confidenceOfCategory(id).toFixed(2)];
+  const content = JSON.stringify([name, kindOf(category), category.mixed, numbers, rows]);
   const known = items.get(category.id);
-  const found = known?.said === said ? known.element : makeItem(category, rows, go);
-  if (found !== known?.element) items.set(category.id, { said, element: found });
+  if (known?.content === content) return marked(known.element, isCurrent);
+  const strip = String(known?.rows) === String(rows) ? known.element.querySelector(".strip") : stripOf(rows);
+  const element = makeItem(category, strip, go);
+  items.set(category.id, { content, rows, element });
+  return marked(element, isCurrent);
+}
+
+const stripOf = (rows) =>
+  make("span", { className: "strip", aria: { hidden: "true" } }, ...rows.map((row) => thumb(row)));
+
+function marked(found, isCurrent) {
   if (isCurrent) found.firstChild.setAttribute("aria-current", "true");
   else found.firstChild.removeAttribute("aria-current");
   return found;
 }
 
-function makeItem(category, rows, go) {
+function makeItem(category, strip, go) {
   const { id, name } = category, kind = kindOf(category), size = data.sizeOf(id), open = data.openOf(id);
   const share = size ? 1 - open / size : 1;
   const bar = make("span", { className: "mini" }, make("span"));
   bar.firstChild.style.width = `${100 * share}%`;
   const left = open ? `${number(open)} left` : size ? "done" : "empty";
-  const dot = make("span", { className: `dot ${kind}`, title: kind }, unseen(kind));
+  const dot = make("span", { className: `dot ${kind}`, title: kind }, visuallyHidden(kind));
   const line = make("span", { className: "line" }, dot, bdi(name));
-  const about = { className: "kind", textContent: "two?", title: "May hold another category" };
+  const about = { className: "kind", textContent: "two?", title: "May be two categories" };
   if (category.mixed) line.append(make("span", about));
-  const sure = data.sureOf(id).toFixed(2), word = unseen(size === 1 ? " image" : " images");
-  const numbers = make("span", {}, number(size), word, " · ", unseen("confidence "), sure);
+  const sure = data.confidenceOfCategory(id).toFixed(2), word = visuallyHidden(size === 1 ? " image" : " images");
+  const numbers = make("span", {}, number(size), word, " · ", visuallyHidden("confidence "), sure);
   const words = make("span", { className: "line muted" }, numbers, bar, left);
-  const strip = make("span", { className: "strip", aria: { hidden: "true" } }, ...rows.map((row) => thumb(row)));
   const goes = (event) => go(event, { kind: "category", id });
   const found = button(line, "", goes, { className: "category", data: { id } });
   found.append(strip, words);
   return make("li", {}, found);
 }
 
-// The category to look at after this one: the next with something undecided, in the order of the list.
-export function nextOpen(id) {
-  const found = sorted();
-  const at = found.findIndex((category) => category.id === id);
-  for (let i = 1; i <= found.length; i++) {
-    const candidate = found[(at + i + found.length) % found.length];
-    if (candidate && candidate.id !== id && data.openOf(candidate.id)) return candidate.id;
-  }
-  return null;
+// The category in the list under the pointer, or null.
+export function categoryUnder({ clientX, clientY }) {
+  const found = document.elementFromPoint(clientX, clientY)?.closest(".category");
+  return found ? Number(found.dataset.id) : null;
+}
+
+// Show at the pointer how many images are dragged, and mark the category they would be moved to; null ends it.
+export function showDrag(event, n) {
+  $("drag").hidden = !event;
+  for (const one of $("categories").querySelectorAll(".target")) one.classList.remove("target");
+  if (!event) return;
+  $("drag").textContent = images(n);
+  $("drag").style.translate = `${event.clientX + 12}px ${event.clientY + 12}px`;
+  const id = categoryUnder(event);
+  if (id !== null) $("categories").querySelector(`[data-id="${id}"]`).classList.add("target");
+}
+
+// The next category with undecided images: one in the list, or else one that the list does not show.
+export const nextOpen = (id) => openAfter(sorted(), id) ?? openAfter(sorted(""), id);
+
+function openAfter(categories, id) {
+  const at = categories.findIndex((category) => category.id === id);
+  const after = [...categories.slice(at + 1), ...categories.slice(0, Math.max(at, 0))];
+  return after.find((category) => data.openOf(category.id))?.id ?? null;
 }
 
 export function neighbor(id, step) {

@@ -1,4 +1,4 @@
-// What the page knows of the run: columns of all images, the categories, and which images a view shows.
+// The data of the page: columns of all images, the categories, and which images a view shows.
 import { getBytes, getJson, inTurn, introduce, isHere, post, Refused, who } from "/static/api.js";
 import { packRows, unpackNumbers, unpackRows } from "/static/packing.js";
 
@@ -8,32 +8,32 @@ export const NONE = -1;
 export const store = {
   run: null, seq: 0, n: 0,
   theirs: 0, // the last action that was not done here
-  order: null, category: null, given: null, around: null, status: null, confidence: null,
+  order: null, category: null, given: null, expected: null, status: null, confidence: null,
   categories: new Map(), sizes: [], open: [], sure: [], typical: new Map(),
-  changed: [], // images that the last answer told of
+  changed: [], // images changed by the last response
   counts: [0, 0, 0, 0, 0], entries: [], undo: "", redo: "",
   labeled: 0, // undecided images that came with a label
-  distinct: [], // pairs of categories of which somebody said that they are not the same
+  distinct: [], // pairs of categories that are marked as different
 };
 
 const listeners = [];
 export const onChange = (listener) => listeners.push(listener);
-export const noMore = (listener) => listeners.includes(listener) && listeners.splice(listeners.indexOf(listener), 1);
-const tell = (what) => [...listeners].forEach((listener) => listener(what));
+export const offChange = (listener) => listeners.includes(listener) && listeners.splice(listeners.indexOf(listener), 1);
+const emit = (what) => [...listeners].forEach((listener) => listener(what));
 
 export async function load(by) {
   introduce({ by });
   const [run, bytes] = await Promise.all([getJson("/api/run", by ? { by } : {}), getBytes("/api/columns")]);
-  introduce({ csrf: run.csrf, by: by || run.who, opened: run.seq });
+  introduce({ csrf: run.csrf, by: by || run.who });
   const n = run.n_images;
-  const seq = Math.min(run.seq, new DataView(bytes).getUint32(0, true)); // what came between the two is told again
+  const seq = Math.min(run.seq, new DataView(bytes).getUint32(0, true)); // what happened between the two requests is sent again
   const at = (column) => 4 + 4 * n * column;
   Object.assign(store, {
     run, n, seq, undo: run.undo, redo: run.redo, entries: run.entries, distinct: run.distinct,
     order: new Uint32Array(bytes, at(0), n),
     category: new Int32Array(bytes, at(1), n),
     given: new Int32Array(bytes, at(2), n),
-    around: new Int32Array(bytes, at(3), n),
+    expected: new Int32Array(bytes, at(3), n),
     status: new Uint8Array(bytes, at(4), n),
     confidence: new Uint8Array(bytes, at(4) + n, n),
     categories: new Map(run.categories.map((category) => [category.id, category])),
@@ -41,7 +41,7 @@ export async function load(by) {
   count();
 }
 
-// Go on under another name: what can be undone may be something else then.
+// Continue under another name: other actions can be undone then.
 export async function rename(by) {
   introduce({ by });
   waiting?.abort(); // it asks for whom it was
@@ -71,36 +71,46 @@ function count() {
 export const areApart = (a, b) => store.distinct.some((pair) => pair.includes(a) && pair.includes(b));
 export const sizeOf = (id) => store.sizes[id + 1] ?? 0;
 export const openOf = (id) => store.open[id + 1] ?? 0;
-export const sureOf = (id) => (sizeOf(id) ? store.sure[id + 1] / sizeOf(id) / store.run.sure : 0);
-export const confidenceOf = (row) => store.confidence[row] / store.run.sure;
+export const confidenceOfCategory = (id) => (sizeOf(id) ? store.sure[id + 1] / sizeOf(id) / store.run.confidence_scale : 0);
+export const confidenceOf = (row) => store.confidence[row] / store.run.confidence_scale;
 export const nameOf = (id) => store.categories.get(id)?.name ?? "no category";
 export const living = () => [...store.categories.values()].filter((category) => category.into === null);
 export const isLiving = (id) => store.categories.get(id)?.into === null;
-export const named = (name) => living().find((category) => category.name.normalize() === name.normalize());
 
-// A category whose name is the same but for capitals, spaces and hyphens.
-const folded = (name) => name.normalize("NFKC").toLocaleLowerCase().replace(/[\s_-]+/g, " ").trim();
-export const namedAlike = (name) =>
-  (named(name) ? undefined : living().find((category) => folded(category.name) === folded(name)));
+// Names that differ only in case, spaces, hyphens or underscores are the same; the server has the same rule.
+export const folded = (name) => name.normalize("NFKC").toLowerCase().replace(/[\s_-]+/g, " ").trim();
+export const named = (name) =>
+  living().find((category) => category.name === name)
+  ?? living().find((category) => folded(category.name) === folded(name));
 
-// What has become of a category: itself, or the one it was merged into.
+// Categories whose name contains a text: the same name first, then those that begin with the text.
+export function matching(text) {
+  const wanted = folded(text);
+  const rank = (name) => Number(name !== wanted) + Number(!name.startsWith(wanted));
+  const ranks = new Map();
+  for (const { id, name } of living()) if (folded(name).includes(wanted)) ranks.set(id, rank(folded(name)));
+  return [...ranks.keys()].sort((a, b) => ranks.get(a) - ranks.get(b) || compareNames(a, b));
+}
+const compareNames = (a, b) => nameOf(a).localeCompare(nameOf(b), undefined, { numeric: true });
+
+// The category itself, or the one it was merged into.
 export function today(id) {
   while (id >= 0 && store.categories.get(id)?.into != null) id = store.categories.get(id).into;
   return id;
 }
 
-// The label an image came with, as a category of today.
+// The present category of the label that an image was given.
 export const givenOf = (row) => today(store.given[row]);
 
-export const isSuspected = (row) =>
-  store.given[row] >= 0 && store.status[row] === PREDICTED && givenOf(row) !== today(store.around[row]);
-// The category that the images around a labeled one speak for.
-export const aroundOf = (row) => nameOf(today(store.around[row]));
-// How sure it is that a suspected label is wrong.
+export const isSuspicious = (row) =>
+  store.given[row] >= 0 && store.status[row] === PREDICTED && givenOf(row) !== today(store.expected[row]);
+// The category that the neighbors of a labeled image suggest.
+export const expectedOf = (row) => nameOf(today(store.expected[row]));
+// How certain it is that a suspicious label is wrong.
 const doubtOf = (row) =>
-  store.category[row] === givenOf(row) ? store.run.sure - store.confidence[row] : store.confidence[row];
-export const isUnsure = (row) =>
-  store.status[row] === FLAGGED || (store.status[row] === PREDICTED && confidenceOf(row) < store.run.unsure_below);
+  store.category[row] === givenOf(row) ? store.run.confidence_scale - store.confidence[row] : store.confidence[row];
+export const isUncertain = (row) =>
+  store.status[row] === FLAGGED || (store.status[row] === PREDICTED && confidenceOf(row) < store.run.uncertain_below);
 
 // The most typical images of a category.
 export function typicalOf(id, most = 12) {
@@ -131,20 +141,31 @@ export async function withPath(text) {
   return found;
 }
 
+// Images that the server finds, in its order, with their similarity: two promises.
+export function withSimilarity(path, words) {
+  const asked = getJson(path, words);
+  return {
+    rows: asked.then((found) => found.rows),
+    similarity: asked.then((found) => new Map(found.rows.map((row, at) => [row, found.similarity[at]]))),
+  };
+}
+
 // Rows of a view, in the order it wants.
 export function rowsOf(view) {
   const { n, order, category, status, confidence } = store;
-  const low = view.low * store.run.sure, high = view.high * store.run.sure;
+  const low = view.low * store.run.confidence_scale, high = view.high * store.run.confidence_scale;
   const fits = (row) =>
     (view.status === "" || status[row] === view.status) && confidence[row] >= low && confidence[row] <= high
     && (!view.found || view.found[row] === 1);
   if (view.rows) return Uint32Array.from(view.rows.filter(fits));
   const tests = {
     all: () => true,
-    unsure: isUnsure,
+    uncertain: isUncertain,
     none: (row) => category[row] === NONE,
-    labels: isSuspected,
+    labels: isSuspicious,
+    branch: (row) => branch.has(category[row]),
   };
+  const branch = new Set(view.ids.map(today));
   const shows = tests[view.kind] ?? (() => true), isLeast = view.order === "least", id = view.id;
   const isCategory = view.kind === "category";
   const rows = new Uint32Array(n);
@@ -155,7 +176,7 @@ export function rowsOf(view) {
     if (shows(row) && fits(row)) rows[length++] = row;
   }
   const found = rows.slice(0, length);
-  if (view.kind === "unsure") found.sort((a, b) => confidence[a] - confidence[b] || a - b);
+  if (view.kind === "uncertain") found.sort((a, b) => confidence[a] - confidence[b] || a - b);
   if (view.kind === "labels") found.sort((a, b) => doubtOf(b) - doubtOf(a) || a - b);
   return found;
 }
@@ -166,9 +187,8 @@ function take(changes) {
   const rows = unpackRows(changes.rows);
   const status = unpackNumbers(changes.status, rows.length);
   for (let at = 0; at < rows.length; at++) store.status[rows[at]] = status[at];
-  const haveStayed = changes.category === null; // all of them
-  const category = haveStayed ? null : unpackNumbers(changes.category, rows.length);
-  if (category) for (let at = 0; at < rows.length; at++) store.category[rows[at]] = category[at];
+  const category = unpackNumbers(changes.category, rows.length);
+  for (let at = 0; at < rows.length; at++) store.category[rows[at]] = category[at];
   for (const category of changes.categories) {
     store.categories.set(category.id, { ...store.categories.get(category.id), ...category });
   }
@@ -177,16 +197,17 @@ function take(changes) {
   const others = entries.filter((entry) => !isHere(entry));
   store.entries = [...store.entries, ...entries].slice(-200);
   const { seq, undo, redo, distinct } = changes, theirs = others.at(-1)?.seq ?? store.theirs;
-  Object.assign(store, { seq, undo, redo, changed: rows, theirs, distinct: distinct ?? store.distinct });
+  Object.assign(store, { seq, undo, redo, changed: rows, theirs, distinct });
   if (!isNews) return;
   count();
-  tell({ before, others });
+  emit({ before, others });
 }
 
-// Images as the server reads them, however many.
-function packed(action) {
-  const parts = action.parts?.map((part) => ({ ...part, rows: packRows(part.rows, store.n) }));
-  return { ...action, ...(action.rows && { rows: packRows(action.rows, store.n) }), ...(parts && { parts }) };
+// The action as the server reads it, with its rows packed.
+function packed({ rows, parts, ...action }) {
+  if (rows) action.images = packRows(rows, store.n);
+  if (parts) action.parts = parts.map((part) => ({ name: part.name, images: packRows(part.rows, store.n) }));
+  return action;
 }
 
 // Do something. Resolves to true when it counts; a refusal is thrown after its news were taken in, with the images that
@@ -200,13 +221,13 @@ export function act(action, base) {
     try {
       const changes = await post(packed(action), base);
       take(changes);
-      hears("");
-      waiting?.abort(); // it would tell the same once more
+      setProblem("");
+      waiting?.abort(); // its response would repeat this one
       return true;
     } catch (error) {
       if (error instanceof Refused && error.answer.seq !== undefined) {
         take(error.answer);
-        hears("");
+        setProblem("");
         const others = error.answer.entries.filter((entry) => !isHere(entry));
         Object.assign(error, { changed: unpackRows(error.answer.rows), others });
       }
@@ -218,13 +239,13 @@ export function act(action, base) {
 }
 
 let waiting = null;
-let problem = ""; // why the server cannot be heard
+let problem = ""; // why the server cannot be reached
 let tellProblem = () => {};
-function hears(words) {
+function setProblem(words) {
   problem = words;
   tellProblem(words);
 }
-const AWAY = "The server does not answer. Everything it has answered is kept; start `shoal review` again.";
+const AWAY = "The server does not respond. All acknowledged actions are saved; start `shoal review` again.";
 
 // Whether somebody can see the page. A browser has six connections to a server, for all of its tabs: those behind
 // others leave theirs to the one in front, and ask for what they missed when they are shown again.
@@ -234,8 +255,8 @@ const inSight = () => isInSight() || new Promise((done) => {
 }).then(inSight);
 document.addEventListener("visibilitychange", () => isInSight() || waiting?.abort());
 
-// Hear of what others do, for ever; `tells` is given words where the server does not answer, and none where it does
-// again, which any action shows, too. Until then it is asked to answer at once, not when there is something to tell.
+// Receive the changes of others, in an endless loop. `tells` is called with a message when the server does not respond,
+// and with "" when it does again. Until then the server is asked to respond at once, not only after a change.
 export async function listen(tells) {
   tellProblem = tells;
   for (let wait = 500; ; ) {
@@ -244,11 +265,11 @@ export async function listen(tells) {
       waiting = new AbortController();
       const asked = { since: store.seq, ...who(), ...(problem && { now: 1 }) };
       take(await getJson("/api/changes", asked, { signal: waiting.signal }));
-      hears("");
+      setProblem("");
       wait = 500;
     } catch (error) {
       if (error.name === "AbortError") continue;
-      hears(error instanceof Refused ? error.message : AWAY);
+      setProblem(error instanceof Refused ? error.message : AWAY);
       await new Promise((done) => setTimeout(done, wait));
       wait = Math.min(5000, wait * 1.5);
     }

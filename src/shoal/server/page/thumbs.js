@@ -11,16 +11,16 @@ const LONGER = 4 / 3; // by which the longer side of most photos is, of which a 
 
 class Loader {
   constructor(atOnce, inFlight, most, more) {
-    Object.assign(this, { atOnce, inFlight, most, more, kept: new Map(), wanted: new Map() });
+    Object.assign(this, { atOnce, inFlight, most, more, cache: new Map(), wanted: new Map() });
     Object.assign(this, { running: 0, planned: false, asked: -PAUSE_MS });
   }
 
-  // Show a picture in an <img>; `done` is told whether there is one, unless it is no longer wanted by then.
+  // Show a picture in an <img>; `done` receives whether there is one, unless it is no longer needed by then.
   show(row, isWanted, done) {
-    const url = this.kept.get(row);
+    const url = this.cache.get(row);
     if (url !== undefined) {
-      this.kept.delete(row);
-      this.kept.set(row, url);
+      this.cache.delete(row);
+      this.cache.set(row, url);
       done(url);
       return;
     }
@@ -69,7 +69,7 @@ class Loader {
         this.keep(row, url);
         for (const [isWanted, done] of places) if (isWanted()) done(url);
       });
-    } catch { // the server is away: whoever scrolls asks again
+    } catch { // the server is unreachable: the next scroll requests them again
       for (const [, places] of batch) for (const [isWanted, done] of places) if (isWanted()) done("");
     } finally {
       this.running--;
@@ -78,27 +78,28 @@ class Loader {
   }
 
   keep(row, url) {
-    this.kept.set(row, url);
-    if (!url) setTimeout(() => this.kept.get(row) === "" && this.kept.delete(row), AGAIN_MS);
-    if (this.kept.size <= this.most) return;
-    this.kept.delete(this.kept.keys().next().value);
+    this.cache.set(row, url);
+    if (!url) setTimeout(() => this.cache.get(row) === "" && this.cache.delete(row), AGAIN_MS);
+    if (this.cache.size <= this.most) return;
+    this.cache.delete(this.cache.keys().next().value);
   }
 }
 
 // A picture as an address of its own: unlike a blob's, it is made without asking the browser's other processes.
 function dataUrl(bytes) {
+  if (bytes.toBase64) return `data:image/webp;base64,${bytes.toBase64()}`; // many times faster, in newer browsers
   let text = "";
   for (let at = 0; at < bytes.length; at += 8192) text += String.fromCharCode(...bytes.subarray(at, at + 8192));
   return `data:image/webp;base64,${btoa(text)}`;
 }
 
 const small = new Loader(AT_ONCE, IN_FLIGHT, KEPT, {});
-const sharp = new Map(SIDES.map((side) => { // as many pixels of each side are kept
-  const kept = Math.round(SHARP_KEPT * (SIDES[0] / side) ** 2);
-  return [side, new Loader(SHARP_AT_ONCE, 1, kept, { sharp: side })];
+const sharp = new Map(SIDES.map((side) => { // as many pixels of each side are cache
+  const most = Math.round(SHARP_KEPT * (SIDES[0] / side) ** 2);
+  return [side, new Loader(SHARP_AT_ONCE, 1, most, { sharp: side })];
 }));
 const sideOf = (size) => SIDES.find((side) => side >= size * devicePixelRatio * LONGER) ?? SIDES.at(-1);
-const sharpest = (row) => SIDES.map((side) => sharp.get(side).kept.get(row)).findLast(Boolean);
+const sharpest = (row) => SIDES.map((side) => sharp.get(side).cache.get(row)).findLast(Boolean);
 
 function place(image, url) {
   image.src = url;
@@ -117,6 +118,11 @@ export function showThumbnail(row, image, { size = 0, canBeSharp = false, isWant
   });
   coming.set(image, found);
   return found;
+}
+
+// Load pictures before they are scrolled to, the first of them first.
+export function prefetch(rows, isWanted) {
+  for (const row of [...rows].reverse()) if (!small.cache.has(row)) small.show(row, () => isWanted(row), () => {});
 }
 
 // Resolves when all pictures in an element are there, or have failed.

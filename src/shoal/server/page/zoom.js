@@ -6,7 +6,8 @@ const FACTORS = { "+": STEP, "=": STEP, "-": 1 / STEP, _: 1 / STEP };
 const MOVES = { ArrowLeft: [1, 0], ArrowRight: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
 
 // Zoom into the image that fills a frame; `whole` is the address of all of its pixels, or null.
-export function makeZoom(frame, image, whole) {
+// `point` is where it is zoomed into first, as shares of its width and height.
+export function makeZoom(frame, image, whole, point = [0.5, 0.5]) {
   const words = make("output", { className: "zoom", hidden: true });
   let scale = 1, x = 0, y = 0, isExact = false, hasAsked = false; // 1: all of it is in the frame
 
@@ -38,7 +39,9 @@ export function makeZoom(frame, image, whole) {
 
   function draw() {
     const isCloser = scale > 1;
-    for (const [name, pixels] of Object.entries(place())) image.style[name] = isCloser ? `${pixels}px` : "";
+    for (const [name, pixels] of Object.entries(place())) {
+      for (const one of frame.querySelectorAll("img, svg")) one.style[name] = isCloser ? `${pixels}px` : "";
+    }
     frame.classList.toggle("zoomed", isCloser);
     words.hidden = !isCloser;
     const percent = number(Math.round(100 * scale * fit()));
@@ -74,6 +77,12 @@ export function makeZoom(frame, image, whole) {
     if (scale > 1) to(isExact ? exact() : scale); // pixel by pixel where that was wanted, or as large as it was
   }
 
+  function start() {
+    if (scale > 1) return middle();
+    const { left, top, width, height } = place();
+    return [left + point[0] * width, top + point[1] * height];
+  }
+
   const inFrame = ({ clientX, clientY }) => {
     const { left, top } = frame.getBoundingClientRect();
     return [clientX - left, clientY - top];
@@ -104,7 +113,7 @@ export function makeZoom(frame, image, whole) {
   return {
     // Whether a key was about the zoom: plus and minus always, arrows and Escape where it is closer.
     press(key) {
-      if (FACTORS[key]) to(scale * FACTORS[key]);
+      if (FACTORS[key]) to(scale * FACTORS[key], start());
       else if (scale > 1 && MOVES[key]) move(...MOVES[key].map((side, at) => side * MOVE * 2 * middle()[at]));
       else if (scale > 1 && key === "Escape") to(1);
       else return false;

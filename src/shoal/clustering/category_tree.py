@@ -1,0 +1,94 @@
+"""The tree of categories: average linkage over their mean embeddings. K categories."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import squareform
+
+from shoal.arrays import Floats, Ints
+
+
+@dataclass(frozen=True, eq=False)
+class CategoryTree:
+    """A hierarchy over categories.
+
+    Attributes
+    ----------
+    linkage
+        (K-1, 4) in scipy's format: two nodes, height, number of categories. The height is the mean
+        cosine distance between the mean embeddings of two groups of categories.
+    names
+        (K,) the categories, which are the leaves.
+
+    Examples
+    --------
+    >>> embeddings = np.array([[1, 0], [1, 0.1], [0, 1]])
+    >>> tree = CategoryTree.of_members(["oak", "pine", "crab"], [[0], [1], [2]], embeddings)
+    >>> tree.newick()
+    "('crab':0.95,('oak':0.00496,'pine':0.00496)'node-1':0.945)'node-2';"
+    """
+
+    linkage: Floats
+    names: tuple[str, ...]
+
+    @classmethod
+    def of_members(
+        cls, names: Sequence[str], members: Sequence[Ints], embeddings: Floats
+    ) -> "CategoryTree":
+        """Return the tree of categories with these rows of the embeddings (N, D)."""
+        means = np.array(
+            [embeddings[np.sort(rows)].mean(axis=0, dtype=np.float64) for rows in members]
+        )  # (K, D)
+        lengths = np.linalg.norm(means, axis=1, keepdims=True)
+        unit = means / np.maximum(lengths, np.finfo(np.float64).tiny)
+        distances = np.maximum(1 - unit @ unit.T, 0)
+        merges = np.zeros((0, 4))
+        if len(names) > 1:
+            merges = linkage(squareform(distances, checks=False), "average")
+        return cls(merges, tuple(names))
+
+    @property
+    def node_names(self) -> list[str]:
+        """(2K-1,) the name of each leaf, then of each inner node, the lowest first."""
+        inner = [f"node-{number}" for number in range(1, len(self.linkage) + 1)]
+        return [*self.names, *inner]
+
+    @property
+    def parents(self) -> list[int]:
+        """(2K-1,) the parent of each node; -1 for the root."""
+        parents = [-1] * (len(self.names) + len(self.linkage))
+        for merge, (left, right) in enumerate(self.linkage[:, :2].astype(int).tolist()):
+            parents[left] = parents[right] = len(self.names) + merge
+        return parents
+
+    @property
+    def parent_names(self) -> dict[str, str]:
+        """The name of the parent node of each category; '' if there is only one category."""
+        names = [*self.node_names, ""]  # the last one for the parent of the root, -1
+        return dict(zip(self.names, (names[parent] for parent in self.parents), strict=False))
+
+    @property
+    def heights(self) -> list[float]:
+        """(2K-1,) the height of each node; 0 for leaves."""
+        return [0.0] * len(self.names) + [float(height) for height in self.linkage[:, 2]]
+
+    def newick(self) -> str:
+        """Return the tree in the Newick format, with names of inner nodes and branch lengths."""
+        heights = self.heights
+        parents = self.parents
+        n_leaves = len(self.names)
+        text: list[str] = []
+        for node, name in enumerate(self.node_names):
+            children = ""
+            if node >= n_leaves:
+                left, right = self.linkage[node - n_leaves, :2].astype(int).tolist()
+                children = f"({text[left]},{text[right]})"
+                text[left] = text[right] = ""  # free the memory of strings used in a larger one
+            quoted = name.replace("'", "''")
+            length = ""
+            if parents[node] >= 0:
+                length = f":{heights[parents[node]] - heights[node]:.3g}"
+            text.append(f"{children}'{quoted}'{length}")
+        return f"{text[-1]};"

@@ -1,0 +1,439 @@
+"""Read boxes from a detector or an annotator; each becomes an item in place of its image.
+
+Formats are MegaDetector's JSON, COCO's JSON, tables and YOLO's text files.
+"""
+
+import json
+import math
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+import yaml
+
+from shoal.arrays import is_missing
+from shoal.boxes import BOX_COLUMNS, Box, box_name, split_name
+from shoal.data.pixels.decoding import Unreadable, image_size
+from shoal.data.readers.folders import TABLE_SUFFIXES, Listing
+from shoal.data.readers.labels import class_names, image_finder, label_rows
+from shoal.data.readers.tables import (
+    LABEL_COLUMNS,
+    PATH_COLUMNS,
+    Table,
+    as_table,
+    is_frame,
+    pick_column,
+    read_table,
+    read_text,
+    require_column,
+)
+from shoal.data.storage.addresses import Address, absolute
+from shoal.errors import DataError, UsageError
+from shoal.words import count, first_few, plural
+
+CONFIDENCE_COLUMNS = ("confidence", "conf", "score")
+
+TYPICAL_CONFIDENCE = 0.2
+"""The default of `min_confidence` for MegaDetector's files that name no typical threshold: the
+default of its own command."""
+
+RELATIVE_BELOW = 2.0
+"""A table whose values are all smaller has relative boxes: shares of the width and height."""
+
+YOLO_NAMES = ("data.yaml", "classes.txt")
+"""Files that name YOLO's classes."""
+
+N_THREADS = 16
+"""Files whose headers are read concurrently."""
+
+MEGADETECTOR = 'expected {"file": …, "detections": [{"conf": …, "bbox": [x, y, width, height]}, …]}'
+COCO = (
+    'expected {"image_id": …, "category_id": …, "bbox": [x, y, width, height]} with ids of '
+    '"images" and "categories"'
+)
+COCO_LISTS = 'expected "images" with an id and a file_name, and "categories" with an id and a name'
+YOLO = (
+    "expected 'class x y width height', the center and the size of a box as shares of the image; "
+    "polygons are not read"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoxOptions:
+    """Boxes that become items, and options for them."""
+
+    source: object = None
+    """A JSON file of MegaDetector or COCO, a table or data frame, a folder of YOLO's text files, or
+    None."""
+    min_confidence: float | None = None
+    """Boxes with a lower confidence are left out. None: MegaDetector's typical threshold, else
+    0."""
+    margin: float = 0.0
+    """Share of its width and height by which a box is widened on each side."""
+    whole_images: bool = False
+    """Whether images without a box are items."""
+
+    def __post_init__(self) -> None:
+        others = (self.min_confidence, self.margin, self.whole_images)
+        if self.source is None and others != (None, 0.0, False):
+            raise UsageError("min_confidence, margin and whole_images: found without boxes")
+        if not 0 <= self.margin < math.inf:
+            raise UsageError(f"margin: found {self.margin}, expected 0 or more, such as 0.1")
+        if self.min_confidence is not None and not 0 <= self.min_confidence <= 1:
+            raise UsageError(
+                f"min_confidence: found {self.min_confidence}, expected a number from 0 to 1"
+            )
+
+
+NO_BOXES = BoxOptions()
+
+
+class FoundBox(NamedTuple):
+    """A box as a file describes it."""
+
+    path: object
+    x: float
+    y: float
+    width: float
+    height: float
+    location: str
+    """Its place in the file, for messages."""
+    label: object = None
+    confidence: float | None = None
+    image_size: tuple[object, object] = (None, None)
+    """The width and height that the file states for the image."""
+
+
+@dataclass(frozen=True)
+class FoundBoxes:
+    """The boxes of a source."""
+
+    boxes: Sequence[FoundBox]
+    is_relative: bool
+    folder: Path | Address | None = None
+    """The folder to which paths are relative, besides that of the images."""
+    min_confidence: float = 0.0
+    """The default of the option."""
+
+
+def add_boxes(listing: Listing, options: BoxOptions, *, allow_missing: bool) -> None:
+    """Replace images by their boxes, and their labels by those of boxes if any box has one.
+
+    Boxes that are empty, outside their image or in an unreadable image are left out. Raise for an
+    invalid box, a box with two labels and, unless `allow_missing`, many boxes in missing images.
+    """
+    refuse_boxes(options, has_files=listing.stored is None)
+    found = _read_source(options.source, listing)
+    boxes = _confident(found, options.min_confidence)
+    find = image_finder(listing.names, listing.root, found.folder)
+    images = [find(box.path, box.location) for box in boxes]
+    sizes = _read_sizes(sorted({image for image in images if image is not None}), listing.root)
+    labels = class_names([box.label for box in boxes], lambda i: boxes[i].location)
+    cells: list[object] = []
+    used: list[int] = []
+    items = set[object]()
+    skipped: dict[str, str] = {}
+    for i, (box, image) in enumerate(zip(boxes, images, strict=True)):
+        cell = box.path
+        if image is not None:
+            try:
+                size = _checked_size(box, sizes[image])
+                cell = box_name(image, _clip(box, size, options.margin, found.is_relative))
+            except Unreadable as error:
+                values = ",".join(f"{value:g}" for value in box[1:5])
+                skipped[f"{image}#xywh={values}"] = f"{error} ({box.location})"
+                continue
+            items.add(cell)
+        cells.append(cell)
+        used.append(i)
+    rows = label_rows(
+        cells,
+        [labels[i] for i in used],
+        lambda cell, _: str(cell) if cell in items else None,
+        lambda row: boxes[used[row]].location,
+        allow_missing=allow_missing,
+    )
+    listing.notes += rows.notes
+    if skipped:
+        reasons = first_few([f"{name}: {reason}" for name, reason in skipped.items()], 3, "; ")
+        listing.notes.append(f"{count(len(skipped), 'box')} skipped ({reasons})")
+        listing.left_out |= skipped
+    if not rows.labels:
+        raise DataError(
+            f"boxes: found none in the images of {listing.root}; "
+            f"{'; '.join(listing.notes) or 'are the paths of the boxes relative to that folder?'}"
+        )
+    boxed = {split_name(name)[0] for name in rows.labels}
+    without = [name for name in listing.names if name not in boxed]
+    listing.images = listing.names
+    listing.names = sorted([*rows.labels, *(without if options.whole_images else ())])
+    if any(label is not None for label in rows.labels.values()):
+        listing.labels = rows.labels
+    listing.notes.append(f"{count(len(rows.labels), 'box')} in {count(len(boxed), 'image')}")
+    if without:
+        use = "left out; --whole-images adds such images"
+        if options.whole_images:
+            use = "added as a whole"
+        n_without = len(without)
+        has = plural(n_without, "has")
+        verb = plural(n_without, "is")
+        listing.notes.append(f"{count(n_without, 'image')} {has} no box and {verb} {use}")
+
+
+def refuse_boxes(options: BoxOptions, *, has_files: bool) -> None:
+    """Raise if boxes are given for images that are not local files."""
+    if options.source is not None and not has_files:
+        raise UsageError("boxes: found images that are not local files; give a local folder")
+
+
+def _confident(found: FoundBoxes, min_confidence: float | None) -> list[FoundBox]:
+    """Return the boxes with at least this confidence; those without a confidence remain."""
+    if min_confidence is None:
+        min_confidence = found.min_confidence
+    elif all(box.confidence is None for box in found.boxes):
+        raise UsageError("min_confidence: the boxes have no confidence; leave it out")
+    return [
+        box for box in found.boxes if box.confidence is None or box.confidence >= min_confidence
+    ]
+
+
+def _read_sizes(
+    images: Sequence[str], root: object
+) -> Mapping[str | None, tuple[int, int] | Unreadable]:
+    """Return the width and height of each upright image, or why it cannot be read."""
+
+    def read(name: str) -> tuple[int, int] | Unreadable:
+        try:
+            return image_size(f"{root}/{name}")
+        except Unreadable as error:
+            return error
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(N_THREADS) as threads:
+        warnings.simplefilter("ignore")  # Pillow warns of large images
+        return dict(zip(images, threads.map(read, images), strict=True))
+
+
+def _checked_size(box: FoundBox, size: tuple[int, int] | Unreadable) -> tuple[int, int]:
+    """Return the size of an image; raise `Unreadable` if it is not the one that the file states."""
+    if isinstance(size, Unreadable):
+        raise size
+    if None not in box.image_size and box.image_size != size:
+        stated = " x ".join(map(str, box.image_size))
+        raise Unreadable(f"the upright image has {size[0]} x {size[1]} pixels, not {stated}")
+    return size
+
+
+def _clip(box: FoundBox, size: tuple[int, int], margin: float, is_relative: bool) -> Box:
+    """Return a widened box in pixels, inside the image; raise `Unreadable` if nothing is left."""
+    edges = []
+    sides = ((box.x, box.width), (box.y, box.height))
+    for (start, length), limit in zip(sides, size, strict=True):
+        if is_relative:
+            start *= limit
+            length *= limit
+        if length <= 0:
+            raise Unreadable("the box is empty")
+        first = min(max(round(start - margin * length), 0), limit)
+        last = min(max(round(start + (1 + margin) * length), 0), limit)
+        if first == last:
+            raise Unreadable("the box is outside the image, or smaller than a pixel")
+        edges.append((first, last - first))
+    (x, width), (y, height) = edges
+    return Box(x, y, width, height)
+
+
+def _number(cell: object, location: str) -> float:
+    """Return a cell as a finite number."""
+    try:
+        value = float(cell)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise DataError(f"{location}: found {str(cell)[:40]!r} in a box, expected a number")
+    return value
+
+
+def _read_source(source: object, listing: Listing) -> FoundBoxes:
+    """Read boxes in any format."""
+    if is_frame(source):
+        return _read_columns(as_table(source))
+    if not isinstance(source, str | os.PathLike):
+        raise UsageError(f"boxes: found {type(source).__name__}, expected a file or a data frame")
+    path = absolute(source)
+    if isinstance(path, Path) and path.is_dir():
+        return _read_yolo(path, listing)
+    if isinstance(path, Path) and not path.is_file():
+        raise DataError(f"{path}: no such file or folder; give the boxes of the images")
+    if path.suffix.lower() == ".json":
+        return _read_json(path)
+    if path.suffix.lower() in TABLE_SUFFIXES:
+        return _read_columns(read_table(path))
+    raise DataError(
+        f"{path}: found a file with suffix {path.suffix!r}; give boxes as a .json file of "
+        f"MegaDetector or COCO, a table ({', '.join(TABLE_SUFFIXES)}), or a folder of YOLO's text "
+        "files"
+    )
+
+
+def _read_columns(table: Table) -> FoundBoxes:
+    """Read a table with a row per box."""
+    accepted = (PATH_COLUMNS, *((name,) for name in BOX_COLUMNS))
+    paths, *sides = (
+        table.columns[require_column(table, names, None, names[0])] for names in accepted
+    )
+    no_cells = [None] * len(table)
+    labels = table.columns.get(
+        pick_column(table.columns, LABEL_COLUMNS, None, table.where) or "", no_cells
+    )
+    name = pick_column(table.columns, CONFIDENCE_COLUMNS, None, table.where)
+    confidences = table.columns.get(name or "", no_cells)
+    boxes = []
+    for i, path in enumerate(paths):
+        location = table.location(i)
+        confidence = None
+        if not is_missing(confidences[i]) and confidences[i] != "":
+            confidence = _number(confidences[i], location)
+        x, y, width, height = (_number(cells[i], location) for cells in sides)
+        boxes.append(FoundBox(path, x, y, width, height, location, labels[i], confidence))
+    is_relative = all(max(box[1:5]) < RELATIVE_BELOW for box in boxes)
+    return FoundBoxes(boxes, is_relative, table.folder)
+
+
+def _read_json(path: Path | Address) -> FoundBoxes:
+    """Read a JSON file of MegaDetector or COCO."""
+    text = read_text(path)
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not valid JSON ({error})") from error
+    with _expecting(path.name, COCO_LISTS):
+        if "annotations" in content:
+            return FoundBoxes([*_coco(path.name, content)], False, path.parent)
+    with _expecting(path.name, MEGADETECTOR):
+        info = content.get("info") or {}
+        metadata = info.get("detector_metadata") or {}
+        threshold = float(metadata.get("typical_detection_threshold", TYPICAL_CONFIDENCE))
+        return FoundBoxes([*_megadetector(path.name, content)], True, path.parent, threshold)
+
+
+def _megadetector(file: str, content: Mapping[str, Any]) -> Iterator[FoundBox]:
+    """Yield the boxes of MegaDetector; its categories (animal, person, vehicle) are not labels."""
+    for number, image in enumerate(content["images"]):
+        location = f"{file}, image {number}"
+        with _expecting(location, MEGADETECTOR):
+            for detection in image.get("detections") or ():  # None: the image could not be read
+                x, y, width, height = (_number(side, location) for side in detection["bbox"])
+                confidence = _number(detection["conf"], location)
+                yield FoundBox(image["file"], x, y, width, height, location, confidence=confidence)
+
+
+def _coco(file: str, content: Mapping[str, Any]) -> Iterator[FoundBox]:
+    """Yield the boxes of COCO's annotations; their categories are labels."""
+    images = {image["id"]: image for image in content["images"]}
+    categories = {each["id"]: each["name"] for each in content.get("categories") or ()}
+    for number, annotation in enumerate(content["annotations"]):
+        location = f"{file}, annotation {number}"
+        with _expecting(location, COCO):
+            image = images[annotation["image_id"]]
+            x, y, width, height = (_number(side, location) for side in annotation["bbox"])
+            label = None
+            if annotation.get("category_id") is not None:
+                label = categories[annotation["category_id"]]
+            confidence = None
+            if annotation.get("score") is not None:
+                confidence = _number(annotation["score"], location)
+            size = (image.get("width") or None, image.get("height") or None)
+            yield FoundBox(
+                image["file_name"], x, y, width, height, location, label, confidence, size
+            )
+
+
+@contextmanager
+def _expecting(location: str, expected: str) -> Iterator[None]:
+    """Turn errors caused by unexpected JSON content into one that says what was expected."""
+    try:
+        yield
+    except DataError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{location}: {expected}") from error
+
+
+def _read_yolo(folder: Path, listing: Listing) -> FoundBoxes:
+    """Read the boxes of each image that has a text file: a.txt for a.jpg, or labels/a.txt for
+    images/a.jpg."""
+    names = _yolo_names(folder)
+    files = {
+        file.relative_to(folder).with_suffix("").as_posix()
+        for file in folder.rglob("*.txt")
+        if file.name != "classes.txt"
+    }
+    if not files:
+        raise DataError(f"{folder}: found no YOLO text files (a.txt for a.jpg) in this folder")
+    boxes: list[FoundBox] = []
+    used = set[str]()
+    for image in listing.names:
+        stem = PurePosixPath(image).with_suffix("")
+        for candidate in (stem.as_posix(), _labels_for(stem)):
+            if candidate in files:
+                used.add(candidate)
+                boxes += _yolo_boxes(folder, f"{candidate}.txt", image, names)
+                break
+    unused = sorted(files - used)
+    if unused:
+        listing.notes.append(
+            f"{count(len(unused), 'text file')} without an image: {first_few(unused)}"
+        )
+    return FoundBoxes(boxes, is_relative=True)
+
+
+def _labels_for(stem: PurePosixPath) -> str:
+    """Return the path with its last folder named 'images' replaced by 'labels', as YOLO does."""
+    before, images, after = f"/{stem}".rpartition("/images/")
+    if not images:
+        return f"labels/{stem}"
+    return f"{before}/labels/{after}".removeprefix("/")
+
+
+def _yolo_boxes(
+    folder: Path, name: str, image: str, names: Mapping[str, str]
+) -> Iterator[FoundBox]:
+    for number, line in enumerate(read_text(folder / name).split("\n"), start=1):
+        cells = line.split()
+        if not cells:
+            continue
+        location = f"{name}, line {number}"
+        if len(cells) not in (5, 6):
+            raise DataError(f"{location}: found {count(len(cells), 'value')}, {YOLO}")
+        x, y, width, height = (_number(cell, location) for cell in cells[1:5])
+        if names and cells[0] not in names:
+            raise DataError(f"{location}: found class {cells[0]!r}, which has no name")
+        label = names.get(cells[0], cells[0])
+        confidence = None
+        if len(cells) == 6:
+            confidence = _number(cells[5], location)
+        left = x - width / 2
+        top = y - height / 2
+        yield FoundBox(image, left, top, width, height, location, label, confidence)
+
+
+def _yolo_names(folder: Path) -> dict[str, str]:
+    """Return the name of each class id from data.yaml or classes.txt; empty without them."""
+    places = (folder, folder / "labels", folder.parent)
+    for file in (place / name for name in YOLO_NAMES for place in places):
+        if not file.is_file():
+            continue
+        text = read_text(file)
+        try:
+            names = yaml.safe_load(text)["names"] if file.suffix == ".yaml" else text.split("\n")
+            if isinstance(names, list):
+                names = dict(enumerate(names))
+            return {str(number): str(name).strip() for number, name in names.items()}
+        except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{file}: expected 'names', a list of the classes") from error
+    return {}

@@ -1,0 +1,155 @@
+"""Evaluate the methods of a comparison on held-out labels, which no method sees.
+
+Shapes: J images whose labels are held out, in all repeats together.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.arrays import Bools
+from shoal.clustering.matching import Accuracy, correct_images
+from shoal.discovery.comparison.comparison_result import Row
+from shoal.discovery.comparison.comparison_settings import title_of
+from shoal.discovery.comparison.label_split import LabelSplit
+from shoal.discovery.comparison.ranking import rank
+from shoal.runs import COMPARED, Assignment, Run, damaged
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EvaluatedMethod:
+    """The finished runs of a method, one per repeat, and the held-out images they get right."""
+
+    method: str
+    runs: tuple[Run, ...]
+    is_correct: Bools
+    """(J,)"""
+    failed: str = ""
+
+    def row(self) -> Row:
+        """Return a row of the table, without its accuracy and rank."""
+        records = [run.provenance for run in self.runs]
+        return Row(
+            method=self.method,
+            title=title_of(self.method),
+            accuracy=None,
+            interval=None,
+            ranks=None,
+            ties=(),
+            n_clusters=tuple(int(record["n_clusters"]) for record in records),
+            seconds=sum(float(record["seconds"]) for record in records) / len(records),
+            run=str(self.runs[0].path),
+            failed=self.failed,
+        )
+
+
+def run_folder(path: Path, method: str, repeat: int) -> Path:
+    """Return the folder of the run of a method in a repeat."""
+    return path / COMPARED / (method if repeat == 0 else f"{method}-{repeat + 1}")
+
+
+def evaluate(path: Path, method: str, splits: Sequence[LabelSplit]) -> EvaluatedMethod | None:
+    """Evaluate the runs of a method on the held-out labels; None if a run is not finished."""
+    runs = tuple(Run(run_folder(path, method, repeat)) for repeat in range(len(splits)))
+    if not all(run.is_finished for run in runs):
+        return None
+    failed = next((run.provenance["failed"] for run in runs if run.provenance.get("failed")), "")
+    if failed:
+        nothing = np.zeros(0, dtype=bool)
+        return EvaluatedMethod(method=method, runs=runs, is_correct=nothing, failed=failed)
+    is_correct = []
+    for run, split in zip(runs, splits, strict=True):
+        rows = run.assignments
+        if tuple(row.path for row in rows) != split.collection.names:
+            raise damaged(run.path / "assignments.csv", "its images are not those compared")
+        is_correct.append(find_correct(split, [rows[row] for row in split.rows]))
+    return EvaluatedMethod(method=method, runs=runs, is_correct=np.concatenate(is_correct))
+
+
+def find_correct(split: LabelSplit, rows: Sequence[Assignment]) -> Bools:
+    """Return (J,) which held-out images are correct, from their rows in a run.
+
+    An image of a known category is correct in the category of that name. Categories held out whole
+    have no name in the run: they are matched one to one with novel categories (Hungarian).
+    """
+    labels = np.array([split.classes[label] for label in split.labels], dtype=object)
+    names = np.array([row.category for row in rows], dtype=object)
+    is_found_novel = np.array([row.is_novel for row in rows])
+    is_correct: Bools = np.array(names == labels, dtype=bool)
+    both = split.is_novel & is_found_novel
+    is_correct[both] = correct_images(labels[both], names[both])
+    return is_correct
+
+
+def rank_methods(
+    evaluated: Sequence[EvaluatedMethod], splits: Sequence[LabelSplit], seed: int
+) -> tuple[tuple[Row, ...], tuple[dict[str, Any], ...]]:
+    """Return the rows of the table, best first and failed last, and each pair of methods."""
+    finished = [each for each in evaluated if not each.failed]
+    names = [each.method for each in finished]
+    is_novel = np.concatenate([split.is_novel for split in splits])
+    units = np.concatenate([split.units for split in splits])
+    ranking = rank(np.stack([each.is_correct for each in finished]), units, is_novel, seed=seed)
+    order = ranking.order
+    rows = []
+    pairs = []
+    for place, index in enumerate(order):
+        is_correct = finished[index].is_correct
+        accuracy = Accuracy(
+            float(ranking.accuracy[index]),
+            _mean(is_correct[~is_novel]),
+            _mean(is_correct[is_novel]),
+        )
+        row = replace(
+            finished[index].row(),
+            accuracy=accuracy,
+            interval=(float(ranking.low[index]), float(ranking.high[index])),
+            ranks=ranking.rank_range(index),
+            ties=tuple(names[other] for other in order if ranking.is_tie[index, other]),
+        )
+        rows.append(row)
+        pairs += [
+            {
+                "methods": [names[index], names[other]],
+                "difference": float(ranking.difference[index, other]),
+                "interval": ranking.difference_interval[:, index, other].tolist(),
+                "is_tie": bool(ranking.is_tie[index, other]),
+            }
+            for other in order[place + 1 :]
+        ]
+    rows += [each.row() for each in evaluated if each.failed]
+    return tuple(rows), tuple(pairs)
+
+
+def held_out_table(evaluated: Sequence[EvaluatedMethod], splits: Sequence[LabelSplit]) -> str:
+    """Return the held-out labels as CSV, with the prediction of each method and whether it is
+    correct."""
+    finished = [each for each in evaluated if not each.failed]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    columns = [name for each in finished for name in (each.method, f"{each.method}_correct")]
+    writer.writerow(["repeat", "path", "label", "is_novel", *columns])
+    is_correct = iter(zip(*(each.is_correct for each in finished), strict=True))
+    for repeat, split in enumerate(splits):
+        predictions = [each.runs[repeat].assignments for each in finished]
+        for row, label, is_novel in zip(split.rows, split.labels, split.is_novel, strict=True):
+            cells = [repeat + 1, split.collection.names[row], split.classes[label], _text(is_novel)]
+            for assignments, correct in zip(predictions, next(is_correct), strict=True):
+                cells += [assignments[row].category, _text(correct)]
+            writer.writerow(cells)
+    return out.getvalue()
+
+
+def _text(value: np.bool) -> str:
+    return str(bool(value)).lower()
+
+
+def _mean(is_correct: Bools) -> float:
+    """Return the share of correct images; NaN for none."""
+    return float(is_correct.mean()) if len(is_correct) else math.nan

@@ -1,0 +1,198 @@
+"""The frozen and the trained result of a discovery, and how they are written as runs.
+
+The frozen result is a run inside the run while training continues. In the end the better result is
+the run itself, and the other one a run inside it.
+
+Shapes: N images, D columns.
+"""
+
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.arrays import UNLABELED, Ints
+from shoal.clustering.calibration import UNCHECKED_CONFIDENCE
+from shoal.data.collection import Collection
+from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.discovery.job import Job
+from shoal.discovery.named_categories import NamedCategories, name_categories, write_categories
+from shoal.files import make_folder, write_text
+from shoal.methods.clusters import Discovery, Representation
+from shoal.methods.registry import get_method
+from shoal.runs import MIXED_FROM, RESULTS, UNCERTAIN_BELOW, Run, column, locked, thumbnail_files
+from shoal.text import shown
+from shoal.training.model import TaskShape
+from shoal.words import count, first_few, interval_in_words, is_wide, plural
+
+FROZEN, TRAINED = RESULTS
+
+UNCHECKED = (
+    f"There are too few labels to calibrate confidence, so it is at most {UNCHECKED_CONFIDENCE}."
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Result:
+    """The categories found with the frozen or the trained encoder; only the trained result has the
+    last four fields."""
+
+    name: str
+    """'frozen' or 'trained'."""
+    discovery: Discovery
+    named: NamedCategories
+    frozen_weight: float = 0.0
+    """The weight of the frozen embeddings in the blend with the trained ones."""
+    n_tail_blocks: int | None = None
+    """Number of trained blocks; None: the one in the encoder's catalog entry."""
+    trained_in: Path | None = None
+    """The folder with the networks and metrics."""
+    shape: TaskShape | None = None
+    """The shape of the task that the model was made for."""
+
+    def write(self, run: Run, settings: DiscoverySettings) -> None:
+        """Write the tables and arrays of a run and, of a trained result, networks and metrics."""
+        write_categories(run, self.named, self.discovery, settings.shift)
+        if self.trained_in is None:
+            return
+        assert self.shape is not None
+        trained = Run(self.trained_in)
+        trained.copy_model(run)
+        model: dict[str, Any] = {
+            "n_tail_blocks": self.n_tail_blocks,
+            "frozen_weight": self.frozen_weight,
+            "shape": asdict(self.shape),
+        }
+        if self.discovery.predicted is not None:
+            model["classifier"] = self._classifier_categories(self.discovery.predicted)
+        run.write_json("model", model)
+        if trained.path != run.path:
+            trained.share("metrics.jsonl", run)
+
+    def _classifier_categories(self, predicted: Ints) -> list[int]:
+        """Return for each output of the model's classifier the category id of most of its images,
+        -1 for an output without any."""
+        is_free = self.named.labels == UNLABELED
+        # A label may override a prediction, so labeled images count only if there are no others.
+        counts = is_free | ~np.isin(predicted, predicted[is_free])
+        both = np.stack([predicted, self.named.categories])[:, counts]
+        pairs, sizes = np.unique(both, axis=1, return_counts=True)
+        pairs = pairs[:, np.argsort(sizes, kind="stable")]  # the largest of an output comes last
+        categories = np.full(int(predicted.max()) + 1, UNLABELED)
+        categories[pairs[0]] = np.asarray(self.named.ids)[pairs[1]]
+        ids: list[int] = categories.tolist()
+        return ids
+
+
+def cluster(
+    learned: Representation,
+    labels: Ints,
+    settings: DiscoverySettings,
+    n_clusters: int | None = None,
+) -> Discovery:
+    """Cluster embeddings as the method does, into `settings.n_clusters` or else `n_clusters`."""
+    return get_method(settings.method).cluster(
+        learned,
+        labels,
+        settings.method_settings,
+        settings.n_clusters or n_clusters,
+    )
+
+
+def make_result(
+    name: str,
+    discovery: Discovery,
+    collection: Collection,
+    settings: DiscoverySettings,
+    **calibration: Any,
+) -> Result:
+    """Turn clusters into named categories; `calibration` are options of `name_categories`."""
+    named = name_categories(discovery, collection, settings.shift.n_neighbors, **calibration)
+    return Result(name=name, discovery=discovery, named=named)
+
+
+def write_result_run(
+    run: Run, result: Result, settings: DiscoverySettings, folder: Path | None = None, **more: Any
+) -> Run:
+    """Write a result as a finished run with a report, inside `run`, whose thumbnails it shares.
+
+    The default folder has the name of the result; `more` goes to its provenance.json.
+    """
+    other = Run.create(folder or run.path / result.name, force=True)
+    origin = run.provenance
+    names = ("device", "command", "root", "folders", "encoder", "fingerprint")
+    config = replace(settings, train=result.name == TRAINED)
+    other.start(config, seed=settings.seed, **{name: origin[name] for name in names})
+    result.write(other, settings)
+    for part in (*(file.name for file in thumbnail_files(run.path)), "skipped.csv"):
+        if run.has(part):
+            run.share(part, other)
+    labels = result.named.labels
+    n_labeled = int((labels != UNLABELED).sum())
+    other.finish(result=result.name, n_images=len(labels), n_labeled=n_labeled, **more)
+    write_report(other)
+    return other
+
+
+def write_results(job: Job, result: Result, other: Result | None) -> None:
+    """Write the result to use as the run, and the other one as a run inside it.
+
+    Files that a resumed run wrote before it was interrupted, and no longer writes, are removed.
+    """
+    run = job.run
+    run.drop("accuracy.json", "map.npz", "model.safetensors", "model.json", "report.html")
+    trained = Run(run.path / TRAINED)
+    if trained.has("provenance.json") and (other is None or other.name != TRAINED):
+        trained.abandon()
+    result.write(run, job.settings)
+    if result.name == FROZEN and job.settings.is_trained:
+        Run(run.path / FROZEN).abandon()  # it is the run itself now
+    if other is not None:
+        if other.name == TRAINED:
+            write_result_run(run, other, job.settings)
+        job.reporter.report(f"the {other.name} result is in {run.path / other.name}")
+    run.log(summarize_run(run))
+
+
+def write_report(run: Run, file: Path | None = None, *, tsne: bool | None = None) -> Path:
+    """Write the report of a run, by default to report.html in its folder; return its path."""
+    from shoal.report.page import render_report
+
+    target = file if file is not None else run.path / "report.html"
+    make_folder(target.parent)
+    with locked(run.path) if tsne or target.parent == run.path else nullcontext():
+        write_text(target, render_report(run, tsne=tsne))
+    return target
+
+
+def summarize_run(run: Run) -> str:
+    """Summarize a run: 'Found 23 categories (80 % interval 20–26): 14 known, 9 novel. 212 images
+    are uncertain.'"""
+    confidences = column(run.assignments, "confidence")
+    n_uncertain = sum(confidence < UNCERTAIN_BELOW for confidence in confidences)
+    categories = run.categories
+    has_images = [row.size > 0 for row in categories if not row.is_novel]
+    n_known = sum(has_images)
+    n_novel = sum(row.size > 0 for row in categories if row.is_novel)
+    known = f"{n_known} known"
+    if not all(has_images):
+        known = f"{n_known} of {len(has_images)} known"
+    estimate = run.json("estimate") if run.has("estimate.json") else {}
+    interval = estimate.get("interval")
+    found = f"Found {count(n_known + n_novel, 'category')}"
+    if interval:
+        found += f" ({interval_in_words(interval, estimate.get('range'))})"
+    sentences = [
+        f"{found}: {known}, {n_novel} novel.",
+        f"{count(n_uncertain, 'image')} {plural(n_uncertain, 'is')} uncertain.",
+    ]
+    if interval and is_wide(interval):
+        sentences.append("The labels barely constrain the number of categories.")
+    if run.has("calibration.json") and not run.json("calibration")["is_calibrated"]:
+        sentences.append(UNCHECKED)
+    mixed = [shown(row.category) for row in categories if row.mixed_probability >= MIXED_FROM]
+    if mixed:
+        sentences.append(f"{count(len(mixed), 'category')} may be two: {first_few(mixed)}.")
+    return " ".join(sentences)

@@ -1,0 +1,228 @@
+"""What the page is sent: the state of all images in binary form, changes, and details of images.
+
+Shapes: N images. All numbers are little-endian.
+"""
+
+from pathlib import PurePosixPath
+
+import numpy as np
+
+from shoal.arrays import Ints
+from shoal.boxes import split_name
+from shoal.review.actions import STATUSES, Entry
+from shoal.review.parts import proposed_split
+from shoal.review.review import Review
+from shoal.review.reviewed_run import names_today
+from shoal.review.state import Record, State
+from shoal.review.suspicious_labels import expected_labels
+from shoal.runs import NO_CATEGORY
+from shoal.server.packing import pack_numbers, pack_rows
+from shoal.text import shown
+from shoal.words import count, first_few
+
+MAX_ENTRIES = 200
+"""Maximum number of past actions on the page."""
+
+MAX_NAME = 80
+"""Maximum number of characters of the name of a category in the description of an action."""
+
+N_MIXED_SHOWN = 8
+"""Images shown of the part of a mixed category that would leave."""
+
+CONFIDENCE_SCALE = 250
+"""Confidence 1 in the bytes that the page receives."""
+
+
+def columns(review: Review) -> bytes:
+    """Return the columns of all images, one after the other.
+
+    Typical order (rows), category, given label and the label that the neighbors suggest as 4-byte
+    integers, then status and confidence as bytes.
+    """
+    with review.lock:
+        state = review.state
+        labels, expected = (
+            np.array([state.id_of.get(name, NO_CATEGORY) for name in names])
+            for names in (state.columns["label_given"], expected_labels(state.columns))
+        )
+        confidence = np.nan_to_num(state.columns["confidence"]).clip(0, 1) * CONFIDENCE_SCALE
+        integers = (state.typical_order, state.images.category, labels, expected)
+        small = (state.images.status, np.rint(confidence))
+        return b"".join(
+            [column.astype("<i4").tobytes() for column in integers]
+            + [column.astype("u1").tobytes() for column in small]
+        )
+
+
+def category(number: int, record: Record) -> dict[str, object]:
+    """Return a category for the page, which counts its images itself."""
+    return {
+        "id": number,
+        "name": shown(record.name),
+        "novel": record.is_novel,
+        "named": record.is_named,
+        "into": record.merged_into,
+        "note": shown(record.note),
+    }
+
+
+def categories(review: Review) -> list[dict[str, object]]:
+    """Return all categories, merged ones included, with what the run found out about them."""
+    state = review.state
+    found = {category.category_id: category for category in state.found}
+    is_labeled = np.array([bool(label) for label in state.columns["label_given"]])
+    rows = []
+    for number, record in state.records.items():
+        row = category(number, record)
+        if number in found and found[number].nearest_known in state.id_of:
+            row["nearest"] = state.id_of[found[number].nearest_known]
+            row["similarity"] = _round(found[number].nearest_known_similarity)
+        sides = proposed_split(state, number)
+        if sides is not None:
+            # Labeled and unlabeled images on both sides, and some of those that would leave.
+            counts = [
+                [int(is_labeled[side].sum()), int((~is_labeled[side]).sum())] for side in sides
+            ]
+            row["mixed"] = {"sides": counts, "rows": sides[1][:N_MIXED_SHOWN].tolist()}
+        rows.append(row)
+    return rows
+
+
+def changes(review: Review, since: int, by: str) -> dict[str, object]:
+    """Return the images, categories and actions that changed after action `since`, and what the
+    person `by` can undo and redo."""
+    with review.lock:
+        state = review.state
+        since = max(0, since)
+        rows: Ints = np.flatnonzero(state.images.version > since)
+        touched = [number for number, version in state.versions.items() if version > since]
+        new_entries = state.entries[since:][-MAX_ENTRIES:]
+        return {
+            "seq": state.seq,
+            "rows": pack_rows(rows, len(state)),
+            "category": pack_numbers(state.images.category[rows]),
+            "status": pack_numbers(state.images.status[rows]),
+            "categories": [category(n, state.records[n]) for n in touched if n in state.records],
+            "gone": [number for number in touched if number not in state.records],
+            "entries": [entry_fields(state, entry) for entry in new_entries],
+            "distinct": sorted(state.distinct),
+            **undo_and_redo(state, by),
+        }
+
+
+def undo_and_redo(state: State, by: str) -> dict[str, str]:
+    """Return descriptions of the actions that a person can undo and redo; empty for none."""
+    targets = {"undo": state.last_done(by), "redo": state.last_undone(by)}
+    return {kind: describe(state, state.entry(seq)) if seq else "" for kind, seq in targets.items()}
+
+
+def entry_fields(state: State, entry: Entry) -> dict[str, object]:
+    """Return an action for the history on the page, with an image and a category to show it by."""
+    target = entry.action
+    while target.of:
+        target = state.entry(target.of).action
+    categories = [target.category, *target.categories, *(group.category for group in target.groups)]
+    return {
+        "row": int(target.rows[0]) if len(target.rows) else -1,
+        "category": next((number for number in categories if number != NO_CATEGORY), NO_CATEGORY),
+        "seq": entry.seq,
+        "by": entry.by,
+        "at": entry.at,
+        "window": entry.window,
+        "action": entry.action.kind,
+        "words": describe(state, entry),
+    }
+
+
+def describe(state: State, entry: Entry) -> str:
+    """Return a description of an action, with the current names of categories."""
+    action = entry.action
+    kind = action.kind
+    images = count(len(action.rows), "image")
+    name = _name(state, action.category)
+    others = [_name(state, number) for number in action.categories]
+    if kind == "assign":
+        return f"move {images}{_origin(state, entry)} to {name}"
+    if kind == "refuse":
+        return f"refuse {images} for {name}"
+    if kind == "note":
+        about = images if len(action.rows) else name
+        return f"note on {about}: {shown(action.text, MAX_NAME) or 'none'}"
+    if kind == "create":
+        return f"new category {shown(action.name, MAX_NAME)} with {images}{_origin(state, entry)}"
+    if kind == "rename":
+        before = state.before(entry.seq).records[action.category]
+        old = shown(before.name, MAX_NAME) if before else name
+        return f"rename {old} to {shown(action.name, MAX_NAME)}"
+    if kind == "merge":
+        return f"merge {', '.join(others[:3])} into {name}"
+    if kind == "distinct":
+        return f"mark {' and '.join(others)} as different"
+    if kind == "split":
+        return f"split {name} into {len(action.groups) + 1}"
+    if kind in ("undo", "redo"):
+        return f"{kind} action {action.of}, {describe(state, state.entry(action.of))}"
+    homes = [
+        _name(state, group.category) for group in action.groups if group.category != NO_CATEGORY
+    ]
+    where = f"of {first_few(homes, 3)}" if homes else "without category"
+    return f"{kind} {images} {where}"
+
+
+def _origin(state: State, entry: Entry) -> str:
+    """Return a description of where moved images came from; some may have been there before."""
+    homes = {*np.unique(state.before(entry.seq).values.category).tolist()} - {entry.action.category}
+    names = [_name(state, number) for number in homes if number != NO_CATEGORY]
+    origins = []
+    if len(names) == 1:
+        origins.append(f" from {names[0]}")
+    elif names:
+        origins.append(f" from {count(len(names), 'category')}")
+    if NO_CATEGORY in homes:
+        origins.append(" without category")
+    return " and".join(origins)
+
+
+def _name(state: State, number: int) -> str:
+    return shown(state.name(number), MAX_NAME)
+
+
+def images(review: Review, rows: list[int]) -> list[dict[str, object]]:
+    """Return the details of some images, with the present names of categories."""
+    with review.lock:
+        names = names_today(review.state)
+        return [_image(review.state, row, names) for row in rows]
+
+
+def _image(state: State, row: int, names: dict[str, str]) -> dict[str, object]:
+    columns = state.columns
+
+    def present_name(column: str) -> str:
+        original = columns[column][row]
+        return shown(names.get(original, original))
+
+    decided = int(state.images.decided[row])
+    entry = state.entry(decided) if decided else None
+    path = state.paths[row]
+    return {
+        "row": row,
+        "path": shown(path),
+        "is_box": split_name(path)[1] is not None,
+        "name": shown(PurePosixPath(path).name),
+        "given": present_name("label_given"),
+        "found": present_name("category"),
+        "confidence": _round(columns["confidence"][row]),
+        "outlier": _round(columns["outlier_score"][row]),
+        "nearest": present_name("nearest_known"),
+        "similarity": _round(columns["nearest_known_similarity"][row]),
+        "second": "" if state.is_second_rejected(row) else present_name("second_category"),
+        "status": STATUSES[int(state.images.status[row])],
+        "by": entry.by if entry else "",
+        "at": entry.at if entry else "",
+        "note": shown(state.notes.get(row, "")),
+        "rejected": [_name(state, c) for c in sorted(state.rejected.get(row, ()))],
+    }
+
+
+def _round(value: float) -> float | None:
+    return round(float(value), 3) if np.isfinite(value) else None

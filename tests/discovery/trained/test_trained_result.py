@@ -1,0 +1,247 @@
+"""Whether to train, which result is used, and stopping at any moment."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from patched_method import collapsing
+from photo_runs import press_ctrl_c, run_on
+from shoal.clustering.blend import USUAL_WEIGHT, TriedWeight
+from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
+from shoal.discovery.reporter import Reporter
+from shoal.discovery.trained import training
+from shoal.discovery.trained.evaluation import Choice, Evaluation
+from shoal.discovery.trained.trained_result import reason_not_to_train
+from shoal.methods.registry import load_recipe
+from shoal.training.loop import train
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+WATCHED = "head/layers.0.weight"
+
+
+def with_training(settings: DiscoverySettings, **values) -> DiscoverySettings:
+    return replace(
+        settings,
+        method_settings=replace(
+            settings.method_settings, training=replace(settings.method_settings.training, **values)
+        ),
+    )
+
+
+def hiding(settings: DiscoverySettings, monkeypatch, **values) -> DiscoverySettings:
+    """Return settings with which one of the three known colors is hidden from training."""
+    monkeypatch.setattr("shoal.discovery.trained.held_out.MIN_CATEGORIES", 2)
+    return replace(with_training(settings, **values), n_clusters=5, hidden_share=0.4)
+
+
+def keep_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use the trained result regardless of the held-out labels."""
+    monkeypatch.setattr(Choice, "is_significant", True)
+    monkeypatch.setattr(Choice, "is_hopeless", False)
+
+
+def evaluation_of(n_wrong: int, n_images: int = 40) -> Evaluation:
+    right = np.arange(n_images) >= n_wrong
+    evaluation = Evaluation(
+        images=None,
+        held_out=None,
+        frozen_discovery=None,
+        settings=choose_settings(),
+    )
+    evaluation.__dict__["frozen_tried"] = [TriedWeight(weight=1.0, n_shifts=0, is_correct=right)]
+    return evaluation
+
+
+@pytest.mark.parametrize(("n_wrong", "is_started"), [(0, False), (1, False), (4, False), (5, True)])
+def test_training_is_skipped_if_no_result_could_be_significant_unless_requested(
+    n_wrong, is_started
+) -> None:
+    evaluation = evaluation_of(n_wrong)
+    assert (reason_not_to_train(choose_settings(), evaluation) == "") is is_started
+    assert reason_not_to_train(choose_settings(train=True), evaluation) == ""
+    assert reason_not_to_train(choose_settings(result="trained"), evaluation) == ""
+
+
+def test_training_is_skipped_if_nothing_can_be_held_out_unless_requested() -> None:
+    assert reason_not_to_train(choose_settings(), None)
+    assert reason_not_to_train(choose_settings(train=True), None) == ""
+
+
+@pytest.mark.parametrize("changes", [{"training.lr": 0.02}, {}])
+def test_the_values_of_the_cpu_recipe_can_be_given_explicitly(changes) -> None:
+    """The recipe is then still `default`."""
+    given = choose_settings(epochs=12, train=True, changes=changes)
+    recipe = load_recipe("cpu")
+    assert (given.recipe, given.method_settings.training.epochs) == (
+        "default",
+        recipe.training.epochs,
+    )
+    assert reason_not_to_train(given, evaluation_of(0)) == ""
+    assert choose_settings(recipe="cpu").recipe == "cpu"
+
+
+def test_with_few_labels_training_is_skipped(photos, settings, tmp_path: Path) -> None:
+    run = run_on(photos, tmp_path / "run", replace(settings, train=None, n_clusters=5))
+    assert run.is_finished
+    assert not run.is_stopped
+    assert run.provenance["result"] == "frozen"
+    assert not run.has("model.safetensors")
+    assert not (run.path / "frozen").exists()
+
+
+def test_without_held_out_labels_the_frozen_embeddings_have_the_default_weight(
+    photos, settings, tmp_path
+) -> None:
+    weights = {}
+    for name, hidden_share in (("usual", settings.hidden_share), ("trained", 0.0)):
+        wanted = replace(with_training(settings, epochs=1), n_clusters=5, hidden_share=hidden_share)
+        weights[name] = run_on(photos, tmp_path / name, wanted).json("model")["frozen_weight"]
+    assert weights == {"usual": USUAL_WEIGHT, "trained": 0.0}
+
+
+def test_a_training_with_too_few_distinct_embeddings_is_not_used(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
+    """Training is replaced by one whose embeddings are two distinct points, fewer than the five
+    categories."""
+    real = training.get_method
+    monkeypatch.setattr(training, "get_method", lambda name: collapsing(real(name)))
+    wanted = replace(with_training(settings, epochs=1), n_clusters=5)
+    run = run_on(photos, tmp_path / "run", wanted)
+    assert (run.is_finished, run.n_clusters, run.provenance["result"]) == (True, 5, "frozen")
+    assert not (run.path / "frozen").exists()
+    assert not (run.path / "trained").exists()
+    assert not run.has("model.safetensors")
+
+
+def test_without_a_significant_gain_the_frozen_result_is_used(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
+    """Ten labels of easy images cannot show a significant gain; the trained result is a run inside
+    the run."""
+    wanted = hiding(settings, monkeypatch, epochs=2)
+    run = run_on(photos, tmp_path / "run", wanted)
+    choice = run.json("choice")
+    assert (choice["result"], choice["is_significant"]) == ("frozen", False)
+    assert run.provenance["result"] == "frozen"
+    assert run.is_finished
+    assert not run.is_stopped, "there is nothing to resume"
+
+
+def watch_weights(monkeypatch: pytest.MonkeyPatch) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Record some weights at the start and end of each training."""
+    begins = []
+    ends = []
+
+    def seen(data, model, *rest, **options):
+        begins.append(model.saved_tensors()[WATCHED].clone())
+        trained = train(data, model, *rest, **options)
+        ends.append(model.saved_tensors()[WATCHED].clone())
+        return trained
+
+    monkeypatch.setattr("shoal.methods.method.train", seen)
+    return begins, ends
+
+
+def test_the_final_training_continues_the_trial_and_resumes_to_the_same_bytes(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
+    keep_training(monkeypatch)
+    begins, ends = watch_weights(monkeypatch)
+    wanted = hiding(settings, monkeypatch, epochs=5)
+    whole = run_on(photos, tmp_path / "whole", wanted)
+    assert len(whole.metrics) == 2
+    assert whole.provenance["trial_epochs"] <= 5
+    assert torch.equal(begins[1], ends[0]), "the last training begins with the trial's weights"
+    assert not torch.equal(begins[1], begins[0])
+
+    first_epochs: list[str] = []
+
+    def interrupt(line: str) -> None:
+        first_epochs.extend([line] if line.startswith("epoch 1:") else [])
+        if len(first_epochs) == 2:  # the first epoch of the final training is done
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_on(photos, tmp_path / "cut", wanted, reporter=Reporter(detail=interrupt))
+    resumed = run_on(photos, tmp_path / "cut", wanted, resume=True)
+    for name in ("model.safetensors", "assignments.csv", "choice.json"):
+        assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name
+    assert [row["loss"] for row in resumed.metrics] == [row["loss"] for row in whole.metrics]
+
+
+def stopping_at(line: str):
+    """Return a reporter that simulates Ctrl-C at a detail that starts with `line`."""
+    return Reporter(detail=lambda output: press_ctrl_c() if output.startswith(line) else None)
+
+
+@pytest.mark.parametrize("n_epochs", [1, 3])
+def test_a_stopped_trial_uses_its_best_result_so_far(
+    photos, settings, tmp_path: Path, monkeypatch, n_epochs
+) -> None:
+    keep_training(monkeypatch)
+    monkeypatch.setattr("shoal.discovery.trained.evaluation.EVALUATE_AFTER", ())
+    wanted = hiding(settings, monkeypatch, epochs=6)
+    run = run_on(photos, tmp_path / "run", wanted, reporter=stopping_at(f"epoch {n_epochs}:"))
+    assert run.provenance["stopped_early"] == {"epochs": n_epochs, "of": 6}
+    assert run.json("choice")["epochs"] == n_epochs
+    assert run.has("model.safetensors")
+    assert not list(run.path.glob("**/*.tokens*")), "what the trunk computed is deleted"
+
+
+def test_the_time_limit_stops_training_like_ctrl_c(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
+    wanted = replace(hiding(settings, monkeypatch, epochs=6), max_minutes=1e-6)
+    run = run_on(photos, tmp_path / "run", wanted)
+    assert (run.is_finished, run.is_stopped) == (True, True)
+    assert run.provenance["result"] == "frozen"
+
+
+def test_if_the_final_training_is_stopped_the_trial_is_used_and_can_be_resumed(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
+    keep_training(monkeypatch)
+    _, ends = watch_weights(monkeypatch)
+    wanted = hiding(settings, monkeypatch, epochs=5)
+
+    def press(line: str) -> None:
+        if "with all labels" in line.lower():
+            press_ctrl_c()
+
+    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(press))
+    assert (run.provenance["result"], run.is_stopped) == ("trained", True)
+    assert torch.equal(load_file(run.path / "model.safetensors")[WATCHED], ends[0])
+    resumed = run_on(photos, tmp_path / "run", wanted, resume=True)
+    whole = run_on(photos, tmp_path / "whole", wanted)
+    for name in ("model.safetensors", "assignments.csv", "choice.json"):
+        assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name
+
+
+def test_a_stopped_training_without_evaluation_is_not_used(
+    photos, settings, tmp_path: Path
+) -> None:
+    wanted = replace(with_training(settings, epochs=6), n_clusters=5)
+    run = run_on(photos, tmp_path / "run", wanted, reporter=stopping_at("epoch 3:"))
+    assert run.provenance["result"] == "frozen"
+    assert (run.path / "trained" / "assignments.csv").exists()
+    asked = replace(wanted, hidden_share=0.0)  # --result trained
+    run = run_on(photos, tmp_path / "asked", asked, reporter=stopping_at("epoch 3:"))
+    assert run.provenance["result"] == "trained"
+
+
+def test_a_collapsed_final_training_is_not_used(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
+    keep_training(monkeypatch)
+    _, ends = watch_weights(monkeypatch)
+    monkeypatch.setattr("shoal.discovery.trained.trained_result.is_collapsed", lambda rows: True)
+    run = run_on(photos, tmp_path / "run", hiding(settings, monkeypatch, epochs=5))
+    kept = load_file(run.path / "model.safetensors")[WATCHED]
+    assert torch.equal(kept, ends[0]), "the weights of the trial"
+    assert not torch.equal(kept, ends[1])

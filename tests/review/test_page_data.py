@@ -1,0 +1,42 @@
+"""The data of a review that is sent to the page, tested without a server."""
+
+from shoal.review import verbs
+from shoal.review.review import Review
+from shoal.runs import Run
+from shoal.server import page_data
+from shoal.server.search import Search
+
+
+def words(review: Review) -> list[str]:
+    return [page_data.entry_fields(review.state, entry)["words"] for entry in review.state.entries]
+
+
+def test_an_action_in_words_names_its_categories(review: Review) -> None:
+    verbs.decide(review, "confirm", "heron", None)
+    verbs.decide(review, "reject", None, ["06.png", "00.png"])
+    verbs.decide(review, "flag", None, ["06.png"])
+    verbs.decide(review, "flag", None, ["01.png", "03.png", "07.png", "09.png"])
+    verbs.rename(review, "heron", "egret")
+    assert words(review)[:4] == [
+        "confirm 3 images of egret",
+        "reject 2 images of gull, novel-001",
+        "flag 1 image without category",
+        "flag 4 images of gull, egret, novel-001, …",
+    ]
+
+
+def test_the_page_is_told_what_undo_will_undo(review: Review) -> None:
+    verbs.decide(review, "flag", None, ["00.png"], by="bob")
+    verbs.move(review, ["01.png"], "heron", by="bob")
+    assert page_data.changes(review, 0, "bob")["undo"] == "move 1 image from gull to heron"
+
+
+def test_what_was_rejected_in_an_earlier_review_is_not_offered_again(run: Run) -> None:
+    """06.png is in novel-001, and its second choice is novel-002."""
+    shown = page_data.images(Review(run), [6])[0]
+    assert (shown["second"], shown["rejected"]) == ("novel-002", [])
+    assert 6 in Search(Review(run)).candidates(3)["rows"]
+    run.write_json("changes", {"cannot_links": {"06.png": [3]}})
+    shown = page_data.images(Review(run), [6])[0]
+    assert (shown["second"], shown["rejected"]) == ("", ["novel-002"])
+    assert 6 not in Search(Review(run)).candidates(3)["rows"]

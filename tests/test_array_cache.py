@@ -1,0 +1,24 @@
+"""Arrays in the cache."""
+
+import numpy as np
+
+from shoal.array_cache import read_array, write_array
+
+
+def test_an_array_is_read_by_its_key_unless_its_file_is_damaged(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path))
+    array = np.arange(12, dtype=np.float16).reshape(3, 2, 2)
+    assert read_array("views", "key") is None
+    write_array("views", "key", array)
+    np.testing.assert_array_equal(read_array("views", "key"), array)
+    assert read_array("views", "other") is None
+    (file,) = tmp_path.glob("views/*/*.npy")
+    file.write_bytes(file.read_bytes()[:-1])
+    assert read_array("views", "key") is None
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "file"))
+    (tmp_path / "file").touch()
+    write_array("views", "key", np.zeros(3))
+    assert read_array("views", "key") is None
