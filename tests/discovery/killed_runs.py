@@ -63,7 +63,7 @@ def die_holding():
 
     def release_or_die(held, force=False):
         file = Path(held.lock_file)
-        if file.name == LOCK and file.parent.name != "frozen" and held.lock_counter == 1:
+        if file.name == LOCK and held.lock_counter == 1:
             die()
         release(held, force)
 

@@ -30,7 +30,7 @@ from shoal.review.parts import labels_that_leave
 from shoal.review.review import Review
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.review.verbs import Which
-from shoal.runs import Assignment, Category, Run, column
+from shoal.runs import Assignment, Category, Run, column, locked
 from shoal.words import count, plural
 
 
@@ -89,7 +89,11 @@ class DiscoveredRun(Run):
         >>> run.report("found.html").name
         'found.html'
         """
-        return write_report(Run(self.path), None if file is None else Path(file), tsne=tsne)
+        run = Run(self.path)
+        if file is not None and Path(file).parent != run.path and not tsne:
+            return write_report(run, Path(file), tsne=tsne)  # the run may be on a read-only disk
+        with locked(run.path):
+            return write_report(run, None if file is None else Path(file), tsne=tsne)
 
     @property
     def tree(self) -> CategoryTree:

@@ -6,7 +6,6 @@ the run itself, and the other one a run inside it.
 Shapes: N images, D columns.
 """
 
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from shoal.discovery.named_categories import NamedCategories, name_categories, w
 from shoal.files import make_folder, write_text
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
-from shoal.runs import MIXED_FROM, RESULTS, UNCERTAIN_BELOW, Run, column, locked, thumbnail_files
+from shoal.runs import MIXED_FROM, RESULTS, UNCERTAIN_BELOW, Run, column, thumbnail_files
 from shoal.text import shown
 from shoal.training.model import TaskShape
 from shoal.words import count, first_few, interval_in_words, is_wide, plural
@@ -157,13 +156,15 @@ def write_results(job: Job, result: Result, other: Result | None) -> None:
 
 
 def write_report(run: Run, file: Path | None = None, *, tsne: bool | None = None) -> Path:
-    """Write the report of a run, by default to report.html in its folder; return its path."""
+    """Write the report of a run, by default to report.html in its folder; return its path.
+
+    To write into the run folder, hold its lock.
+    """
     from shoal.report.page import render_report
 
     target = file if file is not None else run.path / "report.html"
     make_folder(target.parent)
-    with locked(run.path) if tsne or target.parent == run.path else nullcontext():
-        write_text(target, render_report(run, tsne=tsne))
+    write_text(target, render_report(run, tsne=tsne))
     return target
 
 
