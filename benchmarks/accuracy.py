@@ -13,7 +13,8 @@ known classes and the labeled images; all other labels are used only for scoring
     trained      the trained result, which blends frozen and trained embeddings, even if not used
     result       the result that `shoal discover` uses
 
---classes 10 samples ten classes for each seed, and --recipe cpu trains as on a CPU. Several
+--classes 10 samples ten classes for each seed, --recipe cpu trains as on a CPU, and --train trains
+even if held-out labels cannot show that it helps. Several
 --workers share a GPU, each taking the next collection and seed; after --budget seconds none is
 started. Every finished row is written to --out immediately.
 """
@@ -36,15 +37,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from shoal.arrays import Ints
 from shoal.clustering.inference import infer
 from shoal.clustering.matching import gcd_accuracy
 from shoal.data.readers import read_collection
 from shoal.device import choose_device
 from shoal.discovery.discovery_job import discover_images
-from shoal.discovery.discovery_settings import choose_settings
+from shoal.discovery.discovery_settings import CPU_RECIPE, GPU_RECIPE, choose_settings
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.trained.evaluation import Choice, Evaluation
-from shoal.methods.clusters import Representation
 from shoal.runs import Run
 
 
@@ -100,19 +101,26 @@ def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, A
     named = {name: names.get(int(label)) for name, label in zip(whole.names, labels, strict=True)}
     collection = read_collection(root, named)
     n_clusters = int(truth.max()) + 1
+    recipe = arguments.recipe
+    if recipe is None:
+        recipe = CPU_RECIPE if device.type == "cpu" else GPU_RECIPE
     settings = choose_settings(
-        n_clusters=n_clusters, seed=seed, epochs=arguments.epochs, recipe=arguments.recipe
+        n_clusters=n_clusters,
+        seed=seed,
+        epochs=arguments.epochs,
+        recipe=recipe,
+        train=arguments.train,
     )
-    if arguments.recipe is not None:
-        settings = replace(settings, depths=(settings.trained.n_tail_blocks,))
-    trained_embeddings: list[Any] = []  # of each trial
-    choose = Evaluation.choose
+    trained_embeddings: list[torch.Tensor] = []  # of each evaluation
+    compare = Evaluation.compare
 
-    def choose_and_record(evaluation: Evaluation, learned: Representation) -> Choice:
-        trained_embeddings.append(learned.embeddings)
-        return choose(evaluation, learned)
+    def compare_and_record(
+        evaluation: Evaluation, trained: torch.Tensor, predicted: Ints | None
+    ) -> Choice:
+        trained_embeddings.append(trained)
+        return compare(evaluation, trained, predicted)
 
-    Evaluation.choose = choose_and_record  # type: ignore[method-assign]
+    Evaluation.compare = compare_and_record  # type: ignore[method-assign]
     is_unlabeled = labels < 0
     is_known = np.isin(truth, known)
 
@@ -133,7 +141,7 @@ def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, A
         algorithm1 = infer(embeddings, labels, n_clusters, paper).labels
         cms = algorithm1
         if trained_embeddings:
-            cms = infer(trained_embeddings[0], labels, n_clusters, paper).labels
+            cms = infer(trained_embeddings[-1], labels, n_clusters, paper).labels
         scores = {
             "Algorithm 1": score(algorithm1),
             "frozen": score(np.array([row.category_id for row in frozen.assignments])),
@@ -142,7 +150,7 @@ def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, A
             "result": score(np.array([row.category_id for row in run.assignments])),
         }
         choice = run.json("choice") if run.has("choice.json") else {}
-    Evaluation.choose = choose  # type: ignore[method-assign]
+    Evaluation.compare = compare  # type: ignore[method-assign]
     seconds = round(time.perf_counter() - began, 1)
     return {"collection": root.name, "seed": seed, **scores, "choice": choice, "seconds": seconds}
 
@@ -170,14 +178,16 @@ def table(out: Path) -> str:
     """Return a table of the finished rows, the mean of each collection, and the mean of these."""
     rows = [json.loads(file.read_text()) for file in sorted(out.glob("*.json"))]
     names = ("Algorithm 1", "frozen", "CMS", "trained", "result")
-    heads = ["collection", "seed", *names, "frozen weight", "blocks"]
+    heads = ["collection", "seed", *names, "held-out accuracy", "p < 0.05"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for row in rows:
         scores = [" / ".join(f"{value:.1f}" for value in row[name]) for name in names]
         choice = row["choice"]
-        best = max(choice.get("trials", [{}]), key=lambda trial: trial.get("accuracy", 0))
-        chosen = [choice.get("frozen_weight", "–"), best.get("n_tail_blocks", "–")]
-        cells = [row["collection"], row["seed"], *scores, *chosen]
+        held_out = ["–", "–"]
+        if choice:
+            accuracies = [f"{100 * (share or 0):.1f}" for share in choice["accuracy"].values()]
+            held_out = [" → ".join(accuracies), str(choice["is_significant"])]
+        cells = [row["collection"], row["seed"], *scores, *held_out]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     means = []  # (collections, columns)
     for collection in sorted({row["collection"] for row in rows}):
@@ -203,9 +213,8 @@ def main() -> None:
     parser.add_argument("--labeled", type=float, default=0.5)
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--classes", type=int, help="sample this many classes for each seed")
-    parser.add_argument(
-        "--recipe", help="of the default method; only its number of blocks is trained"
-    )
+    parser.add_argument("--recipe", help="of the default method; by default that of the device")
+    parser.add_argument("--train", action="store_true", default=None, help="in any case")
     parser.add_argument("--device")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--budget", type=float, default=float("inf"))

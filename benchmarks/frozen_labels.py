@@ -57,7 +57,7 @@ def measure(
         SETTINGS,
         n_shifts=default.n_shifts,
         linkage_method=default.linkage_method,
-        is_trained=True,  # so that variance is not reduced
+        n_frozen=0,  # so that variance is not reduced
     )
     plain = infer(x, labels, n_clusters, PLAIN)
     is_free = labels < 0

@@ -128,7 +128,6 @@ def test_a_comparison_killed_in_the_second_method_resumes_to_the_same_bytes(
         "--methods cms,cms",
         "--methods cms,nonsense",
         "--repeats 0",
-        "--set depths=[1]",
         "--n-clusters 2",
         "--resume --force",
         "--set n_tail_blocks=99",

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from shoal.clustering.blend import blend
 from shoal.clustering.estimators import MeanShiftClustering
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.matching import matched_accuracy
@@ -28,13 +29,27 @@ def test_what_varies_in_known_classes_does_not_split_novel_ones() -> None:
     is_novel = classes >= 3
     plain = infer(rows, labels, 6, InferenceSettings(max_shifts=0))
     found = infer(rows, labels, 6, InferenceSettings(max_shifts=0, must_link=True))
-    trained = infer(
-        rows, labels, 6, InferenceSettings(max_shifts=0, must_link=True), is_trained=True
-    )
+    trained = infer(rows, labels, 6, InferenceSettings(max_shifts=0, must_link=True), n_frozen=0)
     assert matched_accuracy(classes, found.labels) == 1.0
     assert matched_accuracy(classes[is_novel], plain.labels[is_novel]) < 0.7
     assert matched_accuracy(classes[is_novel], trained.labels[is_novel]) < 0.7
     assert MeanShiftClustering(6, max_shifts=0).fit(rows, labels).labels_[~is_novel].max() == 2
+
+
+def test_of_a_blend_only_the_frozen_part_is_reduced() -> None:
+    rows, classes, labels = poses()
+    frozen = unit_points(rows)
+    trained = unit_points(np.random.default_rng(3).normal(size=(len(rows), 5)))
+    both = blend(frozen, trained, 0.8)
+    found = reduce_within_class(both, labels, frozen.shape[1])
+    expected = blend(reduce_within_class(frozen, labels), trained, 0.8)
+    torch.testing.assert_close(found, expected, atol=50 / GRID, rtol=0)
+    settings = InferenceSettings(max_shifts=0, must_link=True)
+    is_novel = classes >= 3
+    whole = infer(both, labels, 6, settings, n_frozen=0)
+    reduced = infer(both, labels, 6, settings, n_frozen=frozen.shape[1])
+    assert matched_accuracy(classes[is_novel], whole.labels[is_novel]) < 0.7
+    assert matched_accuracy(classes, reduced.labels) == 1.0
 
 
 @pytest.mark.parametrize("n_labeled", [9, 60])  # fewer and more labels than columns

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from conftest import write_table
 from photo_runs import run_on
 from shoal.cli.main import app
-from shoal.clustering.blend import TriedWeight
+from shoal.clustering.blend import HeldOutAccuracy
 from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.trained.evaluation import Choice
 
@@ -20,9 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 Damage = Callable[[Path], None]
 
-TRIALS = [
-    TriedWeight(weight=weight, n_shifts=1, is_correct=np.arange(9) < 7) for weight in (0.65, 1.0)
-]
+EVALUATED = HeldOutAccuracy(n_shifts=1, is_correct=np.arange(9) < 7)
 
 
 def replaced(old: str, new: str) -> Damage:
@@ -88,7 +86,9 @@ def test_every_command_on_a_damaged_run_succeeds_or_names_the_file(
     (photos.folder / "zzz.png").write_bytes(b"")
     config = choose_settings(config=photos.config)
     made = run_on(photos, tmp_path / "whole", config)
-    made.write_json("choice", Choice(hidden=("red",), tried=TRIALS).to_dict())
+    made.write_json(
+        "choice", Choice(hidden=("red",), frozen=EVALUATED, trained=EVALUATED).to_dict()
+    )
     whole = made.path
     truth = write_table(tmp_path / "truth.csv", photos.truth)
     run = tmp_path / "run"

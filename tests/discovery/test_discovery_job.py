@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from photo_runs import run_on
-from shoal.clustering.blend import TriedWeight
+from shoal.clustering.blend import HeldOutAccuracy
 from shoal.data.pixels import load_pixels
 from shoal.data.pixels.workers import WorkerPool
 from shoal.data.readers import read_collection
@@ -87,32 +87,29 @@ def known_colors(photos):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weight", [0.0, 0.65, 1.0])
+@pytest.mark.parametrize("kept", ["frozen", "trained"])
 def test_the_frozen_result_is_used_if_training_is_worse_on_held_out_labels(
-    known_colors, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weight: float
+    known_colors, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str
 ) -> None:
     seen = []
 
     def compare(images, *args, **options):
         seen.append((images.held_out.hidden, len(images.held_out.rows)))
-        rights = {one: np.full(10, one == weight) for one in (0.0, 0.65, 1.0)}
-        trials = [
-            TriedWeight(weight=one, n_shifts=1, is_correct=right) for one, right in rights.items()
-        ]
-        return Choice(hidden=("red",), tried=trials)
+        frozen, trained = (
+            HeldOutAccuracy(n_shifts=1, is_correct=np.full(10, name == kept))
+            for name in ("frozen", "trained")
+        )
+        return Choice(hidden=("red",), frozen=frozen, trained=trained)
 
     monkeypatch.setattr(Evaluation, "compare", compare)
     messages: list[str] = []
     run = run_on(known_colors, tmp_path / "run", settings, reporter=Reporter(messages.append))
     assert len(seen[0][0]) == 1
-    kept, lost = ("trained", "frozen") if weight < 1 else ("frozen", "trained")
+    lost = "trained" if kept == "frozen" else "frozen"
     assert run.json("choice")["result"] == kept
     other = Run.open(run.path / lost)
     assert messages[-1].endswith(str(other.path))
     assert not (run.path / kept).exists()
-    assert not list(run.path.glob("trial-*"))
-    if weight < 1:
-        assert run.json("model")["frozen_weight"] == weight
     for found, name in ((run, kept), (other, lost)):
         assert found.has("model.safetensors") == (name == "trained")
         assert np.array_equal(found.array("embeddings"), run.array("frozen")) == (name == "frozen")

@@ -1,4 +1,4 @@
-"""Blends of two embeddings of the same images; held-out labels choose the weight.
+"""Blends of two embeddings of the same images, evaluated by held-out labels.
 
 Training adapts an encoder to the known classes, at the cost of features for others. In the
 concatenated row [√w · first, √(1 - w) · second], the squared distance of two images is w times that
@@ -8,7 +8,6 @@ second.
 Shapes: N images, D and E columns of the two embeddings, H held-out labels, K clusters.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -20,33 +19,34 @@ from shoal.arrays import Bools, Ints
 from shoal.clustering.average import LinkageMethod, join_small
 from shoal.clustering.inference import InferenceSettings, has_peaked
 from shoal.clustering.iterates import iterates
-from shoal.clustering.matching import correct_images, is_worse
-from shoal.clustering.mean_shift import ShiftSettings
+from shoal.clustering.matching import correct_images
 
-WEIGHTS = (0.0, 0.35, 0.65, 0.8, 1.0)
-"""Weights of the first embedding that are tried."""
-
-USUAL_WEIGHT = 0.65
-"""Weight that is preferred among those without a significant difference: the best on average over
-four collections (benchmarks/results/2026-11-16_h200_discover_accuracy.md)."""
+FROZEN_WEIGHT = 0.8
+"""Weight of the frozen embeddings in their blend with trained ones, chosen on samples of four
+collections (benchmarks/results/2026-11-19_h200_one_training.md)."""
 
 MAX_SHIFTS = 6
-"""Largest number of shifts tried for a weight; accuracy has stopped rising by then."""
+"""Largest number of shifts tried; accuracy has stopped rising by then."""
 
 MAX_ROWS = 4_000
 MIN_PER_CLUSTER = 4
-"""A weight is evaluated on at most `MAX_ROWS` images, or this many per cluster if that is more."""
+"""Embeddings are evaluated on at most `MAX_ROWS` images, or this many per cluster if that is
+more."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TriedWeight:
-    """The held-out accuracy of one weight."""
+class HeldOutAccuracy:
+    """Which held-out images are assigned correctly."""
 
-    weight: float
     n_shifts: int
     """The number of shifts with the highest accuracy; on ties, the nearest to the usual one."""
     is_correct: Bools
     """(H,) which held-out images are in the cluster that is matched to their class."""
+
+    @property
+    def share(self) -> float:
+        """The share of correct images."""
+        return float(self.is_correct.mean())
 
 
 def blend(first: Tensor, second: Tensor, weight: float) -> Tensor:
@@ -59,79 +59,46 @@ def blend(first: Tensor, second: Tensor, weight: float) -> Tensor:
     return torch.cat([first * weight**0.5, second * (1 - weight) ** 0.5], dim=1)
 
 
-def try_weights(
-    first: Tensor,
-    second: Tensor,
+def try_shifts(
+    points: Tensor,
     labels: Ints,
     held_out: Ints,
     n_clusters: int,
     settings: InferenceSettings,
     *,
     seed: int,
-    weights: Sequence[float] = WEIGHTS,
     linkage_method: LinkageMethod = "ward",
     usual_shifts: int = 0,
-) -> list[TriedWeight]:
-    """Cluster the blend with each weight and evaluate it by the `labels` (N,) of the `held_out`
-    rows (H,).
+) -> HeldOutAccuracy | None:
+    """Cluster unit rows (N, D) after 0, 1, 2 … shifts, evaluate the clusters by the `labels` (N,)
+    of the `held_out` rows (H,), and return the best.
 
     No other label is used, because accuracy on labels that training saw says nothing about
-    unlabeled images. A weight is skipped if its rows are too similar to be cut into `n_clusters`.
-    With few held-out labels, several numbers of shifts are often equally accurate; the one nearest
-    to `usual_shifts` is then used.
+    unlabeled images. Return None if the rows are too similar to be cut into `n_clusters`. With few
+    held-out labels, several numbers of shifts are often equally accurate; the one nearest to
+    `usual_shifts` is then used.
     """
     rows = sample_rows(len(labels), held_out, n_clusters, seed)
-    rows_on_device = torch.from_numpy(rows).to(first.device)
     at = np.searchsorted(rows, held_out)  # (H,)
-    tried = []
-    for weight in weights:
-        points = blend(first[rows_on_device], second[rows_on_device], weight)
-        outcomes: list[Bools] = []
-        cuts = _cuts(points, n_clusters, settings.shift, linkage_method)
-        for cut in islice(cuts, MAX_SHIFTS + 1):
-            outcomes.append(correct_images(labels[held_out], cut[at]))
-            if has_peaked([float(is_correct.mean()) for is_correct in outcomes]):
-                break
-        if outcomes:
-            counts = [int(is_correct.sum()) for is_correct in outcomes]
-            best = [shifts for shifts, n_correct in enumerate(counts) if n_correct == max(counts)]
-            n_shifts = min(best, key=lambda shifts: abs(shifts - usual_shifts))
-            tried.append(
-                TriedWeight(weight=weight, n_shifts=n_shifts, is_correct=outcomes[n_shifts])
-            )
-    return tried
-
-
-def _cuts(
-    points: Tensor, n_clusters: int, shift: ShiftSettings, linkage_method: LinkageMethod
-) -> Iterator[Ints]:
-    """Yield the clusters (M,) after 0, 1, 2 … shifts, while enough rows are distinct."""
-    for iterate in iterates(points, shift):
+    sampled = points[torch.from_numpy(rows).to(points.device)]
+    outcomes: list[Bools] = []
+    for iterate in islice(iterates(sampled, settings.shift), MAX_SHIFTS + 1):
         if not iterate.has_distinct(n_clusters):
-            return
-        yield join_small(iterate.points, iterate.tree, n_clusters, linkage_method).cut(n_clusters)
-
-
-def choose_weight(tried: Sequence[TriedWeight]) -> TriedWeight:
-    """Return the weight nearest to the usual one among those whose accuracy is within a standard
-    error of the best.
-
-    A weight that is less accurate than the first embedding is never chosen, so that training does
-    not make the result worse.
-    """
-    best = max(tried, key=lambda trial: int(trial.is_correct.sum()))
-    n_without = max(
-        (int(trial.is_correct.sum()) for trial in tried if trial.weight == 1), default=0
-    )
-    good = []
-    for trial in tried:
-        if trial.is_correct.sum() >= n_without and not is_worse(trial.is_correct, best.is_correct):
-            good.append(trial)
-    return min(good, key=lambda trial: abs(trial.weight - USUAL_WEIGHT))
+            break
+        tree = join_small(iterate.points, iterate.tree, n_clusters, linkage_method)
+        outcomes.append(correct_images(labels[held_out], tree.cut(n_clusters)[at]))
+        if has_peaked([float(is_correct.mean()) for is_correct in outcomes]):
+            break
+    if not outcomes:
+        return None
+    counts = [int(is_correct.sum()) for is_correct in outcomes]
+    best = [shifts for shifts, n_correct in enumerate(counts) if n_correct == max(counts)]
+    n_shifts = min(best, key=lambda shifts: abs(shifts - usual_shifts))
+    return HeldOutAccuracy(n_shifts=n_shifts, is_correct=outcomes[n_shifts])
 
 
 def sample_rows(n_rows: int, held_out: Ints, n_clusters: int, seed: int) -> Ints:
-    """Return the rows (M,), ascending, that a weight is evaluated on: all held-out ones, and a
+    """Return the rows (M,), ascending, that embeddings are evaluated on: all held-out ones, and a
     random sample of the others."""
     n_wanted = max(MAX_ROWS, MIN_PER_CLUSTER * n_clusters)
     if n_rows <= n_wanted:

@@ -123,7 +123,7 @@ def infer(
     generator: torch.Generator | None = None,
     n_shifts: int | None = None,
     linkage_method: LinkageMethod | None = None,
-    is_trained: bool = False,
+    n_frozen: int | None = None,
     is_unit: bool = False,
 ) -> Inference:
     """Cluster a partly labeled collection (transductive): `embeddings` (N, D), `labels` (N,) with
@@ -132,12 +132,12 @@ def infer(
     If `n_clusters` is None, K is estimated on the tree after `estimate_shifts` shifts. Without
     labels K must be given, and the number of shifts is fixed. `n_shifts` and `linkage_method`, if
     given, are used instead of those with the highest labeled accuracy; pass them for embeddings
-    that were trained with all labels. `n_shifts` is ignored if K is estimated. With `is_trained`,
-    for embeddings that were trained with labels, variance within the classes is not reduced.
-    Shifting stops as soon as one more shift would leave fewer than K distinct rows, up to rounding,
-    because a cut at K would then
-    split identical rows by their position. Embeddings with fewer than K distinct rows raise an
-    error. Rows are scaled to length 1; `is_unit` skips this for the output of `unit_points`.
+    that were trained with labels. `n_shifts` is ignored if K is estimated. Variance within the
+    classes is reduced in the first `n_frozen` columns, which were not trained with labels; None:
+    in all. Shifting stops as soon as one more shift would leave fewer than K distinct rows, up to
+    rounding, because a cut at K would then split identical rows by their position. Embeddings with
+    fewer than K distinct rows raise an error. Rows are scaled to length 1; `is_unit` skips this for
+    the output of `unit_points`.
 
     Ties between different rows (common in binary or quantized embeddings) go to the lower row
     number, so the order of the rows can then affect the result. Cost per iterate: one neighbor
@@ -163,10 +163,9 @@ def infer(
     inference = _run(pairs, known, n_clusters, settings, n_shifts, linkage_method or "ward")
     if settings.must_link and is_labeled:
         shifted = inference.embeddings
-        if not is_trained:
-            steps = iterates(
-                reduce_within_class(points, known), settings.shift, attention, generator
-            )
+        if n_frozen != 0:
+            reduced = reduce_within_class(points, known, n_frozen)
+            steps = iterates(reduced, settings.shift, attention, generator)
             shifted = next(islice(steps, inference.n_shifts, None)).points
         linked = linked_clusters(shifted, known, inference.n_clusters, inference.linkage_method)
         if linked is not None:

@@ -29,12 +29,18 @@ NO_VARIANCE = 1e-12
 
 
 @torch.no_grad()
-def reduce_within_class(points: Tensor, labels: Ints) -> Tensor:
+def reduce_within_class(points: Tensor, labels: Ints, n_frozen: int | None = None) -> Tensor:
     """Return unit rows (N, D) with less variance within the classes of `labels` (N,), -1 for
     unlabeled.
 
     `points` (N, D) are unit rows. They are returned unchanged if no class has two different rows.
+    Of a blend, only the first `n_frozen` columns are changed, which are not trained with labels.
     """
+    if n_frozen is not None and n_frozen < points.shape[1]:
+        frozen = points[:, :n_frozen]
+        lengths = frozen.norm(dim=1, keepdim=True)
+        reduced = reduce_within_class(frozen / lengths, labels)
+        return torch.cat([reduced * lengths, points[:, n_frozen:]], dim=1)
     labeled = np.flatnonzero(labels != UNLABELED)
     classes, class_of = np.unique(labels[labeled], return_inverse=True)
     rows = points[torch.from_numpy(labeled).to(points.device)]  # (L, D)

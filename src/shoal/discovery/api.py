@@ -10,10 +10,11 @@ from shoal.device import choose_device
 from shoal.discovery.discovered_run import DiscoveredRun
 from shoal.discovery.discovery_job import DiscoveryJob
 from shoal.discovery.discovery_settings import (
-    SHORT_RECIPE,
+    CPU_RECIPE,
+    GPU_RECIPE,
     DiscoverySettings,
     choose_settings,
-    shorter_on_cpu,
+    with_device_recipe,
 )
 from shoal.discovery.job import ImageSource
 from shoal.discovery.reporter import SILENT, Reporter, default_reporter
@@ -233,7 +234,7 @@ def prepare(
 ) -> DiscoveryJob:
     """Read the images and choose the settings; the arguments are those of `discover`.
 
-    On a CPU the short recipe is the default.
+    The default recipe depends on the device.
     """
     refinement = None
     if review is not None:
@@ -248,13 +249,13 @@ def prepare(
         )
     else:
         folder = source.default_folder if out is None else Path(out)
-        is_short = choose_device(device).type == "cpu"
+        recipe = GPU_RECIPE
+        if choose_device(device).type == "cpu":
+            recipe = CPU_RECIPE
         started = Run(folder)
         if started.has("config.yaml") and not force:  # it may have been started on another device
-            is_short = started.config_as(DiscoverySettings).recipe == SHORT_RECIPE
-        if is_short:
-            settings = shorter_on_cpu(settings)
-        chosen = choose_settings(**settings)
+            recipe = started.config_as(DiscoverySettings).recipe
+        chosen = choose_settings(**with_device_recipe(settings, recipe))
         collection = source.read()
     return DiscoveryJob(
         collection=collection,

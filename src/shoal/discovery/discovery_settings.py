@@ -29,8 +29,9 @@ ARGUMENTS = frozenset(
 )
 """Arguments of `choose_settings` that are not fields of `DiscoverySettings`."""
 
-SHORT_RECIPE = "cpu"
-"""The recipe of the default method for a CPU."""
+CPU_RECIPE = "cpu"
+GPU_RECIPE = "gpu"
+"""The recipes of the default method for a device."""
 
 
 def _settings_classes() -> dict[str, type[MethodSettings]]:
@@ -53,9 +54,6 @@ class DiscoverySettings:
     """Share of the known categories whose labels are all held out, to evaluate training on novel
     categories; the trained result is used only if it is significantly better. 0: none, and the
     trained result is used."""
-    depths: tuple[int, ...] = ()
-    """How many of the encoder's last blocks to train: each number is tried, and held-out labels
-    choose. Empty: the recipe's and, with the default encoder on a GPU, five."""
     max_minutes: float | None = None
     """Minutes that the job may take: training is stopped in time, as by Ctrl-C, with the best
     result so far; None: no limit."""
@@ -89,8 +87,6 @@ class DiscoverySettings:
             self._refuse("validation_share", "a number between 0 and 1")
         if not 0 <= self.hidden_share < 1:
             self._refuse("hidden_share", "a number in [0, 1), 0 for none")
-        if any(depth < 0 for depth in self.depths) or len(set(self.depths)) < len(self.depths):
-            self._refuse("depths", "different numbers of blocks, such as 1 and 5")
         if self.max_minutes is not None and not self.max_minutes > 0:
             self._refuse("max_minutes", "a number above 0")
         if not 8 <= self.pixel_size <= MAX_SIZE:
@@ -136,16 +132,20 @@ FIELDS = frozenset(each.name for each in fields(DiscoverySettings)) - {"method_s
 """The fields of `DiscoverySettings` itself."""
 
 
-def shorter_on_cpu(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `choose_settings` with the short recipe, unless they set something
-    about training."""
-    default = {"encoder": DEFAULT_ENCODER, "protocol": "shoal"}
+def with_device_recipe(arguments: Mapping[str, Any], recipe: str) -> dict[str, Any]:
+    """Return the arguments of `choose_settings` with a recipe for a device, unless they choose the
+    method's settings otherwise.
+
+    The schedule of the CPU's recipe is not combined with other settings of the training.
+    """
+    default = {"encoder": DEFAULT_ENCODER, "protocol": "shoal", "recipe": None, "config": None}
     is_default = all(arguments.get(name) in (None, value) for name, value in default.items())
-    is_unset = all(arguments.get(name) is None for name in ("recipe", "config", "epochs"))
-    is_changed = any(name.startswith("training.") for name in arguments.get("changes") or {})
-    has_short = SHORT_RECIPE in recipe_names(arguments.get("method") or DEFAULT_METHOD)
-    if is_default and is_unset and not is_changed and has_short:
-        return {**arguments, "recipe": SHORT_RECIPE}
+    changes = arguments.get("changes") or {}
+    sets_training = any(name.startswith("training.") for name in changes)
+    if recipe == CPU_RECIPE and (sets_training or arguments.get("epochs") is not None):
+        return dict(arguments)
+    if is_default and recipe in recipe_names(arguments.get("method") or DEFAULT_METHOD):
+        return {**arguments, "recipe": recipe}
     return dict(arguments)
 
 

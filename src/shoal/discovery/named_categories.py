@@ -65,7 +65,6 @@ def name_categories(
     n_neighbors: int,
     *,
     unseen: Ints | None = None,
-    calibrated_on: Discovery | None = None,
     fallback: Calibration | None = None,
     frozen: Tensor | None = None,
 ) -> NamedCategories:
@@ -83,9 +82,6 @@ def name_categories(
     unseen
         Rows whose labels calibrate confidence, because training has not seen them; all labeled rows
         if not given.
-    calibrated_on
-        Clusters to calibrate on; those of `discovery` if not given. Its clusters without must-links
-        are used, because labels have not influenced them.
     fallback
         The calibration to use if labels are too few.
     frozen
@@ -104,9 +100,7 @@ def name_categories(
     n_categories = len(naming.names)
     members = describe(points, categories, neighbors, points, categories, n_known)
     second = allowed_second(points, categories, n_categories, members.second, naming.apart)
-    if calibrated_on is not None:
-        _, neighbors = _neighbors(calibrated_on, n_neighbors)
-    calibration = _calibrate(calibrated_on or discovery, labels, n_known, neighbors, unseen)
+    calibration = _calibrate(discovery, labels, n_known, neighbors, unseen)
     if calibration.label_rate is None and fallback is not None and fallback.label_rate is not None:
         calibration = replace(fallback, is_from_frozen=True)
     calibration = calibration.for_novel(n_categories - n_known)
@@ -131,7 +125,8 @@ def name_categories(
 def _calibrate(
     discovery: Discovery, labels: Ints, n_known: int, neighbors: Neighbors, unseen: Ints | None
 ) -> Calibration:
-    """Calibrate the share of neighbors in the same cluster on the clusters without must-links."""
+    """Calibrate the share of neighbors in the same cluster on the clusters without must-links,
+    because labels have not influenced these."""
     clusters = discovery.clusters if discovery.unlinked is None else discovery.unlinked
     categories, n_novel = number_clusters(clusters, labels, n_known, discovery.embeddings)
     return calibrate(

@@ -192,7 +192,6 @@ def _run_main(job: Job, reported: list[str]) -> None:
 def _run_worker(job: Job) -> None:
     """Embed or train when the main process asks for it, until it has finished."""
     pixels: Pixels | None = None
-    learned: Representation | None = None
     while flag_from_main(False, job.device):
         training: Training | None = object_from_main(None, job.device)
         if pixels is None:
@@ -201,11 +200,8 @@ def _run_worker(job: Job) -> None:
         if training is None:
             embed(pixels, job.load_encoder().to(job.device))
             continue
-        model = None
-        if training.is_warm_start and learned is not None:
-            model = learned.model
         with suppress(Diverged):  # the main process raises and reports it
-            learned = represent(job, trunk, training, start=model)
+            represent(job, trunk, training)
     if pixels is not None:
         trunk.free()
 

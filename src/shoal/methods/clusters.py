@@ -47,6 +47,8 @@ class Representation:
     """Number of shifts, if labels cannot choose it: on embeddings trained with all of them."""
     linkage_method: LinkageMethod | None = None
     """How small clusters are joined, if labels cannot choose it."""
+    n_frozen: int | None = None
+    """Number of leading columns of `embeddings` that were not trained with labels; None: all."""
     metrics: list[dict[str, Any]] = field(default_factory=list)
     """A row per epoch of training."""
     epoch: int = 0
@@ -120,7 +122,7 @@ def shift_and_cut(
         generator=torch.Generator().manual_seed(seed),
         n_shifts=learned.n_shifts,
         linkage_method=learned.linkage_method,
-        is_trained=learned.model is not None,
+        n_frozen=learned.n_frozen,
     )
     return as_discovery(result, learned.embeddings)
 

@@ -242,7 +242,6 @@ METHOD = Method(
     cluster=cluster,
     cluster_unseen=cluster_unseen,
     shifts=True,
-    supports_warm_start=True,
     protocols={
         "paper": {
             "loss.denominator": "paper",

@@ -93,9 +93,6 @@ class Method(Generic[S]):
     """Whether K must be known before training, because a classifier has K outputs."""
     uses_n_clusters: bool = False
     """Whether training depends on K if it is given."""
-    supports_warm_start: bool = False
-    """Whether training on all labels can start from weights trained with fewer classes. False if a
-    classifier or a memory is indexed by class, because the class indices change."""
     cluster_unseen: (
         Callable[[Representation, Tensor, Ints, Ints, S, int | None], Discovery] | None
     ) = None
@@ -138,13 +135,9 @@ class Method(Generic[S]):
         settings: S,
         *,
         device: torch.device,
-        start: Model[S] | None = None,
         **options: Unpack[TrainOptions],
     ) -> Representation:
-        """Train the model on a task and embed its images; without a model, only embed them.
-
-        Training starts from the weights of the model `start`, if given.
-        """
+        """Train the model on a task and embed its images; without a model, only embed them."""
         if self.model is None:
             encoder = load_encoder(settings.encoder, input_size=settings.input_size).to(device)
             progress = options.get("progress")
@@ -155,14 +148,13 @@ class Method(Generic[S]):
         if self.needs_n_clusters and task.n_clusters is None:
             task = replace(task, n_clusters=_estimate_frozen(task, settings, embed_frozen()))
         model = self.build(settings, shape_of(task)).to(device)
-        if start is not None:
-            model.load_tensors(start.saved_tensors())
         trained = train(task, model, settings.training, rule=settings.inference.rule, **options)
         return Representation(
             embeddings=trained.embeddings,
             embed=model.embed,
             model=model,
             frozen=embed_frozen,
+            n_frozen=0,
             predicted=trained.predicted,
             n_clusters=trained.validation.n_clusters,
             rule=trained.validation.rule,

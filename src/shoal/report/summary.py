@@ -78,21 +78,18 @@ def _training(run: ReviewedRun) -> str:
     text = []
     stopped = run.provenance.get("stopped_early")
     if stopped:
-        which = "Training"
-        if run.provenance.get("trial_epochs"):
-            which = "The final training, with all labels,"
-        text.append(f"{which} was stopped after {stopped['epochs']} of {stopped['of']} epochs.")
+        text.append(f"Training was stopped after {stopped['epochs']} of {stopped['of']} epochs.")
     if run.has("choice.json"):
         choice = run.json("choice")
         labels = count(int(choice["n_images"]), "label")
-        frozen = percent(float(choice["accuracy"]["frozen"]))
-        trained = percent(float(choice["accuracy"]["trained"]))
-        test = "significant"
-        if choice["result"] == "frozen":
-            test = "not significant"
+        accuracy = choice["accuracy"]
+        trained = "training collapsed"
+        if accuracy["trained"] is not None:
+            test = "significant" if choice["is_significant"] else "not significant"
+            trained = f"{percent(accuracy['trained'])} trained ({test})"
+        accuracies = f"{percent(accuracy['frozen'])} frozen, {trained}"
         text.append(
-            f"Held-out accuracy on {labels}: {frozen} frozen, {trained} trained ({test}). "
-            f"The {choice['result']} result is used."
+            f"Held-out accuracy on {labels}: {accuracies}. The {choice['result']} result is used."
         )
     elif stopped and not run.has("model.json"):
         text.append("The frozen result is used.")
@@ -131,16 +128,10 @@ def facts(run: ReviewedRun) -> dict[str, str]:
 def _epochs(run: ReviewedRun) -> str:
     """Return the number of epochs, and whether training was stopped early."""
     n_epochs = len(run.metrics)
-    n_trial = run.provenance.get("trial_epochs")
     stopped = run.provenance.get("stopped_early")
-    if stopped and n_trial:
-        return f"{count(n_trial, 'epoch')}; the final training, with all labels, was stopped early"
     if stopped:
         n_epochs = n_epochs or stopped["epochs"]
         return f"{n_epochs} of {count(stopped['of'], 'epoch')}, stopped early"
     if not n_epochs:
         return "none"
-    if n_trial:
-        trial = f"{count(n_trial, 'epoch')} without the held-out labels"
-        return f"{trial}, then {count(n_epochs, 'epoch')} with all labels"
     return count(n_epochs, "epoch")

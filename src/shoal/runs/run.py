@@ -88,6 +88,9 @@ from shoal.text import shown
 SNAPSHOTS = "best-*.safetensors"
 """The best weights so far, during training."""
 
+CHECKPOINTS = ("checkpoint.safetensors", "evaluations.json", SNAPSHOTS)
+"""Patterns of the files that only resuming needs."""
+
 PARTS = (
     "config.yaml",
     "provenance.json",
@@ -128,7 +131,7 @@ LEFTOVERS = (".*.tmp", "tokens.npy.*", "views.npy.*")
 """Leftovers of a killed run: incomplete files, and tokens of the trunk."""
 
 TRIALS = "trial-*"
-"""Folders of trials, trained without the held-out labels; removed at the end."""
+"""Folders of the trainings of a comparison; removed at the end."""
 
 REVIEW_FILES = ("review*.jsonl", ".review.jsonl.lock")
 """The review of a run, which is not removed with it, to be replayed on the next one."""
@@ -359,11 +362,11 @@ class Run:
     @property
     def has_checkpoints(self) -> bool:
         """Whether the run has files that only resuming needs."""
-        return bool(self._matching(("checkpoint.safetensors", SNAPSHOTS, TRIALS)))
+        return bool(self._matching((*CHECKPOINTS, TRIALS)))
 
     def drop_checkpoints(self) -> None:
         """Remove files that only resuming needs."""
-        for file in self._matching(("checkpoint.safetensors", SNAPSHOTS)):
+        for file in self._matching(CHECKPOINTS):
             file.unlink(missing_ok=True)
         self._drop_trials()
 

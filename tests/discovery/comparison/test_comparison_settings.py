@@ -41,7 +41,7 @@ def test_a_change_applies_to_every_method_with_that_setting_or_to_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["training.batchsize", "train", "depths", "recipe", "pim.fit_steps", "method"]
+    "name", ["training.batchsize", "train", "recipe", "pim.fit_steps", "method"]
 )
 def test_a_change_of_a_setting_that_no_method_has_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="changes"):

@@ -1,4 +1,4 @@
-"""Held-out labels choose the weight of the frozen embeddings."""
+"""Held-out labels choose between the frozen and the trained result."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.clustering.blend import WEIGHTS, TriedWeight
+from shoal.clustering.blend import HeldOutAccuracy
 from shoal.discovery.discovery_settings import choose_settings
+from shoal.discovery.trained import evaluation as evaluation_module
 from shoal.discovery.trained.evaluation import (
     Choice,
     Evaluation,
@@ -17,6 +18,7 @@ from shoal.discovery.trained.evaluation import (
 )
 from shoal.discovery.trained.held_out import HeldOut
 from shoal.methods.clusters import Discovery, Representation
+from shoal.methods.registry import get_method
 
 CLASSES = ("a", "b", "c", "d")
 SETTINGS = choose_settings(changes={"inference.shift.n_neighbors": 4})
@@ -56,23 +58,22 @@ def evaluation(frozen, labels, held_out, settings=SETTINGS) -> Evaluation:
     )
 
 
-def choose_weight_for(frozen, trained, labels, held_out) -> Choice:
-    """Return the choice among all weights for frozen and trained embeddings."""
-    return evaluation(frozen, labels, held_out).compare(trained, None, WEIGHTS[:-1])
+def choose(frozen, trained, labels, held_out) -> Choice:
+    return evaluation(frozen, labels, held_out).compare(trained, None)
+
+
+def accuracy(is_correct: np.ndarray) -> HeldOutAccuracy:
+    return HeldOutAccuracy(n_shifts=1, is_correct=is_correct)
 
 
 def test_training_that_disperses_clusters_is_not_used(task) -> None:
     truth, labels, held_out = task
     tight = scattered(truth, 0.05)
     loose = scattered(truth, 3.0, seed=1)
-    found = choose_weight_for(tight, loose, labels, held_out)
-    assert (found.frozen.is_correct.all(), found.hidden, found.n_images) == (True, ("d",), 10)
-    assert found.result == "frozen"
-    better = choose_weight_for(loose, tight, labels, held_out)
-    assert better.trained.is_correct.all()
-    assert better.frozen.is_correct.mean() < 0.5
-    assert better.result == "trained"
-    assert better.chosen.weight < 1
+    found = choose(tight, loose, labels, held_out)
+    assert (found.frozen.share, found.hidden, found.result) == (1.0, ("d",), "frozen")
+    better = choose(scattered(truth, 0.4, seed=2), tight, labels, held_out)
+    assert better.trained.share > better.frozen.share
 
 
 def test_a_method_with_custom_clustering_sees_all_labels_but_the_held_out_ones(
@@ -84,21 +85,23 @@ def test_a_method_with_custom_clustering_sees_all_labels_but_the_held_out_ones(
     points = scattered(truth, 0.05)
     seen = []
 
-    def by_truth(_evaluation, embeddings, given):
-        seen.append((embeddings.shape[1], given))
-        return truth
+    def by_truth(learned, given, settings, n_clusters):
+        seen.append((learned.embeddings.shape[1], given))
+        return Discovery(clusters=truth, n_clusters=n_clusters, embeddings=points.numpy())
 
-    monkeypatch.setattr(Evaluation, "_cluster", by_truth)
-    found = evaluation(points, labels, held_out, choose_settings(method="gcd"))
-    choice = found.compare(points, None, (0.0, 0.65))
-    assert [(one.weight, one.n_shifts) for one in choice.tried[:-1]] == [(0.0, 0), (0.65, 0)]
-    assert all(one.is_correct.all() for one in choice.tried)
-    assert [width for width, _ in seen] == [6, 12]
+    method = replace(get_method("gcd"), cluster=by_truth)
+    monkeypatch.setattr(evaluation_module, "get_method", lambda name: method)
+    choice = evaluation(points, labels, held_out, choose_settings(method="gcd")).compare(
+        points, None
+    )
+    assert choice.trained.is_correct.all()
+    ((width, given),) = seen
+    assert width == 12
     hidden = np.isin(np.arange(120), judging)
-    np.testing.assert_array_equal(seen[0][1], np.where(hidden, -1, labels))
+    np.testing.assert_array_equal(given, np.where(hidden, -1, labels))
 
 
-def test_labels_seen_in_training_affect_the_evaluation_of_the_frozen_embeddings_only(task) -> None:
+def test_labels_seen_in_training_affect_the_reduction_of_variance_only(task) -> None:
     """Training fits the labels that it sees, so they cannot evaluate it."""
     truth, labels, held_out = task
     frozen = scattered(truth, 0.5)
@@ -106,36 +109,32 @@ def test_labels_seen_in_training_affect_the_evaluation_of_the_frozen_embeddings_
     wrong = labels.copy()
     seen = np.flatnonzero((labels >= 0) & (labels < 3))
     wrong[seen] = np.random.default_rng(0).permutation(labels[seen])
+    plain = choose_settings(
+        must_link=False, changes={"inference.shift.n_neighbors": 4}
+    )  # without the reduction
     before, after = (
-        choose_weight_for(frozen, trained, given, held_out).to_dict()["tried"]
+        evaluation(frozen, given, held_out, plain).compare(trained, None).to_dict()
         for given in (labels, wrong)
     )
-    assert before[:-1] == after[:-1]
-    assert before[-1]["accuracy"] > after[-1]["accuracy"]
+    assert before == after
+    reduced, by_wrong = (choose(frozen, trained, given, held_out) for given in (labels, wrong))
+    assert reduced.frozen.share > by_wrong.frozen.share
 
 
 def test_collapsed_training_is_never_used(task) -> None:
     truth, labels, held_out = task
     one_direction = scattered(np.zeros(120, dtype=int), 1e-4)
-    found = choose_weight_for(scattered(truth, 0.05), one_direction, labels, held_out)
-    assert (found.is_collapsed, found.result, found.trained.weight) == (True, "frozen", 1.0)
+    found = choose(scattered(truth, 0.05), one_direction, labels, held_out)
+    assert (found.trained, found.result) == (None, "frozen")
+    assert found.to_dict()["accuracy"]["trained"] is None
 
 
-def test_significantly_worse_training_is_hopeless() -> None:
-    frozen = np.ones(100, dtype=bool)
-    for n_wrong, is_hopeless in (
-        (4, False),
-        (5, True),
-    ):  # 5 of 5 differing images are worse: 5 > 2 · √5
-        trial = TriedWeight(weight=0.65, n_shifts=0, is_correct=np.arange(100) >= n_wrong)
-        found = Choice(
-            hidden=(), tried=[trial, TriedWeight(weight=1.0, n_shifts=0, is_correct=frozen)]
-        )
-        assert found.is_hopeless == is_hopeless
-    even = TriedWeight(weight=0.0, n_shifts=0, is_correct=frozen)
-    assert not Choice(
-        hidden=(), tried=[even, trial, TriedWeight(weight=1.0, n_shifts=0, is_correct=frozen)]
-    ).is_hopeless
+@pytest.mark.parametrize(("n_wrong", "is_hopeless"), [(4, False), (5, True)])
+def test_significantly_worse_training_is_hopeless(n_wrong: int, is_hopeless: bool) -> None:
+    """If 5 of 5 differing images are worse, 5 > 2 · √5."""
+    frozen = accuracy(np.ones(100, dtype=bool))
+    trained = accuracy(np.arange(100) >= n_wrong)
+    assert Choice(hidden=(), frozen=frozen, trained=trained).is_hopeless == is_hopeless
 
 
 @pytest.mark.parametrize(
@@ -147,13 +146,10 @@ def test_the_frozen_result_is_used_unless_training_is_significantly_better(
 ) -> None:
     """Five of five improvements have a p-value of 1/32, four of four of 1/16."""
     right = np.arange(10)
-    tried = [
-        TriedWeight(weight=0.65, n_shifts=1, is_correct=right < n_trained),
-        TriedWeight(weight=1.0, n_shifts=1, is_correct=right < n_frozen),
-    ]
-    found = Choice(hidden=("a",), tried=tried)
+    found = Choice(
+        hidden=("a",), frozen=accuracy(right < n_frozen), trained=accuracy(right < n_trained)
+    )
     assert (found.result, found.is_significant) == (kept, kept == "trained")
-    assert found.chosen.weight == (0.65 if kept == "trained" else 1.0)
 
 
 def test_with_fewer_than_five_errors_no_result_can_be_significant() -> None:

@@ -1,4 +1,4 @@
-"""When a trial is evaluated and stopped, also after a resume."""
+"""When training is evaluated and stopped, also after a resume."""
 
 from types import SimpleNamespace
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.clustering.blend import TriedWeight
+from shoal.clustering.blend import HeldOutAccuracy
 from shoal.discovery.trained.evaluation import (
     Choice,
-    TrialStopping,
+    HeldOutStopping,
     best_epoch,
     read_evaluations,
 )
@@ -22,21 +22,25 @@ def first(n_right: int) -> np.ndarray:
     return np.arange(100) < n_right
 
 
-def stopping(run: Run, counts: dict[int, int], *, n_epochs: int = 4) -> TrialStopping:
+def stopping(run: Run, counts: dict[int, int | None], *, n_epochs: int = 4) -> HeldOutStopping:
     """Return early stopping with a given number of correct images of 100 after each epoch, and 50
-    without training."""
-    frozen = TriedWeight(weight=1.0, n_shifts=1, is_correct=first(50))
+    without training; None: collapsed."""
+    frozen = HeldOutAccuracy(n_shifts=1, is_correct=first(50))
     choices = iter(
-        Choice(hidden=(), tried=[TriedWeight(weight=0.65, n_shifts=1, is_correct=first(n)), frozen])
+        Choice(
+            hidden=(),
+            frozen=frozen,
+            trained=None if n is None else HeldOutAccuracy(n_shifts=1, is_correct=first(n)),
+        )
         for n in counts.values()
     )
-    evaluation = SimpleNamespace(compare=lambda embeddings, predicted, weights: next(choices))
-    return TrialStopping(
-        evaluation=evaluation, trial=run, n_epochs=n_epochs, report=lambda line: None
+    evaluation = SimpleNamespace(compare=lambda embeddings, predicted: next(choices))
+    return HeldOutStopping(
+        evaluation=evaluation, run=run, n_epochs=n_epochs, report=lambda line: None
     )
 
 
-def ask(run: Run, counts: dict[int, int], *, n_epochs: int = 4) -> list[tuple[bool, bool]]:
+def ask(run: Run, counts: dict[int, int | None], *, n_epochs: int = 4) -> list[tuple[bool, bool]]:
     """Return whether each epoch is the best so far, and whether training then stops."""
     stop = stopping(run, counts, n_epochs=n_epochs)
     verdicts = [stop(epoch, torch.zeros(0), None) for epoch in counts]
@@ -46,7 +50,7 @@ def ask(run: Run, counts: dict[int, int], *, n_epochs: int = 4) -> list[tuple[bo
 @pytest.mark.parametrize(
     ("n_epochs", "expected"), [(25, [6, 12, 19]), (4, [1, 2, 3]), (2, [1]), (1, [])]
 )
-def test_a_trial_is_evaluated_after_a_quarter_a_half_and_three_quarters(
+def test_training_is_evaluated_after_a_quarter_a_half_and_three_quarters(
     tmp_path, n_epochs, expected
 ) -> None:
     assert stopping(Run(tmp_path), {}, n_epochs=n_epochs).epochs == expected
@@ -63,18 +67,13 @@ def test_the_last_epoch_is_the_best_unless_an_earlier_one_is_significantly_bette
     assert best_epoch({i + 1: first(count) for i, count in enumerate(counts)}) == kept
 
 
-def test_an_epoch_without_clusters_is_not_compared() -> None:
-    assert best_epoch({1: first(60), 2: None}) == 2
-    assert best_epoch({2: None, 3: first(60)}) == 3
-
-
 def test_a_damaged_file_is_named(tmp_path) -> None:
     (tmp_path / "evaluations.json").write_text('{"first": [1]}')
     with pytest.raises(DataError, match=r"evaluations\.json"):
         read_evaluations(Run(tmp_path))
 
 
-def test_a_trial_that_gets_worse_is_stopped_also_after_a_resume(tmp_path) -> None:
+def test_training_that_gets_worse_is_stopped_also_after_a_resume(tmp_path) -> None:
     whole = Run(tmp_path / "whole")
     parts = Run(tmp_path / "parts")
     for run in (whole, parts):
@@ -88,10 +87,11 @@ def test_a_trial_that_gets_worse_is_stopped_also_after_a_resume(tmp_path) -> Non
     ).read_bytes()
 
 
-def test_an_improving_trial_continues_and_a_hopeless_or_perfect_one_stops(tmp_path) -> None:
+def test_an_improving_training_continues_and_a_hopeless_or_perfect_one_stops(tmp_path) -> None:
     assert ask(Run(tmp_path), {1: 60, 2: 70, 3: 75}) == [(True, False)] * 3
     assert ask(Run(tmp_path), {1: 100}) == [(True, True)]
     assert ask(Run(tmp_path), {1: 40}) == [(True, True)], "significantly worse than 50"
+    assert ask(Run(tmp_path), {1: None}) == [(True, True)], "collapsed"
 
 
 def test_the_evaluation_at_a_user_stop_is_not_stored(tmp_path) -> None:

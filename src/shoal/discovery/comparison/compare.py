@@ -14,7 +14,7 @@ from shoal.device import choose_device
 from shoal.discovery.comparison.comparison_job import ComparisonJob
 from shoal.discovery.comparison.comparison_result import Comparison
 from shoal.discovery.comparison.comparison_settings import FROZEN, choose_comparison, is_for
-from shoal.discovery.discovery_settings import shorter_on_cpu
+from shoal.discovery.discovery_settings import GPU_RECIPE, with_device_recipe
 from shoal.discovery.job import ImageSource
 from shoal.discovery.reporter import Reporter, default_reporter
 from shoal.discovery.run_job import run_job
@@ -179,8 +179,10 @@ def discover_command(method: str, source: ImageSource, settings: Mapping[str, An
     changes = _changes_for(method, arguments.pop("changes", None) or {})
     if method == FROZEN or not get_method(method).trains:
         arguments.pop("epochs", None)
-    elif "recipe" in shorter_on_cpu({"method": method, "changes": changes, **arguments}):
-        arguments["recipe"] = "default"  # `discover` would take a shorter one on a CPU
+    else:
+        chosen = with_device_recipe({**arguments, "method": method}, GPU_RECIPE)
+        if chosen.get("recipe") != arguments.get("recipe"):
+            arguments["recipe"] = "default"  # `discover` would take that of the device
     paths = [source.images, source.labels, source.labeled, source.unlabeled, source.boxes]
     if not all(path is None or isinstance(path, str | os.PathLike) for path in paths):
         arguments |= {"train": False} if method == FROZEN else {"method": method}

@@ -16,7 +16,7 @@ FROZEN = RESULTS[0]
 
 DEFAULT_METHODS = ("cms", "simgcd", "gcd")
 
-EXCLUDED = {"recipe", "method", "method_settings", "train", "depths", "max_minutes"}
+EXCLUDED = {"recipe", "method", "method_settings", "train", "max_minutes"}
 """Fields of `DiscoverySettings` that cannot be set in a comparison."""
 
 SHARED_SETTINGS = ("encoder", "input_size")
@@ -131,7 +131,7 @@ def _choose(
         epochs = None
     changes = {name: value for name, value in changes.items() if is_for(method, name)}
     settings = choose_settings(method=method, epochs=epochs, changes=changes, **shared)
-    return replace(settings, train=True, depths=(), max_minutes=None)
+    return replace(settings, train=True, max_minutes=None)
 
 
 def is_for(method: str, change: str) -> bool:

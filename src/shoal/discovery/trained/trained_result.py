@@ -1,24 +1,22 @@
 """The trained result: train the encoder's tail and a head, and compare with the frozen result.
 
-A trial trains without the held-out labels. These then choose between the frozen and the trained
-result, and the weight of the frozen embeddings in their blend. If training helps, it continues with
-all labels. With too few known categories to hold any out, there is no trial: the encoder is trained
-once, and only if the user asks for it.
+The encoder is trained without the held-out labels, which then choose between the frozen and the
+trained result. With too few known categories to hold any out, it is trained only if the user asks
+for it.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
-from shoal.clustering.blend import USUAL_WEIGHT, blend
+from shoal.clustering.blend import FROZEN_WEIGHT, blend
 from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
-from shoal.discovery.discovery_settings import SHORT_RECIPE, DiscoverySettings
+from shoal.discovery.discovery_settings import CPU_RECIPE, DiscoverySettings
 from shoal.discovery.job import EmbeddedImages, Job
 from shoal.discovery.reporter import CLUSTERING, NOTE
 from shoal.discovery.results import TRAINED, Result, cluster, make_result
-from shoal.discovery.trained.evaluation import Choice, Evaluation, TrialStopping
+from shoal.discovery.trained.evaluation import Evaluation, HeldOutStopping, can_be_significant
 from shoal.discovery.trained.held_out import (
     MIN_CATEGORIES,
     HeldOut,
@@ -26,59 +24,22 @@ from shoal.discovery.trained.held_out import (
     fit_batch,
     hold_out,
 )
-from shoal.discovery.trained.training import (
-    Training,
-    note_stopped,
-    stop_request,
-    train,
-    training_deadline,
-)
-from shoal.distributed import is_started
-from shoal.encoders.catalog import DEFAULT_ENCODER
+from shoal.discovery.trained.training import Training, stop_request, train, training_deadline
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
-from shoal.methods.trunk import trunk_key
-from shoal.runs import Run
 from shoal.training.collapse import is_collapsed
-from shoal.words import count, listed, percent
+from shoal.words import count
 
-DEEP = 5
-"""Number of blocks of the default encoder that a second trial trains on a GPU."""
-
-FINAL_SHARE = 0.4
-"""Epochs of the final training with all labels, as a share of those of the trial it continues. Its
-held-out accuracy does not differ significantly from that of a full training from scratch
-(benchmarks/results/2026-11-17_h200_short_trainings.md)."""
-
-SHORT_NOTE = (
-    f"using the recipe {SHORT_RECIPE}, a shorter schedule for machines without a GPU; "
-    "--recipe default trains as on a GPU"
+CPU_NOTE = (
+    f"using the recipe {CPU_RECIPE}, a shorter schedule for machines without a GPU; "
+    "--recipe gpu trains as on a GPU"
 )
 
 KEEPING_FROZEN = "Keeping the frozen result."
 
 Results = tuple[Result, Result | None]
 """The result to use, and the other one."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Trial:
-    """A training run without the held-out labels, and the choice that they made after it."""
-
-    training: Training
-    learned: Representation
-    choice: Choice
-
-    @property
-    def n_correct(self) -> int:
-        """Number of held-out images that are correct with the chosen weight."""
-        return int(self.choice.chosen.is_correct.sum())
-
-    @property
-    def accuracy(self) -> float:
-        """Held-out accuracy with the chosen weight."""
-        return self.n_correct / self.choice.n_images
 
 
 def train_and_choose(job: Job, images: EmbeddedImages, frozen: Result) -> Results:
@@ -102,19 +63,22 @@ def train_and_choose(job: Job, images: EmbeddedImages, frozen: Result) -> Result
             settings=settings,
         )
         with job.reporter.progress("evaluating the frozen result"):
-            _ = evaluation.frozen_tried  # computed once and cached
+            _ = evaluation.frozen  # computed once and cached
     reason = reason_not_to_train(settings, evaluation)
     if reason:
         job.reporter.report(f"Skipping training: {reason}. {KEEPING_FROZEN}")
         return frozen, None
-    if settings.recipe == SHORT_RECIPE:
-        job.reporter.report(SHORT_NOTE)
+    if settings.recipe == CPU_RECIPE:
+        job.reporter.report(CPU_NOTE)
     n_clusters = settings.n_clusters
     if get_method(settings.method).needs_n_clusters:
         n_clusters = frozen.discovery.n_clusters
+    chosen = settings.trained
+    if evaluation is not None:  # it chooses the snapshot, not the validation accuracy
+        chosen = replace(chosen, training=replace(chosen.training, snapshot="last"))
     training = Training(
         method=settings.method,
-        settings=settings.trained,
+        settings=chosen,
         labels=held_out.labels,
         validation=held_out.validation,
         n_clusters=n_clusters,
@@ -125,8 +89,8 @@ def train_and_choose(job: Job, images: EmbeddedImages, frozen: Result) -> Result
         trainer = _Trainer(job=job, images=images, frozen=frozen, held_out=held_out)
         try:
             if evaluation is None:
-                return trainer.train_once(training)
-            return trainer.train_by_trial(training, evaluation)
+                return trainer.train_unevaluated(training)
+            return trainer.train_evaluated(training, evaluation)
         except TooFewDistinct as error:
             job.reporter.report(
                 f"{NOTE}the trained embeddings cannot be clustered ({error}). {KEEPING_FROZEN}"
@@ -139,7 +103,7 @@ def reason_not_to_train(settings: DiscoverySettings, evaluation: Evaluation | No
 
     `evaluation` is None if no category can be held out, or with learned attention.
     """
-    if evaluation is not None and not evaluation.frozen_tried:
+    if evaluation is not None and evaluation.frozen is None:
         return "the embeddings of the held-out images are too similar to evaluate it"
     if settings.train is True or settings.hidden_share == 0:
         return ""
@@ -149,8 +113,9 @@ def reason_not_to_train(settings: DiscoverySettings, evaluation: Evaluation | No
     if evaluation is None:
         few = f"fewer than {MIN_CATEGORIES} known categories have two or more labeled images"
         return f"{few}, so no category can be held out to evaluate it{remedy}"
-    if not evaluation.can_be_significant:
-        is_correct = evaluation.frozen_tried[-1].is_correct
+    assert evaluation.frozen is not None
+    is_correct = evaluation.frozen.is_correct
+    if not can_be_significant(is_correct):
         correct = f"{int(is_correct.sum()):,} of {count(len(is_correct), 'held-out image')}"
         return (
             f"{correct} are assigned correctly without it, so no result could be significantly "
@@ -168,8 +133,9 @@ class _Trainer:
     frozen: Result
     held_out: HeldOut
 
-    def train_once(self, training: Training) -> Results:
-        """Train without a trial; the labels of validation images choose the snapshot."""
+    def train_unevaluated(self, training: Training) -> Results:
+        """Train without held-out categories; the labels of validation images choose the
+        snapshot."""
         job = self.job
         job.reporter.report(_announcement(training))
         learned = train(job, self.images, training)
@@ -186,12 +152,12 @@ class _Trainer:
             with job.reporter.progress(CLUSTERING):
                 discovery = self._cluster_trained(learned)
         else:
-            weight = USUAL_WEIGHT
+            weight = FROZEN_WEIGHT
             # Check before blending: blended with frozen embeddings, collapsed ones look distinct.
             check_distinct(unit_tree(learned.embeddings), self.frozen.discovery.n_clusters)
             job.reporter.report(
                 f"{NOTE}no labels are held out to choose the weight of the frozen embeddings; "
-                f"using {100 * USUAL_WEIGHT:.0f} %"
+                f"using {100 * FROZEN_WEIGHT:.0f} %"
             )
             discovery = self._cluster_blend(learned, weight)
         result = with_networks(self._result(discovery), training, learned, weight)
@@ -202,131 +168,34 @@ class _Trainer:
             return self.frozen, result
         return result, self.frozen
 
-    def train_by_trial(self, training: Training, evaluation: Evaluation) -> Results:
-        """Train without the held-out labels; if they show that this helps, train with all."""
-        trial = self._best_trial(training, evaluation)
-        if trial is None:
-            self.job.reporter.report(KEEPING_FROZEN)
-            return self.frozen, None
-        final = self._train_with_all_labels(trial)
+    def train_evaluated(self, training: Training, evaluation: Evaluation) -> Results:
+        """Train without the held-out labels, which choose between the results."""
+        job = self.job
+        job.reporter.report(_announcement(training))
+        stopping = HeldOutStopping(
+            evaluation=evaluation,
+            run=job.run,
+            n_epochs=training.settings.training.epochs,
+            report=job.reporter.report,
+        )
+        learned = train(job, self.images, training, early_stopping=stopping)
         self.images.trunk.free()
-        chosen = trial.choice.trained
-        if chosen.weight == 1:
+        if learned is None:
+            job.reporter.report(KEEPING_FROZEN)
             return self.frozen, None
-        # Confidence is calibrated on the trial, because its training has not seen the held-out
-        # labels.
-        trial_discovery = self._cluster_blend(trial.learned, chosen.weight, chosen.n_shifts)
-        if final is None:
-            result = self._result(trial_discovery, calibrated_on=trial_discovery)
-            result = with_networks(result, trial.training, trial.learned, chosen.weight)
-        else:
-            final_training, learned = final
-            discovery = self._cluster_blend(learned, chosen.weight, chosen.n_shifts)
-            result = self._result(discovery, calibrated_on=trial_discovery)
-            result = with_networks(result, final_training, learned, chosen.weight)
-        if trial.choice.result == TRAINED:
+        choice = evaluation.compare(learned.embeddings, learned.predicted)
+        job.run.write_json("choice", choice.to_dict() | {"epochs": learned.epoch})
+        job.reporter.report(choice.in_words())
+        if choice.trained is None:
+            return self.frozen, None
+        weight = FROZEN_WEIGHT
+        if learned.predicted is not None:
+            weight = 0.0
+        discovery = self._cluster_blend(learned, weight, choice.trained.n_shifts)
+        result = with_networks(self._result(discovery), training, learned, weight)
+        if choice.is_significant:
             return result, self.frozen
         return self.frozen, result
-
-    def _best_trial(self, training: Training, evaluation: Evaluation) -> Trial | None:
-        """Run a trial for each depth; return the most accurate, on ties the first.
-
-        No further trial is run after one that was stopped, or in which every held-out image is
-        correct. Return None if no trial finished an epoch.
-        """
-        job = self.job
-        depths = depths_to_try(job.settings, job.device)
-        job.reporter.report(_announcement(training, depths))
-        trials: list[Trial] = []
-        for depth in depths:
-            trial = self._run_trial(training, depth, evaluation)
-            if trial is None:
-                break
-            trials.append(trial)
-            if not trial.learned.is_done or trial.n_correct == trial.choice.n_images:
-                break
-        if not trials:
-            return None
-        best = max(trials, key=lambda trial: trial.n_correct)
-        tried = []
-        accuracies = []
-        for trial in trials:
-            depth = trial.training.settings.n_tail_blocks
-            if trial is not best:
-                self.images.trunk.drop(trunk_key(trial.training.settings))
-            tried.append({"n_tail_blocks": depth, "accuracy": trial.accuracy})
-            accuracies.append(f"{_blocks(depth)} ({percent(trial.accuracy)})")
-        trials_done = {"epochs": best.learned.epoch, "trials": tried}
-        job.run.write_json("choice", best.choice.to_dict() | trials_done)
-        if len(trials) > 1:
-            used = _blocks(best.training.settings.n_tail_blocks)
-            job.reporter.report(f"held-out accuracy with {listed(accuracies)}; using {used}")
-        job.reporter.report(best.choice.in_words())
-        return best
-
-    def _run_trial(
-        self, training: Training, depth: int | None, evaluation: Evaluation
-    ) -> Trial | None:
-        """Train `depth` blocks without the held-out labels; return None if no epoch finished."""
-        settings = replace(training.settings, n_tail_blocks=depth)
-        # The held-out labels choose the snapshot here, not the validation accuracy.
-        settings = replace(settings, training=replace(settings.training, snapshot="last"))
-        folder = self.job.run.path / f"trial-{depth}"
-        training = replace(training, settings=settings, folder=folder)
-        # The training with all labels that may follow uses the same pool of views.
-        final = replace(training, labels=self.images.collection.labels, validation=None)
-        training = replace(training, planned=(training, final))
-        stopping = TrialStopping(
-            evaluation=evaluation,
-            trial=Run(folder),
-            n_epochs=settings.training.epochs,
-            report=self.job.reporter.report,
-        )
-        learned = train(self.job, self.images, training, early_stopping=stopping)
-        if learned is None:
-            return None
-        return Trial(training=training, learned=learned, choice=evaluation.choose(learned))
-
-    def _train_with_all_labels(self, trial: Trial) -> tuple[Training, Representation] | None:
-        """Train with all labels, including the held-out ones, after a trial that helped.
-
-        A method without warm start trains from scratch, for the number of epochs that was best in
-        the trial. Return None if the trial did not help or was stopped, or if this training is
-        stopped or collapses; the trained result is then that of the trial.
-        """
-        job = self.job
-        if trial.choice.result != TRAINED or not trial.learned.is_done:
-            return None
-        job.run.note(trial_epochs=len(trial.learned.metrics))
-        settings = trial.training.settings
-        epochs = trial.learned.epoch
-        start = None
-        if get_method(trial.training.method).supports_warm_start:
-            epochs = max(1, round(FINAL_SHARE * settings.training.epochs))
-            start = trial.learned.model
-        snapshot = job.settings.trained.training.snapshot
-        shorter = replace(settings.training, epochs=epochs, snapshot=snapshot)
-        training = replace(
-            trial.training.planned[1],
-            settings=replace(settings, training=shorter),
-            folder=job.run.path,
-            is_warm_start=start is not None,
-            planned=trial.training.planned,
-        )
-        if job.stop():  # the user stopped it while the trial was being evaluated
-            note_stopped(job, training, 0)
-            return None
-        job.reporter.report(f"training with all labels for {count(epochs, 'epoch')}")
-        learned = train(job, self.images, training, start=start)
-        if learned is None or not learned.is_done:
-            return None
-        if is_collapsed(learned.embeddings):
-            job.reporter.report(
-                f"{NOTE}the training with all labels collapsed; using the one without the held-out "
-                "labels"
-            )
-            return None
-        return training, learned
 
     def _cluster_blend(
         self, learned: Representation, weight: float, n_shifts: int | None = None
@@ -336,8 +205,12 @@ class _Trainer:
         If `n_shifts` is None, labels choose the number of shifts.
         """
         frozen = self.images.frozen
+        n_frozen = 0
+        if weight > 0:
+            n_frozen = frozen.embeddings.shape[1]
         both = replace(
             learned,
+            n_frozen=n_frozen,
             embeddings=blend(frozen.embeddings, learned.embeddings, weight),
             embed=lambda pixels: blend(frozen.embed(pixels), learned.embed(pixels), weight),
             n_shifts=n_shifts,
@@ -375,7 +248,7 @@ class _Trainer:
             discovery, estimate=frozen.estimate, n_clusters_source=frozen.n_clusters_source
         )
 
-    def _result(self, discovery: Discovery, calibrated_on: Discovery | None = None) -> Result:
+    def _result(self, discovery: Discovery) -> Result:
         """Name the categories; held-out labels calibrate their confidence."""
         return make_result(
             TRAINED,
@@ -383,42 +256,18 @@ class _Trainer:
             self.images.collection,
             self.job.settings,
             unseen=self.held_out.rows,
-            calibrated_on=calibrated_on,
             fallback=self.frozen.named.calibration,
             frozen=self.images.frozen.embeddings.cpu(),
         )
 
 
-def depths_to_try(settings: DiscoverySettings, device: torch.device) -> tuple[int | None, ...]:
-    """Return the numbers of blocks to train, one trial for each.
-
-    These are `settings.depths`, or else the recipe's number and, for the default encoder on a GPU,
-    `DEEP`.
-    """
-    default = settings.n_tail_blocks
-    depths: tuple[int | None, ...] = settings.depths or (default,)
-    can_go_deeper = settings.method_settings.encoder == DEFAULT_ENCODER and device.type == "cuda"
-    if not settings.depths and can_go_deeper and default is not None and default < DEEP:
-        depths = (default, DEEP)
-    if is_started():
-        return depths[:1]  # every process would have to build the views of each depth
-    return depths
-
-
-def _announcement(training: Training, depths: Sequence[int | None] = ()) -> str:
-    """Return a message with the number of epochs and blocks to train, and how to stop early."""
-    epochs = f"up to {count(training.settings.training.epochs, 'epoch')}"
-    if len(depths) > 1:
-        epochs += f", once each with {listed([_blocks(depth) for depth in depths])}"
+def _announcement(training: Training) -> str:
+    """Return a message with the number of epochs, and how to stop early."""
+    epochs = count(training.settings.training.epochs, "epoch")
     return (
-        f"Training for {epochs}. Ctrl-C stops and keeps the best result so far; a second Ctrl-C "
-        "quits. --resume continues after either."
+        f"Training for up to {epochs}. Ctrl-C stops and keeps the best result so far; a second "
+        "Ctrl-C quits. --resume continues after either."
     )
-
-
-def _blocks(depth: int | None) -> str:
-    """Return a depth in words."""
-    return "the encoder's own tail" if depth is None else count(depth, "trained block")
 
 
 def with_networks(

@@ -28,7 +28,6 @@ from shoal.runs import Run
 from shoal.training.checkpoint import is_finished
 from shoal.training.collapse import collapse_statistics, describe_collapse
 from shoal.training.loop import EarlyStopping, OnEpoch, OnProgress, StopTraining
-from shoal.training.model import Model
 from shoal.training.task import Task
 from shoal.words import count
 
@@ -53,8 +52,6 @@ class Training:
     n_clusters: int | None
     folder: Path
     """The folder of its checkpoints."""
-    is_warm_start: bool = False
-    """Whether it starts with the weights of the previous training."""
     planned: "tuple[Training, ...]" = ()
     """This training and those after it that share its pool of views."""
 
@@ -73,17 +70,13 @@ def train(
     images: EmbeddedImages,
     training: Training,
     *,
-    start: Model[Any] | None = None,
     early_stopping: EarlyStopping | None = None,
 ) -> Representation | None:
-    """Train in all processes, from the weights of `start` if given.
-
-    Returns None if it was stopped before an epoch was finished.
-    """
+    """Train in all processes; return None if it was stopped before an epoch was finished."""
     flag_from_main(True, job.device)
     object_from_main(training, job.device)
     try:
-        learned = represent(job, images.trunk, training, start=start, early_stopping=early_stopping)
+        learned = represent(job, images.trunk, training, early_stopping=early_stopping)
     except StopTraining:
         note_stopped(job, training, len(Run(training.folder).metrics))
         return None
@@ -101,7 +94,6 @@ def represent(
     trunk: Trunk,
     training: Training,
     *,
-    start: Model[Any] | None = None,
     early_stopping: EarlyStopping | None = None,
 ) -> Representation:
     """Train in this process, on the trunk's tokens and views."""
@@ -126,7 +118,6 @@ def represent(
             task,
             training.settings,
             device=job.device,
-            start=start,
             folder=training.folder,
             resume=job.resume,
             progress=progress,
