@@ -31,7 +31,7 @@ def test_every_method_has_a_default_recipe_that_needs_no_download_and_can_be_see
 
 def test_there_is_a_recipe_for_each_benchmark_and_a_default():
     assert recipe_names() == sorted(
-        [*BENCHMARK_RECIPES, "cpu", "default", "fine-grained", "generic"]
+        [*BENCHMARK_RECIPES, "cpu", "default", "fine-grained", "generic", "gpu"]
     )
     assert set(BENCHMARKS) == {*GENERIC, *FINE}
 
