@@ -33,11 +33,6 @@ def test_an_unknown_name_comes_with_the_nearest_ones_and_all_of_them() -> None:
     assert message.endswith("known: clip-vitb16, dino-vitb16, efficientnet-lite2")
 
 
-def test_known_names_are_listed_by_their_numbers() -> None:
-    message = str(errors.UnknownName("table", "x", ["10", "tsne", "2", "1", "b10", "b9"]))
-    assert message.endswith("known: 1, 2, 10, b9, b10, tsne")
-
-
 def test_a_missing_package_comes_with_the_command_that_installs_it() -> None:
     assert "pip install pyarrow" in str(errors.missing_package("pyarrow", "reading parquet"))
 

@@ -64,7 +64,7 @@ def test_a_full_disk_is_an_error_that_says_so_and_keeps_the_old_file(tmp_path: P
 
 def test_a_place_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
     write_text(tmp_path / "file", "x")
-    with pytest.raises(UsageError, match="is a file, expected a folder"):
+    with pytest.raises(UsageError, match="cannot be written"):
         make_folder(tmp_path / "file")
     with pytest.raises(UsageError, match="cannot be written"):
         make_folder(tmp_path / "file" / "below")
@@ -116,7 +116,7 @@ def test_looking_whether_a_file_can_be_written_leaves_nothing(tmp_path: Path) ->
     check_writable(tmp_path / "new" / "b.csv", force=False)
     assert (tmp_path / "a.csv").read_text() == "old"
     assert list((tmp_path / "new").iterdir()) == []
-    with pytest.raises(UsageError, match="Is a directory"):
+    with pytest.raises(UsageError, match="is a folder"):
         check_writable(tmp_path / "new", force=False)
 
 
@@ -125,6 +125,6 @@ def test_a_link_in_the_place_of_a_draft_is_not_written_through(tmp_path: Path) -
     mine = tmp_path / "mine.txt"
     mine.write_text("precious")
     (tmp_path / f".a.txt.{os.getpid()}.tmp").symlink_to(mine)
-    with pytest.raises(UsageError, match="is a link"):
+    with pytest.raises(UsageError, match="cannot be written"):
         write_text(tmp_path / "a.txt", "new")
     assert mine.read_text() == "precious"

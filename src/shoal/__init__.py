@@ -71,4 +71,4 @@ if not TYPE_CHECKING:  # a checker that sees __getattr__ accepts every name
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    return [*__all__, "__version__"]

@@ -132,10 +132,8 @@ def as_labels(y: ArrayLike, n_rows: int, *, name: str = "y") -> Ints:
         raise DataError(
             f"{name}: found shape {labels.shape}, expected ({n_rows},), one label per row"
         )
-    is_whole = labels.dtype.kind in "iu"
-    if labels.dtype.kind == "f":
-        is_whole = bool((np.isfinite(labels) & (labels == np.trunc(labels))).all())
-    if not is_whole:
+    is_number = labels.dtype.kind in "iuf"
+    if not is_number or not (np.isfinite(labels) & (labels == np.trunc(labels))).all():
         raise DataError(
             f"{name}: found dtype {labels.dtype}, expected whole numbers with -1 for unlabeled"
         )
@@ -156,8 +154,10 @@ def is_missing(label: object) -> bool:
 
 
 def nan_to_null(value: Any) -> Any:
-    """Replace NaN, which JSON does not have, by None, in mappings and lists; tuples become
-    lists."""
+    """Replace NaN, which JSON does not have, by None, in mappings and lists; arrays and tuples
+    become lists."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
     if isinstance(value, Mapping):
         return {name: nan_to_null(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

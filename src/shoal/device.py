@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,19 +10,14 @@ import torch
 
 from shoal.errors import MissingError, UsageError
 
-EXPECTED = "expected cpu, cuda or cuda:N"
-
 
 def choose_device(name: str | torch.device | None = None) -> torch.device:
     """Return the device that 'cpu', 'cuda' or 'cuda:1' names; for None, CUDA if available."""
     if name is None or name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except (RuntimeError, TypeError) as error:
-        raise UsageError(f"device: found {name!r}, {EXPECTED}") from error
-    if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"device: found {name!r}, {EXPECTED}")
+    if not re.fullmatch(r"(cpu|cuda)(:\d{1,2})?", str(name)):
+        raise UsageError(f"device: found {name!r}, expected cpu, cuda or cuda:N")
+    device = torch.device(name)
     n_gpus = torch.cuda.device_count()
     if device.type == "cuda" and (device.index or 0) >= n_gpus:
         raise MissingError(

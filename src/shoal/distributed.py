@@ -12,8 +12,8 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -34,16 +34,13 @@ MAX_WAIT_S = 7 * 24 * 3600.0
 """Seconds that a process waits for a message of another that is alive; the main one may cluster for
 days."""
 
+Others = Literal["busy", "waiting", "in lockstep"]
+"""Whether the other processes can take part in a computation: if they wait for a message of the
+main process, in `flag_from_main`, or make every call that this one makes, with the same values."""
+
+_others: Others = "busy"
+
 Result = TypeVar("Result")
-
-
-class _Others:
-    """Whether the other processes can take part in a computation; set by the contexts below."""
-
-    are_waiting = False
-    """Whether they wait for a message of the main process, in `flag_from_main`."""
-    are_in_lockstep = False
-    """Whether they make every call that this one makes, with the same values."""
 
 
 class ProcessLost(ShoalError):
@@ -154,26 +151,25 @@ def object_from_main(value: object, device: torch.device) -> Any:
     return message[0]
 
 
-@contextmanager
-def others_waiting(are_waiting: bool = True) -> Iterator[None]:
+def others_waiting(are_waiting: bool = True) -> AbstractContextManager[None]:
     """Mark, in the main process, that the others wait for its message in `flag_from_main`."""
-    before = _Others.are_waiting
-    _Others.are_waiting = are_waiting and is_started() and is_main()
-    try:
-        yield
-    finally:
-        _Others.are_waiting = before
+    return _marked("waiting" if are_waiting and is_main() else "busy")
+
+
+def in_lockstep() -> AbstractContextManager[None]:
+    """Mark that all processes make the same calls, in the same order, with the same values."""
+    return _marked("in lockstep")
 
 
 @contextmanager
-def in_lockstep() -> Iterator[None]:
-    """Mark that all processes make the same calls, in the same order, with the same values."""
-    before = _Others.are_in_lockstep
-    _Others.are_in_lockstep = is_started()
+def _marked(others: Others) -> Iterator[None]:
+    global _others
+    before = _others
+    _others = others
     try:
         yield
     finally:
-        _Others.are_in_lockstep = before
+        _others = before
 
 
 def run_on_main(work: Callable[[], Result], device: torch.device) -> Result | None:
@@ -190,7 +186,7 @@ def run_on_main(work: Callable[[], Result], device: torch.device) -> Result | No
 def can_share(device: torch.device, n_products: float, least: float) -> bool:
     """Return whether the other processes can share work on a device of at least `least`
     products."""
-    if not (_Others.are_waiting or _Others.are_in_lockstep) or n_products < least:
+    if not is_started() or _others == "busy" or n_products < least:
         return False
     return dist.get_backend() == _backend(device)
 
@@ -210,7 +206,7 @@ def call_others(
     The main process continues immediately, and must take part in the function's communication.
     Processes in lockstep call it anyway.
     """
-    if _Others.are_in_lockstep:
+    if _others == "in lockstep":
         return
     sent = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     _message_from_main(CALL, device)
@@ -269,8 +265,7 @@ def shard(n_rows: int, of: int | None = None) -> slice:
 
 def n_local(n_rows: int) -> int:
     """Return how many of `n_rows` rows are in the share of this process."""
-    share = shard(n_rows)
-    return int(share.stop - share.start)
+    return len(range(n_rows)[shard(n_rows)])
 
 
 def gather_rows(rows: Tensor) -> Tensor:
@@ -332,9 +327,4 @@ def mean_over_processes(value: Tensor) -> Tensor:
 
 def any_over_processes(flags: Tensor) -> Tensor:
     """Return flags that are set where they are set in any process, in every process."""
-    if not is_started():
-        return flags
-    counted = flags.to(torch.uint8)
-    with _explained():
-        dist.all_reduce(counted, op=dist.ReduceOp.MAX)
-    return counted.bool()
+    return mean_over_processes(flags.float()) > 0

@@ -18,8 +18,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 
-SWITCHES = ("resume", "force", "train", "allow-missing", "tensorboard")
-"""Options without a value that are arguments in Python."""
+ARGUMENTS = {
+    "resume": "resume=True",
+    "force": "force=True",
+    "train": "train=True",
+    "no-train": "train=False",
+    "allow-missing": "allow_missing=True",
+    "tensorboard": "tensorboard=True",
+    "set": "changes",
+}
+"""Python's argument of each option; that of any other one has its name."""
 
 _on_command_line = False
 
@@ -49,13 +57,7 @@ def name_arguments(text: str) -> str:
 
 
 def _argument(option: re.Match[str]) -> str:
-    name = option[1]
-    if name == "no-train":
-        return "train=False"
-    if name == "set":
-        return "changes"
-    argument = name.replace("-", "_")
-    return f"{argument}=True" if name in SWITCHES else argument
+    return ARGUMENTS.get(option[1], option[1].replace("-", "_"))
 
 
 class ShoalError(Exception):
@@ -110,14 +112,7 @@ def missing_package(package: str, what: str) -> MissingError:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of an error message: the nearest known names, then all of them."""
-    names = sorted(known, key=_by_number)
+    names = sorted(known)
     near = get_close_matches(name, names, n=2, cutoff=0.5)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ";"
     return f"{hint} known: {', '.join(names)}"
-
-
-def _by_number(name: str) -> list[tuple[int, str]]:
-    """Return a sort key that puts '2' before '10', and 'table2' before 'table10'."""
-    return [
-        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
-    ]

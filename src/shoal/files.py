@@ -37,23 +37,12 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(path)
-            _sync_folder(path.parent)
         finally:
             draft.unlink(missing_ok=True)
 
 
 def _draft(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
-
-
-def _sync_folder(folder: Path) -> None:
-    """Write a rename to the disk, on systems that can open folders."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def open_no_follow(path: str, flags: int) -> int:
@@ -83,8 +72,6 @@ def writing(path: Path) -> Iterator[None]:
                 f"{path}: no space left on the disk; free some, or choose another path"
             ) from error
         reason = error.strerror or error
-        if error.errno == errno.ELOOP:  # from `open_no_follow`
-            reason = "is a link"
         raise UsageError(f"{path}: cannot be written ({reason}); choose another path") from error
 
 
@@ -95,7 +82,7 @@ def check_writable(path: Path, *, force: bool) -> None:
     make_folder(path.parent)
     with writing(path):
         if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            raise IsADirectoryError("is a folder")
         _draft(path).touch()
         _draft(path).unlink()
 
@@ -103,12 +90,7 @@ def check_writable(path: Path, *, force: bool) -> None:
 def make_folder(path: Path) -> None:
     """Create a folder and its parents."""
     with writing(path):
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except FileExistsError as error:
-            raise UsageError(
-                f"{path}: is a file, expected a folder; choose another path"
-            ) from error
+        path.mkdir(parents=True, exist_ok=True)
 
 
 def scratch_array(shape: tuple[int, ...], dtype: "DTypeLike", folder: Path) -> "NDArray[Any]":

@@ -26,17 +26,10 @@ def count_after(progress: Progress | None, before: int, total: int) -> Progress 
 
 
 def about(seconds: float) -> str:
-    """Return a rounded time span: 'about 40 seconds', 'about 4 minutes', 'about 2 h 10 min'."""
-    if seconds < 5:
-        return "a few seconds"
-    if seconds < 20:
-        return f"about {seconds:.0f} seconds"
+    """Return a rounded time span: 'about 40 seconds', 'about 130 minutes'."""
     if seconds < 90:
-        return f"about {round(seconds, -1):.0f} seconds"
-    minutes = round(seconds / 60)
-    if minutes < 90:
-        return f"about {minutes} minutes"
-    return f"about {minutes // 60} h {minutes % 60} min"
+        return f"about {max(round(seconds, -1), 10):.0f} seconds"
+    return f"about {seconds / 60:.0f} minutes"
 
 
 @contextmanager

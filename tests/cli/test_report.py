@@ -41,4 +41,4 @@ def test_folders_without_a_run_and_unwritable_files_are_refused(run: Run, tmp_pa
     (tmp_path / "taken").write_text("")
     wrong = shoal("report", run.path, "-o", tmp_path / "taken" / "x.html")
     assert wrong.exit_code == 2
-    assert "is a file, expected a folder" in wrong.stderr
+    assert "cannot be written" in wrong.stderr

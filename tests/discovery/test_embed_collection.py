@@ -91,7 +91,7 @@ def test_invalid_and_existing_files_are_refused_before_the_work(
         check_target(tmp_path / "x.npz", force=False)
     check_target(tmp_path / "x.npz", force=True)
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="file: is a file, expected a folder; choose another path"):
+    with pytest.raises(UsageError, match="file: cannot be written"):
         check_target(tmp_path / "file" / "x.npz", force=False)
 
 

@@ -18,7 +18,7 @@ counts twice).
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -94,8 +94,7 @@ class Calibration:
     def confidence(self, share: Floats, categories: Ints, is_labeled: Bools) -> Floats:
         """Return the confidence (M,) of images in `categories` (M,), given the `share` (M,) of
         their neighbors in the same category."""
-        n_known = int(np.isfinite(self.scale).sum())
-        is_known = categories < n_known
+        is_known = np.isfinite(self.scale)[categories]
         calibrated = self.known.at(share) * np.nan_to_num(self.scale)[categories]
         calibrated = np.where(is_labeled, self.labeled.at(share), calibrated)
         calibrated = np.where(is_known, calibrated, self.novel.at(share))
@@ -114,31 +113,21 @@ class Calibration:
 
     def to_dict(self) -> dict[str, object]:
         """Return the contents of calibration.json."""
-        plain: dict[str, object] = {
-            "is_calibrated": self.label_rate is not None,
-            "label_rate": self.label_rate,
-            "weight": self.weight,
-            "is_from_frozen": self.is_from_frozen,
-            "scale": nan_to_null(self.scale.tolist()),
-        }
-        for name in CURVES:
-            values = vars(getattr(self, name))
-            plain[name] = {key: array.tolist() for key, array in values.items()}
-        return plain
+        return {"is_calibrated": self.label_rate is not None, **nan_to_null(asdict(self))}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> "Calibration":
         """Return the calibration that `to_dict` wrote."""
         curves = {}
         for name in CURVES:
-            values = {key: np.array(array, dtype=float) for key, array in plain[name].items()}
-            curves[name] = ReliabilityCurve(**values)
+            arrays = {key: np.array(array, dtype=float) for key, array in plain[name].items()}
+            curves[name] = ReliabilityCurve(**arrays)
         return cls(
             **curves,
             scale=np.array(plain["scale"], dtype=float),
-            label_rate=plain.get("label_rate"),
-            weight=plain.get("weight", 1.0),
-            is_from_frozen=plain.get("is_from_frozen", False),
+            label_rate=plain["label_rate"],
+            weight=plain["weight"],
+            is_from_frozen=plain["is_from_frozen"],
         )
 
 
@@ -214,7 +203,8 @@ class _Fitter:
 
     def uncalibrated(self) -> Calibration:
         """Return the calibration in which confidence is the share of neighbors."""
-        curve = self._curve(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
+        none = np.zeros(0, dtype=np.int64)
+        curve = self._curve(none, none, none)
         scale = np.where(self.is_known, 1.0, np.nan)
         return Calibration(
             known=curve, novel=curve, labeled=curve, scale=scale, label_rate=None, weight=0.0
@@ -233,7 +223,12 @@ class _Fitter:
         labels_per_row[rows] = (n_labels / np.bincount(class_of))[class_of]
 
         # Hold out images and whole classes together, because both kinds of errors occur together.
-        held_out, matched, is_hidden = self._hold_out(rows, image_fold, class_fold)  # (M,) each
+        folds = np.arange(N_FOLDS)[:, None]
+        hides_class = class_fold == folds  # (folds, H)
+        holds_out = hides_class | (image_fold == folds)  # (folds, H)
+        held_out = rows[holds_out.nonzero()[1]]  # (M,)
+        matched = self._match(rows, holds_out, hides_class)
+        is_hidden = hides_class[holds_out]
         is_correct = matched == self.labels[held_out]
         is_matched = matched != UNLABELED
         weights = self._weights(is_hidden, label_rate)
@@ -245,7 +240,9 @@ class _Fitter:
         novel = self._curve(held_out[~is_matched], class_share, ones[~is_matched])
 
         # To count the correct labels of each category, hold out images only.
-        held_out, matched, _ = self._hold_out(rows, image_fold, np.full(len(rows), -1))
+        holds_out = image_fold == folds
+        held_out = rows[holds_out.nonzero()[1]]
+        matched = self._match(rows, holds_out, np.zeros_like(hides_class))
         correct = held_out[matched == self.labels[held_out]]
         n_correct = np.zeros(len(self.is_known))
         np.add.at(n_correct, self.categories[correct], labels_per_row[correct])
@@ -259,30 +256,21 @@ class _Fitter:
             label_rate=label_rate,
         )
 
-    def _hold_out(self, rows: Ints, image_fold: Ints, class_fold: Ints) -> tuple[Ints, Ints, Bools]:
-        """Match categories to classes without each fold's labels.
+    def _match(self, rows: Ints, holds_out: Bools, hides_class: Bools) -> Ints:
+        """Return the class (M,) that the category of each held-out image is matched to without the
+        labels of its fold; -1 for none.
 
-        Return the held-out rows (M,) of all folds, the class (M,) that the category of each is
-        matched to, -1 for none, and whether (M,) its whole class is hidden. A row of `rows` (H,) is
-        held out in the fold of the image and in that of its class.
+        A fold holds out some of the `rows` (H,), and all labels of the classes that it hides:
+        `holds_out` and `hides_class` (folds, H).
         """
         parts = []
-        for fold in range(N_FOLDS):
-            in_class_fold = class_fold == fold
-            is_held_out = in_class_fold | (image_fold == fold)
+        for is_held_out, is_hidden in zip(holds_out, hides_class, strict=True):
             held_out = rows[is_held_out]
-            hidden_classes = np.unique(self.labels[rows[in_class_fold]])
             others = self.labels.copy()
-            others[np.isin(others, hidden_classes)] = UNLABELED
+            others[np.isin(others, others[rows[is_hidden]])] = UNLABELED
             others[held_out] = UNLABELED
-            matched = match_clusters(others, self.categories)[self.categories[held_out]]
-            parts.append((held_out, matched, in_class_fold[is_held_out]))
-        rows_parts, matched_parts, hidden_parts = zip(*parts, strict=True)
-        return (
-            np.concatenate(rows_parts),
-            np.concatenate(matched_parts),
-            np.concatenate(hidden_parts),
-        )
+            parts.append(match_clusters(others, self.categories)[self.categories[held_out]])
+        return np.concatenate(parts)
 
     def _weights(self, is_hidden: Bools, label_rate: float) -> Floats:
         """Return importance weights (M,), with mean 1, of held-out images: the number of unlabeled
@@ -292,11 +280,13 @@ class _Fitter:
         per_known = (n_labeled / label_rate - n_labeled) / max(1, len(is_hidden) - n_hidden)
         per_novel = (len(self.labels) - n_labeled / label_rate) / n_hidden
         weights = np.where(is_hidden, per_novel, per_known)
-        if not weights.sum() > 0:
-            weights = np.ones(len(is_hidden))
+        if not weights.any():
+            return np.ones(len(is_hidden))
         return np.asarray(weights / weights.mean())
 
-    def _curve(self, held_out: Ints, correct: Floats | Bools, weights: Floats) -> ReliabilityCurve:
+    def _curve(
+        self, held_out: Ints, correct: Floats | Ints | Bools, weights: Floats | Ints
+    ) -> ReliabilityCurve:
         """Return the isotonic fit to held-out images (M,), with the uncalibrated share as a
         prior."""
         k = self.neighbors.shape[1]

@@ -9,6 +9,7 @@ known and F hold images.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from typing import TypeVar
 
 import numpy as np
@@ -75,10 +76,10 @@ def describe(
     centers = category_centers(points, position, len(filled))  # (F, D)
     at = torch.from_numpy(np.searchsorted(filled, chosen)).to(rows.device)  # (M,)
     second = np.full(len(rows), UNLABELED)
+    nearest_known = second
     if len(filled) > 1:
         nearest = k_nearest(rows, centers, 1, exclude=at)
         second = filled[nearest.indices[:, 0].cpu().numpy()]
-    nearest_known = np.full(len(rows), UNLABELED)
     similarity: Floats = np.full(len(rows), np.nan)
     known = centers[: int((filled < n_known).sum())]
     if len(known):
@@ -105,7 +106,9 @@ def number_clusters(clusters: Ints, labels: Ints, n_known: int, rows: Floats) ->
     """
     _, number, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     members = np.split(np.argsort(number, kind="stable"), np.cumsum(sizes)[:-1])
-    smallest = rows[[_smallest(rows, cluster) for cluster in members]]  # (K, any)
+    # Lists are compared by their first numbers that differ.
+    first = [min(cluster, key=lambda row: rows[row].tolist()) for cluster in members]
+    smallest = rows[first]  # (K, any)
     rank = np.argsort(np.lexsort((*smallest.T[::-1], -sizes)))[number]  # (N,)
     category = match_clusters(labels, rank)  # (K,)
     novel = np.flatnonzero(category == UNLABELED)
@@ -113,23 +116,12 @@ def number_clusters(clusters: Ints, labels: Ints, n_known: int, rows: Floats) ->
     return category[rank], len(novel)
 
 
-def _smallest(rows: Floats, members: Ints) -> int:
-    """Return the member whose row is lexicographically smallest."""
-    for column in rows.T:
-        if len(members) == 1:
-            break
-        values = column[members]
-        members = members[values == values.min()]
-    return int(members[0])
-
-
 def category_names(known: Sequence[Name], n_novel: int) -> list[Name | str]:
     """Return the known names, then 'novel-001' … for the novel categories, skipping names that are
     known."""
-    taken = {str(name) for name in known}
-    free = [f"novel-{i + 1:03d}" for i in range(n_novel + len(taken))]
-    free = [name for name in free if name not in taken]
-    return [*known, *free[:n_novel]]
+    taken = set(map(str, known))
+    free = (f"novel-{i:03d}" for i in count(1))
+    return [*known, *islice((name for name in free if name not in taken), n_novel)]
 
 
 def category_centers(points: Tensor, categories: Ints, n_categories: int) -> Tensor:

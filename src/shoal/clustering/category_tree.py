@@ -52,16 +52,14 @@ class CategoryTree:
     @property
     def node_names(self) -> list[str]:
         """(2K-1,) the name of each leaf, then of each inner node, the lowest first."""
-        inner = [f"node-{number}" for number in range(1, len(self.linkage) + 1)]
-        return [*self.names, *inner]
+        return [*self.names, *(f"node-{merge + 1}" for merge in range(len(self.linkage)))]
 
     @property
     def parents(self) -> list[int]:
         """(2K-1,) the parent of each node; -1 for the root."""
-        parents = [-1] * (len(self.names) + len(self.linkage))
-        for merge, (left, right) in enumerate(self.linkage[:, :2].astype(int).tolist()):
-            parents[left] = parents[right] = len(self.names) + merge
-        return parents
+        parents = np.full(len(self.names) + len(self.linkage), -1)
+        parents[self.linkage[:, :2].astype(int)] = np.arange(len(self.names), len(parents))[:, None]
+        return parents.tolist()
 
     @property
     def parent_names(self) -> dict[str, str]:
@@ -72,23 +70,17 @@ class CategoryTree:
     @property
     def heights(self) -> list[float]:
         """(2K-1,) the height of each node; 0 for leaves."""
-        return [0.0] * len(self.names) + [float(height) for height in self.linkage[:, 2]]
+        return [*np.zeros(len(self.names)).tolist(), *self.linkage[:, 2].tolist()]
 
     def newick(self) -> str:
         """Return the tree in the Newick format, with names of inner nodes and branch lengths."""
+        text = [name.replace("'", "''") for name in self.node_names]
+        text = [f"'{name}'" for name in text]
         heights = self.heights
-        parents = self.parents
-        n_leaves = len(self.names)
-        text: list[str] = []
-        for node, name in enumerate(self.node_names):
-            children = ""
-            if node >= n_leaves:
-                left, right = self.linkage[node - n_leaves, :2].astype(int).tolist()
-                children = f"({text[left]},{text[right]})"
-                text[left] = text[right] = ""  # free the memory of strings used in a larger one
-            quoted = name.replace("'", "''")
-            length = ""
-            if parents[node] >= 0:
-                length = f":{heights[parents[node]] - heights[node]:.3g}"
-            text.append(f"{children}'{quoted}'{length}")
+        for node, merge in enumerate(self.linkage, start=len(self.names)):
+            parts = []
+            for child in merge[:2].astype(int):
+                parts.append(f"{text[child]}:{heights[node] - heights[child]:.3g}")
+                text[child] = ""  # free the memory of strings used in a larger one
+            text[node] = f"({','.join(parts)}){text[node]}"
         return f"{text[-1]};"

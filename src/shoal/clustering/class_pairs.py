@@ -81,26 +81,23 @@ def pair_terms(tree: Tree, known: Ints) -> PairTerms | None:
     """Return the terms by labels (N,) 0 … C-1, -1 for unlabeled; None if there are too few
     labels or images, or if pairs of one class share a cluster no more often than others.
 
-    Cost: some 20 cuts, and a few sums over the labeled images for each.
+    Cost: some 45 cuts, and a few sums over the labeled images for each.
     """
     labels: Floats = np.bincount(known[known != UNLABELED]).astype(np.float64)  # (C,) per class
     n_classes = len(labels)
     if n_classes < MIN_CLASSES or (labels > 1).sum() < 2 or tree.n_distinct < 2 * n_classes:
         return None
     shows_sizes = bool(labels.var(ddof=1) >= MIN_SPREAD * labels.mean())
-    cuts: dict[int, _Cut] = {}
     k = 2.0 * n_classes
+    most = max(tree.n_distinct // 3, n_classes)  # three images per cluster or more
     for _ in range(N_ROUNDS):
-        numbers = _cut_numbers(k, n_classes, tree.n_distinct)
-        for number in numbers:
-            if number not in cuts:
-                cuts[number] = _Cut.of(tree.cut(number), known, n_classes)
+        wanted = k * STEP ** np.arange(N_CUTS)
+        numbers = np.unique(wanted.round().clip(n_classes, most).astype(int))
+        cuts = [_Cut.of(tree.cut(number), known, n_classes) for number in numbers]
         sizes: Floats = labels  # (C,) up to a factor
         if not shows_sizes:
-            nearest = cuts[min(numbers, key=lambda number: abs(number - k))]
-            sizes = _class_sizes(nearest, labels, tree.n_leaves)
-        # (2, C + 1) each
-        terms = [_terms(cuts[n], labels, sizes, shows_sizes, tree.n_leaves) for n in numbers]
+            sizes = _class_sizes(cuts[0], labels, tree.n_leaves)
+        terms = [_terms(cut, labels, sizes, shows_sizes, tree.n_leaves) for cut in cuts]
         above, below = np.sum(terms, axis=0)  # (C + 1,) each
         if below[0] > 0:
             k = float(np.clip(above[0] / below[0], n_classes, tree.n_distinct))
@@ -109,14 +106,6 @@ def pair_terms(tree: Tree, known: Ints) -> PairTerms | None:
     if above[0] <= 0:
         return None
     return PairTerms(above, below, float(labels.mean()))
-
-
-def _cut_numbers(k: float, n_classes: int, n_distinct: int) -> list[int]:
-    """Return numbers of clusters from K up, at least C, with three images per cluster or more."""
-    wanted = k * STEP ** np.arange(N_CUTS)
-    most = max(n_distinct // 3, n_classes)
-    numbers: list[int] = np.unique(wanted.round().clip(n_classes, most).astype(int)).tolist()
-    return numbers
 
 
 @dataclass(frozen=True, eq=False, slots=True)

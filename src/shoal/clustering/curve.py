@@ -37,7 +37,7 @@ class Curve:
     class."""
     fit: Floats
     """(M,) mean of √(recall · labeled share) in the class's best cluster, over the classes with at
-    least `MIN_FIT_LABELS` labeled images; NaN if there is none. See `n_clusters.precision`."""
+    least `MIN_FIT_LABELS` labeled images; 0 if there is none. See `n_clusters.precision`."""
     gap: Floats
     """(M,) log of the height of the next merge over that of the last merge below the cut."""
     class_sizes: Ints
@@ -141,19 +141,17 @@ def _sweep(tree: Tree, known: Ints, least: int, most: int) -> tuple[Ints, Floats
         best[was_best] = products[was_best].max(axis=1)
         totals.append(matching.total)
         bests.append(best)
-    fits = np.full(len(bests), np.nan)
-    if len(fitted):
-        fits = np.array([np.sqrt(best).mean() for best in bests])
-    return np.array(totals[::-1]), fits[::-1]
+    fits = np.sqrt(bests[::-1]).sum(axis=1) / max(len(fitted), 1)
+    return np.array(totals[::-1]), fits
 
 
 def _gaps(tree: Tree, n_clusters: Ints) -> Floats:
     """Return log(next height / last height) at each K (M,); 0 if only copies are merged."""
-    heights = tree.heights
-    done = len(heights) - n_clusters  # (M,) index of the last merge
-    last = np.where(done < 0, 0.0, heights[np.maximum(done, 0)])
-    ratios: Floats = np.ones(len(n_clusters))
-    np.divide(heights[done + 1], last, out=ratios, where=last > tree.rounding)
+    heights = np.concatenate([[0.0], tree.heights])
+    done = tree.n_leaves - n_clusters  # (M,) merges below the cut
+    is_apart = heights[done] > tree.rounding
+    ratios = np.ones(len(n_clusters))
+    ratios[is_apart] = heights[done + 1][is_apart] / heights[done][is_apart]
     gaps: Floats = np.log(ratios)
     return gaps
 
@@ -187,65 +185,60 @@ class RunningMatching:
             self._augment(free)
 
     def merge(self, kept: int, gone: int) -> None:
-        """Add cluster `gone` to cluster `kept`; `gone` stays as an empty cluster."""
-        if self.counts[:, gone].any():
-            self.counts[:, kept] += self.counts[:, gone]
-            self.counts[:, gone] = 0
-            for free in self._release(kept, gone):
-                self._augment(free)
+        """Add cluster `gone` to cluster `kept`; `gone` stays as an empty cluster.
+
+        Unmatches the two clusters and every class that can now earn more, and matches the classes
+        again.
+        """
+        if not self.counts[:, gone].any():
+            return
+        self.counts[:, kept] += self.counts[:, gone]
+        self.counts[:, gone] = 0
+        changed = [kept, gone]
+        free = []
+        while changed:
+            cluster = changed.pop()
+            self._cost[cluster] = 0
+            tempted = np.flatnonzero(self.counts[:, cluster] > self._earning)
+            self._earning[tempted] = self.counts[tempted, cluster]
+            for leaving in {self._class_of[cluster], *tempted} - {-1}:
+                left = self._cluster_of[leaving]
+                if left >= 0:
+                    self._cluster_of[leaving] = -1
+                    self._class_of[left] = -1
+                    free.append(leaving)
+                    if self._cost[left] > 0:
+                        changed.append(left)
+        for leaving in free:
+            self._augment(leaving)
 
     @property
     def total(self) -> int:
         """Number of correct images under the best matching."""
         return int(self._earning.sum() + self._cost.sum())
 
-    def _release(self, *changed: int) -> list[int]:
-        """Unmatch the changed clusters, and every class that can now earn more; return the
-        unmatched classes."""
-        open_clusters = list(changed)
-        free = []
-        while open_clusters:
-            cluster = open_clusters.pop()
-            self._cost[cluster] = 0
-            owner = int(self._class_of[cluster])
-            tempted = np.flatnonzero(self.counts[:, cluster] > self._earning).tolist()
-            self._earning[tempted] = self.counts[tempted, cluster]
-            for leaving in {owner, *tempted} - {-1}:
-                left = int(self._cluster_of[leaving])
-                if left >= 0:
-                    self._cluster_of[leaving] = -1
-                    self._class_of[left] = -1
-                    free.append(leaving)
-                    if self._cost[left] > 0:
-                        open_clusters.append(left)
-        return free
-
     def _augment(self, free: int) -> None:
         """Match a free class along the shortest path of reassignments to an unmatched cluster
         (Dijkstra on slack)."""
         slack = self._earning[free] + self._cost - self.counts[free]  # (K + C,) >= 0
         came_from = np.full(len(slack), free)
-        is_matched = self._class_of >= 0
-        far = np.iinfo(np.int64).max
-        visited: list[int] = []
-        reach = 2 * slack + is_matched  # among equals, an unmatched cluster ends the search
+        # Visited clusters are further than any; among equals, an unmatched one ends the search.
+        further = (self._class_of >= 0) * 0.5
         while True:
-            cluster = int(reach.argmin())
+            cluster = int((slack + further).argmin())
             owner = self._class_of[cluster]
             if owner < 0:
                 break
-            visited.append(cluster)
-            reach[cluster] = far
+            further[cluster] = np.inf
             through = slack[cluster] + self._earning[owner] + self._cost - self.counts[owner]
-            nearer = np.flatnonzero((through < slack) & (reach < far))
+            nearer = (through < slack) & (further < np.inf)
             slack[nearer] = through[nearer]
             came_from[nearer] = owner
-            reach[nearer] = 2 * through[nearer] + is_matched[nearer]
-        length = slack[cluster]
-        gained = length - slack[visited]
+        visited = np.isinf(further)
+        gained = slack[cluster] - slack[visited]
         self._cost[visited] += gained
         self._earning[self._class_of[visited]] -= gained
-        self._earning[free] -= length
+        self._earning[free] -= slack[cluster]
         while True:
             owner = came_from[cluster]
             self._class_of[cluster] = owner

@@ -1,7 +1,6 @@
 """Equal rows, found without comparing all pairs.
 
-Rows are grouped by a hash: the bits of a row's numbers as integers, times fixed odd weights, summed
-modulo 2^64. Integer sums do not depend on their order, so every device computes the same hash.
+Rows are grouped by a hash: their similarity to a random row has the same bits for equal rows.
 
 Shapes: N rows, D columns, M groups of equal rows.
 """
@@ -9,8 +8,7 @@ Shapes: N rows, D columns, M groups of equal rows.
 import torch
 from torch import Tensor
 
-CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
-"""Numbers hashed or compared per chunk."""
+from shoal.clustering.sums import BLOCK_ROWS, similarities
 
 
 def equal_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -21,7 +19,7 @@ def equal_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     first = torch.full_like(positions, len(rows)).scatter_reduce_(0, hashed, positions, "amin")
     first = first[hashed]  # (N,) the smallest row of equal hash
     candidates = (first != positions).nonzero()[:, 0]
-    for part in torch.split(candidates, _chunk_rows(rows)):
+    for part in torch.split(candidates, BLOCK_ROWS):
         differs = (rows[part] != rows[first[part]]).any(1)
         # A hash collision: the row becomes a separate group, which only costs time.
         first[part[differs]] = part[differs]
@@ -30,14 +28,10 @@ def equal_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def row_hashes(rows: Tensor) -> Tensor:
-    """Return hashes (N,) int64 that are equal for equal rows; -0.0 equals 0.0."""
-    generator = torch.Generator().manual_seed(0)
-    n_words = rows.shape[1] * rows.element_size() // 4
-    weights = torch.randint(-(1 << 63), (1 << 63) - 1, (n_words,), generator=generator) | 1
-    weights = weights.to(rows.device)
-    parts = torch.split(rows, _chunk_rows(rows))
-    bits = ((part + 0.0).contiguous().view(torch.int32) for part in parts)
-    return torch.cat([(part.long() * weights).sum(1) for part in bits])
+    """Return hashes (N,) float64 that are equal for equal rows; -0.0 equals 0.0."""
+    weights = torch.randn(1, rows.shape[1], generator=torch.Generator().manual_seed(0))
+    only = torch.zeros(len(rows), 1, dtype=torch.int64, device=rows.device)
+    return similarities(rows, weights.to(rows.device), only)[:, 0]
 
 
 def earlier_copies(group: Tensor) -> Tensor:
@@ -48,7 +42,3 @@ def earlier_copies(group: Tensor) -> Tensor:
     counts = torch.empty_like(order)
     counts[order] = torch.arange(len(order), device=order.device) - start
     return counts
-
-
-def _chunk_rows(rows: Tensor) -> int:
-    return max(1, CHUNK_ELEMENTS[rows.device.type] // rows.shape[1])

@@ -51,16 +51,15 @@ def prior_of_classes(points: Floats, labels: Ints) -> Prior:
     """
     n_columns = points.shape[1]
     mean = points.mean(axis=0)
-    classes, counts = np.unique(labels[labels != UNLABELED], return_counts=True)
-    if len(classes) < 2 or counts.sum() <= len(classes):
+    by_class = np.argsort(labels, kind="stable")
+    labeled = by_class[labels[by_class] != UNLABELED]
+    classes, class_of = np.unique(labels[labeled], return_inverse=True)
+    weight = float(len(labeled) - len(classes))
+    if len(classes) < 2 or not weight:
         return Prior(mean, VAGUE_MEAN, VAGUE_VARIANCE * np.eye(n_columns), n_columns + 2.0)
     centers = np.stack([points[labels == label].mean(axis=0) for label in classes])  # (C, D)
-    deviations = [
-        points[labels == label] - center for label, center in zip(classes, centers, strict=True)
-    ]
-    apart = np.concatenate(deviations)
-    weight = float(len(apart) - len(classes))
-    within = apart.T @ apart / (len(apart) - len(classes))  # (D, D)
+    apart = points[labeled] - centers[class_of]
+    within = apart.T @ apart / weight  # (D, D)
     # A little variance in every direction: few labels do not span all of them.
     within += 1e-3 * np.trace(within) / n_columns * np.eye(n_columns)
     between = ((centers - mean) ** 2).mean(axis=0).sum()
@@ -150,13 +149,13 @@ def _try_split(
     halves = semi_supervised_kmeans(
         torch.from_numpy(members), torch.from_numpy(known), 2, generator=generator, n_init=1
     ).labels.numpy()  # (n,)
-    if np.bincount(halves, minlength=2).min() < SMALLEST_PART:
-        return [rows]
-    first = members[halves == 0]
-    second = members[halves == 1]
-    if not _accepts(log_split_ratio(members, first, second, prior, concentration), generator):
-        return [rows]
-    return [rows[halves == 0], rows[halves == 1]]
+    parts = [rows[halves == 0], rows[halves == 1]]
+    if min(map(len, parts)) >= SMALLEST_PART:
+        first, second = (points[part] for part in parts)
+        ratio = log_split_ratio(members, first, second, prior, concentration)
+        if _accepts(ratio, generator):
+            return parts
+    return [rows]
 
 
 def _try_merges(
@@ -167,21 +166,19 @@ def _try_merges(
     generator: torch.Generator,
 ) -> list[Ints]:
     """Return the rows of each cluster after the accepted merges, at most one per cluster."""
-    centers = np.array([points[rows].mean(axis=0) for rows in clusters])
-    is_done = np.zeros(len(clusters), dtype=bool)
+    centers = [points[rows].mean(axis=0) for rows in clusters]
+    left = list(range(len(clusters)))
     groups: list[Ints] = []
-    for i, rows in enumerate(clusters):
-        if is_done[i]:
-            continue
-        is_done[i] = True
-        if not is_done.all():
-            distances = ((centers - centers[i]) ** 2).sum(axis=1)
-            nearest = int(np.where(is_done, np.inf, distances).argmin())
+    while left:
+        first = left.pop(0)
+        rows = clusters[first]
+        if left:
+            nearest = min(left, key=lambda i: float(((centers[i] - centers[first]) ** 2).sum()))
             other = clusters[nearest]
             both = np.concatenate([rows, other])
             ratio = log_split_ratio(points[both], points[rows], points[other], prior, concentration)
             if _accepts(-ratio, generator):
-                is_done[nearest] = True
+                left.remove(nearest)
                 rows = both
         groups.append(rows)
     return groups

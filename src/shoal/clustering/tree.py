@@ -47,9 +47,7 @@ class Tree:
 
     def __init__(self, linkage: ArrayLike, *, rounding: float = 0.0) -> None:
         self.linkage: Floats = _checked(linkage)
-        if not as_number(rounding, name="rounding") >= 0:
-            raise UsageError(f"rounding: found {rounding}, expected a height of 0 or more")
-        self.rounding = float(rounding)
+        self.rounding = as_number(rounding, name="rounding")
         self.n_leaves = len(self.linkage) + 1
         self.heights: Floats = self.linkage[:, 2]
         n_copies = int(np.searchsorted(self.heights, self.rounding, side="right"))
@@ -168,17 +166,20 @@ def _checked(linkage: ArrayLike) -> Floats:
     if merges.ndim != 2 or merges.shape[1] != 4:
         raise DataError(f"linkage: found shape {merges.shape}, {EXPECTED}")
     n_merges = len(merges)
-    nodes = np.nan_to_num(merges[:, :2]).clip(-1, 2.0**62).astype(np.int64)
     n_before = np.arange(n_merges + 1, 2 * n_merges + 1)[:, None]  # nodes before each merge
-    if (nodes != merges[:, :2]).any() or (nodes < 0).any() or (nodes >= n_before).any():
-        raise DataError(f"linkage: a node is used before it is made, {EXPECTED}")
-    if (np.bincount(nodes.ravel()) > 1).any():
-        raise DataError(f"linkage: a node is used twice, {EXPECTED}")
-    if not np.isfinite(merges[:, 2]).all() or (np.diff(merges[:, 2]) < 0).any():
-        raise DataError(f"linkage: heights decrease or are not numbers, {EXPECTED}")
+    nodes = np.nan_to_num(merges[:, :2]).clip(0, n_before - 1).astype(np.int64)
     sizes = np.concatenate([np.ones(n_merges + 1), merges[:, 3]])  # of every node
-    if (sizes[nodes].sum(axis=1) != merges[:, 3]).any():
-        raise DataError(f"linkage: a count is not the number of leaves below, {EXPECTED}")
+    if (
+        not np.isfinite(merges).all()
+        or (nodes != merges[:, :2]).any()
+        or len(np.unique(nodes)) < nodes.size
+        or (np.diff(merges[:, 2]) < 0).any()
+        or (sizes[nodes].sum(axis=1) != merges[:, 3]).any()
+    ):
+        raise DataError(
+            "linkage: found a node that is used twice or before it is made, a height that is lower "
+            f"than the one before or no number, or a wrong number of leaves, {EXPECTED}"
+        )
     merges.flags.writeable = False
     return merges
 
