@@ -58,11 +58,16 @@ def store_folder(cache: Path, root: Path | str, size: int) -> Path:
     It may be deleted at any time; images are then decoded again.
     """
     real = as_address(root) or Path(root).resolve()
-    identity = f"{VERSION}\n{real}".encode("utf-8", "surrogateescape")
-    digest = hashlib.blake2b(identity, digest_size=6).hexdigest()
+    name = folder_name(real.name or "root", f"{VERSION}\n{real}")
+    return cache / "pixels" / f"{name}-{size}px"
+
+
+def folder_name(name: str, identity: str) -> str:
+    """Return a name for a folder of the cache: a readable one, and a checksum of its identity."""
+    digest = hashlib.blake2b(identity.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
     # Patterns and addresses may contain characters that file names may not.
-    name = re.sub(r'[*?:{}"<>|]+', "_", real.name)[:100]
-    return cache / "pixels" / f"{name or 'root'}-{digest}-{size}px"
+    readable = re.sub(r'[*?:{}"<>|]+', "_", name)[:100]
+    return f"{readable}-{digest}"
 
 
 def file_state(path: str) -> str | None:

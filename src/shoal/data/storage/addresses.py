@@ -29,7 +29,14 @@ class Address(PurePosixPath):
         return PurePosixPath(self.name.partition("?")[0]).suffix.lower()
 
 
-def as_address(location: str | os.PathLike[str]) -> Address | None:
+Location = str | os.PathLike[str]
+"""A local path or an address."""
+
+Place = Path | Address
+"""An absolute local path, or an address."""
+
+
+def as_address(location: Location) -> Address | None:
     """Return an address, or None for a local path; a `Path` of an address has lost a slash."""
     text = os.fspath(location)
     if not ADDRESS.match(text) or Path(location).exists():
@@ -38,7 +45,7 @@ def as_address(location: str | os.PathLike[str]) -> Address | None:
     return Address(f"{scheme.lower()}:/{rest.lstrip('/')}")
 
 
-def absolute(location: str | os.PathLike[str]) -> Path | Address:
+def absolute(location: Location) -> Place:
     """Return an address unchanged, or the absolute path of a local file."""
     return as_address(location) or absolute_path(location)
 
