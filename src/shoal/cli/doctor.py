@@ -2,12 +2,9 @@
 
 import platform
 import shutil
-import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 
 import typer
@@ -46,7 +43,6 @@ def doctor(json: Json = False) -> None:
     checks = [
         Check("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
         *packages(),
-        torchvision(),
         *hardware(),
         engine(),
         *encoder_weights(),
@@ -80,20 +76,6 @@ def packages() -> list[Check]:
             found = version(name)
         checks.append(Check(name, found))
     return checks
-
-
-def torchvision() -> Check:
-    """Import torchvision in a separate process: one built for another torch breaks transformers."""
-    if find_spec("torchvision") is None:
-        return Check("torchvision", "not installed (shoal does not need it)")
-    trial = subprocess.run(
-        [sys.executable, "-c", "import torchvision"], capture_output=True, text=True, check=False
-    )
-    if trial.returncode == 0:
-        return Check("torchvision", "works with this torch (shoal does not need it)")
-    reason = (trial.stderr.strip().splitlines() or ["no reason given"])[-1]
-    advice = "it was built for another torch and can break transformers; pip uninstall torchvision"
-    return Check("torchvision", f"installed, but does not load: {reason}", False, advice)
 
 
 def hardware() -> list[Check]:

@@ -27,16 +27,13 @@ def evaluate(
     Prints All / Known / Novel accuracy on the unlabeled images, with one Hungarian matching of
     clusters to classes over all of them.
     """
-    from shoal.data.readers import read_labels
-    from shoal.discovery.scoring import score_run, score_to_dict
+    from shoal.discovery.scoring import evaluate as score_by
+    from shoal.discovery.scoring import score_to_dict
     from shoal.review.reviewed_run import ReviewedRun
-    from shoal.runs import column
 
     opened = ReviewedRun.open(run)
-    names = list(column(opened.assignments, "path"))
-    classes, notes = read_labels(truth, names, path_column=path_column, label_column=label_column)
-    score = score_run(opened, classes)
-    for note in (*notes, *score.notes):
+    score = score_by(opened, truth, path_column=path_column, label_column=label_column)
+    for note in score.notes:
         log(f"note: {note}")
     result(score.in_words(), score_to_dict(score), as_json=json)
     log(f"written to {opened.path / 'accuracy.json'}; next: shoal report {run}")

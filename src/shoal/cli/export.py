@@ -58,8 +58,8 @@ def export(
         used = "label" if given_labels == "keep" else "category"
         images_in_words = count(exported.n_disagreeing, "labeled image")
         log(f"{images_in_words} in another category, exported with the {used}")
-    for step in (*exported.notes, *exported.steps):
-        log(step)
+    for note in exported.notes:
+        log(note)
     facts = {
         "out": str(exported.folder),
         "format": to,

@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex
@@ -12,14 +12,12 @@ import torch
 from matplotlib.figure import Figure
 
 from shoal.clustering.category_tree import CategoryTree
-from shoal.data.readers import read_labels
 from shoal.data.readers.boxes import BoxOptions
-from shoal.data.readers.tables import is_frame
 from shoal.discovery.assign import Assigner
 from shoal.discovery.export.formats import Exported, export_run
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.results import summarize_run, write_report
-from shoal.discovery.scoring import Score, score_run
+from shoal.discovery.scoring import Score, evaluate
 from shoal.errors import UsageError, missing_package
 from shoal.report.figures.images import map_pca, map_tsne
 from shoal.report.map import cached_layouts, tsne_layouts
@@ -30,7 +28,7 @@ from shoal.review.parts import labels_that_leave
 from shoal.review.review import Review
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.review.verbs import Which
-from shoal.runs import Assignment, Category, Run, column, locked
+from shoal.runs import Assignment, Category, Run, locked
 from shoal.words import count, plural
 
 
@@ -221,17 +219,7 @@ class DiscoveredRun(Run):
         >>> run.evaluate({row.path: row.category for row in unlabeled}).accuracy.all
         1.0
         """
-        run = ReviewedRun.open(self.path)
-        if isinstance(truth, Mapping):
-            return score_run(run, {str(path): str(name) for path, name in truth.items()})
-        if not isinstance(truth, str | os.PathLike) and not is_frame(truth):
-            kind = type(truth).__name__
-            raise UsageError(
-                f"truth: found {kind}, expected a table, a data frame, an npy or a mapping of paths"
-            )
-        classes, notes = read_labels(truth, list(column(run.assignments, "path")))
-        score = score_run(run, classes)
-        return replace(score, notes=(*notes, *score.notes))
+        return evaluate(ReviewedRun.open(self.path), truth)
 
     def export(self, to: str, out: str | os.PathLike[str], **options: Any) -> Exported:
         """Write the run for another program.

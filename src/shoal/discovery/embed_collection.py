@@ -28,7 +28,7 @@ DTYPES = ("float32", "float16")
 most."""
 
 PARQUET_ROWS = 65_536
-"""Rows of a parquet file that are held in memory while it is written."""
+"""Rows of a parquet file that are encoded at a time."""
 
 PIXEL_SIZE = 256
 """Side of the decoded images in the cache, the same as in `shoal discover`."""
@@ -129,25 +129,15 @@ def _write_parquet(embedded: Embedded, file: Path) -> None:
         import pyarrow.parquet
     except ImportError as error:
         raise missing_package("pyarrow", "writing parquet files") from error
-    x = embedded.x
-    vectors = pyarrow.list_(pyarrow.from_numpy_dtype(x.dtype), x.shape[1])
-    fields = [("path", pyarrow.string()), ("embedding", vectors)]
-    labels = None
+    vectors = pyarrow.array(embedded.x.reshape(-1))
+    columns = {
+        "path": list(embedded.collection.names),
+        "embedding": pyarrow.FixedSizeListArray.from_arrays(vectors, embedded.x.shape[1]),
+    }
     if embedded.collection.n_labeled:
-        fields.append(("label", pyarrow.string()))
-        labels = [label or None for label in embedded.labels]
-    schema = pyarrow.schema(fields)
-    with atomic_file(file) as out, pyarrow.parquet.ParquetWriter(out, schema) as writer:
-        for start in range(0, len(x), PARQUET_ROWS):
-            rows = slice(start, start + PARQUET_ROWS)
-            flat = pyarrow.array(np.ascontiguousarray(x[rows]).reshape(-1))
-            columns = [
-                list(embedded.collection.names[rows]),
-                pyarrow.FixedSizeListArray.from_arrays(flat, type=vectors),
-            ]
-            if labels is not None:
-                columns.append(labels[rows])
-            writer.write_table(pyarrow.table(columns, schema=schema))
+        columns["label"] = [label or None for label in embedded.labels]
+    with atomic_file(file) as out:
+        pyarrow.parquet.write_table(pyarrow.table(columns), out, row_group_size=PARQUET_ROWS)
 
 
 WRITERS: dict[str, Callable[[Embedded, Path], None]] = {

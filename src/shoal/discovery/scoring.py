@@ -1,14 +1,18 @@
 """Score a finished run against the truth. Nothing computed here is used to choose anything."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from shoal.arrays import Bools, Ints, nan_to_null
 from shoal.checksums import digest_rows
 from shoal.clustering.matching import Accuracy, gcd_accuracy
-from shoal.errors import DataError
+from shoal.data.readers import read_labels
+from shoal.data.readers.tables import is_frame
+from shoal.errors import DataError, UsageError
 from shoal.runs import Run, column, locked
 from shoal.words import count, first_few
 
@@ -37,6 +41,26 @@ class Score:
         )
 
 
+def evaluate(
+    run: Run, truth: Any, *, path_column: str | None = None, label_column: str | None = None
+) -> Score:
+    """Score a run against a table, a data frame, an npy or a mapping of true classes.
+
+    The notes name rows of the truth that are not used.
+    """
+    if isinstance(truth, Mapping):
+        return score_run(run, {str(path): str(name) for path, name in truth.items()})
+    if not isinstance(truth, str | os.PathLike) and not is_frame(truth):
+        kind = type(truth).__name__
+        raise UsageError(
+            f"truth: found {kind}, expected a table, a data frame, an npy or a mapping of paths"
+        )
+    names = list(column(run.assignments, "path"))
+    classes, notes = read_labels(truth, names, path_column=path_column, label_column=label_column)
+    score = score_run(run, classes)
+    return replace(score, notes=(*notes, *score.notes))
+
+
 def score_run(run: Run, truth: Mapping[str, str]) -> Score:
     """Score a run against true class names by image, and write the score to accuracy.json.
 
@@ -62,9 +86,16 @@ def score_run(run: Run, truth: Mapping[str, str]) -> Score:
             f"{run.path}; give each path as in assignments.csv, with its class"
         )
     known = {label for label in given if label}
+    notes = []
     true_names = [truth[paths[i]] for i in scored]
     classes, y_true = np.unique(true_names, return_inverse=True)
     y_pred = categories[scored]
+    if known and known.isdisjoint(true_names):
+        notes.append(
+            "no true class of the unlabeled images is a known category, so there is no Known "
+            f"accuracy; are they spelled alike? true: {first_few(classes.tolist(), 5)}; known: "
+            f"{first_few(sorted(known), 5)}"
+        )
     # Each rejected image is a separate category.
     is_rejected = y_pred < 0
     apart = np.where(is_rejected, categories.max() + np.cumsum(is_rejected), y_pred)
@@ -75,7 +106,7 @@ def score_run(run: Run, truth: Mapping[str, str]) -> Score:
         n_images=len(scored),
         n_classes=len(classes),
         n_clusters=run.n_clusters,
-        notes=tuple(_doubts(paths, given, truth, set(true_names))),
+        notes=tuple(notes),
     )
     # The checksum shows a report whether a review has changed the categories since.
     checksum = {"categories": digest_rows(categories)}
@@ -102,28 +133,6 @@ def _accuracy(y_true: Ints, y_pred: Ints, is_known: Bools) -> Accuracy:
         with_rejected(accuracy.known, is_known),
         with_rejected(accuracy.novel, ~is_known),
     )
-
-
-def _doubts(
-    paths: Sequence[str], given: Sequence[str], truth: Mapping[str, str], classes: set[str]
-) -> list[str]:
-    """Return notes about class names that make known classes count as novel."""
-    doubts = []
-    other = [i for i, name in enumerate(given) if name and truth.get(paths[i], name) != name]
-    if other:
-        path = paths[other[0]]
-        doubts.append(
-            f"the truth of {count(len(other), 'labeled image')} differs from the given label, such "
-            f"as {path}: {truth[path]!r}, label {given[other[0]]!r}"
-        )
-    known = {name for name in given if name}
-    if known and not known & classes:
-        doubts.append(
-            "no true class of the unlabeled images is a known category, so there is no Known "
-            f"accuracy; are they spelled alike? true: {first_few(sorted(classes), 5)}; known: "
-            f"{first_few(sorted(known), 5)}"
-        )
-    return doubts
 
 
 def score_to_dict(score: Score) -> dict[str, object]:

@@ -3,8 +3,9 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
-from pathlib import PurePosixPath
+from pathlib import Path
 
 import yaml
 
@@ -18,39 +19,41 @@ from shoal.files import make_folder, write_text
 from shoal.runs import Assignment, has_boxes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BoxedImage:
-    """An image and the rows of its boxes."""
+    """An image and the rows of its boxes, or its own row."""
 
+    job: ExportJob
     path: str
-    width: int
-    height: int
     rows: list[Assignment]
+
+    @property
+    def file(self) -> Path:
+        """Its file; raise if it does not exist."""
+        return original(self.job.images, self.path)
+
+    @cached_property
+    def size(self) -> tuple[int, int]:
+        """Width and height; raise if the image cannot be read."""
+        file = self.file
+        try:
+            return image_size(str(file))
+        except Unreadable as error:
+            raise DataError(f"{file}: {error}") from error
 
     def box(self, row: Assignment) -> Box:
         """Return the box of a row."""
-        return row.box or Box(0, 0, self.width, self.height)
+        return row.box or Box(0, 0, *self.size)
 
-    def shares(self, row: Assignment) -> tuple[float, float, float, float]:
+    def shares(self, row: Assignment) -> list[float]:
         """Return left, top, width and height of the box of a row as shares of the image."""
-        box = self.box(row)
-        return (
-            box.x / self.width,
-            box.y / self.height,
-            box.width / self.width,
-            box.height / self.height,
-        )
+        return [side / whole for side, whole in zip(self.box(row), self.size * 2, strict=True)]
 
 
 def boxed_images(job: ExportJob) -> Iterator[BoxedImage]:
-    """Yield each image with its size and rows; raise if it cannot be read."""
+    """Yield each image with its rows."""
     for path, rows in groupby(job.rows, lambda row: split_name(row.path)[0]):
-        file = original(job.images, path)
-        try:
-            width, height = image_size(str(file))
-        except Unreadable as error:
-            raise DataError(f"{file}: {error}") from error
-        yield BoxedImage(path, width, height, list(rows))
+        yield BoxedImage(job, path, list(rows))
 
 
 def to_coco(job: ExportJob) -> None:
@@ -63,24 +66,25 @@ def to_coco(job: ExportJob) -> None:
     annotations: list[dict[str, object]] = []
     ids = {each.category: number for number, each in enumerate(job.categories, start=1)}
     for number, image in enumerate(boxed_images(job), start=1):
-        size = {"width": image.width, "height": image.height}
-        images.append({"id": number, "file_name": image.path, **size})
+        width, height = image.size
+        images.append({"id": number, "file_name": image.path, "width": width, "height": height})
         for row in image.rows:
             if not row.category:
                 continue
             box = image.box(row)
-            annotation: dict[str, object] = {
-                "id": len(annotations) + 1,
-                "image_id": number,
-                "category_id": ids[row.category],
-                "bbox": list(box),
-                "area": box.width * box.height,
-                "iscrowd": 0,
-                "segmentation": [],
-                "confidence": row.confidence,
-                **{name: getattr(row, name) for name in REVIEW_COLUMNS},
-            }
-            annotations.append(annotation)
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": number,
+                    "category_id": ids[row.category],
+                    "bbox": list(box),
+                    "area": box.width * box.height,
+                    "iscrowd": 0,
+                    "segmentation": [],
+                    "confidence": row.confidence,
+                    **{name: getattr(row, name) for name in REVIEW_COLUMNS},
+                }
+            )
     categories = [{"id": number, "name": name} for name, number in ids.items()]
     content = {"images": images, "annotations": annotations, "categories": categories}
     write_text(job.out / "annotations.json", json.dumps(content, indent=1) + "\n")
@@ -97,23 +101,22 @@ def to_yolo(job: ExportJob) -> None:
         return
     ids = {each.category: number for number, each in enumerate(job.categories)}
     pairs = []
-    written: dict[str, str] = {}
     for image in boxed_images(job):
-        pairs.append((original(job.images, image.path), f"images/{image.path}"))
+        pairs.append((image.file, f"images/{image.path}"))
         lines = []
         for row in image.rows:
             x, y, width, height = image.shares(row)
             numbers = (x + width / 2, y + height / 2, width, height)
             if row.category:
                 lines.append(f"{ids[row.category]} {' '.join(f'{n:.8f}' for n in numbers)}\n")
-        name = f"labels/{PurePosixPath(image.path).with_suffix('.txt')}"
-        if name in written:
+        file = (job.out / "labels" / image.path).with_suffix(".txt")
+        if file.exists():
             raise DataError(
-                f"{image.path}: YOLO cannot tell it from {written[name]}; rename one of the images"
+                f"{image.path}: YOLO cannot tell it from another image of this name; rename one of "
+                "them"
             )
-        written[name] = image.path
-        make_folder((job.out / name).parent)
-        write_text(job.out / name, "".join(lines))
+        make_folder(file.parent)
+        write_text(file, "".join(lines))
     link_images(pairs, job.out, copy=job.copy)
     content = {"train": "images", "val": "images", "names": {i: name for name, i in ids.items()}}
     write_text(job.out / "data.yaml", yaml.safe_dump(content, allow_unicode=True, sort_keys=False))

@@ -78,39 +78,20 @@ def predictions(run: ReviewedRun) -> dict[str, tuple[str, float]]:
     }
 
 
-def choices(run: ReviewedRun) -> list[Category]:
-    """Return the categories to choose from: those with images, known ones, and named ones."""
-    named: set[int] = set()
-    if run.review is not None:
-        records = run.review.state.records
-        named = {number for number, record in records.items() if record.is_named}
-    return [
-        category
-        for category in run.categories
-        if category.size or not category.is_novel or category.category_id in named
-    ]
-
-
-def apply_labels(
-    run: ReviewedRun, given_labels: GivenLabels
-) -> tuple[Sequence[Assignment], list[Category]]:
-    """Return the rows and categories of a run, with labels in place of disagreeing categories
-    unless 'predicted'."""
-    categories = run.categories
-    ids = {category.category: category.category_id for category in categories}
-    disagreeing = {row.path for row in find_disagreeing(run) if row.label_given in ids}
-    if given_labels == "predicted" or not disagreeing:
-        return run.assignments, categories
+def apply_labels(job: ExportJob, disagreeing: Sequence[Assignment]) -> ExportJob:
+    """Return the job with the labels of disagreeing images in place of their categories."""
+    ids = {category.category: category.category_id for category in job.categories}
+    paths = {row.path for row in disagreeing}
     rows = []
-    for row in run.assignments:
-        if row.path in disagreeing:
+    for row in job.rows:
+        if row.path in paths:
             label = row.label_given
             row = replace(row, category=label, category_id=ids[label], is_novel=False)
         rows.append(row)
     sizes = Counter(row.category_id for row in rows)
     n_labeled = Counter(row.category_id for row in rows if row.label_given)
-    counted = [
+    categories = [
         replace(each, size=sizes[each.category_id], n_labeled=n_labeled[each.category_id])
-        for each in categories
+        for each in job.categories
     ]
-    return rows, counted
+    return replace(job, rows=rows, categories=categories)

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -13,17 +14,14 @@ from shoal.data.pixels.decoding import MAX_PIXELS, Unreadable, decode_whole
 from shoal.errors import DataError, ShoalError
 from shoal.files import make_folder, writing
 
-FORBIDDEN = frozenset('/<>:"\\|?*') | frozenset(map(chr, range(32)))
-"""Characters that Linux, macOS or Windows does not allow in file names."""
-
-RESERVED = {
-    "con",
-    "prn",
-    "aux",
-    "nul",
-    *(f"{port}{n}" for port in ("com", "lpt") for n in "123456789¹²³"),
-}
-"""Names that are reserved on Windows, with any suffix."""
+ESCAPED = re.compile(
+    r'[/<>:"\\|?*\x00-\x1f]'  # Linux, macOS or Windows does not allow it
+    r"|^\."  # hidden
+    r"|[. ]\Z"  # dropped by Windows
+    r"|^(?=(?:con|prn|aux|nul|(?:com|lpt)[1-9¹²³]) *(?:\.|\Z))[a-z]",  # reserved on Windows
+    re.IGNORECASE,
+)
+"""Characters that are escaped in file names."""
 
 MAX_BYTES = 255
 """Length limit of a file name on common file systems."""
@@ -56,12 +54,10 @@ def shortened(name: str) -> str:
     encoded = name.encode("utf-8", "surrogateescape")
     if len(encoded) <= MAX_BYTES:
         return name
-    suffix = PurePosixPath(name).suffix.encode("utf-8", "surrogateescape")
-    if len(suffix) > 16:
-        suffix = b""
-    end = f"~{hashlib.sha256(encoded).hexdigest()[:12]}".encode() + suffix
-    start = encoded[: MAX_BYTES - len(end)].decode("utf-8", "ignore")
-    return start + end.decode("utf-8", "surrogateescape")
+    suffix = PurePosixPath(name).suffix[:16]
+    end = f"~{hashlib.sha256(encoded).hexdigest()[:12]}{suffix}"
+    n_left = MAX_BYTES - len(end.encode("utf-8", "surrogateescape"))
+    return encoded[:n_left].decode("utf-8", "ignore") + end
 
 
 def folder_name(category: str, n_escaped: int = 0) -> str:
@@ -72,22 +68,16 @@ def folder_name(category: str, n_escaped: int = 0) -> str:
     `urllib.parse.unquote` restores every category, and two categories never share a folder: a name
     that only looks escaped ('a%2Fb') is escaped too.
     """
-    stem = category.partition(".")[0].rstrip(" ").casefold()
-    if category.startswith(".") or stem in RESERVED:
-        n_escaped = max(n_escaped, 1)
-    escaped = set(range(n_escaped))
-    if category.endswith((".", " ")):
-        escaped.add(len(category) - 1)
-    if category and not escaped and not FORBIDDEN & set(category) and unquote(category) == category:
+    escaped = {*range(n_escaped), *(found.start() for found in ESCAPED.finditer(category))}
+    if not escaped and unquote(category) == category:
         return category
     parts = []
     for index, character in enumerate(category):
-        if index in escaped or character == "%" or character in FORBIDDEN:
+        if index in escaped or character == "%":
             codes = character.encode("utf-8", "surrogateescape")
-            parts.append("".join(f"%{byte:02X}" for byte in codes))
-        else:
-            parts.append(character)
-    return "".join(parts) or "%00"
+            character = f"%{codes.hex('%').upper()}"
+        parts.append(character)
+    return "".join(parts)
 
 
 def inside(root: Path, path: str) -> Path:

@@ -13,7 +13,6 @@ from shoal.discovery.export.detections import to_coco, to_yolo
 from shoal.discovery.export.export_job import ExportJob, GivenLabels, apply_labels, find_disagreeing
 from shoal.discovery.export.imagefolder import to_hugging_face, to_imagefolder
 from shoal.discovery.export.table_files import (
-    spreadsheet_steps,
     to_dendrogram,
     to_newick,
     to_projector,
@@ -23,7 +22,7 @@ from shoal.discovery.export.table_files import (
 )
 from shoal.discovery.export.tools import label_studio_steps, to_fiftyone, to_label_studio
 from shoal.errors import DataError, UnknownName, UsageError
-from shoal.files import absolute_path, make_folder, writing
+from shoal.files import absolute_path, make_folder
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Run
 
@@ -47,12 +46,6 @@ FORMATS: dict[str, Callable[[ExportJob], None]] = {
 LINKING = ("imagefolder", "hf", "fiftyone", "coco", "yolo")
 """Formats that link or open the images, which therefore must exist."""
 
-STEPS: dict[str, Callable[[ExportJob], tuple[str, ...]]] = {
-    "spreadsheet": spreadsheet_steps,
-    "labelstudio": label_studio_steps,
-}
-"""Instructions for the other program."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exported:
@@ -61,10 +54,8 @@ class Exported:
     folder: Path
     n_disagreeing: int
     """Labeled images that the run has put into another category."""
-    steps: tuple[str, ...]
-    """Instructions for the other program, line by line."""
-    notes: tuple[str, ...] = ()
-    """Notes on an incomplete review."""
+    notes: tuple[str, ...]
+    """A note on an incomplete review, and instructions for the other program, line by line."""
 
 
 def export_run(
@@ -99,21 +90,26 @@ def export_run(
                     "find every image twice; choose a folder outside it"
                 )
     reviewed = ReviewedRun.of(run)
-    rows, categories = apply_labels(reviewed, given_labels)
+    disagreeing = find_disagreeing(reviewed)
     job = ExportJob(
-        run=reviewed, rows=rows, categories=categories, root=root, out=target, copy=copy
+        run=reviewed,
+        rows=reviewed.assignments,
+        categories=reviewed.categories,
+        root=root,
+        out=target,
+        copy=copy,
     )
+    if disagreeing and given_labels == "keep":
+        job = apply_labels(job, disagreeing)
     with _draft(target) as draft:
         FORMATS[format_name](replace(job, out=draft))
         write_notes(reviewed, draft)
-    steps: tuple[str, ...] = ()
-    if format_name in STEPS:
-        steps = STEPS[format_name](job)
-    notes: tuple[str, ...] = ()
+    notes: list[str] = []
     if reviewed.review is not None and reviewed.review.log.note:
-        notes = (reviewed.review.log.note,)
-    n_disagreeing = len(find_disagreeing(reviewed))
-    return Exported(folder=target, n_disagreeing=n_disagreeing, steps=steps, notes=notes)
+        notes.append(reviewed.review.log.note)
+    if format_name == "labelstudio":
+        notes += label_studio_steps(job)
+    return Exported(folder=target, n_disagreeing=len(disagreeing), notes=tuple(notes))
 
 
 @contextlib.contextmanager
@@ -126,9 +122,8 @@ def _draft(target: Path) -> Iterator[Path]:
     try:
         make_folder(draft)
         yield draft
-        for entry in sorted(draft.iterdir()):
-            with writing(target / entry.name):
-                entry.rename(target / entry.name)
+        for entry in draft.iterdir():
+            entry.rename(target / entry.name)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         with contextlib.suppress(OSError):  # not empty
@@ -139,14 +134,12 @@ def _draft(target: Path) -> Iterator[Path]:
 def _find_root(run: Run, images: Path | str | None, *, is_needed: bool) -> Path | None:
     """Return the folder of a run's images; refuse a run without one if it is needed."""
     root = str(images or run.provenance.get("root") or "")
-    is_remote = images is None and is_stored_source(root)
-    if not root or is_remote:
+    if not root or (images is None and is_stored_source(root)):
         if not is_needed:
             return None
-        where = f"are at {root}" if is_remote else "are not files"
         raise UsageError(
-            f"{run.path}: its images {where}, so they cannot be linked; give a folder of the "
-            "images with --images, or export to csv, labelstudio or projector"
+            f"{run.path}: its images are not local files, so they cannot be linked; give a folder "
+            "of the images with --images, or export to csv, labelstudio or projector"
         )
     refuse_address(root)
     folder = absolute_path(root)

@@ -13,12 +13,12 @@ from shoal.report.figures.style import file_bytes
 from shoal.report.tree_list import category_tree
 from shoal.review.reviewed_run import ReviewedRun
 from shoal.runs import Assignment, Category, csv_text, to_csv, write_csv, write_parquet
-from shoal.words import count
 
 TAG = re.compile(r"(?<!\S)#\S+")
 """A tag in a note."""
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = re.compile(r"\s*[-=+@]|[\t\r]")
+"""The start of what a spreadsheet reads as a formula."""
 
 
 def to_tables(job: ExportJob) -> None:
@@ -41,21 +41,9 @@ def to_spreadsheets(job: ExportJob) -> None:
         write_text(job.out / f"{name}.csv", f"\ufeff{csv_text(header, escaped)}")
 
 
-def spreadsheet_steps(job: ExportJob) -> tuple[str, ...]:
-    """Return how the tables differ from those of the format csv."""
-    texts = [row.path for row in job.rows] + [category.category for category in job.categories]
-    n_escaped = sum(_escape_formula(text) != text for text in texts)
-    if not n_escaped:
-        return ()
-    return (
-        f"{count(n_escaped, 'name')} that a spreadsheet would read as a formula (starting with "
-        "= + - @) got an apostrophe in front; for programs, export to csv",
-    )
-
-
 def _escape_formula(cell: str) -> str:
     """Return a cell with an apostrophe in front if a spreadsheet would read it as a formula."""
-    if not cell.startswith(FORMULA_STARTS) and not cell.lstrip().startswith(FORMULA_STARTS):
+    if not FORMULA.match(cell):
         return cell
     try:
         float(cell)

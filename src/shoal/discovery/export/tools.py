@@ -2,17 +2,15 @@
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 from shoal.boxes import BOX_COLUMNS
 from shoal.discovery.export.detections import BoxedImage, boxed_images
-from shoal.discovery.export.export_job import ExportJob, choices, find_overruled, predictions
-from shoal.discovery.export.file_names import inside, link_images, original
+from shoal.discovery.export.export_job import ExportJob, find_overruled, predictions
+from shoal.discovery.export.file_names import inside, link_images
 from shoal.discovery.export.imagefolder import REVIEW_COLUMNS
 from shoal.files import write_text
 from shoal.runs import Assignment, csv_text, has_boxes
@@ -43,52 +41,45 @@ def to_label_studio(job: ExportJob) -> None:
             inside(job.root, row.path)
     overruled = find_overruled(job.run)
     predicted_by_run = predictions(job.run)
-    # A dictionary is an ordered set of names.
-    names = {category.category: None for category in choices(job.run)}
-
-    def annotation_of(row: Assignment) -> str:
-        if row.status in DECIDED or row.path in overruled:
-            return row.category
-        return row.label_given
-
-    def prediction_of(row: Assignment) -> tuple[str, float]:
-        if row.status in DECIDED and row.path in predicted_by_run:
-            return predicted_by_run[row.path]
-        return row.category, row.confidence
-
-    def task_of(
-        path: str, rows: Sequence[Assignment], results: Callable[[Assignment, str], _Result]
-    ) -> dict[str, object]:
+    is_boxed = has_boxes(job.rows)
+    result_of = _rectangle if is_boxed else _choice
+    names = [each.category for each in job.run.categories if each.size or not each.is_novel]
+    tasks = []
+    for image in boxed_images(replace(job, rows=job.run.assignments)):
+        path = image.path
         data = {"image": f"/data/local-files/?d={quote(folder + path)}", "path": path}
-        if len(rows) == 1:
-            data |= {name: getattr(rows[0], name) for name in REVIEW_COLUMNS}
+        if len(image.rows) == 1:
+            data |= {name: getattr(image.rows[0], name) for name in REVIEW_COLUMNS}
+        annotations = []
+        found = []
+        scores = []
+        for row in image.rows:
+            annotated = row.label_given
+            predicted = (row.category, row.confidence)
+            if row.status in DECIDED:
+                annotated = row.category
+                predicted = predicted_by_run.get(row.path, predicted)
+            if row.path in overruled:
+                annotated = row.category
+            if annotated:
+                annotations.append(result_of(image, row, annotated))
+            if predicted[0] in names:  # a category that has lost its images is not a choice
+                found.append(result_of(image, row, predicted[0]))
+                scores.append(predicted[1])
         task: dict[str, object] = {"data": data}
-        annotations = [(row, annotation_of(row)) for row in rows]
-        annotated = [results(row, name) for row, name in annotations if name]
-        if annotated:
-            task["annotations"] = [{"result": annotated}]
-        # A category that has lost its images is not a choice.
-        found = [(row, *prediction_of(row)) for row in rows]
-        found = [each for each in found if each[1] in names]
+        if annotations:
+            task["annotations"] = [{"result": annotations}]
         if found:
-            result = [results(row, name) for row, name, _ in found]
-            score = sum(confidence for *_, confidence in found) / len(found)
-            prediction = {"result": result, "score": round(score, 6)}
-            task["predictions"] = [{"model_version": "shoal", **prediction}]
-        return task
-
-    if has_boxes(job.rows):
-        images = boxed_images(replace(job, rows=job.run.assignments))
-        tasks = [task_of(image.path, image.rows, partial(_rectangle, image)) for image in images]
-        tags = ("RectangleLabels", "Label")
-    else:
-        tasks = [task_of(row.path, [row], _choice) for row in job.run.assignments]
-        tags = ("Choices", "Choice")
+            score = round(sum(scores) / len(scores), 6)
+            task["predictions"] = [{"model_version": "shoal", "result": found, "score": score}]
+        tasks.append(task)
     write_text(job.out / "tasks.json", json.dumps(tasks, ensure_ascii=False, indent=1) + "\n")
-    items = "\n".join(f"    <{tags[1]} value={quoteattr(name)}/>" for name in names)
+    control = "RectangleLabels" if is_boxed else "Choices"
+    option = "Label" if is_boxed else "Choice"
+    options = "\n".join(f"    <{option} value={quoteattr(name)}/>" for name in names)
     interface = (
         '<View>\n  <Image name="image" value="$image"/>\n'
-        f'  <{tags[0]} name="category" toName="image">\n{items}\n  </{tags[0]}>\n</View>\n'
+        f'  <{control} name="category" toName="image">\n{options}\n  </{control}>\n</View>\n'
     )
     write_text(job.out / "labels.xml", interface)
 
@@ -114,56 +105,33 @@ def to_fiftyone(job: ExportJob) -> None:
 
     Files are numbered, because FiftyOne identifies images by their name without its suffix.
     """
-    if has_boxes(job.rows):
-        _to_fiftyone_detections(job)
-        return
-    labels: dict[str, object] = {}
-    rows = []
-    pairs = []
-    for number, row in enumerate(job.rows):
-        name = f"{number:08d}"
-        file = f"data/{name}{Path(row.path).suffix}"
-        pairs.append((original(job.images, row.path), file))
-        labels[name] = None
-        if row.category:
-            labels[name] = {"label": row.category, "confidence": row.confidence}
-        rows.append((file, row.path, *(getattr(row, column) for column in REVIEW_COLUMNS)))
-    link_images(pairs, job.out, copy=job.copy)
-    _write_fiftyone(job, labels, rows)
-
-
-def _to_fiftyone_detections(job: ExportJob) -> None:
+    is_boxed = has_boxes(job.rows)
     labels: dict[str, object] = {}
     rows = []
     pairs = []
     for number, image in enumerate(boxed_images(job)):
         name = f"{number:08d}"
         file = f"data/{name}{Path(image.path).suffix}"
-        pairs.append((original(job.images, image.path), file))
-        labels[name] = [
-            {
-                "label": row.category,
-                "bounding_box": image.shares(row),
-                "confidence": row.confidence,
-            }
-            for row in image.rows
-            if row.category
-        ]
+        pairs.append((image.file, file))
+        found: list[dict[str, object]] = []
         for row in image.rows:
             rows.append((file, row.path, *(getattr(row, column) for column in REVIEW_COLUMNS)))
+            if not row.category:
+                continue
+            label: dict[str, object] = {"label": row.category}
+            if is_boxed:
+                label["bounding_box"] = image.shares(row)
+            found.append({**label, "confidence": row.confidence})
+        labels[name] = found
+        if not is_boxed:
+            labels[name] = found[0] if found else None
     link_images(pairs, job.out, copy=job.copy)
-    _write_fiftyone(job, labels, rows)
-
-
-def _write_fiftyone(
-    job: ExportJob, labels: dict[str, object], rows: Sequence[Sequence[object]]
-) -> None:
     dataset = {"classes": None, "labels": labels}
     write_text(job.out / "labels.json", json.dumps(dataset, ensure_ascii=False, indent=1) + "\n")
     write_text(job.out / "paths.csv", csv_text(("file", "path", *REVIEW_COLUMNS), rows))
 
 
-def _choice(_row: Assignment, category: str) -> _Result:
+def _choice(_image: BoxedImage, _row: Assignment, category: str) -> _Result:
     """Return a category as Label Studio stores a choice."""
     return {
         "from_name": "category",
@@ -175,13 +143,14 @@ def _choice(_row: Assignment, category: str) -> _Result:
 
 def _rectangle(image: BoxedImage, row: Assignment, category: str) -> _Result:
     """Return the category of a box as Label Studio stores a rectangle, in percent."""
+    width, height = image.size
     sides = zip(BOX_COLUMNS, image.shares(row), strict=True)
     return {
         "from_name": "category",
         "to_name": "image",
         "type": "rectanglelabels",
-        "original_width": image.width,
-        "original_height": image.height,
+        "original_width": width,
+        "original_height": height,
         "value": {
             **{name: 100 * share for name, share in sides},
             "rotation": 0,
