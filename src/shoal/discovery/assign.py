@@ -6,7 +6,7 @@ Shapes: N images of the run, M new ones, D columns, K categories.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.never_seen import SeenProbability
 from shoal.clustering.sums import unit_points
 from shoal.data.collection import Collection
-from shoal.data.pixels import NoneReadable, Pixels, Skipped, load_pixels
+from shoal.data.pixels import NoneReadable, Skipped, load_pixels
 from shoal.data.pixels.store import file_state
 from shoal.data.readers import read_collection, read_embeddings
 from shoal.data.readers.boxes import NO_BOXES, BoxOptions, refuse_boxes
@@ -45,7 +45,6 @@ from shoal.discovery.networks import Networks, load_networks, read_model
 from shoal.discovery.reporter import EMBEDDING, NOTE, SILENT, Reporter
 from shoal.distributed import in_lockstep
 from shoal.errors import DataError, UsageError
-from shoal.progress import Progress
 from shoal.runs import DECIMALS, UNREADABLE, Assignment, Run, column, damaged, table_files
 from shoal.words import count, first_few
 
@@ -58,6 +57,17 @@ EMBED_BATCH = 256
 ASSIGN_BATCH = 64 * EMBED_BATCH
 """Images assigned at a time; their embeddings are in memory together. Results do not depend on
 it."""
+
+UNREADABLE_ROW = Assignment(
+    path="",
+    category_id=UNLABELED,
+    category="",
+    is_novel=False,
+    confidence=0.0,
+    outlier_score=float("nan"),
+    status=UNREADABLE,
+)
+"""The row of an unreadable image."""
 
 Assigned = tuple[list[Assignment], tuple[Skipped, ...]]
 """A row per readable image, and the unreadable images."""
@@ -103,10 +113,8 @@ class Assigner:
         self._mixed_probability = np.array([row.mixed_probability for row in categories])  # (K,)
         scores = np.array(column(rows, "outlier_score"))
         if np.isnan(scores).any():
-            path = rows[int(np.isnan(scores).argmax())].path
             raise damaged(
-                table_files(run.path)[0],
-                f"outlier_score: found none for {path!r}, expected a number",
+                table_files(run.path)[0], "outlier_score: an image has none, expected a number"
             )
         self.threshold = float(np.quantile(scores, 1 - outlier_share))
         found_ids = [category.category_id for category in Run(run.path).categories]
@@ -130,10 +138,7 @@ class Assigner:
         """
         plain = self.run.json("calibration")
         calibration = Calibration.from_dict(plain)
-        curves = (calibration.known, calibration.novel, calibration.labeled)
-        if len(calibration.scale) != len(found_ids) or not all(
-            len(curve.confidence) for curve in curves
-        ):
+        if len(calibration.scale) != len(found_ids):
             raise damaged(
                 self.run.path / "calibration.json", f"expected {len(found_ids)} categories"
             )
@@ -168,80 +173,62 @@ class Assigner:
         return load_networks(self.run, self.settings, self.device)
 
     def assign(
-        self,
-        source: str | os.PathLike[str],
-        *,
-        allow_missing: bool = False,
-        boxes: BoxOptions = NO_BOXES,
+        self, images: Any, *, allow_missing: bool = False, boxes: BoxOptions = NO_BOXES
     ) -> Assigned:
         """Assign a folder of images, one image, a table of paths, shards, or embeddings; or the
-        `boxes` in images.
+        `boxes` in images; or a list of paths, images or embeddings.
 
-        Raise for many missing paths in a table, or damaged shards, unless `allow_missing`.
+        Return a row per readable image of a folder, table or shard, or per box in them; for a list,
+        a row per entry in its order, including unreadable and repeated images. Raise for many
+        missing paths in a table, or damaged shards, unless `allow_missing`.
         """
-        path = Path(source)
+        if not isinstance(images, str | os.PathLike):
+            refuse_boxes(boxes, has_files=False)
+            return self._assign_list(images)
+        path = Path(images)
         suffix = path.suffix.lower()
         has_encoder = "method" in self.run.config
         if suffix in (".npy", ".npz") or (not has_encoder and suffix in EMBEDDING_SUFFIXES):
             refuse_boxes(boxes, has_files=False)
             embeddings = read_embeddings(path)
             return self.assign_embeddings(embeddings.names, embeddings.x), ()
-        # Raise before images are listed if the run has no encoder, or lacks its model.
-        _ = self.settings
-        read_model(self.run)
-        address = as_address(source)
+        _ = self.networks  # raise before images are listed if the run has none
+        address = as_address(images)
         if suffix in IMAGE_SUFFIXES and (address is not None or path.is_file()):
             return self.assign_images(read_collection([address or path], boxes=boxes))
         labels: Literal[False] | None = False
-        if suffix in TABLE_SUFFIXES and not is_shards(source):
+        if suffix in TABLE_SUFFIXES and not is_shards(images):
             labels = None  # the table lists the images
-        collection = read_collection(source, labels, allow_missing=allow_missing, boxes=boxes)
+        collection = read_collection(images, labels, allow_missing=allow_missing, boxes=boxes)
         for note in collection.notes:
             self.reporter.report(f"{NOTE}{note}")
         rows, skipped = self.assign_images(collection)
         return rows, (*(Skipped(*left_out) for left_out in collection.left_out), *skipped)
 
-    def assign_any(
-        self, images: Any, *, allow_missing: bool = False, boxes: BoxOptions = NO_BOXES
-    ) -> Assigned:
-        """Assign what a path names, or a list of paths, images or embeddings.
-
-        Return a row per readable image of a folder, table or shard, or per box in them; for a list,
-        a row per entry in its order, including unreadable and repeated images.
-        """
-        if isinstance(images, str | os.PathLike):
-            return self.assign(images, allow_missing=allow_missing, boxes=boxes)
-        refuse_boxes(boxes, has_files=False)
+    def _assign_list(self, images: Any) -> Assigned:
+        """Assign images in a list, an array or a data frame, or the rows of an array."""
         if is_frame(images):
             table = as_table(images)
             images = list(table.columns[require_column(table, PATH_COLUMNS, None, "path")])
-        kind = images.dtype.kind if isinstance(images, np.ndarray) else ""
-        if kind == "f" and images.ndim == 2:
+        if isinstance(images, np.ndarray) and images.dtype.kind == "f" and images.ndim == 2:
             names = [f"row-{i:06d}" for i in range(len(images))]
             return self.assign_embeddings(names, images), ()
-        is_sequence = hasattr(images, "__len__") and not isinstance(images, Mapping | bytes)
-        if is_sequence and kind in ("", "U", "O"):
-            images = list(images)
-            if images and isinstance(images[0], str | os.PathLike):
-                return self._assign_paths(images)
+        if isinstance(images, Sized) and not isinstance(images, Mapping):
+            listed = list(images)
+            if listed and isinstance(listed[0], str | os.PathLike):
+                return self._assign_paths(listed)
         collection = read_collection(images, False)
         return self._assign_each(collection, collection.names, collection.names)
 
     def _assign_paths(self, paths: Sequence[Any]) -> Assigned:
-        """Assign listed files; raise for a path that does not exist or is a folder."""
-        for i, path in enumerate(paths):
-            if isinstance(path, str | os.PathLike) and os.path.isdir(path):  # noqa: PTH112
-                raise DataError(
-                    f"path {i}: {os.fspath(path)} is a folder; give a folder by itself, or list "
-                    "its images"
-                )
+        """Assign listed files; raise for a path that is not a file."""
         collection = read_collection(paths, False, allow_missing=True)
         name_of = {str(collection.source(i)): name for i, name in enumerate(collection.names)}
         names = [name_of.get(str(absolute(path)), "") for path in paths]
         absent = [f"path {i}: {os.fspath(path)}" for i, path in enumerate(paths) if not names[i]]
         if absent:
             raise DataError(
-                f"missing: {len(absent):,} of {count(len(paths), 'listed image')} "
+                f"{len(absent):,} of {count(len(paths), 'listed image')} are missing or not a file "
                 f"({first_few(absent, separator='; ')}); correct the paths, or remove them from "
                 "the list"
             )
@@ -257,18 +244,9 @@ class Assigner:
             rows = []
             skipped = error.skipped
         row_of = {row.path: row for row in rows}
-        for image in skipped:
-            row_of[image.name] = Assignment(
-                path=image.name,
-                category_id=UNLABELED,
-                category="",
-                is_novel=False,
-                confidence=0.0,
-                outlier_score=float("nan"),
-                status=UNREADABLE,
-            )
-        path_of = dict(zip(names, paths, strict=True))
-        listed = [replace(row_of[name], path=path) for name, path in zip(names, paths, strict=True)]
+        pairs = list(zip(names, paths, strict=True))
+        listed = [replace(row_of.get(name, UNREADABLE_ROW), path=path) for name, path in pairs]
+        path_of = dict(pairs)
         return listed, tuple(Skipped(path_of[image.name], image.reason) for image in skipped)
 
     def assign_images(self, collection: Collection) -> Assigned:
@@ -278,27 +256,15 @@ class Assigner:
             pixels = load_pixels(collection, self.settings.pixel_size, progress=progress)
         rows: list[Assignment] = []
         with self.reporter.progress(EMBEDDING, "images") as progress:
-            for start in range(0, len(pixels), ASSIGN_BATCH):
-                stop = min(start + ASSIGN_BATCH, len(pixels))
-                x = self._embed(pixels, start, stop, progress)
-                rows += self.assign_embeddings(pixels.names[start:stop], x)
+            for first in range(0, len(pixels), ASSIGN_BATCH):
+                last = min(first + ASSIGN_BATCH, len(pixels))
+                parts: list[Tensor] = []
+                for start in range(first, last, EMBED_BATCH):
+                    stop = min(start + EMBED_BATCH, last)
+                    parts.append(self.networks.embed(pixels[start:stop]).cpu())
+                    progress(stop, len(pixels))
+                rows += self.assign_embeddings(pixels.names[first:last], torch.cat(parts).numpy())
         return rows, pixels.skipped
-
-    def _embed(self, pixels: Pixels, begin: int, end: int, progress: Progress) -> Floats:
-        """Return the embeddings of the images from `begin` to `end`, in host memory."""
-        parts: list[Tensor] = []
-        n_columns = self._points.shape[1]
-        for start in range(begin, end, EMBED_BATCH):
-            stop = min(start + EMBED_BATCH, end)
-            part = self.networks.embed(pixels[start:stop]).cpu()
-            if part.shape[1] != n_columns:
-                raise damaged(
-                    self.run.path / "embeddings.npy",
-                    f"found {n_columns} columns, expected {part.shape[1]} as from its encoder",
-                )
-            parts.append(part)
-            progress(stop, len(pixels))
-        return torch.cat(parts).numpy()
 
     def assign_embeddings(self, names: Sequence[str], x: ArrayLike) -> list[Assignment]:
         """Assign embeddings (M, D) from the same encoder as the run's; return a row per name.

@@ -195,7 +195,7 @@ class DiscoveredRun(Run):
         options = BoxOptions(
             source=boxes, min_confidence=min_confidence, margin=margin, whole_images=whole_images
         )
-        rows, skipped = assigner.assign_any(images, allow_missing=allow_missing, boxes=options)
+        rows, skipped = assigner.assign(images, allow_missing=allow_missing, boxes=options)
         for image in skipped:
             Reporter().report(f"note: {image.name}: {image.reason}")
         return rows

@@ -203,7 +203,7 @@ def test_invalid_refinements_are_refused_with_a_remedy(
         shoal.refine(reviewed, others, **OPTIONS)
     for at, file in enumerate(sorted(others.iterdir())):
         file.rename(others / f"{at}.png")
-    with pytest.raises(DataError, match="the review is of other images"):
+    with pytest.raises(DataError, match="60 of its 60 images are missing"):
         shoal.refine(reviewed, others, allow_missing=True, **OPTIONS)
     Run(reviewed.path).note(root=str(tmp_path / "moved" / "photos"))
     with pytest.raises(DataError, match=r"were in .*photos, which does not exist; give the images"):

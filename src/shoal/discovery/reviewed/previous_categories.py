@@ -16,6 +16,7 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.categories import category_centers, category_names
+from shoal.clustering.matching import contingency
 from shoal.clustering.n_clusters import clip_n_clusters
 from shoal.clustering.neighbors import k_nearest
 from shoal.data.collection import Collection, PreviousCategories
@@ -34,13 +35,30 @@ VOTE_WEIGHT = 0.3
 Flowers-102 and Caltech-101."""
 
 
+def _ids_before(collection: Collection, previous: PreviousCategories) -> Ints:
+    """Return the category id (N,) of each image in the review, -1 for none."""
+    return np.array([previous.categories.get(name, NO_CATEGORY) for name in collection.names])
+
+
+def _rejected(collection: Collection, previous: PreviousCategories) -> dict[int, frozenset[int]]:
+    """Return by row the ids of the categories that an image was rejected from."""
+    return {
+        row: previous.cannot_links[name]
+        for row, name in enumerate(collection.names)
+        if name in previous.cannot_links
+    }
+
+
 def reviewed_ids(collection: Collection) -> Ints:
     """Return the category id (N,) of each image: of its label, else in the review, else -1."""
     previous = collection.previous
     assert previous is not None
-    before = np.array([previous.categories.get(name, NO_CATEGORY) for name in collection.names])
     class_ids = np.array([*previous.class_ids, NO_CATEGORY])  # the last one for unlabeled images
-    return np.where(collection.labels == UNLABELED, before, class_ids[collection.labels])
+    return np.where(
+        collection.labels == UNLABELED,
+        _ids_before(collection, previous),
+        class_ids[collection.labels],
+    )
 
 
 def count_reviewed(collection: Collection) -> int:
@@ -83,11 +101,7 @@ def continue_categories(
     is_new = has_none & (shares > 0.5)[discovery.clusters]
     ids = np.where(is_new, previous.next_id + discovery.clusters, ids)  # ids not used before
     is_labeled = collection.labels != UNLABELED
-    apart = {
-        row: previous.cannot_links[name]
-        for row, name in enumerate(collection.names)
-        if name in previous.cannot_links
-    }
+    apart = _rejected(collection, previous)
     nearest = _nearest_ids(whitened(discovery.embeddings), ids, is_labeled, apart)
     ids = np.where(is_labeled | is_new, ids, nearest)
     categories = {
@@ -161,10 +175,8 @@ def reuse_names(
     without labeled images takes the category with mostly its images. Other categories get new ids
     and names. Images leave the categories they were rejected from.
     """
-    images = collection.names
     classes = collection.classes
-    before = np.array([previous.categories.get(image, NO_CATEGORY) for image in images])  # (N,)
-    same = match_groups(categories, before)
+    same = match_groups(categories, _ids_before(collection, previous))
     filled = set(categories.tolist())
     position_of = {number: position for position, number in enumerate(previous.class_ids)}
     ids = list(previous.class_ids)
@@ -175,18 +187,15 @@ def reuse_names(
         if number in position_of and position_of[number] not in filled:
             positions[novel] = position_of[number]  # a known class without labeled images
             continue
-        if number is None or number in position_of or number not in previous.names:
+        if number is None or number in position_of:
             number = next_id  # no reviewed category has mostly the same images
             next_id += 1
         positions[novel] = len(ids)
         ids.append(number)
     position_of = {number: position for position, number in enumerate(ids)}
     apart = {
-        row: {
-            position_of[number] for number in previous.cannot_links[image] if number in position_of
-        }
-        for row, image in enumerate(images)
-        if image in previous.cannot_links
+        row: {position_of[number] for number in rejected if number in position_of}
+        for row, rejected in _rejected(collection, previous).items()
     }
     moved = apply_cannot_links(points, positions[categories], len(ids), apart)
     if int(moved.max()) == len(ids):
@@ -207,15 +216,10 @@ def match_groups(now: Ints, before: Ints) -> dict[int, int]:
     Hence each group is matched at most once. Images with -1 in `before` belong to no group there,
     but count for the size of their group in `now`.
     """
-    matched: dict[int, int] = {}
-    sizes = np.bincount(before[before >= 0], minlength=1)
-    for group in np.unique(now).tolist():
-        rows = now == group
-        shared = np.bincount(before[rows & (before >= 0)], minlength=1)
-        best = int(shared.argmax())
-        if 2 * int(shared[best]) > max(int(rows.sum()), int(sizes[best])):
-            matched[group] = best
-    return matched
+    counts, groups, earlier = contingency(before, now)  # (groups of now, groups of before)
+    largest = np.maximum(counts.sum(axis=1)[:, None], counts.sum(axis=0))
+    rows, columns = np.nonzero((2 * counts > largest) & (earlier >= 0))
+    return dict(zip(groups[rows].tolist(), earlier[columns].tolist(), strict=True))
 
 
 def apply_cannot_links(
@@ -226,11 +230,8 @@ def apply_cannot_links(
     `apart` maps a row to its forbidden categories. A row in one of these moves to the nearest
     allowed category; if there is none, it gets the number K, a new category.
     """
-    wrong = {row: forbidden for row, forbidden in apart.items() if categories[row] in forbidden}
-    nearest = _nearest_allowed(points, categories, n_categories, wrong)
-    moved = categories.copy()
-    moved[[*wrong]] = np.where(nearest == NO_CATEGORY, n_categories, nearest)
-    return moved
+    moved = _allowed(points, categories, n_categories, categories, apart)
+    return np.where(moved == NO_CATEGORY, n_categories, moved)
 
 
 def allowed_second(
@@ -238,27 +239,29 @@ def allowed_second(
 ) -> Ints:
     """Return the second choices (N,); those that `apart` forbids are replaced by the nearest
     allowed category, or -1."""
-    wrong = {
-        row: {*forbidden, int(categories[row])}
-        for row, forbidden in apart.items()
-        if second[row] in forbidden
-    }
-    allowed = second.copy()
-    allowed[[*wrong]] = _nearest_allowed(points, categories, n_categories, wrong)
-    return allowed
+    forbidden = {row: {*ids, int(categories[row])} for row, ids in apart.items()}
+    return _allowed(points, categories, n_categories, second, forbidden)
 
 
-def _nearest_allowed(
-    points: Tensor, categories: Ints, n_categories: int, forbidden: Mapping[int, Set[int]]
+def _allowed(
+    points: Tensor,
+    categories: Ints,
+    n_categories: int,
+    chosen: Ints,
+    forbidden: Mapping[int, Set[int]],
 ) -> Ints:
-    """Return for each row in `forbidden` (M,) the category with the nearest center that is not
-    forbidden and has images; -1 for none."""
-    if not forbidden:
-        return np.empty(0, dtype=np.int64)
+    """Return the chosen categories (N,); those that are forbidden for their row are replaced by
+    the category with the nearest center that is allowed and has images, or -1."""
+    wrong = {row: ids for row, ids in forbidden.items() if chosen[row] in ids}
+    allowed = chosen.copy()
+    if not wrong:
+        return allowed
     centers = category_centers(points, categories, n_categories)  # (K, D)
-    rows = torch.tensor([*forbidden], device=points.device)
+    rows = torch.tensor([*wrong], device=points.device)
     cosines = (points[rows].to(centers.dtype) @ centers.T).cpu().numpy()  # (M, K)
     cosines[:, np.bincount(categories, minlength=n_categories) == 0] = -np.inf
-    for row, ids in zip(cosines, forbidden.values(), strict=True):
+    for row, ids in zip(cosines, wrong.values(), strict=True):
         row[[*ids]] = -np.inf
-    return np.where(np.isfinite(cosines).any(axis=1), cosines.argmax(axis=1), NO_CATEGORY)
+    nearest = cosines.argmax(axis=1)
+    allowed[[*wrong]] = np.where(np.isfinite(cosines).any(axis=1), nearest, NO_CATEGORY)
+    return allowed

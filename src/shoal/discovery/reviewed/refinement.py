@@ -7,7 +7,7 @@ the reviewed one.
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -145,28 +145,24 @@ class Refinement:
 
     def _check_same_images(self, images: Collection, *, allow_missing: bool) -> None:
         """Raise if more than a few images of the reviewed run are missing."""
-        paths = read_assignment_columns(self.run.path, ["path"])["path"]
-        found = set(images.names)
-        missing = [path for path in paths if path not in found]
-        is_few = len(missing) <= max(1, MAX_ABSENT_SHARE * len(paths))
-        if is_few or (allow_missing and len(missing) < len(paths)):
-            return
-        remedy = "give all images of that run, or ignore the missing ones with --allow-missing"
-        if len(missing) == len(paths):
-            remedy = "the review is of other images; give the images of the reviewed run"
-        raise DataError(
-            f"{self.run.path}: {len(missing):,} of its {len(paths):,} images are missing, for "
-            f"example {missing[0]!r}; {remedy}"
-        )
+        paths = set(read_assignment_columns(self.run.path, ["path"])["path"])
+        missing = paths - set(images.names)
+        most = len(paths) - 1 if allow_missing else max(1, MAX_ABSENT_SHARE * len(paths))
+        if len(missing) > most:
+            raise DataError(
+                f"{self.run.path}: {len(missing):,} of its {len(paths):,} images are missing, for "
+                f"example {min(missing)!r}; give all images of that run, or ignore some missing "
+                "ones with --allow-missing"
+            )
 
     def changed_labels(self, now: Mapping[str, str]) -> list[dict[str, str]]:
         """Return the labels given to the reviewed run that differ from those of `now`, by path."""
         names = self.decisions.names
-        labels = {path: names[category] for path, category in self.decisions.given.items()}
+        given = {path: names[category] for path, category in sorted(self.decisions.given.items())}
         return [
             {"path": path, "given": name, "now": now[path]}
-            for path, name in sorted(labels.items())
-            if path in now and now[path] != name
+            for path, name in given.items()
+            if now.get(path, name) != name
         ]
 
     def settings(
@@ -207,12 +203,11 @@ class Refinement:
                 "of them first, or give --no-train"
             )
         n_known = len(sizes) - len(empty)
-        n_reviewed = count_reviewed(collection)
-        if n_clusters is None or n_clusters == n_reviewed:
+        if n_clusters is None:
             return chosen
-        if is_requested and n_clusters >= n_known:
+        fitting = max(n_clusters, n_known) if is_requested else count_reviewed(collection)
+        if n_clusters == fitting:
             return chosen
-        fitting = n_known if is_requested else n_reviewed
         reporter.report(
             f"note: using {fitting} categories instead of {n_clusters}, to match the review"
         )
@@ -329,11 +324,6 @@ def describe_changes(changes: Mapping[str, Any]) -> list[str]:
         f"from the review: {used}",
         f"{changes['n_moved']:,} of {count(changes['n_images'], 'image')} changed category",
     ]
-    # A new category was empty before; one that disappeared is empty now.
-    for size, title in (("before", "new categories"), ("now", "categories that disappeared")):
-        named: Sequence[str] = [row["category"] for row in changes["categories"] if not row[size]]
-        if named:
-            lines.append(f"{title}: {first_few(named, MAX_LISTED)}")
     not_applied = changes["not_applied"]
     if not_applied:
         n_actions = count(len(not_applied), "action")
