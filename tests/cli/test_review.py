@@ -37,7 +37,7 @@ def test_salvage_lists_damaged_lines_and_refuses_a_run_without_a_log(run: Run) -
     assert Review(run).state.seq == 1
 
 
-def test_ctrl_c_ends_the_server_with_a_summary_and_the_next_command(run: Run) -> None:
+def test_ctrl_c_ends_the_server_with_the_next_command(run: Run) -> None:
     verbs.decide(Review(run), "confirm", "gull", None)
     command = [sys.executable, "-m", "shoal", "review", str(run.path), "--no-open", "--port", "0"]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -50,7 +50,6 @@ def test_ctrl_c_ends_the_server_with_a_summary_and_the_next_command(run: Run) ->
     out, messages = process.communicate(timeout=HANGS_S)
     assert process.returncode == 0, messages
     assert out == ""
-    assert "12 images: 3 confirmed" in messages
     assert "next: shoal export" in messages
 
 

@@ -64,12 +64,7 @@ def doctor(json: Json = False) -> None:
 
 def packages() -> list[Check]:
     """Check the required and the optional packages."""
-    checks = []
-    for name in PACKAGES:
-        try:
-            checks.append(Check(name, version(name)))
-        except PackageNotFoundError:
-            checks.append(Check(name, "not installed", False, f"pip install {name}"))
+    checks = [Check(name, version(name)) for name in PACKAGES]
     for name, purpose in OPTIONAL.items():
         found = f"not installed; for {purpose}: pip install {name}"
         with suppress(PackageNotFoundError):

@@ -58,7 +58,6 @@ def embed(
     """
     from shoal.device import choose_device
     from shoal.discovery.embed_collection import (
-        check_dtype,
         check_target,
         embed_collection,
         write_embeddings,
@@ -66,7 +65,6 @@ def embed(
     from shoal.discovery.job import ImageSource
     from shoal.distributed import is_main, processes
 
-    check_dtype(dtype)
     if is_main():
         check_target(out, force=force)
     source = ImageSource(

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from shoal.review.review import Review
     from shoal.runs import Run
 
-MAX_LISTED = 20
-"""Maximum number of printed actions that could not be applied; --json lists all."""
-
 
 def review(
     run: FinishedRun,
@@ -97,7 +94,7 @@ def review(
 
     with redirect_page(access.local_url) as page:
         serve(opened_review, access, listening, started, originals, not_applied)
-    _summarize(opened_review, run)
+    log(f"next: shoal export {shlex.quote(str(run))} --to imagefolder --out sorted/")
 
 
 def _salvage(run: "Run", *, as_json: bool) -> None:
@@ -137,21 +134,6 @@ def _open(run: "Run", replay: Path | None, *, read_only: bool) -> tuple["Review"
     if not_applied:
         outcome = f"{count(len(not_applied), 'action')} could not be applied completely"
     log(f"replayed {count(len(entries), 'action')} of a review of another result; {outcome}")
-    for text in not_applied[:MAX_LISTED]:
+    for text in not_applied:
         log(f"  {text}")
-    if len(not_applied) > MAX_LISTED:
-        log(f"  … and {len(not_applied) - MAX_LISTED:,} more")
     return Review(run), not_applied
-
-
-def _summarize(review: "Review", run: Path) -> None:
-    """Print how many images were decided, and the next command."""
-    from collections import Counter
-
-    from shoal.review.actions import STATUSES
-
-    review.refresh()
-    n_by_status = Counter(STATUSES[status] for status in review.state.images.status.tolist())
-    counts = [f"{n_by_status[name]:,} {name}" for name in STATUSES[1:] if n_by_status[name]]
-    log(f"{count(len(review.state), 'image')}: {', '.join(counts) or 'none decided'}")
-    log(f"next: shoal export {shlex.quote(str(run))} --to imagefolder --out sorted/")

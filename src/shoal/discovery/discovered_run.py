@@ -3,7 +3,6 @@
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex
@@ -444,10 +443,6 @@ class DiscoveredRun(Run):
         if what not in ("assignments", "categories"):
             raise UsageError(f"to_pandas: found {what!r}, expected assignments or categories")
         rows: Sequence[Assignment | Category] = self.assignments
-        names = [field.name for field in fields(Assignment)]
         if what == "categories":
             rows = self.categories
-            names = [field.name for field in fields(Category)]
-        return pandas.DataFrame(
-            [[getattr(row, name) for name in names] for row in rows], columns=names
-        )
+        return pandas.DataFrame(list(rows))

@@ -65,7 +65,8 @@ def embed_collection(
     Embeddings of more than 1 GiB are in a memory map. Several processes share the work, and the
     main one returns all embeddings.
     """
-    check_dtype(dtype)
+    if dtype not in DTYPES:
+        raise UsageError(f"dtype: found {dtype!r}, expected {' or '.join(DTYPES)}")
     reporter = reporter or Reporter()
     if is_main():
         report_collection(collection, pixel_size, reporter)
@@ -84,12 +85,6 @@ def embed_collection(
     check_directions(is_zero, pixels.names, network.input_format.size)
     skipped = (*(Skipped(*left_out) for left_out in collection.left_out), *pixels.skipped)
     return Embedded(collection=collection.subset(pixels.index), x=x, skipped=skipped)
-
-
-def check_dtype(dtype: str) -> None:
-    """Raise for a type that embeddings are not stored in."""
-    if dtype not in DTYPES:
-        raise UsageError(f"dtype: found {dtype!r}, expected {' or '.join(DTYPES)}")
 
 
 def check_target(file: Path, *, force: bool) -> None:

@@ -25,7 +25,6 @@ from shoal.discovery.reviewed.previous_categories import (
     continue_categories,
     n_clusters_to_continue,
 )
-from shoal.encoders.catalog import get_info, is_available
 from shoal.methods.clusters import Discovery, Representation, shift_and_cut
 from shoal.methods.registry import get_method
 from shoal.runs import Run
@@ -107,8 +106,7 @@ def advise_encoder(embeddings: Tensor, labels: Ints, encoder: str) -> str:
     known = labels[labeled]  # (L,)
     sizes = np.bincount(known)
     has_others = sizes[known] > 1  # (L,) images that can have a neighbor of their own category
-    is_same_family = encoder.partition("-")[0] == RECOMMENDED.partition("-")[0]
-    if is_same_family or has_others.sum() < MIN_LABELED or (sizes > 0).sum() < 2:
+    if encoder.startswith("dinov2") or has_others.sum() < MIN_LABELED or (sizes > 0).sum() < 2:
         return ""
     points = embeddings[torch.from_numpy(labeled).to(embeddings.device)]
     rows = torch.arange(len(points), device=points.device)
@@ -117,12 +115,8 @@ def advise_encoder(embeddings: Tensor, labels: Ints, encoder: str) -> str:
     chance = float(((sizes[known] - 1) / (len(known) - 1))[has_others].mean())
     if accuracy - chance >= MIN_SKILL * (1 - chance):
         return ""
-    remedy = f"try --encoder {RECOMMENDED}"
-    if not is_available(RECOMMENDED):
-        info = get_info(RECOMMENDED)
-        remedy += f" after `{info.install_command}` ({info.size_mb} MB)"
     return (
         f"{encoder} barely separates the categories: the nearest neighbor of a labeled image has "
         f"the same label for {100 * accuracy:.0f} % of {has_others.sum():,} images "
-        f"({100 * chance:.0f} % by chance); {remedy}"
+        f"({100 * chance:.0f} % by chance); try --encoder {RECOMMENDED}"
     )

@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
 from shoal.allocator import peak_memory
@@ -80,25 +80,15 @@ class Reporter:
         return self.show(what, unit)
 
     def also_to(self, listener: Listener) -> "Reporter":
-        """Return a reporter that also sends every line, detail and progress message to
-        `listener`."""
+        """Return a reporter that also sends every line, detail and name of a step to `listener`."""
         report = _both(self.report, listener)
         detail = _both(self.detail, listener)
 
         @contextmanager
         def show_both(what: str, unit: str) -> Iterator[Progress]:
             listener(f"{what} …")
-            with ExitStack() as both:
-                callbacks = [
-                    both.enter_context(progress)
-                    for progress in (self.show(what, unit), lines(what, unit, listener))
-                ]
-
-                def update(done: int, total: int) -> None:
-                    for callback in callbacks:
-                        callback(done, total)
-
-                yield update
+            with self.show(what, unit) as progress:
+                yield progress
             if peak := peak_memory():
                 listener(f"{what}: peak memory {peak / 1e9:.2f} GB so far")
 

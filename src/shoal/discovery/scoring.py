@@ -75,11 +75,6 @@ def score_run(run: Run, truth: Mapping[str, str]) -> Score:
     paths = list(column(run.assignments, "path"))
     categories = np.array(column(run.assignments, "category_id"), dtype=np.int64)
     scored = [i for i, path in enumerate(paths) if not given[i] and path in truth]
-    if paths and all(given):
-        raise DataError(
-            f"{run.path}: all of its {len(paths):,} images were labeled, so nothing can be scored; "
-            "evaluate a run that was given labels of some of the images"
-        )
     if not scored:
         raise DataError(
             f"truth: has a class for none of the {given.count(''):,} unlabeled images of "
