@@ -21,7 +21,6 @@ from shoal.cli.options import (
 if TYPE_CHECKING:
     from shoal.data.readers.embeddings import Embeddings
     from shoal.discovery.cluster_embeddings import ClusterSettings
-    from shoal.runs import Run
 
 
 def cluster(
@@ -67,40 +66,34 @@ def cluster(
     from shoal.discovery.cluster_embeddings import cluster_embeddings
     from shoal.discovery.facts import doubt_estimate, linkage_method_of
     from shoal.discovery.results import summarize_run
-    from shoal.distributed import is_main, processes, run_on_main
+    from shoal.distributed import processes, run_on_main
 
     chosen_device = choose_device(device)
-    if not is_main():
-        # It waits for work from the main process, which sends it the embeddings.
-        if not dry_run:
-            with processes(chosen_device):
-                run_on_main(lambda: None, chosen_device)
-        return
-    if labels is None:
-        points = read_embeddings(embeddings, path_column=path_column, label_column=label_column)
-    else:
-        points = label_embeddings(
-            read_embeddings(embeddings),
-            labels,
-            path_column=path_column,
-            label_column=label_column,
-            allow_missing=allow_missing,
-        )
-    counted, *notes = points.describe().split("\n")
-    if not dry_run:
-        log(counted)
-    for line in notes:
-        log(line)
-    settings = _settings(n_clusters, n_neighbors, alpha, rule, protocol)
-    check_task(points.labels, settings.n_clusters, settings.inference)
-    target = out or Path("runs") / embeddings.stem
-    if dry_run:
-        result(counted, _plan(points, counted, target, settings.n_clusters), as_json=json)
-        log(f"nothing was written; without --dry-run, the run is written to {target}")
-        return
 
-    def work() -> "Run":
-        return cluster_embeddings(
+    def work() -> None:
+        if labels is None:
+            points = read_embeddings(embeddings, path_column=path_column, label_column=label_column)
+        else:
+            points = label_embeddings(
+                read_embeddings(embeddings),
+                labels,
+                path_column=path_column,
+                label_column=label_column,
+                allow_missing=allow_missing,
+            )
+        counted, *notes = points.describe().split("\n")
+        if not dry_run:
+            log(counted)
+        for line in notes:
+            log(line)
+        settings = _settings(n_clusters, n_neighbors, alpha, rule, protocol)
+        check_task(points.labels, settings.n_clusters, settings.inference)
+        target = out or Path("runs") / embeddings.stem
+        if dry_run:
+            result(counted, _plan(points, counted, target, settings.n_clusters), as_json=json)
+            log(f"nothing was written; without --dry-run, the run is written to {target}")
+            return
+        run = cluster_embeddings(
             points,
             target,
             settings,
@@ -109,23 +102,22 @@ def cluster(
             command=command_line(),
             reporter=reporter(),
         )
+        estimate = run.json("estimate")
+        words = summarize_run(run)
+        facts = {
+            "run": str(run.path),
+            "n_clusters": run.n_clusters,
+            "interval": estimate["interval"],
+            "range": estimate["range"],
+            "doubt": doubt_estimate(run),
+            "linkage": linkage_method_of(run),
+            "summary": words,
+        }
+        result(f"{words}\n{run.path}", facts, as_json=json)
+        log(f"next: shoal report {shlex.quote(str(run.path))}")
 
     with processes(chosen_device):
-        run = run_on_main(work, chosen_device)
-    assert run is not None
-    estimate = run.json("estimate")
-    words = summarize_run(run)
-    facts = {
-        "run": str(run.path),
-        "n_clusters": run.n_clusters,
-        "interval": estimate["interval"],
-        "range": estimate["range"],
-        "doubt": doubt_estimate(run),
-        "linkage": linkage_method_of(run),
-        "summary": words,
-    }
-    result(f"{words}\n{run.path}", facts, as_json=json)
-    log(f"next: shoal report {shlex.quote(str(run.path))}")
+        run_on_main(work, chosen_device)
 
 
 def _settings(

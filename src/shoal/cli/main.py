@@ -33,7 +33,7 @@ from shoal.text import shown
 
 INTERRUPTED = 130
 
-SHARED = ("discover", "compare", "cluster", "assign", "embed", "reproduce")
+SHARED = {"discover", "compare", "cluster", "assign", "embed", "reproduce"}
 """Commands that run in several processes; all others run in the main process only."""
 
 GENERAL = ("--quiet", "-q", "--verbose", "-v", "--no-color", "--debug")
@@ -52,7 +52,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; convert an exception to a message on stderr and an exit code."""
-        if not any(word in SHARED for word in ctx._protected_args[:1]):
+        if SHARED.isdisjoint(ctx._protected_args[:1]):
             if not is_first_process():
                 return None
             os.environ.pop("WORLD_SIZE", None)  # the other processes of torchrun have returned
@@ -192,13 +192,9 @@ def main() -> None:
     if os.environ.get("WORLD_SIZE", "1") == "1":
         app()
         return
-    code: object = None
     try:
         app()
     except SystemExit as end:
-        code = end.code
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if code is None:
-        code = 0
-    os._exit(code if isinstance(code, int) else 1)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(int(end.code or 0))

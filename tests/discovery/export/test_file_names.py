@@ -12,7 +12,7 @@ from shoal.discovery.export.file_names import (
     fold,
     folder_name,
     folder_names,
-    link_images,
+    link_image,
     original,
     shortened,
 )
@@ -102,13 +102,13 @@ def test_images_are_linked_symbolically_else_hard_else_copied(
 ) -> None:
     source = tmp_path / "a.png"
     source.write_bytes(b"pixels")
-    link_images([(source, "1/a.png")], tmp_path)
+    link_image(source, tmp_path / "1" / "a.png")
     assert (tmp_path / "1" / "a.png").is_symlink()
     monkeypatch.setattr(os, "symlink", refuse)
-    link_images([(source, "2/a.png")], tmp_path)
+    link_image(source, tmp_path / "2" / "a.png")
     assert (tmp_path / "2" / "a.png").stat().st_ino == source.stat().st_ino
     monkeypatch.setattr(os, "link", refuse)
-    link_images([(source, "3/a.png")], tmp_path)
+    link_image(source, tmp_path / "3" / "a.png")
     assert (tmp_path / "3" / "a.png").stat().st_ino != source.stat().st_ino
     assert (tmp_path / "3" / "a.png").read_bytes() == source.read_bytes() == b"pixels"
 
@@ -120,5 +120,5 @@ def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     there.write_bytes(b"old")
     for copy in (False, True):
         with pytest.raises(ShoalError, match="exists already"):
-            link_images([(source, "b.png")], tmp_path, copy=copy)
+            link_image(source, there, copy=copy)
     assert there.read_bytes() == b"old"

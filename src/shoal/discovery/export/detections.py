@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from pathlib import Path
 
 import yaml
 
 from shoal.boxes import Box, split_name
 from shoal.data.pixels.decoding import Unreadable, image_size
 from shoal.discovery.export.export_job import ExportJob
-from shoal.discovery.export.file_names import link_images, original
+from shoal.discovery.export.file_names import original
 from shoal.discovery.export.imagefolder import REVIEW_COLUMNS, to_yolo_folders
 from shoal.errors import DataError
 from shoal.files import make_folder, write_text
@@ -27,15 +26,10 @@ class BoxedImage:
     path: str
     rows: list[Assignment]
 
-    @property
-    def file(self) -> Path:
-        """Its file; raise if it does not exist."""
-        return original(self.job.images, self.path)
-
     @cached_property
     def size(self) -> tuple[int, int]:
         """Width and height; raise if the image cannot be read."""
-        file = self.file
+        file = original(self.job.images, self.path)
         try:
             return image_size(str(file))
         except Unreadable as error:
@@ -100,9 +94,9 @@ def to_yolo(job: ExportJob) -> None:
         to_yolo_folders(job)
         return
     ids = {each.category: number for number, each in enumerate(job.categories)}
-    pairs = []
+    files = {}
     for image in boxed_images(job):
-        pairs.append((image.file, f"images/{image.path}"))
+        files[image.path] = f"images/{image.path}"
         lines = []
         for row in image.rows:
             x, y, width, height = image.shares(row)
@@ -117,6 +111,6 @@ def to_yolo(job: ExportJob) -> None:
             )
         make_folder(file.parent)
         write_text(file, "".join(lines))
-    link_images(pairs, job.out, copy=job.copy)
+    job.link(files)
     content = {"train": "images", "val": "images", "names": {i: name for name, i in ids.items()}}
     write_text(job.out / "data.yaml", yaml.safe_dump(content, allow_unicode=True, sort_keys=False))

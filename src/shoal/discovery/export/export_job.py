@@ -1,11 +1,12 @@
 """The content of an export: rows of a run, with labels and categories reconciled."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from shoal.discovery.export.file_names import link_image, original
 from shoal.review.decisions import decisions_of
 from shoal.review.reviewed_run import ReviewedRun, names_today
 from shoal.runs import Assignment, Category
@@ -34,6 +35,11 @@ class ExportJob:
         """The folder of the images, for formats that need it."""
         assert self.root is not None
         return self.root
+
+    def link(self, files: Mapping[str, str]) -> None:
+        """Link or copy images, given by path, to files of the export."""
+        for path, file in files.items():
+            link_image(original(self.images, path), self.out / file, copy=self.copy)
 
 
 def find_disagreeing(run: ReviewedRun) -> list[Assignment]:

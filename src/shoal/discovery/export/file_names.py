@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
@@ -27,7 +27,7 @@ MAX_BYTES = 255
 """Length limit of a file name on common file systems."""
 
 
-def folder_names(categories: Sequence[str], *, taken: Iterable[str] = ()) -> dict[str, str]:
+def folder_names(categories: Iterable[str], *, taken: Iterable[str] = ()) -> dict[str, str]:
     """Return a folder name for each category, all different on a case-insensitive file system.
 
     If a name is `taken`, or used by another category, more characters are written as %XX. Names
@@ -100,32 +100,26 @@ def original(root: Path, path: str) -> Path:
     return file
 
 
-def link_images(pairs: Sequence[tuple[Path, str]], out: Path, *, copy: bool = False) -> None:
-    """Link images under new names below `out`, or copy them; nothing is overwritten.
+def link_image(source: Path, target: Path, *, copy: bool = False) -> None:
+    """Link an image under a new name, or copy it; nothing is overwritten.
 
     A link is symbolic, or hard, or a copy: the first that the file system allows. A box is cut out
     and written as PNG.
     """
-    for source, name in pairs:
-        target = out / name
-        make_folder(target.parent)
-        with writing(target):
-            if os.path.lexists(target):
-                raise ShoalError(
-                    f"{target}: exists already, as the name of another image; export to imagefolder"
-                )
-            if split_file(str(source))[1] is not None:
-                _write_crop(source, target)
-            elif copy or not _link(source, target):
-                shutil.copyfile(source, target)
-
-
-def _write_crop(source: Path, target: Path) -> None:
-    try:
-        crop = decode_whole(str(source), MAX_PIXELS)
-    except Unreadable as error:
-        raise DataError(f"{source}: {error}") from error
-    crop.save(target, "PNG")
+    make_folder(target.parent)
+    with writing(target):
+        if os.path.lexists(target):
+            raise ShoalError(
+                f"{target}: exists already, as the name of another image; export to imagefolder"
+            )
+        if split_file(str(source))[1] is not None:
+            try:
+                crop = decode_whole(str(source), MAX_PIXELS)
+            except Unreadable as error:
+                raise DataError(f"{source}: {error}") from error
+            crop.save(target, "PNG")
+        elif copy or not _link(source, target):
+            shutil.copyfile(source, target)
 
 
 def _link(source: Path, target: Path) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from shoal.boxes import split_name
 from shoal.data.readers.layouts import UNLABELED_FOLDERS
 from shoal.discovery.export.export_job import ExportJob
-from shoal.discovery.export.file_names import fold, folder_names, link_images, original, shortened
+from shoal.discovery.export.file_names import fold, folder_names, shortened
 from shoal.errors import DataError
 from shoal.files import write_text
 from shoal.runs import Assignment, csv_text
@@ -54,8 +54,7 @@ def _files_by_path(job: ExportJob) -> dict[str, str]:
         paths_by_category.setdefault(row.category, []).append(row.path)
     # A category in one of these folders would be read as unlabeled.
     taken = ("export.csv", job.out.name, *UNLABELED_FOLDERS)
-    names = [category for category in paths_by_category if category]
-    folders = folder_names(names, taken=taken) | {"": UNSORTED}
+    folders = folder_names(filter(None, paths_by_category), taken=taken) | {"": UNSORTED}
     return {
         path: f"{folders[category]}/{name}"
         for category, paths in paths_by_category.items()
@@ -67,8 +66,7 @@ def _link_folders(
     job: ExportJob, assignments: Sequence[Assignment], files: Mapping[str, str]
 ) -> None:
     """Link images to their files, and write export.csv."""
-    pairs = [(original(job.images, path), file) for path, file in files.items()]
-    link_images(pairs, job.out, copy=job.copy)
+    job.link(files)
     columns = ("path", "category", *REVIEW_COLUMNS)
     rows = [(files[row.path], *(getattr(row, name) for name in columns)) for row in assignments]
     write_text(job.out / "export.csv", csv_text(("file", *columns), sorted(rows)))
@@ -82,8 +80,7 @@ def to_hugging_face(job: ExportJob) -> None:
                 f"{row.path}: conflicts with metadata.csv of this format; export to imagefolder "
                 "instead"
             )
-    pairs = [(original(job.images, row.path), _as_file(row.path)) for row in job.rows]
-    link_images(pairs, job.out, copy=job.copy)
+    job.link({row.path: _as_file(row.path) for row in job.rows})
     header = ("file_name", "label", "label_given", "is_novel", "confidence", "outlier_score")
     rows = [
         (

@@ -10,7 +10,7 @@ from xml.sax.saxutils import quoteattr
 from shoal.boxes import BOX_COLUMNS
 from shoal.discovery.export.detections import BoxedImage, boxed_images
 from shoal.discovery.export.export_job import ExportJob, find_overruled, predictions
-from shoal.discovery.export.file_names import inside, link_images
+from shoal.discovery.export.file_names import inside
 from shoal.discovery.export.imagefolder import REVIEW_COLUMNS
 from shoal.files import write_text
 from shoal.runs import Assignment, csv_text, has_boxes
@@ -43,7 +43,8 @@ def to_label_studio(job: ExportJob) -> None:
     predicted_by_run = predictions(job.run)
     is_boxed = has_boxes(job.rows)
     result_of = _rectangle if is_boxed else _choice
-    names = [each.category for each in job.run.categories if each.size or not each.is_novel]
+    choices = [each.category for each in job.run.categories if each.size or not each.is_novel]
+    names = dict.fromkeys(choices)  # an ordered set
     tasks = []
     for image in boxed_images(replace(job, rows=job.run.assignments)):
         path = image.path
@@ -108,24 +109,24 @@ def to_fiftyone(job: ExportJob) -> None:
     is_boxed = has_boxes(job.rows)
     labels: dict[str, object] = {}
     rows = []
-    pairs = []
+    files = {}
     for number, image in enumerate(boxed_images(job)):
         name = f"{number:08d}"
         file = f"data/{name}{Path(image.path).suffix}"
-        pairs.append((image.file, file))
+        files[image.path] = file
         found: list[dict[str, object]] = []
         for row in image.rows:
             rows.append((file, row.path, *(getattr(row, column) for column in REVIEW_COLUMNS)))
             if not row.category:
                 continue
-            label: dict[str, object] = {"label": row.category}
+            label: dict[str, object] = {"label": row.category, "confidence": row.confidence}
             if is_boxed:
                 label["bounding_box"] = image.shares(row)
-            found.append({**label, "confidence": row.confidence})
+            found.append(label)
         labels[name] = found
         if not is_boxed:
             labels[name] = found[0] if found else None
-    link_images(pairs, job.out, copy=job.copy)
+    job.link(files)
     dataset = {"classes": None, "labels": labels}
     write_text(job.out / "labels.json", json.dumps(dataset, ensure_ascii=False, indent=1) + "\n")
     write_text(job.out / "paths.csv", csv_text(("file", "path", *REVIEW_COLUMNS), rows))
