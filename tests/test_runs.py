@@ -250,7 +250,7 @@ def test_a_damaged_run_is_cleared_by_force_and_by_nothing_else(tmp_path: Path) -
     run = finished_run(tmp_path / "run")
     (run.path / "provenance.json").write_text("{")
     with pytest.raises(
-        DataError, match=r"provenance\.json, line 1: damaged .* run again with force=True"
+        DataError, match=r"provenance\.json: damaged .* line 1 .* run again with force=True"
     ):
         Run.create(run.path)
     assert Run.create(run.path, force=True).path.is_dir()

@@ -7,11 +7,12 @@ y, width and height, but not in parts, where `path` contains them.
 People may edit one table of a run and not the other: `check_columns` reports inconsistencies.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints, overload
+from statistics import mode
+from typing import Any, get_type_hints, overload
 
 import numpy as np
 
@@ -32,9 +33,6 @@ from shoal.runs.rows import (
     write_csv,
 )
 from shoal.runs.run_files import damaged, read_array, reading
-
-if TYPE_CHECKING:
-    import pyarrow.parquet
 
 TABLE = "assignments.csv"
 PARQUET = "assignments.parquet"
@@ -69,45 +67,34 @@ def write_parquet(folder: Path, rows: Iterable[Assignment], n_rows: int) -> None
         return
     n_parts = count_parts(n_rows)
     if n_parts < 2:
-        listed = list(rows)
-        _write_part(folder / PARQUET, iter(listed), with_boxes=has_boxes(listed))
+        _write_part(folder / PARQUET, list(rows), is_whole=True)
         return
     source = iter(rows)
     for part in range(n_parts):
         file = folder / part_name(PARQUET, part, n_parts)
-        _write_part(file, islice(source, file_parts.PART_ROWS), is_rounded=True)
+        _write_part(file, islice(source, file_parts.PART_ROWS), is_whole=False)
 
 
-def _write_part(
-    file: Path,
-    rows: Iterator[Assignment],
-    *,
-    is_rounded: bool = False,
-    with_boxes: bool = False,
-) -> None:
+def _write_part(file: Path, rows: Iterable[Assignment], *, is_whole: bool) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    kinds = {
-        str: pyarrow.string(),
-        int: pyarrow.int64(),
-        float: pyarrow.float64(),
-        bool: pyarrow.bool_(),
-    }
-    fields = [(name, kinds[hint]) for name, hint in HINTS.items()]
-    if with_boxes:
-        fields += [(name, pyarrow.int64()) for name in BOX_COLUMNS]
-    schema = pyarrow.schema(fields)
+    with_boxes = is_whole and has_boxes(rows)
+    hints = HINTS | dict.fromkeys(BOX_COLUMNS, int) if with_boxes else HINTS
+    schema = pyarrow.schema(
+        [(name, pyarrow.from_numpy_dtype(hint)) for name, hint in hints.items()]
+    )
+    source = iter(rows)
     with atomic_file(file) as out, pyarrow.parquet.ParquetWriter(out, schema) as writer:
-        while group := list(islice(rows, BLOCK_ROWS)):
+        while group := list(islice(source, BLOCK_ROWS)):
             columns = []
             for name, hint in HINTS.items():
                 values = [getattr(row, name) for row in group]
-                if is_rounded and hint is float:
+                if hint is float and not is_whole:
                     values = [round(value, DECIMALS) + 0.0 for value in values]  # never -0
                 columns.append(values)
             if with_boxes:
-                boxes = [row.box or (None, None, None, None) for row in group]
+                boxes = [row.box or [None] * len(BOX_COLUMNS) for row in group]
                 columns += map(list, zip(*boxes, strict=True))
             writer.write_table(pyarrow.table(columns, schema=schema))
 
@@ -119,10 +106,7 @@ def table_files(folder: Path) -> list[Path]:
 
 def count_assignments(folder: Path) -> int:
     """Return the number of images in the table."""
-    files = table_files(folder)
-    if files[0].name == TABLE:
-        return len(read_columns(Assignment, files[0], ["path"])["path"])
-    return sum(_open(file).metadata.num_rows for file in files)
+    return len(read_assignment_columns(folder, ["category_id"])["category_id"])
 
 
 def read_assignments(folder: Path) -> Sequence[Assignment]:
@@ -139,12 +123,10 @@ def read_assignment_columns(folder: Path, names: Sequence[str] = tuple(HINTS)) -
     if files[0].name == TABLE:
         return read_columns(Assignment, files[0], names)
     parts = [_read_part(file, names) for file in files]
-    columns: Columns = {}
+    columns: Columns = {name: np.concatenate([part[name] for part in parts]) for name in names}
     for name in names:
         if HINTS[name] is str:
-            columns[name] = [text for part in parts for text in part[name]]
-        else:
-            columns[name] = np.concatenate([part[name] for part in parts])
+            columns[name] = columns[name].tolist()
     return columns
 
 
@@ -177,53 +159,27 @@ class PartRows(Sequence[Assignment]):
             **{name: HINTS[name](values[at]) for name, values in self.columns.items()}
         )
 
-    def __iter__(self) -> Iterator[Assignment]:
-        for start in range(0, len(self), BLOCK_ROWS):
-            block = slice(start, start + BLOCK_ROWS)
-            values = [np.asarray(each[block], object).tolist() for each in self.columns.values()]
-            for row in zip(*values, strict=True):
-                yield Assignment(**dict(zip(self.columns, row, strict=True)))
-
 
 def _read_part(file: Path, names: Sequence[str]) -> Columns:
-    opened = _open(file)
-    import pyarrow
-
-    with reading(file):
-        table = opened.read()
-        if missing := set(HINTS) - set(table.column_names):
-            raise ValueError(f"no column {', '.join(sorted(missing))}")
-        kinds = {int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
-        columns: Columns = {}
-        for name in names:
-            hint = HINTS[name]
-            cells = table.column(name)
-            is_text = cells.type in (pyarrow.string(), pyarrow.large_string())
-            if cells.null_count or (hint is str and not is_text):
-                raise ValueError(
-                    f"{name}: found {cells.type} with {cells.null_count:,} empty cells"
-                )
-            if hint is not str:
-                columns[name] = cells.cast(kinds[hint]).to_numpy()
-            elif name == "path":
-                columns[name] = cells.to_pylist()
-            else:  # names of categories repeat: equal strings are stored once
-                stored: dict[str, str] = {}
-                columns[name] = [
-                    stored.setdefault(text, text)
-                    for chunk in cells.chunks
-                    for text in chunk.to_pylist()
-                ]
-        return columns
-
-
-def _open(file: Path) -> "pyarrow.parquet.ParquetFile":
+    """Return columns of a part as arrays; texts as objects."""
     if not _has_pyarrow():
         raise missing_package("pyarrow", "reading the table of a large run")
+    import pyarrow
     import pyarrow.parquet
 
     with reading(file):
-        return pyarrow.parquet.ParquetFile(file)
+        table = pyarrow.parquet.ParquetFile(file).read()
+        fields = [
+            pyarrow.field(name, pyarrow.from_numpy_dtype(hint), nullable=False)
+            for name, hint in HINTS.items()
+        ]
+        table = table.select([*HINTS]).cast(pyarrow.schema(fields))
+        columns: Columns = {name: table.column(name).to_numpy() for name in names}
+    for name in names:
+        if HINTS[name] is str and name != "path":
+            # Names of categories repeat: equal strings are stored once.
+            columns[name] = np.array([sys.intern(text) for text in columns[name]], object)
+    return columns
 
 
 def _has_pyarrow() -> bool:
@@ -248,15 +204,14 @@ def check_columns(
     """Check paths, category ids and names that were read already."""
     file = table_files(folder)[0]
     if len(set(paths)) < len(paths):
-        path = next(path for path, n in Counter(paths).items() if n > 1)
-        raise damaged(file, f"two rows have the path {path!r}")
+        raise damaged(file, f"two rows have the path {mode(paths)!r}")
     if (folder / "categories.csv").is_file():
         known = _checked_categories(folder / "categories.csv")
         for number, name in dict.fromkeys(zip(numbers, names, strict=True)):
-            if number == NO_CATEGORY or known.get(number) == name:
-                continue
-            reason = f"category {number} is {name!r}, but in categories.csv {known.get(number)!r}"
-            raise damaged(file, reason)
+            expected = known.get(number)
+            if number != NO_CATEGORY and name != expected:
+                reason = f"category {number} is {name!r}, but in categories.csv {expected!r}"
+                raise damaged(file, reason)
     try:
         shape = read_array(folder / "embeddings.npy").shape
     except DataError:  # missing or damaged: refused where they are needed

@@ -7,8 +7,6 @@ killed. The lock file names the process.
 import contextlib
 import os
 import socket
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,7 +60,7 @@ def _held(file: Path, path: Path | str, wait_s: float) -> Iterator[None]:
     try:
         if not isinstance(lock, SoftFileLock):  # a soft lock names its process itself
             with contextlib.suppress(OSError):  # Windows refuses writing to a locked file
-                file.write_text(_process_name())
+                file.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
         yield
     finally:
         if lock.lock_counter == 1:
@@ -89,9 +87,3 @@ def _refused(file: Path, path: Path | str) -> Iterator[None]:
             f"{path}: is being written by {holder or 'another process'}; wait until it ends, or "
             "choose another path"
         ) from error
-
-
-def _process_name() -> str:
-    command = " ".join(Path(word).name for word in sys.argv[:2])
-    since = time.strftime("%Y-%m-%d %H:%M:%S")
-    return f"process {os.getpid()} on {socket.gethostname()} ({command}), since {since}\n"

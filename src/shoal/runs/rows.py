@@ -4,7 +4,6 @@ import csv
 import dataclasses
 import io
 import json
-import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -12,7 +11,6 @@ from typing import Any, TypeVar, get_type_hints
 import numpy as np
 
 from shoal.boxes import BOX_COLUMNS, Box, split_name
-from shoal.errors import DataError
 from shoal.files import atomic_file
 from shoal.runs.run_files import damaged, read_text, split_table
 
@@ -120,7 +118,7 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def has_boxes(rows: Iterable[Row]) -> bool:
     """Return whether any of the rows is a box in an image."""
-    return any(isinstance(row, Assignment) and row.box is not None for row in rows)
+    return any(getattr(row, "box", None) for row in rows)
 
 
 def to_csv(kind: type[Row], rows: Collection[Row]) -> str:
@@ -140,23 +138,23 @@ def write_csv(kind: type[Row], rows: Collection[Row], file: Path) -> None:
 def _cells(kind: type[Row], rows: Collection[Row]) -> Iterator[list[str]]:
     """Yield the header of a table, then its rows; boxes have four more columns."""
     names = [field.name for field in dataclasses.fields(kind)]
-    box_names: list[str] = []
-    if has_boxes(rows):
-        box_names += BOX_COLUMNS
-    yield names + box_names
+    with_boxes = has_boxes(rows)
+    header = names
+    if with_boxes:
+        header = [*names, *BOX_COLUMNS]
+    yield header
     for row in rows:
-        box = getattr(row, "box", None)
         cells = [_cell(getattr(row, name)) for name in names]
-        yield cells + [str(getattr(box, name, "")) for name in box_names]
+        if with_boxes:
+            cells += map(str, getattr(row, "box", None) or [""] * len(BOX_COLUMNS))
+        yield cells
 
 
 def _cell(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        if math.isnan(value):
-            return ""
-        return f"{round(value, DECIMALS) + 0.0:.{DECIMALS}f}"  # + 0.0 turns -0 into 0
+        return f"{value:z.{DECIMALS}f}".replace("nan", "")
     if isinstance(value, tuple):
         return json.dumps(value, ensure_ascii=False)
     return str(value)
@@ -179,42 +177,27 @@ def read_columns(kind: type[Row], file: Path, names: Sequence[str] | None = None
     for name in names or hints:
         hint = hints[name]
         at = header.index(name)
-        cells = [row[at] for _, row in rows]
-        try:
-            column = _parsed(hint, cells)
-        except (ValueError, KeyError):
-            lines = [line for line, _ in rows]
-            raise _bad_cell(name, hint, zip(lines, cells, strict=True), file) from None
-        columns[name] = np.array(column, hint) if hint in (bool, int, float) else column
+        values = []
+        for line, row in rows:
+            try:
+                values.append(_parse(hint, row[at]))
+            except (ValueError, KeyError):
+                reason = f"{name}: found {row[at][:40]!r}, expected {EXPECTED[hint]}"
+                raise damaged(file, reason, line) from None
+        columns[name] = np.array(values, hint) if hint in (bool, int, float) else values
     return columns
 
 
-def _parsed(hint: Any, cells: Sequence[str]) -> list[Any]:
-    """Return the values of a column; ValueError or KeyError for an invalid cell."""
+def _parse(hint: Any, cell: str) -> str | bool | float | tuple[str, ...]:
+    """Return the value of a cell; ValueError or KeyError for an invalid one."""
     if hint is str:
-        return list(cells)
+        return cell
     if hint is bool:
-        values = {cell: BOOLEANS[cell.casefold()] for cell in set(cells)}
-        return [values[cell] for cell in cells]
+        return BOOLEANS[cell.casefold()]
     if hint is int:
-        return [int(cell) for cell in cells]
-    if hint is not float:
-        return [_texts(cell) for cell in cells]
-    return [float(cell or "nan") for cell in cells]
-
-
-def _bad_cell(name: str, hint: Any, cells: Iterable[tuple[int, str]], file: Path) -> DataError:
-    """Return the error for the first invalid cell of a column; each comes with its line."""
-    for line, cell in cells:
-        try:
-            _parsed(hint, [cell])
-        except (ValueError, KeyError):
-            reason = f"{name}: found {cell[:40]!r}, expected {EXPECTED[hint]}"
-            return damaged(file, reason, line)
-    raise AssertionError("every cell is valid")
-
-
-def _texts(cell: str) -> tuple[str, ...]:
+        return int(cell)
+    if hint is float:
+        return float(cell or "nan")
     texts = json.loads(cell)
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError(cell)

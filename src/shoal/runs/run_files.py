@@ -24,9 +24,8 @@ CAUSES = (*DAMAGED, LookupError, TypeError, RecursionError, csv.Error, yaml.YAML
 
 
 @contextmanager
-def reading(file: Path) -> Iterator[None]:
-    """Convert exceptions while reading a file of a run to errors that name file, line and
-    remedy."""
+def reading(file: Path, line: int | None = None) -> Iterator[None]:
+    """Convert exceptions while reading a file of a run to errors that name file and remedy."""
     try:
         yield
     except DataError:
@@ -34,16 +33,18 @@ def reading(file: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise DataError(f"{file}: missing; is {file.parent} the folder of a run?") from error
     except CAUSES as error:
-        raise damaged(file, _reason(error), _line(error, file)) from error
+        reason = f"cannot be read ({' '.join(str(error).split())[:200] or type(error).__name__})"
+        # NumPy would advise allow_pickle=True, which is unsafe
+        if "allow_pickle" in reason or "Python objects" in reason:
+            reason = "not an array of numbers or strings"
+        raise damaged(file, reason, line) from error
 
 
 def damaged(file: Path, reason: str, line: int | None = None) -> DataError:
     """Return the error for a damaged file of a run."""
-    location = f"{file}"
-    if line is not None:
-        location += f", line {line}"
+    at_line = "" if line is None else f", line {line}"
     return DataError(
-        f"{location}: damaged or edited, {reason}; restore a copy, or run again with --force"
+        f"{file}{at_line}: damaged or edited, {reason}; restore a copy, or run again with --force"
     )
 
 
@@ -65,10 +66,8 @@ def read_objects(file: Path) -> list[dict[str, Any]]:
 
 
 def _parsed(text: str, file: Path, line: int | None = None) -> dict[str, Any]:
-    try:
+    with reading(file, line):
         content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise damaged(file, _reason(error), line or _line(error, file)) from error
     if not isinstance(content, dict):
         raise damaged(file, f"found {show(content)}, expected an object with keys", line)
     return content
@@ -126,40 +125,17 @@ def read_arrays(file: Path) -> dict[str, np.ndarray[Any, Any]]:
 def split_table(text: str, file: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """Return the header of a CSV table and its rows, each with its first line number."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    header: list[str] = []
     rows: list[tuple[int, list[str]]] = []
-    first_line = 1
+    line = 1
     try:
         for row in reader:
-            if row and not header:
-                header = row
-            elif row and len(row) != len(header):
-                raise damaged(
-                    file, f"found {len(row)} cells where the header has {len(header)}", first_line
-                )
-            elif row:
-                rows.append((first_line, row))
-            first_line = reader.line_num + 1
+            if row:
+                rows.append((line, row))
+            line = reader.line_num + 1
     except csv.Error as error:
-        raise damaged(file, f"not valid CSV ({error})", first_line) from error
+        raise damaged(file, f"not valid CSV ({error})", line) from error
+    header = rows.pop(0)[1] if rows else []
+    for line, row in rows:
+        if len(row) != len(header):
+            raise damaged(file, f"found {len(row)} cells where the header has {len(header)}", line)
     return header, rows
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, UnicodeDecodeError):
-        return f"not UTF-8 (byte 0x{error.object[error.start]:02x})"
-    if isinstance(error, OSError) and error.strerror:
-        return f"cannot be read ({error.strerror})"
-    # NumPy would advise allow_pickle=True, which is unsafe
-    if "allow_pickle" in str(error) or "Python objects" in str(error):
-        return "not an array of numbers or strings"
-    return f"cannot be read ({' '.join(str(error).split())[:120] or type(error).__name__})"
-
-
-def _line(error: BaseException, file: Path) -> int | None:
-    if isinstance(error, json.JSONDecodeError):
-        return error.lineno
-    if isinstance(error, UnicodeDecodeError) and file.suffix not in (".npy", ".npz", ".zip"):
-        return bytes(error.object).count(b"\n", 0, error.start) + 1
-    mark = getattr(error, "problem_mark", None)
-    return None if mark is None else int(mark.line) + 1

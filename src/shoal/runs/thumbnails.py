@@ -21,27 +21,25 @@ from shoal.errors import DataError
 from shoal.files import atomic_file
 from shoal.runs import file_parts
 from shoal.runs.file_parts import count_parts, part_files, part_glob, part_name
-from shoal.runs.run_files import CAUSES, reading
+from shoal.runs.run_files import reading
 
 THUMBNAILS = "thumbnails.zip"
 THUMBNAIL_PARTS = part_glob(THUMBNAILS)
 
 ENTRY = np.dtype(
     [
-        ("signature", "<u4"),
-        ("_", "V12"),
+        ("before", "V16"),
         ("crc", "<u4"),
         ("size", "<u4"),
-        ("uncompressed_size", "<u4"),
-        ("name_length", "<u2"),
-        ("extra_length", "<u2"),
-        ("comment_length", "<u2"),
-        ("__", "V8"),
+        ("between", "V18"),
         ("offset", "<u4"),
-        ("row", "S8"),
+        ("name", "S8"),
     ]
 )
 """An entry of the central directory with a name of eight digits: 54 bytes."""
+
+LOCAL_HEADER_BYTES = 38
+"""Bytes between the offset of an entry and its content, with a name of eight digits."""
 
 Places = NDArray[np.uint32]
 """(N, 3) offset, size and checksum of each thumbnail."""
@@ -89,16 +87,15 @@ class Thumbnails:
     """The thumbnails of a run; archives are opened on first access."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
         self.files = thumbnail_files(folder)
+        self._parts = self.files or [folder / THUMBNAILS]  # reading it will say that it is missing
         self._lock = threading.Lock()
-        self._archives: dict[Path, _Archive] = {}
+        self._archives: dict[Path, tuple[Places, BinaryIO]] = {}
 
     def close(self) -> None:
         """Close the files."""
-        for archive in self._archives.values():
-            archive.file.close()
-        self._archives = {}
+        for _, archive in self._archives.values():
+            archive.close()
 
     def read(self, rows: Sequence[int]) -> list[bytes]:
         """Return the thumbnails of some rows; refuse a damaged file."""
@@ -115,61 +112,31 @@ class Thumbnails:
                 pictures.append(b"")
         return pictures
 
-    def file_of(self, row: int) -> Path:
-        """Return the file with the thumbnail of a row, which may be missing."""
-        if not self.files:
-            return self.folder / THUMBNAILS
-        return self.files[min(row // file_parts.PART_ROWS, len(self.files) - 1)]
-
     def _read(self, row: int) -> bytes:
-        file = self.file_of(row)
+        part = min(row // file_parts.PART_ROWS, len(self._parts) - 1)
+        file = self._parts[part]
         with reading(file):
             if file not in self._archives:
-                first = self.files.index(file) * file_parts.PART_ROWS if self.files else 0
-                self._archives[file] = _Archive(file, first)
-            return self._archives[file].read(row)
+                self._archives[file] = (_read_places(file), file.open("rb"))
+            places, archive = self._archives[file]
+            offset, size, checksum = places[row - part * file_parts.PART_ROWS].tolist()
+            archive.seek(offset + LOCAL_HEADER_BYTES)
+            picture = archive.read(size)
+            if zlib.crc32(picture) != checksum:
+                raise zipfile.BadZipFile(f"bad checksum of {row:08d}")
+            return picture
 
 
-class _Archive:
-    """A zip file of thumbnails, those of row `first` and later."""
+def _read_places(file: Path) -> Places:
+    """Return the places of the thumbnails in an archive.
 
-    def __init__(self, path: Path, first: int) -> None:
-        self.file = path.open("rb")
-        self.first = first
-        try:
-            self.places = _places(self.file, first)
-        except CAUSES:
-            self.file.close()
-            raise
-
-    def read(self, row: int) -> bytes:
-        offset, size, crc = self.places[row - self.first].tolist()
-        self.file.seek(offset)
-        header = self.file.read(30)
-        # Skip the name and the extra field, whose lengths end the local header.
-        self.file.seek(sum(struct.unpack("<HH", header[26:30])), os.SEEK_CUR)
-        picture = self.file.read(size)
-        if zlib.crc32(picture) != crc:
-            raise zipfile.BadZipFile(f"bad checksum of {row:08d}")
-        return picture
-
-
-def _places(file: BinaryIO, first: int) -> Places:
-    """Return the places of the thumbnails of a file that starts with row `first`."""
-    end_size = 22
-    file.seek(-end_size, os.SEEK_END)
-    end = struct.unpack("<IHHHHIIH", file.read(end_size))
-    signature, _, _, _, n_entries, size, offset, comment_length = end
-    if n_entries == 0xFFFF:  # too many for this record: the Zip64 record before it has them
-        file.seek(-end_size - 20 - 56, os.SEEK_END)
-        n_entries, size, offset = struct.unpack("<32xQQQ", file.read(56))
-    if signature != 0x06054B50 or comment_length or size != n_entries * ENTRY.itemsize:
-        raise zipfile.BadZipFile("not an archive written by a run")
-    file.seek(offset)
-    table: NDArray[np.void] = np.frombuffer(file.read(size), ENTRY)
-    is_plain = table["size"] == table["uncompressed_size"]
-    is_plain &= (table["name_length"] == 8) & (table["extra_length"] == 0)
-    rows = table["row"].astype(np.int64)
-    if not is_plain.all() or not np.array_equal(rows, first + np.arange(n_entries)):
-        raise zipfile.BadZipFile("not an archive written by a run")
+    Nothing else is checked: where the archive is damaged, checksums differ.
+    """
+    with file.open("rb") as archive:
+        archive.seek(-22, os.SEEK_END)
+        n_entries, offset = struct.unpack("<10xH4xI2x", archive.read(22))
+        if n_entries == 0xFFFF:  # too many for this record: the Zip64 record before it has them
+            archive.seek(-98, os.SEEK_END)
+            n_entries, offset = struct.unpack("<32xQ8xQ", archive.read(56))
+    table = np.fromfile(file, ENTRY, n_entries, offset=offset)
     return np.stack([table["offset"], table["size"], table["crc"]], axis=1)
