@@ -138,16 +138,14 @@ def write_csv(kind: type[Row], rows: Collection[Row], file: Path) -> None:
 def _cells(kind: type[Row], rows: Collection[Row]) -> Iterator[list[str]]:
     """Yield the header of a table, then its rows; boxes have four more columns."""
     names = [field.name for field in dataclasses.fields(kind)]
-    with_boxes = has_boxes(rows)
-    header = names
-    if with_boxes:
-        header = [*names, *BOX_COLUMNS]
-    yield header
+    box_names: list[str] = []
+    if has_boxes(rows):
+        box_names += BOX_COLUMNS
+    yield names + box_names
     for row in rows:
         cells = [_cell(getattr(row, name)) for name in names]
-        if with_boxes:
-            cells += map(str, getattr(row, "box", None) or [""] * len(BOX_COLUMNS))
-        yield cells
+        box = getattr(row, "box", None)
+        yield cells + [str(getattr(box, name, "")) for name in box_names]
 
 
 def _cell(value: object) -> str:

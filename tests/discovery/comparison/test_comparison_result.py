@@ -63,7 +63,7 @@ def test_without_unlabeled_images_there_is_no_command(tmp_path: Path) -> None:
         (["rows", 0, "title"], None),
         (["rows", 0, "accuracy"], "all"),
         (["rows", 0, "accuracy", "all"], "much"),
-        (["rows", 1, "ranks"], [1]),
+        (["rows", 1, "ranks"], 1),
         (["rows", 0, "ties", 0], "nobody"),
         (["held_out"], {}),
         (["epochs"], None),

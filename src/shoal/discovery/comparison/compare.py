@@ -144,12 +144,12 @@ def prepare_comparison(
     source: ImageSource,
     methods: str | Sequence[str] | None,
     *,
-    repeats: int = 1,
-    max_minutes: float | None = None,
-    out: str | os.PathLike[str] | None = None,
-    device: str | torch.device | None = None,
-    resume: bool = False,
-    force: bool = False,
+    repeats: int,
+    max_minutes: float | None,
+    out: str | os.PathLike[str] | None,
+    device: str | torch.device | None,
+    resume: bool,
+    force: bool,
     command: str = "",
     reporter: Reporter,
     **settings: Any,
@@ -175,35 +175,30 @@ def prepare_comparison(
 def discover_command(method: str, source: ImageSource, settings: Mapping[str, Any]) -> str:
     """Return the command that runs a method with all labels; a Python call if the images are not
     files."""
-    arguments = {name: value for name, value in settings.items() if value is not None}
-    changes = _changes_for(method, arguments.pop("changes", None) or {})
+    options = {name: value for name, value in settings.items() if value is not None}
+    changes = _changes_for(method, options.pop("changes", {}))
     if method == FROZEN or not get_method(method).trains:
-        arguments.pop("epochs", None)
-    else:
-        chosen = with_device_recipe({**arguments, "method": method}, GPU_RECIPE)
-        if chosen.get("recipe") != arguments.get("recipe"):
-            arguments["recipe"] = "default"  # `discover` would take that of the device
+        options.pop("epochs", None)
+    elif "recipe" not in options:
+        chosen = with_device_recipe({**options, "method": method}, GPU_RECIPE)
+        if "recipe" in chosen:  # `discover` would take that of the device
+            options["recipe"] = "default"
     paths = [source.images, source.labels, source.labeled, source.unlabeled, source.boxes]
-    if not all(path is None or isinstance(path, str | os.PathLike) for path in paths):
-        arguments |= {"train": False} if method == FROZEN else {"method": method}
-        if changes:
-            arguments["changes"] = changes
-        keywords = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    if not all(isinstance(path, str | os.PathLike | None) for path in paths):
+        options |= {"train": False} if method == FROZEN else {"method": method}
+        options["changes"] = changes
+        keywords = ", ".join(f"{name}={value!r}" for name, value in options.items())
         return f"shoal.discover(images, labels, {keywords})"
     words = ["shoal", "discover"]
     if source.images is not None:
         words.append(_as_typed(source.images))
-    names = ("labels", "labeled", "unlabeled", "path_column", "label_column")
-    options = {name: getattr(source, name) for name in (*names, "boxes", "min_confidence")}
-    options["margin"] = source.margin or None
-    if source.allow_missing:
-        words.append("--allow-missing")
-    if source.whole_images:
-        words.append("--whole-images")
     words += ["--no-train"] if method == FROZEN else ["--method", method]
-    for name, value in {**options, **arguments}.items():
-        if value is not None:
-            words += [f"--{name.replace('_', '-')}", _as_typed(value)]
+    given = vars(source) | {"images": None, "margin": source.margin or None}
+    for name, value in {**given, **options}.items():
+        if value is not None and value is not False:
+            words.append(f"--{name.replace('_', '-')}")
+            if value is not True:
+                words.append(_as_typed(value))
     for name, value in changes.items():
         words += ["--set", f"{name}={json.dumps(value, ensure_ascii=False)}"]
     return shlex.join(words)
@@ -213,12 +208,11 @@ def _changes_for(method: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the changes that apply to a method, without its name in front."""
     if method != FROZEN:
         return {plain_name(name): changes[name] for name in changes if is_for(method, name)}
+    trained = (f"{DEFAULT_METHOD}.", "training.")
     return {
         name: value
         for name, value in changes.items()
-        if is_for(DEFAULT_METHOD, name)
-        and plain_name(name) == name
-        and not name.startswith("training.")
+        if is_for(DEFAULT_METHOD, name) and not name.startswith(trained)
     }
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,9 @@ from shoal.clustering.matching import Accuracy
 from shoal.discovery.comparison.comparison_settings import FROZEN, title_of
 from shoal.errors import DataError
 from shoal.runs import Run, reading
-from shoal.words import count, listed, percent
+from shoal.words import count, listed, number, percent, span
 
 PAGE = "compare.html"
-
-MAX_NAMED = 4
-"""Methods named in a headline."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +54,10 @@ class Row:
 
     method: str
     title: str
-    accuracy: Accuracy | None
-    interval: tuple[float, float] | None
-    ranks: tuple[int, int] | None
-    ties: tuple[str, ...]
+    accuracy: Accuracy | None = None
+    interval: tuple[float, float] | None = None
+    ranks: tuple[int, int] | None = None
+    ties: tuple[str, ...] = ()
     n_clusters: tuple[int, ...]
     seconds: float
     run: str
@@ -71,8 +68,7 @@ class Row:
         """The rank as text: '1', or '1–3' if there are ties."""
         if self.ranks is None:
             return "–"
-        low, high = self.ranks
-        return f"{low}" if low == high else f"{low}–{high}"
+        return span(self.ranks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,17 +142,8 @@ class Comparison:
             raise DataError(f"{run.path}: is not the folder of a comparison (no comparison.json)")
         content = run.json("comparison")
         with reading(run.path / "comparison.json"):
-            comparison = cls(
-                path=run.path,
-                rows=tuple(_read_row(row) for row in content["rows"]),
-                pairs=tuple(content["pairs"]),
-                held_out=content["held_out"],
-                n_clusters=content["n_clusters"],
-                epochs=content["epochs"],
-                unfinished=tuple(content["unfinished"]),
-                notes=tuple(content["notes"]),
-                command=content["command"],
-            )
+            content["rows"] = [_read_row(row) for row in content["rows"]]
+            comparison = cls(**_values(cls, {**content, "path": run.path}))
             comparison.in_words()  # raises if the file was edited into something else
         return comparison
 
@@ -177,9 +164,7 @@ class Comparison:
             return "Every method failed"
         if not self.best.ties:
             return f"Best: {self.best.title}"
-        tied = [self.best.title, *(title_of(name) for name in self.best.ties)]
-        if len(tied) > MAX_NAMED:
-            tied = [*tied[: MAX_NAMED - 1], f"{len(tied) - MAX_NAMED + 1} more"]
+        tied = [self.best.title, *map(title_of, self.best.ties)]
         return f"Tie for first: {listed(tied)}"
 
     @property
@@ -188,11 +173,11 @@ class Comparison:
         sentences = [*self._about_best(), *self._about_training()]
         sentences += [f"{row.title} failed: {row.failed}." for row in self.rows if row.failed]
         if self.unfinished:
-            unfinished = listed([title_of(name) for name in self.unfinished])
+            unfinished = listed([*map(title_of, self.unfinished)])
             sentences.append(
                 f"Not finished: {unfinished}; to continue, run the same command with --resume."
             )
-        if self.held_out["n_repeats"] == 1 and any(row.method in self.epochs for row in self.rows):
+        if self.held_out["n_repeats"] == 1 and self.epochs:
             sentences.append(
                 "Every method was trained once: intervals and ranks do not include the variance "
                 "of training."
@@ -210,16 +195,15 @@ class Comparison:
         score = f"{best.title}: {percent(best.accuracy.all)} of {images} correct"
         if not best.ties:
             return [f"{score}, significantly more than every other method."]
-        tied = listed([title_of(name) for name in best.ties])
+        tied = listed([*map(title_of, best.ties)])
         return [f"{score}; the difference from {tied} is not significant."]
 
     def _about_training(self) -> list[str]:
-        frozen = next((row for row in self.rows if row.method == FROZEN), None)
-        trained = [row for row in self.rows if row.method in self.epochs and not row.failed]
-        if frozen is None or not trained:
+        names = [row.method for row in self.rows if not row.failed]
+        if not set(self.epochs).intersection(names):
             return []
-        above = self.rows[: self.rows.index(frozen)]
-        better = [row.title for row in trained if row in above and FROZEN not in row.ties]
+        above = [row for row in self.rows[: names.index(FROZEN)] if row.method in self.epochs]
+        better = [row.title for row in above if FROZEN not in row.ties]
         if not better:
             return ["No trained method is significantly better than the frozen encoder."]
         return [f"Significantly better than the frozen encoder: {listed(better)}."]
@@ -237,21 +221,16 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of comparison.json and --json: plain values, NaN as null."""
-        return {
+        content = asdict(self) | {
             "path": str(self.path),
             "page": str(self.page),
             "headline": self.headline,
-            "sentences": list(self.sentences),
+            "sentences": self.sentences,
             "best": self.best.method,
-            "rows": [{**nan_to_null(asdict(row)), "rank": row.rank} for row in self.rows],
-            "pairs": list(self.pairs),
-            "held_out": self.held_out,
-            "n_clusters": self.n_clusters,
-            "epochs": self.epochs,
-            "unfinished": list(self.unfinished),
-            "notes": list(self.notes),
-            "command": self.command,
+            "rows": [{**asdict(row), "rank": row.rank} for row in self.rows],
         }
+        plain: dict[str, Any] = nan_to_null(content)
+        return plain
 
 
 def _line(row: Row, width: int) -> str:
@@ -259,27 +238,25 @@ def _line(row: Row, width: int) -> str:
     start = f"{row.rank:<5} {row.title:<{width}}  "
     if row.accuracy is None or row.interval is None:
         return f"{start}{row.failed}"
-    interval = " – ".join(_points(end) for end in row.interval)
-    known = _points(row.accuracy.known)
-    novel = _points(row.accuracy.novel)
-    scores = f"{_points(row.accuracy.all):>5} {interval:>13} {known:>6} {novel:>6}"
+    shares = (row.accuracy.all, *row.interval, row.accuracy.known, row.accuracy.novel)
+    overall, low, high, known, novel = (number(100 * share, 1) for share in shares)
+    scores = f"{overall:>5} {f'{low} – {high}':>13} {known:>6} {novel:>6}"
     return f"{start}{scores} {row.seconds:>8.1f}"
-
-
-def _points(share: float) -> str:
-    """Return a share in percent; a dash for NaN."""
-    return f"{100 * share:.1f}" if math.isfinite(share) else "–"
 
 
 def _read_row(content: Mapping[str, Any]) -> Row:
     """Return a row of comparison.json."""
-    values = {name: value for name, value in content.items() if name != "rank"}
-    for name in ("interval", "ranks", "ties", "n_clusters"):
-        if values[name] is not None:
-            values[name] = tuple(values[name])
+    values = _values(Row, content)
     if values["accuracy"] is not None:
         scores = dict(values["accuracy"]).items()
         values["accuracy"] = Accuracy(
             **{name: math.nan if value is None else value for name, value in scores}
         )
     return Row(**values)
+
+
+def _values(cls: type[Row | Comparison], content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a class from JSON, with tuples for lists."""
+    values = {field.name: content[field.name] for field in fields(cls)}
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return values | lists

@@ -3,10 +3,8 @@
 Shapes: J images whose labels are held out, in all repeats together.
 """
 
-import csv
-import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from shoal.discovery.comparison.comparison_result import Row
 from shoal.discovery.comparison.comparison_settings import title_of
 from shoal.discovery.comparison.label_split import LabelSplit
 from shoal.discovery.comparison.ranking import rank
-from shoal.runs import COMPARED, Assignment, Run, damaged
+from shoal.runs import COMPARED, Assignment, Run, csv_text, damaged
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -28,6 +26,8 @@ class EvaluatedMethod:
 
     method: str
     runs: tuple[Run, ...]
+    categories: tuple[str, ...] = ()
+    """The category of each held-out image."""
     is_correct: Bools
     """(J,)"""
     failed: str = ""
@@ -38,12 +38,8 @@ class EvaluatedMethod:
         return Row(
             method=self.method,
             title=title_of(self.method),
-            accuracy=None,
-            interval=None,
-            ranks=None,
-            ties=(),
-            n_clusters=tuple(int(record["n_clusters"]) for record in records),
-            seconds=sum(float(record["seconds"]) for record in records) / len(records),
+            n_clusters=tuple(record["n_clusters"] for record in records),
+            seconds=sum(record["seconds"] for record in records) / len(records),
             run=str(self.runs[0].path),
             failed=self.failed,
         )
@@ -59,17 +55,25 @@ def evaluate(path: Path, method: str, splits: Sequence[LabelSplit]) -> Evaluated
     runs = tuple(Run(run_folder(path, method, repeat)) for repeat in range(len(splits)))
     if not all(run.is_finished for run in runs):
         return None
-    failed = next((run.provenance["failed"] for run in runs if run.provenance.get("failed")), "")
-    if failed:
+    failures = [run.provenance["failed"] for run in runs if run.provenance.get("failed")]
+    if failures:
         nothing = np.zeros(0, dtype=bool)
-        return EvaluatedMethod(method=method, runs=runs, is_correct=nothing, failed=failed)
+        return EvaluatedMethod(method=method, runs=runs, is_correct=nothing, failed=failures[0])
+    categories: list[str] = []
     is_correct = []
     for run, split in zip(runs, splits, strict=True):
         rows = run.assignments
         if tuple(row.path for row in rows) != split.collection.names:
             raise damaged(run.path / "assignments.csv", "its images are not those compared")
-        is_correct.append(find_correct(split, [rows[row] for row in split.rows]))
-    return EvaluatedMethod(method=method, runs=runs, is_correct=np.concatenate(is_correct))
+        held_out = [rows[row] for row in split.rows]
+        categories += [row.category for row in held_out]
+        is_correct.append(find_correct(split, held_out))
+    return EvaluatedMethod(
+        method=method,
+        runs=runs,
+        categories=tuple(categories),
+        is_correct=np.concatenate(is_correct),
+    )
 
 
 def find_correct(split: LabelSplit, rows: Sequence[Assignment]) -> Bools:
@@ -101,14 +105,13 @@ def rank_methods(
     pairs = []
     for place, index in enumerate(order):
         is_correct = finished[index].is_correct
-        accuracy = Accuracy(
-            float(ranking.accuracy[index]),
-            _mean(is_correct[~is_novel]),
-            _mean(is_correct[is_novel]),
-        )
         row = replace(
             finished[index].row(),
-            accuracy=accuracy,
+            accuracy=Accuracy(
+                float(ranking.accuracy[index]),
+                _mean(is_correct[~is_novel]),
+                _mean(is_correct[is_novel]),
+            ),
             interval=(float(ranking.low[index]), float(ranking.high[index])),
             ranks=ranking.rank_range(index),
             ties=tuple(names[other] for other in order if ranking.is_tie[index, other]),
@@ -130,24 +133,21 @@ def rank_methods(
 def held_out_table(evaluated: Sequence[EvaluatedMethod], splits: Sequence[LabelSplit]) -> str:
     """Return the held-out labels as CSV, with the prediction of each method and whether it is
     correct."""
-    finished = [each for each in evaluated if not each.failed]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    columns = [name for each in finished for name in (each.method, f"{each.method}_correct")]
-    writer.writerow(["repeat", "path", "label", "is_novel", *columns])
-    is_correct = iter(zip(*(each.is_correct for each in finished), strict=True))
-    for repeat, split in enumerate(splits):
-        predictions = [each.runs[repeat].assignments for each in finished]
-        for row, label, is_novel in zip(split.rows, split.labels, split.is_novel, strict=True):
-            cells = [repeat + 1, split.collection.names[row], split.classes[label], _text(is_novel)]
-            for assignments, correct in zip(predictions, next(is_correct), strict=True):
-                cells += [assignments[row].category, _text(correct)]
-            writer.writerow(cells)
-    return out.getvalue()
+    columns: dict[str, Iterable[object]] = {
+        "repeat": [number for number, split in enumerate(splits, start=1) for _ in split.rows],
+        "path": [split.collection.names[row] for split in splits for row in split.rows],
+        "label": [split.classes[label] for split in splits for label in split.labels],
+        "is_novel": [_text(is_novel) for split in splits for is_novel in split.is_novel],
+    }
+    for each in evaluated:
+        if not each.failed:
+            columns[each.method] = each.categories
+            columns[f"{each.method}_correct"] = map(_text, each.is_correct)
+    return csv_text(list(columns), zip(*columns.values(), strict=True))
 
 
 def _text(value: np.bool) -> str:
-    return str(bool(value)).lower()
+    return str(value).lower()
 
 
 def _mean(is_correct: Bools) -> float:
