@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import torch
 
 from shoal.arrays import UNLABELED
 from shoal.methods.clusters import Discovery, Representation, shift_and_cut
@@ -34,9 +33,8 @@ def estimate_k(learned: Representation, task: Task, rule: str) -> Representation
     if task.validation_set is not None:
         embeddings = learned.embed(task.validation_set.pixels)
         validation = task.validation_set.score(embeddings, None, None)
-    elif task.validation is not None:
-        rows = torch.from_numpy(task.validation).to(learned.embeddings.device)
-        validation = validate(learned.embeddings[rows], task.labels[task.validation], rule=rule)
     else:
-        return learned
+        rows = task.validation
+        assert rows is not None
+        validation = validate(learned.embeddings[rows], task.labels[rows], rule=rule)
     return replace(learned, n_clusters=validation.n_clusters, rule=validation.rule)

@@ -63,9 +63,9 @@ class Experiment:
 
     name: str
     title: str
-    measure: Measure
     datasets: tuple[str, ...]
     rows: tuple[TableRow, ...]
+    measure: Measure = "accuracy"
     encoder: str = "dino-vitb16"
     """The encoder of the paper's numbers."""
 
@@ -111,13 +111,12 @@ MAIN = (
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        Experiment("1", "Main results", "accuracy", SIX, rows=MAIN),
+        Experiment("1", "Main results", SIX, MAIN),
         Experiment(
             "2",
             "Inductive: accuracy on the unseen test part",
-            "accuracy",
             SIX,
-            rows=_rows(
+            _rows(
                 "GCD, K given",
                 "ORCA, K given",
                 "PromptCAL, K given",
@@ -129,19 +128,18 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment(
             "3",
             "Estimated number of classes (CMS*: snapshot chosen with K given)",
-            "n_clusters",
             SIX,
-            rows=(
+            (
                 *_rows("GCD", "DCCL", "PIM", "GPC", "CMS", n_clusters="estimated"),
                 TableRow("CMS*", n_clusters="estimated", selection="given"),
             ),
+            measure="n_clusters",
         ),
         Experiment(
             "4",
             "Components: CMS in training, SSK or mean shifts (IMS) in inference",
-            "accuracy",
             FOUR,
-            rows=(
+            (
                 TableRow("(0) frozen, IMS", method="agglomerative", clustering="cms"),
                 TableRow("(1) SSK", method="gcd"),
                 TableRow("(2) IMS", method="gcd", clustering="cms"),
@@ -153,9 +151,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment(
             "5",
             "Kernels",
-            "accuracy",
             SIX,
-            rows=(
+            (
                 TableRow("Uniform", changes={"inference.shift.kernel": "uniform", **IMAGES}),
                 TableRow("Gaussian", changes={"inference.shift.kernel": "gaussian", **IMAGES}),
                 TableRow("kNN"),
@@ -164,9 +161,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment(
             "6",
             "Aggregation of neighbors",
-            "accuracy",
             TWO,
-            rows=(
+            (
                 TableRow("kNN, attention", changes={"inference.shift.aggregation": "attention"}),
                 TableRow("random, mean", changes={"inference.shift.retrieval": "random", **IMAGES}),
                 TableRow("kNN, mean"),
@@ -175,26 +171,25 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment(
             "7",
             "Without any label (accuracy on all images)",
-            "all",
             THREE,
-            rows=(
+            (
                 TableRow("GCD", method="gcd", setup="unsupervised"),
                 TableRow("CMS", setup="unsupervised"),
             ),
+            measure="all",
         ),
         Experiment(
             "8",
             "Recall@8 of the embeddings of CMS",
-            "recall",
             THREE,
-            rows=(TableRow("Unsupervised", setup="unsupervised"), TableRow("GCD setup")),
+            (TableRow("Unsupervised", setup="unsupervised"), TableRow("GCD setup")),
+            measure="recall",
         ),
         Experiment(
             "11",
             "Embedding in the supervised loss",
-            "accuracy",
             FOUR,
-            rows=(
+            (
                 TableRow("z", changes={"loss.supervised_input": "shifted"}),
                 TableRow("v"),
             ),
@@ -202,9 +197,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment(
             "12",
             "Number of neighbors k",
-            "accuracy",
             FOUR,
-            rows=tuple(
+            tuple(
                 TableRow(str(k), changes={"inference.shift.n_neighbors": k})
                 for k in (4, 8, 16, 32, 64)
             ),
@@ -212,9 +206,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment(
             "13",
             "Scale α (1/(k+1): equal weights of query and neighbors, α = k/(k+1))",
-            "accuracy",
             TWO,
-            rows=(
+            (
                 *(
                     TableRow(str(alpha), changes={"inference.shift.alpha": alpha})
                     for alpha in (0.5, 0.6, 0.7, 0.8)
@@ -225,9 +218,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment(
             "14",
             "Share λ of the supervised loss",
-            "accuracy",
             TWO,
-            rows=tuple(
+            tuple(
                 TableRow(str(weight), changes={"loss.supervised_weight": weight})
                 for weight in (0.25, 0.35, 0.5)
             ),
@@ -235,33 +227,30 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment(
             "15",
             "Main results with CLIP",
-            "accuracy",
             SIX,
+            _rows("GCD, K given", "PromptCAL, K given", "CMS, K given", "CMS, K estimated"),
             encoder=CLIP,
-            rows=_rows("GCD, K given", "PromptCAL, K given", "CMS, K given", "CMS, K estimated"),
         ),
         Experiment(
             "16",
             "Inductive with CLIP",
-            "accuracy",
             SIX,
+            _rows("PromptCAL, K given", "CMS, K given", "CMS, K estimated", setup="inductive"),
             encoder=CLIP,
-            rows=_rows("PromptCAL, K given", "CMS, K given", "CMS, K estimated", setup="inductive"),
         ),
         Experiment(
             "17",
             "Estimated number of classes with CLIP",
-            "n_clusters",
             SIX,
+            (TableRow("CMS", n_clusters="estimated"),),
+            measure="n_clusters",
             encoder=CLIP,
-            rows=(TableRow("CMS", n_clusters="estimated"),),
         ),
         Experiment(
             "iterations",
             "Accuracy over mean-shift iterations",
-            "accuracy",
             ("cub",),
-            rows=tuple(TableRow(name, clustering=name) for name in FIXED_SHIFTS),
+            tuple(TableRow(name, clustering=name) for name in FIXED_SHIFTS),
         ),
     )
 }

@@ -84,7 +84,7 @@ class LoadedDataset:
         labels = images.labels
         is_unsupervised = cell.setup == "unsupervised"
         if is_unsupervised:
-            labels = np.full(len(labels), UNLABELED, dtype=np.int64)
+            labels = np.full_like(labels, UNLABELED)
         is_k_given = is_unsupervised or cell.selection == "given"
         validation = self._validation(cell)
         task = Task(

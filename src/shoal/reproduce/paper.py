@@ -13,21 +13,17 @@ CLIP = "clip-vitb16"
 SIX = ("cifar100", "imagenet100", "cub", "cars", "aircraft", "herbarium19")
 FOUR = SIX[:4]
 
-Numbers = dict[str, dict[str, tuple[float | None, ...]]]
-"""row -> dataset -> numbers; None if the paper prints a dash."""
+Numbers = dict[str, dict[str, tuple[float, ...]]]
+"""row -> dataset -> numbers, without datasets for which the paper prints dashes."""
 
 
-def _read(datasets: tuple[str, ...], n_columns: int, text: str) -> Numbers:
+def _read(datasets: tuple[str, ...], text: str) -> Numbers:
     table: Numbers = {}
     for line in text.strip().replace("\n    ", " ").splitlines():
         name, _, rest = line.partition(":")
-        values = [None if word == "-" else float(word) for word in rest.replace("|", " ").split()]
-        assert len(values) == n_columns * len(datasets), line
-        parts = [tuple(values[i : i + n_columns]) for i in range(0, len(values), n_columns)]
-        table[name.strip()] = {
-            dataset: part
-            for dataset, part in zip(datasets, parts, strict=True)
-            if any(v is not None for v in part)
+        parts = zip(datasets, rest.split("|"), strict=True)
+        table[name] = {
+            dataset: tuple(map(float, part.split())) for dataset, part in parts if "-" not in part
         }
     return table
 
@@ -35,7 +31,6 @@ def _read(datasets: tuple[str, ...], n_columns: int, text: str) -> Numbers:
 PAPER: dict[str, Numbers] = {
     "1": _read(
         SIX,
-        3,
         """
 Agglomerative, K given: 56.9 56.6 57.5 | 73.1 77.9 70.6 | 37.0 36.2 37.3
     | 12.5 14.1 11.7 | 15.5 12.9 16.9 | 14.4 14.6 14.4
@@ -72,7 +67,6 @@ CMS, K estimated: 79.6 83.2 72.3 | 81.3 95.6 74.2 | 64.4 68.2 62.4
     ),
     "2": _read(
         SIX,
-        3,
         """
 GCD, K given: 70.1 76.8 43.5 | 79.7 92.7 66.7 | 57.5 64.5 50.6 | - - - | - - - | - - -
 ORCA, K given: 77.7 83.6 53.9 | 81.3 94.5 68.0 | 40.7 61.2 20.2 | - - - | - - - | - - -
@@ -86,7 +80,6 @@ CMS, K estimated: 80.5 84.5 64.4 | 84.2 95.6 72.9 | 69.0 76.4 61.7
     ),
     "3": _read(
         SIX,
-        2,
         """
 GCD: 100 0 | 109 9 | 231 15.5 | 230 17.3 | - - | 520 23.8
 DCCL: 146 46 | 129 29 | 172 9 | 192 0.02 | - - | - -
@@ -98,7 +91,6 @@ CMS*: 97 3 | 116 16 | 170 15 | 156 20.4 | 98 2 | 666 2.5
     ),
     "4": _read(
         FOUR,
-        3,
         """
 (1) SSK: 71.5 77.3 60.1 | 74.1 89.8 66.3 | 51.2 49.2 52.2 | 37.9 57.8 28.3
 (2) IMS: 71.6 77.3 60.0 | 80.3 91.7 74.6 | 58.7 62.0 57.1 | 40.8 54.5 34.2
@@ -109,7 +101,6 @@ CMS*: 97 3 | 116 16 | 170 15 | 156 20.4 | 98 2 | 666 2.5
     ),
     "5": _read(
         SIX,
-        3,
         """
 Uniform: 75.2 77.6 70.5 | 76.9 92.0 69.3 | 53.5 59.4 50.6
     | 34.3 54.7 24.5 | 39.9 43.6 38.1 | 36.0 55.8 25.4
@@ -121,7 +112,6 @@ kNN: 82.3 85.7 75.5 | 84.7 95.6 79.2 | 68.2 76.5 64.0
     ),
     "6": _read(
         ("imagenet100", "cub"),
-        3,
         """
 kNN, attention: 82.2 95.2 75.7 | 63.6 70.1 60.3
 random, mean: 82.6 75.0 76.3 | 58.1 65.4 54.5
@@ -129,11 +119,10 @@ kNN, mean: 84.7 95.6 79.2 | 68.2 76.5 64.0
 """,
     ),
     "7": _read(
-        ("cifar100", "imagenet100", "cub"), 1, "GCD: 54.8 | 74.1 | 27.9\nCMS: 60.5 | 77.9 | 32.4"
+        ("cifar100", "imagenet100", "cub"), "GCD: 54.8 | 74.1 | 27.9\nCMS: 60.5 | 77.9 | 32.4"
     ),
     "8": _read(
         ("cifar100", "imagenet100", "cub"),
-        3,
         """
 Unsupervised: 67.4 67.0 67.6 | 88.1 92.2 86.8 | 29.5 35.2 27.6
 GCD setup: 87.9 97.8 81.2 | 90.2 99.2 87.2 | 82.6 98.5 64.0
@@ -141,7 +130,6 @@ GCD setup: 87.9 97.8 81.2 | 90.2 99.2 87.2 | 82.6 98.5 64.0
     ),
     "11": _read(
         FOUR,
-        3,
         """
 z: 80.1 86.0 68.2 | 84.6 95.5 79.1 | 65.9 82.4 62.6 | 40.1 62.4 29.4
 v: 82.3 85.7 75.5 | 84.7 95.6 79.2 | 68.2 76.5 64.0 | 56.9 76.1 47.6
@@ -149,7 +137,6 @@ v: 82.3 85.7 75.5 | 84.7 95.6 79.2 | 68.2 76.5 64.0 | 56.9 76.1 47.6
     ),
     "12": _read(
         FOUR,  # the columns of CUB and Cars are corrected, see MISPRINTS
-        3,
         """
 4: 81.7 85.4 74.3 | 83.2 95.5 77.0 | 66.2 73.6 62.5 | 48.7 70.7 38.1
 8: 82.3 85.7 75.5 | 84.7 95.6 79.2 | 68.2 76.5 64.0 | 56.9 76.1 47.6
@@ -160,7 +147,6 @@ v: 82.3 85.7 75.5 | 84.7 95.6 79.2 | 68.2 76.5 64.0 | 56.9 76.1 47.6
     ),
     "13": _read(
         ("imagenet100", "cub"),
-        3,
         """
 0.5: 84.7 95.6 79.2 | 68.2 76.5 64.0
 0.6: 83.4 95.7 77.3 | 63.7 74.3 58.4
@@ -171,7 +157,6 @@ v: 82.3 85.7 75.5 | 84.7 95.6 79.2 | 68.2 76.5 64.0 | 56.9 76.1 47.6
     ),
     "14": _read(
         ("imagenet100", "cub"),
-        3,
         """
 0.25: 84.7 95.5 79.3 | 66.8 74.9 62.8
 0.35: 84.7 95.6 79.2 | 68.2 76.5 64.0
@@ -180,7 +165,6 @@ v: 82.3 85.7 75.5 | 84.7 95.6 79.2 | 68.2 76.5 64.0 | 56.9 76.1 47.6
     ),
     "15": _read(
         SIX,
-        3,
         """
 GCD, K given: 70.4 79.3 52.6 | 71.6 86.0 64.6 | 51.1 56.2 48.6
     | 62.5 73.9 57.0 | 41.2 43.0 40.2 | 39.7 58.0 29.9
@@ -194,7 +178,6 @@ CMS, K estimated: 78.0 81.2 71.5 | 84.8 93.8 80.2 | 65.6 74.0 61.3
     ),
     "16": _read(
         SIX,
-        3,
         """
 PromptCAL, K given: 79.9 82.7 68.5 | - - - | 56.0 67.7 44.5
     | 62.3 76.9 48.2 | 43.6 49.5 37.7 | 37.6 50.3 30.7
@@ -204,7 +187,7 @@ CMS, K estimated: 80.5 84.3 65.2 | 84.7 95.8 73.6 | 56.1 64.9 47.4
     | 75.0 87.2 64.2 | 53.8 59.7 47.9 | 40.4 51.3 28.9
 """,
     ),
-    "17": _read(SIX, 2, "CMS: 94 6 | 103 3 | 193 3.5 | 189 3.6 | 77 23 | 443 35"),
+    "17": _read(SIX, "CMS: 94 6 | 103 3 | 193 3.5 | 189 3.6 | 77 23 | 443 35"),
 }
 
 MISPRINTS: dict[str, tuple[str, ...]] = {
