@@ -141,4 +141,4 @@ def done(page: Page) -> int:
 
 def statuses(run: Path, some: list[int]) -> list[str]:
     """Return the status of each of these images."""
-    return [STATUSES[state(run).state.images.status[row]] for row in some]
+    return [STATUSES[state(run).state.status[row]] for row in some]

@@ -264,7 +264,7 @@ def test_the_good_part_of_a_damaged_log_can_be_kept(run: Run) -> None:
     assert copy.read_bytes() == b"\n".join(damaged)
     found = Review(run).state
     assert [entry.action.kind for entry in found.entries] == ["confirm", "assign", "assign", "undo"]
-    assert found.images.category[[6, 7]].tolist() == [0, 2]
+    assert found.category[[6, 7]].tolist() == [0, 2]
     assert salvage(run) == ([], None)
 
 
@@ -273,4 +273,4 @@ def test_a_log_that_lost_its_first_line_is_salvaged(run: Run) -> None:
     file = run.path / "review.jsonl"
     file.write_bytes(b"{}\n" + file.read_bytes().split(b"\n", 1)[1])
     assert len(salvage(run)[0]) == 1
-    assert Review(run).state.images.category[6] == 0
+    assert Review(run).state.category[6] == 0

@@ -53,7 +53,7 @@ def test_onto_the_same_answer_everything_fits(run: Run, tmp_path: Path) -> None:
     ]
     after = Review(other)
     assert names(after) == names(before)
-    assert after.state.images.status.tolist() == before.state.images.status.tolist()
+    assert after.state.status.tolist() == before.state.status.tolist()
     assert entries[0].at == before.state.entries[0].at
 
 
@@ -73,7 +73,7 @@ def test_categories_are_found_again_and_the_word_of_a_person_holds(
         "tern": [6, 7, 8],
         "skua": [9],
     }
-    assert [STATUSES[s] for s in after.state.images.status[6:10]] == ["confirmed"] * 3 + ["moved"]
+    assert [STATUSES[s] for s in after.state.status[6:10]] == ["confirmed"] * 3 + ["moved"]
     assert problems == ["reject by bob (action 3): 1 image is not in gull in this run"]
 
 
@@ -188,7 +188,7 @@ def test_an_answer_that_kept_ids_and_names_is_not_named_made_or_merged_again(
         "tern": [10, 11],
         "puffin": [0],
     }
-    statuses = [STATUSES[status] for status in after.state.images.status]
+    statuses = [STATUSES[status] for status in after.state.status]
     assert [statuses[row] for row in (0, 6, 7, 8, 9)] == [
         "moved",
         "confirmed",
@@ -199,7 +199,7 @@ def test_an_answer_that_kept_ids_and_names_is_not_named_made_or_merged_again(
 
 
 def statuses(review: Review) -> list[str]:
-    return [STATUSES[status] for status in review.state.images.status]
+    return [STATUSES[status] for status in review.state.status]
 
 
 def test_a_split_decides_about_no_image(run: Run, tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_of_a_split_that_the_answer_has_made_by_itself_decided_images_follow_as_
     assert problems == []
     assert names(after) == {**names(review), "gull": [0, 1], "herring gull": [2]}
     assert statuses(after) == [*["predicted"] * 2, "confirmed", *["predicted"] * 9]
-    assert after.state.entry(int(after.state.images.decided[2])).by == "bob"
+    assert after.state.entry(int(after.state.decided[2])).by == "bob"
 
 
 def test_a_part_that_nobody_named_goes_by_what_its_category_is_called_here(

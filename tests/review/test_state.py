@@ -19,10 +19,10 @@ def look(state: State) -> dict[str, object]:
     """Return everything that a reviewer could see."""
     return {
         "categories": {category: record.name for category, record in state.categories.items()},
-        "in": state.images.category.tolist(),
-        "status": [STATUSES[status] for status in state.images.status],
+        "in": state.category.tolist(),
+        "status": [STATUSES[status] for status in state.status],
         "rejected": {row: ids for row, ids in state.rejected.items() if ids},
-        "decided": state.images.decided.tolist(),
+        "decided": state.decided.tolist(),
         "distinct": state.distinct,
         "notes": {row: text for row, text in state.notes.items() if text},
         "noted": {category: record.note for category, record in state.categories.items()},
@@ -53,13 +53,13 @@ def test_a_rejected_image_has_no_category_and_is_remembered_not_to_be_in_its_old
     review: Review,
 ) -> None:
     verbs.decide(review, "reject", None, ["06.png", "00.png"])
-    assert review.state.images.category[[6, 0]].tolist() == [NO_CATEGORY] * 2
+    assert review.state.category[[6, 0]].tolist() == [NO_CATEGORY] * 2
     assert review.state.rejected == {0: {0}, 6: {2}}
     with pytest.raises(UsageError):
         verbs.decide(review, "confirm", None, ["06.png"])
     verbs.move(review, ["06.png"], "novel-001")
     assert review.state.rejected == {0: {0}, 6: set()}
-    assert review.state.images.category.tolist() == [-1, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert review.state.category.tolist() == [-1, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
 def test_a_refused_image_stays_in_its_category_and_is_remembered_not_to_be_in_the_other(
@@ -97,7 +97,7 @@ def test_names_have_the_joiners_of_their_script_and_one_way_to_write_an_accent(
     verbs.rename(review, 3, "Cafe\u0301")
     assert [review.state.categories[number].name for number in (2, 3)] == ["می\u200cخواهم", "Café"]
     verbs.move(review, ["00.png"], "Cafe\u0301")
-    assert review.state.images.category[0] == 3
+    assert review.state.category[0] == 3
     with pytest.raises(UsageError):
         verbs.rename(review, 0, "Cafe\u0301")
 

@@ -43,7 +43,7 @@ def test_an_action_is_on_the_disk_when_it_is_answered(server: Served, run: Run) 
     assert answer["undo"] == "confirm 3 images of gull, novel-001"
     server.kill()
     state = Review(run).state
-    assert state.images.status.tolist() == [1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0]
+    assert state.status.tolist() == [1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0]
     assert (state.entries[0].by, state.entries[0].action.kind) == ("ann", "confirm")
 
 

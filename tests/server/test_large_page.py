@@ -48,7 +48,7 @@ def test_a_hundred_thousand_images(
         wait_for(page, 1)
         page.key("c")
         wait_for(page, 2)
-        assert (state(run.path).state.images.status == 1).sum() == n_category - 1
+        assert (state(run.path).state.status == 1).sum() == n_category - 1
         page.click('[data-view="all"]')
         page.wait(f"shoal.grid.rows.length === {N_IMAGES}")
         assert page.run(SCROLLED)

@@ -41,7 +41,7 @@ def test_a_killed_server_loses_nothing_it_has_answered_and_the_page_says_so(
         assert 10 <= answered <= 40
     review = state(run)
     assert answered <= review.state.seq <= answered + 1
-    assert (review.state.images.status == 2).sum() == review.state.seq
+    assert (review.state.status == 2).sum() == review.state.seq
 
 
 def test_the_next_run_at_the_same_address_shows_its_own_pictures(
@@ -283,14 +283,14 @@ def test_a_whole_review_of_the_digits(opened: Opened, digits: Path, tmp_path: Pa
             )
             n_done = int(page.run("document.body.dataset.seq"))
         found = state(run).state
-        assert [found.records[c].name for c in found.images.category.tolist()] == truth
+        assert [found.records[c].name for c in found.category.tolist()] == truth
         for done in range(n_done + 1, 2 * n_done + 1):
             page.key("u")
             wait_for(page, done)
         assert page.complaints() == []
     after = state(run)
-    assert after.state.images.category.tolist() == after.state.category_ids.tolist()
-    assert not after.state.images.status.any()
+    assert after.state.category.tolist() == after.state.category_ids.tolist()
+    assert not after.state.status.any()
 
 
 def test_every_control_is_reached_by_tab_and_shows_that_it_has_the_focus(page: Page) -> None:

@@ -110,7 +110,7 @@ def test_move_new_rename_merge_split_by_keys_alone(page: Page, run: Path) -> Non
         wait_for(page, done)
     found = state(run).state
     plain = Review(Run(run)).state
-    assert found.images.category.tolist() == plain.category_ids.tolist()
+    assert found.category.tolist() == plain.category_ids.tolist()
     assert {c: r.name for c, r in found.categories.items()} == {
         c.category_id: c.category for c in plain.found
     }

@@ -55,8 +55,8 @@ def test_growing_takes_all_but_what_somebody_decided_since_it_was_asked(
         page, "#notification"
     )
     found = state(run).state
-    assert STATUSES[found.images.status[confirmed]] == "confirmed"
-    assert found.images.category[rejected] == -1
+    assert STATUSES[found.status[confirmed]] == "confirmed"
+    assert found.category[rejected] == -1
     assert sorted(found.entries[2].action.rows.tolist()) == sorted(others)
     assert found.entries[2].action.category == here
 
@@ -144,7 +144,7 @@ def test_a_merge_and_a_split_are_asked_again_with_what_was_answered(
     wait_for(page, 4)
     found = state(run).state
     assert (found.entries[3].action.kind, found.entries[3].action.category) == ("merge", here)
-    assert first in found.members(here) or found.images.category[first] == found.find("my part")
+    assert first in found.members(here) or found.category[first] == found.find("my part")
 
 
 @pytest.mark.parametrize(("key", "typed"), [("n", "mine"), ("r", "by ann")])
@@ -171,4 +171,4 @@ def test_a_question_that_was_asked_before_somebody_acted_is_refused(
     found = state(run).state
     assert len(found.entries) == 1
     assert key == "n" or found.records[here].name == "by ben"
-    assert key == "r" or STATUSES[found.images.status[first]] == "confirmed"
+    assert key == "r" or STATUSES[found.status[first]] == "confirmed"

@@ -73,4 +73,4 @@ def test_a_label_that_the_run_has_kept_is_kept_by_c_and_given_up_by_2(
         wait_for(page, 3)
         assert text(page, "#notification") == f"1 image moved to {other}"
     found = state(run).state
-    assert found.records[found.images.category[row]].name == other
+    assert found.records[found.category[row]].name == other

@@ -51,14 +51,14 @@ def test_enter_takes_the_first_match_and_a_new_category_is_chosen_explicitly(
     page.key("Enter")
     wait_for(page, 1)
     found = state(run).state
-    assert found.images.category[first] == found.find("three")
+    assert found.category[first] == found.find("three")
     ask(page, "m")
     page.type("nov")
     assert page.run(TARGETS)[-1] == "nov"  # the row that would create this category
     page.key("Enter")
     wait_for(page, 2)
     found = state(run).state
-    assert found.images.category[second] == found.find("novel-001")
+    assert found.category[second] == found.find("novel-001")
     assert len(found.categories) == n_before
     ask(page, "m")
     page.type("fire lily")
@@ -68,7 +68,7 @@ def test_enter_takes_the_first_match_and_a_new_category_is_chosen_explicitly(
     page.key("Enter")
     wait_for(page, 3)
     found = state(run).state
-    assert found.images.category[third] == found.find("fire lily")
+    assert found.category[third] == found.find("fire lily")
     ask(page, "n")
     page.type("Fire-Lily")
     page.key("Enter")
@@ -92,7 +92,7 @@ def test_a_digit_moves_images_to_a_likely_category(page: Page, run: Path) -> Non
     page.key("2")
     wait_for(page, 1)
     found = state(run).state
-    assert found.images.category[first] == found.find(target)
+    assert found.category[first] == found.find(target)
 
 
 def test_undoing_a_merge_goes_back_to_the_merged_category(page: Page) -> None:
@@ -121,7 +121,7 @@ def test_selected_images_are_dragged_onto_a_category(page: Page, run: Path) -> N
     assert text(page, "#drag") == "2 images"
     page.mouse("mouseReleased", x, y, button="left")
     wait_for(page, 1)
-    assert state(run).state.images.category[[first, second]].tolist() == [target, target]
+    assert state(run).state.category[[first, second]].tolist() == [target, target]
 
 
 def test_a_split_gives_a_part_to_an_existing_category_and_shows_all_of_its_images(
@@ -144,5 +144,5 @@ def test_a_split_gives_a_part_to_an_existing_category_and_shows_all_of_its_image
     page.key("Enter")
     wait_for(page, 1)
     found = state(run).state
-    assert set(found.images.category[leaving].tolist()) == {target}
+    assert set(found.category[leaving].tolist()) == {target}
     assert not set(found.members(here).tolist()) & set(leaving)

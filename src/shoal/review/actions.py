@@ -31,6 +31,7 @@ or flagged. A merge or a split moves images and does not change their status. `l
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -50,9 +51,6 @@ JOINERS = dict.fromkeys((0x200C, 0x200D))
 UNREADABLE = "a field is missing or has the wrong type"
 """The error message for a line whose fields are not those of its action."""
 
-VIAS = ("", "grow")
-"""Valid values of `via`."""
-
 STATUSES = ("predicted", "confirmed", "rejected", "moved", "flagged")
 PREDICTED, CONFIRMED, REJECTED, MOVED, FLAGGED = range(len(STATUSES))
 
@@ -61,7 +59,7 @@ FIELDS = {
     "reject": ("groups",),
     "flag": ("groups",),
     "refuse": ("category", "images"),
-    "assign": ("category", "via", "images"),
+    "assign": ("category", "images"),
     "create": ("category", "name", "images"),
     "rename": ("category", "name"),
     "merge": ("categories", "into"),
@@ -71,11 +69,11 @@ FIELDS = {
     "undo": ("of",),
     "redo": ("of",),
 }
-"""The fields of each kind of action, in the order in which they are written."""
+"""The fields of each kind of action, except `via`, in the order in which they are written."""
 
 KINDS = tuple(FIELDS)
 
-FindRows = Callable[[object], Ints]
+FindRows = Callable[[Any], Ints]
 """Converts the images of a request or a line to rows."""
 
 
@@ -138,21 +136,23 @@ def create(category: int, name: str, rows: Ints) -> Action:
 
 def checked_name(name: object) -> str:
     """Return a category name stripped and in Unicode's NFC form; refuse an unreadable one."""
-    text = name.strip() if isinstance(name, str) else ""
-    letters = text.translate(JOINERS)
-    if not letters or len(text) > MAX_NAME or not letters.isprintable():
-        raise UsageError(
-            f"name: found {str(name)[:40]!r}, expected 1 to {MAX_NAME} printable characters"
-        )
-    return composed(text)
+    return _checked_text("name", name, 1, MAX_NAME)
 
 
 def checked_note(text: object) -> str:
     """Return a note stripped and in Unicode's NFC form; refuse an unreadable one."""
-    note = text.strip() if isinstance(text, str) else None
-    if note is None or len(note) > MAX_NOTE or not note.translate(JOINERS).isprintable():
-        raise UsageError(f"note: expected up to {MAX_NOTE:,} printable characters")
-    return composed(note)
+    return _checked_text("note", text, 0, MAX_NOTE)
+
+
+def _checked_text(what: str, text: object, shortest: int, longest: int) -> str:
+    found = text.strip() if isinstance(text, str) else "\n"  # not printable
+    letters = found.translate(JOINERS)
+    if not letters.isprintable() or len(letters) < shortest or len(found) > longest:
+        raise UsageError(
+            f"{what}: found {str(text)[:40]!r}, expected {shortest} to {longest:,} printable "
+            "characters"
+        )
+    return composed(found)
 
 
 def composed(name: str) -> str:
@@ -167,29 +167,30 @@ def line_of(entry: Entry, paths: Sequence[str]) -> dict[str, object]:
         {"category": group.category, "images": [paths[row] for row in group.rows.tolist()]}
         for group in action.groups
     ]
-    names = [group.name for group in action.groups]
+    parts = [
+        {**group, "name": part.name} for group, part in zip(groups, action.groups, strict=True)
+    ]
     fields: dict[str, object] = {
         "category": action.category,
         "into": action.category,
         "categories": list(action.categories),
         "name": action.name,
         "text": action.text,
-        "via": action.via,
         "of": action.of,
         "groups": groups,
-        "parts": [{**group, "name": name} for group, name in zip(groups, names, strict=True)],
+        "parts": parts,
         "images": groups[0]["images"] if groups else [],
     }
     line = {"seq": entry.seq, "action": action.kind, "by": entry.by, "at": entry.at}
     if entry.window:
         line["window"] = entry.window
     line |= {name: fields[name] for name in FIELDS[action.kind]}
-    if not action.via:
-        line.pop("via", None)
+    if action.via:
+        line["via"] = action.via
     return line
 
 
-def parse_action(kind: str, fields: Mapping[str, object], find_rows: FindRows) -> Action:
+def parse_action(kind: str, fields: Mapping[str, Any], find_rows: FindRows) -> Action:
     """Return the action of a log line or of a request with the same fields.
 
     Raises UsageError for an unknown kind, name or image, and KeyError or TypeError if a field is
@@ -197,19 +198,15 @@ def parse_action(kind: str, fields: Mapping[str, object], find_rows: FindRows) -
     """
     if kind not in FIELDS:
         raise UsageError(f"action: found {kind[:40]!r}, expected one of {', '.join(KINDS)}")
-    found = {name: fields[name] for name in FIELDS[kind] if name != "via"}
-    via = str(fields.get("via", "")) if "via" in FIELDS[kind] else ""
-    if via not in VIAS:
-        raise UsageError(f"via: found {via[:40]!r}, expected 'grow' or nothing")
-    category = NO_CATEGORY
-    if "category" in found or "into" in found:
-        category = _whole(found.get("category", found.get("into")))
-    groups: list[Group] = []
+    found = {name: fields[name] for name in FIELDS[kind]}
+    via = fields.get("via", "") if kind == "assign" else ""
+    if via not in ("", "grow"):
+        raise UsageError("via: expected 'grow' or nothing")
+    category = _whole(found.get("category", found.get("into", NO_CATEGORY)))
+    groups = []
     if "images" in found:
         groups.append(Group(category=category, rows=find_rows(found["images"])))
-    for group in _listed(found.get("groups", found.get("parts", []))):
-        if not isinstance(group, dict):
-            raise TypeError(f"{group!r} is not an object")
+    for group in found.get("groups", found.get("parts", [])):
         name = checked_name(group["name"]) if kind == "split" else ""
         rows = find_rows(group["images"])
         groups.append(Group(category=_whole(group["category"]), rows=rows, name=name))
@@ -217,18 +214,12 @@ def parse_action(kind: str, fields: Mapping[str, object], find_rows: FindRows) -
         kind=kind,
         groups=tuple(groups),
         category=category,
-        categories=tuple(_whole(number) for number in _listed(found.get("categories", []))),
+        categories=tuple(map(_whole, found.get("categories", []))),
         name=checked_name(found["name"]) if "name" in found else "",
         text=checked_note(found.get("text", "")),
         via=via,
         of=_whole(found.get("of", 0)),
     )
-
-
-def _listed(value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise TypeError(f"{value!r} is not a list")
-    return value
 
 
 def _whole(value: object) -> int:

@@ -85,7 +85,7 @@ def decisions_of(state: State) -> Decisions:
         labels=labels,
         given=_by_path(state, given),
         apart=_cannot_links(state),
-        categories=_by_path(state, state.images.category),
+        categories=_by_path(state, state.category),
         called=called,
         ended={number: state.today(number) for number in state.records if number not in present},
         next_id=state.next_id,
@@ -102,8 +102,8 @@ def _by_path(state: State, categories: Ints) -> dict[str, int]:
 def _labels(state: State, given: Ints) -> dict[str, int]:
     """Return the category of each image that was confirmed or moved."""
     labels = {}
-    for row in np.flatnonzero(np.isin(state.images.status, (CONFIRMED, MOVED))).tolist():
-        category = int(state.images.category[row])
+    for row in np.flatnonzero(np.isin(state.status, (CONFIRMED, MOVED))).tolist():
+        category = int(state.category[row])
         label = int(given[row])
         if label not in (NO_CATEGORY, category) and _decided_category(state, row) == label:
             # A person has agreed with the label, and a split has moved the image since.
@@ -114,7 +114,7 @@ def _labels(state: State, given: Ints) -> dict[str, int]:
 
 def _decided_category(state: State, row: int) -> int:
     """Return the category in which the last decision about an image put or confirmed it."""
-    action = state.entry(int(state.images.decided[row])).action
+    action = state.entry(int(state.decided[row])).action
     return state.today(next(group.category for group in action.groups if row in group.rows))
 
 
@@ -123,8 +123,8 @@ def _cannot_links(state: State) -> dict[str, frozenset[int]]:
     links = {}
     for row, rejected in sorted(state.rejected.items()):
         today = {state.today(number) for number in rejected if number in state.records}
-        if state.images.status[row] in (CONFIRMED, MOVED):
-            today.discard(int(state.images.category[row]))
+        if state.status[row] in (CONFIRMED, MOVED):
+            today.discard(int(state.category[row]))
         if today:
             links[state.paths[row]] = frozenset(today)
     return links

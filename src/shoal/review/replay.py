@@ -38,10 +38,10 @@ from shoal.review.actions import (
     line_of,
     parse_action,
 )
-from shoal.review.effects import NO_ROWS, is_numbered_part, prepare
+from shoal.review.effects import is_numbered_part, prepare
 from shoal.review.log import FILE, Line, Log
 from shoal.review.review import start_line
-from shoal.review.state import State
+from shoal.review.state import Change, State
 from shoal.review.verbs import grouped
 from shoal.runs import NO_CATEGORY, Run
 from shoal.words import count, plural
@@ -313,7 +313,7 @@ class Replay:
                 name = self.state.free_name(name)
             if number is None:
                 number = self.state.next_id
-                self._commit(create(number, name, NO_ROWS))
+                self._commit(create(number, name, Change().rows))
             self.ids[final] = number
         return self._match(old)
 
@@ -341,7 +341,7 @@ class Replay:
             if action.kind != "confirm":
                 self._commit(assign(target, rows, action.via))
                 continue
-            elsewhere = rows[self.state.images.category[rows] != target]
+            elsewhere = rows[self.state.category[rows] != target]
             if len(elsewhere):
                 self._commit(assign(target, elsewhere))
             self._commit(Action(kind="confirm", groups=(Group(category=target, rows=rows),)))
@@ -351,7 +351,7 @@ class Replay:
         target = self._match(action.groups[0].category)
         last = [row for row in action.rows.tolist() if self.placed[row][0] == self.entry.seq]
         rows = np.array(last, dtype=np.int64)
-        is_inside = self.state.images.category[rows] == target
+        is_inside = self.state.category[rows] == target
         n_outside = int((~is_inside).sum())
         if n_outside and not self.has_ids:
             images = f"{count(n_outside, 'image')} {plural(n_outside, 'is')}"
@@ -363,7 +363,7 @@ class Replay:
     def _refuse(self, action: Action) -> None:
         """Refuse images for the matching category; reject them if this run put them there."""
         target = self._match(action.category)
-        is_inside = self.state.images.category[action.rows] == target
+        is_inside = self.state.category[action.rows] == target
         if not is_inside.all():
             group = Group(category=target, rows=action.rows[~is_inside])
             self._commit(Action(kind="refuse", category=target, groups=(group,)))
@@ -415,7 +415,7 @@ class Replay:
         if number is not None and not self._has_default_name(number):
             self.ids[final] = number  # the part exists already
             return
-        rows = part.rows[self.state.images.category[part.rows] == source]
+        rows = part.rows[self.state.category[part.rows] == source]
         if len(rows) < len(part.rows):
             n = len(part.rows) - len(rows)
             images = f"{n:,} of {count(len(part.rows), 'image')} {plural(n, 'is')}"

@@ -135,8 +135,8 @@ def reviewed_assignments(state: State) -> list[Assignment]:
     confidence = _confidence(state).tolist()
     rows = []
     for row, path in enumerate(state.paths):
-        number = int(state.images.category[row])
-        decided = int(state.images.decided[row])
+        number = int(state.category[row])
+        decided = int(state.decided[row])
         record = state.records.get(number, NO_RECORD)
         second = today["second_category"][row]
         if second == record.name:  # both were merged, or a person moved the image there
@@ -159,7 +159,7 @@ def reviewed_assignments(state: State) -> list[Assignment]:
                 nearest_known_similarity=float(state.columns["nearest_known_similarity"][row]),
                 is_apart=bool(state.columns["is_apart"][row]),
                 second_category=second,
-                status=STATUSES[int(state.images.status[row])],
+                status=STATUSES[int(state.status[row])],
                 classified_by=by,
                 classified_at=at,
             )
@@ -177,7 +177,7 @@ def reviewed_categories(state: State) -> list[Category]:
     parents = {category.category_id: category.parent for category in state.found}
     categories = []
     for number, record in ordered:
-        rows = typical[state.images.category[typical] == number]
+        rows = typical[state.category[typical] == number]
         nearest = ""
         similarity = float("nan")
         if record.is_novel:
@@ -217,8 +217,8 @@ def _nearest_known(state: State, rows: Sequence[int]) -> tuple[str, float]:
 def _confidence(state: State) -> Floats:
     """Return (N,) 1 for confirmed and moved images, 0 without a category, else the run's."""
     confidence: Floats = np.array(state.columns["confidence"], dtype=np.float64)
-    confidence[np.isin(state.images.status, (CONFIRMED, MOVED))] = 1.0
-    confidence[state.images.category == NO_CATEGORY] = 0.0
+    confidence[np.isin(state.status, (CONFIRMED, MOVED))] = 1.0
+    confidence[state.category == NO_CATEGORY] = 0.0
     return confidence
 
 

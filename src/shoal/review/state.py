@@ -42,45 +42,13 @@ class Record:
     note: str = ""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Images:
-    """The present state of n images, a column per attribute."""
-
-    category: Ints
-    status: Ints
-    """Positions in `STATUSES`."""
-    decided: Ints
-    """The action that set the status; 0 for the run."""
-    owner: Ints
-    """The last action in effect that changed the image; 0 for the run."""
-    version: Ints
-    """The last action that changed the image, including undo and redo."""
-
-    def take(self, rows: Ints) -> "Images":
-        """Return a copy of some rows."""
-        return Images(
-            self.category[rows],
-            self.status[rows],
-            self.decided[rows],
-            self.owner[rows],
-            self.version[rows],
-        )
-
-    def put(self, rows: Ints, values: "Images", seq: int) -> None:
-        """Write new values for some rows; `seq` is the action that does so."""
-        self.category[rows] = values.category
-        self.status[rows] = values.status
-        self.decided[rows] = values.decided
-        self.owner[rows] = values.owner
-        self.version[rows] = seq
-
-
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Change:
     """New values of images and categories; an undo is a change back to the values before."""
 
-    rows: Ints
-    values: Images
+    rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    values: Ints = field(default_factory=lambda: np.zeros((4, 0), np.int64))
+    """(4, n) new values of `State.images`."""
     records: dict[int, Record | None] = field(default_factory=dict)
     """New values by category; None removes the category."""
     rejected: dict[int, frozenset[int]] = field(default_factory=dict)
@@ -109,30 +77,32 @@ class State:
         self.mixed_probability = {
             category.category_id: category.mixed_probability for category in self.found
         }
-        zeros = np.zeros(len(self.paths), np.int64)
-        self.images = Images(
-            self.category_ids.copy(), zeros, zeros.copy(), zeros.copy(), zeros.copy()
-        )
+        self.images: Ints = np.zeros((4, len(self.paths)), np.int64)
+        """(4, N) the present state of the images; its rows are the next four attributes."""
+        self.category: Ints = self.images[0]
+        self.category[:] = self.category_ids
+        self.status: Ints = self.images[1]
+        """Positions in `STATUSES`."""
+        self.decided: Ints = self.images[2]
+        """The action that set the status; 0 for the run."""
+        self.owner: Ints = self.images[3]
+        """The last action in effect that changed the image; 0 for the run."""
         self.records = {
             category.category_id: Record(category.category, category.is_novel)
             for category in self.found
         }
-        self.versions = dict.fromkeys(self.records, 0)
-        """The last action that changed each category, including undo and redo."""
         self.rejected = _cannot_links(run, self)
         """By row, the categories that the image was rejected from."""
         self.distinct: set[Pair] = set()
         """Pairs of categories that are marked as distinct."""
-        self.distinct_versions: dict[Pair, int] = {}
-        """The last action that marked or unmarked each pair."""
         self.notes: dict[int, str] = {}
         """Notes on images, by row."""
-        self.note_versions: dict[int, int] = {}
-        """By row, the last action that changed the note."""
         self.next_id = max([NO_CATEGORY, *self.records]) + 1
         """An id that no category has ever had."""
         self.entries: list[Entry] = []
         """All entries of the log; the one with seq i is entries[i - 1]."""
+        self.changes: list[Change] = []
+        """What each of them changed."""
         self.undone: set[int] = set()
         """The actions that are undone."""
         self._before: dict[int, Change] = {}
@@ -185,12 +155,10 @@ class State:
         None if the person has undone nothing, or done something else since.
         """
         for entry in reversed(self.entries):
-            if entry.by != by or entry.action.kind == "redo":
-                continue
-            if entry.action.kind != "undo":
-                return None
-            if entry.action.of in self.undone:
-                return entry.action.of
+            of = entry.action.of
+            is_redone = of and of not in self.undone
+            if entry.by == by and entry.action.kind != "redo" and not is_redone:
+                return of or None
         return None
 
     def rows(self, paths: Iterable[object]) -> Ints:
@@ -215,7 +183,7 @@ class State:
 
     def members(self, category: int) -> Ints:
         """Return the rows of a category, ascending."""
-        return np.flatnonzero(self.images.category == category)
+        return np.flatnonzero(self.category == category)
 
     def today(self, category: int) -> int:
         """Return the category that a possibly merged one is part of now."""
@@ -255,10 +223,12 @@ class State:
     def is_second_rejected(self, row: int) -> bool:
         """Return whether an image was rejected from its second category."""
         second = self.id_of.get(self.columns["second_category"][row])
-        if second is None:
-            return False
-        rejected = self.rejected.get(row, frozenset())
-        return self.today(second) in {self.today(old) for old in rejected if old in self.records}
+        return second is not None and self.today(second) in self.rejected_today(row)
+
+    def rejected_today(self, row: int) -> set[int]:
+        """Return the present categories that an image was rejected from."""
+        rejected = self.rejected.get(row, ())
+        return {self.today(number) for number in rejected if number in self.records}
 
     def named_today(self) -> dict[str, int]:
         """Return the present category of each category name, and so of each given label, of the
@@ -276,11 +246,8 @@ class State:
         by_name = {composed(record.name): number for number, record in self.categories.items()}
         named = {}
         for name, number in self.id_of.items():
-            part = by_name.get(composed(name))
-            if part is not None and origin.get(part) == number:
-                named[name] = part
-            else:
-                named[name] = self.today(number)
+            part = by_name.get(composed(name), NO_CATEGORY)
+            named[name] = part if origin.get(part) == number else self.today(number)
         return named
 
     def given_labels(self) -> Ints:
@@ -294,6 +261,7 @@ class State:
         seq = entry.seq
         assert seq == self.seq + 1
         self.entries.append(entry)
+        self.changes.append(change)
         action = entry.action
         if action.kind == "undo":
             self.undone.add(action.of)
@@ -301,23 +269,20 @@ class State:
             self.undone.discard(action.of)
             self._before[action.of or seq] = Change(
                 rows=change.rows,
-                values=self.images.take(change.rows),
+                values=self.images[:, change.rows],
                 records={category: self.records.get(category) for category in change.records},
                 rejected={row: self.rejected.get(row, frozenset()) for row in change.rejected},
                 distinct={pair: pair in self.distinct for pair in change.distinct},
                 notes={row: self.notes.get(row, "") for row in change.notes},
             )
-        self.images.put(change.rows, change.values, seq)
+        self.images[:, change.rows] = change.values
         self.rejected |= change.rejected
         self.notes |= change.notes
-        self.note_versions |= dict.fromkeys(change.notes, seq)
         for pair, is_distinct in change.distinct.items():
-            self.distinct_versions[pair] = seq
             self.distinct.discard(pair)
             if is_distinct:
                 self.distinct.add(pair)
         for category, record in change.records.items():
-            self.versions[category] = seq
             if record is None:
                 del self.records[category]
             else:

@@ -38,8 +38,8 @@ def _whole(value: object) -> int | None:
 
 def grouped(state: State, rows: Ints) -> tuple[Group, ...]:
     """Return images grouped by the category they are in."""
-    rows = rows[np.argsort(state.images.category[rows], kind="stable")]
-    categories, starts = np.unique(state.images.category[rows], return_index=True)
+    rows = rows[np.argsort(state.category[rows], kind="stable")]
+    categories, starts = np.unique(state.category[rows], return_index=True)
     parts = np.split(rows, starts[1:])
     return tuple(
         Group(category=category, rows=part)
@@ -64,8 +64,8 @@ def decide(
 
     def make(state: State) -> Action:
         if category is not None and images is None:
-            is_undecided = state.images.status == PREDICTED
-            is_member = state.images.category == find(state, category)
+            is_undecided = state.status == PREDICTED
+            is_member = state.category == find(state, category)
             rows = np.flatnonzero(is_undecided & is_member)
         elif images is not None and category is None:
             rows = _rows(state, images)

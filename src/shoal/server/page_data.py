@@ -7,13 +7,12 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from shoal.arrays import Ints
 from shoal.boxes import split_name
 from shoal.review.actions import STATUSES, Entry
 from shoal.review.parts import proposed_split
 from shoal.review.review import Review
 from shoal.review.reviewed_run import names_today
-from shoal.review.state import Record, State
+from shoal.review.state import Change, Record, State
 from shoal.review.suspicious_labels import expected_labels
 from shoal.runs import NO_CATEGORY
 from shoal.server.packing import pack_numbers, pack_rows
@@ -46,8 +45,8 @@ def columns(review: Review) -> bytes:
             for names in (state.columns["label_given"], expected_labels(state.columns))
         )
         confidence = np.nan_to_num(state.columns["confidence"]).clip(0, 1) * CONFIDENCE_SCALE
-        integers = (state.typical_order, state.images.category, labels, expected)
-        small = (state.images.status, np.rint(confidence))
+        integers = (state.typical_order, state.category, labels, expected)
+        small = (state.status, np.rint(confidence))
         return b"".join(
             [column.astype("<i4").tobytes() for column in integers]
             + [column.astype("u1").tobytes() for column in small]
@@ -94,14 +93,15 @@ def changes(review: Review, since: int, by: str) -> dict[str, object]:
     with review.lock:
         state = review.state
         since = max(0, since)
-        rows: Ints = np.flatnonzero(state.images.version > since)
-        touched = [number for number, version in state.versions.items() if version > since]
+        later = state.changes[since:]
+        rows = np.unique(np.concatenate([Change().rows, *(change.rows for change in later)]))
+        touched = {number for change in later for number in change.records}
         new_entries = state.entries[since:][-MAX_ENTRIES:]
         return {
             "seq": state.seq,
             "rows": pack_rows(rows, len(state)),
-            "category": pack_numbers(state.images.category[rows]),
-            "status": pack_numbers(state.images.status[rows]),
+            "category": pack_numbers(state.category[rows]),
+            "status": pack_numbers(state.status[rows]),
             "categories": [category(n, state.records[n]) for n in touched if n in state.records],
             "gone": [number for number in touched if number not in state.records],
             "entries": [entry_fields(state, entry) for entry in new_entries],
@@ -171,7 +171,7 @@ def describe(state: State, entry: Entry) -> str:
 
 def _origin(state: State, entry: Entry) -> str:
     """Return a description of where moved images came from; some may have been there before."""
-    homes = {*np.unique(state.before(entry.seq).values.category).tolist()} - {entry.action.category}
+    homes = {*np.unique(state.before(entry.seq).values[0]).tolist()} - {entry.action.category}
     names = [_name(state, number) for number in homes if number != NO_CATEGORY]
     origins = []
     if len(names) == 1:
@@ -201,7 +201,7 @@ def _image(state: State, row: int, names: dict[str, str]) -> dict[str, object]:
         original = columns[column][row]
         return shown(names.get(original, original))
 
-    decided = int(state.images.decided[row])
+    decided = int(state.decided[row])
     entry = state.entry(decided) if decided else None
     path = state.paths[row]
     return {
@@ -216,7 +216,7 @@ def _image(state: State, row: int, names: dict[str, str]) -> dict[str, object]:
         "nearest": present_name("nearest_known"),
         "similarity": _round(columns["nearest_known_similarity"][row]),
         "second": "" if state.is_second_rejected(row) else present_name("second_category"),
-        "status": STATUSES[int(state.images.status[row])],
+        "status": STATUSES[int(state.status[row])],
         "by": entry.by if entry else "",
         "at": entry.at if entry else "",
         "note": shown(state.notes.get(row, "")),

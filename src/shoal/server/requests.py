@@ -51,10 +51,10 @@ def requested_action(state: State, request: Mapping[str, object]) -> Action:
             rows = _rows(state, request["images"])
             if not len(rows):
                 raise UsageError(f"{kind}: expected at least one image")
-            outside = rows[state.images.category[rows] == NO_CATEGORY]
+            outside = rows[state.category[rows] == NO_CATEGORY]
             if kind != "flag" and len(outside):
-                since = state.describe(int(state.images.version[outside[0]]))
-                raise Conflict(f"{kind}: an image has no category since {since}; move it to one")
+                owner = state.describe(int(state.owner[outside[0]]))
+                raise Conflict(f"{kind}: an image has no category since {owner}; move it to one")
             return Action(kind=kind, groups=grouped(state, rows))
         if kind == "create":
             fields["category"] = state.next_id

@@ -95,7 +95,7 @@ class Search:
         Frozen embeddings are compared, because training makes all images of a category similar.
         """
         with self.review.lock:
-            ids = self.review.state.images.category.copy()
+            ids = self.review.state.category.copy()
         run = self.review.run
         name = "frozen.npy" if run.has("frozen.npy") else "embeddings.npy"
         vectors = read_vectors(run.path / name, len(ids))
@@ -135,13 +135,11 @@ class Search:
         with self.review.lock:
             state = self.review.state
             members = state.members(category)
-            status = state.images.status.copy()
-            is_open = (state.images.category != category) & np.isin(status, (PREDICTED, REJECTED))
+            status = state.status.copy()
+            is_open = (state.category != category) & np.isin(status, (PREDICTED, REJECTED))
             rejected = [row for row, ids in state.rejected.items() if category in ids]
             is_open[rejected] = False
-            decided = np.where(
-                np.isin(status, (CONFIRMED, MOVED)), state.images.category, NO_CATEGORY
-            )
+            decided = np.where(np.isin(status, (CONFIRMED, MOVED)), state.category, NO_CATEGORY)
             labels = state.given_labels()
         if not len(members):
             raise UsageError("The category has no image to start from.")
@@ -169,7 +167,7 @@ class Search:
         with self.review.lock:
             state = self.review.state
             records = state.categories
-            ids = state.images.category.copy()
+            ids = state.category.copy()
             today = {c.category_id: state.today(c.category_id) for c in state.found}
             distinct = set(state.distinct)
         members = {
@@ -204,7 +202,7 @@ class Search:
         Its leaves are categories; a merge has two nodes and a height, as in scipy's linkage.
         """
         with self.review.lock:
-            members = _by_category(self.review.state.images.category)
+            members = _by_category(self.review.state.category)
         leaves = [*members]
         names = [str(number) for number in leaves]
         tree = CategoryTree.of_members(names, [*members.values()], self.vectors)
@@ -231,7 +229,7 @@ class Search:
         """
         with self.review.lock:
             state = self.review.state
-            ids = state.images.category.copy()
+            ids = state.category.copy()
             candidates = [number for number in state.categories if (ids[rows] != number).any()]
         members = {number: np.flatnonzero(ids == number) for number in candidates}
         means = {

@@ -258,14 +258,14 @@ def test_notes_have_a_table_of_their_own(run: Run, tmp_path: Path) -> None:
     row = review.state.row_of["y/1.png"]
     for category, images, text in (
         (NO_CATEGORY, [row], "=1+1 #blurred #wing"),
-        (int(review.state.images.category[row]), [], "ask ann"),
+        (int(review.state.category[row]), [], "ask ann"),
     ):
         group = Group(category=category, rows=np.array(images, dtype=np.int64))
         action = Action(kind="note", category=category, groups=(group,), text=text)
         review.act(lambda _, action=action: action)
     for name in ("csv", "imagefolder"):
         out = export_run(ReviewedRun.open(run.path), name, tmp_path / name).folder
-        category = review.state.name(int(review.state.images.category[row]))
+        category = review.state.name(int(review.state.category[row]))
         assert [tuple(line.values()) for line in rows(out / "notes.csv")] == [
             ("", category, "ask ann", ""),
             ("y/1.png", category, "'=1+1 #blurred #wing", "#blurred #wing"),

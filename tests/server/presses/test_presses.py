@@ -164,8 +164,7 @@ def test_the_second_choice_is_that_of_the_image_that_is_shown_beside_it(
     assert statuses(run, [first, second]) == ["moved", "predicted"]
     found = state(run).state
     assert (
-        found.categories[found.images.category[first]].name
-        == Run(run).assignments[first].second_category
+        found.categories[found.category[first]].name == Run(run).assignments[first].second_category
     )
 
 

@@ -186,7 +186,8 @@ def discover_command(method: str, source: ImageSource, settings: Mapping[str, An
     paths = [source.images, source.labels, source.labeled, source.unlabeled, source.boxes]
     if not all(isinstance(path, str | os.PathLike | None) for path in paths):
         options |= {"train": False} if method == FROZEN else {"method": method}
-        options["changes"] = changes
+        if changes:
+            options["changes"] = changes
         keywords = ", ".join(f"{name}={value!r}" for name, value in options.items())
         return f"shoal.discover(images, labels, {keywords})"
     words = ["shoal", "discover"]

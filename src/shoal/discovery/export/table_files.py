@@ -89,7 +89,7 @@ def write_notes(run: ReviewedRun, out: Path) -> None:
     names = {number: record.name for number, record in state.categories.items()}
     notes = [("", names[number], record.note) for number, record in state.categories.items()]
     for row, note in sorted(state.notes.items()):
-        category = names.get(int(state.images.category[row]), "")
+        category = names.get(int(state.category[row]), "")
         notes.append((state.paths[row], category, note))
     rows = [
         [_escape_formula(cell) for cell in (*line, " ".join(TAG.findall(line[-1])))]
