@@ -132,10 +132,7 @@ def test_what_somebody_else_changed_meanwhile_is_refused_and_told(server: Served
     server.act("reject", rows=[6], by="bob")
     status, answer = server.act("confirm", rows=[6, 7], base=0)
     assert (status, answer["rows"]) == (409, [6])
-    assert (
-        answer["error"]
-        == "confirm: an image has no category since reject by bob (action 1); move it to one"
-    )
+    assert answer["error"] == "confirm: an image has no category; move it to one first"
     status, answer = server.act("assign", rows=[6, 7], category=0, base=0)
     assert status == 409
     assert "reject by bob (action 1) changed this" in answer["error"]
@@ -158,7 +155,7 @@ def test_a_log_that_somebody_damages_meanwhile_is_a_sentence(server: Served, run
     with (run.path / "review.jsonl").open("a") as file:
         file.write("garbage\n")
     status, body, _ = server.ask("/api/changes?since=1")
-    assert (status, b"review.jsonl, line 3: invalid JSON" in body) == (400, True)
+    assert (status, b"review.jsonl, line 3: expected JSON" in body) == (400, True)
     assert server.act("confirm", base=1, rows=[1])[0] == 400
     assert server.ask("/api/run")[0] == 400
 

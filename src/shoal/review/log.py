@@ -7,10 +7,12 @@ line that lacks only its line break counts. Several processes may append to one 
 """
 
 import contextlib
+import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, writing
@@ -25,7 +27,7 @@ WAIT_S = 10.0
 END_BYTES = 512
 """Number of last bytes that are compared before appending, to detect a replaced file."""
 
-Line = Mapping[str, object]
+Line = Mapping[str, Any]
 
 
 class Log:
@@ -35,10 +37,10 @@ class Log:
         if file.is_dir():
             raise DataError(f"{file}: is a folder, expected the log of a review; move it away")
         self.file = file
-        self.is_incomplete = False
-        """Whether the file ends with an incomplete line."""
+        self.note = ""
+        """A message about an incomplete last line; empty without one."""
         self._offset = 0
-        self._n_lines = 0
+        self.n_lines = 0
         self._end = b""
         """The last bytes read or written."""
 
@@ -64,57 +66,46 @@ class Log:
                 f"{self.file}: was moved or replaced while its review was open; put it back, or "
                 "open the review again"
             )
-        *whole, rest = content[len(self._end) :].split(b"\n")
-        for line in whole:
-            if line:  # empty: the line break that the last line lacked
-                yield self._parse(line)
+        self.note = ""
+        for line in content[len(self._end) :].splitlines(keepends=True):
+            if line.strip():  # empty: the line break that the last line lacked
+                try:
+                    parsed = self._parse(line)
+                except DataError:
+                    if line.endswith(b"\n"):
+                        raise
+                    self.note = (
+                        f"note: ignoring an incomplete last line in {self.file}; its action was "
+                        "never saved"
+                    )
+                    return
+                yield parsed
                 # Counted after the caller has accepted the line: nothing is appended behind a
                 # line that cannot be used.
-                self._n_lines += 1
-            self._advance(line + b"\n")
-        self.is_incomplete = bool(rest)
-        if rest:
-            try:
-                last = self._parse(rest)
-            except DataError:
-                return
-            yield last
-            self._n_lines += 1
-            self._advance(rest)
-            self.is_incomplete = False
+                self.n_lines += 1
+            self._advance(line)
 
     def _advance(self, data: bytes) -> None:
         self._offset += len(data)
         self._end = (self._end + data)[-END_BYTES:]
-
-    @property
-    def note(self) -> str:
-        """A message about an incomplete last line; empty without one."""
-        if not self.is_incomplete:
-            return ""
-        return f"note: ignoring an incomplete last line in {self.file}; its action was never saved"
 
     def append(self, line: Line) -> None:
         """Append a line to a locked log that was read to its end, and sync it to the disk."""
         data = _encoded(line)
         if not self._end.endswith(b"\n"):
             data = b"\n" + data
-        with writing(self.file):
-            descriptor = os.open(self.file, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
+        with writing(self.file), self.file.open("r+b", buffering=0) as file:
             try:
-                os.ftruncate(descriptor, self._offset)  # removes an incomplete last line
+                file.truncate(self._offset)  # removes an incomplete last line
+                file.seek(self._offset)
                 rest = data
                 while rest:
-                    rest = rest[os.write(descriptor, rest) :]
-                os.fsync(descriptor)
+                    rest = rest[os.write(file.fileno(), rest) :]
+                os.fsync(file.fileno())
             except BaseException:
-                with contextlib.suppress(OSError):  # part of the line, on a full disk
-                    os.ftruncate(descriptor, self._offset)
+                file.truncate(self._offset)  # part of the line, on a full disk
                 raise
-            finally:
-                os.close(descriptor)
-        self.is_incomplete = False
-        self._n_lines += 1
+        self.n_lines += 1
         self._advance(data)
 
     def write_new(self, lines: Sequence[Line]) -> None:
@@ -123,8 +114,16 @@ class Log:
         with atomic_file(self.file) as file:
             file.write(content)
         self._offset = len(content)
-        self._n_lines = len(lines)
+        self.n_lines = len(lines)
         self._end = content[-END_BYTES:]
+
+    def backup(self, stem: str) -> Path:
+        """Copy the log to the first free name: `stem`-1.jsonl, `stem`-2.jsonl and so on."""
+        names = (self.file.with_name(f"{stem}-{number}.jsonl") for number in itertools.count(1))
+        copy = next(file for file in names if not file.exists())
+        with atomic_file(copy) as file:
+            file.write(self.file.read_bytes())
+        return copy
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """Lock the log for appending; another process holds the lock for milliseconds."""
@@ -133,19 +132,19 @@ class Log:
     def damaged(self, reason: str) -> DataError:
         """Return the error for the line being read."""
         return DataError(
-            f"{self.file}, line {self._n_lines + 1}: {reason}; restore a copy of the file, or keep "
+            f"{self.file}, line {self.n_lines + 1}: {reason}; restore a copy of the file, or keep "
             f"the other lines with `shoal review {self.file.parent} --salvage`"
         )
 
     def _parse(self, line: bytes) -> Line:
         try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise self.damaged(f"invalid JSON ({str(error)[:60]})") from error
-        if not isinstance(entry, dict) or entry.get("seq") != self._n_lines:
-            raise self.damaged(f"expected an object with seq {self._n_lines}")
-        if not all(isinstance(entry.get(key), str) for key in ("action", "by", "at")):
-            raise self.damaged("action, by or at is not a string")
+            entry: Line = json.loads(line)
+            texts = (entry["action"], entry["by"], entry["at"])
+            is_valid = entry["seq"] == self.n_lines and all(isinstance(text, str) for text in texts)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            is_valid = False
+        if not is_valid:
+            raise self.damaged(f"expected JSON with seq {self.n_lines}, action, by and at")
         return entry
 
 

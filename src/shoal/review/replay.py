@@ -17,7 +17,6 @@ A run made by `shoal.refine` has the ids and names of the old run. Its categorie
 and are not renamed, created or split.
 """
 
-import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +26,6 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import DataError, UsageError
-from shoal.files import atomic_file
 from shoal.review.actions import (
     UNREADABLE,
     Action,
@@ -35,12 +33,11 @@ from shoal.review.actions import (
     Group,
     assign,
     create,
-    line_of,
     parse_action,
 )
 from shoal.review.effects import is_numbered_part, prepare
 from shoal.review.log import FILE, Line, Log
-from shoal.review.review import start_line
+from shoal.review.review import write_review
 from shoal.review.state import Change, State
 from shoal.review.verbs import grouped
 from shoal.runs import NO_CATEGORY, Run
@@ -86,12 +83,8 @@ def replay_review(
         state = State(run)
         problems = replay_onto(state, old, ids)
         if is_same_file:
-            names = (run.path / f"review-{number}.jsonl" for number in itertools.count(1))
-            backup = next(file for file in names if not file.exists())
-            with atomic_file(backup) as copy:  # written before the log is replaced
-                copy.write(old.read_bytes())
-        lines = [line_of(entry, state.paths) for entry in state.entries]
-        log.write_new([start_line(state, by), *lines])
+            log.backup("review")  # before the log is replaced
+        write_review(log, state, by)
     return state.entries, problems
 
 
@@ -125,10 +118,8 @@ def _actions_in_effect(
     problems: dict[int, list[str]] = {}
     n_missing = 0
 
-    def find_rows(paths: object) -> Ints:
+    def find_rows(paths: Sequence[str]) -> Ints:
         nonlocal n_missing
-        if not isinstance(paths, list):
-            raise TypeError("images: not a list")
         present = [path for path in paths if path in state.row_of]
         n_missing += len(paths) - len(present)
         return state.rows(present)

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shoal.arrays import Ints
 from shoal.errors import DataError, UsageError
-from shoal.review.actions import UNREADABLE, Action, Entry, line_of, parse_action
+from shoal.review.actions import Action, Entry, line_of, parse_action
 from shoal.review.effects import prepare
 from shoal.review.log import FILE, Line, Log
 from shoal.review.state import State
@@ -31,11 +30,10 @@ class Review:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._table = _table_version(run)
+        self._table_version = table_version(run)
         self.state = State(run)
         self.log = Log(run.path / FILE)
         self.lock = threading.RLock()
-        self._has_start = False
         self.refresh()
 
     def refresh(self) -> bool:
@@ -43,11 +41,15 @@ class Review:
         with self.lock:
             n_before = self.state.seq
             for line in self.log.read_new():
-                if self._has_start:
-                    self._replay(line)
-                else:
-                    self._check_start(line)
-                    self._has_start = True
+                if not self.log.n_lines:
+                    if line["action"] != "start" or line.get("format") != FORMAT:
+                        raise self.log.damaged(f"expected the start of a log of format {FORMAT}")
+                    check_result(line, self.state, self.run)
+                    continue
+                try:
+                    apply_line(self.state, line)
+                except (UsageError, KeyError, TypeError) as error:
+                    raise self.log.damaged(f"cannot be applied ({error})") from error
             return self.state.seq > n_before
 
     def act(
@@ -74,7 +76,7 @@ class Review:
         """
         who = checked_who(by)
         with self.lock, self.log.locked():
-            if _table_version(self.run) != self._table:
+            if table_version(self.run) != self._table_version:
                 raise UsageError(f"{self.run.path}: the run was overwritten; open its review again")
             self.refresh()
             action = make(self.state)
@@ -82,50 +84,30 @@ class Review:
             seq = self.state.seq + 1
             entry = Entry(seq=seq, by=who, at=now(), action=action, window=window)
             line = line_of(entry, self.state.paths)
-            if self._has_start:
+            if self.log.n_lines:
                 self.log.append(line)
             else:  # no file, or one without a complete first line
                 self.log.write_new([start_line(self.state, who), line])
-                self._has_start = True
             self.state.commit(entry, change)
             return entry
 
-    def undo(self, *, by: str | None = None, base: int | None = None, window: str = "") -> Entry:
+    def undo(self, *, by: str | None = None, base: int | None = None) -> Entry:
         """Undo the last action of a person; parameters as in `act`."""
-        who = checked_who(by)
+        return self._act_on_last("undo", by, base)
 
-        def make(state: State) -> Action:
-            seq = state.last_done(who)
-            if seq is None:
-                raise UsageError(f"undo: {who} has nothing to undo")
-            return Action(kind="undo", of=seq)
-
-        return self.act(make, by=who, base=base, window=window)
-
-    def redo(self, *, by: str | None = None, base: int | None = None, window: str = "") -> Entry:
+    def redo(self, *, by: str | None = None, base: int | None = None) -> Entry:
         """Redo the action that a person has undone last; parameters as in `act`."""
+        return self._act_on_last("redo", by, base)
+
+    def _act_on_last(self, kind: str, by: str | None, base: int | None) -> Entry:
         who = checked_who(by)
+        return self.act(lambda state: state.last_action(kind, who), by=who, base=base)
 
-        def make(state: State) -> Action:
-            seq = state.last_undone(who)
-            if seq is None:
-                raise UsageError(f"redo: {who} has nothing to redo")
-            return Action(kind="redo", of=seq)
 
-        return self.act(make, by=who, base=base, window=window)
-
-    def _check_start(self, line: Line) -> None:
-        if line["action"] != "start" or line.get("format") != FORMAT:
-            raise self.log.damaged(f"expected the start of a log of format {FORMAT}")
-        check_result(line, self.state, self.run)
-
-    def _replay(self, line: Line) -> None:
-        try:
-            apply_line(self.state, line)
-        except UsageError as error:
-            raise self.log.damaged(f"contradicts the lines before it ({error})") from error
-        except (KeyError, TypeError) as error:
-            raise self.log.damaged(UNREADABLE) from error
+def write_review(log: Log, state: State, by: str) -> None:
+    """Replace a locked log by the entries of a state."""
+    lines = [line_of(entry, state.paths) for entry in state.entries]
+    log.write_new([start_line(state, by), *lines])
 
 
 def check_result(line: Line, state: State, run: Run) -> None:
@@ -142,13 +124,7 @@ def apply_line(state: State, line: Line) -> int:
 
     Raises UsageError if that is not possible, KeyError or TypeError if the line is damaged.
     """
-
-    def find_rows(paths: object) -> Ints:
-        if not isinstance(paths, list):
-            raise TypeError("images: not a list")
-        return state.rows(paths)
-
-    action = parse_action(str(line["action"]), line, find_rows)
+    action = parse_action(str(line["action"]), line, state.rows)
     change = prepare(state, action)
     entry = Entry(
         seq=state.seq + 1,
@@ -168,7 +144,7 @@ def start_line(state: State, by: str) -> Line:
             "category": category.category_id,
             "name": category.category,
             "is_novel": category.is_novel,
-            "exemplars": list(category.exemplars),
+            "exemplars": category.exemplars,
         }
         for category in state.found
     ]
@@ -184,12 +160,11 @@ def start_line(state: State, by: str) -> Line:
     }
 
 
-def _table_version(run: Run) -> tuple[int, int]:
-    """Return time and size of the table of images, which change when it is written."""
+def table_version(run: Run) -> int:
+    """Return the time of the table of images, which changes when it is written."""
     file = table_files(run.path)[-1]
     with reading(file):
-        status = file.stat()
-    return status.st_mtime_ns, status.st_size
+        return file.stat().st_mtime_ns
 
 
 def checked_who(by: str | None) -> str:

@@ -1,14 +1,18 @@
 """The good part of a damaged log: all lines that can be read and applied."""
 
-import itertools
 import json
 from pathlib import Path
 
 from shoal.errors import UsageError
-from shoal.files import atomic_file
-from shoal.review.actions import UNREADABLE, line_of
 from shoal.review.log import FILE, Log
-from shoal.review.review import apply_line, check_result, checked_who, has_review, start_line
+from shoal.review.review import (
+    OtherResult,
+    apply_line,
+    check_result,
+    checked_who,
+    has_review,
+    write_review,
+)
 from shoal.review.state import State
 from shoal.runs import Run, reading
 
@@ -29,12 +33,8 @@ def salvage(run: Run) -> tuple[list[str], Path | None]:
         dropped = _apply_lines(content, state, run)
         if not dropped:
             return [], None
-        names = (run.path / f"review-damaged-{number}.jsonl" for number in itertools.count(1))
-        copy = next(file for file in names if not file.exists())
-        with atomic_file(copy) as file:
-            file.write(content)
-        lines = [line_of(entry, state.paths) for entry in state.entries]
-        log.write_new([start_line(state, checked_who(None)), *lines])
+        copy = log.backup("review-damaged")
+        write_review(log, state, checked_who(None))
     return dropped, copy
 
 
@@ -43,23 +43,16 @@ def _apply_lines(content: bytes, state: State, run: Run) -> list[str]:
     dropped = []
     seq_of: dict[object, int] = {}  # the new number of each action
     for number, text in enumerate(content.splitlines(), start=1):
-        reason = ""
         try:
             line = json.loads(text)
             if line["action"] == "start":
                 check_result(line, state, run)
                 continue
             if "of" in line:
-                if line["of"] not in seq_of:
-                    raise UsageError(f"{line['action']} of an action that is dropped")
-                line["of"] = seq_of[line["of"]]
+                line["of"] = seq_of.get(line["of"], 0)  # 0 is no action
             seq_of[line["seq"]] = apply_line(state, line)
-        except UsageError as error:
-            reason = str(error)
-        except (KeyError, TypeError):
-            reason = UNREADABLE
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
-            reason = "invalid JSON"
-        if reason:
-            dropped.append(f"line {number}: {reason}")
+        except OtherResult:
+            raise
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            dropped.append(f"line {number}: cannot be read or applied ({error})")
     return dropped

@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.arrays import Floats, Ints
 from shoal.errors import UsageError
-from shoal.review.actions import MAX_NAME, Entry, composed
+from shoal.review.actions import MAX_NAME, Action, Entry, composed
 from shoal.runs import NO_CATEGORY, Run, check_columns, damaged, read_assignment_columns
 from shoal.words import first_few
 
@@ -160,6 +160,13 @@ class State:
             if entry.by == by and entry.action.kind != "redo" and not is_redone:
                 return of or None
         return None
+
+    def last_action(self, kind: str, by: str) -> Action:
+        """Return the action that undoes or redoes the last one of a person."""
+        of = self.last_done(by) if kind == "undo" else self.last_undone(by)
+        if of is None:
+            raise UsageError(f"{kind}: {by} has nothing to {kind}")
+        return Action(kind=kind, of=of)
 
     def rows(self, paths: Iterable[object]) -> Ints:
         """Return the rows of some paths; refuse paths that are not in the run."""

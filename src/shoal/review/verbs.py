@@ -12,7 +12,7 @@ from shoal.errors import UnknownName, UsageError
 from shoal.review.actions import PREDICTED, Action, Entry, Group, assign, checked_name, create
 from shoal.review.parts import labeled_first, parts_of
 from shoal.review.review import Review
-from shoal.review.state import State
+from shoal.review.state import Conflict, State
 from shoal.runs import NO_CATEGORY
 from shoal.words import first_few
 
@@ -71,14 +71,19 @@ def decide(
             rows = _rows(state, images)
         else:
             raise UsageError(f"{kind}: give either a category or images")
-        groups = grouped(state, rows)
-        if not groups:
-            raise UsageError(f"{kind}: there is no image left to {kind}")
-        if kind != "flag" and groups[0].category == NO_CATEGORY:
-            raise UsageError(f"{kind}: an image has no category; assign it to one first")
-        return Action(kind=kind, groups=groups)
+        return decision(state, kind, rows)
 
     return review.act(make, by=by)
+
+
+def decision(state: State, kind: str, rows: Ints) -> Action:
+    """Return the action that confirms, rejects or flags images in their present categories."""
+    groups = grouped(state, rows)
+    if not groups:
+        raise UsageError(f"{kind}: there is no image left to {kind}")
+    if kind != "flag" and groups[0].category == NO_CATEGORY:
+        raise Conflict(f"{kind}: an image has no category; move it to one first")
+    return Action(kind=kind, groups=groups)
 
 
 def move(review: Review, images: Iterable[str], to: Which, *, by: str | None = None) -> Entry:

@@ -17,9 +17,9 @@ from starlette.routing import Route
 
 from shoal.errors import ShoalError, UsageError
 from shoal.review.actions import STATUSES
-from shoal.review.review import Review, checked_who
+from shoal.review.review import Review, checked_who, table_version
 from shoal.review.state import Conflict
-from shoal.runs import UNCERTAIN_BELOW, Run, Thumbnails, table_files
+from shoal.runs import UNCERTAIN_BELOW, Run, Thumbnails
 from shoal.server import page_data
 from shoal.server.guard import Access, Guard
 from shoal.server.map_positions import MapPositions
@@ -278,14 +278,9 @@ class PageHandlers:
         window = str(body.get("window", ""))[:MAX_WINDOW]
         conflict = {}
         try:
-            if body.get("action") == "undo" and "of" not in body:
-                self.review.undo(by=who, base=base, window=window)
-            elif body.get("action") == "redo" and "of" not in body:
-                self.review.redo(by=who, base=base, window=window)
-            else:
-                self.review.act(
-                    lambda state: requested_action(state, body), by=who, base=base, window=window
-                )
+            self.review.act(
+                lambda state: requested_action(state, body, who), by=who, base=base, window=window
+            )
         except Conflict as error:
             conflict = {"error": str(error)}
         result = {**conflict, **page_data.changes(self.review, base, who)}
@@ -314,7 +309,7 @@ def _bad_request(_request: Request, error: Exception) -> Response:
 
 def _version(run: Run, images: Path | None) -> str:
     """Return a hash that differs between runs, folders of images, and times of writing."""
-    text = f"{run.path.resolve()} {images or ''} {table_files(run.path)[-1].stat().st_mtime_ns}"
+    text = f"{run.path.resolve()} {images or ''} {table_version(run)}"
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +12,8 @@ from shoal.arrays import Ints
 from shoal.errors import UsageError
 from shoal.review.actions import UNREADABLE, Action, parse_action
 from shoal.review.effects import STATUS_OF
-from shoal.review.state import Conflict, State
-from shoal.review.verbs import grouped
+from shoal.review.state import State
+from shoal.review.verbs import decision
 from shoal.runs import NO_CATEGORY
 from shoal.server.packing import unpack_rows
 
@@ -38,24 +39,21 @@ def number(text: str | None) -> int:
     return int(text)
 
 
-def requested_action(state: State, request: Mapping[str, object]) -> Action:
+def requested_action(state: State, request: Mapping[str, Any], who: str) -> Action:
     """Return the action that the page requests.
+
+    An undo or redo without `of` is of the last action of the person `who`.
 
     A request has the fields of a log line, with rows instead of paths. Groups and the ids of new
     categories are added here, because they depend on the current state.
     """
     kind = str(request.get("action"))
+    if kind in ("undo", "redo") and "of" not in request:
+        return state.last_action(kind, who)
     fields = dict(request)
     try:
         if kind in STATUS_OF:
-            rows = _rows(state, request["images"])
-            if not len(rows):
-                raise UsageError(f"{kind}: expected at least one image")
-            outside = rows[state.category[rows] == NO_CATEGORY]
-            if kind != "flag" and len(outside):
-                owner = state.describe(int(state.owner[outside[0]]))
-                raise Conflict(f"{kind}: an image has no category since {owner}; move it to one")
-            return Action(kind=kind, groups=grouped(state, rows))
+            return decision(state, kind, _rows(state, request["images"]))
         if kind == "create":
             fields["category"] = state.next_id
         if kind == "split" and isinstance(request["parts"], list):
