@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from shoal.encoders.convolution import FoldedConv, mean_over_positions
+from shoal.encoders.convolution import FoldedConv
 from shoal.encoders.vision import Parts
 
 if TYPE_CHECKING:
@@ -69,4 +69,5 @@ class PooledMap(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Turn a feature map (B, C, H, W) into features (B, D)."""
-        return mean_over_positions(self.conv(features))
+        maps: Tensor = self.conv(features)
+        return maps.mean(dim=(2, 3))

@@ -7,18 +7,16 @@ not depend on its batch. N images, T the shape of one image's tokens.
 import functools
 import hashlib
 import logging
-import math
 import platform
-import secrets
 import shutil
 import warnings
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -26,8 +24,7 @@ from torch.nn import functional as F
 from shoal.distributed import is_main
 from shoal.encoders.engines import PRECISIONS
 from shoal.encoders.weights import digest_weights
-from shoal.errors import ShoalError
-from shoal.files import cache_folder, make_folder, writing
+from shoal.files import cache_folder
 from shoal.text import one_line
 
 if TYPE_CHECKING:
@@ -52,34 +49,29 @@ class OpenVINOTrunk:
     """The trunk of an encoder as a function of normalized images (N, 3, S, S), without
     gradients."""
 
-    def __init__(self, model: "Model | Path", size: int, engine: str, n_threads: int) -> None:
+    def __init__(self, model: "Model | Path", engine: str, n_threads: int) -> None:
         """Compile a converted model, or the one in a file."""
         from openvino import Core
 
-        core = Core()
         options = {
             "INFERENCE_PRECISION_HINT": PRECISIONS[engine],
             "INFERENCE_NUM_THREADS": n_threads,
             "NUM_STREAMS": 1,
             "ENABLE_CPU_PINNING": False,  # else several processes would share the same cores
         }
-        if isinstance(model, Path):
-            model = core.read_model(model)
-        self._request = core.compile_model(model, "CPU", options).create_infer_request()
-        self._chunk = np.zeros((CHUNK, 3, size, size), dtype=np.float32)
+        self.engine = engine
+        self._compiled = Core().compile_model(model, "CPU", options)
         self._lock = Lock()  # encoders in several threads may share this trunk
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return the tokens (N, T) in float32."""
-        parts = [self._run(images[start : start + CHUNK]) for start in range(0, len(images), CHUNK)]
-        return torch.cat(parts)
+        return torch.cat([self._run(chunk) for chunk in images.split(CHUNK)])
 
     def _run(self, images: Tensor) -> Tensor:
+        padded = F.pad(images, (0, 0, 0, 0, 0, 0, 0, CHUNK - len(images)))
         with self._lock:
-            self._chunk[: len(images)] = images.numpy()
-            tokens = self._request.infer({0: self._chunk}, share_inputs=True, share_outputs=True)[0]
-            # A copy: the next chunk is written to the same memory.
-            return torch.from_numpy(tokens[: len(images)].copy())
+            tokens = self._compiled(padded.numpy())[0]
+        return torch.from_numpy(tokens)[: len(images)]
 
 
 _COMPILED: WeakValueDictionary[tuple[Path, str, int], OpenVINOTrunk] = WeakValueDictionary()
@@ -95,8 +87,16 @@ def compile_trunk(
     Encoders with the same weights share the trunk.
     """
     n_threads = torch.get_num_threads()
-    tolerance = TOLERANCES[PRECISIONS[engine]]
     probe = probe_images(size)
+
+    def checked(model: "Model | Path") -> OpenVINOTrunk:
+        compiled = OpenVINOTrunk(model, engine, n_threads)
+        error = float((_features(tail, compiled(probe)) - expected).abs().max())
+        if not error <= TOLERANCES[PRECISIONS[engine]]:  # NaN too
+            raise RuntimeError(f"its features differ from torch's by {error:.1e}")
+        _COMPILED[file, engine, n_threads] = compiled
+        return compiled
+
     try:
         file = converted_file(trunk, size)
         compiled = _COMPILED.get((file, engine, n_threads))
@@ -104,25 +104,11 @@ def compile_trunk(
             return compiled
         with torch.no_grad():
             expected = _features(tail, trunk(probe))
-
-        def difference(compiled: OpenVINOTrunk) -> float:
-            return float((_features(tail, compiled(probe)) - expected).abs().max())
-
-        error = math.nan
         with suppress(OSError, RuntimeError):  # a cached file may be missing, damaged or private
-            compiled = OpenVINOTrunk(file, size, engine, n_threads)
-            error = difference(compiled)
-        if compiled is None or not error <= tolerance:  # NaN too
-            compiled = OpenVINOTrunk(convert(trunk, size, file), size, engine, n_threads)
-            error = difference(compiled)
-        if error <= tolerance:
-            _COMPILED[file, engine, n_threads] = compiled
-            return compiled
-        why = f"its features differ from torch's by {error:.1e}"
+            return checked(file)
+        return checked(convert(trunk, size, file))
     except (ImportError, RuntimeError) as problem:
-        why = one_line(problem, 160)
-    if is_main():
-        warn_once(f"encoder: OpenVINO cannot run it ({why}), so torch does")
+        warn_once(f"encoder: OpenVINO cannot run it ({one_line(problem, 160)}), so torch does")
     return None
 
 
@@ -133,8 +119,9 @@ def probe_images(size: int) -> Tensor:
 
 @functools.cache
 def warn_once(text: str) -> None:
-    """Log a warning once per process: a run loads its encoder more than once."""
-    log.warning(text)
+    """Log a warning once in the first process: a run loads its encoder more than once."""
+    if is_main():
+        log.warning(text)
 
 
 @torch.no_grad()
@@ -154,30 +141,18 @@ def converted_file(trunk: nn.Module, size: int) -> Path:
 
 def convert(trunk: nn.Module, size: int, file: Path) -> "Model":
     """Convert a trunk to OpenVINO's format, and cache it in `file` if that can be written."""
-    model = _converted(trunk, torch.zeros(CHUNK, 3, size, size))
-    with suppress(ShoalError, RuntimeError):  # OpenVINO's own error on a full disk
-        _save(model, file)
-    return model
-
-
-def _save(model: "Model", file: Path) -> None:
-    """Write a converted model; the folder of `file` is replaced in one step."""
     from openvino import save_model
 
+    model = _converted(trunk, torch.zeros(CHUNK, 3, size, size))
     parent = file.parent.parent
-    make_folder(parent)
-    with writing(parent):
-        draft = parent / f".{secrets.token_hex(8)}"
-        draft.mkdir()  # with default permissions: other accounts may read it
-        try:
-            save_model(model, draft / file.name, compress_to_fp16=False)
+    # RuntimeError: OpenVINO on a full disk. The folder of `file` is replaced in one step.
+    with suppress(OSError, RuntimeError):
+        parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=parent, prefix=".") as draft:
+            save_model(model, Path(draft, "trunk", file.name), compress_to_fp16=False)
             shutil.rmtree(file.parent, ignore_errors=True)
-            draft.rename(file.parent)
-        except OSError:
-            if not file.is_file():  # else another process has written it
-                raise
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+            Path(draft, "trunk").rename(file.parent)
+    return model
 
 
 @torch.no_grad()

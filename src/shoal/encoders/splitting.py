@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from shoal.distributed import is_main
 from shoal.encoders.architectures import (
     FIRST,
     FLAT,
@@ -153,8 +152,7 @@ def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
         except (TypeError, AttributeError, RuntimeError) as problem:
             # Another version of the library may have other names.
             why = f"{kind} could not be split ({one_line(problem, 120)})"
-    if is_main():
-        warn_once(f"encoder: {why}; it is used whole and frozen, only the head is trained")
+    warn_once(f"encoder: {why}; it is used whole and frozen, only the head is trained")
     return Parts(
         stem=whole,
         blocks=[],

@@ -6,6 +6,7 @@ feature map (B, C, H, W).
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import torch
@@ -68,6 +69,9 @@ class Encoder(nn.Module):
     training too, so that the trunk's tokens can be cached.
     """
 
+    _mean: Tensor
+    _std: Tensor
+
     def __init__(
         self, name: str, parts: Parts, input_format: InputFormat, n_tail_blocks: int
     ) -> None:
@@ -91,15 +95,10 @@ class Encoder(nn.Module):
         for module in list(self.trunk.modules()):
             if isinstance(module, FoldedConv):
                 module.freeze()
-        self.register_buffer(
-            "_mean", torch.tensor(input_format.mean).view(1, 3, 1, 1), persistent=False
-        )
-        self.register_buffer(
-            "_std", torch.tensor(input_format.std).view(1, 3, 1, 1), persistent=False
-        )
+        for name in ("mean", "std"):
+            values = torch.tensor(getattr(input_format, name)).view(1, 3, 1, 1)
+            self.register_buffer(f"_{name}", values, persistent=False)
         self._wanted_engine = wanted_engine()
-        self._engine: str | None = None  # until the first use on a CPU
-        self._compiled: OpenVINOTrunk | None = None
         self.eval()
 
     def forward(self, images: Tensor) -> Tensor:
@@ -110,8 +109,7 @@ class Encoder(nn.Module):
     def run_trunk(self, images: Tensor) -> Tensor:
         """Return the trunk's tokens of normalized images (B, 3, S, S), computed by the engine and
         without gradients."""
-        self._choose_engine()
-        if self._compiled is not None and images.device.type == "cpu":
+        if images.device.type == "cpu" and self._compiled is not None:
             return self._compiled(images)
         chunks = torch.split(images, self.chunk_size(max(1, len(images))))
         return torch.cat([self.trunk(chunk) for chunk in chunks])
@@ -123,19 +121,17 @@ class Encoder(nn.Module):
     @property
     def engine(self) -> str:
         """The engine that `run_trunk` uses; torch on a GPU."""
-        self._choose_engine()
-        return self._engine or TORCH
+        return TORCH if self._compiled is None else self._compiled.engine
 
-    def _choose_engine(self) -> None:
-        """Choose the engine at the first use on a CPU: a GPU does not need OpenVINO."""
-        if self._engine is not None or self.device.type != "cpu":
-            return
-        self._engine = self._wanted_engine or choose_engine()[0]
-        if self._engine != TORCH:
-            size = self.input_format.size
-            self._compiled = compile_trunk(self.trunk, self.tail, size, self._engine)
-        if self._compiled is None:
-            self._engine = TORCH
+    @cached_property
+    def _compiled(self) -> OpenVINOTrunk | None:
+        """The trunk in OpenVINO; None if torch runs it, as on a GPU."""
+        if self.device.type != "cpu":
+            return None
+        engine = self._wanted_engine or choose_engine()[0]
+        if engine == TORCH:
+            return None
+        return compile_trunk(self.trunk, self.tail, self.input_format.size, engine)
 
     def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode."""
@@ -143,14 +139,12 @@ class Encoder(nn.Module):
 
     def normalize(self, images: Tensor) -> Tensor:
         """Normalize float images in [0, 1], (B, 3, S, S), as in the model's pretraining."""
-        mean = self.get_buffer("_mean")
-        std = self.get_buffer("_std")
-        return (images - mean) / std
+        return (images - self._mean) / self._std
 
     @property
     def device(self) -> torch.device:
         """The device of the encoder."""
-        return self.get_buffer("_mean").device
+        return self._mean.device
 
     def identity(self) -> dict[str, str | int]:
         """Return what determines the encoder before training.
