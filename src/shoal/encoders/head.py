@@ -39,12 +39,6 @@ class HeadSettings:
                 f"({self.dim}); lower it"
             )
 
-    def in_words(self) -> str:
-        """Return the kind of the head for the caption of a table."""
-        if self.kind == "bottleneck":
-            return f"bottleneck of {self.bottleneck} (released code)"
-        return self.kind
-
 
 class Head(nn.Module):
     """A projection head from features to unit embeddings."""
@@ -52,25 +46,28 @@ class Head(nn.Module):
     def __init__(self, feature_dim: int, settings: HeadSettings) -> None:
         super().__init__()
         self.settings = settings
-        has_bottleneck = settings.kind == "bottleneck"
-        widths = [feature_dim] + [settings.width] * (3 if settings.kind == "paper" else 2)
+        widths = [feature_dim, settings.width, settings.width]
+        if settings.kind == "paper":
+            widths.append(settings.width)
         layers: list[nn.Module] = []
         for n_in, n_out in pairwise(widths):
             layers += [nn.Linear(n_in, n_out), nn.GELU()]
+        has_bottleneck = settings.kind == "bottleneck"
         n_last = settings.bottleneck if has_bottleneck else settings.dim
         self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], n_last))
         for layer in self.layers:
-            if isinstance(layer, nn.Linear):
-                # The paper's head preserves the scale of the features. With short outputs the
-                # gradient of their normalization would be huge, and the first step would move all
-                # embeddings to one point. The released code uses a fixed scale.
-                std = (2 / layer.in_features) ** 0.5
-                limit = 2 * std
-                if has_bottleneck:
-                    std = 0.02
-                    limit = 2.0
-                nn.init.trunc_normal_(layer.weight, std=std, a=-limit, b=limit)
-                nn.init.zeros_(layer.bias)
+            if not isinstance(layer, nn.Linear):
+                continue
+            # The paper's head preserves the scale of the features. With short outputs the gradient
+            # of their normalization would be huge, and the first step would move all embeddings to
+            # one point. The released code uses a fixed scale.
+            std = (2 / layer.in_features) ** 0.5
+            limit = 2 * std
+            if has_bottleneck:
+                std = 0.02
+                limit = 2.0
+            nn.init.trunc_normal_(layer.weight, std=std, a=-limit, b=limit)
+            nn.init.zeros_(layer.bias)
         self.output: nn.Parameter | None = None
         if has_bottleneck:
             self.output = nn.Parameter(torch.empty(settings.dim, settings.bottleneck))

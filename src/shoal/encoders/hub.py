@@ -6,7 +6,7 @@ No code that comes with a model is ever run.
 import importlib
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from shoal.encoders.architectures import architecture_of
 from shoal.encoders.vision import InputFormat
 from shoal.encoders.weights import why_unreadable
-from shoal.errors import MissingError, ShoalError
+from shoal.errors import MissingError
 from shoal.text import one_line
 from shoal.words import first_few
 
@@ -54,20 +54,15 @@ def import_transformers() -> ModuleType:
         try:
             importlib.import_module("torchvision")
         except Exception:  # ImportError if absent; RuntimeError or OSError for another torch
-            for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
-                del sys.modules[name]
             sys.modules["torchvision"] = None  # type: ignore[assignment]
     return importlib.import_module("transformers")
 
 
 def is_cached(hub_id: str) -> bool:
-    """Return whether a model's config and weights are in the local cache of the hub."""
+    """Return whether the weights of a model are in the local cache of the hub."""
     from huggingface_hub import try_to_load_from_cache
 
-    def is_here(name: str) -> bool:
-        return isinstance(try_to_load_from_cache(hub_id, name), str)
-
-    return is_here("config.json") and any(map(is_here, WEIGHT_FILES))
+    return any(isinstance(try_to_load_from_cache(hub_id, name), str) for name in WEIGHT_FILES)
 
 
 def why_offline() -> str | None:
@@ -92,7 +87,7 @@ def load_model(source: str, *, offline: str | None) -> "PreTrainedModel":
     transformers = import_transformers()
     options = {"trust_remote_code": False, "local_files_only": offline is not None}
     try:
-        with _quiet(transformers), _connected(offline is None):
+        with _quiet(transformers, offline):
             config = transformers.AutoConfig.from_pretrained(source, **options)
             kind = getattr(transformers, architecture_of(config).model_class)
             model, info = kind.from_pretrained(
@@ -102,8 +97,6 @@ def load_model(source: str, *, offline: str | None) -> "PreTrainedModel":
                 dtype="float32",  # the tail is trained
                 **options,
             )
-    except ShoalError:
-        raise
     except Exception as error:  # OSError, ValueError, SafetensorError, hub and connection errors
         raise MissingError(_why_not_loaded(source, error, offline)) from error
     _check_loaded(source, info, model)
@@ -118,22 +111,21 @@ def read_input_format(
     The preprocessor computes (scale x - mean) / std for images x in [0, 1]; the returned mean and
     std are divided by scale.
     """
+    transformers = import_transformers()
     try:
-        with _connected(offline is None):
-            processor = importlib.import_module("transformers.image_processing_base")
-            found, _ = processor.ImageProcessingMixin.get_image_processor_dict(
+        with _quiet(transformers, offline):
+            processor = transformers.image_processing_base.ImageProcessingMixin
+            found, _ = processor.get_image_processor_dict(
                 source, local_files_only=offline is not None
             )
-        mean = [0.0, 0.0, 0.0]
-        std = [1.0, 1.0, 1.0]
-        if found.get("do_normalize") is not False:
-            mean = found["image_mean"]
-            std = found["image_std"]
         scale = 255.0
         if found.get("do_rescale") is not False:
             scale *= float(found.get("rescale_factor", 1 / 255))
-        red, green, blue = (float(value) / scale for value in mean)
-        std_red, std_green, std_blue = (float(value) / scale for value in std)
+        mean = (0.0, 0.0, 0.0)
+        std = (1 / scale, 1 / scale, 1 / scale)
+        if found.get("do_normalize") is not False:
+            mean = _channels(found["image_mean"], scale)
+            std = _channels(found["image_std"], scale)
     except Exception as error:  # no file, no JSON, no numbers
         raise MissingError(
             f"{source}: no preprocessor_config.json with image_mean and image_std "
@@ -152,11 +144,12 @@ def read_input_format(
         size = size.get("height") or size.get("shortest_edge") or model_size
     if isinstance(size, list):
         size = size[0]
-    return InputFormat(
-        size=int(size),
-        mean=(red, green, blue),
-        std=(std_red, std_green, std_blue),
-    )
+    return InputFormat(size=int(size), mean=mean, std=std)
+
+
+def _channels(values: Sequence[float], scale: float) -> tuple[float, float, float]:
+    red, green, blue = values
+    return red / scale, green / scale, blue / scale
 
 
 def _check_loaded(source: str, info: Mapping[str, list[str]], model: "PreTrainedModel") -> None:
@@ -199,33 +192,24 @@ def _why_not_loaded(source: str, error: Exception, offline: str | None) -> str:
 
 
 @contextmanager
-def _quiet(transformers: ModuleType) -> Iterator[None]:
-    """Hide progress bars, load reports and the hub's retries, then restore the settings."""
-    hub_log = logging.getLogger("huggingface_hub")
-    library_log = transformers.utils.logging
-    level = hub_log.level
-    verbosity = library_log.get_verbosity()
-    had_bar = library_log.is_progress_bar_enabled()
-    hub_log.setLevel(logging.ERROR)
-    library_log.set_verbosity_error()
-    library_log.disable_progress_bar()
-    try:
-        yield
-    finally:
-        hub_log.setLevel(level)
-        library_log.set_verbosity(verbosity)
-        if had_bar:
-            library_log.enable_progress_bar()
+def _quiet(transformers: ModuleType, offline: str | None) -> Iterator[None]:
+    """Hide progress bars, load reports and the hub's retries; if offline, keep its client so.
 
-
-@contextmanager
-def _connected(is_connected: bool) -> Iterator[None]:
-    """Unless connected, keep the hub's client offline: it sends requests for local files too."""
+    It sends requests for local files too.
+    """
     from huggingface_hub import constants
 
+    library_log = transformers.utils.logging
+    had_bar = library_log.is_progress_bar_enabled()
     was_offline = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = was_offline or not is_connected
+    level = logging.root.manager.disable
+    library_log.disable_progress_bar()
+    logging.disable(logging.WARNING)
+    constants.HF_HUB_OFFLINE = was_offline or offline is not None
     try:
         yield
     finally:
         constants.HF_HUB_OFFLINE = was_offline
+        logging.disable(level)
+        if had_bar:
+            library_log.enable_progress_bar()

@@ -65,7 +65,7 @@ class OpenVINOTrunk:
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return the tokens (N, T) in float32."""
-        return torch.cat([self._run(chunk) for chunk in images.split(CHUNK)])
+        return torch.cat([self._run(chunk) for chunk in torch.split(images, CHUNK)])
 
     def _run(self, images: Tensor) -> Tensor:
         padded = F.pad(images, (0, 0, 0, 0, 0, 0, 0, CHUNK - len(images)))

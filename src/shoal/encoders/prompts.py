@@ -38,9 +38,7 @@ class TokenPrompts(nn.Module):
             first, prompts, rest = out.split(sizes, dim=1)
             tokens = torch.cat([first, rest], dim=1)
         # Each prompt is normalized separately before averaging.
-        ensembled = [
-            finish(prompts[:, i : i + 1]) for i in range(min(N_ENSEMBLED, prompts.shape[1]))
-        ]
+        ensembled = [finish(prompt) for prompt in prompts[:, :N_ENSEMBLED].split(1, dim=1)]
         return {"features": finish(tokens), "prompt_features": torch.stack(ensembled).mean(dim=0)}
 
 

@@ -4,7 +4,7 @@ Shapes: B images, T tokens, C channels of a token, D of a feature.
 """
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from shoal.encoders.architectures import (
     Inputs,
     architecture_of,
 )
-from shoal.encoders.openvino_trunk import warn_once
+from shoal.encoders.openvino_trunk import probe_images, warn_once
 from shoal.encoders.vision import Parts
 from shoal.errors import MissingError, UsageError
 from shoal.text import one_line
@@ -44,10 +44,9 @@ class Step(nn.Module):
         self.module = module
         # In a tuple, so that the module that all blocks share is not registered in each of them.
         self._context = (context,)
-        self.accepted = _arguments(module)
         # No token is masked: other required arguments (masks) are None.
         _, *others = inspect.signature(module.forward).parameters.values()
-        self.absent = {
+        self.absent: dict[str, object] = {
             p.name: None
             for p in others
             if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty
@@ -55,10 +54,10 @@ class Step(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the tokens that the module computes, without its other outputs."""
+        arguments = self.absent
         context = self._context[0]
-        arguments: dict[str, object] = dict(self.absent)
         if context is not None:
-            arguments |= _pick(context(tokens), self.accepted)
+            arguments = arguments | context(tokens)
         return _first(self.module(tokens, **arguments))
 
 
@@ -70,13 +69,11 @@ class SplitStem(nn.Module):
         self.inputs = inputs
         self.first = modules[0] if modules else nn.Identity()
         self.others = nn.Sequential(*map(Step, modules[1:]))
-        self.accepted = _arguments(self.first)
 
     def forward(self, images: Tensor) -> Tensor:
         """Turn images (B, 3, S, S) into tokens (B, T, C) or a feature map (B, C, H, W)."""
-        arguments = self.inputs(images)
-        pixels = arguments.pop("pixel_values")
-        tokens: Tensor = self.others(_first(self.first(pixels, **_pick(arguments, self.accepted))))
+        arguments = _accepted(self.first, self.inputs(images))
+        tokens: Tensor = self.others(_first(self.first(images, **arguments)))
         return tokens
 
 
@@ -102,11 +99,11 @@ class Whole(nn.Module):
         self.model = model
         self.inputs = inputs
         self.feature = feature
-        self.accepted = _arguments(model)
 
     def forward(self, images: Tensor) -> Tensor:
         """Turn images (B, 3, S, S) into features (B, D)."""
-        out = self.model(**_pick(self.inputs(images), self.accepted | {"pixel_values"}))
+        arguments = _accepted(self.model, self.inputs(images))
+        out = self.model(pixel_values=images, **arguments)
         hidden: Tensor = out.last_hidden_state
         if self.feature == "class token":
             return hidden[:, 0]
@@ -118,11 +115,11 @@ class Whole(nn.Module):
 
 def average(tokens: Tensor) -> Tensor:
     """Return the mean (B, C) over tokens (B, T, C) or positions of a feature map (B, C, H, W)."""
-    if tokens.ndim == 4:
-        return tokens.mean(dim=(2, 3))
-    return tokens.mean(dim=1)
+    return tokens.mean(dim=(2, 3) if tokens.ndim == 4 else 1)
 
 
+# Not in inference mode: some models cache tables in their first call, which training must read.
+@torch.no_grad()
 def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
     """Split a vision model by the table of architectures, so that `tail(trunk(images))` equals its
     own forward.
@@ -136,8 +133,7 @@ def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
     known = architecture_of(model.config)
     inputs = known.inputs(model)
     whole = Whole(model, inputs, known.feature)
-    waves = torch.linspace(-1, 1, 3 * image_size * image_size).sin()
-    probe = waves.view(1, 3, image_size, image_size)
+    probe = probe_images(image_size)[:1]
     expected = _run_whole(whole, probe, kind)
     feature_dim = expected.shape[1]
     if known is WHOLE:
@@ -145,7 +141,8 @@ def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
     else:
         try:
             parts = _split(getattr(model, "vision_model", model), known, inputs, feature_dim)
-            error = _difference(parts, probe, expected)
+            features = nn.Sequential(parts.stem, *parts.blocks, parts.finish)(probe)  # (1, D)
+            error = (features - expected).abs().max() / expected.abs().max().clamp_min(1e-12)
             if error <= SPLIT_TOLERANCE:
                 return parts
             why = f"split into trunk and tail, {kind} differs from its own forward by {error:.1e}"
@@ -162,8 +159,6 @@ def split_model(model: "PreTrainedModel", image_size: int) -> Parts:
     )
 
 
-# Not in inference mode: some models cache tables in their first call, which training must read.
-@torch.no_grad()
 def _run_whole(whole: Whole, probe: Tensor, kind: str) -> Tensor:
     try:
         features: Tensor = whole(probe)
@@ -182,9 +177,7 @@ def _run_whole(whole: Whole, probe: Tensor, kind: str) -> Tensor:
 
 
 def _split(root: "PreTrainedModel", known: Architecture, inputs: Inputs, feature_dim: int) -> Parts:
-    context = None
-    if known.context is not None:
-        context = known.context(root)
+    context = known.context(root) if known.context else None
     return Parts(
         stem=SplitStem([attrgetter(path)(root) for path in known.stem], inputs),
         blocks=list(_blocks(root, known, context)),
@@ -204,10 +197,7 @@ def _blocks(
     if known.stage is not None:
         stages = list(found)
     for stage in stages:
-        members: Iterable[nn.Module] = found
-        if known.stage is not None:
-            members = getattr(stage, known.stage)
-        blocks = [[block] for block in members]
+        blocks = [[block] for block in getattr(stage, known.stage or "", found)]
         blocks[0] = [*_others(stage, known.before), *blocks[0]]
         blocks[-1] += _others(stage, known.after)
         for modules in blocks:
@@ -220,9 +210,7 @@ def _others(stage: nn.Module, path: str | None) -> list[nn.Module]:
     modules: nn.Module | None = getattr(stage, path or "", None)
     if modules is None:
         return []
-    if isinstance(modules, nn.ModuleList):
-        return list(modules)
-    return [modules]
+    return list(modules) if isinstance(modules, nn.ModuleList) else [modules]
 
 
 def _finish_step(root: "PreTrainedModel", path: str) -> nn.Module:
@@ -233,26 +221,14 @@ def _finish_step(root: "PreTrainedModel", path: str) -> nn.Module:
     return Step(attrgetter(path)(root))
 
 
-@torch.no_grad()
-def _difference(parts: Parts, probe: Tensor, expected: Tensor) -> float:
-    features: Tensor = nn.Sequential(parts.stem, *parts.blocks, parts.finish)(probe)  # (1, D)
-    if features.shape != expected.shape:
-        return float("inf")
-    return float((features - expected).abs().max() / expected.abs().max().clamp_min(1e-12))
-
-
-def _arguments(module: nn.Module) -> set[str]:
-    return set(inspect.signature(module.forward).parameters)
-
-
-def _pick(arguments: Arguments, names: set[str]) -> Arguments:
+def _accepted(module: nn.Module, arguments: Arguments) -> Arguments:
+    """Return the arguments that a module takes."""
+    names = inspect.signature(module.forward).parameters
     return {name: value for name, value in arguments.items() if name in names}
 
 
 def _first(out: Tensor | tuple[Tensor, ...]) -> Tensor:
-    if isinstance(out, tuple):
-        return out[0]
-    return out
+    return out[0] if isinstance(out, tuple) else out
 
 
 def _first_path(root: "PreTrainedModel", paths: tuple[str, ...]) -> nn.ModuleList:

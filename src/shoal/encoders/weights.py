@@ -15,8 +15,14 @@ from shoal.text import one_line
 N_NUMBERS = 64
 """Numbers of each weight that a checksum covers, evenly spaced."""
 
-UNSAFE = ("weights_only", "Weights only", "Unsupported global", "WeightsUnpickler")
-"""Parts of torch's message about a file that holds more than tensors."""
+UNSAFE = (
+    "weights_only",
+    "Weights only",
+    "Unsupported global",
+    "WeightsUnpickler",
+    "custom code",
+)
+"""Parts of messages about weights that hold more than tensors, or a model with its own code."""
 
 
 def weights_folder() -> Path:
@@ -26,14 +32,13 @@ def weights_folder() -> Path:
 
 def package_weights(package: str) -> Path | None:
     """Return the weights file inside an installed package; None if either is missing."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
+    spec = importlib.util.find_spec(package.replace("-", "_"))
+    if spec is None or spec.origin is None:
         return None
-    files = sorted(Path(spec.submodule_search_locations[0]).glob("models/*.pth"))
-    return files[0] if files else None
+    return next(Path(spec.origin).parent.glob("models/*.pth"), None)
 
 
-def read_weights(path: Path) -> dict[str, Tensor]:
+def read_weights(path: Path | str) -> dict[str, Tensor]:
     """Return the tensors of a .pth file by name; refuse a file that holds anything else."""
     try:
         with warnings.catch_warnings(action="ignore"):  # about files that torch then refuses
@@ -48,11 +53,9 @@ def why_unreadable(error: Exception) -> str:
     text = str(error)
     if any(sign in text for sign in UNSAFE):
         return (
-            "refused: it holds objects other than tensors, and opening them could run code; get "
-            "the weights as .safetensors"
+            "refused: it holds more than tensors, or needs to run its own code; get the weights as "
+            ".safetensors, of a model of the transformers library"
         )
-    if "custom code" in text:
-        return "refused: it needs to run its own code; use a model of the transformers library"
     return (
         f"cannot be loaded ({type(error).__name__}: {one_line(error, 160)}); it may be incomplete: "
         "download it again"
