@@ -12,7 +12,6 @@ from shoal.methods.clusters import Representation
 from shoal.methods.pim import (
     PimSettings,
     choose_weight,
-    cluster,
     objective,
 )
 from shoal.methods.registry import get_method
@@ -99,6 +98,6 @@ def test_the_number_of_clusters_is_searched_with_no_label_in_the_fit(monkeypatch
         inference=replace(SETTINGS.inference, max_clusters=12),
         conditional_entropy_weights=(1.0,),
     )
-    assert cluster(learned, labels, quick, None).n_clusters in (5, 6, 7)
+    assert METHOD.cluster(learned, labels, quick, None).n_clusters in (5, 6, 7)
     by_rule = replace(quick, search_n_clusters=False)
-    assert cluster(learned, labels, by_rule, None).n_clusters == 3
+    assert METHOD.cluster(learned, labels, by_rule, None).n_clusters == 3

@@ -52,12 +52,6 @@ def begin(model, number):
     )
 
 
-def losses(model, batch):
-    with torch.no_grad():
-        model.before_step(batch)
-    return model.loss(batch)
-
-
 def slow_features(tiny_vit, prompts):
     """Return the features (12, D) of the views and those of their prompts, run block by block
     through the library's model."""
@@ -94,7 +88,7 @@ def check_prompts(model, prompts):
 def test_a_step_of_the_first_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit):
     torch.manual_seed(0)
     model = PromptCal(tiny_vit.encoder, settings(), SHAPE)
-    loss = losses(model, tiny_vit.batch(model, LABELS, epoch=0))["loss"]
+    loss = model.loss(tiny_vit.batch(model, LABELS, epoch=0))["loss"]
     prompts = model.prompts.tokens.detach().clone().requires_grad_()
     expected = 0.0
     names = ("head", "prompt_head")
@@ -165,7 +159,7 @@ def test_a_step_of_the_second_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit)
     model.n_remembered.fill_(6)
     others = [*range(12), *(12 + row for row in range(6) if row in sampled_rows(16, 10))]
     assert 12 < len(others) < 18
-    loss = losses(model, tiny_vit.batch(model, LABELS, epoch=2))["loss"]
+    loss = model.loss(tiny_vit.batch(model, LABELS, epoch=2))["loss"]
     prompts = model.prompts.tokens.detach().clone().requires_grad_()
     expected = 0.0
     share = 0.6 / 4
@@ -223,7 +217,7 @@ def test_the_teacher_is_the_average_in_closed_form_and_the_memory_a_ring(tiny_vi
     assert torch.equal(model.teacher["prompts"].tokens, first)
     for step in range(4):
         batch = tiny_vit.batch(model, LABELS, epoch=1)
-        losses(model, batch)
+        model.loss(batch)
         with torch.no_grad():
             model.prompts.tokens.add_(step + 1)
             model.after_step(batch)

@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from shoal.errors import DataError
 from shoal.methods.classifier import CosineClassifier, labeled_cross_entropy, n_outputs
-from shoal.training.checkpoint import read_checkpoint
+from shoal.training.checkpoint import load_weights, read_checkpoint
 from shoal.training.loop import train
 from shoal.training.model import Model, TaskShape, consecutive_labels, shape_of
 from shoal.training.trainer import Trainer
@@ -91,8 +92,9 @@ def test_parameters_before_the_trunk_are_trained_saved_and_used(toy, tmp_path):
 
 
 def test_weights_of_another_method_are_refused(toy):
-    with pytest.raises(RuntimeError):
-        Classifier(toy.encoder()).load_tensors(Prompted(toy.encoder()).saved_tensors())
+    tensors = Prompted(toy.encoder()).saved_tensors()
+    with pytest.raises(DataError):
+        load_weights(Classifier(toy.encoder()), tensors, "here")
 
 
 def test_labels_are_renumbered_without_gaps(toy):

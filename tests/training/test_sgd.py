@@ -39,7 +39,7 @@ def test_every_step_equals_that_of_torch_bit_for_bit(
     mine = Sgd(ours, momentum=momentum, weight_decay=weight_decay)
     groups = [{"params": theirs}]
     if has_undecayed:
-        mine = Sgd(ours[::2], undecayed=ours[1::2], momentum=momentum, weight_decay=weight_decay)
+        mine = Sgd(ours, momentum=momentum, weight_decay=weight_decay, decays_vectors=False)
         groups = [{"params": theirs[::2]}, {"params": theirs[1::2], "weight_decay": 0.0}]
     torchs = torch.optim.SGD(groups, lr=0.1, momentum=momentum, weight_decay=weight_decay)
     for step in range(6):

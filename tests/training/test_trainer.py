@@ -1,14 +1,12 @@
 import math
 
-import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shoal.encoders.embed import to_device
-from shoal.errors import DataError, Diverged, ShoalError, UsageError
+from shoal.errors import Diverged, ShoalError, UsageError
 from shoal.training.loop import train
-from shoal.training.task import Task
 from shoal.training.train_settings import TrainSettings
 from shoal.training.trainer import Trainer, clip_gradients
 
@@ -81,13 +79,6 @@ def test_the_learning_rate_follows_a_cosine():
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(UsageError, match=next(iter(bad))):
         TrainSettings(**bad)
-
-
-@pytest.mark.parametrize("rows", [[0, 0, 1], [3, 48], [-1]])
-def test_invalid_validation_rows_are_refused(toy, rows):
-    data = toy.data()
-    with pytest.raises(DataError):
-        Task(pixels=data.pixels, labels=data.labels, validation=np.array(rows))
 
 
 @pytest.mark.parametrize(

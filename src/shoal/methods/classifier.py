@@ -51,22 +51,20 @@ class CosineClassifier(nn.Module):
         self, rows: Tensor, labels: Tensor, n_known: int, generator: torch.Generator
     ) -> None:
         """Set the weights of known classes to the means of their rows, the others to random
-        unlabeled rows.
+        unlabeled rows, as far as there are enough.
 
-        Unit rows (n, D), labels (n,). Rows are repeated if outputs outnumber unlabeled rows.
+        Unit rows (n, D), labels (n,).
         """
         sums = rows.new_zeros(n_known, rows.shape[1])
         is_labeled = labels != UNLABELED
         sums.index_add_(0, labels[is_labeled], rows[is_labeled])
         unlabeled = rows[~is_labeled]
-        n_novel = len(self.weight) - n_known if len(unlabeled) else 0
         order = torch.randperm(len(unlabeled), generator=generator)
-        order = order.repeat(1 + n_novel // max(1, len(unlabeled)))
-        novel = unlabeled[order[:n_novel].to(rows.device)]
+        novel = unlabeled[order[: len(self.weight) - n_known].to(rows.device)]
         # The norm of random weights, so that a learning rate has the same effect.
         norm = self.weight.norm(dim=1).mean()
         self.weight[:n_known] = norm * F.normalize(sums, dim=1)
-        self.weight[n_known : n_known + n_novel] = norm * novel
+        self.weight[n_known : n_known + len(novel)] = norm * novel
 
 
 class ClassifierModel(Model[C]):

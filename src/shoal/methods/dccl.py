@@ -93,11 +93,12 @@ class Dccl(Gcd[DcclSettings]):
             self.resolution.fill_(choose_resolution(points, labels, self.settings))
         concepts = find_concepts(points, labels, float(self.resolution), self.settings)  # (n,)
         self.concepts = torch.from_numpy(concepts).to(points.device)
-        n_concepts = int(concepts.max(initial=-1)) + 1
+        n_concepts = int(concepts.max()) + 1
         members = concepts != UNLABELED
-        self.centers = category_centers(
+        centers = category_centers(
             points[self.concepts != UNLABELED], concepts[members], n_concepts
-        ).float()
+        )
+        self.centers = centers.float()
         return {"n_concepts": float(n_concepts), "share_in_concepts": float(members.mean())}
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
@@ -121,8 +122,6 @@ class Dccl(Gcd[DcclSettings]):
     def after_step(self, batch: Batch) -> None:
         """Move the center of each concept in the batch toward the mean of its views."""
         n_concepts = len(self.centers)
-        if n_concepts == 0:
-            return
         features = batch.gather(batch.outputs["features"].detach())
         concepts = self.concepts[batch.gather(batch.images)]
         # A product instead of index_add_, whose order of additions on a GPU is not fixed.
@@ -150,7 +149,7 @@ def choose_resolution(points: Tensor, labels: Ints, settings: DcclSettings) -> f
     use them; the first on ties, or without labels."""
     is_labeled = labels != UNLABELED
     resolutions = settings.resolutions
-    if len(resolutions) == 1 or not is_labeled.any():
+    if not is_labeled.any():
         return resolutions[0]
     no_labels = np.full_like(labels, UNLABELED)
     alone = -1 - np.arange(int(is_labeled.sum()))  # an image without a concept is its own cluster

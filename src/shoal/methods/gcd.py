@@ -19,12 +19,7 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.kmeans import KMeansResult, semi_supervised_kmeans
-from shoal.clustering.n_clusters import (
-    NClustersEstimate,
-    check_n_clusters,
-    clip_n_clusters,
-    search_n_clusters,
-)
+from shoal.clustering.n_clusters import clip_n_clusters, search_n_clusters
 from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
@@ -113,6 +108,9 @@ def gcd_losses(views: Tensor, labels: Tensor, loss: ContrastSettings) -> dict[st
 Search = Callable[[Representation, Tensor, Ints, G], int]
 """Returns K for unit points (N, D) with labels (N,)."""
 
+Assign = Callable[[Tensor, Ints, int, G], Tensor]
+"""Returns K clusters (N,) of unit points (N, D) with labels (N,)."""
+
 
 def cluster_by_kmeans(
     learned: Representation,
@@ -122,39 +120,34 @@ def cluster_by_kmeans(
     *,
     search: Search[G],
     source: str,
+    assign: Assign[G] | None = None,
 ) -> Discovery:
-    """Cluster by semi-supervised k-means: labeled images keep their class.
+    """Cluster by `assign`, by default semi-supervised k-means; labeled images keep their class, and
+    empty clusters are dropped.
 
-    `search` is the method's own estimate of K, and `source` describes it.
+    K is the given one, else that of `search`, the method's own estimate, which `source` describes,
+    if the settings ask for it, else that of `inference.rule`.
     """
     points = unit_points(learned.embeddings)
-    k, estimate = choose_n_clusters(n_clusters, learned, points, labels, settings, search)
-    found = cluster_points(points, labels, k, settings)
     is_searched = n_clusters is None and settings.search_n_clusters
+    if is_searched:
+        n_clusters = search(learned, points, labels, settings)
+    n_clusters = resolve_n_clusters(n_clusters, learned, labels, settings.inference)
+    estimate = None
+    if n_clusters is None:
+        tree = Tree(ward_linkage(points, device=points.device))
+        estimate = settings.inference.estimate(tree, labels)
+        n_clusters = estimate.n_clusters
+    if assign is None:
+        assigned = cluster_points(points, labels, n_clusters, settings).labels
+    else:
+        assigned = assign(points, labels, n_clusters, settings)
+    used, clusters = np.unique(assigned.cpu().numpy(), return_inverse=True)
     return replace(
-        learned.to_discovery(found.labels.cpu().numpy(), k),
+        learned.to_discovery(clusters, len(used)),
         estimate=estimate,
         n_clusters_source=source if is_searched else "",
     )
-
-
-def choose_n_clusters(
-    n_clusters: int | None,
-    learned: Representation,
-    points: Tensor,
-    labels: Ints,
-    settings: G,
-    search: Search[G],
-) -> tuple[int, NClustersEstimate | None]:
-    """Return K: the given one, else that of `search` if the settings ask for it, else that of
-    `inference.rule`, with its estimate if the rule read it off the tree of points (N, D)."""
-    if n_clusters is None and settings.search_n_clusters:
-        n_clusters = search(learned, points, labels, settings)
-    k = resolve_n_clusters(n_clusters, learned, labels, settings.inference)
-    if k is not None:
-        return check_n_clusters(k, labels, len(labels)), None
-    estimate = settings.inference.estimate(Tree(ward_linkage(points, device=points.device)), labels)
-    return estimate.n_clusters, estimate
 
 
 def cluster_points(
@@ -180,16 +173,14 @@ def search_by_kmeans(
     frozen = unit_points(learned.embed_frozen(), device=points.device)
 
     def find(n_clusters: int) -> Ints:
-        found = plain_kmeans(frozen, n_clusters, settings.training.seed)
-        clusters: Ints = found.labels.cpu().numpy()
-        return clusters
+        return np.asarray(plain_kmeans(frozen, n_clusters, settings.training.seed).labels.cpu())
 
     return settings.search(find, labels)
 
 
 def plain_kmeans(points: Tensor, n_clusters: int, seed: int) -> KMeansResult:
     """Return k-means of unit points (N, D) without labels, from one initialization."""
-    no_labels = torch.full((len(points),), UNLABELED, dtype=torch.int64, device=points.device)
+    no_labels = torch.full((len(points),), UNLABELED, device=points.device)
     return semi_supervised_kmeans(
         points,
         no_labels,

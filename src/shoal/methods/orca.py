@@ -11,7 +11,6 @@ Shapes: n training images, B per batch, C dimensions of a feature, K clusters.
 """
 
 from dataclasses import dataclass
-from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -27,7 +26,7 @@ from shoal.methods.classifier import (
     labeled_cross_entropy,
 )
 from shoal.methods.method import Method
-from shoal.settings import NonNegative, Range
+from shoal.settings import NonNegative, Positive
 from shoal.training.model import Batch, Epoch, TaskShape
 
 MIN_SIMILARITY = 1e-7
@@ -38,9 +37,7 @@ MIN_SIMILARITY = 1e-7
 class OrcaSettings(ClassifierSettings):
     """Settings of ORCA; `recipes/orca` holds the published values."""
 
-    scale: Annotated[
-        float, Range("a number in (0, 1000], say 10", lambda scale: 0 < scale <= 1000)
-    ] = 10.0
+    scale: Positive = 10.0
     """s: factor of the cosines."""
     max_margin: NonNegative = 0.5
     """Upper bound of the margin."""

@@ -10,7 +10,8 @@ is the λ with the highest labeled accuracy of a fit that sees no labels.
 Shapes: N images, D columns of an embedding, K clusters, C known classes.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -20,16 +21,9 @@ from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.matching import matched_accuracy
-from shoal.clustering.sums import unit_points
 from shoal.methods.classifier import entropy_of_mean, labeled_cross_entropy
-from shoal.methods.clusters import Discovery, Representation
-from shoal.methods.gcd import (
-    Gcd,
-    GcdSettings,
-    choose_n_clusters,
-    cluster_points,
-    plain_kmeans,
-)
+from shoal.methods.clusters import Representation
+from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans, cluster_points, plain_kmeans
 from shoal.methods.method import Method
 from shoal.settings import Count, NonNegative, Positive, Range
 from shoal.training.model import consecutive_labels
@@ -59,10 +53,7 @@ class PimSettings(GcdSettings):
     """Factor of the classifier's logits."""
     conditional_entropy_weights: Annotated[
         tuple[float, ...],
-        Range(
-            "some λ in [0, 100], say [0.5]",
-            lambda values: len(values) > 0 and all(0 <= value <= 100 for value in values),
-        ),
+        Range("some λ of 0 or more, say [0.5]", lambda values: min(values, default=-1) >= 0),
     ] = tuple(round(0.05 * step, 2) for step in range(2, 21))
     """The λ that are tried, each at the cost of a fit."""
     fit_steps: Count = 1000
@@ -71,27 +62,14 @@ class PimSettings(GcdSettings):
     fit_weight_decay: NonNegative = 0.01
 
 
-def cluster(
-    learned: Representation,
-    labels: Ints,
-    settings: PimSettings,
-    n_clusters: int | None,
-) -> Discovery:
-    """Fit the classifier to the embeddings and cluster by it; empty clusters are dropped."""
-    points = unit_points(learned.embeddings)
-    k, estimate = choose_n_clusters(n_clusters, learned, points, labels, settings, search_by_pim)
-    weight = choose_weight(points, labels, k, settings)
-    initial = cluster_points(points, labels, k, settings)
+def fit_clusters(points: Tensor, labels: Ints, n_clusters: int, settings: PimSettings) -> Tensor:
+    """Return clusters (N,) of unit points (N, D) by a classifier that is fitted to them; labeled
+    ones keep their class."""
+    weight = choose_weight(points, labels, n_clusters, settings)
+    initial = cluster_points(points, labels, n_clusters, settings)
     known = torch.from_numpy(consecutive_labels(labels)).to(points.device)  # (N,)
     predicted = fit(points, initial.centers, known, weight, settings)
-    predicted = torch.where(known == UNLABELED, predicted, known)
-    used, clusters = np.unique(predicted.cpu().numpy(), return_inverse=True)
-    is_searched = n_clusters is None and settings.search_n_clusters
-    return replace(
-        learned.to_discovery(clusters, len(used)),
-        estimate=estimate,
-        n_clusters_source=N_CLUSTERS_SOURCE if is_searched else "",
-    )
+    return torch.where(known == UNLABELED, predicted, known)
 
 
 def choose_weight(points: Tensor, labels: Ints, n_clusters: int, settings: PimSettings) -> float:
@@ -118,8 +96,7 @@ def search_by_pim(
     def find(n_clusters: int) -> Ints:
         initial = plain_kmeans(points, n_clusters, settings.training.seed)
         found = fit(points, initial.centers, None, MUTUAL_INFORMATION, settings)
-        clusters: Ints = found.cpu().numpy()
-        return clusters
+        return np.asarray(found.cpu())
 
     return settings.search(find, labels)
 
@@ -132,7 +109,7 @@ def fit(
     `labels` (N,) are 0 … C-1, -1 for unlabeled; None: no labels.
     """
     if labels is None:
-        labels = torch.full((len(points),), UNLABELED, dtype=torch.int64, device=points.device)
+        labels = torch.full((len(points),), UNLABELED, device=points.device)
     rows = points.float()
     weights = F.normalize(centers.float(), dim=1).requires_grad_()  # (K, D)
     optimizer = torch.optim.Adam(
@@ -167,5 +144,7 @@ METHOD = Method(
     settings=PimSettings,
     title="PIM",
     model=Gcd,
-    cluster=cluster,
+    cluster=partial(
+        cluster_by_kmeans, search=search_by_pim, source=N_CLUSTERS_SOURCE, assign=fit_clusters
+    ),
 )

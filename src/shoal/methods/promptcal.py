@@ -16,10 +16,10 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED
 from shoal.clustering.affinities import affinities, strongest
@@ -94,6 +94,10 @@ class PromptCal(Model[PromptCalSettings]):
     reads_images = True
     memory_labels: Tensor
     n_remembered: Tensor
+    # Of the current step: the teacher's outputs, and rows (M,) of the memory.
+    teacher_outputs: Mapping[str, Tensor]
+    is_filled: Tensor
+    is_negative: Tensor
 
     def __init__(self, encoder: Encoder, settings: PromptCalSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
@@ -107,23 +111,19 @@ class PromptCal(Model[PromptCalSettings]):
             {f"{kind}head": Head(encoder.feature_dim, settings.head) for kind in self.kinds}
         )
         # The blocks of some encoders share a context, which the teacher uses too.
-        shared = {} if encoder.context is None else {id(encoder.context): encoder.context}
-        self.teacher = nn.ModuleDict(
-            {name: copy.deepcopy(part, shared) for name, part in self.parts.items()}
-        )
-        self.teacher.requires_grad_(False)
+        shared = {id(encoder.context): encoder.context}
+        self.teacher = copy.deepcopy(self.parts, shared).requires_grad_(False)
         n_rows = settings.memory_size
         for kind in self.kinds:
             self.register_buffer(f"{kind}memory", torch.zeros(n_rows, encoder.feature_dim))
         self.register_buffer("memory_labels", torch.full((n_rows,), UNLABELED))
         self.register_buffer("n_remembered", torch.zeros(1, dtype=torch.long))
-        self.teacher_outputs: dict[str, Tensor] = {}
-        self.is_negative = torch.zeros(0, dtype=torch.bool)  # (M,)
 
     @property
-    def parts(self) -> dict[str, nn.Module]:
+    def parts(self) -> nn.ModuleDict:
         """The trained parts, of which the teacher has copies."""
-        return {"tail": self.encoder.tail, "prompts": self.prompts, "heads": self.heads}
+        parts = {"tail": self.encoder.tail, "prompts": self.prompts, "heads": self.heads}
+        return nn.ModuleDict(parts)
 
     def check(self) -> None:
         """Refuse more neighbors than a view has in a batch: the memory is empty at first."""
@@ -139,12 +139,12 @@ class PromptCal(Model[PromptCalSettings]):
         the prompts."""
         return self.run(self.parts, inputs)
 
-    def run(self, parts: Mapping[str, Any], images: Tensor) -> dict[str, Tensor]:
+    def run(self, parts: nn.ModuleDict, images: Tensor) -> dict[str, Tensor]:
         """Return the outputs of the trained parts, or of the teacher's."""
         features = parts["prompts"](images, self.encoder.trunk, parts["tail"])
         outputs = {name: unit(rows.float()) for name, rows in features.items()}
         for kind in self.kinds:
-            head = parts["heads"][f"{kind}head"]
+            head = parts.get_submodule(f"heads.{kind}head")
             outputs[f"{kind}projections"] = head(features[f"{kind}features"])
         return outputs
 
@@ -168,30 +168,32 @@ class PromptCal(Model[PromptCalSettings]):
             self._update_teacher(momentum=0.0)
         return {}
 
-    def before_step(self, batch: Batch) -> None:
-        """In the second stage, run the teacher over the views, and sample negatives from the
-        memory."""
-        if batch.epoch < self.settings.n_first:
-            return
+    @torch.no_grad()
+    def _run_teacher(self, batch: Batch) -> None:
+        """Run the teacher over the views, and sample negatives from the memory."""
         with autocast(self.device):
-            outputs = self.run({name: self.teacher[name] for name in self.parts}, batch.inputs)
+            outputs = self.run(self.teacher, batch.inputs)
         self.teacher_outputs = {name: batch.gather(rows) for name, rows in outputs.items()}
         n_rows = self.settings.memory_size
         sampled = torch.randperm(n_rows, generator=batch.generator)[: self.settings.n_negatives]
         sampled = sampled.to(self.device, non_blocking=True)
-        is_filled = torch.arange(n_rows, device=self.device) < self.n_remembered
-        self.is_negative = torch.zeros_like(is_filled).index_fill(0, sampled, True) & is_filled
+        self.is_filled = torch.arange(n_rows, device=self.device) < self.n_remembered
+        is_sampled = torch.zeros_like(self.is_filled).index_fill(0, sampled, True)
+        self.is_negative = is_sampled & self.is_filled
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Return the weighted losses of the features and of the prompts, and their terms."""
+        is_second = batch.epoch >= self.settings.n_first
+        if is_second:
+            self._run_teacher(batch)
         losses: dict[str, Tensor] = {}
         total: Tensor = torch.zeros((), device=self.device)
         for kind, weight in self.kinds.items():
             views = batch.gather(batch.outputs[f"{kind}projections"])  # (2B, X)
-            if batch.epoch < self.settings.n_first:
-                terms = gcd_losses(views, batch.labels, self.settings.loss)
-            else:
+            if is_second:
                 terms = self.cal_losses(batch, kind, views)
+            else:
+                terms = gcd_losses(views, batch.labels, self.settings.loss)
             total = total + weight * terms["loss"]
             prefix = "loss_prompt" if kind else "loss"
             losses |= {name.replace("loss", prefix, 1): value for name, value in terms.items()}
@@ -226,15 +228,13 @@ class PromptCal(Model[PromptCalSettings]):
         memory = self.get_buffer(f"{kind}memory")
         nodes = torch.cat([self.teacher_outputs[f"{kind}features"], memory])  # (G, D)
         labels = torch.cat([batch.labels, self.memory_labels])  # (G,)
-        in_batch = torch.ones(n_views, dtype=torch.bool, device=nodes.device)
-        is_filled = torch.arange(len(memory), device=nodes.device) < self.n_remembered
-        exists = torch.cat([in_batch, is_filled])  # (G,)
+        exists = F.pad(self.is_filled, (n_views, 0), value=True)  # (G,)
         affinity = affinities(nodes, exists, n_views, settings.n_neighbors)  # (2B, G)
         positives = strongest(affinity, exists, settings.quantile)
         positives = calibrate(positives, batch.labels, labels) & exists
         images = batch.gather(batch.images)  # (2B,)
         positives[:, :n_views] |= images[:, None] == images[None, :]
-        negatives = torch.cat([in_batch, self.is_negative]) & ~positives  # (2B, G)
+        negatives = F.pad(self.is_negative, (n_views, 0), value=True) & ~positives  # (2B, G)
         return contrast(features, nodes, positives, negatives, settings.affinity_temperature)
 
     def after_step(self, batch: Batch) -> None:
@@ -254,10 +254,9 @@ class PromptCal(Model[PromptCalSettings]):
 
     @torch.no_grad()
     def _update_teacher(self, momentum: float) -> None:
-        for name, part in self.parts.items():
-            averages = self.teacher[name].parameters()
-            for average, value in zip(averages, part.parameters(), strict=True):
-                average.lerp_(value, 1 - momentum)
+        values = self.parts.parameters()
+        for average, value in zip(self.teacher.parameters(), values, strict=True):
+            average.lerp_(value, 1 - momentum)
 
 
 def calibrate(positives: Tensor, labels: Tensor, node_labels: Tensor) -> Tensor:

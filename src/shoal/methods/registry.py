@@ -27,8 +27,13 @@ RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 """A folder per method, a file per recipe."""
 
 BENCHMARK_KINDS = {
-    **dict.fromkeys(("cifar10", "cifar100", "imagenet100"), "generic"),
-    **dict.fromkeys(("cub", "cars", "aircraft", "herbarium19"), "fine-grained"),
+    "cifar10": "generic",
+    "cifar100": "generic",
+    "imagenet100": "generic",
+    "cub": "fine-grained",
+    "cars": "fine-grained",
+    "aircraft": "fine-grained",
+    "herbarium19": "fine-grained",
 }
 """The recipe of each benchmark, for methods that have it and none of the benchmark's own name."""
 
@@ -77,8 +82,6 @@ def load_recipe(recipe: str = "default", method: str = DEFAULT_METHOD) -> Any:
     if recipe not in recipe_names(method):
         raise UnknownName("recipe", recipe, recipe_names(method))
     benchmark = recipe.removesuffix("-clip")
-    if benchmark not in BENCHMARK_KINDS:
-        return _load_file(method, recipe)
     name = benchmark
     if not _file(method, name).is_file():
         name = BENCHMARK_KINDS[benchmark]

@@ -44,12 +44,13 @@ def read_changes(texts: Iterable[str]) -> dict[str, object]:
 
 def plain_name(name: str) -> str:
     """Return a dotted name without the method in front."""
-    return name if _method_in(name) is None else name.partition(".")[2]
+    first, _, rest = name.partition(".")
+    return rest if rest and first in METHODS else name
 
 
 def has_setting(method: str, name: str) -> bool:
-    """Return whether a dotted name is a setting of a method, or a group of settings."""
-    return _method_in(name) in (None, method) and plain_name(name) in _setting_names(method)
+    """Return whether a dotted name is a setting of a method."""
+    return name.removeprefix(f"{method}.") in _setting_names(method)
 
 
 def change_settings(
@@ -67,11 +68,6 @@ def change_settings(
             group = plain
             for part in groups:
                 group = group[part]
-            if isinstance(group[last], dict):
-                raise UsageError(
-                    f"{where}: {name}: found {value!r} for a group of settings, expected one of "
-                    f"them by name, as in {name}.{next(iter(group[last]))}"
-                )
             group[last] = value
         elif name.startswith(f"{method}.") or not any(
             has_setting(other, name) for other in METHODS
@@ -85,31 +81,22 @@ def describe_unknown_setting(
 ) -> str:
     """Return a message for a name that is not a setting of a method nor one of `further` names,
     with similar ones."""
-    known = {*further, *_setting_names(method)}
-    # Only last parts are compared, because groups are often left out.
-    last_parts = {setting.rpartition(".")[2] for setting in known}
-    near = get_close_matches(name.rpartition(".")[2], last_parts, n=1, cutoff=0.8)
-    similar = sorted(setting for setting in known if setting.rpartition(".")[2] in near)[:3]
+    near = get_close_matches(name, {*further, *_setting_names(method)}, n=2)
     hint = "name it as the recipes do, as in training.epochs"
-    if similar:
-        hint = f"did you mean {' or '.join(map(repr, similar))}?"
+    if near:
+        hint = f"did you mean {' or '.join(map(repr, near))}?"
     return f"{where}: unknown setting {name!r}; {hint}"
-
-
-def _method_in(name: str) -> str | None:
-    """Return the method in front of a dotted name."""
-    first, dot, _ = name.partition(".")
-    return first if dot and first in METHODS else None
 
 
 @cache
 def _setting_names(method: str) -> frozenset[str]:
-    """Return the dotted names of all settings of a method, and of all groups."""
+    """Return the dotted names of all settings of a method."""
     return frozenset(_dotted(to_dict(get_method(method).settings())))
 
 
-def _dotted(plain: Mapping[str, object], prefix: str = "") -> Iterator[str]:
+def _dotted(plain: Mapping[str, object]) -> Iterator[str]:
     for name, value in plain.items():
-        yield f"{prefix}{name}"
         if isinstance(value, dict):
-            yield from _dotted(value, f"{prefix}{name}.")
+            yield from (f"{name}.{inner}" for inner in _dotted(value))
+        else:
+            yield name

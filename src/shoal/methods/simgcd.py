@@ -28,8 +28,7 @@ from shoal.methods.method import Method
 from shoal.settings import NonNegative, NonNegativeInt, Temperature
 from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, TaskShape
-from shoal.training.sgd import Sgd
-from shoal.training.train_settings import TrainSettings, linear_schedule
+from shoal.training.train_settings import linear_schedule
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +59,8 @@ class SimGcdSettings(ClassifierSettings):
 
 class SimGcd(ClassifierModel[SimGcdSettings]):
     """L_cls + L_rep, each (1 - λ) · unsupervised + λ · supervised."""
+
+    decays_vectors = False
 
     def __init__(self, encoder: Encoder, settings: SimGcdSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
@@ -105,16 +106,6 @@ class SimGcd(ClassifierModel[SimGcdSettings]):
         temperature = self.settings.teacher_temperature_at(epoch)
         teacher = (cosines.detach() / temperature).softmax(dim=1)  # (2B, K)
         return soft_cross_entropy(logits, teacher.roll(len(cosines) // 2, dims=0))
-
-    def make_optimizer(self, settings: TrainSettings) -> Sgd:
-        """Return SGD that applies no weight decay to biases and other vectors."""
-        parameters = self.trained_parameters()
-        return Sgd(
-            [value for value in parameters if value.ndim > 1],
-            undecayed=[value for value in parameters if value.ndim <= 1],
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-        )
 
 
 METHOD = Method(

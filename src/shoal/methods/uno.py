@@ -68,18 +68,17 @@ class Heads(nn.Module):
         self.out = nn.Parameter(torch.randn(n_heads, width, dim) * (2 / width) ** 0.5)
         self.prototypes = nn.Parameter(torch.randn(n_heads, n_prototypes, dim) * dim**-0.5)
 
-    def forward(self, features: Tensor, only: Tensor | None = None) -> Tensor:
+    def forward(self, features: Tensor, only: Tensor | slice = slice(None)) -> Tensor:
         """Return cosines (H, N, P) of unit features (N, C) with the prototypes, in float32; of the
         heads `only` (H',) if these are given."""
-        weights = (self.hidden, self.out, self.prototypes)
-        hidden, out, prototypes = weights if only is None else (value[only] for value in weights)
+        hidden = self.hidden[only]
         # Layer norm instead of UNO's batch norm: predictions do not depend on other images of a
         # batch, and processes that share a batch agree.
         wide = F.layer_norm((features @ hidden).float(), hidden.shape[-1:]).relu()  # (H, N, width)
-        rows = (wide @ out).float()  # (H, N, R)
+        rows = (wide @ self.out[only]).float()  # (H, N, R)
         rows = unit(rows.flatten(0, 1)).view_as(rows)
         with torch.autocast(features.device.type, enabled=False):
-            return rows @ F.normalize(prototypes, dim=2).mT
+            return rows @ F.normalize(self.prototypes[only], dim=2).mT
 
 
 class Uno(Model[UnoSettings]):

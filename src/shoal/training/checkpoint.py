@@ -13,6 +13,7 @@ take less time than its checkpoint.
 """
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -31,7 +32,7 @@ from shoal.files import atomic_file, make_folder, write_text
 from shoal.runs import reading
 from shoal.settings import differences
 from shoal.training.model import Model
-from shoal.training.sgd import Sgd
+from shoal.training.sgd import OPTIMIZER, Sgd
 from shoal.training.validation import Validation
 
 FORMAT = "shoal-3"
@@ -45,12 +46,6 @@ SNAPSHOTS = "best-*.safetensors"
 DRAFTS = ".*.tmp"
 """Files that a killed run has not finished."""
 
-OPTIMIZER = "optimizer/"
-"""Prefix of the names of the optimizer's tensors."""
-
-LENGTH_BYTES = 8
-"""Bytes of a safetensors file before its header, and the alignment of its tensors."""
-
 SMALL_BYTES = 10 << 20
 """Checkpoints up to this size are written after every epoch."""
 
@@ -59,28 +54,16 @@ SAVE_EVERY_S = 20.0
 
 
 def write_checkpoint(file: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write named tensors and JSON to one file, atomically and tensor by tensor.
-
-    The bytes are those of `safetensors.torch.save`, which would hold all of them in memory twice.
-    """
+    """Write named tensors and JSON to one file, atomically."""
+    # Copies, because safetensors refuses tensors that are not contiguous or share memory.
+    copies = {
+        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, value in tensors.items()
+    }
     # One entry of metadata, because safetensors writes several in random order.
-    metadata = {FORMAT: json.dumps(about)}
-    empty = {name: torch.empty(0, dtype=value.dtype) for name, value in tensors.items()}
-    header = json.loads(save(empty, metadata=metadata)[LENGTH_BYTES:])
-    names = [name for name in header if name in tensors]  # in the order of the file
-    start = 0
-    for name in names:
-        stop = start + tensors[name].nbytes
-        header[name] |= {"shape": list(tensors[name].shape), "data_offsets": [start, stop]}
-        start = stop
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % LENGTH_BYTES)
+    content = save(copies, metadata={FORMAT: json.dumps(about)})
     with atomic_file(file) as out:
-        out.write(len(text).to_bytes(LENGTH_BYTES, "little"))
-        out.write(text)
-        for name in names:
-            value = tensors[name].detach().contiguous().cpu()
-            out.write(value.view(-1).view(torch.uint8).numpy().data)
+        out.write(content)
 
 
 def read_checkpoint(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -108,16 +91,14 @@ def is_finished(folder: Path) -> bool:
 def load_weights(model: Model[Any], tensors: Mapping[str, Tensor], where: str) -> None:
     """Load the tensors of a checkpoint into a model; raise a DataError if a name or a shape does
     not fit."""
-    try:
-        model.load_tensors(
-            {name: value for name, value in tensors.items() if not name.startswith(OPTIMIZER)}
-        )
-    except RuntimeError as error:
-        reason = str(error).splitlines()[0]
+    expected = {name: value.shape for name, value in model.saved_tensors().items()}
+    found = {name: value.shape for name, value in tensors.items() if not name.startswith(OPTIMIZER)}
+    if found != expected:
         raise DataError(
             f"{where}: the weights do not fit; was it made with another encoder or method, or was "
-            f"config.yaml or model.json edited? ({reason})"
-        ) from error
+            "config.yaml or model.json edited?"
+        )
+    model.load_tensors(tensors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,12 +134,13 @@ class Checkpointer:
         self.optimizer = optimizer
         self.identity = identity
         self.metrics: list[dict[str, Any]] = []
+        """A row per finished epoch."""
         self.is_finished = False
         self.last: Snapshot | None = None
         """After the last epoch."""
         self.best: Snapshot | None = None
         """The one to use if training ends here."""
-        self._saved_at: float | None = None
+        self._saved_at = -math.inf
         if folder is None:
             return
         is_resumed = resume and (folder / CHECKPOINT).is_file()
@@ -169,15 +151,10 @@ class Checkpointer:
                 outdated += [CHECKPOINT, METRICS, SNAPSHOTS]
             for pattern in outdated:
                 for old in folder.glob(pattern):
-                    old.unlink(missing_ok=True)
+                    old.unlink()
         barrier()
         if is_resumed:
             self._resume(folder / CHECKPOINT)
-
-    @property
-    def n_epochs(self) -> int:
-        """The number of finished epochs."""
-        return len(self.metrics)
 
     def _resume(self, file: Path) -> None:
         tensors, about = read_checkpoint(file)
@@ -198,13 +175,7 @@ class Checkpointer:
                 self.best = Snapshot(epoch=epoch, validation=validation, tensors=best)
             if not self.is_finished:
                 load_weights(self.model, tensors, str(file))
-                self.optimizer.load_tensors(
-                    {
-                        name.removeprefix(OPTIMIZER): value
-                        for name, value in tensors.items()
-                        if name.startswith(OPTIMIZER)
-                    }
-                )
+                self.optimizer.load_tensors(tensors)
                 self.last = self._snapshot(Validation(**about["last"]))
         if is_main():
             self._follow_checkpoint()
@@ -230,22 +201,19 @@ class Checkpointer:
             return
         tensors: dict[str, Tensor] = {}
         if not is_last:
-            velocities = self.optimizer.saved_tensors().items()
-            tensors = self.model.saved_tensors()
-            tensors |= {f"{OPTIMIZER}{name}": value for name, value in velocities}
-            if not self._is_due(tensors):
-                self._write_metrics()
-                return
+            tensors = self.model.saved_tensors() | self.optimizer.saved_tensors()
+        n_bytes = sum(value.nbytes for value in tensors.values())
+        if n_bytes > SMALL_BYTES and time.monotonic() < self._saved_at + SAVE_EVERY_S:
+            self._write_metrics()
+            return
         self.write_best()
-        about: dict[str, Any] = {
+        about = {
             "metrics": self.metrics,
             "identity": self.identity,
             "is_finished": is_last,
             "last": asdict(validation),
-            "best": None,
+            **self._about_best(),
         }
-        if self.best is not None:
-            about |= {"best": asdict(self.best.validation), "best_epoch": self.best.epoch}
         write_checkpoint(self.folder / CHECKPOINT, tensors, about)
         self._saved_at = time.monotonic()
         self._follow_checkpoint()
@@ -253,12 +221,12 @@ class Checkpointer:
     def _snapshot(self, validation: Validation) -> Snapshot:
         tensors = self.model.saved_tensors().items()
         copies = {name: value.detach().clone() for name, value in tensors}
-        return Snapshot(epoch=self.n_epochs, validation=validation, tensors=copies)
+        return Snapshot(epoch=len(self.metrics), validation=validation, tensors=copies)
 
-    def _is_due(self, tensors: Mapping[str, Tensor]) -> bool:
-        if self._saved_at is None or time.monotonic() - self._saved_at >= SAVE_EVERY_S:
-            return True
-        return sum(value.nbytes for value in tensors.values()) <= SMALL_BYTES
+    def _about_best(self) -> dict[str, Any]:
+        if self.best is None:
+            return {"best": None}
+        return {"best": asdict(self.best.validation), "best_epoch": self.best.epoch}
 
     def write_best(self) -> None:
         """Write the best snapshot, before the checkpoint that names it, unless its file exists."""
@@ -266,8 +234,7 @@ class Checkpointer:
             return
         file = self._best_file(self.best.epoch)
         if not file.is_file():
-            about = {"best": asdict(self.best.validation), "best_epoch": self.best.epoch}
-            write_checkpoint(file, self.best.tensors, about)
+            write_checkpoint(file, self.best.tensors, self._about_best())
 
     def _write_metrics(self) -> None:
         assert self.folder is not None

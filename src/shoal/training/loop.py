@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from shoal.arrays import Ints
-from shoal.distributed import flag_from_main, is_main, is_started, others_waiting
+from shoal.distributed import flag_from_main, is_started, others_waiting
 from shoal.encoders.embed import explain_out_of_memory
-from shoal.progress import Progress
+from shoal.settings import to_dict
 from shoal.training.checkpoint import Checkpointer
 from shoal.training.model import Model
 from shoal.training.task import Task
@@ -101,9 +101,17 @@ def train(
     trainer = Trainer(task, model, settings)
     identity: dict[str, object] = {}
     if folder is not None:  # only then, because computing it reads every image
-        identity = trainer.identity() | {"n_clusters": task.n_clusters, "rule": rule}
+        identity = {
+            "training": to_dict(settings),
+            "method": model.identity(),
+            "encoder": model.encoder.identity(),
+            "data": task.identity(),
+            "n_clusters": task.n_clusters,
+            "rule": rule,
+        }
     checkpointer = Checkpointer(folder, model, trainer.optimizer, identity, resume=resume)
-    loop = _Loop(trainer, checkpointer, rule, progress, on_epoch, stop, early_stopping)
+    is_stopped = stop or (lambda: False)
+    loop = _Loop(trainer, checkpointer, rule, progress, on_epoch, is_stopped, early_stopping)
     out_of_memory = explain_out_of_memory(
         f"training.batch_size (now {settings.batch_size}) or input_size"
     )
@@ -128,7 +136,7 @@ class _Loop:
     rule: str | None
     progress: OnProgress | None
     on_epoch: OnEpoch | None
-    stop: Callable[[], bool] | None
+    is_stopped: Callable[[], bool]
     early_stopping: EarlyStopping | None
     """None if not given, and in all processes but the main one."""
 
@@ -136,41 +144,47 @@ class _Loop:
         """Train for an epoch, validate it, evaluate it if early stopping is due, and write it."""
         trainer = self.trainer
         checkpointer = self.checkpointer
-        epoch = checkpointer.n_epochs + 1
+        early_stopping = self.early_stopping
+        n_finished = len(checkpointer.metrics)
+        epoch = n_finished + 1
+
+        def report(n_done: int, n_steps: int) -> None:
+            if self.progress is not None:
+                total = trainer.settings.epochs * n_steps
+                self.progress("steps", n_finished * n_steps + n_done, total)
+            if not is_started() and self.is_stopped():
+                raise StopTraining
+
         start = time.perf_counter()
-        row = trainer.run_epoch(epoch - 1, self._step_counter(epoch - 1))
+        row = trainer.run_epoch(n_finished, report)
         validation = trainer.validate(self.rule)
         row |= {"validation_accuracy": validation.accuracy, "n_clusters": validation.n_clusters}
         row["seconds"] = round(time.perf_counter() - start, 3)
         is_last = epoch == trainer.settings.epochs
-        # Only the main process has `early_stopping`, so it broadcasts every decision.
-        if self._from_main(self.early_stopping is not None):
-            is_due = self.early_stopping is not None and epoch in self.early_stopping.epochs
-            is_best = False
-            if self._from_main(is_last or is_due):
-                decision = self._evaluate(epoch)
-                is_best = decision.is_best
-                is_last = is_last or decision.should_stop
-        else:
+        is_best = False
+        if early_stopping is None:
             best = None if checkpointer.best is None else checkpointer.best.validation
             is_best = trainer.settings.snapshot == "last" or validation.is_better_than(best)
+        # Only the main process has `early_stopping`, so it broadcasts every decision.
+        is_due = early_stopping is not None and (is_last or epoch in early_stopping.epochs)
+        if self._from_main(is_due):
+            decision = self._evaluate(epoch)
+            is_best = decision.is_best
+            is_last = is_last or self._from_main(decision.should_stop)
+        is_best = self._from_main(is_best)
         checkpointer.write(validation, row, is_best=is_best, is_last=is_last)
-        if self.on_epoch is not None and is_main():
+        if self.on_epoch is not None:
             self.on_epoch(checkpointer.metrics[-1])
-        if is_started() and not is_last and self._from_main(self._is_stopped()):
+        if is_started() and not is_last and self._from_main(self.is_stopped()):
             raise StopTraining
 
     def _evaluate(self, epoch: int) -> EpochDecision:
-        """Embed in all processes, evaluate in the main one, and broadcast its decision."""
+        """Embed in all processes, and evaluate in the main one; its decision counts."""
         embeddings, predicted = self.trainer.embed_and_predict()
-        decision = EpochDecision(is_best=False, should_stop=False)
-        if self.early_stopping is not None:
-            with others_waiting():
-                decision = self.early_stopping(epoch, embeddings, predicted)
-        return EpochDecision(
-            is_best=self._from_main(decision.is_best),
-            should_stop=self._from_main(decision.should_stop),
-        )
+        if self.early_stopping is None:
+            return EpochDecision(is_best=False, should_stop=False)
+        with others_waiting():
+            return self.early_stopping(epoch, embeddings, predicted)
 
     def evaluate_last(self) -> None:
         """After a stop, evaluate the last finished epoch, which may be the best, and write the best
@@ -182,7 +196,7 @@ class _Loop:
         if has_early_stopping and checkpointer.best is not last:
             checkpointer.restore(last)
             self.trainer.forget_embeddings()
-            if checkpointer.best is None or self._evaluate(last.epoch).is_best:
+            if checkpointer.best is None or self._from_main(self._evaluate(last.epoch).is_best):
                 checkpointer.best = last
         checkpointer.write_best()
 
@@ -207,21 +221,3 @@ class _Loop:
     def _from_main(self, value: bool) -> bool:
         """Return the main process's value in every process."""
         return flag_from_main(value, self.trainer.device)
-
-    def _is_stopped(self) -> bool:
-        return self.stop is not None and self.stop()
-
-    def _step_counter(self, n_epochs: int) -> Progress | None:
-        """Return a callback that reports the steps of the whole run, of which `n_epochs` epochs are
-        finished, and raises StopTraining on request."""
-        if not is_main():
-            return None
-
-        def report(n_done: int, n_steps: int) -> None:
-            if self.progress is not None:
-                total = self.trainer.settings.epochs * n_steps
-                self.progress("steps", n_epochs * n_steps + n_done, total)
-            if not is_started() and self._is_stopped():
-                raise StopTraining
-
-        return report

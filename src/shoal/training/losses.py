@@ -42,7 +42,7 @@ def contrastive_loss(views: Tensor, temperature: float, *, with_positive: bool =
     n_images = len(views) // 2
     partner = torch.arange(2 * n_images, device=views.device).roll(n_images)  # (2B,)
     positive = similarity.gather(1, partner[:, None])[:, 0]  # (2B,)
-    excluded = _eye(len(views), views.device)
+    excluded = torch.eye(len(views), dtype=torch.bool, device=views.device)
     if not with_positive:
         excluded = excluded | excluded.roll(n_images, dims=1)
     return (_log_sum(similarity, excluded) - positive).mean()
@@ -61,7 +61,7 @@ def supervised_loss(
     is_labeled = labels != UNLABELED
     weights = is_labeled.to(views.dtype)
     similarity = _similarity(views, temperature)  # (2B, 2B)
-    itself = _eye(len(views), views.device)
+    itself = torch.eye(len(views), dtype=torch.bool, device=views.device)
     pairs = is_labeled[:, None] & is_labeled[None, :] & ~itself
     positives = pairs & (labels[:, None] == labels[None, :])
     others = pairs if with_positives else pairs & ~positives
@@ -85,7 +85,3 @@ def _similarity(views: Tensor, temperature: float) -> Tensor:
 def _log_sum(similarity: Tensor, excluded: Tensor) -> Tensor:
     """Return log Σ exp of each row without the excluded entries."""
     return similarity.masked_fill(excluded, -torch.inf).logsumexp(dim=1)
-
-
-def _eye(n_rows: int, device: torch.device) -> Tensor:
-    return torch.eye(n_rows, dtype=torch.bool, device=device)

@@ -10,7 +10,7 @@ an embedding, K clusters, X columns of anything.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -19,11 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.distributed import gather_rows, shard
+from shoal.distributed import gather_rows, is_started, shard
 from shoal.encoders.embed import ImageRows
 from shoal.encoders.vision import Encoder
 from shoal.settings import to_dict
-from shoal.training.sgd import Sgd
 from shoal.training.task import Task
 from shoal.training.tokens import ImageInputs, TokenCache, cache_tokens
 from shoal.training.train_settings import TrainSettings
@@ -88,7 +87,14 @@ class Batch:
         Every process computes the same loss over all rows, so summing the gradients of all
         processes gives the whole gradient.
         """
-        return torch.cat([_gather_view(view, self.n_images) for view in local.chunk(2)])
+        if not is_started():
+            return local
+        share = shard(self.n_images)
+        views = []
+        for view in local.chunk(2):
+            rows = gather_rows(view.detach())
+            views += [rows[: share.start], view, rows[share.stop :]]
+        return torch.cat(views)
 
     def local_rows(self, rows: Tensor) -> Tensor:
         """Return the rows (2b, X) of this process among those of the whole batch, (2B, X)."""
@@ -120,6 +126,8 @@ class Model(nn.Module, ABC, Generic[S]):
     is_recordable = False
     """Whether a step only launches kernels: the host samples and reads no number, no shape depends
     on values, and nothing but tensors changes. A GPU then runs a step as one CUDA graph."""
+    decays_vectors = True
+    """Whether weight decay also applies to biases and other vectors."""
 
     def __init__(self, encoder: Encoder, settings: S, shape: TaskShape) -> None:
         super().__init__()
@@ -144,10 +152,6 @@ class Model(nn.Module, ABC, Generic[S]):
         """Update what changes once an epoch; return numbers to log."""
         return {}
 
-    def before_step(self, batch: Batch) -> None:
-        """Prepare what the loss of a batch needs, such as a teacher's outputs. Without
-        gradients."""
-
     def after_step(self, batch: Batch) -> None:
         """Update a teacher or a memory after the optimizer's step. Without gradients."""
 
@@ -161,14 +165,6 @@ class Model(nn.Module, ABC, Generic[S]):
         """Return the cluster (N,) of each unit embedding (N, D) by a learned classifier, 0 … K-1,
         known classes first; None if there is no classifier."""
         return None
-
-    def make_optimizer(self, settings: TrainSettings) -> Sgd:
-        """Return the optimizer of all trained parameters."""
-        return Sgd(
-            self.trained_parameters(),
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-        )
 
     def lr_at(self, epoch: int, settings: TrainSettings) -> float:
         """Return the learning rate of an epoch, counted from 0; a function of the epoch alone, so
@@ -197,31 +193,20 @@ class Model(nn.Module, ABC, Generic[S]):
         return [value for value in (*self.encoder.tail.parameters(), *added) if value.requires_grad]
 
     def saved_tensors(self) -> dict[str, Tensor]:
-        """Return everything but the trunk by name: 'tail/…', 'head/…', and so on."""
-        return {name: value for name, (_, value) in self._tensors().items()}
+        """Return everything but the trunk by name: 'tail/…', 'head/…', and so on.
 
-    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Load what `saved_tensors` returned; a missing name or a wrong shape is a RuntimeError."""
-        expected = self._tensors()
-        mismatched = expected.keys() ^ tensors.keys()
-        if mismatched:
-            raise RuntimeError(
-                f"missing or unexpected weights: {', '.join(sorted(mismatched)[:3])}"
-            )
-        self.load_state_dict(
-            {expected[name][0]: value for name, value in tensors.items()}, strict=False
-        )
-
-    def _tensors(self) -> dict[str, tuple[str, Tensor]]:
-        """Return the key in `state_dict` and the value of each saved tensor, by its name in a file.
-
-        'encoder.tail.0.weight' is 'tail/0.weight' in a file.
+        'encoder.tail.0.weight' of `state_dict` is 'tail/0.weight'.
         """
         return {
-            key.removeprefix("encoder.").replace(".", "/", 1): (key, value)
+            key.removeprefix("encoder.").replace(".", "/", 1): value
             for key, value in self.state_dict().items()
             if key.startswith("encoder.tail.") or not key.startswith("encoder.")
         }
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Load what `saved_tensors` returned."""
+        for name, value in self.saved_tensors().items():
+            value.copy_(tensors[name])
 
     def embed(self, pixels: ImageRows) -> Tensor:
         """Return unit embeddings (M, D) of images outside the collection."""
@@ -251,12 +236,3 @@ def consecutive_labels(labels: Ints) -> Ints:
     """Return labels renumbered 0 … C-1 without gaps; -1 stays -1."""
     classes = np.unique(labels[labels != UNLABELED])
     return np.where(labels == UNLABELED, UNLABELED, np.searchsorted(classes, labels))
-
-
-def _gather_view(local: Tensor, n_rows: int) -> Tensor:
-    """Return rows (B, X) of all processes, in which `local` (b, X) keep their gradients."""
-    share = shard(n_rows)
-    if share == slice(0, n_rows):
-        return local
-    rows = gather_rows(local.detach())
-    return torch.cat([rows[: share.start], local, rows[share.stop :]])

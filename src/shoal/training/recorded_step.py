@@ -47,10 +47,9 @@ class RecordedStep:
         else:
             self.pool = previous.pool
             self.stream = previous.stream
-        stream = self.stream
         current = torch.cuda.current_stream()
-        stream.wait_stream(current)
-        with torch.cuda.stream(stream):
+        self.stream.wait_stream(current)
+        with torch.cuda.stream(self.stream):
             self._graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
                 self._losses = step(self._rows, self._parameters)
@@ -59,7 +58,7 @@ class RecordedStep:
                     self._graph.capture_end()
                 raise
             self._graph.capture_end()
-        current.wait_stream(stream)
+        current.wait_stream(self.stream)
 
     def __call__(self, rows: Tensor, parameters: Tensor) -> dict[str, Tensor]:
         """Run the step on other inputs of the same shape."""

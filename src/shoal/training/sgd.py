@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+OPTIMIZER = "optimizer/"
+"""Prefix of the names of the optimizer's tensors in a checkpoint."""
+
 
 class Sgd:
     """Updates parameters by their gradients; the trainer sets `lr` before each epoch."""
@@ -19,43 +22,39 @@ class Sgd:
         *,
         momentum: float,
         weight_decay: float,
-        undecayed: Sequence[Tensor] = (),
+        decays_vectors: bool = True,
     ) -> None:
         self.lr = 0.0
         self.momentum = momentum
-        self.parameters = [*parameters, *undecayed]
-        self.decays = [weight_decay] * len(parameters) + [0.0] * len(undecayed)
-        self.velocities = [torch.zeros_like(value) for value in self.parameters]
+        decayed = [value for value in parameters if value.ndim > 1 or decays_vectors]
+        undecayed = [value for value in parameters if value.ndim <= 1 and not decays_vectors]
+        self.groups = [(weight_decay, decayed), (0.0, undecayed)]
+        self.velocities = {value: torch.zeros_like(value) for value in (*decayed, *undecayed)}
 
     @torch.no_grad()
     def step(self) -> None:
         """Update every parameter that has a gradient: v ← m·v + g + d·w, w ← w - lr·v."""
-        everything = list(zip(self.parameters, self.decays, self.velocities, strict=True))
-        for group_decay in set(self.decays):
-            weights = []
-            gradients = []
-            velocities = []
-            for value, decay, velocity in everything:
-                if decay == group_decay and value.grad is not None:
-                    weights.append(value)
-                    gradients.append(value.grad)
-                    velocities.append(velocity)
+        for decay, parameters in self.groups:
+            weights = [value for value in parameters if value.grad is not None]
+            gradients = [value.grad for value in parameters if value.grad is not None]
             if weights:
+                velocities = [self.velocities[value] for value in weights]
                 torch._foreach_mul_(velocities, self.momentum)
-                decayed = torch._foreach_add(gradients, weights, alpha=group_decay)
+                decayed = torch._foreach_add(gradients, weights, alpha=decay)
                 torch._foreach_add_(velocities, decayed)
                 torch._foreach_add_(weights, velocities, alpha=-self.lr)
 
     def zero_grad(self) -> None:
         """Delete the gradients."""
-        for value in self.parameters:
+        for value in self.velocities:
             value.grad = None
 
     def saved_tensors(self) -> dict[str, Tensor]:
-        """Return the velocities by the position of their parameters, for a checkpoint."""
-        return {str(position): value for position, value in enumerate(self.velocities)}
+        """Return the velocities for a checkpoint, by the position of their parameters."""
+        velocities = enumerate(self.velocities.values())
+        return {f"{OPTIMIZER}{position}": velocity for position, velocity in velocities}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Load what `saved_tensors` returned."""
-        for position, velocity in tensors.items():
-            self.velocities[int(position)].copy_(velocity)
+        for name, velocity in self.saved_tensors().items():
+            velocity.copy_(tensors[name])

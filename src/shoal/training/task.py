@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.arrays import UNLABELED, Ints, as_labels
+from shoal.arrays import UNLABELED, Ints
 from shoal.checksums import digest_rows
 from shoal.data.pixels import Pixels
 from shoal.encoders.embed import ImageRows
-from shoal.errors import DataError
 from shoal.training.tokens import TokenCache
 from shoal.training.validation import ValidationSet
 from shoal.training.view_pool import ViewPool
@@ -36,17 +35,6 @@ class Task:
     """The trunk's tokens of these images, if they are cached."""
     pool: ViewPool | None = None
     """The pool of views, if it is cached and the settings ask for one."""
-
-    def __post_init__(self) -> None:
-        as_labels(self.labels, len(self.pixels), name="labels")
-        rows = self.validation
-        if rows is None:
-            return
-        has_repeats = len(np.unique(rows)) < len(rows)
-        if has_repeats or not np.isin(rows, np.arange(len(self.labels))).all():
-            raise DataError(
-                f"validation: expected different rows in 0..{len(self.labels) - 1}; check the split"
-            )
 
     @property
     def training(self) -> Ints:

@@ -7,6 +7,7 @@ Shapes: N images, T the shape of one image's tokens, D the dimension of an embed
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,12 +15,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.device import free_memory
-from shoal.distributed import gather_rows, n_local, shard, world_size
+from shoal.distributed import gather_rows, shard, world_size
 from shoal.encoders.embed import (
     ImageRows,
     autocast,
     center_images,
-    check_pixels,
     explain_out_of_memory,
     to_device,
 )
@@ -34,30 +34,29 @@ SHARE_OF_MEMORY = 0.45
 """The share of the free memory of the device that pixels, and then tokens, may each take."""
 
 
+@dataclass(frozen=True)
 class TokenCache:
     """The trunk's tokens of un-augmented images: this process's share of N images."""
 
-    def __init__(self, tokens: Tensor, batch_size: int) -> None:
-        self.tokens = tokens
-        self.batch_size = batch_size
+    tokens: Tensor
+    batch_size: int
 
     def embed(self, represent: Represent, device: torch.device) -> Tensor:
         """Return unit embeddings (N, D) of all images, in every process."""
-        # A process without images runs an empty batch to determine the number of columns.
-        starts = range(0, len(self.tokens), self.batch_size) or range(1)
-        batches = (self.tokens[start : start + self.batch_size] for start in starts)
+        # Of no images, `split` returns an empty batch, which determines the number of columns.
+        batches = torch.split(self.tokens, self.batch_size)
         return gather_rows(
             _embed_batches((batch.to(device).float() for batch in batches), represent, device)
         )
 
 
+@dataclass(frozen=True)
 class ImageInputs:
     """Un-augmented images for a network that reads images; every process embeds all N of them."""
 
-    def __init__(self, pixels: ImageRows, encoder: Encoder, batch_size: int) -> None:
-        self.pixels = pixels
-        self.encoder = encoder
-        self.batch_size = batch_size
+    pixels: ImageRows
+    encoder: Encoder
+    batch_size: int
 
     def embed(self, represent: Represent, device: torch.device) -> Tensor:
         """Return unit embeddings (N, D) of all images."""
@@ -83,60 +82,58 @@ def cache_tokens(
     progress: Progress | None = None,
 ) -> TokenCache:
     """Return the trunk's tokens of the center crops of all images; each process holds a share."""
-    check_pixels(pixels)
-    first = shard(len(pixels)).start
+    rows = shard(len(pixels))
 
-    def make(start: int, stop: int) -> Tensor:
-        block = to_device(pixels[first + start : first + stop], encoder.device)
-        return trunk_tokens(center_images(block, encoder), encoder)
+    def images(start: int, stop: int) -> Tensor:
+        block = pixels[rows.start + start : rows.start + stop]
+        return center_images(to_device(block, encoder.device), encoder)
 
-    size = encoder.chunk_size(batch_size)
-    return TokenCache(store_tokens(make, n_local(len(pixels)), size, progress), batch_size)
+    n_rows = rows.stop - rows.start
+    return TokenCache(run_trunk(images, n_rows, encoder, batch_size, progress), batch_size)
 
 
 class TokenCollector:
-    """Stores in float16 the trunk's tokens that embedding N images computes, if they fit into
-    memory."""
+    """Stores in float16 the trunk's tokens that embedding N images computes in order, if they fit
+    into memory."""
 
     def __init__(self, n_images: int) -> None:
         self.n_images = n_images
         self.tokens: Tensor | None = None
-        self._has_room = True
 
     def __call__(self, rows: slice, tokens: Tensor) -> None:
         """Store the tokens of some rows."""
-        if self.tokens is None and self._has_room:
-            shape = (self.n_images, *tokens.shape[1:])
-            self._has_room = fits(2 * math.prod(shape), tokens.device)
-            if self._has_room:
-                # Embedding runs in inference mode, whose tensors training cannot use.
-                with torch.inference_mode(False):
-                    self.tokens = torch.empty(shape, dtype=torch.float16, device=tokens.device)
+        shape = (self.n_images, *tokens.shape[1:])
+        if rows.start == 0 and fits(2 * math.prod(shape), tokens.device):
+            # Embedding runs in inference mode, whose tensors training cannot use.
+            with torch.inference_mode(False):
+                self.tokens = torch.empty(shape, dtype=torch.float16, device=tokens.device)
         if self.tokens is not None:
             self.tokens[rows] = as_half(tokens)
 
 
-def store_tokens(
-    make: Callable[[int, int], Tensor],
+def run_trunk(
+    images: Callable[[int, int], Tensor],
     n_rows: int,
+    encoder: Encoder,
     batch_size: int,
     progress: Progress | None,
 ) -> Tensor:
-    """Return tokens (R, T) in float16, made batch by batch: on the device if they fit, else in
-    memory or a mapped file.
+    """Return the trunk's tokens (R, T) in float16, batch by batch: on the device if they fit, else
+    in memory or a mapped file.
 
-    `make` returns the tokens of the rows from start to stop.
+    `images` returns the normalized images of the rows from start to stop.
     """
+    size = encoder.chunk_size(batch_size)
     stored: Tensor | None = None
     # Without rows, the trunk runs on an empty batch to determine the shape.
-    for start in range(0, n_rows, batch_size) or range(1):
-        stop = min(start + batch_size, n_rows)
-        with explain_out_of_memory(
-            f"training.batch_size (the trunk takes {batch_size} images at once)"
-        ):
-            tokens = make(start, stop)
-        if stored is None:
-            stored = _allocate((n_rows, *tokens.shape[1:]), tokens.device)
+    for start in range(0, n_rows, size) or range(1):
+        stop = min(start + size, n_rows)
+        with explain_out_of_memory(f"training.batch_size (the trunk takes {size} images at once)"):
+            batch = images(start, stop)
+            with torch.inference_mode(), autocast(encoder.device):
+                tokens = as_half(encoder.run_trunk(batch))
+            if stored is None:
+                stored = _allocate((n_rows, *tokens.shape[1:]), encoder.device)
         stored[start:stop] = tokens
         if progress is not None and n_rows:
             progress(stop, n_rows)
@@ -146,8 +143,7 @@ def store_tokens(
 
 def _allocate(shape: tuple[int, ...], device: torch.device) -> Tensor:
     if fits(2 * math.prod(shape), device):
-        with explain_out_of_memory("training.views.pool or input_size"):
-            return torch.empty(shape, dtype=torch.float16, device=device)
+        return torch.empty(shape, dtype=torch.float16, device=device)
     cache = cache_folder()
     with writing(cache):
         return torch.from_numpy(scratch_array(shape, np.float16, cache))
@@ -163,7 +159,6 @@ def resident(pixels: ImageRows, device: torch.device) -> ImageRows:
 
     With several processes they are unchanged too: these share a mapped file in host memory.
     """
-    check_pixels(pixels)
     if device.type == "cpu" or world_size() > 1 or not fits(math.prod(pixels.shape), device):
         return pixels
     return to_device(pixels, device)
@@ -176,14 +171,6 @@ def take(pixels: ImageRows, rows: Tensor, device: torch.device) -> tuple[Tensor,
         return pixels, rows
     unique, inverse = torch.unique(rows.cpu(), return_inverse=True)
     return to_device(pixels[unique.numpy()], device), inverse.to(device)
-
-
-@torch.inference_mode()
-def trunk_tokens(images: Tensor, encoder: Encoder) -> Tensor:
-    """Return the trunk's tokens of images in float16."""
-    with autocast(encoder.device):
-        tokens = encoder.run_trunk(images)
-    return as_half(tokens)
 
 
 def as_half(tokens: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from shoal.settings import BelowOne, Count, Fraction, NonNegativeInt, Range, check_ranges
+from shoal.settings import BelowOne, Count, Fraction, NonNegativeInt, Positive, Range, check_ranges
 from shoal.training.views import ViewSettings
 
 
@@ -18,9 +18,7 @@ class TrainSettings:
         int,
         Range("at least 2, because the loss contrasts images of a batch", lambda size: size >= 2),
     ] = 128
-    lr: Annotated[
-        float, Range("a number above 0 and below 100, say 0.01", lambda lr: 0 < lr < 100)
-    ] = 0.05
+    lr: Positive = 0.05
     """Initial learning rate; it follows a cosine, epoch by epoch."""
     min_lr: Fraction = 0.005
     """Final learning rate, as a fraction of `lr`."""

@@ -8,6 +8,7 @@ Shapes: N images, n of them for training, B per batch, b of them in this process
 an embedding.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,14 +19,14 @@ from shoal.distributed import gather_rows, mean_over_processes, shard, world_siz
 from shoal.encoders.embed import autocast
 from shoal.errors import Diverged
 from shoal.progress import Progress
-from shoal.settings import to_dict
 from shoal.training.model import Batch, Epoch, Model, consecutive_labels
 from shoal.training.recorded_step import MIN_STEPS, RecordedStep, Step, is_recordable
 from shoal.training.sampling import EPOCH, OBJECTIVE, POOL, Sampler
+from shoal.training.sgd import Sgd
 from shoal.training.task import Task
 from shoal.training.tokens import ImageInputs, TokenCache, resident, take
 from shoal.training.train_settings import TrainSettings
-from shoal.training.validation import Validation, score_clusters, validate
+from shoal.training.validation import Validation, validate
 from shoal.training.view_pool import ViewPool, pool_views
 from shoal.training.views import make_views
 
@@ -42,7 +43,12 @@ class Trainer:
         self.settings = settings
         self.device = model.device
         self.parameters = model.trained_parameters()
-        self.optimizer = model.make_optimizer(settings)
+        self.optimizer = Sgd(
+            self.parameters,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            decays_vectors=model.decays_vectors,
+        )
         self.training = torch.from_numpy(task.training).to(self.device)  # (n,) rows of N
         labels = consecutive_labels(task.training_labels)
         self.labels = torch.from_numpy(labels).to(self.device)  # (n,)
@@ -59,37 +65,24 @@ class Trainer:
         A finished run needs no views.
         """
         task = self.task
+        model = self.model
         size = 2 * self.settings.batch_size
-        if task.tokens is None or self.model.reads_images:
-            self.tokens = self.model.inputs_of(task.pixels, batch_size=size)
-        else:
-            self.tokens = task.tokens
+        self.tokens = task.tokens or model.inputs_of(task.pixels, batch_size=size)
         if task.validation_set is not None:
-            self.validation_inputs = self.model.inputs_of(
-                task.validation_set.pixels, batch_size=size
-            )
+            self.validation_inputs = model.inputs_of(task.validation_set.pixels, batch_size=size)
         if is_finished:
             return
         self.pixels = resident(task.pixels, self.device)
-        if self.settings.views.pool is None or self.model.reads_images:
-            return
-        self.pool = task.pool or pool_views(
-            self.pixels,
-            self.model.encoder,
-            self.settings.views,
-            generator=self.sampler.generator(POOL),
-            only=self.sampler.pooled_views(task.training),
-            batch_size=size,
-        )
-
-    def identity(self) -> dict[str, object]:
-        """Return everything that must be unchanged for a run to be resumed."""
-        return {
-            "training": to_dict(self.settings),
-            "method": self.model.identity(),
-            "encoder": self.model.encoder.identity(),
-            "data": self.task.identity(),
-        }
+        self.pool = task.pool
+        if task.pool is None and self.settings.views.pool is not None and not model.reads_images:
+            self.pool = pool_views(
+                self.pixels,
+                model.encoder,
+                self.settings.views,
+                generator=self.sampler.generator(POOL),
+                only=self.sampler.pooled_views(task.training),
+                batch_size=size,
+            )
 
     def run_epoch(self, epoch: int, progress: Progress | None = None) -> dict[str, Any]:
         """Train on every batch of an epoch, counted from 0; return its row of metrics."""
@@ -99,11 +92,7 @@ class Trainer:
         # All random choices of an epoch, in two small tables that are copied to the device once.
         batches, parameters = (table.to(self.device) for table in self.sampler.steps(epoch))
         generator = self.sampler.generator(OBJECTIVE, epoch)
-
-        def take_step(rows: Tensor, parameters: Tensor) -> dict[str, Tensor]:
-            return self.step(rows, parameters, epoch, generator)
-
-        step: Step = take_step
+        step: Step = partial(self.step, epoch=epoch, generator=generator)
         is_on_device = self.pool is not None and self.pool.tokens.device.type == self.device.type
         is_recorded = is_on_device and len(batches) >= MIN_STEPS and is_recordable(self.model)
         losses = []
@@ -112,7 +101,7 @@ class Trainer:
         for number, inputs in enumerate(zip(batches, parameters, strict=True)):
             # Record the second step: the first one allocates memory, which cannot be recorded.
             if number == 1 and is_recorded:
-                step = self._record(take_step, *inputs)
+                step = self._record(step, *inputs)
             losses.append(step(*inputs))
             report(number + 1, len(batches))
         self._check_finite(losses, epoch + 1, lr)
@@ -177,20 +166,20 @@ class Trainer:
         A model with a classifier is scored by its predictions, any other by Ward's tree of the
         embeddings.
         """
-        rows = self.task.validation
-        validation_set = self.task.validation_set
-        n_clusters = self.task.n_clusters
-        if validation_set is not None:
+        task = self.task
+        if task.validation_set is not None:
             embeddings = self.validation_inputs.embed(self.model.represent, self.device)
-            return validation_set.score(embeddings, self.predict(embeddings), n_clusters)
-        if rows is None:
-            return Validation(accuracy=float("nan"), n_clusters=n_clusters)
-        embeddings = self.embed_all()[torch.from_numpy(rows).to(self.device)]
-        predicted = self.predict(embeddings)
-        labels = self.task.labels[rows]
-        if predicted is not None:
-            return score_clusters(predicted, labels, n_clusters)
-        return validate(embeddings, labels, n_clusters=n_clusters, rule=rule)
+            return task.validation_set.score(embeddings, self.predict(embeddings), task.n_clusters)
+        if task.validation is None:
+            return Validation(accuracy=float("nan"), n_clusters=task.n_clusters)
+        embeddings = self.embed_all()[torch.from_numpy(task.validation).to(self.device)]
+        return validate(
+            embeddings,
+            task.labels[task.validation],
+            predicted=self.predict(embeddings),
+            n_clusters=task.n_clusters,
+            rule=rule,
+        )
 
     def embed_and_predict(self) -> tuple[Tensor, Ints | None]:
         """Return embeddings (N, D) of all images, and their clusters (N,) where the model has a
@@ -224,8 +213,6 @@ class Trainer:
             epoch=epoch,
             generator=generator,
         )
-        with torch.no_grad():
-            self.model.before_step(batch)
         losses = self.model.loss(batch)
         torch.autograd.backward(losses["loss"])
         gradients = [value.grad for value in self.parameters if value.grad is not None]
@@ -258,19 +245,16 @@ class Trainer:
         """Return embeddings (2n, D) of two views of every training image, first all of view 1, then
         all of view 2.
 
-        Each process embeds a share of the batches, and all return the same.
+        Each process embeds a share of every batch, and all return the same.
         """
-        batches = list(self.sampler.two_views(epoch))
-        local = batches[shard(len(batches))]
-        if not local:  # an empty batch: gathering needs the number of columns from every process
-            local = [(images[:0], parameters[:0]) for images, parameters in batches[:1]]
         parts = []
-        for rows, parameters in local:
-            images = self.training[rows.to(self.device)]
+        for rows, parameters in self.sampler.two_views(epoch):
+            local = shard(len(rows))
+            images = self.training[rows[local].to(self.device)]
             with autocast(self.device):
-                inputs = self.inputs(images, parameters.to(self.device))
-                parts.append(self.model.represent(inputs))
-        return gather_rows(torch.cat(parts))
+                inputs = self.inputs(images, parameters[local].to(self.device))
+                parts.append(gather_rows(self.model.represent(inputs)))
+        return torch.cat(parts)
 
 
 def add_over_processes(gradients: list[Tensor]) -> None:

@@ -47,29 +47,29 @@ class ValidationSet:
     None."""
 
 
-def score_clusters(clusters: Ints, labels: Ints, n_clusters: int | None) -> Validation:
-    """Score clusters (N,) of the validation images against their labels (N,)."""
-    is_labeled = labels != UNLABELED
-    accuracy = float("nan")
-    if is_labeled.any():
-        accuracy = matched_accuracy(labels[is_labeled], clusters[is_labeled])
-    return Validation(accuracy=accuracy, n_clusters=n_clusters)
-
-
 def validate(
-    embeddings: Tensor, labels: Ints, *, n_clusters: int | None = None, rule: str | None = None
+    embeddings: Tensor,
+    labels: Ints,
+    *,
+    predicted: Ints | None = None,
+    n_clusters: int | None = None,
+    rule: str | None = None,
 ) -> Validation:
-    """Score embeddings (N, D) of the validation images against their labels (N,), -1 for unlabeled.
+    """Score the clusters (N,) that a classifier predicts, else Ward's tree of the embeddings
+    (N, D), against labels (N,), -1 for unlabeled.
 
     The tree is cut at `n_clusters`, or at the number that `rule` estimates (None: the default of
     `estimate_n_clusters`).
     """
-    if not (labels != UNLABELED).any():
+    is_labeled = labels != UNLABELED
+    if not is_labeled.any():
         return Validation(accuracy=float("nan"), n_clusters=n_clusters)
-    tree = unit_tree(embeddings)
-    if n_clusters is not None:
-        clusters = tree.cut(min(n_clusters, tree.n_distinct))  # copies of an image stay together
-        return score_clusters(clusters, labels, n_clusters)
-    estimate = estimate_n_clusters(tree, labels, rule=rule or DEFAULT_RULE)
-    best = float(estimate.curve.accuracy.max())
-    return Validation(accuracy=best, n_clusters=int(estimate.n_clusters), rule=estimate.rule)
+    if predicted is None:
+        tree = unit_tree(embeddings)
+        if n_clusters is None:
+            estimate = estimate_n_clusters(tree, labels, rule=rule or DEFAULT_RULE)
+            best = float(estimate.curve.accuracy.max())
+            return Validation(accuracy=best, n_clusters=estimate.n_clusters, rule=estimate.rule)
+        predicted = tree.cut(min(n_clusters, tree.n_distinct))  # copies of an image stay together
+    accuracy = matched_accuracy(labels[is_labeled], predicted[is_labeled])
+    return Validation(accuracy=accuracy, n_clusters=n_clusters)

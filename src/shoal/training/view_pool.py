@@ -5,32 +5,34 @@ Shapes: N images, P views of each, U views in total that are computed, T the sha
 tokens.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from shoal.arrays import Ints
 from shoal.distributed import shard, take_rows
-from shoal.encoders.embed import ImageRows, check_pixels
+from shoal.encoders.embed import ImageRows
 from shoal.encoders.vision import Encoder
 from shoal.progress import Progress
 from shoal.training.sampling import choose_views
-from shoal.training.tokens import store_tokens, take, trunk_tokens
+from shoal.training.tokens import run_trunk, take
 from shoal.training.views import ViewSettings, make_views, sample_view_parameters
 
 
+@dataclass(frozen=True)
 class ViewPool:
     """The trunk's tokens of views of each image.
 
     Each of several processes stores a share, and sends the tokens that others need for a batch.
     """
 
-    def __init__(self, tokens: Tensor, n_pooled: int, made: Tensor) -> None:
-        self.tokens = tokens
-        """Tokens of this process's share of the views."""
-        self.n_pooled = n_pooled
-        """Number of views of each image, P."""
-        self.made = made
-        """(U,) the computed views, as sorted rows image · P + view."""
+    tokens: Tensor
+    """Tokens of this process's share of the views."""
+    n_pooled: int
+    """Number of views of each image, P."""
+    made: Tensor
+    """(U,) the computed views, as sorted rows image · P + view."""
 
     def take(self, images: Tensor, parameters: Tensor) -> Tensor:
         """Return tokens (2b, T) of two views of b images, view 1 of all, then view 2.
@@ -62,18 +64,18 @@ def pool_views(
     `only` (U,) are the views that will be used, as sorted rows image · P + view; parameters are
     sampled for all views, so that they do not depend on it.
     """
-    check_pixels(pixels)
     n_pooled = settings.pool
     assert n_pooled is not None
     parameters = sample_view_parameters(len(pixels) * n_pooled, generator)  # (N * P, 7)
     made = torch.from_numpy(only)  # (U,)
     mine = made[shard(len(made))]
 
-    def make(start: int, stop: int) -> Tensor:
-        views = mine[start:stop]
-        source, rows = take(pixels, (views // n_pooled).to(encoder.device), encoder.device)
-        images = make_views(source, rows, parameters[views].to(encoder.device), encoder, settings)
-        return trunk_tokens(images, encoder)
+    device = encoder.device
 
-    tokens = store_tokens(make, len(mine), encoder.chunk_size(batch_size), progress)
-    return ViewPool(tokens, n_pooled, made.to(encoder.device))
+    def images(start: int, stop: int) -> Tensor:
+        views = mine[start:stop]
+        source, rows = take(pixels, (views // n_pooled).to(device), device)
+        return make_views(source, rows, parameters[views].to(device), encoder, settings)
+
+    tokens = run_trunk(images, len(mine), encoder, batch_size, progress)
+    return ViewPool(tokens, n_pooled, made.to(device))
