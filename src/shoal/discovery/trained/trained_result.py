@@ -144,21 +144,15 @@ class _Trainer:
             job.reporter.report(KEEPING_FROZEN)
             return self.frozen, None
         weight = 0.0
-        cannot_blend = (
-            learned.predicted is not None or job.settings.shift.aggregation == "attention"
-        )
-        estimates = job.settings.n_clusters is None and not uses_frozen_k(job.settings)
-        if is_requested or cannot_blend or estimates:
+        has_blend = learned.predicted is None and job.settings.shift.aggregation != "attention"
+        if is_requested:
             with job.reporter.progress(CLUSTERING):
                 discovery = self._cluster_trained(learned)
         else:
-            weight = FROZEN_WEIGHT
+            if has_blend:
+                weight = FROZEN_WEIGHT
             # Check before blending: blended with frozen embeddings, collapsed ones look distinct.
             check_distinct(unit_tree(learned.embeddings), self.frozen.discovery.n_clusters)
-            job.reporter.report(
-                f"{NOTE}no labels are held out to choose the weight of the frozen embeddings; "
-                f"using {100 * FROZEN_WEIGHT:.0f} %"
-            )
             discovery = self._cluster_blend(learned, weight)
         result = with_networks(self._result(discovery), training, learned, weight)
         if not is_requested and not learned.is_done:
