@@ -76,14 +76,16 @@ class Dccl(Gcd[DcclSettings]):
     """GCD's losses and the concept loss; concepts are recomputed before each epoch."""
 
     resolution: Tensor
+    concepts: Tensor
+    """(n,) of the current epoch, -1 for none."""
+    centers: Tensor
+    """(M, C) of the concepts, unit rows."""
 
     def __init__(self, encoder: Encoder, settings: DcclSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
         self.register_buffer(
             "resolution", torch.tensor(settings.resolutions[0], dtype=torch.float64)
         )
-        self.concepts = torch.full((shape.n_images,), UNLABELED)  # (n,), -1: none
-        self.centers = torch.empty(0, encoder.feature_dim)  # (M, C) unit rows
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Find the concepts of the training images, and their centers."""

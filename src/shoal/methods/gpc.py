@@ -66,6 +66,12 @@ class Gpc(Gcd[GpcSettings]):
     epoch."""
 
     n_clusters: Tensor
+    clusters: Tensor
+    """(n,) of the current epoch."""
+    prototypes: Tensor
+    """(K, C) of the clusters, unit rows."""
+    temperatures: Tensor
+    """(K,) of the clusters."""
 
     def __init__(self, encoder: Encoder, settings: GpcSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
@@ -74,9 +80,6 @@ class Gpc(Gcd[GpcSettings]):
             n_clusters = shape.n_known + settings.initial_novel
         n_clusters = min(max(n_clusters, shape.n_known, 1), shape.n_images)
         self.register_buffer("n_clusters", torch.tensor(n_clusters))
-        self.clusters = torch.zeros(shape.n_images, dtype=torch.int64)  # (n,)
-        self.prototypes = torch.empty(0, encoder.feature_dim)  # (K, C) unit rows
-        self.temperatures = torch.empty(0)  # (K,)
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Cluster the training images, estimate the number of clusters unless it is given, and
@@ -111,7 +114,7 @@ class Gpc(Gcd[GpcSettings]):
         """Return the cross-entropy of the cosines of views with all prototypes, each divided by its
         cluster's temperature."""
         features = batch.gather(batch.outputs["features"])  # (2B, C)
-        if len(self.prototypes) == 0:
+        if batch.epoch < self.settings.prototype_warmup:
             return features.sum() * 0
         with torch.autocast(features.device.type, enabled=False):
             logits = features.float() @ self.prototypes.T / self.temperatures  # (2B, K)

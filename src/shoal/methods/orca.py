@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED
-from shoal.encoders.vision import Encoder
 from shoal.methods.classifier import (
     ClassifierModel,
     ClassifierSettings,
@@ -27,7 +26,7 @@ from shoal.methods.classifier import (
 )
 from shoal.methods.method import Method
 from shoal.settings import NonNegative, Positive
-from shoal.training.model import Batch, Epoch, TaskShape
+from shoal.training.model import Batch, Epoch
 
 MIN_SIMILARITY = 1e-7
 """Lower bound of the similarity of two predictions, for a finite logarithm."""
@@ -51,9 +50,8 @@ class Orca(ClassifierModel[OrcaSettings]):
     """L_S + L_P + R: cross-entropy with an uncertainty adaptive margin, pairwise objective and
     entropy regularization."""
 
-    def __init__(self, encoder: Encoder, settings: OrcaSettings, shape: TaskShape) -> None:
-        super().__init__(encoder, settings, shape)
-        self.margin: Tensor | None = None
+    margin: Tensor
+    """Of the current epoch."""
 
     @torch.no_grad()
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
@@ -69,7 +67,6 @@ class Orca(ClassifierModel[OrcaSettings]):
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Return the loss and its terms, over both views of each image."""
         settings = self.settings
-        assert self.margin is not None
         logits = settings.scale * batch.gather(batch.outputs["cosines"])  # (2B, K)
         probabilities = logits.softmax(dim=1)
         similarity = (probabilities * probabilities[self.partners(batch)]).sum(dim=1)  # (2B,)

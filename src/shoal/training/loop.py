@@ -180,11 +180,11 @@ class _Loop:
 
     def _evaluate(self, epoch: int) -> EpochDecision:
         """Embed in all processes, and evaluate in the main one; its decision counts."""
-        embeddings, predicted = self.trainer.embed_and_predict()
+        embeddings = self.trainer.embed_all()
         if self.early_stopping is None:
             return EpochDecision(is_best=False, should_stop=False)
         with others_waiting():
-            return self.early_stopping(epoch, embeddings, predicted)
+            return self.early_stopping(epoch, embeddings, self.trainer.predict(embeddings))
 
     def evaluate_last(self) -> None:
         """After a stop, evaluate the last finished epoch, which may be the best, and write the best
@@ -208,12 +208,12 @@ class _Loop:
         checkpointer.restore(best)
         if best is not checkpointer.last:  # otherwise cached embeddings are up to date
             self.trainer.forget_embeddings()
-        embeddings, predicted = self.trainer.embed_and_predict()
+        embeddings = self.trainer.embed_all()
         return Trained(
             epoch=best.epoch,
             validation=best.validation,
             embeddings=embeddings,
-            predicted=predicted,
+            predicted=self.trainer.predict(embeddings),
             metrics=checkpointer.metrics,
             is_done=checkpointer.is_finished,
         )

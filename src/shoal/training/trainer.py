@@ -181,12 +181,6 @@ class Trainer:
             rule=rule,
         )
 
-    def embed_and_predict(self) -> tuple[Tensor, Ints | None]:
-        """Return embeddings (N, D) of all images, and their clusters (N,) where the model has a
-        classifier."""
-        embeddings = self.embed_all()
-        return embeddings, self.predict(embeddings)
-
     def predict(self, embeddings: Tensor) -> Ints | None:
         """Return clusters (N,) of unit embeddings (N, D) by the model's classifier, if it has
         one."""
@@ -202,7 +196,7 @@ class Trainer:
         local = shard(len(rows))
         images = rows[local].repeat(2)  # (2b,)
         parameters = torch.cat([view[local] for view in parameters.chunk(2)])  # (2b, 7)
-        inputs = self.inputs(self.training[images], parameters)
+        inputs = self.inputs(images, parameters)
         with autocast(self.device):
             outputs = self.model.forward(inputs)
         batch = Batch(
@@ -226,8 +220,9 @@ class Trainer:
         return {name: value.detach() for name, value in losses.items()}
 
     def inputs(self, images: Tensor, parameters: Tensor) -> Tensor:
-        """Return the trunk's tokens (b, T, …) of views of `images` (b,), or the views themselves if
-        the model reads images."""
+        """Return the trunk's tokens (b, T, …) of views of training images (b,), or the views
+        themselves if the model reads images."""
+        images = self.training[images]
         if self.pool is not None:
             return self.pool.take(images, parameters)
         source, rows = take(self.pixels, images, self.device)
@@ -250,7 +245,7 @@ class Trainer:
         parts = []
         for rows, parameters in self.sampler.two_views(epoch):
             local = shard(len(rows))
-            images = self.training[rows[local].to(self.device)]
+            images = rows[local].to(self.device)
             with autocast(self.device):
                 inputs = self.inputs(images, parameters[local].to(self.device))
                 parts.append(gather_rows(self.model.represent(inputs)))
